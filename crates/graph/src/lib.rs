@@ -1,1 +1,28 @@
-//! Placeholder.
+//! The data that every other crate speaks of: ids, tensors, cells and their
+//! identity, cell graphs in compact form, batched tasks, and the [`Unfold`] trait.
+//!
+//! Nothing here computes, schedules, reads a file or keeps time. A request is
+//! unfolded ([`Unfold`]) into a [`CellGraph`]: [`Run`]s of cells of one type over
+//! rows of [`Value`](ValueSpec)s. The manager turns the runs of many requests
+//! into [`BatchedTask`]s; a device carries these out.
+
+#![forbid(unsafe_code)]
+
+mod cell;
+mod cell_graph;
+mod ids;
+mod task;
+mod tensor;
+mod unfold;
+
+pub use cell::{
+    Cell, CellBody, CellIdentity, CellRegistry, CellType, Lookup, LstmCell, ModelPriority, Program,
+    RowSpec,
+};
+pub use cell_graph::{
+    CellGraph, CellGraphBuilder, Edge, Need, Rows, Run, RunKind, Sink, SinkTime, ValueSpec,
+};
+pub use ids::{CellTypeId, ModelId, RequestId, RunIndex, SlotId, TaskId, ValueIndex, WorkerId};
+pub use task::{BatchedTask, Item, Join, Work};
+pub use tensor::{ElementType, Tensor, TensorData};
+pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Unfold, Unfolded};

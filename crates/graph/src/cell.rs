@@ -1,0 +1,295 @@
+//! Cells, their identity, and the registry that makes equal cells one type.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{CellTypeId, ElementType, ModelId};
+
+/// One row of a cell's input, state or output: a batch of `n` is `[n, ...shape]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RowSpec {
+    /// The element type.
+    pub element: ElementType,
+    /// The axes within a row; empty for one element a row.
+    pub shape: Vec<usize>,
+}
+
+impl RowSpec {
+    /// A row of `shape`.
+    pub fn new(element: ElementType, shape: impl Into<Vec<usize>>) -> Self {
+        Self { element, shape: shape.into() }
+    }
+
+    /// The number of elements in a row.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// A cell: a function of rows with its weights inside (section 3.1 of the
+/// BatchMaker paper). No row of its batch depends on another.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// What a row goes through.
+    pub body: CellBody,
+    /// The input ports.
+    pub inputs: Vec<RowSpec>,
+    /// The states that a chain carries from step to step; empty for a row-wise cell.
+    pub states: Vec<RowSpec>,
+    /// The output ports. A cell with states has an output of each state's new
+    /// value, in the order of the states.
+    pub outputs: Vec<RowSpec>,
+}
+
+/// What a cell computes.
+#[derive(Clone, Debug)]
+pub enum CellBody {
+    /// A step of a long short-term memory, run by the fused kernel.
+    Lstm(LstmCell),
+    /// Anything else: an opaque serialised program.
+    Program(Program),
+}
+
+/// ONNX operator `LSTM` (opset 7 and later), one step, forward, default
+/// activations, no peepholes, no clip. Gate order i, o, f, c. Input port: x; states
+/// and outputs: h, c, each `[hidden_size]`.
+#[derive(Clone)]
+pub struct LstmCell {
+    /// Elements of x.
+    pub input_size: usize,
+    /// Elements of h and of c.
+    pub hidden_size: usize,
+    /// `[4 * hidden_size, input_size]`.
+    pub w: Arc<[f32]>,
+    /// `[4 * hidden_size, hidden_size]`.
+    pub r: Arc<[f32]>,
+    /// `[8 * hidden_size]`: of W, then of R; none is zero.
+    pub b: Option<Arc<[f32]>>,
+    /// A table that turns the input port into one id, if x is an embedding.
+    pub lookup: Option<Lookup>,
+}
+
+/// An embedding table fused into its consumer: the consumer's input port is one I64
+/// id, and row `id` of the table is what it computes on.
+#[derive(Clone)]
+pub struct Lookup {
+    /// `[rows, width]`.
+    pub table: Arc<[f32]>,
+    /// Elements of a row.
+    pub width: usize,
+}
+
+impl Lookup {
+    /// The number of ids, which run from 0.
+    pub fn rows(&self) -> usize {
+        self.table.len() / self.width.max(1)
+    }
+}
+
+impl fmt::Debug for LstmCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LstmCell")
+            .field("input_size", &self.input_size)
+            .field("hidden_size", &self.hidden_size)
+            .field("lookup", &self.lookup)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lookup[{}, {}]", self.rows(), self.width)
+    }
+}
+
+/// A cell as an opaque program. Who serialised it and who parses it agree on
+/// its format; nobody between them looks inside. Equal programs are equal bytes.
+#[derive(Clone)]
+pub struct Program {
+    /// The program.
+    pub bytes: Arc<[u8]>,
+    /// A line for people: its operators.
+    pub summary: String,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Program({})", self.summary)
+    }
+}
+
+/// What makes two cells one type: a hash of body, attributes, weights, shapes and types
+/// (section 4.2 of the BatchMaker paper). Names play no part.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CellIdentity([u8; 32]);
+
+impl fmt::Display for CellIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CellIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CellIdentity({self})")
+    }
+}
+
+impl Cell {
+    /// An LSTM step with its ports.
+    pub fn lstm(lstm: LstmCell) -> Self {
+        let x = match &lstm.lookup {
+            Some(_) => RowSpec::new(ElementType::I64, []),
+            None => RowSpec::new(ElementType::F32, [lstm.input_size]),
+        };
+        let state = RowSpec::new(ElementType::F32, [lstm.hidden_size]);
+        let states = vec![state.clone(), state];
+        Self { body: CellBody::Lstm(lstm), inputs: vec![x], outputs: states.clone(), states }
+    }
+
+    /// See [`CellIdentity`].
+    pub fn identity(&self) -> CellIdentity {
+        let mut hasher = blake3::Hasher::new();
+        let mut part = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        let floats = |part: &mut dyn FnMut(&[u8]), values: &[f32]| {
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            part(&bytes);
+        };
+        match &self.body {
+            CellBody::Lstm(lstm) => {
+                part(b"lstm");
+                floats(&mut part, &lstm.w);
+                floats(&mut part, &lstm.r);
+                floats(&mut part, lstm.b.as_deref().unwrap_or_default());
+                if let Some(lookup) = &lstm.lookup {
+                    floats(&mut part, &lookup.table);
+                }
+            }
+            CellBody::Program(program) => {
+                part(b"program");
+                part(&program.bytes);
+            }
+        }
+        part(format!("{:?} {:?} {:?}", self.inputs, self.states, self.outputs).as_bytes());
+        CellIdentity(*hasher.finalize().as_bytes())
+    }
+
+    /// Bytes of weights, as they came.
+    pub fn weight_bytes(&self) -> usize {
+        match &self.body {
+            CellBody::Lstm(lstm) => {
+                let table = lstm.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
+                let bias = lstm.b.as_ref().map_or(0, |b| b.len());
+                4 * (lstm.w.len() + lstm.r.len() + bias + table)
+            }
+            CellBody::Program(program) => program.bytes.len(),
+        }
+    }
+}
+
+/// A cell's rank within one model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelPriority {
+    /// The model.
+    pub model: ModelId,
+    /// Higher is preferred; later in the computation is higher.
+    pub priority: i32,
+}
+
+/// A cell with what the scheduler needs to know of it.
+#[derive(Clone, Debug)]
+pub struct CellType {
+    /// For people: the name in the first model that brought it.
+    pub name: String,
+    /// The cell.
+    pub cell: Arc<Cell>,
+    /// See [`CellIdentity`].
+    pub identity: CellIdentity,
+    /// The most rows in one batch: the smallest limit that any model set.
+    pub max_batch_size: u32,
+    /// The models that use it.
+    pub priorities: Vec<ModelPriority>,
+}
+
+/// The cell types of all loaded models.
+#[derive(Clone, Debug, Default)]
+pub struct CellRegistry {
+    cell_types: Vec<CellType>,
+    by_identity: HashMap<CellIdentity, CellTypeId>,
+}
+
+impl CellRegistry {
+    /// Adds a model's cell, or finds the type that it equals.
+    pub fn add(
+        &mut self,
+        name: &str,
+        cell: Cell,
+        max_batch_size: u32,
+        rank: ModelPriority,
+    ) -> CellTypeId {
+        assert!(max_batch_size > 0, "a batch limit of 0 for cell {name}");
+        let identity = cell.identity();
+        if let Some(&id) = self.by_identity.get(&identity) {
+            let known = &mut self.cell_types[id.index()];
+            known.max_batch_size = known.max_batch_size.min(max_batch_size);
+            match known.priorities.iter_mut().find(|known| known.model == rank.model) {
+                Some(known) => known.priority = known.priority.max(rank.priority),
+                None => known.priorities.push(rank),
+            }
+            return id;
+        }
+        let id = CellTypeId(self.cell_types.len() as u32);
+        self.by_identity.insert(identity, id);
+        self.cell_types.push(CellType {
+            name: name.to_owned(),
+            cell: Arc::new(cell),
+            identity,
+            max_batch_size,
+            priorities: vec![rank],
+        });
+        id
+    }
+
+    /// All types; the id of a type is its position.
+    pub fn cell_types(&self) -> &[CellType] {
+        &self.cell_types
+    }
+
+    /// One type.
+    pub fn get(&self, id: CellTypeId) -> &CellType {
+        &self.cell_types[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lstm(weight: f32) -> Cell {
+        Cell::lstm(LstmCell {
+            input_size: 1,
+            hidden_size: 1,
+            w: vec![weight; 4].into(),
+            r: vec![0.5; 4].into(),
+            b: None,
+            lookup: None,
+        })
+    }
+
+    #[test]
+    fn equal_cells_of_two_models_are_one_type_with_the_smallest_limit() {
+        let mut registry = CellRegistry::default();
+        let rank = |model| ModelPriority { model: ModelId(model), priority: 0 };
+        let a = registry.add("a", lstm(1.0), 64, rank(0));
+        let b = registry.add("b", lstm(1.0), 32, rank(1));
+        let c = registry.add("c", lstm(2.0), 64, rank(1));
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+        assert_eq!(registry.get(a).max_batch_size, 32);
+        assert_eq!(registry.get(a).priorities, [rank(0), rank(1)]);
+    }
+}

@@ -1,0 +1,67 @@
+//! Batched tasks: what the manager asks of a device (section 4.2 of the BatchMaker paper).
+
+use crate::{CellTypeId, RequestId, RunIndex, SlotId, TaskId, WorkerId};
+
+/// Work for one worker on cells of one type. Tasks of a worker run in the order
+/// of their ids and complete in that order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchedTask {
+    /// The task's number on its worker.
+    pub id: TaskId,
+    /// Who runs it.
+    pub worker: WorkerId,
+    /// The type of all its cells.
+    pub cell_type: CellTypeId,
+    /// Which cells.
+    pub work: Work,
+}
+
+/// The two forms of a batched task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Explicit: every item is listed. One batch.
+    Rows(Vec<Item>),
+    /// Changes to the standing list of chains (the *roster*) that the device keeps
+    /// for this worker and cell type, then `steps` batches that each run one step of
+    /// every chain on the list. Leaves come before joins.
+    Roster {
+        /// Slots that leave the list.
+        leaves: Vec<SlotId>,
+        /// Chains that join the list.
+        joins: Vec<Join>,
+        /// How many steps to run; at least 1.
+        steps: u32,
+    },
+}
+
+/// Nodes of one run: `count` rows of a row-wise run, or one step of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Whose nodes.
+    pub request: RequestId,
+    /// Which run of the request.
+    pub run: RunIndex,
+    /// The first node.
+    pub first: u32,
+    /// How many nodes; 1 for a chain.
+    pub count: u32,
+    /// Where a chain's state lives; none for a row-wise run.
+    pub slot: Option<SlotId>,
+    /// The worker whose memory holds the chain's state, where that is another one.
+    pub moved_from: Option<WorkerId>,
+}
+
+/// A chain that enters a roster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Join {
+    /// Whose chain.
+    pub request: RequestId,
+    /// Which run of the request.
+    pub run: RunIndex,
+    /// Where its state lives. At step 0 the device sets it to the initial state.
+    pub slot: SlotId,
+    /// The step it runs first; rises by one every step.
+    pub step: u32,
+    /// The worker whose memory holds the chain's state, where that is another one.
+    pub moved_from: Option<WorkerId>,
+}

@@ -1,0 +1,192 @@
+//! Dense row-major tensors of requests and replies.
+
+use std::fmt;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ElementType {
+    /// 32-bit IEEE float.
+    F32,
+    /// 64-bit signed integer.
+    I64,
+    /// 32-bit signed integer.
+    I32,
+    /// Truth value, one byte.
+    Bool,
+    /// Byte strings; only at the edge of the system (text), never in a cell.
+    Bytes,
+}
+
+impl fmt::Display for ElementType {
+    /// The name in the Open Inference Protocol.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "FP32",
+            Self::I64 => "INT64",
+            Self::I32 => "INT32",
+            Self::Bool => "BOOL",
+            Self::Bytes => "BYTES",
+        })
+    }
+}
+
+/// The elements of a tensor, row-major.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TensorData {
+    /// See [`ElementType::F32`].
+    F32(Vec<f32>),
+    /// See [`ElementType::I64`].
+    I64(Vec<i64>),
+    /// See [`ElementType::I32`].
+    I32(Vec<i32>),
+    /// See [`ElementType::Bool`].
+    Bool(Vec<bool>),
+    /// See [`ElementType::Bytes`].
+    Bytes(Vec<Vec<u8>>),
+}
+
+impl TensorData {
+    /// `count` zeros (false, empty strings).
+    pub fn zeros(element: ElementType, count: usize) -> Self {
+        match element {
+            ElementType::F32 => Self::F32(vec![0.0; count]),
+            ElementType::I64 => Self::I64(vec![0; count]),
+            ElementType::I32 => Self::I32(vec![0; count]),
+            ElementType::Bool => Self::Bool(vec![false; count]),
+            ElementType::Bytes => Self::Bytes(vec![Vec::new(); count]),
+        }
+    }
+
+    /// The type of the elements.
+    pub fn element(&self) -> ElementType {
+        match self {
+            Self::F32(_) => ElementType::F32,
+            Self::I64(_) => ElementType::I64,
+            Self::I32(_) => ElementType::I32,
+            Self::Bool(_) => ElementType::Bool,
+            Self::Bytes(_) => ElementType::Bytes,
+        }
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(data) => data.len(),
+            Self::I64(data) => data.len(),
+            Self::I32(data) => data.len(),
+            Self::Bool(data) => data.len(),
+            Self::Bytes(data) => data.len(),
+        }
+    }
+
+    /// Whether there is no element.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A dense row-major tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    shape: Vec<usize>,
+    data: TensorData,
+}
+
+impl Tensor {
+    /// A tensor of `shape`.
+    ///
+    /// # Panics
+    /// If `data` does not hold as many elements as `shape` says.
+    pub fn new(shape: Vec<usize>, data: TensorData) -> Self {
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            data.len(),
+            "a tensor of shape {shape:?} was given {} elements",
+            data.len()
+        );
+        Self { shape, data }
+    }
+
+    /// The lengths of the axes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The elements, row-major.
+    pub fn data(&self) -> &TensorData {
+        &self.data
+    }
+
+    /// The type of the elements.
+    pub fn element(&self) -> ElementType {
+        self.data.element()
+    }
+
+    /// The elements alone.
+    pub fn into_data(self) -> TensorData {
+        self.data
+    }
+
+    /// The same elements under another shape of as many elements.
+    pub fn reshaped(self, shape: Vec<usize>) -> Self {
+        Self::new(shape, self.data)
+    }
+
+    /// The axes reordered as `numpy.transpose` does: axis `i` of the result is axis
+    /// `permutation[i]` of `self`. Free where only axes of length 1 move.
+    pub fn permuted(self, permutation: &[usize]) -> Self {
+        assert_eq!(permutation.len(), self.shape.len());
+        let shape: Vec<usize> = permutation.iter().map(|&axis| self.shape[axis]).collect();
+        let long = |axes: &mut dyn Iterator<Item = usize>| -> Vec<usize> {
+            axes.filter(|&axis| self.shape[axis] != 1).collect()
+        };
+        if long(&mut permutation.iter().copied()) == long(&mut (0..self.shape.len())) {
+            return Self::new(shape, self.data);
+        }
+        let mut strides = vec![1; self.shape.len()];
+        for axis in (1..self.shape.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.shape[axis];
+        }
+        let strides: Vec<usize> = permutation.iter().map(|&axis| strides[axis]).collect();
+        let data = match &self.data {
+            TensorData::F32(data) => TensorData::F32(permute(data, &shape, &strides)),
+            TensorData::I64(data) => TensorData::I64(permute(data, &shape, &strides)),
+            TensorData::I32(data) => TensorData::I32(permute(data, &shape, &strides)),
+            TensorData::Bool(data) => TensorData::Bool(permute(data, &shape, &strides)),
+            TensorData::Bytes(data) => TensorData::Bytes(permute(data, &shape, &strides)),
+        };
+        Self::new(shape, data)
+    }
+}
+
+fn permute<T: Clone>(data: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
+    let mut permuted = Vec::with_capacity(data.len());
+    if data.is_empty() {
+        return permuted;
+    }
+    let mut index = vec![0; shape.len()];
+    loop {
+        let offset: usize = index.iter().zip(strides).map(|(i, s)| i * s).sum();
+        permuted.push(data[offset].clone());
+        let Some(axis) = (0..shape.len()).rev().find(|&axis| index[axis] + 1 < shape[axis]) else {
+            return permuted;
+        };
+        index[axis] += 1;
+        index[axis + 1..].fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permuted_follows_numpy_transpose() {
+        let tensor = Tensor::new(vec![2, 1, 3], TensorData::I32(vec![0, 1, 2, 3, 4, 5]));
+        let moved = tensor.clone().permuted(&[2, 0, 1]);
+        assert_eq!(moved.shape(), [3, 2, 1]);
+        assert_eq!(moved.data(), &TensorData::I32(vec![0, 3, 1, 4, 2, 5]));
+        let same = tensor.clone().permuted(&[1, 0, 2]);
+        assert_eq!(same, tensor.reshaped(vec![1, 2, 3]));
+    }
+}

@@ -1,0 +1,51 @@
+//! The user-defined unfolding function (section 4.1 of the BatchMaker paper).
+
+use crate::{CellGraph, Tensor, ValueIndex};
+
+/// A tensor of a request or a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// The name that the model declares.
+    pub name: String,
+    /// Shape and elements.
+    pub tensor: Tensor,
+}
+
+/// Why a request cannot be unfolded; the client's to mend. The text names the
+/// tensor, what was expected and what came.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidRequest(pub String);
+
+/// A request as a cell graph, with the tensors at its edge.
+#[derive(Clone, Debug)]
+pub struct Unfolded {
+    /// What to compute.
+    pub graph: CellGraph,
+    /// The elements of the graph's input values, in the order of
+    /// [`CellGraph::inputs`], laid out as rows.
+    pub inputs: Vec<Tensor>,
+    /// How the reply's tensors are read from values.
+    pub outputs: Vec<OutputTensor>,
+}
+
+/// A reply tensor and the value that holds its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputTensor {
+    /// The name that the model declares.
+    pub name: String,
+    /// The value; one of [`CellGraph::outputs`].
+    pub value: ValueIndex,
+    /// The value's rows under their own axes, before `permutation`.
+    pub shape: Vec<usize>,
+    /// How to order the axes ([`Tensor::permuted`]); none: as they are.
+    pub permutation: Option<Vec<usize>>,
+}
+
+/// Turns a request into a cell graph. Implementations are pure and quick: one call a
+/// request, before the request is admitted.
+pub trait Unfold: Send + Sync {
+    /// Unfolds a request whose tensors already bear the names, data types and ranks that
+    /// the model declares, each name once; tensors stand in the declared order.
+    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest>;
+}
