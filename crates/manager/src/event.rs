@@ -1,0 +1,83 @@
+//! What the manager is told, and what it tells.
+
+use std::sync::Arc;
+
+use batchmaker_graph::{CellGraph, ModelId, RequestId, TaskId, WorkerId};
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A request was admitted. Its id's position must not be in use.
+    Arrive {
+        /// Its id until it finishes.
+        request: RequestId,
+        /// The model it is for.
+        model: ModelId,
+        /// 1 is served first, then 2, …; 0, the default, comes after all of them.
+        priority: u32,
+        /// What to compute.
+        graph: Arc<CellGraph>,
+    },
+    /// A worker ran its oldest unfinished task.
+    Complete {
+        /// Who.
+        worker: WorkerId,
+        /// Which task.
+        task: TaskId,
+    },
+    /// A worker could not run its oldest unfinished task; the requests in it fail.
+    TaskFailed {
+        /// Who.
+        worker: WorkerId,
+        /// Which task.
+        task: TaskId,
+    },
+    /// Nobody waits for the request any more. Ignored if it has finished.
+    Cancel {
+        /// The request.
+        request: RequestId,
+    },
+    /// A worker is back, with nothing in flight and empty rosters.
+    WorkerUp {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// A worker is lost with everything it had in flight.
+    WorkerDown {
+        /// Who.
+        worker: WorkerId,
+    },
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// A task that held some of its nodes failed.
+    Task,
+    /// The worker that held its state or ran its nodes was lost.
+    WorkerLost,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every node ran.
+    Succeeded,
+    /// It was cancelled first.
+    Cancelled,
+    /// It cannot be completed.
+    Failed(Failure),
+}
+
+/// A request that ended. No task in flight holds any of its nodes, and its slots are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// Which.
+    pub request: RequestId,
+    /// How.
+    pub outcome: Outcome,
+    /// From arrival to the first task that held one of its nodes, in nanoseconds.
+    pub queue_ns: u64,
+    /// From arrival to the end, in nanoseconds.
+    pub total_ns: u64,
+}

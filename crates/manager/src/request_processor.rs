@@ -1,0 +1,431 @@
+//! The request processor: tracks which nodes of each request have run, which are ready,
+//! and when the request is finished.
+
+use batchmaker_graph::{
+    CellGraph, CellTypeId, Edge, ModelId, RequestId, RunIndex, RunKind, TaskId, WorkerId,
+};
+
+use crate::config::StatePlacement;
+use crate::event::{Finished, Outcome};
+use crate::manager::Manager;
+use crate::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
+
+/// The tables of requests and of their subgraphs.
+#[derive(Debug)]
+pub(crate) struct RequestProcessor {
+    requests: Vec<Request>,
+    subgraphs: Vec<Subgraph>,
+    free_subgraphs: Vec<SubgraphIndex>,
+    /// Ready nodes of a subgraph in a queue, `[subgraph, worker]`.
+    ready: Vec<u32>,
+    workers: usize,
+    arrivals: u64,
+    pub(crate) live_requests: usize,
+    pub(crate) finished: Vec<Finished>,
+}
+
+#[derive(Debug, Default)]
+struct Request {
+    generation: u32,
+    is_live: bool,
+    model: Option<ModelId>,
+    arrived_ns: u64,
+    first_task_ns: Option<u64>,
+    subgraphs: Vec<SubgraphIndex>,
+    /// Subgraphs that have not ended.
+    unfinished: usize,
+    /// The workers that ran any of its nodes, a bit each.
+    workers: u64,
+    /// Set once the request is given up: it ends so when nothing is in flight.
+    ending: Option<Outcome>,
+}
+
+impl RequestProcessor {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            requests: Vec::new(),
+            subgraphs: Vec::new(),
+            free_subgraphs: Vec::new(),
+            ready: Vec::new(),
+            workers,
+            arrivals: 0,
+            live_requests: 0,
+            finished: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_live(&self, request: RequestId) -> bool {
+        self.requests
+            .get(request.index as usize)
+            .is_some_and(|known| known.is_live && known.generation == request.generation)
+    }
+
+    /// The requests that end when `worker` is lost.
+    pub(crate) fn lost_with(
+        &self,
+        worker: WorkerId,
+        placement: StatePlacement,
+        is_pinned: impl Fn(SubgraphIndex) -> bool,
+    ) -> Vec<RequestId> {
+        let is_lost = |request: &Request| match placement {
+            StatePlacement::PerWorker => request.workers & (1 << worker.0) != 0,
+            StatePlacement::Shared => request.subgraphs.iter().any(|&sub| is_pinned(sub)),
+        };
+        let requests = (0..).zip(&self.requests);
+        let lost = requests.filter(|(_, request)| request.is_live && is_lost(request));
+        lost.map(|(index, request)| RequestId { index, generation: request.generation }).collect()
+    }
+
+    fn request_mut(&mut self, request: RequestId) -> &mut Request {
+        &mut self.requests[request.index as usize]
+    }
+
+    fn request(&self, request: RequestId) -> &Request {
+        &self.requests[request.index as usize]
+    }
+
+    fn new_subgraph(&mut self, subgraph: Subgraph) -> SubgraphIndex {
+        match self.free_subgraphs.pop() {
+            Some(index) => {
+                self.subgraphs[index.0 as usize] = subgraph;
+                index
+            }
+            None => {
+                self.subgraphs.push(subgraph);
+                self.ready.resize(self.subgraphs.len() * self.workers, 0);
+                SubgraphIndex(self.subgraphs.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Ready nodes of a subgraph in its type's queue, for `worker`.
+    pub(crate) fn ready(&self, subgraph: SubgraphIndex, worker: WorkerId) -> u32 {
+        self.ready[subgraph.0 as usize * self.workers + worker.index()]
+    }
+}
+
+impl Manager {
+    pub(crate) fn subgraph(&self, index: SubgraphIndex) -> &Subgraph {
+        &self.processor.subgraphs[index.0 as usize]
+    }
+
+    pub(crate) fn subgraph_mut(&mut self, index: SubgraphIndex) -> &mut Subgraph {
+        &mut self.processor.subgraphs[index.0 as usize]
+    }
+
+    pub(crate) fn model_of(&self, subgraph: SubgraphIndex) -> ModelId {
+        let request = self.processor.request(self.subgraph(subgraph).request);
+        request.model.expect("a live request has a model")
+    }
+
+    /// Cuts a request into subgraphs and hands those with ready nodes to their queues.
+    pub(crate) fn arrive(
+        &mut self,
+        id: RequestId,
+        model: ModelId,
+        priority: u32,
+        graph: &CellGraph,
+    ) {
+        assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
+        let arrival = self.processor.arrivals;
+        self.processor.arrivals += 1;
+        let priority = if priority == 0 { u32::MAX } else { priority };
+        let table = &mut self.processor.requests;
+        if table.len() <= id.index as usize {
+            table.resize_with(id.index as usize + 1, Request::default);
+        }
+        let mut subgraphs = std::mem::take(&mut self.processor.request_mut(id).subgraphs);
+        for (run, index) in graph.runs().iter().zip(0..) {
+            self.check_kind(run.cell_type, run.kind);
+            let run_index = RunIndex(index);
+            let edges = run.edges.iter().map(|edge| SubgraphEdge {
+                producer: subgraphs[edge.producer.index()],
+                need: edge.need,
+            });
+            let subgraph = Subgraph {
+                request: id,
+                run: run_index,
+                cell_type: run.cell_type,
+                kind: run.kind,
+                length: run.length,
+                key: QueueKey { priority, arrival, run: run_index },
+                edges: edges.collect(),
+                consumers: Vec::new(),
+                place: Place::Blocked,
+                submitted: 0,
+                completed: 0,
+                stays: Default::default(),
+                pin: None,
+                last_task: TaskId(0),
+                home: None,
+                slot: None,
+            };
+            let subgraph = self.processor.new_subgraph(subgraph);
+            for edge in &run.edges {
+                let producer = subgraphs[edge.producer.index()];
+                let consumers = &mut self.subgraph_mut(producer).consumers;
+                if !consumers.contains(&subgraph) {
+                    consumers.push(subgraph);
+                }
+            }
+            subgraphs.push(subgraph);
+        }
+        let now = self.now;
+        let request = self.processor.request_mut(id);
+        assert!(!request.is_live, "{id:?} arrived while its position was in use");
+        *request = Request {
+            generation: id.generation,
+            is_live: true,
+            model: Some(model),
+            arrived_ns: now,
+            unfinished: subgraphs.len(),
+            subgraphs,
+            ..Request::default()
+        };
+        self.processor.live_requests += 1;
+        for index in 0..self.processor.request(id).subgraphs.len() {
+            self.refresh(self.processor.request(id).subgraphs[index]);
+        }
+    }
+
+    /// The worker that alone may run the subgraph, because tasks with nodes of it are in
+    /// flight there.
+    pub(crate) fn pinned_to(&self, index: SubgraphIndex) -> Option<WorkerId> {
+        let subgraph = self.subgraph(index);
+        match subgraph.place {
+            Place::Roster(worker) => {
+                let roster = self.queues[subgraph.cell_type.index()].roster(worker);
+                (!roster.is_idle()).then_some(worker)
+            }
+            _ => subgraph.pin,
+        }
+    }
+
+    /// Nodes submitted so far.
+    pub(crate) fn submitted(&self, index: SubgraphIndex) -> u32 {
+        let subgraph = self.subgraph(index);
+        match (subgraph.place, subgraph.stays.back()) {
+            (Place::Roster(worker), Some(stay)) => {
+                let roster = self.queues[subgraph.cell_type.index()].roster(worker);
+                stay.node + (roster.submitted_steps - stay.join_step) as u32
+            }
+            _ => subgraph.submitted,
+        }
+    }
+
+    /// Nodes completed so far.
+    fn completed(&self, index: SubgraphIndex) -> u32 {
+        let subgraph = self.subgraph(index);
+        let worker = match subgraph.place {
+            Place::Roster(worker) => Some(worker),
+            _ => subgraph.pin,
+        };
+        let Some(worker) = worker else { return subgraph.completed };
+        let steps = self.queues[subgraph.cell_type.index()].roster(worker).completed_steps;
+        let mut completed = subgraph.completed;
+        for stay in &subgraph.stays {
+            if steps > stay.join_step {
+                completed = stay.node + (steps.min(stay.leave_step) - stay.join_step) as u32;
+            }
+        }
+        completed
+    }
+
+    /// The number of nodes, from the first on, whose dependencies `worker` can rely on.
+    pub(crate) fn available(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
+        let subgraph = self.subgraph(index);
+        let watermark = |edge: &SubgraphEdge| {
+            let progress = if self.pinned_to(edge.producer) == Some(worker) {
+                self.submitted(edge.producer)
+            } else {
+                self.completed(edge.producer)
+            };
+            // `available` asks the rule alone; the producer of the graph's edge is not looked at.
+            let edge_rule = Edge { producer: RunIndex(0), need: edge.need };
+            let producer_length = self.subgraph(edge.producer).length;
+            edge_rule.available(progress, producer_length, subgraph.length)
+        };
+        subgraph.edges.iter().map(watermark).min().unwrap_or(subgraph.length)
+    }
+
+    /// Nodes that `worker` may run now.
+    pub(crate) fn ready_for(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
+        if self.pinned_to(index).is_some_and(|pin| pin != worker) {
+            return 0;
+        }
+        let ready = self.available(index, worker).saturating_sub(self.submitted(index));
+        match self.subgraph(index).kind {
+            RunKind::Chain => ready.min(1),
+            RunKind::Rows => ready,
+        }
+    }
+
+    /// Counts the ready nodes of a subgraph outside rosters anew, and puts it into or
+    /// takes it out of its queue accordingly.
+    pub(crate) fn refresh(&mut self, index: SubgraphIndex) {
+        let subgraph = self.subgraph(index);
+        if matches!(subgraph.place, Place::Roster(_) | Place::Ended) {
+            return;
+        }
+        let (key, was_waiting) = (subgraph.key, subgraph.place == Place::Waiting);
+        let cell_type = subgraph.cell_type;
+        let is_given_up = self.processor.request(subgraph.request).ending.is_some();
+        let mut is_ready = false;
+        for worker in (0..self.processor.workers as u32).map(WorkerId) {
+            let ready = if is_given_up { 0 } else { self.ready_for(index, worker) };
+            is_ready |= ready > 0;
+            let position = index.0 as usize * self.processor.workers + worker.index();
+            let known = std::mem::replace(&mut self.processor.ready[position], ready);
+            let nodes = &mut self.queues[cell_type.index()].waiting_nodes[worker.index()];
+            *nodes = *nodes + u64::from(ready) - u64::from(known);
+        }
+        if is_ready != was_waiting {
+            let waiting = &mut self.queues[cell_type.index()].waiting;
+            if is_ready {
+                waiting.insert(key, index);
+            } else {
+                waiting.remove(&key);
+            }
+        }
+        self.subgraph_mut(index).place = if is_ready { Place::Waiting } else { Place::Blocked };
+    }
+
+    /// Takes a waiting subgraph out of its queue, since it joins a roster or ends.
+    pub(crate) fn take_from_queue(&mut self, index: SubgraphIndex) {
+        let Subgraph { key, cell_type, place, .. } = *self.subgraph(index);
+        if place != Place::Waiting {
+            return;
+        }
+        let workers = self.processor.workers;
+        let queue = &mut self.queues[cell_type.index()];
+        let ready = &mut self.processor.ready[index.0 as usize * workers..][..workers];
+        for (nodes, ready) in queue.waiting_nodes.iter_mut().zip(ready) {
+            *nodes -= u64::from(std::mem::take(ready));
+        }
+        queue.waiting.remove(&key);
+        self.subgraph_mut(index).place = Place::Blocked;
+    }
+
+    /// Looks again at those that depend on `index`.
+    pub(crate) fn wake_consumers(&mut self, index: SubgraphIndex) {
+        for position in 0..self.subgraph(index).consumers.len() {
+            self.refresh(self.subgraph(index).consumers[position]);
+        }
+    }
+
+    /// Notes that nodes of the subgraph are about to be submitted to `worker`.
+    pub(crate) fn note_first_task(&mut self, index: SubgraphIndex, worker: WorkerId) {
+        let now = self.now;
+        let request = self.subgraph(index).request;
+        let request = self.processor.request_mut(request);
+        request.first_task_ns.get_or_insert(now);
+        request.workers |= 1 << worker.0;
+    }
+
+    /// Rows of a row-wise subgraph ran: its first `completed` are done.
+    pub(crate) fn rows_completed(&mut self, index: SubgraphIndex, completed: u32, task: TaskId) {
+        let subgraph = self.subgraph_mut(index);
+        subgraph.completed = subgraph.completed.max(completed);
+        if subgraph.last_task == task {
+            self.settle(index);
+        } else {
+            self.wake_consumers(index);
+        }
+    }
+
+    /// Nothing of the subgraph is in flight any more: unpin it, and end it if it is used up.
+    pub(crate) fn settle(&mut self, index: SubgraphIndex) {
+        let subgraph = self.subgraph_mut(index);
+        subgraph.pin = None;
+        subgraph.stays.clear();
+        subgraph.completed = subgraph.submitted;
+        let request = subgraph.request;
+        if subgraph.is_exhausted() || self.processor.request(request).ending.is_some() {
+            self.end_subgraph(index);
+        } else {
+            self.refresh(index);
+        }
+        if self.processor.is_live(request) {
+            self.wake_consumers(index);
+        }
+    }
+
+    /// Frees a subgraph's slot; ends the request with its last one.
+    fn end_subgraph(&mut self, index: SubgraphIndex) {
+        self.take_from_queue(index);
+        let subgraph = self.subgraph_mut(index);
+        assert!(subgraph.place == Place::Blocked && subgraph.pin.is_none());
+        subgraph.place = Place::Ended;
+        let (id, cell_type, slot) = (subgraph.request, subgraph.cell_type, subgraph.slot.take());
+        if let Some(slot) = slot {
+            self.queues[cell_type.index()].slots.release(slot);
+        }
+        let request = self.processor.request_mut(id);
+        request.unfinished -= 1;
+        if request.unfinished == 0 {
+            self.finish(id);
+        }
+    }
+
+    fn finish(&mut self, id: RequestId) {
+        let now = self.now;
+        let processor = &mut self.processor;
+        let request = &mut processor.requests[id.index as usize];
+        processor.free_subgraphs.append(&mut request.subgraphs);
+        request.is_live = false;
+        processor.live_requests -= 1;
+        let first_task_ns = request.first_task_ns.unwrap_or(now);
+        processor.finished.push(Finished {
+            request: id,
+            outcome: request.ending.unwrap_or(Outcome::Succeeded),
+            queue_ns: first_task_ns - request.arrived_ns,
+            total_ns: now - request.arrived_ns,
+        });
+    }
+
+    /// Gives a request up: at once what is not in flight, the rest when it completes.
+    pub(crate) fn abort(&mut self, id: RequestId, outcome: Outcome) {
+        if !self.processor.is_live(id) {
+            return;
+        }
+        let request = self.processor.request_mut(id);
+        if request.ending.is_some() {
+            return;
+        }
+        request.ending = Some(outcome);
+        // Consumers before producers. The table is empty once the last one has ended.
+        for position in (0..request.subgraphs.len()).rev() {
+            let Some(&index) = self.processor.request(id).subgraphs.get(position) else { return };
+            if let Place::Roster(worker) = self.subgraph(index).place {
+                self.leave_roster(index, worker);
+            }
+            self.take_from_queue(index);
+            let subgraph = self.subgraph(index);
+            if subgraph.place != Place::Ended && subgraph.pin.is_none() {
+                self.end_subgraph(index);
+            }
+        }
+    }
+
+    /// What was in flight on `worker`, which is lost, is in flight no more.
+    pub(crate) fn unpin_all(&mut self, id: RequestId, worker: WorkerId) {
+        let is_given_up = self.processor.request(id).ending.is_some();
+        for position in (0..self.processor.request(id).subgraphs.len()).rev() {
+            let Some(&index) = self.processor.request(id).subgraphs.get(position) else { return };
+            let subgraph = self.subgraph_mut(index);
+            if subgraph.pin == Some(worker) {
+                subgraph.pin = None;
+                subgraph.stays.clear();
+                if is_given_up {
+                    self.end_subgraph(index);
+                }
+            }
+        }
+    }
+
+    /// All runs of a cell type are chains, or all are rows.
+    fn check_kind(&mut self, cell_type: CellTypeId, kind: RunKind) {
+        let known = self.queues[cell_type.index()].kind.get_or_insert(kind);
+        assert_eq!(*known, kind, "{cell_type} is used both as a chain and row by row");
+    }
+}

@@ -1,0 +1,62 @@
+//! Places for the state of chains, with generations.
+
+use batchmaker_graph::SlotId;
+
+/// The slots of one cell type. Grows with the number in use; a freed slot is used
+/// again under the next generation, the lowest index first come.
+#[derive(Debug, Default)]
+pub(crate) struct SlotTable {
+    generations: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl SlotTable {
+    pub(crate) fn acquire(&mut self) -> SlotId {
+        match self.free.pop() {
+            Some(index) => SlotId { index, generation: self.generations[index as usize] },
+            None => {
+                self.generations.push(0);
+                SlotId { index: self.generations.len() as u32 - 1, generation: 0 }
+            }
+        }
+    }
+
+    /// # Panics
+    /// If `slot` is not in use: freed twice, or of another generation.
+    pub(crate) fn release(&mut self, slot: SlotId) {
+        let generation = &mut self.generations[slot.index as usize];
+        assert_eq!(*generation, slot.generation, "{slot:?} was freed before");
+        *generation = generation.wrapping_add(1);
+        self.free.push(slot.index);
+    }
+
+    /// The number of slots in use.
+    pub(crate) fn in_use(&self) -> usize {
+        self.generations.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_used_again_under_the_next_generation() {
+        let mut slots = SlotTable::default();
+        let (a, b) = (slots.acquire(), slots.acquire());
+        slots.release(a);
+        let again = slots.acquire();
+        assert_eq!((again.index, again.generation), (a.index, a.generation + 1));
+        assert_ne!(again, b);
+        assert_eq!(slots.in_use(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "was freed before")]
+    fn freeing_a_slot_twice_is_found() {
+        let mut slots = SlotTable::default();
+        let slot = slots.acquire();
+        slots.release(slot);
+        slots.release(slot);
+    }
+}

@@ -1,0 +1,106 @@
+//! Graphs and configurations that the scheduling tests share.
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+pub(crate) mod reference;
+
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, ModelPriority,
+    RequestId, RowSpec, Rows, RunIndex, Sink, SinkTime, Work,
+};
+use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, Event, StatePlacement, TaskForm};
+
+/// Cell types of one model, later ones with a higher priority.
+pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> Config {
+    let cell_types = limits.iter().zip(0..).map(|(&limit, priority)| CellTypeConfig {
+        batch_sizes: BatchSizes::up_to(limit),
+        priorities: vec![ModelPriority { model: ModelId(0), priority }],
+    });
+    Config {
+        cell_types: cell_types.collect(),
+        workers,
+        max_tasks_to_submit,
+        task_form: TaskForm::Roster,
+        state_placement: StatePlacement::Shared,
+    }
+}
+
+/// A stack of `layers` chains of `length` (cell types 0, 1, …) and, if asked for, a
+/// row-wise head on every step of the last (the next cell type).
+pub(crate) fn stack(layers: u32, length: u32, with_head: bool) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let mut x = graph.input(row(), length);
+    for layer in 0..layers {
+        let y = graph.value(row(), length);
+        let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
+        let initial = vec![None, None];
+        graph.chain(CellTypeId(layer), length, vec![Rows::all(x)], initial, vec![sink]);
+        x = y;
+    }
+    if with_head {
+        let y = graph.value(row(), length);
+        let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
+        graph.rows(CellTypeId(layers), length, vec![Rows::all(x)], vec![sink]);
+    }
+    graph.finish()
+}
+
+pub(crate) fn request(index: u32) -> RequestId {
+    RequestId { index, generation: 0 }
+}
+
+pub(crate) fn arrive(index: u32, graph: CellGraph) -> Event {
+    Event::Arrive {
+        request: request(index),
+        model: ModelId(0),
+        priority: 0,
+        graph: Arc::new(graph),
+    }
+}
+
+/// A node: (request, run, position in the run).
+pub(crate) type Node = (RequestId, RunIndex, u32);
+
+/// What a device makes of tasks: keeps the roster of one worker and cell type, and tells the
+/// nodes of each batch.
+#[derive(Default)]
+pub(crate) struct Roster {
+    members: Vec<batchmaker_graph::Join>,
+}
+
+impl Roster {
+    /// The batches of `task`, each with its nodes in order.
+    pub(crate) fn batches(&mut self, task: &BatchedTask) -> Vec<Vec<Node>> {
+        let mut batches = Vec::new();
+        match &task.work {
+            Work::Rows(items) => {
+                let nodes = items.iter().flat_map(|item| {
+                    (item.first..item.first + item.count).map(|i| (item.request, item.run, i))
+                });
+                batches.push(nodes.collect::<Vec<_>>());
+            }
+            Work::Roster { leaves, joins, steps } => {
+                let before = self.members.len();
+                self.members.retain(|member| !leaves.contains(&member.slot));
+                assert_eq!(before - self.members.len(), leaves.len(), "a stranger left");
+                for join in joins {
+                    assert!(self.members.iter().all(|member| member.slot != join.slot));
+                    self.members.push(*join);
+                }
+                for _ in 0..*steps {
+                    let node = |member: &mut batchmaker_graph::Join| {
+                        member.step += 1;
+                        (member.request, member.run, member.step - 1)
+                    };
+                    batches.push(self.members.iter_mut().map(node).collect());
+                }
+            }
+        }
+        for batch in &mut batches {
+            batch.sort_unstable();
+        }
+        batches
+    }
+}

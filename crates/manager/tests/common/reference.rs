@@ -1,0 +1,183 @@
+//! Algorithm 1 as the paper writes it: every node on its own, every queue scanned, a counter
+//! of tasks in flight for every subgraph. Slow and plain; the oracle for the manager.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use batchmaker_graph::{CellGraph, CellTypeId, RequestId, RunIndex, RunKind, WorkerId};
+use batchmaker_manager::Config;
+
+use super::Node;
+
+struct Subgraph {
+    key: (u64, RunIndex),
+    request: RequestId,
+    run: RunIndex,
+    submitted: u32,
+    completed: u32,
+    pinned: Option<WorkerId>,
+    tasks_in_flight: u32,
+}
+
+struct Task {
+    cell_type: CellTypeId,
+    nodes: Vec<Node>,
+}
+
+/// The oracle. A task here is one batch.
+pub(crate) struct Reference {
+    config: Config,
+    graphs: BTreeMap<RequestId, CellGraph>,
+    subgraphs: Vec<Subgraph>,
+    in_flight: Vec<Vec<Task>>,
+    arrivals: u64,
+}
+
+impl Reference {
+    pub(crate) fn new(config: Config) -> Self {
+        let in_flight = (0..config.workers).map(|_| Vec::new()).collect();
+        Self { config, graphs: BTreeMap::new(), subgraphs: Vec::new(), in_flight, arrivals: 0 }
+    }
+
+    pub(crate) fn arrive(&mut self, request: RequestId, graph: CellGraph) {
+        for run in 0..graph.runs().len() as u32 {
+            self.subgraphs.push(Subgraph {
+                key: (self.arrivals, RunIndex(run)),
+                request,
+                run: RunIndex(run),
+                submitted: 0,
+                completed: 0,
+                pinned: None,
+                tasks_in_flight: 0,
+            });
+        }
+        self.arrivals += 1;
+        self.subgraphs.sort_by_key(|subgraph| subgraph.key);
+        self.graphs.insert(request, graph);
+    }
+
+    fn find(&self, request: RequestId, run: RunIndex) -> &Subgraph {
+        self.subgraphs.iter().find(|sub| sub.request == request && sub.run == run).unwrap()
+    }
+
+    fn cell_type(&self, subgraph: &Subgraph) -> CellTypeId {
+        self.graphs[&subgraph.request].runs()[subgraph.run.index()].cell_type
+    }
+
+    /// The nodes of `subgraph` that `worker` may run.
+    fn ready(&self, subgraph: &Subgraph, worker: WorkerId) -> std::ops::Range<u32> {
+        let runs = self.graphs[&subgraph.request].runs();
+        let run = &runs[subgraph.run.index()];
+        let mut available = run.length;
+        for edge in &run.edges {
+            let producer = self.find(subgraph.request, edge.producer);
+            let progress = match producer.pinned {
+                Some(pinned) if pinned == worker => producer.submitted,
+                _ => producer.completed,
+            };
+            let producer_length = runs[edge.producer.index()].length;
+            available = available.min(edge.available(progress, producer_length, run.length));
+        }
+        let first = subgraph.submitted;
+        if subgraph.pinned.is_some_and(|pinned| pinned != worker) || available <= first {
+            return first..first;
+        }
+        match run.kind {
+            RunKind::Chain => first..first + 1,
+            RunKind::Rows => first..available,
+        }
+    }
+
+    fn ready_nodes(&self, cell_type: CellTypeId, worker: WorkerId) -> usize {
+        let own = self.subgraphs.iter().filter(|sub| self.cell_type(sub) == cell_type);
+        own.map(|sub| self.ready(sub, worker).len()).sum()
+    }
+
+    fn running_tasks(&self, cell_type: CellTypeId) -> usize {
+        self.in_flight.iter().flatten().filter(|task| task.cell_type == cell_type).count()
+    }
+
+    /// Lines 4 to 11. The tasks of the round: type and nodes of each.
+    pub(crate) fn schedule(&mut self, worker: WorkerId) -> Vec<(CellTypeId, Vec<Node>)> {
+        assert!(self.in_flight[worker.index()].is_empty(), "scheduled for a busy worker");
+        let all: Vec<CellTypeId> =
+            (0..self.config.cell_types.len() as u32).map(CellTypeId).collect();
+        let ready = |ct: CellTypeId| self.ready_nodes(ct, worker);
+        let max = |ct: CellTypeId| self.config.cell_types[ct.index()].batch_sizes.max as usize;
+        let mut s: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) >= max(ct)).collect();
+        if s.is_empty() {
+            let resting = |&ct: &CellTypeId| self.running_tasks(ct) == 0 && ready(ct) > 0;
+            s = all.iter().copied().filter(resting).collect();
+        }
+        if s.is_empty() {
+            s = all.iter().copied().filter(|&ct| ready(ct) > 0).collect();
+        }
+        // One model: the type's position is its priority.
+        match s.into_iter().max() {
+            Some(cell_type) => self.batch(cell_type, worker),
+            None => Vec::new(),
+        }
+    }
+
+    /// Lines 12 to 23.
+    fn batch(&mut self, cell_type: CellTypeId, worker: WorkerId) -> Vec<(CellTypeId, Vec<Node>)> {
+        let mut tasks = Vec::new();
+        while (tasks.len() as u32) < self.config.max_tasks_to_submit {
+            let nodes = self.form_batched_task(cell_type, worker);
+            if nodes.is_empty() {
+                break;
+            }
+            let members: BTreeSet<_> =
+                nodes.iter().map(|&(request, run, _)| (request, run)).collect();
+            for subgraph in &mut self.subgraphs {
+                let member = (subgraph.request, subgraph.run);
+                if members.contains(&member) {
+                    let count = nodes.iter().filter(|node| (node.0, node.1) == member).count();
+                    subgraph.submitted += count as u32;
+                    subgraph.pinned = Some(worker);
+                    subgraph.tasks_in_flight += 1;
+                }
+            }
+            self.in_flight[worker.index()].push(Task { cell_type, nodes: nodes.clone() });
+            tasks.push((cell_type, nodes));
+        }
+        tasks
+    }
+
+    /// Lines 24 to 32.
+    fn form_batched_task(&self, cell_type: CellTypeId, worker: WorkerId) -> Vec<Node> {
+        let max = self.config.cell_types[cell_type.index()].batch_sizes.max as usize;
+        let mut batch = Vec::new();
+        for subgraph in self.subgraphs.iter().filter(|sub| self.cell_type(sub) == cell_type) {
+            for node in self.ready(subgraph, worker) {
+                batch.push((subgraph.request, subgraph.run, node));
+                if batch.len() == max {
+                    return batch;
+                }
+            }
+        }
+        batch
+    }
+
+    /// The oldest task of `worker` is complete.
+    pub(crate) fn complete(&mut self, worker: WorkerId) {
+        let task = self.in_flight[worker.index()].remove(0);
+        for subgraph in &mut self.subgraphs {
+            let nodes =
+                task.nodes.iter().filter(|n| (n.0, n.1) == (subgraph.request, subgraph.run));
+            let count = nodes.count() as u32;
+            subgraph.completed += count;
+            if count > 0 {
+                subgraph.tasks_in_flight -= 1;
+                if subgraph.tasks_in_flight == 0 {
+                    subgraph.pinned = None;
+                }
+            }
+        }
+        let graphs = &self.graphs;
+        let is_done =
+            |sub: &Subgraph| sub.completed == graphs[&sub.request].runs()[sub.run.index()].length;
+        let open: BTreeSet<RequestId> =
+            self.subgraphs.iter().filter(|sub| !is_done(sub)).map(|sub| sub.request).collect();
+        self.subgraphs.retain(|sub| open.contains(&sub.request));
+    }
+}
