@@ -1,0 +1,5 @@
+//! Placeholder for the simulated device.
+
+/// Placeholder.
+#[derive(Debug)]
+pub struct SimulatedDevice;
