@@ -1,0 +1,246 @@
+//! What the server tells of itself and its models: metadata, model configuration, repository
+//! index and errors, as JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::datatype::{Datatype, triton_name};
+
+/// The answer to `GET /v2`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerMetadata {
+    /// The server's name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The protocol extensions that it speaks.
+    pub extensions: Vec<String>,
+}
+
+/// The answer to `GET /v2/models/M`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelMetadata {
+    /// The model's name.
+    pub name: String,
+    /// The versions that are served.
+    #[serde(default)]
+    pub versions: Vec<String>,
+    /// What kind of model it is.
+    pub platform: String,
+    /// What a request carries.
+    pub inputs: Vec<TensorMetadata>,
+    /// What a reply carries.
+    pub outputs: Vec<TensorMetadata>,
+}
+
+/// One tensor of [`ModelMetadata`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMetadata {
+    /// The tensor's name.
+    pub name: String,
+    /// The type of its elements.
+    pub datatype: Datatype,
+    /// The size of each dimension, -1 where it varies.
+    pub shape: Vec<i64>,
+}
+
+/// The answer to `GET /v2/models/M/config`: the part of Triton's `ModelConfig` message that its
+/// clients read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelConfig {
+    /// The model's name.
+    pub name: String,
+    /// What kind of model it is.
+    pub platform: String,
+    /// What runs it.
+    pub backend: String,
+    /// Which versions are served.
+    pub version_policy: VersionPolicy,
+    /// The most requests that a client may join along a batch axis of its own; 0 where shapes have
+    /// no such axis before the dimensions that are listed. It does not say how the server batches.
+    pub max_batch_size: u32,
+    /// What a request carries.
+    pub input: Vec<ConfigTensor>,
+    /// What a reply carries.
+    pub output: Vec<ConfigTensor>,
+    /// Present where every request belongs to a sequence; `perf_analyzer` then sends sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_batching: Option<SequenceBatching>,
+    /// How replies answer requests.
+    #[serde(default)]
+    pub model_transaction_policy: TransactionPolicy,
+}
+
+/// One tensor of [`ModelConfig`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigTensor {
+    /// The tensor's name.
+    pub name: String,
+    /// The type of its elements, written as `TYPE_FP32`.
+    #[serde(with = "triton_name")]
+    pub data_type: Datatype,
+    /// The size of each dimension, -1 where it varies.
+    pub dims: Vec<i64>,
+    /// Whether a request may leave the input out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
+}
+
+/// Which versions of a model are served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VersionPolicy {
+    /// The highest ones.
+    Latest {
+        /// How many.
+        num_versions: u32,
+    },
+}
+
+impl Default for VersionPolicy {
+    /// The highest version alone.
+    fn default() -> Self {
+        Self::Latest { num_versions: 1 }
+    }
+}
+
+/// How sequences of requests are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SequenceBatching {
+    /// How long a sequence may be silent before it is given up, in microseconds.
+    pub max_sequence_idle_microseconds: u64,
+}
+
+/// How replies answer requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransactionPolicy {
+    /// Whether a request may have any number of replies, rather than one.
+    pub decoupled: bool,
+}
+
+/// One element of the answer to `POST /v2/repository/index`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepositoryIndexEntry {
+    /// The model's name.
+    pub name: String,
+    /// The version that the state is of; empty where none was read.
+    #[serde(default)]
+    pub version: String,
+    /// Whether it can be asked.
+    #[serde(default)]
+    pub state: ModelState,
+    /// Why it is in that state; empty where there is nothing to say.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// The state of a model in the repository, spelled in capitals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ModelState {
+    /// Never loaded.
+    #[default]
+    Unknown,
+    /// Takes requests.
+    Ready,
+    /// Takes none: unloaded, or not loadable.
+    Unavailable,
+    /// On its way to ready.
+    Loading,
+    /// On its way to unavailable.
+    Unloading,
+}
+
+/// The body of every answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What was wrong.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn metadata_have_the_protocols_shape() {
+        let metadata = ModelMetadata {
+            name: "sst".into(),
+            versions: vec!["1".into()],
+            platform: "onnx".into(),
+            inputs: vec![TensorMetadata {
+                name: "token".into(),
+                datatype: Datatype::Int64,
+                shape: vec![-1],
+            }],
+            outputs: vec![],
+        };
+        let json = json!({
+            "name": "sst",
+            "versions": ["1"],
+            "platform": "onnx",
+            "inputs": [{"name": "token", "datatype": "INT64", "shape": [-1]}],
+            "outputs": [],
+        });
+        assert_eq!(serde_json::to_value(&metadata).unwrap(), json);
+        assert_eq!(serde_json::from_value::<ModelMetadata>(json).unwrap(), metadata);
+    }
+
+    #[test]
+    fn a_config_has_tritons_shape() {
+        let tensor = |name: &str, data_type, optional| ConfigTensor {
+            name: name.into(),
+            data_type,
+            dims: vec![-1, 64],
+            optional,
+        };
+        let config = ModelConfig {
+            name: "sst".into(),
+            platform: "onnx".into(),
+            backend: "batchmaker".into(),
+            version_policy: VersionPolicy::default(),
+            max_batch_size: 0,
+            input: vec![tensor("x", Datatype::Fp32, false), tensor("h", Datatype::Fp32, true)],
+            output: vec![tensor("label", Datatype::Bytes, false)],
+            sequence_batching: None,
+            model_transaction_policy: TransactionPolicy::default(),
+        };
+        let json = json!({
+            "name": "sst",
+            "platform": "onnx",
+            "backend": "batchmaker",
+            "version_policy": {"latest": {"num_versions": 1}},
+            "max_batch_size": 0,
+            "input": [
+                {"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 64]},
+                {"name": "h", "data_type": "TYPE_FP32", "dims": [-1, 64], "optional": true},
+            ],
+            "output": [{"name": "label", "data_type": "TYPE_STRING", "dims": [-1, 64]}],
+            "model_transaction_policy": {"decoupled": false},
+        });
+        assert_eq!(serde_json::to_value(&config).unwrap(), json);
+        assert_eq!(serde_json::from_value::<ModelConfig>(json).unwrap(), config);
+    }
+
+    #[test]
+    fn every_datatype_has_a_name_in_configs() {
+        for data_type in Datatype::ALL {
+            let tensor =
+                ConfigTensor { name: "x".into(), data_type, dims: vec![], optional: false };
+            let json = serde_json::to_string(&tensor).unwrap();
+            assert_eq!(serde_json::from_str::<ConfigTensor>(&json).unwrap(), tensor);
+        }
+        let json = json!({"name": "x", "data_type": "FP32", "dims": []});
+        let error = serde_json::from_value::<ConfigTensor>(json).unwrap_err();
+        assert_eq!(error.to_string(), "data_type 'FP32' is unknown");
+    }
+
+    #[test]
+    fn an_index_entry_may_say_its_name_alone() {
+        let entry: RepositoryIndexEntry = serde_json::from_str(r#"{"name":"m"}"#).unwrap();
+        assert_eq!(entry.state, ModelState::Unknown);
+        let entry = RepositoryIndexEntry { state: ModelState::Ready, ..entry };
+        let json = r#"{"name":"m","version":"","state":"READY","reason":""}"#;
+        assert_eq!(serde_json::to_string(&entry).unwrap(), json);
+    }
+}

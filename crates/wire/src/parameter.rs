@@ -1,0 +1,203 @@
+//! Parameters: named values beside a request, a tensor or a requested output.
+//!
+//! Their meaning is the server's business, save for the three that say how tensors travel
+//! (`binary_data_size`, `binary_data`, `binary_data_output`), which the codec takes out.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Parameters by name.
+pub type Parameters = BTreeMap<String, Parameter>;
+
+/// The value of a parameter.
+///
+/// An integer that fits an `i64` is always [`Parameter::I64`] when it was read from JSON or made
+/// with `From`; ask with [`Parameter::as_u64`] and [`Parameter::as_i64`], which take either width.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Parameter {
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer within the range of `i64`.
+    I64(i64),
+    /// An integer beyond `i64::MAX`.
+    U64(u64),
+    /// A number with a fraction or an exponent, or an integer beyond `u64::MAX`.
+    F64(f64),
+    /// Text.
+    String(String),
+}
+
+impl Parameter {
+    /// The boolean, if it is one.
+    pub fn as_bool(&self) -> Option<bool> {
+        match *self {
+            Self::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The integer, of whichever width, if it is within the range of `i64`.
+    pub fn as_i64(&self) -> Option<i64> {
+        match *self {
+            Self::I64(value) => Some(value),
+            Self::U64(value) => value.try_into().ok(),
+            _ => None,
+        }
+    }
+
+    /// The integer, of whichever width, if it is not negative.
+    pub fn as_u64(&self) -> Option<u64> {
+        match *self {
+            Self::I64(value) => value.try_into().ok(),
+            Self::U64(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The number, integers included (rounded beyond 2^53).
+    pub fn as_f64(&self) -> Option<f64> {
+        match *self {
+            Self::I64(value) => Some(value as f64),
+            Self::U64(value) => Some(value as f64),
+            Self::F64(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is text.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl From<bool> for Parameter {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Parameter {
+    fn from(value: i64) -> Self {
+        Self::I64(value)
+    }
+}
+
+impl From<u64> for Parameter {
+    fn from(value: u64) -> Self {
+        i64::try_from(value).map_or(Self::U64(value), Self::I64)
+    }
+}
+
+impl From<f64> for Parameter {
+    fn from(value: f64) -> Self {
+        Self::F64(value)
+    }
+}
+
+impl From<&str> for Parameter {
+    fn from(value: &str) -> Self {
+        Self::String(value.into())
+    }
+}
+
+impl From<String> for Parameter {
+    fn from(value: String) -> Self {
+        Self::String(value)
+    }
+}
+
+/// As JSON writes it: text in quotes.
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::I64(value) => write!(f, "{value}"),
+            Self::U64(value) => write!(f, "{value}"),
+            Self::F64(value) => write!(f, "{value:?}"),
+            Self::String(value) => write!(f, "{value:?}"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Parameter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ParameterVisitor;
+
+        impl Visitor<'_> for ParameterVisitor {
+            type Value = Parameter;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a boolean, a number or a string")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Parameter, E> {
+                Ok(value.into())
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Parameter, E> {
+                Ok(value.into())
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Parameter, E> {
+                Ok(value.into())
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Parameter, E> {
+                if value.is_finite() { Ok(value.into()) } else { Err(E::custom("not finite")) }
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Parameter, E> {
+                Ok(value.into())
+            }
+
+            fn visit_string<E>(self, value: String) -> Result<Parameter, E> {
+                Ok(value.into())
+            }
+        }
+
+        deserializer.deserialize_any(ParameterVisitor).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Parameter {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn integers_are_exact_and_of_either_width() {
+        assert_eq!(read("-9223372036854775808").as_i64(), Some(i64::MIN));
+        assert_eq!(read("18446744073709551615").as_u64(), Some(u64::MAX));
+        assert_eq!(read("7"), Parameter::from(7u64));
+        assert_eq!(Parameter::U64(7).as_i64(), Some(7));
+        assert_eq!(read("-1").as_u64(), None);
+        assert_eq!(read("9223372036854775808").as_i64(), None);
+        assert_eq!(read("7.0").as_u64(), None);
+        assert_eq!(read("7").as_f64(), Some(7.0));
+    }
+
+    #[test]
+    fn values_are_written_as_they_are_read() {
+        for json in ["true", "-5", "18446744073709551615", "0.1", "1e300", "\"a\\\"b\""] {
+            assert_eq!(serde_json::to_string(&read(json)).unwrap().replace("e+", "e"), json);
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_parameter() {
+        for json in ["null", "[1]", "{}"] {
+            let error = serde_json::from_str::<Parameter>(json).unwrap_err().to_string();
+            assert!(error.contains("expected a boolean, a number or a string"), "{error}");
+        }
+    }
+}
