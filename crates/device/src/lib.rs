@@ -8,8 +8,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 mod contract;
 mod simulated;
 
 pub use contract::{Device, DeviceError, Progress, TaskQueue};
-pub use simulated::SimulatedDevice;
+pub use simulated::{
+    CellCost, Datum, Fate, Misuse, SimulatedConfig, SimulatedDevice, SimulatedMemory, Started,
+    cell_output,
+};
