@@ -1,1 +1,52 @@
-//! Placeholder.
+//! CPU kernels for recurrent cells: weights packed once, then one fused step for any rows and any
+//! part of the hidden units.
+//!
+//! The crate knows matrices, pointers and instruction sets. It knows nothing of requests, batches'
+//! origins, threads or models: who calls [`PackedLstm::step`] decides which rows form a batch and
+//! which thread computes which [panels](PackedLstm::panels).
+//!
+//! **The same bits everywhere.** A row's result depends on that row's inputs and on the weights
+//! alone, not on the batch size, the row's place in it, the panel split or the instruction set:
+//! every pre-activation is accumulated in one fixed order, one fused multiply-add a term, and the
+//! activations are one sequence of IEEE operations written once over a vector type.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `isa.rs` | which instruction sets there are, and which this machine has |
+//! | `simd.rs`, `simd/` | the vector operations kernels are written in, one token per instruction set |
+//! | `activations.rs` | sigmoid and tanh |
+//! | `lstm_step.rs` | the fused LSTM step, generic over the vector type |
+//! | `packed_lstm.rs` | the packed weights and the public face of the step |
+//!
+//! ```
+//! use batchmaker_kernels::{Isa, LstmParameters, PackedLstm};
+//!
+//! let (input_size, hidden_size, batch) = (3, 5, 2);
+//! let lstm = PackedLstm::new(
+//!     Isa::best(),
+//!     LstmParameters {
+//!         input_size,
+//!         hidden_size,
+//!         w: &[0.1; 4 * 5 * 3],
+//!         r: &[0.2; 4 * 5 * 5],
+//!         b: None,
+//!     },
+//! )?;
+//! let (x, h) = ([1.0; 2 * 3], [0.0; 2 * 5]);
+//! let (mut h_out, mut c) = ([0.0; 2 * 5], [0.0; 2 * 5]);
+//! lstm.step_dense(batch, &x, &h, &mut h_out, &mut c)?;
+//! assert_eq!(h_out[..5], h_out[5..], "equal rows, equal bits");
+//! # Ok::<(), batchmaker_kernels::KernelError>(())
+//! ```
+
+mod activations;
+mod error;
+mod isa;
+mod lstm_step;
+mod packed_lstm;
+mod simd;
+
+pub use error::KernelError;
+pub use isa::Isa;
+pub use lstm_step::LstmRow;
+pub use packed_lstm::{LstmParameters, PackedLstm};

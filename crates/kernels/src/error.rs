@@ -1,0 +1,42 @@
+//! What can be wrong with a request for a kernel. Nothing here happens while a step runs: a step
+//! that has been asked for correctly cannot fail.
+
+use crate::Isa;
+
+/// Why a kernel could not be built or called.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KernelError {
+    /// This processor lacks the instruction set (or the build has no code for it).
+    #[error("instruction set {0} is not available on this machine")]
+    IsaUnavailable(Isa),
+
+    /// The name is none of an instruction set's.
+    #[error("unknown instruction set {0:?}: expected scalar, avx2 or avx512")]
+    UnknownIsa(String),
+
+    /// A cell without hidden units has no state and no output.
+    #[error("hidden_size must be at least 1")]
+    NoHiddenUnits,
+
+    /// The sizes multiply to more than an address space holds.
+    #[error("sizes too large: input_size {input_size}, hidden_size {hidden_size}, batch {batch}")]
+    TooLarge {
+        /// Length of a row of `x`.
+        input_size: usize,
+        /// Length of a row of `h` and `c`.
+        hidden_size: usize,
+        /// Number of rows; 1 where only weights are concerned.
+        batch: usize,
+    },
+
+    /// A slice does not have the length that the sizes give it.
+    #[error("{tensor} has {actual} elements, expected {expected}")]
+    Length {
+        /// Which argument: `w`, `r`, `b`, `x`, `h`, `h_out` or `c`.
+        tensor: &'static str,
+        /// Elements needed.
+        expected: usize,
+        /// Elements given.
+        actual: usize,
+    },
+}

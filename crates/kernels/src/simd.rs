@@ -1,0 +1,176 @@
+//! The vector operations that kernels are written in.
+//!
+//! A kernel is one generic function over [`Simd`]. Each instruction set implements the trait on a
+//! *token*: a zero-sized value that can be made only where the instructions exist
+//! (`Avx512::new() -> Option<Self>`), so having one is the proof that using them is sound. A
+//! kernel reaches its instructions through [`Simd::vectorize`], which compiles the whole kernel
+//! with them enabled.
+//!
+//! Every operation is exactly one IEEE operation or one operation on bits, so all implementations
+//! agree in every bit (which NaN comes out of a NaN is the exception).
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
+pub(crate) use scalar::Scalar;
+
+/// A computation written once for every vector type.
+pub(crate) trait SimdOp {
+    /// The computation. Implementations, and what they call in their inner loops, are
+    /// `#[inline(always)]`: code left out of line is compiled without the instructions.
+    fn run<S: Simd>(self, simd: S);
+}
+
+/// One instruction set's vectors of `f32`. The implementing value is the proof that the machine
+/// has the instructions.
+pub(crate) trait Simd: Copy {
+    /// [`Self::LANES`] elements.
+    type Vector: Copy;
+
+    /// Elements in a vector.
+    const LANES: usize;
+
+    /// Vector registers, which bound the tile that a kernel keeps in them.
+    const REGISTERS: usize;
+
+    /// Runs `op` compiled for this instruction set.
+    fn vectorize<O: SimdOp>(self, op: O);
+
+    /// `value` in every lane.
+    fn splat(self, value: f32) -> Self::Vector;
+
+    /// The elements at `from`.
+    ///
+    /// # Safety
+    /// `LANES` elements at `from` are readable. No alignment is needed.
+    unsafe fn load(self, from: *const f32) -> Self::Vector;
+
+    /// The first `count` elements at `from`, zero in the other lanes, whose memory is not touched.
+    ///
+    /// # Safety
+    /// `count <= LANES`, and `count` elements at `from` are readable.
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::Vector;
+
+    /// Writes all lanes.
+    ///
+    /// # Safety
+    /// `LANES` elements at `to` are writable. No alignment is needed.
+    unsafe fn store(self, to: *mut f32, vector: Self::Vector);
+
+    /// Writes the first `count` lanes and touches no other memory.
+    ///
+    /// # Safety
+    /// `count <= LANES`, and `count` elements at `to` are writable.
+    unsafe fn store_partial(self, to: *mut f32, vector: Self::Vector, count: usize);
+
+    /// `a + b`
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a - b`
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a * b`
+    fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a / b`
+    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a * b + c`, rounded once.
+    fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+
+    /// `if a > b { a } else { b }`: a NaN in `b` stays, a NaN in `a` gives way to `b`.
+    fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `-|a|`
+    fn negative_abs(self, a: Self::Vector) -> Self::Vector;
+
+    /// The magnitude of `magnitude` with the sign of `sign`.
+    fn copy_sign(self, magnitude: Self::Vector, sign: Self::Vector) -> Self::Vector;
+
+    /// `negative` in lanes where the sign bit of `sign` is set, `positive` elsewhere.
+    fn select_by_sign(
+        self,
+        sign: Self::Vector,
+        negative: Self::Vector,
+        positive: Self::Vector,
+    ) -> Self::Vector;
+
+    /// The float whose bits are those of `a` shifted left by 23: moves an integer in the low bits
+    /// into the exponent field.
+    fn low_bits_to_exponent(self, a: Self::Vector) -> Self::Vector;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::VectorUnit;
+
+    /// Copies through `load_partial` and `store_partial` at every length.
+    struct CopyPartial<'a> {
+        from: &'a [f32],
+        to: &'a mut [f32],
+    }
+
+    impl SimdOp for CopyPartial<'_> {
+        fn run<S: Simd>(self, simd: S) {
+            assert!(self.from.len() <= S::LANES && self.from.len() == self.to.len());
+            // SAFETY: both slices have `from.len()` elements, which is at most `LANES`.
+            unsafe {
+                let vector = simd.load_partial(self.from.as_ptr(), self.from.len());
+                simd.store_partial(self.to.as_mut_ptr(), vector, self.to.len());
+            }
+        }
+    }
+
+    #[test]
+    fn partial_accesses_touch_only_their_elements() {
+        for unit in VectorUnit::all_for_tests() {
+            for count in 0..=unit.lanes() {
+                // Allocations of the exact size, so that Miri sees an access beyond them.
+                let from: Box<[f32]> = (0..count).map(|i| i as f32 + 1.0).collect();
+                let mut to = vec![-7.0; count + 1];
+                unit.vectorize(CopyPartial { from: &from, to: &mut to[..count] });
+                assert_eq!(to[..count], from[..], "{unit:?} {count}");
+                assert_eq!(to[count], -7.0, "{unit:?} {count}");
+            }
+        }
+    }
+
+    /// The lanes that a partial load leaves out are zero.
+    struct LoadPadded<'a> {
+        from: &'a [f32],
+        to: &'a mut Vec<f32>,
+    }
+
+    impl SimdOp for LoadPadded<'_> {
+        fn run<S: Simd>(self, simd: S) {
+            assert!(self.from.len() <= S::LANES);
+            self.to.resize(S::LANES, -7.0);
+            // SAFETY: `from.len()` elements are readable, at most `LANES`; `to` has `LANES`.
+            unsafe {
+                let vector = simd.load_partial(self.from.as_ptr(), self.from.len());
+                simd.store(self.to.as_mut_ptr(), vector);
+            }
+        }
+    }
+
+    #[test]
+    fn partial_loads_pad_with_zero() {
+        for unit in VectorUnit::all_for_tests() {
+            for count in 0..=unit.lanes() {
+                let from = vec![3.0; count];
+                let mut to = Vec::new();
+                unit.vectorize(LoadPadded { from: &from, to: &mut to });
+                assert_eq!(to[..count], from[..], "{unit:?} {count}");
+                assert!(to[count..].iter().all(|&v| v.to_bits() == 0), "{unit:?}");
+            }
+        }
+    }
+}

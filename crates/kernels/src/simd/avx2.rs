@@ -1,0 +1,141 @@
+//! Vectors of 8 elements with AVX2 and FMA.
+
+use std::arch::x86_64::{
+    __m256, __m256i, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps, _mm256_blendv_ps,
+    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps, _mm256_mul_ps,
+    _mm256_or_ps, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
+};
+
+use super::{Simd, SimdOp};
+
+/// The proof that this machine has AVX2 and FMA.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The token, where the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+    }
+
+    /// All ones in the first `count` lanes, at most 8.
+    #[inline(always)]
+    fn mask(self, count: usize) -> __m256i {
+        const ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let window = &ONES_THEN_ZEROS[8 - count..][..8];
+        // SAFETY: the token proves AVX; the window has 8 elements.
+        unsafe { _mm256_loadu_si256(window.as_ptr().cast()) }
+    }
+}
+
+impl Simd for Avx2 {
+    type Vector = __m256;
+
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+
+    fn vectorize<O: SimdOp>(self, op: O) {
+        #[target_feature(enable = "avx2,fma")]
+        fn with_features<O: SimdOp>(simd: Avx2, op: O) {
+            op.run(simd);
+        }
+        // SAFETY: the token proves AVX2 and FMA.
+        unsafe { with_features(self, op) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m256 {
+        // SAFETY: the token proves AVX; the caller promises 8 readable elements.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> __m256 {
+        // SAFETY: the token proves AVX; the caller promises `count` readable elements, and lanes
+        // outside the mask are not accessed.
+        unsafe { _mm256_maskload_ps(from, self.mask(count)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, vector: __m256) {
+        // SAFETY: the token proves AVX; the caller promises 8 writable elements.
+        unsafe { _mm256_storeu_ps(to, vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, vector: __m256, count: usize) {
+        // SAFETY: the token proves AVX; the caller promises `count` writable elements, and lanes
+        // outside the mask are not accessed.
+        unsafe { _mm256_maskstore_ps(to, self.mask(count), vector) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the token proves FMA.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX. `vmaxps` gives its second operand if either is a NaN.
+        unsafe { _mm256_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn negative_abs(self, a: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_or_ps(a, _mm256_set1_ps(-0.0)) }
+    }
+
+    #[inline(always)]
+    fn copy_sign(self, magnitude: __m256, sign: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe {
+            let sign_bit = _mm256_set1_ps(-0.0);
+            _mm256_or_ps(_mm256_andnot_ps(sign_bit, magnitude), _mm256_and_ps(sign_bit, sign))
+        }
+    }
+
+    #[inline(always)]
+    fn select_by_sign(self, sign: __m256, negative: __m256, positive: __m256) -> __m256 {
+        // SAFETY: the token proves AVX. The blend looks at sign bits alone.
+        unsafe { _mm256_blendv_ps(positive, negative, sign) }
+    }
+
+    #[inline(always)]
+    fn low_bits_to_exponent(self, a: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(a))) }
+    }
+}

@@ -1,0 +1,150 @@
+//! Vectors of 16 elements with AVX-512F, and no other part of AVX-512.
+
+use std::arch::x86_64::{
+    __m512, __mmask16, _mm512_add_ps, _mm512_and_si512, _mm512_andnot_si512, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cmplt_epi32_mask, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps,
+    _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+};
+
+use super::{Simd, SimdOp};
+
+/// The proof that this machine has AVX-512F.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// The token, where the machine has the instructions.
+    pub(crate) fn new() -> Option<Self> {
+        is_x86_feature_detected!("avx512f").then_some(Self(()))
+    }
+
+    /// Ones for the first `count` lanes, at most 16.
+    #[inline(always)]
+    fn mask(self, count: usize) -> __mmask16 {
+        debug_assert!(count <= 16);
+        ((1_u32 << count) - 1) as __mmask16
+    }
+}
+
+impl Simd for Avx512 {
+    type Vector = __m512;
+
+    const LANES: usize = 16;
+    const REGISTERS: usize = 32;
+
+    fn vectorize<O: SimdOp>(self, op: O) {
+        #[target_feature(enable = "avx512f")]
+        fn with_features<O: SimdOp>(simd: Avx512, op: O) {
+            op.run(simd);
+        }
+        // SAFETY: the token proves AVX-512F.
+        unsafe { with_features(self, op) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        // SAFETY: the token proves AVX-512F; the caller promises 16 readable elements.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> __m512 {
+        // SAFETY: the token proves AVX-512F; the caller promises `count` readable elements, and
+        // lanes outside the mask are not accessed.
+        unsafe { _mm512_maskz_loadu_ps(self.mask(count), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, vector: __m512) {
+        // SAFETY: the token proves AVX-512F; the caller promises 16 writable elements.
+        unsafe { _mm512_storeu_ps(to, vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, vector: __m512, count: usize) {
+        // SAFETY: the token proves AVX-512F; the caller promises `count` writable elements, and
+        // lanes outside the mask are not accessed.
+        unsafe { _mm512_mask_storeu_ps(to, self.mask(count), vector) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F. `vmaxps` gives its second operand if either is a NaN.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn negative_abs(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe {
+            let sign_bit = _mm512_set1_epi32(i32::MIN);
+            _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(a), sign_bit))
+        }
+    }
+
+    #[inline(always)]
+    fn copy_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe {
+            let sign_bit = _mm512_set1_epi32(i32::MIN);
+            _mm512_castsi512_ps(_mm512_or_si512(
+                _mm512_andnot_si512(sign_bit, _mm512_castps_si512(magnitude)),
+                _mm512_and_si512(sign_bit, _mm512_castps_si512(sign)),
+            ))
+        }
+    }
+
+    #[inline(always)]
+    fn select_by_sign(self, sign: __m512, negative: __m512, positive: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F. As integers, the floats with a sign bit are those
+        // below zero.
+        unsafe {
+            let set = _mm512_cmplt_epi32_mask(_mm512_castps_si512(sign), _mm512_setzero_si512());
+            _mm512_mask_blend_ps(set, positive, negative)
+        }
+    }
+
+    #[inline(always)]
+    fn low_bits_to_exponent(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(a))) }
+    }
+}
