@@ -136,17 +136,23 @@ impl Manager {
         self.complete(worker, task);
     }
 
-    /// The requests that the oldest task of `worker` may hold nodes of.
+    /// The requests that the oldest task of `worker` holds nodes of.
     fn requests_in_oldest_task(&self, worker: WorkerId) -> Vec<RequestId> {
         let Some(task) = self.workers[worker.index()].in_flight.front() else {
             return Vec::new();
         };
         let subgraphs: Vec<SubgraphIndex> = match &task.work {
             InFlightWork::Rows(rows) => rows.iter().map(|&(subgraph, _)| subgraph).collect(),
-            InFlightWork::Steps(_) => {
+            InFlightWork::Steps(steps) => {
                 let roster = self.queues[task.cell_type.index()].roster(worker);
+                let first = roster.completed_steps;
+                let end = first + u64::from(*steps);
                 let leaving = roster.leaving.iter().map(|&(_, subgraph)| subgraph);
-                roster.members.values().copied().chain(leaving).collect()
+                let stayed = |&subgraph: &SubgraphIndex| {
+                    let mut stays = self.subgraph(subgraph).stays.iter();
+                    stays.any(|stay| stay.join_step < end && stay.leave_step > first)
+                };
+                roster.members.values().copied().chain(leaving).filter(stayed).collect()
             }
         };
         let mut requests: Vec<RequestId> =

@@ -42,11 +42,6 @@ impl Roster {
         self.tasks_in_flight == 0
     }
 
-    /// The youngest member's key.
-    pub(crate) fn last_key(&self) -> Option<QueueKey> {
-        self.members.last_key_value().map(|(&key, _)| key)
-    }
-
     /// Forgets that the device was to be told of `slot`'s join, or notes its leave.
     pub(crate) fn note_leave(&mut self, slot: SlotId) {
         match self.untold_joins.iter().position(|join| join.slot == slot) {

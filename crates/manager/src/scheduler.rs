@@ -196,6 +196,9 @@ impl Manager {
             let (request, run) = (subgraph.request, subgraph.run);
             items.push(Item { request, run, first, count, slot: None, moved_from: None });
             self.refresh(index);
+        }
+        // Only now: a consumer of the same type may not run in one batch with its producer.
+        for &(index, _) in &in_flight {
             self.wake_consumers(index);
         }
         let queue = &mut self.queues[cell_type.index()];
@@ -219,7 +222,10 @@ impl Manager {
         }
         self.fill_roster(cell_type, worker, sizes.max as usize);
         let until_stop = self.steps_until_stop(cell_type, worker)?;
+        let members = self.queues[cell_type.index()].roster(worker).members.len();
         let steps = match self.config.task_form {
+            // Only the first batch of a round may be that small.
+            _ if members < sizes.min as usize => 1,
             TaskForm::Roster => u64::from(left).min(until_stop) as u32,
             TaskForm::Rows => 1,
         };
@@ -261,7 +267,7 @@ impl Manager {
         loop {
             let roster = self.queues[cell_type.index()].roster(worker);
             let &std::cmp::Reverse((step, index)) = roster.stops.peek()?;
-            match self.true_stop(index, worker) {
+            match self.true_stop(index, cell_type, worker) {
                 Some(stop) if stop == step => {
                     // One by one where a step may make another node of the type ready.
                     let steps = step - roster.submitted_steps;
@@ -281,7 +287,7 @@ impl Manager {
             if step > now {
                 return;
             }
-            let stop = self.true_stop(index, worker);
+            let stop = self.true_stop(index, cell_type, worker);
             if stop == Some(now) {
                 self.leave_roster(index, worker);
                 self.refresh(index);
@@ -291,10 +297,18 @@ impl Manager {
     }
 
     /// The roster step before which a member must stop as things are; none for one who left.
-    fn true_stop(&self, index: SubgraphIndex, worker: WorkerId) -> Option<u64> {
+    /// Its index may have gone to a member of another roster since.
+    fn true_stop(
+        &self,
+        index: SubgraphIndex,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+    ) -> Option<u64> {
         let subgraph = self.subgraph(index);
         match (subgraph.place, subgraph.stays.back()) {
-            (Place::Roster(owner), Some(stay)) if owner == worker => {
+            (Place::Roster(owner), Some(stay))
+                if owner == worker && subgraph.cell_type == cell_type =>
+            {
                 let available = self.available(index, worker);
                 Some(stay.join_step + u64::from(available - stay.node))
             }
