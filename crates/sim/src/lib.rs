@@ -1,1 +1,101 @@
-//! Placeholder.
+//! The seeded simulator: the real manager over a simulated device, in virtual time, with
+//! checkers that look after every event.
+//!
+//! One seed draws a scenario: workers, cell types with their limits and costs, models,
+//! arrivals, lengths, cancellations, lost workers, failing and slow tasks. A **safety** phase
+//! with all of that is followed by a **liveness** phase, in which nothing arrives, nothing goes
+//! wrong, and everything must drain within a bounded number of steps. The same seed plays the
+//! same run, event for event.
+//!
+//! # What is checked
+//! - `checkers`: a node once and after its predecessors, the shape of batches, the order of
+//!   queues, pinning, slots, answers, progress.
+//! - The device refuses rows and states that are not there yet or not there any more.
+//! - The values of a request that succeeds are those that its graph has when evaluated alone.
+//! - The manager's own assertions.
+//!
+//! Not simulated: the engine's threads and the network.
+
+#![forbid(unsafe_code)]
+
+mod checkers;
+mod graphs;
+mod ledger;
+mod observation;
+mod oracle;
+mod report;
+mod rng;
+mod scenario;
+mod simulation;
+mod trace;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use report::{Summary, Violation};
+use scenario::Scenario;
+use simulation::{Broken, Simulation};
+use trace::Trace;
+
+/// How many of the last events a [`Violation`] holds.
+const TRACE_LINES: usize = 40;
+
+/// How to run a simulation.
+#[derive(Default)]
+pub struct Options<'a> {
+    /// Gets a line for every event, task and answer.
+    pub listener: Option<&'a mut dyn FnMut(&str)>,
+}
+
+/// Runs the simulation that `seed` stands for.
+///
+/// # Errors
+/// The first rule that was broken; a panic of the manager counts as one.
+pub fn run(seed: u64, options: Options<'_>) -> Result<Summary, Violation> {
+    let is_heard = options.listener.is_some();
+    let mut violation = match play(seed, options.listener) {
+        Ok(summary) => return Ok(summary),
+        Err(violation) => violation,
+    };
+    if !is_heard {
+        // Once more for its last lines, which are not kept while all is well.
+        let mut tail = VecDeque::new();
+        let mut listener = |line: &str| {
+            if tail.len() == TRACE_LINES {
+                tail.pop_front();
+            }
+            tail.push_back(line.to_owned());
+        };
+        let _ = play(seed, Some(&mut listener));
+        violation.trace = tail.into();
+    }
+    Err(violation)
+}
+
+fn play(seed: u64, listener: Option<&mut dyn FnMut(&str)>) -> Result<Summary, Violation> {
+    let clock_ns = Cell::new(0);
+    let played = catch_unwind(AssertUnwindSafe(|| match listener {
+        // Two arms, since a listener's lifetime cannot shrink inside an option.
+        Some(listener) => {
+            let mut listener = |line: &str| listener(line);
+            let mut trace = Trace::new(&clock_ns, Some(&mut listener));
+            Simulation::new(Scenario::draw(seed), &mut trace).run()
+        }
+        None => {
+            let mut trace = Trace::new(&clock_ns, None);
+            Simulation::new(Scenario::draw(seed), &mut trace).run()
+        }
+    }));
+    let Broken { checker, what } = match played {
+        Ok(Ok(summary)) => return Ok(summary),
+        Ok(Err(broken)) => broken,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let what = text.unwrap_or("a panic without a text").to_owned();
+            Broken { checker: "assertion".to_owned(), what }
+        }
+    };
+    Err(Violation { seed, now_ns: clock_ns.get(), checker, what, trace: Vec::new() })
+}

@@ -1,0 +1,119 @@
+//! Every request is answered exactly once, at once when nothing of it is left to wait for,
+//! and with the outcome that it had coming: the first cancellation or fault that met it, else
+//! success.
+
+use batchmaker_manager::Outcome;
+
+use super::Checker;
+use crate::ledger::Ledger;
+use crate::observation::Observation;
+
+pub(crate) struct Answers;
+
+impl Checker for Answers {
+    fn name(&self) -> &'static str {
+        "answers"
+    }
+
+    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        match *seen {
+            Observation::Finished { finished } => {
+                let id = finished.request;
+                let Some(request) = ledger.requests.get(&id) else {
+                    return Err(format!("{finished:?}, which is not in flight"));
+                };
+                let expected = request.given_up.unwrap_or(Outcome::Succeeded);
+                if finished.outcome != expected {
+                    return Err(format!("{id:?} {:?}, expected {expected:?}", finished.outcome));
+                }
+                if request.in_flight > 0 {
+                    return Err(format!("{finished:?} with {} runs in flight", request.in_flight));
+                }
+                if finished.queue_ns > finished.total_ns {
+                    return Err(format!("{finished:?} waited longer than it took"));
+                }
+                Ok(())
+            }
+            Observation::Settled { requests, .. } => {
+                let owing = ledger.requests.iter().find(|(_, request)| request.is_over());
+                if let Some((id, request)) = owing {
+                    return Err(format!("{id:?} is over, {:?}, unanswered", request.given_up));
+                }
+                if requests != ledger.requests.len() {
+                    let known = ledger.requests.len();
+                    return Err(format!("{requests} requests counted, {known} are in flight"));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_manager::Failure;
+
+    use super::*;
+    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+
+    fn stage() -> Stage {
+        let mut stage = Stage::new(Answers);
+        stage.arrive(0, TWO_LAYERS);
+        stage
+    }
+
+    #[test]
+    fn a_second_answer_is_found() {
+        let mut stage = stage();
+        stage.cancel(0).unwrap();
+        stage.finish(0, Outcome::Cancelled).unwrap();
+        assert!(stage.finish(0, Outcome::Cancelled).unwrap_err().contains("not in flight"));
+    }
+
+    #[test]
+    fn success_after_a_cancellation_is_found() {
+        let mut stage = stage();
+        stage.cancel(0).unwrap();
+        assert!(stage.finish(0, Outcome::Succeeded).unwrap_err().contains("expected Cancelled"));
+    }
+
+    #[test]
+    fn failure_without_a_fault_is_found() {
+        assert!(stage().finish(0, Outcome::Failed(Failure::Task)).is_err());
+        let mut stage = stage();
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        stage.fail(0).unwrap();
+        stage.finish(0, Outcome::Failed(Failure::Task)).unwrap();
+    }
+
+    #[test]
+    fn a_late_answer_is_found() {
+        let mut stage = stage();
+        stage.settled(1, &[0, 0]).unwrap();
+        stage.cancel(0).unwrap();
+        assert!(stage.settled(1, &[0, 0]).unwrap_err().contains("unanswered"));
+    }
+
+    #[test]
+    fn an_answer_while_in_flight_is_found() {
+        let mut stage = stage();
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        stage.cancel(0).unwrap();
+        stage.settled(1, &[1, 0]).unwrap();
+        assert!(stage.finish(0, Outcome::Cancelled).unwrap_err().contains("in flight"));
+    }
+
+    #[test]
+    fn a_lost_worker_fails_whom_it_ran() {
+        let mut stage = stage();
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        stage.worker_down(0).unwrap();
+        assert!(stage.finish(0, Outcome::Succeeded).is_err());
+    }
+
+    #[test]
+    fn a_wrong_count_is_found() {
+        assert!(stage().settled(2, &[0, 0]).unwrap_err().contains("counted"));
+    }
+}

@@ -1,0 +1,170 @@
+//! The shape of tasks: one cell type each, no empty batch, none over the limit, none under the
+//! least size but the first of a round, a round of one cell type and of no more batches
+//! than a worker may be given, tasks numbered without gaps and only for workers that are up.
+
+use batchmaker_graph::{BatchedTask, CellTypeId, RunKind, Work};
+use batchmaker_manager::{BatchSizes, Config, TaskForm};
+
+use super::Checker;
+use crate::ledger::Ledger;
+use crate::observation::{Nodes, Observation};
+
+pub(crate) struct Batches {
+    sizes: Vec<BatchSizes>,
+    max_tasks_to_submit: u32,
+    task_form: TaskForm,
+    workers: Vec<Worker>,
+}
+
+#[derive(Clone)]
+struct Worker {
+    last_task: u64,
+    /// Since it last had nothing in flight.
+    round: Option<(CellTypeId, u32)>,
+}
+
+impl Batches {
+    pub(crate) fn new(config: &Config) -> Self {
+        let worker = Worker { last_task: 0, round: None };
+        Self {
+            sizes: config.cell_types.iter().map(|cell| cell.batch_sizes).collect(),
+            max_tasks_to_submit: config.max_tasks_to_submit,
+            task_form: config.task_form,
+            workers: vec![worker; usize::from(config.workers)],
+        }
+    }
+
+    fn check_task(&mut self, ledger: &Ledger, task: &BatchedTask) -> Result<(), String> {
+        let worker = &mut self.workers[task.worker.index()];
+        if ledger.workers[task.worker.index()].is_down {
+            return Err(format!("{} is down and is given {task:?}", task.worker));
+        }
+        if task.id.0 != worker.last_task + 1 {
+            return Err(format!("{task:?} after {}", worker.last_task));
+        }
+        worker.last_task = task.id.0;
+        if ledger.workers[task.worker.index()].tasks.is_empty() {
+            worker.round = None;
+        }
+        match (&task.work, self.task_form) {
+            (Work::Roster { .. }, TaskForm::Rows) => Err(format!("{task:?} is no list of rows")),
+            (Work::Roster { steps: 0, .. }, _) => Err(format!("{task:?} runs no step")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_batch(
+        &mut self,
+        ledger: &Ledger,
+        worker: usize,
+        cell_type: CellTypeId,
+        nodes: &[Nodes],
+    ) -> Result<(), String> {
+        let round = &mut self.workers[worker].round;
+        let &mut (round_type, before) = round.get_or_insert((cell_type, 0));
+        *round = Some((round_type, before + 1));
+        if round_type != cell_type {
+            return Err(format!("a batch of {cell_type} in a round of {round_type}"));
+        }
+        if before + 1 > self.max_tasks_to_submit {
+            return Err(format!("{} batches in a round", before + 1));
+        }
+        let rows: u32 = nodes.iter().map(|part| part.count).sum();
+        let BatchSizes { min, max } = self.sizes[cell_type.index()];
+        if rows == 0 || nodes.iter().any(|part| part.count == 0) {
+            return Err(format!("an empty batch of {cell_type}: {nodes:?}"));
+        }
+        if rows > max {
+            return Err(format!("{rows} rows of {cell_type}, at most {max}"));
+        }
+        if rows < min && before > 0 {
+            return Err(format!("{rows} rows of {cell_type} after {before} batches, least {min}"));
+        }
+        for part in nodes {
+            let Some((request, _)) = ledger.run_of(part) else { continue };
+            let run = &request.graph.runs()[part.run.index()];
+            if run.cell_type != cell_type {
+                return Err(format!("{part:?} of {} among {cell_type}", run.cell_type));
+            }
+            if run.kind == RunKind::Chain && part.count != 1 {
+                return Err(format!("{part:?}: several steps of a chain at once"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Checker for Batches {
+    fn name(&self) -> &'static str {
+        "batches"
+    }
+
+    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        match seen {
+            Observation::Submitted { task } => self.check_task(ledger, task),
+            Observation::Batch { worker, cell_type, nodes, .. } => {
+                self.check_batch(ledger, worker.index(), *cell_type, nodes)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
+
+    fn stage() -> Stage {
+        let mut stage = Stage::new(Batches::new(&stage::config()));
+        (0..4).for_each(|request| stage.arrive(request, TWO_LAYERS));
+        stage
+    }
+
+    #[test]
+    fn a_full_round_passes() {
+        let both = |step| [nodes(0, 0, step), nodes(1, 0, step)];
+        stage().task(0, 0, &[&both(0), &both(1)]).unwrap();
+    }
+
+    #[test]
+    fn a_batch_over_the_limit_is_found() {
+        let four: Vec<_> = (0..4).map(|request| nodes(request, 0, 0)).collect();
+        assert!(stage().task(0, 0, &[&four]).unwrap_err().contains("at most 3"));
+    }
+
+    #[test]
+    fn an_empty_batch_is_found() {
+        assert!(stage().task(0, 0, &[&[]]).unwrap_err().contains("empty"));
+    }
+
+    #[test]
+    fn a_small_batch_is_only_the_first() {
+        let mut stage = stage();
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("least 2"));
+    }
+
+    #[test]
+    fn a_long_round_is_found() {
+        let mut stage = stage();
+        let both = |step| [nodes(0, 0, step), nodes(1, 0, step)];
+        stage.task(0, 0, &[&both(0), &both(1)]).unwrap();
+        assert!(stage.task(0, 0, &[&both(2)]).unwrap_err().contains("3 batches"));
+    }
+
+    #[test]
+    fn another_type_is_found_in_a_round_and_in_a_task() {
+        let mut stage = stage();
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(stage.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err().contains("round"));
+        assert!(stage.task(1, 1, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("among"));
+    }
+
+    #[test]
+    fn a_task_for_a_worker_that_is_down_is_found() {
+        let mut stage = stage();
+        stage.worker_down(0).unwrap();
+        assert!(stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap_err().contains("is down"));
+    }
+}

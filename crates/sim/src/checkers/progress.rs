@@ -1,0 +1,68 @@
+//! No worker that is up and idle is refused work while a node is ready for it.
+
+use super::Checker;
+use crate::ledger::Ledger;
+use crate::observation::Observation;
+
+pub(crate) struct Progress;
+
+impl Checker for Progress {
+    fn name(&self) -> &'static str {
+        "progress"
+    }
+
+    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        match *seen {
+            Observation::Refused { worker } => {
+                let state = &ledger.workers[worker.index()];
+                if state.is_down || !state.tasks.is_empty() {
+                    return Ok(());
+                }
+                for (place, &id) in ledger.open.iter().flatten() {
+                    if ledger.requests[&id].ready(place.run, worker) > 0 {
+                        return Err(format!("{worker} idles, {id:?} {:?} is ready", place.run));
+                    }
+                }
+                Ok(())
+            }
+            Observation::Drained => match ledger.requests.keys().next() {
+                Some(request) => Err(format!("{request:?} is left")),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+
+    #[test]
+    fn idling_beside_ready_nodes_is_found() {
+        let mut stage = Stage::new(Progress);
+        stage.refuse(0).unwrap();
+        stage.arrive(0, TWO_LAYERS);
+        assert!(stage.refuse(0).is_err());
+    }
+
+    #[test]
+    fn a_busy_worker_and_one_from_whom_all_is_pinned_may_be_refused() {
+        let mut stage = Stage::new(Progress);
+        stage.arrive(0, TWO_LAYERS);
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        stage.refuse(0).unwrap();
+        stage.refuse(1).unwrap();
+        stage.complete(0).unwrap();
+        assert!(stage.refuse(1).is_err(), "the second layer's first node is ready");
+    }
+
+    #[test]
+    fn a_request_left_at_the_end_is_found() {
+        let mut stage = Stage::new(Progress);
+        stage.drained().unwrap();
+        stage.arrive(0, TWO_LAYERS);
+        assert!(stage.drained().is_err());
+    }
+}

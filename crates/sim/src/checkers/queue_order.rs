@@ -1,0 +1,92 @@
+//! `FormBatchedTask` of Algorithm 1: a batch holds the first ready nodes of its type that the
+//! worker may run, in the order of the queue (priority, arrival, run), as many as fit.
+
+use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
+use batchmaker_manager::Config;
+
+use super::Checker;
+use crate::ledger::Ledger;
+use crate::observation::{Nodes, Observation};
+
+pub(crate) struct QueueOrder {
+    limits: Vec<u32>,
+}
+
+impl QueueOrder {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { limits: config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect() }
+    }
+
+    fn expected(
+        &self,
+        ledger: &Ledger,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+    ) -> Vec<(RequestId, RunIndex, u32)> {
+        let mut room = self.limits[cell_type.index()];
+        let mut batch = Vec::new();
+        for (place, &id) in &ledger.open[cell_type.index()] {
+            if room == 0 {
+                break;
+            }
+            let count = ledger.requests[&id].ready(place.run, worker).min(room);
+            if count > 0 {
+                room -= count;
+                batch.push((id, place.run, count));
+            }
+        }
+        batch.sort_unstable();
+        batch
+    }
+}
+
+impl Checker for QueueOrder {
+    fn name(&self) -> &'static str {
+        "queue order"
+    }
+
+    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        let &Observation::Batch { worker, cell_type, nodes, .. } = seen else { return Ok(()) };
+        let part = |part: &Nodes| (part.request, part.run, part.count);
+        let mut batch: Vec<_> = nodes.iter().map(part).collect();
+        batch.sort_unstable();
+        let expected = self.expected(ledger, cell_type, worker);
+        if batch != expected {
+            return Err(format!("{batch:?} of {cell_type} for {worker}, expected {expected:?}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
+
+    fn stage() -> Stage {
+        let mut stage = Stage::new(QueueOrder::new(&stage::config()));
+        (0..4).for_each(|request| stage.arrive(request, TWO_LAYERS));
+        stage
+    }
+
+    #[test]
+    fn the_first_ready_nodes_pass() {
+        let three: Vec<_> = (0..3).map(|request| nodes(request, 0, 0)).collect();
+        stage().task(0, 0, &[&three]).unwrap();
+    }
+
+    #[test]
+    fn overtaking_and_leaving_room_are_found() {
+        let overtaking: Vec<_> = (1..4).map(|request| nodes(request, 0, 0)).collect();
+        assert!(stage().task(0, 0, &[&overtaking]).is_err());
+        assert!(stage().task(0, 0, &[&[nodes(0, 0, 0), nodes(1, 0, 0)]]).is_err());
+    }
+
+    #[test]
+    fn a_higher_priority_goes_first() {
+        let mut stage = stage();
+        stage.arrive_with(4, TWO_LAYERS, 1);
+        let batch = [nodes(0, 0, 0), nodes(1, 0, 0), nodes(4, 0, 0)];
+        stage.task(0, 0, &[&batch]).unwrap();
+    }
+}

@@ -1,0 +1,148 @@
+//! A stage on which a checker watches events made by hand.
+
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, RequestId, RowSpec, Rows,
+    RunIndex, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
+};
+use batchmaker_manager::{
+    BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, StatePlacement,
+    TaskForm,
+};
+
+use super::Checker;
+use crate::ledger::Ledger;
+use crate::observation::{Nodes, Observation, TaskEnd};
+
+/// A graph of so many layers (cell types 0, 1, …) over 3 steps.
+#[derive(Clone, Copy)]
+pub(crate) struct Layers(u32);
+pub(crate) const TWO_LAYERS: Layers = Layers(2);
+
+/// Two cell types in batches of 2 or 3, two workers, rounds of two batches.
+pub(crate) fn config() -> Config {
+    let batch_sizes = BatchSizes { min: 2, max: 3 };
+    let cell = CellTypeConfig { batch_sizes, priorities: Vec::new() };
+    Config {
+        cell_types: vec![cell; 2],
+        workers: 2,
+        max_tasks_to_submit: 2,
+        task_form: TaskForm::Roster,
+        state_placement: StatePlacement::Shared,
+    }
+}
+
+/// One step of a chain.
+pub(crate) fn nodes(request: u32, run: u32, first: u32) -> Nodes {
+    Nodes { request: id(request), run: RunIndex(run), first, count: 1, slot: None }
+}
+
+pub(crate) fn in_slot(nodes: Nodes, index: u32, generation: u32) -> Nodes {
+    Nodes { slot: Some(SlotId { index, generation }), ..nodes }
+}
+
+fn id(index: u32) -> RequestId {
+    RequestId { index, generation: 0 }
+}
+
+pub(crate) struct Stage {
+    checker: Box<dyn Checker>,
+    ledger: Ledger,
+    last_task: [u64; 2],
+    told: [u64; 2],
+}
+
+impl Stage {
+    pub(crate) fn new(checker: impl Checker + 'static) -> Self {
+        let ledger = Ledger::new(2, 2, StatePlacement::Shared);
+        Self { checker: Box::new(checker), ledger, last_task: [0; 2], told: [0; 2] }
+    }
+
+    fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
+        self.checker.check(&self.ledger, seen)?;
+        self.ledger.enter(seen);
+        Ok(())
+    }
+
+    pub(crate) fn arrive(&mut self, request: u32, layers: Layers) {
+        self.arrive_with(request, layers, 0);
+    }
+
+    pub(crate) fn arrive_with(&mut self, request: u32, layers: Layers, priority: u32) {
+        let graph = &Arc::new(stack(layers.0));
+        let arrived = Observation::Arrived { request: id(request), priority, graph };
+        self.see(&arrived).expect("arrivals are in order");
+    }
+
+    pub(crate) fn task(
+        &mut self,
+        worker: u32,
+        cell_type: u32,
+        batches: &[&[Nodes]],
+    ) -> Result<(), String> {
+        self.last_task[worker as usize] += 1;
+        let id = TaskId(self.last_task[worker as usize]);
+        let (worker, cell_type) = (WorkerId(worker), CellTypeId(cell_type));
+        let work = Work::Rows(Vec::new());
+        let task = BatchedTask { id, worker, cell_type, work };
+        self.see(&Observation::Submitted { task: &task })?;
+        batches.iter().try_for_each(|nodes| {
+            self.see(&Observation::Batch { worker, task: id, cell_type, nodes })
+        })
+    }
+
+    pub(crate) fn complete(&mut self, worker: u32) -> Result<(), String> {
+        self.over(worker, TaskEnd::Complete)
+    }
+
+    pub(crate) fn fail(&mut self, worker: u32) -> Result<(), String> {
+        self.over(worker, TaskEnd::Failed)
+    }
+
+    fn over(&mut self, worker: u32, end: TaskEnd) -> Result<(), String> {
+        self.told[worker as usize] += 1;
+        let task = TaskId(self.told[worker as usize]);
+        self.see(&Observation::Over { worker: WorkerId(worker), task, end })
+    }
+
+    pub(crate) fn cancel(&mut self, request: u32) -> Result<(), String> {
+        self.see(&Observation::Cancelled { request: id(request) })
+    }
+
+    pub(crate) fn worker_down(&mut self, worker: u32) -> Result<(), String> {
+        self.see(&Observation::WorkerDown { worker: WorkerId(worker) })
+    }
+
+    pub(crate) fn refuse(&mut self, worker: u32) -> Result<(), String> {
+        self.see(&Observation::Refused { worker: WorkerId(worker) })
+    }
+
+    pub(crate) fn finish(&mut self, request: u32, outcome: Outcome) -> Result<(), String> {
+        let finished = &Finished { request: id(request), outcome, queue_ns: 0, total_ns: 0 };
+        self.see(&Observation::Finished { finished })
+    }
+
+    pub(crate) fn settled(&mut self, requests: usize, slots: &[usize]) -> Result<(), String> {
+        let counts = |&slots_in_use| CellTypeStatistics { slots_in_use, ..Default::default() };
+        let statistics: Vec<_> = slots.iter().map(counts).collect();
+        self.see(&Observation::Settled { requests, statistics: &statistics })
+    }
+
+    pub(crate) fn drained(&mut self) -> Result<(), String> {
+        self.see(&Observation::Drained)
+    }
+}
+
+fn stack(layers: u32) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let mut below = graph.input(row(), 3);
+    for layer in 0..layers {
+        let above = graph.value(row(), 3);
+        let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(above) };
+        graph.chain(CellTypeId(layer), 3, vec![Rows::all(below)], vec![None], vec![sink]);
+        below = above;
+    }
+    graph.finish()
+}

@@ -1,0 +1,300 @@
+//! The models of a scenario, and the cell graphs of their requests.
+//!
+//! A model is a stack of layers over a batch of sequences, with or without what real networks
+//! add: row-wise cells before, heads on every step or on the last state, initial
+//! states computed by another run, backward and bidirectional layers, layers that skip rows,
+//! lag behind or follow two producers in turn. Its layers may be of one cell type.
+
+use batchmaker_graph::{
+    CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RowSpec, Rows, RunKind, Sink,
+    SinkTime, ValueIndex,
+};
+
+use crate::rng::Rng;
+
+/// A cell type, as far as graphs go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CellShape {
+    pub(crate) id: CellTypeId,
+    pub(crate) kind: RunKind,
+    /// The states of a chain's cell.
+    pub(crate) states: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+    /// The second cell runs backwards beside the first.
+    Both,
+}
+
+/// Which rows of the layer below a layer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Row `i` for step `i`.
+    Each,
+    /// Every other row: half as many steps.
+    EveryOther,
+    /// All but the first rows.
+    Later,
+    /// The row before: a row-wise cell writes the first, the layer below the others.
+    Lagging,
+    /// The first half is written by one chain, the rest by another.
+    InTurn,
+}
+
+#[derive(Clone, Debug)]
+struct Layer {
+    cell: CellShape,
+    other: CellShape,
+    direction: Direction,
+    reach: Reach,
+    /// Reads the request's input as well.
+    skips: bool,
+    has_initial: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Head {
+    None,
+    EveryStep(CellTypeId),
+    Last(CellTypeId),
+}
+
+/// A model of a scenario.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) id: ModelId,
+    before: Option<CellTypeId>,
+    layers: Vec<Layer>,
+    initial: CellTypeId,
+    head: Head,
+}
+
+impl Model {
+    /// A model of some of `cells`, among which are a chain and a row-wise one.
+    pub(crate) fn draw(id: ModelId, cells: &[CellShape], rng: &mut Rng) -> Self {
+        let of = |kind| cells.iter().copied().filter(|cell| cell.kind == kind).collect::<Vec<_>>();
+        let (chains, rows) = (of(RunKind::Chain), of(RunKind::Rows));
+        let is_plain = rng.chance(40);
+        let layers = (0..rng.within(1..=4)).map(|_| Layer {
+            cell: *rng.pick(&chains),
+            other: *rng.pick(&chains),
+            direction: match rng.within(0..=9) {
+                0 if !is_plain => Direction::Backward,
+                1 | 2 if !is_plain => Direction::Both,
+                _ => Direction::Forward,
+            },
+            reach: match rng.within(0..=15) {
+                0 if !is_plain => Reach::EveryOther,
+                1 if !is_plain => Reach::Later,
+                2 | 3 if !is_plain => Reach::Lagging,
+                4 if !is_plain => Reach::InTurn,
+                _ => Reach::Each,
+            },
+            skips: rng.chance(15),
+            has_initial: rng.chance(20),
+        });
+        let layers = layers.collect();
+        let head = rng.pick(&rows).id;
+        Self {
+            id,
+            before: rng.chance(30).then(|| rng.pick(&rows).id),
+            layers,
+            initial: rng.pick(&rows).id,
+            head: match rng.within(0..=2) {
+                0 => Head::None,
+                1 => Head::EveryStep(head),
+                _ => Head::Last(head),
+            },
+        }
+    }
+
+    /// The graph of a request of `sequences` sequences of `length` rows.
+    pub(crate) fn unfold(&self, length: u32, sequences: u32, layout: Layout) -> CellGraph {
+        let mut unfolding =
+            Unfolding { graph: CellGraphBuilder::new(), sequences, layout, last: None };
+        unfolding.model(self, length);
+        unfolding.graph.finish()
+    }
+}
+
+/// The order of a value's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    TimeFirst,
+    SequenceFirst,
+}
+
+/// A sequence of rows for each sequence of the batch.
+#[derive(Clone, Copy)]
+struct Sequences {
+    value: ValueIndex,
+    length: u32,
+}
+
+struct Unfolding {
+    graph: CellGraphBuilder,
+    sequences: u32,
+    layout: Layout,
+    /// The last outputs of the last layer, a row for each sequence.
+    last: Option<ValueIndex>,
+}
+
+impl Unfolding {
+    fn model(&mut self, model: &Model, length: u32) {
+        let input = self.graph.input(row(), length * self.sequences);
+        let input = Sequences { value: input, length };
+        let mut below = vec![input];
+        if let Some(cell) = model.before {
+            below = vec![self.rows(cell, input)];
+        }
+        for layer in &model.layers {
+            below = self.layer(model, layer, input, below);
+        }
+        match (model.head, self.last) {
+            (Head::EveryStep(cell), _) => {
+                let output = self.rows(cell, below[0]);
+                self.graph.output(output.value);
+            }
+            (Head::Last(cell), Some(last)) => {
+                let output = self.rows(cell, Sequences { value: last, length: 1 });
+                self.graph.output(output.value);
+            }
+            _ => {}
+        }
+        for sequences in below {
+            self.graph.output(sequences.value);
+        }
+        if let Some(last) = self.last {
+            self.graph.output(last);
+        }
+    }
+
+    /// A row-wise cell over all rows, in one run.
+    fn rows(&mut self, cell: CellTypeId, over: Sequences) -> Sequences {
+        let count = over.length * self.sequences;
+        let value = self.graph.value(row(), count);
+        let sinks = vec![every(Rows::all(value))];
+        self.graph.rows(cell, count, vec![Rows::all(over.value)], sinks);
+        Sequences { value, ..over }
+    }
+
+    fn layer(
+        &mut self,
+        model: &Model,
+        layer: &Layer,
+        input: Sequences,
+        mut below: Vec<Sequences>,
+    ) -> Vec<Sequences> {
+        let mut length = input.length.min(below[0].length);
+        let (mut first, mut stride) = (0, 1);
+        match layer.reach {
+            Reach::Each => {}
+            Reach::EveryOther => (length, stride) = (length.div_ceil(2), 2),
+            Reach::Later => {
+                first = length / 3;
+                length -= first;
+            }
+            Reach::Lagging => below = vec![self.lagging(model, layer, below[0])],
+            Reach::InTurn if length > 1 => below = vec![self.in_turn(layer, below[0])],
+            Reach::InTurn => {}
+        }
+        let initial = layer.has_initial.then(|| {
+            let value = self.graph.value(row(), self.sequences);
+            let first_rows = (0..self.sequences).map(|b| self.layout_rows(input, b, 0, 1));
+            for (b, rows) in (0..).zip(first_rows.collect::<Vec<_>>()) {
+                let sink = every(Rows::one(value, b));
+                self.graph.rows(model.initial, 1, vec![rows], vec![sink]);
+            }
+            value
+        });
+        let cells = match layer.direction {
+            Direction::Forward => vec![(layer.cell, false)],
+            Direction::Backward => vec![(layer.cell, true)],
+            Direction::Both => vec![(layer.cell, false), (layer.other, true)],
+        };
+        let mut above = Vec::new();
+        for (cell, is_backward) in cells {
+            let value = self.graph.value(row(), length * self.sequences);
+            let output = Sequences { value, length };
+            let last = self.graph.value(row(), self.sequences);
+            for b in 0..self.sequences {
+                let directed = |rows: Rows| if is_backward { reversed(rows, length) } else { rows };
+                let sources = below.iter().map(|&below| self.layout_rows(below, b, first, stride));
+                let mut inputs: Vec<Rows> = sources.map(directed).collect();
+                if layer.skips {
+                    inputs.push(directed(self.layout_rows(input, b, 0, 1)));
+                }
+                let mut states = vec![None; cell.states];
+                states[0] = initial.map(|value| Rows::one(value, b));
+                let sinks = vec![
+                    every(directed(self.layout_rows(output, b, 0, 1))),
+                    Sink { port: cell.states - 1, time: SinkTime::Last, rows: Rows::one(last, b) },
+                ];
+                self.graph.chain(cell.id, length, inputs, states, sinks);
+            }
+            self.last = Some(last);
+            above.push(output);
+        }
+        above
+    }
+
+    /// As long as `below`: a row of its own, then the outputs of a chain but for the last one.
+    fn lagging(&mut self, model: &Model, layer: &Layer, below: Sequences) -> Sequences {
+        let value = self.graph.value(row(), (below.length + 1) * self.sequences);
+        let output = Sequences { value, length: below.length + 1 };
+        for b in 0..self.sequences {
+            let first = Rows { stride: 0, ..self.layout_rows(output, b, 0, 1) };
+            let input = Rows { stride: 0, ..self.layout_rows(below, b, 0, 1) };
+            self.graph.rows(model.initial, 1, vec![input], vec![every(first)]);
+        }
+        for b in 0..self.sequences {
+            let inputs = vec![self.layout_rows(below, b, 0, 1)];
+            let sinks = vec![every(self.layout_rows(output, b, 1, 1))];
+            let initial = vec![None; layer.other.states];
+            self.graph.chain(layer.other.id, below.length, inputs, initial, sinks);
+        }
+        output
+    }
+
+    /// As long as `below`: one chain writes the first half, another the rest.
+    fn in_turn(&mut self, layer: &Layer, below: Sequences) -> Sequences {
+        let value = self.graph.value(row(), below.length * self.sequences);
+        let output = Sequences { value, ..below };
+        let half = below.length / 2;
+        for b in 0..self.sequences {
+            for (cell, first, length) in
+                [(layer.cell, 0, half), (layer.other, half, below.length - half)]
+            {
+                let inputs = vec![self.layout_rows(below, b, first, 1)];
+                let sinks = vec![every(self.layout_rows(output, b, first, 1))];
+                self.graph.chain(cell.id, length, inputs, vec![None; cell.states], sinks);
+            }
+        }
+        output
+    }
+
+    /// The rows of sequence `b` from its row `first` on, each `every` rows.
+    fn layout_rows(&self, of: Sequences, b: u32, first: u32, every: u32) -> Rows {
+        let (first, stride) = match self.layout {
+            Layout::TimeFirst => (first * self.sequences + b, every * self.sequences),
+            Layout::SequenceFirst => (b * of.length + first, every),
+        };
+        Rows { value: of.value, first, stride: stride as i32 }
+    }
+}
+
+fn every(rows: Rows) -> Sink {
+    Sink { port: 0, time: SinkTime::Every, rows }
+}
+
+/// The same `length` rows, last first.
+fn reversed(rows: Rows, length: u32) -> Rows {
+    Rows { first: rows.row(length - 1) as u32, stride: -rows.stride, ..rows }
+}
+
+fn row() -> RowSpec {
+    RowSpec::new(ElementType::F32, [1])
+}

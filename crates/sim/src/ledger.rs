@@ -1,0 +1,263 @@
+//! The books of a simulation: what has arrived, what is in flight where, what is given up.
+//!
+//! Kept from [`Observation`]s alone, so nothing here is taken from the manager's own state.
+//! Checkers read it as it stood before the observation that they are told of.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use batchmaker_graph::{CellGraph, RequestId, RunIndex, SlotId, TaskId, WorkerId};
+use batchmaker_manager::{Failure, Outcome, StatePlacement};
+
+use crate::observation::{Nodes, Observation, TaskEnd};
+
+/// See the module's first paragraph.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    placement: StatePlacement,
+    pub(crate) requests: BTreeMap<RequestId, Request>,
+    pub(crate) workers: Vec<Worker>,
+    /// Per cell type: runs of requests that are not given up, with nodes not submitted yet, in
+    /// the order of the type's queue.
+    pub(crate) open: Vec<BTreeMap<Place, RequestId>>,
+    arrivals: u64,
+}
+
+/// A run's place in the order of its type's queue: explicit priorities first, then arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    rank: u32,
+    arrival: u64,
+    pub(crate) run: RunIndex,
+}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) graph: Arc<CellGraph>,
+    rank: u32,
+    arrival: u64,
+    pub(crate) runs: Vec<Run>,
+    /// How it must end, if no longer with success.
+    pub(crate) given_up: Option<Outcome>,
+    /// Runs with nodes that are not complete.
+    pub(crate) unfinished: usize,
+    /// Runs with nodes in flight.
+    pub(crate) in_flight: usize,
+    /// A bit for each worker that was given nodes.
+    workers: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) submitted: u32,
+    pub(crate) completed: u32,
+    /// Nodes in flight, first ones first.
+    pub(crate) flights: VecDeque<Flight>,
+    pub(crate) slot: Option<SlotId>,
+}
+
+/// Nodes of a run in one task: those up to `end`, after those of the flight before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    pub(crate) worker: WorkerId,
+    task: TaskId,
+    end: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    pub(crate) is_down: bool,
+    pub(crate) tasks: VecDeque<Task>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) id: TaskId,
+    /// Each run of which it holds nodes, once.
+    parts: Vec<(RequestId, RunIndex)>,
+}
+
+impl Run {
+    /// Whether `worker` can rely on `node`: it is complete, or in flight there.
+    pub(crate) fn has_run_for(&self, node: u32, worker: WorkerId) -> bool {
+        let flight = || self.flights.iter().find(|flight| node < flight.end);
+        node < self.completed || flight().is_some_and(|flight| flight.worker == worker)
+    }
+
+    /// The nodes that `worker` can rely on.
+    fn progress_for(&self, worker: WorkerId) -> u32 {
+        let is_here = self.flights.front().is_some_and(|flight| flight.worker == worker);
+        if is_here { self.submitted } else { self.completed }
+    }
+}
+
+impl Request {
+    /// Whether nothing of it is left to wait for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.in_flight == 0 && (self.unfinished == 0 || self.given_up.is_some())
+    }
+
+    pub(crate) fn run(&self, run: RunIndex) -> &Run {
+        &self.runs[run.index()]
+    }
+
+    /// The nodes of `run` that `worker` may be given now.
+    pub(crate) fn ready(&self, run: RunIndex, worker: WorkerId) -> u32 {
+        let (progress, shape) = (self.run(run), &self.graph.runs()[run.index()]);
+        if progress.flights.iter().any(|flight| flight.worker != worker) {
+            return 0;
+        }
+        let watermark = |edge: &batchmaker_graph::Edge| {
+            let producer = self.run(edge.producer).progress_for(worker);
+            edge.available(producer, self.graph.runs()[edge.producer.index()].length, shape.length)
+        };
+        let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
+        let ready = available.saturating_sub(progress.submitted);
+        match shape.kind {
+            batchmaker_graph::RunKind::Chain => ready.min(1),
+            batchmaker_graph::RunKind::Rows => ready,
+        }
+    }
+
+    fn place(&self, run: RunIndex) -> Place {
+        Place { rank: self.rank, arrival: self.arrival, run }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(cell_types: usize, workers: usize, placement: StatePlacement) -> Self {
+        Self {
+            placement,
+            requests: BTreeMap::new(),
+            workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
+            open: vec![BTreeMap::new(); cell_types],
+            arrivals: 0,
+        }
+    }
+
+    /// The chain or rows that `nodes` are of.
+    pub(crate) fn run_of(&self, nodes: &Nodes) -> Option<(&Request, &Run)> {
+        let request = self.requests.get(&nodes.request)?;
+        Some((request, request.runs.get(nodes.run.index())?))
+    }
+
+    /// Enters an observation. What cannot be is left out; checkers speak up about it.
+    pub(crate) fn enter(&mut self, seen: &Observation<'_>) {
+        match *seen {
+            Observation::Arrived { request, priority, graph } => {
+                self.arrive(request, priority, graph);
+            }
+            Observation::Cancelled { request } => self.give_up(request, Outcome::Cancelled),
+            Observation::Submitted { task } => {
+                let (worker, task) = (task.worker, Task { id: task.id, parts: Vec::new() });
+                self.workers[worker.index()].tasks.push_back(task);
+            }
+            Observation::Batch { worker, task, nodes, .. } => {
+                nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
+            }
+            Observation::Over { worker, task, end } => self.over(worker, task, end),
+            Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
+            Observation::WorkerDown { worker } => self.lose(worker),
+            Observation::Finished { finished } => {
+                self.give_up(finished.request, finished.outcome);
+                self.requests.remove(&finished.request);
+            }
+            Observation::Refused { .. } | Observation::Settled { .. } | Observation::Drained => {}
+        }
+    }
+
+    fn arrive(&mut self, id: RequestId, priority: u32, graph: &Arc<CellGraph>) {
+        let request = Request {
+            graph: graph.clone(),
+            rank: if priority == 0 { u32::MAX } else { priority },
+            arrival: self.arrivals,
+            runs: graph.runs().iter().map(|_| Run::default()).collect(),
+            given_up: None,
+            unfinished: graph.runs().len(),
+            in_flight: 0,
+            workers: 0,
+        };
+        self.arrivals += 1;
+        for (run, index) in graph.runs().iter().zip(0..) {
+            self.open[run.cell_type.index()].insert(request.place(RunIndex(index)), id);
+        }
+        self.requests.insert(id, request);
+    }
+
+    fn submit(&mut self, worker: WorkerId, task: TaskId, nodes: &Nodes) {
+        let Some(request) = self.requests.get_mut(&nodes.request) else { return };
+        let place = request.place(nodes.run);
+        let Some(run) = request.runs.get_mut(nodes.run.index()) else { return };
+        request.workers |= 1 << worker.0;
+        run.submitted += nodes.count;
+        run.slot = run.slot.or(nodes.slot);
+        let end = run.submitted;
+        request.in_flight += usize::from(run.flights.is_empty());
+        match run.flights.back_mut() {
+            Some(flight) if flight.task == task && flight.worker == worker => flight.end = end,
+            _ => {
+                run.flights.push_back(Flight { worker, task, end });
+                let tasks = &mut self.workers[worker.index()].tasks;
+                if let Some(task) = tasks.back_mut() {
+                    task.parts.push((nodes.request, nodes.run));
+                }
+            }
+        }
+        let shape = &request.graph.runs()[nodes.run.index()];
+        if end >= shape.length {
+            self.open[shape.cell_type.index()].remove(&place);
+        }
+    }
+
+    fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd) {
+        let Some(task) = self.workers[worker.index()].tasks.pop_front() else { return };
+        assert_eq!(task.id, id, "the simulator tells of tasks in their order");
+        for (id, run_index) in task.parts {
+            if end == TaskEnd::Failed {
+                self.give_up(id, Outcome::Failed(Failure::Task));
+            }
+            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let run = &mut request.runs[run_index.index()];
+            if let Some(flight) = run.flights.pop_front() {
+                run.completed = flight.end;
+            }
+            request.in_flight -= usize::from(run.flights.is_empty());
+            let length = request.graph.runs()[run_index.index()].length;
+            request.unfinished -= usize::from(run.completed == length);
+        }
+    }
+
+    fn lose(&mut self, worker: WorkerId) {
+        let lost = std::mem::take(&mut self.workers[worker.index()].tasks);
+        self.workers[worker.index()].is_down = true;
+        let mut victims: BTreeSet<RequestId> =
+            lost.iter().flat_map(|task| &task.parts).map(|&(request, _)| request).collect();
+        if self.placement == StatePlacement::PerWorker {
+            let was_there = |request: &Request| request.workers & (1 << worker.0) != 0;
+            let requests = self.requests.iter().filter(|(_, request)| was_there(request));
+            victims.extend(requests.map(|(&id, _)| id));
+        }
+        for id in victims {
+            self.give_up(id, Outcome::Failed(Failure::WorkerLost));
+            let Some(request) = self.requests.get_mut(&id) else { continue };
+            for run in &mut request.runs {
+                let had_flights = !run.flights.is_empty();
+                run.flights.retain(|flight| flight.worker != worker);
+                request.in_flight -= usize::from(had_flights && run.flights.is_empty());
+            }
+        }
+    }
+
+    /// The first reason stands.
+    fn give_up(&mut self, id: RequestId, outcome: Outcome) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        if request.given_up.is_some() {
+            return;
+        }
+        request.given_up = Some(outcome);
+        for (run, index) in request.graph.runs().iter().zip(0..) {
+            let place = request.place(RunIndex(index));
+            self.open[run.cell_type.index()].remove(&place);
+        }
+    }
+}

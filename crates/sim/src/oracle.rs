@@ -1,0 +1,53 @@
+//! What a request's reply must be: its graph evaluated alone, run by run, node by node.
+
+use batchmaker_device::{Datum, cell_output};
+use batchmaker_graph::{CellGraph, RunKind, SinkTime};
+
+use crate::rng::scramble;
+
+/// The rows of the graph's inputs: numbers that no other request has.
+pub(crate) fn inputs(graph: &CellGraph, salt: u64) -> Vec<Vec<u64>> {
+    let rows = |value: &batchmaker_graph::ValueIndex| {
+        let base = scramble(salt ^ (u64::from(value.0) << 32));
+        (0..u64::from(graph.values()[value.index()].rows)).map(move |row| scramble(base ^ row))
+    };
+    graph.inputs().iter().map(|value| rows(value).collect()).collect()
+}
+
+/// The rows of the graph's outputs.
+pub(crate) fn outputs(graph: &CellGraph, inputs: &[Vec<u64>]) -> Vec<Vec<Datum>> {
+    let empty = |rows: u32| vec![None; rows as usize];
+    let mut values: Vec<Vec<Datum>> = graph.values().iter().map(|v| empty(v.rows)).collect();
+    for (value, input) in graph.inputs().iter().zip(inputs) {
+        values[value.index()] = input.iter().map(|&datum| Some(datum)).collect();
+    }
+    for run in graph.runs() {
+        let first = |rows: &Option<batchmaker_graph::Rows>| match rows {
+            Some(rows) => values[rows.value.index()][rows.row(0)],
+            None => Some(0),
+        };
+        let mut states: Vec<Datum> = run.initial.iter().map(first).collect();
+        for node in 0..run.length {
+            let input = run.inputs.iter().map(|rows| values[rows.value.index()][rows.row(node)]);
+            let input: Vec<Datum> = input.collect();
+            let output = |port| {
+                let states = states.iter().copied();
+                cell_output(run.cell_type, input.iter().copied(), states, port)
+            };
+            for sink in &run.sinks {
+                let rows = &mut values[sink.rows.value.index()];
+                match sink.time {
+                    SinkTime::Every => rows[sink.rows.row(node)] = output(sink.port),
+                    SinkTime::Last if node + 1 == run.length => {
+                        rows[sink.rows.row(0)] = output(sink.port);
+                    }
+                    SinkTime::Last => {}
+                }
+            }
+            if run.kind == RunKind::Chain {
+                states = (0..states.len()).map(output).collect();
+            }
+        }
+    }
+    graph.outputs().iter().map(|value| values[value.index()].clone()).collect()
+}

@@ -1,0 +1,102 @@
+//! What a simulation tells when it is over.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// What happened in a simulation that kept to all rules, or in several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Simulations.
+    pub seeds: u64,
+    /// Requests that arrived, each of which was answered.
+    pub requests: u64,
+    /// Those that succeeded, with the values that they have when run alone.
+    pub succeeded: u64,
+    /// Those that were answered as cancelled.
+    pub cancelled: u64,
+    /// Those that failed, with a task or with a worker.
+    pub failed: u64,
+    /// Tasks submitted.
+    pub tasks: u64,
+    /// Batches in them.
+    pub batches: u64,
+    /// Nodes in those.
+    pub nodes: u64,
+    /// Rows and states copied between workers.
+    pub copies: u64,
+    /// Cancellations, those of finished and unknown requests among them.
+    pub cancellations: u64,
+    /// Tasks that failed.
+    pub failed_tasks: u64,
+    /// Times a worker was lost.
+    pub lost_workers: u64,
+    /// Steps of the event loop.
+    pub steps: u64,
+    /// A digest of all that the manager was told and said, in order.
+    pub trace_hash: u64,
+}
+
+impl AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.requests += other.requests;
+        self.succeeded += other.succeeded;
+        self.cancelled += other.cancelled;
+        self.failed += other.failed;
+        self.tasks += other.tasks;
+        self.batches += other.batches;
+        self.nodes += other.nodes;
+        self.copies += other.copies;
+        self.cancellations += other.cancellations;
+        self.failed_tasks += other.failed_tasks;
+        self.lost_workers += other.lost_workers;
+        self.steps += other.steps;
+        // The same whatever the order in which seeds are added.
+        self.trace_hash = self.trace_hash.wrapping_add(other.trace_hash);
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seeds          {}", self.seeds)?;
+        writeln!(
+            f,
+            "requests       {}: {} succeeded, {} cancelled, {} failed",
+            self.requests, self.succeeded, self.cancelled, self.failed
+        )?;
+        writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
+        writeln!(f, "nodes          {}", self.nodes)?;
+        writeln!(f, "copies         {}", self.copies)?;
+        writeln!(f, "cancellations  {}", self.cancellations)?;
+        writeln!(f, "failed tasks   {}", self.failed_tasks)?;
+        writeln!(f, "lost workers   {}", self.lost_workers)?;
+        writeln!(f, "steps          {}", self.steps)?;
+        write!(f, "trace hash     {:016x}", self.trace_hash)
+    }
+}
+
+/// A rule that was broken, and how to see it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The seed, which breaks it every time.
+    pub seed: u64,
+    /// When, in virtual nanoseconds.
+    pub now_ns: u64,
+    /// Who found it.
+    pub checker: String,
+    /// What it found.
+    pub what: String,
+    /// The last events before, oldest first.
+    pub trace: Vec<String>,
+}
+
+impl std::error::Error for Violation {}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {} at {} ns: {}", self.seed, self.checker, self.now_ns, self.what)?;
+        writeln!(f, "the last events:")?;
+        self.trace.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        write!(f, "replay: cargo xtask sim --seed {} --trace", self.seed)
+    }
+}

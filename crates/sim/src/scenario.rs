@@ -1,0 +1,198 @@
+//! What a seed stands for: the machine, the models, and all that will happen to them.
+
+use std::sync::Arc;
+
+use batchmaker_device::{CellCost, SimulatedConfig, SimulatedMemory};
+use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
+use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, StatePlacement, TaskForm};
+
+use crate::graphs::{CellShape, Layout, Model};
+use crate::rng::Rng;
+
+/// A simulation's machine, workload and faults, drawn from one seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) manager: Config,
+    pub(crate) device: SimulatedConfig,
+    pub(crate) arrivals: Vec<Arrival>,
+    /// When each is to happen, and what.
+    pub(crate) faults: Vec<(u64, Fault)>,
+    pub(crate) disturbances: Disturbances,
+    /// From here on nothing arrives and nothing goes wrong.
+    pub(crate) calm_ns: u64,
+    /// For what is drawn as it happens.
+    pub(crate) rng: Rng,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) time_ns: u64,
+    pub(crate) model: ModelId,
+    pub(crate) priority: u32,
+    pub(crate) graph: Arc<CellGraph>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    Cancel(Target),
+    Down { worker: WorkerId, for_ns: u64 },
+}
+
+/// Whom a cancellation names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// A request in flight.
+    InFlight,
+    /// One that finished, whose position may be in use again.
+    Finished,
+    /// None that ever was.
+    Unknown,
+}
+
+/// How often what goes wrong of itself does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Disturbances {
+    pub(crate) failed_tasks_percent: u64,
+    pub(crate) slow_tasks_percent: u64,
+    /// Of a completion, until the manager is told; 0: at once.
+    pub(crate) told_late_ns_max: u64,
+    /// How often an idle worker looks for work only later.
+    pub(crate) asks_late_percent: u64,
+}
+
+impl Scenario {
+    /// What `seed` stands for.
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let cells = cells(&mut rng);
+        let models: Vec<Model> = (0..rng.within(1..=3) as u32)
+            .map(|model| Model::draw(ModelId(model), &cells, &mut rng))
+            .collect();
+        let manager = manager(&cells, models.len(), &mut rng);
+        let device = device(&manager, &mut rng);
+        let arrivals = arrivals(&models, &mut rng);
+        let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
+        let calm_ns = last_ns + rng.within(0..=work_ns(&arrivals, &device));
+        let has_faults = rng.chance(80);
+        let faults = if has_faults {
+            faults(calm_ns, arrivals.len(), manager.workers, &mut rng)
+        } else {
+            Vec::new()
+        };
+        let disturbances = disturbances(has_faults, &mut rng);
+        Self { manager, device, arrivals, faults, disturbances, calm_ns, rng: rng.fork() }
+    }
+}
+
+fn cells(rng: &mut Rng) -> Vec<CellShape> {
+    let (chains, rows) = (rng.within(1..=4) as u32, rng.within(1..=2) as u32);
+    let chains = (0..chains).map(|id| CellShape {
+        id: CellTypeId(id),
+        kind: RunKind::Chain,
+        states: rng.within(1..=2) as usize,
+    });
+    let mut cells: Vec<CellShape> = chains.collect();
+    let first_rows = cells.len() as u32;
+    cells.extend((0..rows).map(|id| CellShape {
+        id: CellTypeId(first_rows + id),
+        kind: RunKind::Rows,
+        states: 0,
+    }));
+    cells
+}
+
+fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
+    let cell_types = cells.iter().map(|_| {
+        let max = rng.log_within(1..=64) as u32;
+        let min = if rng.chance(80) { 1 } else { rng.within(1..=u64::from(max)) as u32 };
+        let rank =
+            |model| ModelPriority { model: ModelId(model), priority: rng.within(0..=5) as i32 };
+        CellTypeConfig {
+            batch_sizes: BatchSizes { min, max },
+            priorities: (0..models as u32).map(rank).collect(),
+        }
+    });
+    Config {
+        cell_types: cell_types.collect(),
+        workers: rng.within(1..=4) as u16,
+        max_tasks_to_submit: rng.within(1..=8) as u32,
+        task_form: *rng.pick(&[TaskForm::Roster, TaskForm::Rows]),
+        state_placement: *rng.pick(&[StatePlacement::Shared, StatePlacement::PerWorker]),
+    }
+}
+
+fn device(manager: &Config, rng: &mut Rng) -> SimulatedConfig {
+    let cost = |_| CellCost {
+        fixed_ns: rng.log_within(1_000..=100_000),
+        row_ns: rng.log_within(10..=5_000),
+    };
+    SimulatedConfig {
+        costs: manager.cell_types.iter().map(cost).collect(),
+        workers: usize::from(manager.workers),
+        memory: match manager.state_placement {
+            StatePlacement::Shared => SimulatedMemory::Shared,
+            StatePlacement::PerWorker => SimulatedMemory::PerWorker,
+        },
+        copy_ns: rng.log_within(10..=20_000),
+    }
+}
+
+fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
+    let gap_ns_max = rng.log_within(1_000..=2_000_000);
+    let burst_percent = *rng.pick(&[0, 20, 80, 100]);
+    let has_priorities = rng.chance(30);
+    let length_max = *rng.pick(&[4, 16, 16, 60, 330]);
+    let mut time_ns = 0;
+    let arrivals = (0..rng.within(20..=220)).map(|_| {
+        if !rng.chance(burst_percent) {
+            time_ns += rng.within(0..=gap_ns_max);
+        }
+        let model = rng.pick(models);
+        let length = rng.log_within(1..=length_max) as u32;
+        let sequences = if rng.chance(75) { 1 } else { rng.within(2..=4) as u32 };
+        let layout = *rng.pick(&[Layout::TimeFirst, Layout::SequenceFirst]);
+        let graph = Arc::new(model.unfold(length, sequences, layout));
+        let priority = if has_priorities { rng.within(0..=3) as u32 } else { 0 };
+        Arrival { time_ns, model: model.id, priority, graph }
+    });
+    arrivals.collect()
+}
+
+/// About how long the work takes.
+fn work_ns(arrivals: &[Arrival], device: &SimulatedConfig) -> u64 {
+    let runs = arrivals.iter().flat_map(|arrival| arrival.graph.runs());
+    let cost = |run: &batchmaker_graph::Run| {
+        let cost = device.costs[run.cell_type.index()];
+        u64::from(run.length) * (cost.row_ns + cost.fixed_ns / 8)
+    };
+    runs.map(cost).sum::<u64>() / device.workers as u64
+}
+
+fn faults(until_ns: u64, arrivals: usize, workers: u16, rng: &mut Rng) -> Vec<(u64, Fault)> {
+    let mut faults = Vec::new();
+    let cancellations = arrivals as u64 * *rng.pick(&[0, 5, 20, 60]) / 100;
+    for _ in 0..cancellations {
+        let target = match rng.within(0..=9) {
+            0 => Target::Unknown,
+            1 | 2 => Target::Finished,
+            _ => Target::InFlight,
+        };
+        faults.push((rng.within(0..=until_ns), Fault::Cancel(target)));
+    }
+    for _ in 0..*rng.pick(&[0, 0, 1, 2, 6]) {
+        let worker = WorkerId(rng.index(usize::from(workers)) as u32);
+        let for_ns = rng.within(0..=1 + until_ns / 4);
+        faults.push((rng.within(0..=until_ns), Fault::Down { worker, for_ns }));
+    }
+    faults
+}
+
+fn disturbances(has_faults: bool, rng: &mut Rng) -> Disturbances {
+    let failed = *rng.pick(&[0, 0, 1, 4]);
+    Disturbances {
+        failed_tasks_percent: if has_faults { failed } else { 0 },
+        slow_tasks_percent: *rng.pick(&[0, 3, 20]),
+        told_late_ns_max: *rng.pick(&[0, 0, 10_000, 1_000_000]),
+        asks_late_percent: *rng.pick(&[0, 0, 20, 70]),
+    }
+}

@@ -1,0 +1,412 @@
+//! The event loop: the manager and the device, driven through virtual time as the engine
+//! drives them through real time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use batchmaker_device::{Datum, Fate, SimulatedDevice};
+use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, TaskId, WorkerId};
+use batchmaker_manager::{Event, Finished, Manager, Outcome};
+
+use crate::checkers::{self, Checker};
+use crate::ledger::Ledger;
+use crate::observation::{Observation, Rosters, TaskEnd};
+use crate::oracle;
+use crate::report::Summary;
+use crate::rng::Rng;
+use crate::scenario::{Disturbances, Fault, Scenario, Target};
+use crate::trace::Trace;
+
+/// A broken rule: who found it, and what.
+pub(crate) struct Broken {
+    pub(crate) checker: String,
+    pub(crate) what: String,
+}
+
+/// Something that is to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    /// A position in the scenario's arrivals.
+    Arrive(usize),
+    /// A position in the scenario's faults.
+    Fault(usize),
+    Up(WorkerId),
+    /// The device is done with the worker's running task.
+    Ran {
+        worker: WorkerId,
+        life: u32,
+        is_failed: bool,
+    },
+    /// The manager hears of it.
+    Told {
+        worker: WorkerId,
+        life: u32,
+        task: TaskId,
+        is_failed: bool,
+    },
+    /// An idle worker looks for work after all.
+    Ask(WorkerId),
+    /// Arrivals and faults are over.
+    Calm,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Worker {
+    is_down: bool,
+    /// How often it was lost.
+    life: u32,
+    /// When the manager hears of its last completion; they stay in order.
+    told_ns: u64,
+}
+
+/// A run of one scenario.
+pub(crate) struct Simulation<'a> {
+    scenario: Scenario,
+    manager: Manager,
+    device: SimulatedDevice,
+    ledger: Ledger,
+    checkers: Vec<Box<dyn Checker>>,
+    rosters: Rosters,
+    workers: Vec<Worker>,
+    now_ns: u64,
+    /// Soonest first; of those at one time, the first to be entered.
+    agenda: BinaryHeap<Reverse<(u64, u64, Happening)>>,
+    entered: u64,
+    disturbances: Disturbances,
+    /// What the rows of each request's inputs follow from.
+    salts: BTreeMap<RequestId, u64>,
+    /// Positions that a request has left, under the generation that comes next.
+    free: Vec<RequestId>,
+    positions: u32,
+    finished: Vec<RequestId>,
+    rng: Rng,
+    summary: Summary,
+    trace: &'a mut Trace<'a>,
+}
+
+impl<'a> Simulation<'a> {
+    pub(crate) fn new(scenario: Scenario, trace: &'a mut Trace<'a>) -> Self {
+        let config = &scenario.manager;
+        let workers = usize::from(config.workers);
+        let mut simulation = Self {
+            manager: Manager::new(config.clone()),
+            device: SimulatedDevice::new(scenario.device.clone()),
+            ledger: Ledger::new(config.cell_types.len(), workers, config.state_placement),
+            checkers: checkers::all(config),
+            rosters: Rosters::default(),
+            workers: vec![Worker::default(); workers],
+            now_ns: 0,
+            agenda: BinaryHeap::new(),
+            entered: 0,
+            disturbances: scenario.disturbances,
+            salts: BTreeMap::new(),
+            free: Vec::new(),
+            positions: 0,
+            finished: Vec::new(),
+            rng: scenario.rng.clone(),
+            summary: Summary { seeds: 1, ..Summary::default() },
+            trace,
+            scenario,
+        };
+        for position in 0..simulation.scenario.arrivals.len() {
+            let time_ns = simulation.scenario.arrivals[position].time_ns;
+            simulation.enter(time_ns, Happening::Arrive(position));
+        }
+        for position in 0..simulation.scenario.faults.len() {
+            let time_ns = simulation.scenario.faults[position].0;
+            simulation.enter(time_ns, Happening::Fault(position));
+        }
+        simulation.enter(simulation.scenario.calm_ns, Happening::Calm);
+        simulation
+    }
+
+    /// Plays the scenario to its end: with faults, then without until all is drained.
+    pub(crate) fn run(mut self) -> Result<Summary, Broken> {
+        let mut steps_left: Option<u64> = None;
+        while let Some(Reverse((time_ns, _, happening))) = self.agenda.pop() {
+            self.now_ns = time_ns;
+            self.trace.now(time_ns);
+            self.summary.steps += 1;
+            self.happen(happening)?;
+            if happening == Happening::Calm {
+                steps_left = Some(self.steps_to_drain());
+            } else if let Some(steps) = &mut steps_left {
+                *steps = steps.checked_sub(1).ok_or_else(|| broken("drain", "too many steps"))?;
+            }
+        }
+        self.observe(&Observation::Drained)?;
+        self.summary.copies = self.device.copies();
+        self.summary.trace_hash = self.trace.hash();
+        Ok(self.summary)
+    }
+
+    /// The most steps that the rest of the work can take: each batch runs a node at least, and
+    /// each task is run once and told once.
+    fn steps_to_drain(&self) -> u64 {
+        let runs = self.ledger.requests.values().flat_map(|request| {
+            let lengths = request.graph.runs().iter().map(|run| run.length);
+            lengths.zip(&request.runs).map(|(length, run)| u64::from(length - run.submitted))
+        });
+        let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
+        2 * (runs.sum::<u64>() + in_flight as u64) + self.agenda.len() as u64
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Broken> {
+        match happening {
+            Happening::Arrive(position) => self.arrive(position)?,
+            Happening::Fault(position) => match self.scenario.faults[position].1 {
+                Fault::Cancel(target) => self.cancel(target)?,
+                Fault::Down { worker, for_ns } => self.down(worker, for_ns)?,
+            },
+            Happening::Up(worker) => self.up(worker)?,
+            Happening::Ran { worker, life, is_failed } => {
+                if self.workers[worker.index()].life != life {
+                    return Ok(());
+                }
+                return self.ran(worker, is_failed);
+            }
+            Happening::Told { worker, life, task, is_failed } => {
+                if self.workers[worker.index()].life != life {
+                    return Ok(());
+                }
+                self.told(worker, task, is_failed)?;
+            }
+            Happening::Ask(_) => {}
+            Happening::Calm => self.calm()?,
+        }
+        self.collect()?;
+        self.ask_all(happening)?;
+        self.collect()?;
+        self.settle()
+    }
+
+    fn arrive(&mut self, position: usize) -> Result<(), Broken> {
+        let arrival = self.scenario.arrivals[position].clone();
+        let request = match self.free.len() {
+            0 => {
+                self.positions += 1;
+                RequestId { index: self.positions - 1, generation: 0 }
+            }
+            free => self.free.swap_remove(self.rng.index(free)),
+        };
+        let salt = self.rng.next();
+        self.salts.insert(request, salt);
+        let (graph, priority) = (arrival.graph, arrival.priority);
+        self.device.admit(request, graph.clone(), &oracle::inputs(&graph, salt));
+        self.summary.requests += 1;
+        let event = Event::Arrive { request, model: arrival.model, priority, graph: graph.clone() };
+        self.tell(event, &Observation::Arrived { request, priority, graph: &graph })
+    }
+
+    fn cancel(&mut self, target: Target) -> Result<(), Broken> {
+        let in_flight = self.ledger.requests.len();
+        let request = match target {
+            Target::InFlight if in_flight > 0 => {
+                let position = self.rng.index(in_flight);
+                *self.ledger.requests.keys().nth(position).expect("fewer than in flight")
+            }
+            Target::Finished if !self.finished.is_empty() => *self.rng.pick(&self.finished),
+            _ => RequestId { index: self.positions + 7, generation: 0 },
+        };
+        self.summary.cancellations += 1;
+        self.tell(Event::Cancel { request }, &Observation::Cancelled { request })
+    }
+
+    fn down(&mut self, worker: WorkerId, for_ns: u64) -> Result<(), Broken> {
+        if self.workers[worker.index()].is_down {
+            return Ok(());
+        }
+        let state = &mut self.workers[worker.index()];
+        state.is_down = true;
+        state.life += 1;
+        self.summary.lost_workers += 1;
+        self.device.lose(worker);
+        self.rosters.lose(worker);
+        self.enter(self.now_ns + for_ns, Happening::Up(worker));
+        self.tell(Event::WorkerDown { worker }, &Observation::WorkerDown { worker })
+    }
+
+    fn up(&mut self, worker: WorkerId) -> Result<(), Broken> {
+        if !self.workers[worker.index()].is_down {
+            return Ok(());
+        }
+        self.workers[worker.index()].is_down = false;
+        self.tell(Event::WorkerUp { worker }, &Observation::WorkerUp { worker })
+    }
+
+    fn calm(&mut self) -> Result<(), Broken> {
+        self.disturbances = Disturbances {
+            failed_tasks_percent: 0,
+            slow_tasks_percent: 0,
+            told_late_ns_max: 0,
+            asks_late_percent: 0,
+        };
+        (0..self.workers.len() as u32).try_for_each(|worker| self.up(WorkerId(worker)))
+    }
+
+    /// The device is done with a task; the next one starts, the manager hears of it later.
+    fn ran(&mut self, worker: WorkerId, is_failed: bool) -> Result<(), Broken> {
+        let task = self.device.finish(worker);
+        let late_ns = self.rng.within(0..=self.disturbances.told_late_ns_max);
+        let state = &mut self.workers[worker.index()];
+        state.told_ns = state.told_ns.max(self.now_ns + late_ns);
+        let told = Happening::Told { worker, life: state.life, task, is_failed };
+        self.enter(self.workers[worker.index()].told_ns, told);
+        self.start(worker)
+    }
+
+    fn told(&mut self, worker: WorkerId, task: TaskId, is_failed: bool) -> Result<(), Broken> {
+        let (event, end) = if is_failed {
+            self.summary.failed_tasks += 1;
+            (Event::TaskFailed { worker, task }, TaskEnd::Failed)
+        } else {
+            (Event::Complete { worker, task }, TaskEnd::Complete)
+        };
+        self.tell(event, &Observation::Over { worker, task, end })
+    }
+
+    /// Lets the workers ask for work, starting from any of them.
+    fn ask_all(&mut self, after: Happening) -> Result<(), Broken> {
+        let workers = self.workers.len();
+        let first = self.rng.index(workers);
+        for position in 0..workers {
+            let worker = WorkerId(((first + position) % workers) as u32);
+            let must_ask = after == Happening::Ask(worker);
+            let is_late = self.rng.chance(self.disturbances.asks_late_percent);
+            if is_late && !must_ask && !self.manager.is_busy(worker) {
+                let later_ns = self.now_ns + self.rng.within(0..=100_000);
+                // Only where nothing else would make it ask.
+                if self.manager.has_work_for(worker) {
+                    self.enter(later_ns, Happening::Ask(worker));
+                }
+                continue;
+            }
+            self.ask(worker)?;
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, worker: WorkerId) -> Result<(), Broken> {
+        let is_idle = !self.manager.is_busy(worker);
+        let is_promised = is_idle && self.manager.has_work_for(worker);
+        let mut is_given = false;
+        while let Some(task) = self.manager.next_task(worker) {
+            is_given = true;
+            self.submit(&task)?;
+            self.device.submit(task);
+        }
+        if is_idle && is_given != is_promised {
+            let what = format!("has_work_for({worker}) is {is_promised}, next_task disagrees");
+            return Err(broken("promises", what));
+        }
+        if !is_given {
+            self.observe(&Observation::Refused { worker })?;
+        }
+        self.start(worker)
+    }
+
+    fn submit(&mut self, task: &BatchedTask) -> Result<(), Broken> {
+        self.trace.note("task", task);
+        self.observe(&Observation::Submitted { task })?;
+        let batches = self.rosters.batches(task).map_err(|what| broken("rosters", what))?;
+        self.summary.tasks += 1;
+        self.summary.batches += batches.len() as u64;
+        for nodes in &batches {
+            self.summary.nodes += nodes.iter().map(|part| u64::from(part.count)).sum::<u64>();
+            let BatchedTask { worker, id: task, cell_type, .. } = *task;
+            self.observe(&Observation::Batch { worker, task, cell_type, nodes })?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, worker: WorkerId) -> Result<(), Broken> {
+        let Disturbances { failed_tasks_percent, slow_tasks_percent, .. } = self.disturbances;
+        let is_failed = self.rng.chance(failed_tasks_percent);
+        let slowness =
+            if self.rng.chance(slow_tasks_percent) { self.rng.within(2..=50) } else { 1 };
+        let fate = if is_failed { Fate::Fails } else { Fate::Runs };
+        let started = self.device.start(worker, fate);
+        if let Some(started) = started.map_err(|misuse| broken("device", misuse))? {
+            let life = self.workers[worker.index()].life;
+            let ran = Happening::Ran { worker, life, is_failed };
+            self.enter(self.now_ns + started.cost_ns * slowness, ran);
+        }
+        Ok(())
+    }
+
+    /// Takes the requests that ended.
+    fn collect(&mut self) -> Result<(), Broken> {
+        let finished: Vec<Finished> = self.manager.drain_finished().collect();
+        for finished in finished {
+            self.trace.note("finished", &finished);
+            let id = finished.request;
+            let graph = self.ledger.requests.get(&id).map(|request| request.graph.clone());
+            self.observe(&Observation::Finished { finished: &finished })?;
+            let values = self.device.retire(id).map_err(|misuse| broken("device", misuse))?;
+            match finished.outcome {
+                Outcome::Succeeded => {
+                    self.summary.succeeded += 1;
+                    let (graph, salt) = (graph.expect("observed"), self.salts[&id]);
+                    let expected = oracle::outputs(&graph, &oracle::inputs(&graph, salt));
+                    compare(id, &values, &expected)?;
+                }
+                Outcome::Cancelled => self.summary.cancelled += 1,
+                Outcome::Failed(_) => self.summary.failed += 1,
+            }
+            self.salts.remove(&id);
+            self.finished.push(id);
+            self.free.push(RequestId { generation: id.generation + 1, ..id });
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<(), Broken> {
+        let cell_types = (0..self.scenario.manager.cell_types.len() as u32).map(CellTypeId);
+        let statistics: Vec<_> = cell_types.map(|ct| self.manager.statistics(ct)).collect();
+        let requests = self.manager.requests();
+        self.observe(&Observation::Settled { requests, statistics: &statistics })
+    }
+
+    fn tell(&mut self, event: Event, seen: &Observation<'_>) -> Result<(), Broken> {
+        match &event {
+            // The graph is long, and follows from the seed.
+            Event::Arrive { request, model, priority, graph } => {
+                self.trace.note("arrive", &(request, model, priority, graph.runs().len()));
+            }
+            event => self.trace.note("event", event),
+        }
+        self.manager.handle(self.now_ns, event);
+        self.observe(seen)
+    }
+
+    fn observe(&mut self, seen: &Observation<'_>) -> Result<(), Broken> {
+        for checker in &mut self.checkers {
+            let checked = checker.check(&self.ledger, seen);
+            checked.map_err(|what| broken(checker.name(), what))?;
+        }
+        self.ledger.enter(seen);
+        Ok(())
+    }
+
+    fn enter(&mut self, time_ns: u64, happening: Happening) {
+        self.entered += 1;
+        self.agenda.push(Reverse((time_ns, self.entered, happening)));
+    }
+}
+
+fn broken(checker: &str, what: impl ToString) -> Broken {
+    Broken { checker: checker.to_owned(), what: what.to_string() }
+}
+
+/// The values of a request that succeeded are those that it has alone.
+fn compare(id: RequestId, values: &[Vec<Datum>], expected: &[Vec<Datum>]) -> Result<(), Broken> {
+    for (output, (values, expected)) in values.iter().zip(expected).enumerate() {
+        let wrong = values.iter().zip(expected).position(|(value, expected)| value != expected);
+        if let Some(row) = wrong {
+            let (value, expected) = (values[row], expected[row]);
+            let what = format!("{id:?} output {output} row {row}: {value:x?}, alone {expected:x?}");
+            return Err(broken("values", what));
+        }
+    }
+    Ok(())
+}
