@@ -1,2 +1,33 @@
-//! Placeholder.
-fn main() {}
+//! The project's automations: `cargo xtask --help`.
+
+#![forbid(unsafe_code)]
+
+mod cargo;
+mod check;
+mod sim;
+
+use clap::{Parser, Subcommand};
+
+/// Automations of the BatchMaker workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    automation: Automation,
+}
+
+#[derive(Debug, Subcommand)]
+enum Automation {
+    /// Checks everything that CI checks; stops at the first failure
+    Check,
+    /// Runs the manager through simulated workloads and faults, one for each seed
+    #[command(after_help = sim::EXAMPLES)]
+    Sim(sim::Arguments),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().automation {
+        Automation::Check => check::run(),
+        Automation::Sim(arguments) => sim::run(&arguments),
+    }
+}
