@@ -1,1 +1,40 @@
-//! Placeholder.
+//! ONNX files and model directories as cell types and an unfolder.
+//!
+//! [`load`] reads a file, finds its recurrent operators and which axes of its inputs are
+//! batch and time, cuts what stands between into row-wise programs, and registers
+//! all of it as cells. What comes out is a [`Model`], which turns a request's tensors
+//! into a cell graph and the graph's outputs into the reply's tensors. A file that
+//! cannot be served is refused with every [`Blocker`] in it.
+//!
+//! The way of a file: `onnx_file` → `analysis` (with `operators` and `lstm`) →
+//! `segment` (with `stack`) → `plan` (with `program`) → `unfolder`. A
+//! `directory` adds names, limits and `text` tables. ONNX is known here alone:
+//! what leaves is cells, and programs that are opaque bytes.
+
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod array;
+mod directory;
+mod error;
+mod files;
+mod literal;
+mod load;
+mod lstm;
+mod model;
+mod onnx_file;
+mod operators;
+mod plan;
+mod program;
+mod segment;
+mod stack;
+mod symbolic;
+mod text;
+mod unfolder;
+
+pub use error::{Blocker, LoadError};
+pub use load::{
+    BatchLimits, LSTM_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,
+    load_embedded,
+};
+pub use model::{CellUse, Model, ReplyError, ReplyPlan, TensorInfo};

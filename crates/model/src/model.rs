@@ -1,0 +1,343 @@
+//! A loaded model: names and types at its edge, text in and out, and its unfolder.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    CellTypeId, ElementType, InvalidRequest, NamedTensor, Tensor, TensorData, Unfold, Unfolded,
+};
+
+use crate::LoadError;
+use crate::files::Files;
+use crate::plan::Planned;
+use crate::text::{Labels, OutputTable, TextTable, Tokenizer, read_vocabulary};
+use crate::unfolder::{Extent, Plan};
+
+/// A tensor of requests or replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub element: ElementType,
+    /// Its axes; -1: a length that requests choose.
+    pub shape: Vec<i64>,
+}
+
+/// A cell of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellUse {
+    /// After an ONNX node: the operator's, or the last of a program's.
+    pub name: String,
+    /// The registered type; equal cells share one.
+    pub cell_type: CellTypeId,
+    /// Whether a fused kernel runs it, not the general executor.
+    pub fused: bool,
+    /// Higher is preferred: later in the computation.
+    pub priority: i32,
+    /// What it does, what it is made of, and why it is a cell of its own.
+    pub why: String,
+}
+
+/// What a `model.toml` says beside the graph.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) text: Option<TextTable>,
+    pub(crate) outputs: BTreeMap<String, OutputTable>,
+}
+
+/// What [`Model::reply`] must know of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyPlan {
+    drop_batch: bool,
+}
+
+/// The graph's outputs are not what the model's tables are made for; the model's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReplyError(pub String);
+
+/// A model that is ready to be served.
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The tensors of a request.
+    pub inputs: Vec<TensorInfo>,
+    /// The tensors of a reply.
+    pub outputs: Vec<TensorInfo>,
+    /// Its cells, in order of computation: how its graph was cut, and why.
+    pub cells: Vec<CellUse>,
+    unfolder: Arc<Plan>,
+    /// The tensors that the unfolder takes and gives.
+    graph_inputs: Vec<TensorInfo>,
+    text: Option<Text>,
+    /// Of each of the graph's outputs, the axis of batch.
+    batch_axes: Vec<Option<usize>>,
+    labels: Vec<Labels>,
+}
+
+struct Text {
+    tokenizer: Tokenizer,
+    /// The graph's input that the ids become.
+    input: usize,
+    /// Its axis of time.
+    axis: usize,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .field("cells", &self.cells)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    pub(crate) fn new(
+        planned: Planned,
+        tables: Tables,
+        files: &Files<'_>,
+    ) -> Result<Self, LoadError> {
+        let text = tables.text.as_ref().map(|table| Text::new(&planned, table, files));
+        let text = text.transpose()?;
+        let batch_axes: Vec<Option<usize>> =
+            planned.plan.outputs.iter().map(|output| output.batch_axis()).collect();
+        let mut inputs = planned.inputs.clone();
+        if let Some(text) = &text {
+            inputs[text.input] =
+                TensorInfo { name: "text".to_owned(), element: ElementType::Bytes, shape: vec![1] };
+        }
+        let mut labels = Vec::new();
+        for (name, table) in &tables.outputs {
+            labels.push(output_labels(name, table, &planned, files)?);
+        }
+        let mut outputs = Vec::new();
+        for (info, batch_axis) in planned.outputs.iter().zip(&batch_axes) {
+            let mut info = info.clone();
+            if let (Some(axis), true) = (batch_axis, text.is_some()) {
+                info.shape.remove(*axis);
+            }
+            let mapped: Vec<&Labels> = labels.iter().filter(|l| l.tensor == info.name).collect();
+            for labels in &mapped {
+                outputs.push(TensorInfo {
+                    name: labels.name.clone(),
+                    element: ElementType::Bytes,
+                    shape: labels.shape(&info.shape),
+                });
+            }
+            if mapped.is_empty() {
+                outputs.push(info);
+            }
+        }
+        let twice = |list: &[TensorInfo]| {
+            let name = |i: usize| &list[i].name;
+            (0..list.len()).find(|&i| (0..i).any(|j| name(i) == name(j))).map(name).cloned()
+        };
+        if let Some(name) = twice(&inputs).or(twice(&outputs)) {
+            return Err(toml_error(files, format!("two tensors are named `{name}`")));
+        }
+        Ok(Self {
+            name: tables.name,
+            version: tables.version,
+            inputs,
+            outputs,
+            cells: planned.cells,
+            unfolder: Arc::new(planned.plan),
+            graph_inputs: planned.inputs,
+            text,
+            batch_axes,
+            labels,
+        })
+    }
+
+    /// Unfolds a request, whose tensors may come in any order.
+    ///
+    /// # Errors
+    /// The text names the tensor, what was expected and what came: an unknown, missing or
+    /// repeated tensor, a wrong data type or shape, an empty or too long sequence, an id
+    /// outside its table, lengths that differ between tensors.
+    pub fn unfold(
+        &self,
+        tensors: Vec<NamedTensor>,
+    ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
+        let mut sorted: Vec<Option<NamedTensor>> = self.inputs.iter().map(|_| None).collect();
+        for tensor in tensors {
+            let name = &tensor.name;
+            let Some(index) = self.inputs.iter().position(|input| input.name == *name) else {
+                let names: Vec<String> =
+                    self.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+                let names = names.join(", ");
+                let text = format!("tensor `{name}`: unknown; the model's inputs are {names}");
+                return Err(InvalidRequest(text));
+            };
+            let (expected, found) = (self.inputs[index].element, tensor.tensor.element());
+            if expected != found {
+                let text = format!("tensor `{name}`: expected {expected}, got {found}");
+                return Err(InvalidRequest(text));
+            }
+            let (rank, shape) = (self.inputs[index].shape.len(), tensor.tensor.shape());
+            if rank != shape.len() {
+                let expected = &self.inputs[index].shape;
+                let text = format!("tensor `{name}`: expected shape {expected:?}, got {shape:?}");
+                return Err(InvalidRequest(text));
+            }
+            if sorted[index].is_some() {
+                return Err(InvalidRequest(format!("tensor `{name}`: given twice")));
+            }
+            sorted[index] = Some(tensor);
+        }
+        let missing = |(input, tensor): (&TensorInfo, Option<NamedTensor>)| {
+            let TensorInfo { name, element, shape } = input;
+            tensor.ok_or_else(|| {
+                let text = format!("tensor `{name}`: missing; expected {element} {shape:?}");
+                InvalidRequest(text)
+            })
+        };
+        let mut tensors: Vec<NamedTensor> =
+            self.inputs.iter().zip(sorted).map(missing).collect::<Result<_, _>>()?;
+        if let Some(text) = &self.text {
+            let ids = text.tokenizer.encode_tensor(&tensors[text.input].tensor)?;
+            let max = self.unfolder.max_length;
+            if ids.len() > max {
+                let found = ids.len();
+                let text = format!("tensor `text`: expected at most {max} units, got {found}");
+                return Err(InvalidRequest(text));
+            }
+            tensors[text.input] = text.as_tensor(&self.graph_inputs[text.input], ids);
+        }
+        let unfolded = self.unfolder.unfold(tensors)?;
+        Ok((unfolded, ReplyPlan { drop_batch: self.text.is_some() }))
+    }
+
+    /// The reply, of the graph's outputs in the order of [`Unfolded::outputs`] and under
+    /// the shape and permutation given there.
+    ///
+    /// # Errors
+    /// An output holds an id that its vocabulary has no line for.
+    pub fn reply(
+        &self,
+        plan: &ReplyPlan,
+        outputs: Vec<NamedTensor>,
+    ) -> Result<Vec<NamedTensor>, ReplyError> {
+        if !plan.drop_batch && self.labels.is_empty() {
+            return Ok(outputs);
+        }
+        let mut reply = Vec::with_capacity(self.outputs.len());
+        for (mut output, batch_axis) in outputs.into_iter().zip(&self.batch_axes) {
+            if let (Some(axis), true) = (batch_axis, plan.drop_batch) {
+                let mut shape = output.tensor.shape().to_vec();
+                shape.remove(*axis);
+                output.tensor = output.tensor.reshaped(shape);
+            }
+            let mut mapped = false;
+            for labels in self.labels.iter().filter(|labels| labels.tensor == output.name) {
+                let tensor = labels.apply(output.tensor.clone()).map_err(ReplyError)?;
+                reply.push(NamedTensor { name: labels.name.clone(), tensor });
+                mapped = true;
+            }
+            if !mapped {
+                reply.push(output);
+            }
+        }
+        Ok(reply)
+    }
+}
+
+fn toml_error(files: &Files<'_>, reason: String) -> LoadError {
+    LoadError::Malformed { file: files.label("model.toml"), reason }
+}
+
+impl Text {
+    fn new(planned: &Planned, table: &TextTable, files: &Files<'_>) -> Result<Self, LoadError> {
+        let tensor = &table.tensor;
+        let refuse = |reason: String| Err(toml_error(files, format!("inputs.text: {reason}")));
+        let Some(input) = planned.plan.inputs.iter().position(|input| input.name == *tensor) else {
+            return refuse(format!("the graph has no input `{tensor}`"));
+        };
+        let integer = matches!(planned.inputs[input].element, ElementType::I64 | ElementType::I32);
+        let axes = &planned.plan.inputs[input].axes;
+        let times: Vec<usize> =
+            (0..axes.len()).filter(|&axis| axes[axis] == Extent::Time).collect();
+        let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both);
+        let ([axis], true, true) = (&times[..], integer, axes.iter().all(inside)) else {
+            return refuse(format!("input `{tensor}` does not hold one id a step"));
+        };
+        let tokenizer = Tokenizer::new(files, table)?;
+        if let Some(ids) = planned.plan.inputs[input].ids
+            && (tokenizer.largest() >= ids as i64 || table.unknown < 0)
+        {
+            let largest = tokenizer.largest();
+            return refuse(format!(
+                "the vocabulary's ids run to {largest} (`unknown` is {}), those of `{tensor}` to {}",
+                table.unknown,
+                ids as i64 - 1
+            ));
+        }
+        Ok(Self { tokenizer, input, axis: *axis })
+    }
+
+    /// One sequence of ids as the graph's input.
+    fn as_tensor(&self, info: &TensorInfo, ids: Vec<i64>) -> NamedTensor {
+        let mut shape = vec![1; info.shape.len()];
+        shape[self.axis] = ids.len();
+        let data = match info.element {
+            ElementType::I32 => TensorData::I32(ids.into_iter().map(|id| id as i32).collect()),
+            _ => TensorData::I64(ids),
+        };
+        NamedTensor { name: info.name.clone(), tensor: Tensor::new(shape, data) }
+    }
+}
+
+fn output_labels(
+    name: &str,
+    table: &OutputTable,
+    planned: &Planned,
+    files: &Files<'_>,
+) -> Result<Labels, LoadError> {
+    let tensor = &table.tensor;
+    let refuse = |reason: String| Err(toml_error(files, format!("outputs.{name}: {reason}")));
+    let Some(info) = planned.outputs.iter().find(|output| output.name == *tensor) else {
+        return refuse(format!("the graph has no output `{tensor}`"));
+    };
+    let labels = read_vocabulary(files, &table.vocabulary)?;
+    let integer = matches!(info.element, ElementType::I64 | ElementType::I32);
+    match table.top {
+        Some(k) => {
+            let count = labels.len() as i64;
+            if info.element != ElementType::F32 {
+                return refuse(format!("`top` needs scores; `{tensor}` is {}", info.element));
+            }
+            if table.join.is_some() {
+                return refuse("`top` and `join` exclude each other".to_owned());
+            }
+            if info.shape.last() != Some(&count) {
+                let shape = &info.shape;
+                return refuse(format!(
+                    "the vocabulary has {count} lines, the last axis of `{tensor}` {shape:?} not"
+                ));
+            }
+            if k == 0 || k > labels.len() {
+                return refuse(format!("top: expected 1 to {count}, got {k}"));
+            }
+        }
+        None if !integer => {
+            return refuse(format!("expected ids; `{tensor}` is {}", info.element));
+        }
+        None => {}
+    }
+    Ok(Labels {
+        name: name.to_owned(),
+        tensor: tensor.clone(),
+        labels,
+        join: table.join.clone(),
+        top: table.top,
+    })
+}

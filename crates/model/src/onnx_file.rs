@@ -1,0 +1,267 @@
+//! An ONNX file as nodes over named values. Reading only: what the operators mean is
+//! not known here.
+
+use std::collections::{HashMap, HashSet};
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::{AttributeProto, DataLocation, DataType, ModelProto, NodeProto, TensorProto};
+
+use crate::files::Files;
+use crate::literal::Literal;
+use crate::{Blocker, LoadError};
+
+/// A graph: inputs without initializers, nodes in an order that producers come first.
+pub(crate) struct OnnxFile {
+    pub(crate) name: String,
+    pub(crate) opset: i64,
+    pub(crate) inputs: Vec<GraphInput>,
+    pub(crate) outputs: Vec<String>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) initializers: HashMap<String, Result<Literal, String>>,
+    /// What is wrong with the graph as such.
+    pub(crate) blockers: Vec<Blocker>,
+}
+
+pub(crate) struct GraphInput {
+    pub(crate) name: String,
+    pub(crate) element: Result<ElementType, String>,
+    /// None: the file does not say.
+    pub(crate) shape: Option<Vec<DeclaredDimension>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum DeclaredDimension {
+    Static(usize),
+    Named(String),
+    Unnamed,
+}
+
+pub(crate) struct Node {
+    pub(crate) operator: String,
+    pub(crate) domain: String,
+    /// The node's name, or `OP_k`: the k-th node of the file.
+    pub(crate) label: String,
+    /// Empty: an optional input that is absent.
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+    attributes: Vec<AttributeProto>,
+}
+
+impl Node {
+    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
+        self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.attribute(name).is_some()
+    }
+
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
+        self.attribute(name).map(|attribute| attribute.i.unwrap_or(0))
+    }
+
+    pub(crate) fn float(&self, name: &str) -> Option<f32> {
+        self.attribute(name).map(|attribute| attribute.f.unwrap_or(0.0))
+    }
+
+    pub(crate) fn string(&self, name: &str) -> Option<&str> {
+        self.attribute(name).map(|attribute| attribute.s.as_deref().unwrap_or(""))
+    }
+
+    pub(crate) fn ints(&self, name: &str) -> Option<&[i64]> {
+        self.attribute(name).map(|attribute| attribute.ints.as_slice())
+    }
+
+    pub(crate) fn floats(&self, name: &str) -> Option<&[f32]> {
+        self.attribute(name).map(|attribute| attribute.floats.as_slice())
+    }
+
+    pub(crate) fn strings(&self, name: &str) -> &[String] {
+        self.attribute(name).map_or(&[], |attribute| attribute.strings.as_slice())
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> Option<Result<Literal, String>> {
+        let tensor = self.attribute(name)?.t.as_ref()?;
+        Some(literal(tensor, None))
+    }
+
+    pub(crate) fn has_subgraph(&self) -> bool {
+        self.attributes.iter().any(|attribute| attribute.g.is_some())
+    }
+
+    pub(crate) fn output(&self, index: usize) -> Option<&str> {
+        self.outputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    pub(crate) fn blocker(&self, reason: impl Into<String>) -> Blocker {
+        Blocker { operator: self.operator.clone(), node: self.label.clone(), reason: reason.into() }
+    }
+}
+
+impl OnnxFile {
+    /// Reads the file `name` of `files`.
+    pub(crate) fn read(files: &Files, name: &str) -> Result<Self, LoadError> {
+        let malformed = |reason: String| LoadError::Malformed { file: files.label(name), reason };
+        let bytes = files.read(name)?;
+        let model = ModelProto::parse_buf(&bytes).map_err(|error| {
+            malformed(format!(
+                "not an ONNX file that can be read: {error} (packed `dims` and `ints`, which \
+                 some writers produce, are not supported)"
+            ))
+        })?;
+        let Some(graph) = model.graph else {
+            return Err(malformed("not an ONNX file: it has no graph".to_owned()));
+        };
+        let opset = model
+            .opset_import
+            .iter()
+            .find(|set| matches!(set.domain.as_deref().unwrap_or(""), "" | "ai.onnx"))
+            .and_then(|set| set.version)
+            .unwrap_or(1);
+        let mut blockers = Vec::new();
+        if opset < 7 {
+            blockers.push(Blocker {
+                operator: "graph".to_owned(),
+                node: files.label(name),
+                reason: format!("opset {opset}; 7 and later are supported"),
+            });
+        }
+        let external = External { files, beside: name };
+        let initializers: HashMap<_, _> = graph
+            .initializer
+            .iter()
+            .map(|tensor| {
+                let name = tensor.name.clone().unwrap_or_default();
+                (name, literal(tensor, Some(&external)))
+            })
+            .collect();
+        let inputs = graph
+            .input
+            .iter()
+            .filter(|info| !initializers.contains_key(info.name.as_deref().unwrap_or("")))
+            .map(|info| {
+                let tensor = info.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
+                let element = tensor.and_then(|tensor| tensor.elem_type);
+                GraphInput {
+                    name: info.name.clone().unwrap_or_default(),
+                    element: match element {
+                        Some(data_type) => element_type(data_type),
+                        None => Err("its type is not a tensor's".to_owned()),
+                    },
+                    shape: tensor.and_then(|tensor| tensor.shape.as_ref()).map(|shape| {
+                        shape
+                            .dim
+                            .iter()
+                            .map(|dim| match (dim.dim_value, dim.dim_param.as_deref()) {
+                                (Some(length), _) if length >= 0 => {
+                                    DeclaredDimension::Static(length as usize)
+                                }
+                                (_, Some(name)) if !name.is_empty() => {
+                                    DeclaredDimension::Named(name.to_owned())
+                                }
+                                _ => DeclaredDimension::Unnamed,
+                            })
+                            .collect()
+                    }),
+                }
+            })
+            .collect();
+        let outputs: Vec<String> =
+            graph.output.iter().map(|info| info.name.clone().unwrap_or_default()).collect();
+        let nodes: Vec<Node> =
+            graph.node.into_iter().enumerate().map(|(k, node)| read_node(k, node)).collect();
+        let nodes = live(nodes, &outputs);
+        Ok(Self { name: files.label(name), opset, inputs, outputs, nodes, initializers, blockers })
+    }
+}
+
+fn read_node(k: usize, node: NodeProto) -> Node {
+    Node {
+        operator: node.op_type.unwrap_or_default(),
+        domain: node.domain.filter(|domain| domain != "ai.onnx").unwrap_or_default(),
+        label: match node.name {
+            Some(name) if !name.is_empty() => name,
+            _ => format!("OP_{k}"),
+        },
+        inputs: node.input,
+        outputs: node.output,
+        attributes: node.attribute,
+    }
+}
+
+/// Only the nodes that the outputs depend on.
+fn live(nodes: Vec<Node>, outputs: &[String]) -> Vec<Node> {
+    let mut wanted: HashSet<String> = outputs.iter().cloned().collect();
+    let mut kept: Vec<Node> = Vec::new();
+    for node in nodes.into_iter().rev() {
+        if node.outputs.iter().any(|output| wanted.contains(output)) {
+            wanted.extend(node.inputs.iter().cloned());
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+struct External<'a> {
+    files: &'a Files<'a>,
+    beside: &'a str,
+}
+
+/// The element type of an ONNX data type that is served.
+pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
+    match data_type {
+        DataType::FLOAT => Ok(ElementType::F32),
+        DataType::INT64 => Ok(ElementType::I64),
+        DataType::INT32 => Ok(ElementType::I32),
+        DataType::BOOL => Ok(ElementType::Bool),
+        other => {
+            Err(format!("data type {other} is not supported (FLOAT, INT64, INT32 and BOOL are)"))
+        }
+    }
+}
+
+fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Literal, String> {
+    let element = element_type(tensor.data_type.unwrap_or(DataType(0)))?;
+    let shape = tensor
+        .dims
+        .iter()
+        .map(|&dim| usize::try_from(dim).map_err(|_| format!("a dimension of {dim}")))
+        .collect::<Result<Vec<_>, _>>()?;
+    let count = shape
+        .iter()
+        .try_fold(1usize, |count, &length| count.checked_mul(length))
+        .ok_or("its shape overflows")?;
+    let raw = match (&tensor.raw_data, external) {
+        _ if tensor.data_location == Some(DataLocation::EXTERNAL) => {
+            let external = external.ok_or("external data in an attribute is not supported")?;
+            Some(read_external(tensor, external)?)
+        }
+        (Some(raw), _) => Some(raw.borrow().clone()),
+        (None, _) => None,
+    };
+    let literal = Literal::from_onnx(element, shape, raw.as_deref(), tensor);
+    literal.ok_or_else(|| format!("it does not hold the {count} elements that its shape says"))
+}
+
+fn read_external(tensor: &TensorProto, external: &External<'_>) -> Result<Vec<u8>, String> {
+    let entry = |key: &str| {
+        let found = tensor.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
+        found.and_then(|entry| entry.value.as_deref())
+    };
+    let number = |key: &str| match entry(key) {
+        Some(text) => text.parse().map(Some).map_err(|_| format!("external data: bad {key}")),
+        None => Ok(None::<usize>),
+    };
+    let location = entry("location").ok_or("external data: no location")?;
+    let folder = external.beside.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let path = if folder.is_empty() { location.to_owned() } else { format!("{folder}/{location}") };
+    let bytes = external.files.read(&path).map_err(|error| format!("external data: {error}"))?;
+    let start = number("offset")?.unwrap_or(0);
+    let end = match number("length")? {
+        Some(length) => start.checked_add(length),
+        None => Some(bytes.len()),
+    };
+    let slice = end.and_then(|end| bytes.get(start..end));
+    Ok(slice.ok_or("external data: the file is too short")?.to_vec())
+}

@@ -1,0 +1,246 @@
+//! Element-wise operators, which broadcast their operands.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::AttributeProto;
+
+use super::{Inputs, float_attribute, fold, input, int_attribute, layout, string_attribute};
+use crate::analysis::{Analysis, Operand, Val};
+use crate::array::Array;
+use crate::literal::Literal;
+use crate::onnx_file::Node;
+use crate::symbolic::Dim;
+
+const UNARY: &[&str] = &[
+    "Abs",
+    "Acos",
+    "Asin",
+    "Atan",
+    "Ceil",
+    "Clip",
+    "Cos",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "Log",
+    "Neg",
+    "Not",
+    "Reciprocal",
+    "Relu",
+    "Round",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Tan",
+    "Tanh",
+];
+
+const VARIADIC: &[&str] = &[
+    "Add",
+    "And",
+    "Div",
+    "Equal",
+    "Greater",
+    "GreaterOrEqual",
+    "Less",
+    "LessOrEqual",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "Or",
+    "PRelu",
+    "Pow",
+    "Sub",
+    "Sum",
+    "Where",
+    "Xor",
+];
+
+pub(super) fn is_elementwise(operator: &str) -> bool {
+    UNARY.contains(&operator) || VARIADIC.contains(&operator)
+}
+
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let operator = node.operator.as_str();
+    let operands: Vec<&Val> = if operator == "Clip" {
+        vec![input(inputs, 0)?]
+    } else {
+        (0..inputs.len()).map(|index| input(inputs, index)).collect::<Result<_, _>>()?
+    };
+    if operands.is_empty() {
+        return Err("it has no inputs".to_owned());
+    }
+    let dims = broadcast(analysis, &operands)?;
+    if !operands.iter().any(|val| matches!(val, Val::View(_))) {
+        return constants(operator, &operands, dims).map(|val| vec![val]);
+    }
+    check_types(operator, &operands)?;
+    let element = match operator {
+        "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => ElementType::Bool,
+        "Where" => operands.get(1).and_then(|val| val.element()).ok_or("it has no branches")?,
+        _ => operands[0].element().unwrap_or(ElementType::F32),
+    };
+    let mut aligned = Vec::new();
+    for val in &operands {
+        aligned.push(align(analysis, val, &dims)?);
+    }
+    if operator == "Clip" {
+        aligned.extend(clip_bounds(node, inputs)?);
+    }
+    let attributes = attributes(node)?;
+    Ok(analysis.emit(node, operator, attributes, aligned, vec![(element, dims)]))
+}
+
+/// The dimensions that operands broadcast to.
+pub(super) fn broadcast(analysis: &mut Analysis, operands: &[&Val]) -> Result<Vec<Dim>, String> {
+    let all: Vec<Vec<Dim>> = operands.iter().map(|val| val.dims()).collect();
+    broadcast_dims(analysis, &all)
+}
+
+pub(super) fn broadcast_dims(
+    analysis: &mut Analysis,
+    all: &[Vec<Dim>],
+) -> Result<Vec<Dim>, String> {
+    let rank = all.iter().map(Vec::len).max().unwrap_or(0);
+    let mut out = vec![Dim::fixed(1); rank];
+    for dims in all {
+        for (slot, dim) in out[rank - dims.len()..].iter_mut().zip(dims) {
+            if slot.is_one() {
+                *slot = dim.clone();
+            } else if !dim.is_one() {
+                layout::merge(analysis, slot, dim)?;
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// A value as an operand whose axes stand where those of `out`'s rows stand.
+pub(super) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Operand, String> {
+    let dims = val.dims();
+    let own = |axis: usize| (axis + dims.len()).checked_sub(out.len()).map(|axis| &dims[axis]);
+    let shape: Vec<usize> = (0..out.len())
+        .filter(|&axis| out[axis].in_row())
+        .map(|axis| own(axis).filter(|dim| dim.in_row()).map_or(1, Dim::fixed_part))
+        .collect();
+    match val {
+        Val::View(view) => Ok(Operand::Rows { source: view.source, at: view.at, shape }),
+        Val::Fill(value, _) => Ok(Operand::Constant(value.clone())),
+        Val::Literal(literal) => {
+            if analysis.draft {
+                return Ok(Operand::Constant(literal.clone()));
+            }
+            let outside = (0..out.len()).filter(|&axis| !out[axis].in_row()).filter_map(own);
+            if outside.clone().any(|dim| !dim.is_one()) {
+                return Err("a constant that varies along batch or time".to_owned());
+            }
+            let ones = shape.iter().take_while(|&&n| n == 1).count();
+            let aligned = literal.reshaped(&shape[ones..]);
+            if aligned.data().is_none() {
+                return Err("an operand depends on the request's lengths".to_owned());
+            }
+            Ok(Operand::Constant(Rc::new(aligned)))
+        }
+        Val::Unknown => Err("an operand is unknown".to_owned()),
+    }
+}
+
+fn constants(operator: &str, operands: &[&Val], dims: Vec<Dim>) -> Result<Val, String> {
+    let literals: Option<Vec<&Literal>> = operands
+        .iter()
+        .map(|val| match val {
+            Val::Literal(literal) => Some(&**literal),
+            _ => None,
+        })
+        .collect();
+    let unfolded = || "a computation on constants that is not folded".to_owned();
+    if let Some(literals) = literals {
+        return fold::elementwise(operator, &literals).map(Val::literal).ok_or_else(unfolded);
+    }
+    let scalars: Option<Vec<Literal>> = operands
+        .iter()
+        .map(|val| match val {
+            Val::Fill(value, _) => Some((**value).clone()),
+            Val::Literal(literal) => layout::uniform(literal),
+            _ => None,
+        })
+        .collect();
+    let scalars = scalars.ok_or_else(unfolded)?;
+    let scalars: Vec<&Literal> = scalars.iter().collect();
+    let value = fold::elementwise(operator, &scalars).ok_or_else(unfolded)?;
+    Ok(Val::Fill(Rc::new(value), dims))
+}
+
+/// Refuses integer arithmetic that could fail in the middle of a batch.
+fn check_types(operator: &str, operands: &[&Val]) -> Result<(), String> {
+    let integer = |val: &Val| matches!(val.element(), Some(ElementType::I64 | ElementType::I32));
+    if matches!(operator, "Div" | "Mod") && integer(operands[0]) {
+        let nonzero = match operands.get(1) {
+            Some(Val::Literal(literal) | Val::Fill(literal, _)) => {
+                literal.as_numbers().is_some_and(|numbers| !numbers.contains(&0))
+            }
+            _ => false,
+        };
+        if !nonzero {
+            return Err("an integer is divided by one that may be zero".to_owned());
+        }
+    }
+    if operator == "Pow" && integer(operands[0]) {
+        return Err("a power of integers is not supported".to_owned());
+    }
+    Ok(())
+}
+
+fn clip_bounds(node: &Node, inputs: &Inputs) -> Result<Vec<Operand>, String> {
+    let mut bounds = Vec::new();
+    for (index, name) in [(1, "min"), (2, "max")] {
+        bounds.push(match (inputs.get(index).and_then(Option::as_ref), node.float(name)) {
+            (Some(Val::Literal(literal)), _) if literal.data().is_some_and(|d| d.len() == 1) => {
+                Operand::Constant(Rc::new(literal.reshaped(&[])))
+            }
+            (Some(_), _) => return Err(format!("its {name} is not a constant scalar")),
+            (None, Some(x)) => Operand::Constant(Rc::new(Literal::F32(Array::scalar(x)))),
+            (None, None) => Operand::Absent,
+        });
+    }
+    Ok(bounds)
+}
+
+fn attributes(node: &Node) -> Result<Vec<AttributeProto>, String> {
+    let mut attributes = Vec::new();
+    let floats: &[(&str, f32)] = match node.operator.as_str() {
+        "Elu" => &[("alpha", 1.0)],
+        "LeakyRelu" => &[("alpha", 0.01)],
+        "HardSigmoid" => &[("alpha", 0.2), ("beta", 0.5)],
+        _ => &[],
+    };
+    for &(name, default) in floats {
+        attributes.push(float_attribute(name, node.float(name).unwrap_or(default)));
+    }
+    match node.operator.as_str() {
+        "Gelu" => {
+            let approximate = node.string("approximate").unwrap_or("none");
+            attributes.push(string_attribute("approximate", approximate));
+        }
+        "Mod" => attributes.push(int_attribute("fmod", node.int("fmod").unwrap_or(0))),
+        _ => {}
+    }
+    if node.has("broadcast") {
+        return Err("the attribute `broadcast` of older opsets is not supported".to_owned());
+    }
+    Ok(attributes)
+}

@@ -1,0 +1,104 @@
+//! What the ONNX operators do to views and constants.
+
+use rten_onnx::onnx::{AttributeProto, AttributeType};
+
+use crate::analysis::{Analysis, Val};
+use crate::onnx_file::Node;
+
+mod contract;
+mod elementwise;
+mod fold;
+mod layout;
+mod reduce;
+
+/// The inputs of a node; none: an optional input that is absent.
+pub(crate) type Inputs = [Option<Val>];
+
+pub(crate) fn is_recurrent(node: &Node) -> bool {
+    matches!(node.operator.as_str(), "LSTM" | "GRU" | "RNN")
+}
+
+/// Why a node cannot be served whatever its inputs are.
+pub(crate) fn unsupported(node: &Node) -> Option<String> {
+    if !node.domain.is_empty() {
+        let domain = &node.domain;
+        return Some(format!(
+            "operators of domain `{domain}` (functions of the file included) are not supported"
+        ));
+    }
+    if node.has_subgraph() {
+        return Some("subgraphs are not supported".to_owned());
+    }
+    let known = is_recurrent(node)
+        || layout::OPERATORS.contains(&node.operator.as_str())
+        || contract::OPERATORS.contains(&node.operator.as_str())
+        || reduce::OPERATORS.contains(&node.operator.as_str())
+        || elementwise::is_elementwise(&node.operator);
+    (!known).then(|| "the operator is not supported".to_owned())
+}
+
+/// The node's outputs, or why it cannot be served.
+pub(crate) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let operator = node.operator.as_str();
+    if layout::OPERATORS.contains(&operator) {
+        layout::evaluate(analysis, node, inputs)
+    } else if contract::OPERATORS.contains(&operator) {
+        contract::evaluate(analysis, node, inputs)
+    } else if reduce::OPERATORS.contains(&operator) {
+        reduce::evaluate(analysis, node, inputs)
+    } else {
+        elementwise::evaluate(analysis, node, inputs)
+    }
+}
+
+fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {
+    let found = inputs.get(index).and_then(Option::as_ref);
+    found.ok_or_else(|| format!("its input {index} is missing"))
+}
+
+/// `axis` counted from the front.
+fn axis_of(axis: i64, rank: usize) -> Result<usize, String> {
+    let from_front = if axis < 0 { axis + rank as i64 } else { axis };
+    let found = usize::try_from(from_front).ok().filter(|&axis| axis < rank);
+    found.ok_or_else(|| format!("axis {axis} of a tensor of rank {rank}"))
+}
+
+fn int_attribute(name: &str, value: i64) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        i: Some(value),
+        r#type: Some(AttributeType::INT),
+        ..AttributeProto::default()
+    }
+}
+
+fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        ints: values,
+        r#type: Some(AttributeType::INTS),
+        ..AttributeProto::default()
+    }
+}
+
+fn float_attribute(name: &str, value: f32) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        f: Some(value),
+        r#type: Some(AttributeType::FLOAT),
+        ..AttributeProto::default()
+    }
+}
+
+fn string_attribute(name: &str, value: &str) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        s: Some(value.to_owned()),
+        r#type: Some(AttributeType::STRING),
+        ..AttributeProto::default()
+    }
+}

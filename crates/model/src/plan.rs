@@ -1,0 +1,454 @@
+//! From an analysed, cut file to cell types and a [`Plan`].
+
+use std::collections::HashMap;
+
+use batchmaker_graph::{
+    Cell, CellRegistry, CellTypeId, ElementType, Lookup, LstmCell, ModelPriority, SinkTime,
+};
+
+use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source};
+use crate::load::LoadOptions;
+use crate::lstm::Initial;
+use crate::model::{CellUse, TensorInfo};
+use crate::program::{self, flat, row_of};
+use crate::segment::{Cut, Reading, Segment, Stage};
+use crate::symbolic::{BATCH, Dim, Factor, TIME};
+use crate::unfolder::{
+    Extent, Plan, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage, PlanValue, is_wide,
+};
+
+/// A file, ready to be served.
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
+    pub(crate) inputs: Vec<TensorInfo>,
+    pub(crate) outputs: Vec<TensorInfo>,
+    pub(crate) cells: Vec<CellUse>,
+}
+
+struct Planner<'a> {
+    analysis: &'a Analysis,
+    cut: &'a Cut,
+    values: Vec<PlanValue>,
+    by_reading: HashMap<Reading, usize>,
+    /// The values of outputs that are stacks.
+    stacked: HashMap<usize, usize>,
+    /// The values of first states that the file holds.
+    initial: HashMap<(usize, usize), usize>,
+    time_min: usize,
+}
+
+/// Why an output cannot be given back: its name and the reason.
+pub(crate) type OutputReason = (String, String);
+
+/// Checks that every output's axes are ones that rows can be given back under.
+pub(crate) fn check_outputs(analysis: &Analysis) -> Vec<OutputReason> {
+    let mut reasons = Vec::new();
+    let mut orders: HashMap<Reading, bool> = HashMap::new();
+    for (name, view) in &analysis.outputs {
+        let mixed = view.dims.iter().any(|dim| dim.in_row() && dim.atoms().next().is_some());
+        let reading = analysis.resolve(view.source, view.at);
+        let joint = view.dims.iter().any(|dim| dim.atoms().count() > 1);
+        let order = *orders.entry(reading).or_insert(time_first(&view.dims));
+        let atoms_lead = view.dims.first().is_some_and(|dim| dim.atoms().count() > 0);
+        if mixed || (joint && (order != time_first(&view.dims) || !atoms_lead)) {
+            let shape = analysis.axes.show(&view.dims);
+            reasons.push((name.clone(), format!("its axes {shape} mix rows and what is in them")));
+        }
+    }
+    reasons
+}
+
+fn time_first(dims: &[Dim]) -> bool {
+    let first = dims.iter().flat_map(Dim::atoms).find(|&atom| atom == TIME || atom == BATCH);
+    first == Some(TIME)
+}
+
+fn extent(dim: &Dim) -> Extent {
+    match dim.0[..] {
+        [Factor::Atom(BATCH)] => Extent::Batch,
+        [Factor::Atom(TIME)] => Extent::Time,
+        [Factor::Atom(_), ..] => Extent::Both,
+        _ => Extent::Fixed(dim.fixed_part()),
+    }
+}
+
+/// The order that brings the axes of rows to the front.
+fn rows_first(dims: &[Dim]) -> Option<Vec<usize>> {
+    let (mut order, inside): (Vec<usize>, Vec<usize>) =
+        (0..dims.len()).partition(|&axis| !dims[axis].in_row());
+    order.extend(inside);
+    (!order.is_sorted()).then_some(order)
+}
+
+/// Registers the cells of a file and plans how requests use them.
+pub(crate) fn plan(
+    analysis: &Analysis,
+    cut: &Cut,
+    options: &LoadOptions,
+    max_length: usize,
+    registry: &mut CellRegistry,
+) -> Planned {
+    let mut planner = Planner {
+        analysis,
+        cut,
+        values: Vec::new(),
+        by_reading: HashMap::new(),
+        stacked: HashMap::new(),
+        initial: HashMap::new(),
+        time_min: 1,
+    };
+    let inputs = planner.inputs();
+    let constants = planner.constants();
+    planner.matrices();
+    let mut stages = Vec::new();
+    let mut cells = Vec::new();
+    for &stage in &cut.stages {
+        let (planned, cell) = planner.stage(stage, options, registry);
+        stages.push(planned);
+        cells.push(cell);
+    }
+    let outputs = planner.outputs();
+    let plan = Plan {
+        inputs,
+        constants,
+        stages,
+        outputs,
+        batch: analysis.axes.length(BATCH).filter(|_| !analysis.batch_is_one),
+        time: analysis.axes.length(TIME).filter(|_| !analysis.time_is_one),
+        time_min: planner.time_min,
+        max_length,
+        values: planner.values,
+    };
+    let info = |name: &str, element, dims: &[Dim]| TensorInfo {
+        name: name.to_owned(),
+        element,
+        shape: dims.iter().map(|dim| length(analysis, dim)).collect(),
+    };
+    Planned {
+        plan,
+        inputs: analysis.inputs.iter().map(|i| info(&i.name, i.element, &i.dims)).collect(),
+        outputs: analysis
+            .outputs
+            .iter()
+            .map(|(name, view)| info(name, view.element, &view.dims))
+            .collect(),
+        cells,
+    }
+}
+
+/// The length of a dimension, -1 where requests choose it.
+fn length(analysis: &Analysis, dim: &Dim) -> i64 {
+    let factors = dim.0.iter().map(|factor| match factor {
+        Factor::Fixed(n) => Some(*n as i64),
+        Factor::Atom(atom) => analysis.axes.length(*atom).map(|n| n as i64),
+    });
+    factors.product::<Option<i64>>().unwrap_or(-1)
+}
+
+impl Planner<'_> {
+    fn add(&mut self, value: PlanValue) -> usize {
+        self.values.push(value);
+        self.values.len() - 1
+    }
+
+    /// All readings of all stages and outputs.
+    fn readings(&self) -> Vec<Reading> {
+        let mut readings = Vec::new();
+        for stage in &self.cut.stages {
+            match *stage {
+                Stage::Segment(index) => readings.extend(&self.cut.segments[index].inputs),
+                Stage::Recurrent(index) => {
+                    readings.extend(self.cut.recurrent_reads(self.analysis, index));
+                }
+            }
+        }
+        for (index, (_, view)) in self.analysis.outputs.iter().enumerate() {
+            if !self.cut.stacks.outputs.contains_key(&index) {
+                readings.push(self.analysis.resolve(view.source, view.at));
+            }
+        }
+        readings
+    }
+
+    fn inputs(&mut self) -> Vec<PlanInput> {
+        let readings = self.readings();
+        let in_segments: Vec<Reading> =
+            self.cut.segments.iter().flat_map(|segment| segment.inputs.iter().copied()).collect();
+        let mut inputs = Vec::new();
+        for (index, input) in self.analysis.inputs.iter().enumerate() {
+            let source = Source::Input(index);
+            let stack = self.cut.stacks.inputs.get(&index).copied();
+            let of_input = |reading: &&Reading| reading.source == source;
+            let used = stack.is_some() || readings.iter().any(|reading| of_input(&reading));
+            let narrow = is_wide(input.element) && in_segments.iter().any(|r| of_input(&r));
+            let value = used.then(|| {
+                let mut row = row_of(self.analysis, source);
+                if let Some(layers) = stack {
+                    row = flat(row.element, row.elements() / layers);
+                }
+                let domain = Domain::of(&input.dims);
+                let time_major = time_first(&input.dims);
+                self.add(PlanValue { row, domain, time_major, slots: stack.unwrap_or(1) })
+            });
+            if let Some(value) = value {
+                self.by_reading.insert(Reading { source, at: None }, value);
+            }
+            inputs.push(PlanInput {
+                name: input.name.clone(),
+                axes: input.dims.iter().map(extent).collect(),
+                permutation: rows_first(&input.dims).filter(|_| stack.is_none()),
+                ids: input.ids,
+                narrow,
+                value,
+            });
+        }
+        inputs
+    }
+
+    fn constants(&mut self) -> Vec<(usize, Vec<f32>)> {
+        let mut constants = Vec::new();
+        for (index, recurrent) in self.analysis.recurrents.iter().enumerate() {
+            for (state, initial) in recurrent.initial.iter().enumerate() {
+                if let Initial::Constant { rows, data } = initial {
+                    let row = flat(ElementType::F32, recurrent.hidden_size);
+                    let domain = Domain { time: false, batch: *rows > 1 };
+                    let planned = PlanValue { row, domain, time_major: false, slots: 1 };
+                    let value = self.add(planned);
+                    self.initial.insert((index, state), value);
+                    constants.push((value, data.clone()));
+                }
+            }
+        }
+        constants
+    }
+
+    /// A value for all that is made by a stage and read by another or the reply.
+    fn matrices(&mut self) {
+        let mut orders: HashMap<Reading, bool> = HashMap::new();
+        for (_, view) in &self.analysis.outputs {
+            let reading = self.analysis.resolve(view.source, view.at);
+            orders.entry(reading).or_insert(time_first(&view.dims));
+        }
+        for reading in self.readings() {
+            let key = self.cut.made(reading);
+            if self.by_reading.contains_key(&key) || matches!(key.source, Source::Input(_)) {
+                continue;
+            }
+            let domain = match key.source {
+                Source::Op(op, _) => {
+                    let instance = crate::segment::Instance { op, at: key.at };
+                    self.analysis.instance_domain(instance)
+                }
+                source => self.analysis.domain(source),
+            };
+            let time_major = orders.get(&key).copied().unwrap_or(false);
+            let row = row_of(self.analysis, key.source);
+            let value = self.add(PlanValue { row, domain, time_major, slots: 1 });
+            self.by_reading.insert(key, value);
+        }
+        for (&output, layers) in &self.cut.stacks.outputs {
+            let (first, port) = layers[0];
+            let source = Source::Recurrent(first, port);
+            let value = PlanValue {
+                row: row_of(self.analysis, source),
+                domain: self.analysis.domain(source),
+                time_major: false,
+                slots: layers.len(),
+            };
+            self.values.push(value);
+            self.stacked.insert(output, self.values.len() - 1);
+        }
+    }
+
+    fn read(&mut self, reading: Reading) -> PlanRead {
+        let key = self.cut.made(reading);
+        let at = reading.at.filter(|_| key.at.is_none());
+        if let Some(at) = at {
+            let steps = if at < 0 { -at } else { at + 1 };
+            self.time_min = self.time_min.max(steps as usize);
+        }
+        PlanRead { value: self.by_reading[&key], at, slot: 0 }
+    }
+
+    fn stage(
+        &mut self,
+        stage: Stage,
+        options: &LoadOptions,
+        registry: &mut CellRegistry,
+    ) -> (PlanStage, CellUse) {
+        match stage {
+            Stage::Recurrent(index) => self.recurrent(index, options, registry),
+            Stage::Segment(index) => {
+                let segment = &self.cut.segments[index];
+                self.segment(segment, options, registry)
+            }
+        }
+    }
+
+    fn recurrent(
+        &mut self,
+        index: usize,
+        options: &LoadOptions,
+        registry: &mut CellRegistry,
+    ) -> (PlanStage, CellUse) {
+        let recurrent = &self.analysis.recurrents[index];
+        let lookup = self.cut.lookups[index].and_then(|op| {
+            let Operand::Constant(table) = &self.analysis.ops[op].operands[0] else { return None };
+            let table = table.as_f32()?;
+            Some(Lookup { table: table.data[..].into(), width: table.shape[1] })
+        });
+        let why = match &lookup {
+            Some(lookup) => format!(
+                "LSTM, a chain of steps for each sequence, fused kernel; x is looked up in a table \
+                 of {} ids",
+                lookup.rows()
+            ),
+            None => "LSTM, a chain of steps for each sequence, fused kernel".to_owned(),
+        };
+        let cell = Cell::lstm(LstmCell {
+            input_size: recurrent.input_size,
+            hidden_size: recurrent.hidden_size,
+            w: recurrent.w.clone(),
+            r: recurrent.r.clone(),
+            b: recurrent.b.clone(),
+            lookup,
+        });
+        let priority = 2 * recurrent.level as i32 + 1;
+        let used = self.register(&recurrent.label, cell, priority, true, why, options, registry);
+        let x = self.cut.x(self.analysis, index);
+        let inputs = vec![self.read(x)];
+        let initial = (0..2)
+            .map(|state| match &recurrent.initial[state] {
+                Initial::Zeros => None,
+                Initial::Constant { .. } => {
+                    Some(PlanRead { value: self.initial[&(index, state)], at: None, slot: 0 })
+                }
+                Initial::View(view) => match self.cut.stacks.initial.get(&(index, state)) {
+                    Some(&(input, slot)) => {
+                        let source = Source::Input(input);
+                        let reading = Reading { source, at: None };
+                        Some(PlanRead { value: self.by_reading[&reading], at: None, slot })
+                    }
+                    None => Some(self.read(self.analysis.resolve(view.source, view.at))),
+                },
+            })
+            .collect();
+        let mut sinks = Vec::new();
+        for port in [RecurrentPort::Every, RecurrentPort::Hidden, RecurrentPort::Cell] {
+            let reading = Reading { source: Source::Recurrent(index, port), at: None };
+            let time = match port {
+                RecurrentPort::Every => SinkTime::Every,
+                _ => SinkTime::Last,
+            };
+            let number = usize::from(port == RecurrentPort::Cell);
+            if let Some(&value) = self.by_reading.get(&reading) {
+                sinks.push(PlanSink { port: number, time, value, slot: 0 });
+            }
+            let mut stacks: Vec<_> = self.cut.stacks.outputs.iter().collect();
+            stacks.sort_by_key(|(output, _)| **output);
+            for (output, layers) in stacks {
+                let value = self.stacked[output];
+                let slots = (0..layers.len()).filter(|&slot| layers[slot] == (index, port));
+                sinks.extend(slots.map(|slot| PlanSink { port: number, time, value, slot }));
+            }
+        }
+        let domain = recurrent.domain;
+        let cell_type = used.cell_type;
+        (PlanStage { cell_type, chain: true, domain, inputs, initial, sinks }, used)
+    }
+
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        options: &LoadOptions,
+        registry: &mut CellRegistry,
+    ) -> (PlanStage, CellUse) {
+        let last = segment.instances.last().expect("a segment of nothing");
+        let name = &self.analysis.ops[last.op].label;
+        let over = match (segment.domain.time, segment.domain.batch) {
+            (true, _) => "every step",
+            (false, true) => "once a sequence",
+            (false, false) => "once a request",
+        };
+        let mut labels: Vec<&str> = Vec::new();
+        for instance in &segment.instances {
+            let label = self.analysis.ops[instance.op].label.as_str();
+            if labels.last() != Some(&label) {
+                labels.push(label);
+            }
+        }
+        let why = format!(
+            "row-wise, {over}, after {} recurrent operators: {}",
+            segment.level,
+            labels.join(", ")
+        );
+        let cell = program::build(self.analysis, segment);
+        let priority = 2 * segment.level as i32;
+        let used = self.register(name, cell, priority, false, why, options, registry);
+        let inputs = segment.inputs.iter().map(|&reading| self.read(reading)).collect();
+        let sinks = segment
+            .outputs
+            .iter()
+            .enumerate()
+            .map(|(port, reading)| PlanSink {
+                port,
+                time: SinkTime::Every,
+                value: self.by_reading[reading],
+                slot: 0,
+            })
+            .collect();
+        let planned = PlanStage {
+            cell_type: used.cell_type,
+            chain: false,
+            domain: segment.domain,
+            inputs,
+            initial: Vec::new(),
+            sinks,
+        };
+        (planned, used)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call for each of the two kinds of cell")]
+    fn register(
+        &self,
+        name: &str,
+        cell: Cell,
+        priority: i32,
+        chain: bool,
+        why: String,
+        options: &LoadOptions,
+        registry: &mut CellRegistry,
+    ) -> CellUse {
+        let max_batch_size = options.max_batch_size.of(name, chain);
+        let rank = ModelPriority { model: options.model, priority };
+        let cell_type: CellTypeId = registry.add(name, cell, max_batch_size, rank);
+        CellUse { name: name.to_owned(), cell_type, fused: chain, priority, why }
+    }
+
+    fn outputs(&mut self) -> Vec<PlanOutput> {
+        let mut outputs = Vec::new();
+        for (index, (name, view)) in self.analysis.outputs.iter().enumerate() {
+            if let Some(&value) = self.stacked.get(&index) {
+                let axes = view.dims.iter().map(extent).collect();
+                outputs.push(PlanOutput { name: name.clone(), value, axes, permutation: None });
+                continue;
+            }
+            let value = self.by_reading[&self.analysis.resolve(view.source, view.at)];
+            let planned = &self.values[value];
+            // The value's own axes: those of its rows in their order, then a row's.
+            let dims = &view.dims;
+            let mut own: Vec<usize> = (0..dims.len()).filter(|&a| !dims[a].in_row()).collect();
+            if own.len() == 2 && time_first(dims) != planned.time_major {
+                own.reverse();
+            }
+            own.extend((0..dims.len()).filter(|&axis| dims[axis].in_row()));
+            let axes = own.iter().map(|&axis| extent(&dims[axis])).collect();
+            // Axis `i` of the reply is axis `permutation[i]` of the value.
+            let mut permutation = vec![0; own.len()];
+            own.iter().enumerate().for_each(|(i, &axis)| permutation[axis] = i);
+            let permutation = (!permutation.is_sorted()).then_some(permutation);
+            outputs.push(PlanOutput { name: name.clone(), value, axes, permutation });
+        }
+        outputs
+    }
+}

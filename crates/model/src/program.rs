@@ -1,0 +1,205 @@
+//! A segment as a program: a small ONNX file over `[rows, ...]`, in a form that depends
+//! on what it computes alone, not on names.
+//!
+//! Inputs are `in0`, `in1`, …, outputs `out0`, `out1`, …: `[rows, elements]`, or `[rows]`
+//! for one integer a row. Everything between is renumbered.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use batchmaker_graph::{Cell, CellBody, ElementType, Program, RowSpec};
+use rten_onnx::onnx::{
+    DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
+    TypeProto, TypeProtoTensor, ValueInfoProto,
+};
+
+use crate::analysis::{Analysis, Operand, Source};
+use crate::literal::Literal;
+use crate::segment::{Reading, Segment};
+use crate::symbolic::Int;
+
+/// The opset that programs are written in.
+const PROGRAM_OPSET: i64 = 20;
+
+/// The one form of a row that stands between cells: flat; a single integer has no axis.
+pub(crate) fn flat(element: ElementType, elements: usize) -> RowSpec {
+    match (element, elements) {
+        (ElementType::F32, _) | (_, 2..) => RowSpec::new(element, [elements]),
+        _ => RowSpec::new(element, []),
+    }
+}
+
+/// The rows of a source, flat.
+pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
+    match source {
+        Source::Input(index) => {
+            let input = &analysis.inputs[index];
+            flat(input.element, crate::symbolic::row_shape(&input.dims).iter().product())
+        }
+        Source::Recurrent(index, _) => {
+            flat(ElementType::F32, analysis.recurrents[index].hidden_size)
+        }
+        Source::Op(index, port) => {
+            let spec = &analysis.ops[index].outputs[port];
+            flat(spec.element, spec.elements())
+        }
+    }
+}
+
+/// Makes the program cell of a segment.
+pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
+    let mut writer = Writer::default();
+    let rows = |readings: &[Reading]| -> Vec<RowSpec> {
+        readings.iter().map(|reading| row_of(analysis, reading.source)).collect()
+    };
+    let (inputs, outputs) = (rows(&segment.inputs), rows(&segment.outputs));
+    for (port, (reading, row)) in segment.inputs.iter().zip(&inputs).enumerate() {
+        let name = format!("in{port}");
+        writer.graph.input.push(value_info(&name, row));
+        writer.names.insert((*reading, row.shape.clone()), name.clone());
+        writer.natural.insert(*reading, (name, row.shape.clone()));
+    }
+    let mut summary: Vec<&str> = Vec::new();
+    for instance in &segment.instances {
+        let op = &analysis.ops[instance.op];
+        summary.push(&op.operator);
+        let inputs: Vec<String> = op
+            .operands
+            .iter()
+            .map(|operand| match operand {
+                Operand::Rows { shape, .. } => match analysis.reads(operand, instance.at) {
+                    Some(reading) => writer.rows(reading, shape),
+                    None => String::new(),
+                },
+                Operand::Constant(literal) => writer.constant(literal),
+                Operand::Absent => String::new(),
+            })
+            .collect();
+        let mut outputs = Vec::new();
+        for (port, spec) in op.outputs.iter().enumerate() {
+            let reading = Reading { source: Source::Op(instance.op, port), at: instance.at };
+            let name = writer.fresh();
+            writer.natural.insert(reading, (name.clone(), spec.shape.clone()));
+            writer.names.insert((reading, spec.shape.clone()), name.clone());
+            outputs.push(name);
+        }
+        writer.node(&op.operator, inputs, outputs, op.attributes.clone());
+    }
+    for (port, (reading, row)) in segment.outputs.iter().zip(&outputs).enumerate() {
+        let name = format!("out{port}");
+        let (made, shape) = writer.natural[reading].clone();
+        if shape == row.shape {
+            writer.rename(&made, &name);
+        } else {
+            writer.reshape(made, &row.shape, name.clone());
+        }
+        writer.graph.output.push(value_info(&name, row));
+    }
+    let model = ModelProto {
+        ir_version: Some(9),
+        graph: Some(writer.graph),
+        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(PROGRAM_OPSET) }],
+        ..ModelProto::default()
+    };
+    let bytes = model.write_buf().expect("writing to memory does not fail");
+    let program = Program { bytes: bytes.into(), summary: summary.join(", ") };
+    Cell { body: CellBody::Program(program), inputs, states: Vec::new(), outputs }
+}
+
+#[derive(Default)]
+struct Writer {
+    graph: GraphProto,
+    /// The name of a matrix under a shape.
+    names: BTreeMap<(Reading, Vec<usize>), String>,
+    /// The name and shape under which a matrix is made.
+    natural: BTreeMap<Reading, (String, Vec<usize>)>,
+    constants: Vec<(Rc<Literal>, String)>,
+    values: usize,
+}
+
+impl Writer {
+    fn fresh(&mut self) -> String {
+        self.values += 1;
+        format!("v{}", self.values - 1)
+    }
+
+    fn node(
+        &mut self,
+        operator: &str,
+        mut inputs: Vec<String>,
+        outputs: Vec<String>,
+        attribute: Vec<rten_onnx::onnx::AttributeProto>,
+    ) {
+        while inputs.last().is_some_and(String::is_empty) {
+            inputs.pop();
+        }
+        self.graph.node.push(NodeProto {
+            op_type: Some(operator.to_owned()),
+            input: inputs,
+            output: outputs,
+            attribute,
+            ..NodeProto::default()
+        });
+    }
+
+    fn constant(&mut self, literal: &Rc<Literal>) -> String {
+        let known = self.constants.iter().find(|(known, _)| Rc::ptr_eq(known, literal));
+        if let Some((_, name)) = known {
+            return name.clone();
+        }
+        let name = format!("c{}", self.graph.initializer.len());
+        self.graph.initializer.push(literal.to_onnx(&name));
+        self.constants.push((literal.clone(), name.clone()));
+        name
+    }
+
+    /// A matrix as `[rows, ...shape]`.
+    fn rows(&mut self, reading: Reading, shape: &[usize]) -> String {
+        if let Some(name) = self.names.get(&(reading, shape.to_vec())) {
+            return name.clone();
+        }
+        let (made, _) = self.natural[&reading].clone();
+        let name = self.fresh();
+        self.reshape(made, shape, name.clone());
+        self.names.insert((reading, shape.to_vec()), name.clone());
+        name
+    }
+
+    fn reshape(&mut self, from: String, shape: &[usize], to: String) {
+        let mut target = vec![Int::number(-1)];
+        target.extend(shape.iter().map(|&n| Int::number(n as i64)));
+        let target = self.constant(&Rc::new(Literal::ints(target)));
+        self.node("Reshape", vec![from, target], vec![to], Vec::new());
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        for node in &mut self.graph.node {
+            let names = node.input.iter_mut().chain(&mut node.output);
+            names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        }
+        for name in self.names.values_mut().filter(|name| *name == from) {
+            to.clone_into(name);
+        }
+        for (name, _) in self.natural.values_mut().filter(|(name, _)| name == from) {
+            to.clone_into(name);
+        }
+    }
+}
+
+fn value_info(name: &str, row: &RowSpec) -> ValueInfoProto {
+    let data_type = match row.element {
+        ElementType::F32 => DataType::FLOAT,
+        ElementType::I64 => DataType::INT64,
+        ElementType::I32 => DataType::INT32,
+        _ => DataType::BOOL,
+    };
+    let mut dim = vec![Dimension { dim_param: Some("rows".to_owned()), dim_value: None }];
+    let row = row.shape.iter().map(|&n| Dimension { dim_value: Some(n as i64), dim_param: None });
+    dim.extend(row);
+    let tensor =
+        TypeProtoTensor { elem_type: Some(data_type), shape: Some(TensorShapeProto { dim }) };
+    ValueInfoProto {
+        name: Some(name.to_owned()),
+        r#type: Some(TypeProto { tensor_type: Some(tensor), sequence: None }),
+    }
+}

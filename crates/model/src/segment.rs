@@ -1,0 +1,342 @@
+//! The cut: which row ops become one program, and what runs after what.
+//!
+//! Row ops that the outputs and the recurrent operators need are *instances*: an op over
+//! all rows of its domain, or at one step (where only that step is needed, it alone is
+//! computed). Instances with equally many recurrent operators upstream, on the same
+//! domain and connected to each other make one segment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Source};
+use crate::lstm::Initial;
+use crate::stack::{self, Stacks};
+
+/// A matrix that stands between stages, or what a stage reads of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Reading {
+    pub(crate) source: Source,
+    /// The step that is read, where `source` is over time and the reader is not; for an
+    /// op's output, the step that alone is computed.
+    pub(crate) at: Option<i64>,
+}
+
+/// A row op over all rows, or at a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Instance {
+    pub(crate) op: usize,
+    pub(crate) at: Option<i64>,
+}
+
+/// Instances that become one program.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    /// In order of computation.
+    pub(crate) instances: Vec<Instance>,
+    pub(crate) domain: Domain,
+    pub(crate) level: usize,
+    /// What the program reads, in order of first use.
+    pub(crate) inputs: Vec<Reading>,
+    /// What others read of it.
+    pub(crate) outputs: Vec<Reading>,
+}
+
+/// A cell to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Recurrent(usize),
+    Segment(usize),
+}
+
+/// The whole file, cut.
+pub(crate) struct Cut {
+    pub(crate) segments: Vec<Segment>,
+    /// Producers first.
+    pub(crate) stages: Vec<Stage>,
+    /// For each recurrent operator, the embedding op that it absorbs.
+    pub(crate) lookups: Vec<Option<usize>>,
+    pub(crate) stacks: Stacks,
+    /// Ops that someone needs at every step: who needs one step reads it there.
+    full: BTreeSet<usize>,
+}
+
+impl Analysis {
+    /// What reading `source` at `at` comes down to.
+    pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
+        let at = at.filter(|_| self.domain(source).time);
+        match (source, at) {
+            (Source::Recurrent(index, RecurrentPort::Every), Some(-1)) => {
+                Reading { source: Source::Recurrent(index, RecurrentPort::Hidden), at: None }
+            }
+            _ => Reading { source, at },
+        }
+    }
+
+    /// What instance `at` of an op reads of an operand.
+    pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<Reading> {
+        match operand {
+            Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
+            _ => None,
+        }
+    }
+
+    /// The domain of an instance.
+    pub(crate) fn instance_domain(&self, instance: Instance) -> Domain {
+        let domain = self.ops[instance.op].domain;
+        Domain { time: domain.time && instance.at.is_none(), ..domain }
+    }
+}
+
+/// Cuts an analysed file that has no blockers.
+pub(crate) fn cut(analysis: &mut Analysis) -> Cut {
+    copy_plain_outputs(analysis);
+    let mut cut = Cut {
+        segments: Vec::new(),
+        stages: Vec::new(),
+        lookups: find_lookups(analysis),
+        stacks: stack::find(analysis),
+        full: BTreeSet::new(),
+    };
+    let mut crossing: BTreeSet<Reading> = BTreeSet::new();
+    for (index, (_, view)) in analysis.outputs.iter().enumerate() {
+        if !cut.stacks.outputs.contains_key(&index) {
+            crossing.insert(analysis.resolve(view.source, view.at));
+        }
+    }
+    for index in 0..analysis.recurrents.len() {
+        crossing.extend(cut.recurrent_reads(analysis, index));
+    }
+    let instances = loop {
+        let instances = demanded(analysis, &cut, &crossing);
+        let whole = |instance: &Instance| Instance { at: None, ..*instance };
+        let both = instances.iter().filter(|i| i.at.is_some() && instances.contains(&whole(i)));
+        let both: Vec<usize> = both.map(|instance| instance.op).collect();
+        if both.is_empty() {
+            break instances;
+        }
+        cut.full.extend(both);
+    };
+    cut.segments = group(analysis, &cut, &instances, crossing);
+    cut.stages = order(analysis, &cut);
+    cut
+}
+
+impl Cut {
+    /// What a reading is made as: a step is read of all steps, unless it alone is computed.
+    pub(crate) fn made(&self, reading: Reading) -> Reading {
+        match reading.source {
+            Source::Op(op, _) if !self.full.contains(&op) => reading,
+            source => Reading { source, at: None },
+        }
+    }
+
+    /// What a recurrent operator's steps read.
+    pub(crate) fn x(&self, analysis: &Analysis, index: usize) -> Reading {
+        let x = &analysis.recurrents[index].x;
+        let whole = || analysis.resolve(x.source, x.at);
+        match self.lookups[index] {
+            Some(op) => analysis.reads(&analysis.ops[op].operands[1], None).unwrap_or_else(whole),
+            None => whole(),
+        }
+    }
+
+    /// All that a recurrent operator reads of other stages: x, then first states.
+    pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
+        let states = analysis.recurrents[index].initial.iter().enumerate();
+        let states = states.filter_map(|(state, initial)| match initial {
+            Initial::View(_) if self.stacks.initial.contains_key(&(index, state)) => None,
+            Initial::View(view) => Some(analysis.resolve(view.source, view.at)),
+            _ => None,
+        });
+        [self.x(analysis, index)].into_iter().chain(states).collect()
+    }
+}
+
+/// An output must be a matrix over exactly its own axes that a cell writes; whatever is
+/// not gets an op that copies rows.
+fn copy_plain_outputs(analysis: &mut Analysis) {
+    for index in 0..analysis.outputs.len() {
+        let (name, view) = analysis.outputs[index].clone();
+        let reading = analysis.resolve(view.source, view.at);
+        let wanted = Domain::of(&view.dims);
+        let plain = analysis.domain(reading.source) == wanted && reading.at.is_none();
+        if plain && !matches!(reading.source, Source::Input(_)) {
+            continue;
+        }
+        let shape = crate::symbolic::row_shape(&view.dims);
+        let level = analysis.level(view.source);
+        let label = match view.source {
+            Source::Op(op, _) => analysis.ops[op].label.clone(),
+            _ => format!("copy of {name}"),
+        };
+        let op = RowOp {
+            label,
+            operator: "Identity".to_owned(),
+            attributes: Vec::new(),
+            operands: vec![Operand::Rows {
+                source: view.source,
+                at: view.at,
+                shape: shape.clone(),
+            }],
+            outputs: vec![batchmaker_graph::RowSpec::new(view.element, shape)],
+            domain: wanted,
+            level,
+            bound: None,
+        };
+        analysis.ops.push(op);
+        let source = Source::Op(analysis.ops.len() - 1, 0);
+        analysis.outputs[index].1.source = source;
+        analysis.outputs[index].1.at = None;
+    }
+}
+
+/// Embeddings that feed one recurrent operator and nothing else.
+fn find_lookups(analysis: &Analysis) -> Vec<Option<usize>> {
+    let lookup = |recurrent: &crate::lstm::Recurrent| {
+        let Source::Op(index, _) = recurrent.x.source else { return None };
+        let op = &analysis.ops[index];
+        let ([Operand::Constant(table), Operand::Rows { source, at: None, shape }], "Gather") =
+            (&op.operands[..], op.operator.as_str())
+        else {
+            return None;
+        };
+        let ids = match source {
+            Source::Input(input) => analysis.inputs[*input].element,
+            Source::Op(op, port) => analysis.ops[*op].outputs[*port].element,
+            Source::Recurrent(..) => return None,
+        };
+        let one_id = shape.iter().product::<usize>() == 1;
+        let whole = recurrent.x.at.is_none() && op.domain == Domain::of(&recurrent.x.dims);
+        let fits = table.shape().len() == 2
+            && table.as_f32().is_some()
+            && ids == batchmaker_graph::ElementType::I64
+            && stack::uses(analysis, recurrent.x.source) == 1;
+        (fits && one_id && whole).then_some(index)
+    };
+    analysis.recurrents.iter().map(lookup).collect()
+}
+
+/// All instances that `readings` need.
+fn demanded(analysis: &Analysis, cut: &Cut, readings: &BTreeSet<Reading>) -> BTreeSet<Instance> {
+    let mut instances = BTreeSet::new();
+    let mut open: Vec<Reading> = readings.iter().copied().collect();
+    while let Some(reading) = open.pop() {
+        let Source::Op(op, _) = reading.source else { continue };
+        let instance = Instance { op, at: cut.made(reading).at };
+        if instances.insert(instance) {
+            let operands = analysis.ops[op].operands.iter();
+            open.extend(operands.filter_map(|operand| analysis.reads(operand, instance.at)));
+        }
+    }
+    instances
+}
+
+fn group(
+    analysis: &Analysis,
+    cut: &Cut,
+    instances: &BTreeSet<Instance>,
+    mut crossing: BTreeSet<Reading>,
+) -> Vec<Segment> {
+    let list: Vec<Instance> = instances.iter().copied().collect();
+    let position: BTreeMap<Instance, usize> =
+        list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
+    let key = |i: usize| (analysis.ops[list[i].op].level, analysis.instance_domain(list[i]));
+    let mut parent: Vec<usize> = (0..list.len()).collect();
+    fn find(parent: &mut [usize], mut i: usize) -> usize {
+        while parent[i] != i {
+            parent[i] = parent[parent[i]];
+            i = parent[i];
+        }
+        i
+    }
+    // Connected: one feeds the other, or both read the same rows.
+    let mut readers = BTreeMap::new();
+    for (i, instance) in list.iter().enumerate() {
+        for operand in &analysis.ops[instance.op].operands {
+            let Some(reading) = analysis.reads(operand, instance.at) else { continue };
+            let producer = match reading.source {
+                Source::Op(op, _) => {
+                    position.get(&Instance { op, at: cut.made(reading).at }).copied()
+                }
+                _ => None,
+            };
+            let other = match producer.filter(|&producer| key(producer) == key(i)) {
+                Some(producer) => producer,
+                None => *readers.entry((reading, key(i))).or_insert(i),
+            };
+            let (a, b) = (find(&mut parent, i), find(&mut parent, other));
+            parent[a.max(b)] = a.min(b);
+        }
+    }
+    let mut members: BTreeMap<usize, Vec<Instance>> = BTreeMap::new();
+    for (i, &instance) in list.iter().enumerate() {
+        members.entry(find(&mut parent, i)).or_default().push(instance);
+    }
+    let segment = |(root, instances): (usize, Vec<Instance>)| {
+        let (level, domain) = key(root);
+        let inside: BTreeSet<Instance> = instances.iter().copied().collect();
+        let made_inside = |reading: &Reading| match reading.source {
+            Source::Op(op, _) => inside.contains(&Instance { op, at: cut.made(*reading).at }),
+            _ => false,
+        };
+        let mut inputs = Vec::new();
+        for instance in &instances {
+            for operand in &analysis.ops[instance.op].operands {
+                let reading = analysis.reads(operand, instance.at);
+                if let Some(reading) = reading.filter(|reading| !made_inside(reading))
+                    && !inputs.contains(&reading)
+                {
+                    inputs.push(reading);
+                }
+            }
+        }
+        Segment { instances, domain, level, inputs, outputs: Vec::new() }
+    };
+    let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
+    crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));
+    let crossing: BTreeSet<Reading> =
+        crossing.into_iter().map(|reading| cut.made(reading)).collect();
+    for segment in &mut segments {
+        let inside: BTreeSet<Instance> = segment.instances.iter().copied().collect();
+        let outputs = crossing.iter().copied().filter(|reading| match reading.source {
+            Source::Op(op, _) => inside.contains(&Instance { op, at: reading.at }),
+            _ => false,
+        });
+        segment.outputs = outputs.collect();
+    }
+    segments
+}
+
+/// Producers before consumers; what is later in the file is later where both may be.
+fn order(analysis: &Analysis, cut: &Cut) -> Vec<Stage> {
+    let segments = &cut.segments;
+    let recurrents = (0..analysis.recurrents.len()).map(Stage::Recurrent);
+    let mut waiting: Vec<Stage> =
+        recurrents.chain((0..segments.len()).map(Stage::Segment)).collect();
+    let reads = |stage: Stage| match stage {
+        Stage::Recurrent(index) => cut.recurrent_reads(analysis, index),
+        Stage::Segment(index) => segments[index].inputs.clone(),
+    };
+    let rank = |stage: &Stage| match *stage {
+        Stage::Recurrent(index) => (analysis.recurrents[index].level, 1),
+        Stage::Segment(index) => (segments[index].level, 0),
+    };
+    waiting.sort_by_key(rank);
+    let mut made: BTreeSet<Reading> = BTreeSet::new();
+    let mut done = Vec::new();
+    while !waiting.is_empty() {
+        let ready = |stage: &Stage| {
+            reads(*stage).iter().all(|reading| match reading.source {
+                Source::Input(_) => true,
+                Source::Recurrent(index, _) => done.contains(&Stage::Recurrent(index)),
+                Source::Op(..) => made.contains(&cut.made(*reading)),
+            })
+        };
+        let next = waiting.iter().position(ready).expect("stages wait for each other");
+        let stage = waiting.remove(next);
+        if let Stage::Segment(index) = stage {
+            made.extend(segments[index].outputs.iter().copied());
+        }
+        done.push(stage);
+    }
+    done
+}

@@ -1,0 +1,272 @@
+//! Symbolic dimensions and the integers that are computed from them.
+//!
+//! A dimension is an ordered product of **factors**: fixed numbers and *atoms*, the lengths
+//! that are known only when a request comes. Two atoms matter, [`BATCH`] and [`TIME`];
+//! while the roles of a file's input dimensions are still being found, every input
+//! dimension is an atom of its own, and [`Axes`] records which turned out to be equal.
+
+/// A length that is not a plain number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct AtomId(pub(crate) u32);
+
+/// The number of sequences.
+pub(crate) const BATCH: AtomId = AtomId(0);
+/// The number of steps of every sequence.
+pub(crate) const TIME: AtomId = AtomId(1);
+
+#[derive(Clone, Debug)]
+struct Atom {
+    parent: AtomId,
+    label: String,
+    length: Option<usize>,
+    learned: bool,
+}
+
+/// All atoms, and which are equal.
+#[derive(Clone, Debug)]
+pub(crate) struct Axes {
+    atoms: Vec<Atom>,
+}
+
+impl Axes {
+    /// `batch` and `time`: their lengths, where the file fixes them.
+    pub(crate) fn new(batch: Option<usize>, time: Option<usize>) -> Self {
+        let mut axes = Self { atoms: Vec::new() };
+        axes.add("batch", batch);
+        axes.add("time", time);
+        axes
+    }
+
+    pub(crate) fn add(&mut self, label: &str, length: Option<usize>) -> AtomId {
+        let id = AtomId(self.atoms.len() as u32);
+        self.atoms.push(Atom { parent: id, label: label.to_owned(), length, learned: false });
+        id
+    }
+
+    /// The representative of all atoms equal to `atom`; [`BATCH`] or [`TIME`] if it is that.
+    pub(crate) fn find(&self, mut atom: AtomId) -> AtomId {
+        while self.atoms[atom.0 as usize].parent != atom {
+            atom = self.atoms[atom.0 as usize].parent;
+        }
+        atom
+    }
+
+    /// The length, where the file fixes it.
+    pub(crate) fn length(&self, atom: AtomId) -> Option<usize> {
+        self.atoms[self.find(atom).0 as usize].length
+    }
+
+    /// Learns the length of an atom that has none and is neither batch nor time.
+    pub(crate) fn learn(&mut self, atom: AtomId, length: usize) {
+        let atom = self.find(atom);
+        let known = &mut self.atoms[atom.0 as usize];
+        if atom != BATCH && atom != TIME && (known.length.is_none() || known.learned) {
+            (known.length, known.learned) = (Some(length), true);
+        }
+    }
+
+    pub(crate) fn learned(&self, atom: AtomId) -> bool {
+        self.atoms[self.find(atom).0 as usize].learned
+    }
+
+    pub(crate) fn label(&self, atom: AtomId) -> &str {
+        &self.atoms[self.find(atom).0 as usize].label
+    }
+
+    /// Learns that two lengths are one.
+    pub(crate) fn unify(&mut self, a: AtomId, b: AtomId) -> Result<(), String> {
+        let (a, b) = (self.find(a), self.find(b));
+        if a == b {
+            return Ok(());
+        }
+        let (root, child) = (a.min(b), a.max(b));
+        if (root, child) == (BATCH, TIME) {
+            return Err("the axes of batch and time meet".to_owned());
+        }
+        match (self.length(root), self.length(child)) {
+            (Some(one), Some(other)) if one != other => {
+                return Err(format!("an axis of length {one} meets one of length {other}"));
+            }
+            (None, length) => self.atoms[root.0 as usize].length = length,
+            _ => {}
+        }
+        self.atoms[child.0 as usize].parent = root;
+        Ok(())
+    }
+
+    pub(crate) fn same_dim(&self, a: &Dim, b: &Dim) -> bool {
+        let same = |(a, b): (&Factor, &Factor)| match (a, b) {
+            (Factor::Fixed(a), Factor::Fixed(b)) => a == b,
+            (Factor::Atom(a), Factor::Atom(b)) => self.find(*a) == self.find(*b),
+            _ => false,
+        };
+        a.0.len() == b.0.len() && a.0.iter().zip(&b.0).all(same)
+    }
+
+    /// `[time, batch, 8]`, for messages.
+    pub(crate) fn show(&self, dims: &[Dim]) -> String {
+        let show = |dim: &Dim| {
+            let factors: Vec<String> = dim
+                .0
+                .iter()
+                .map(|factor| match factor {
+                    Factor::Fixed(n) => n.to_string(),
+                    Factor::Atom(atom) => self.label(*atom).to_owned(),
+                })
+                .collect();
+            if factors.is_empty() { "1".to_owned() } else { factors.join("*") }
+        };
+        format!("[{}]", dims.iter().map(show).collect::<Vec<_>>().join(", "))
+    }
+
+    /// A dimension as an integer.
+    pub(crate) fn int(&self, dim: &Dim) -> Int {
+        dim.0.iter().fold(Int::number(1), |int, factor| {
+            int.times(&match factor {
+                Factor::Fixed(n) => Int::number(*n as i64),
+                Factor::Atom(atom) => match self.length(*atom) {
+                    Some(n) => Int::number(n as i64),
+                    None => Int { number: 1, atoms: vec![self.find(*atom)] },
+                },
+            })
+        })
+    }
+}
+
+/// A part of a dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Factor {
+    Fixed(usize),
+    Atom(AtomId),
+}
+
+/// A dimension: the product of its factors, the first varying slowest. No factor: 1.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Dim(pub(crate) Vec<Factor>);
+
+impl Dim {
+    pub(crate) fn fixed(n: usize) -> Self {
+        Self(if n == 1 { Vec::new() } else { vec![Factor::Fixed(n)] })
+    }
+
+    pub(crate) fn atom(atom: AtomId) -> Self {
+        Self(vec![Factor::Atom(atom)])
+    }
+
+    pub(crate) fn is_one(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The dimension's one atom, if it is nothing else.
+    pub(crate) fn as_atom(&self) -> Option<AtomId> {
+        match self.0[..] {
+            [Factor::Atom(atom)] => Some(atom),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn atoms(&self) -> impl Iterator<Item = AtomId> + '_ {
+        self.0.iter().filter_map(|factor| match factor {
+            Factor::Atom(atom) => Some(*atom),
+            Factor::Fixed(_) => None,
+        })
+    }
+
+    /// The product of the fixed factors.
+    pub(crate) fn fixed_part(&self) -> usize {
+        let fixed = self.0.iter().map(|factor| match factor {
+            Factor::Fixed(n) => *n,
+            Factor::Atom(_) => 1,
+        });
+        fixed.product()
+    }
+
+    /// Whether rows have an axis for it: it has a fixed factor, or is 1.
+    pub(crate) fn in_row(&self) -> bool {
+        self.0.is_empty() || self.0.iter().any(|factor| matches!(factor, Factor::Fixed(_)))
+    }
+
+    pub(crate) fn push(&mut self, factor: Factor) {
+        match (self.0.last_mut(), factor) {
+            (_, Factor::Fixed(1)) => {}
+            (Some(Factor::Fixed(last)), Factor::Fixed(n)) => *last *= n,
+            _ => self.0.push(factor),
+        }
+    }
+}
+
+/// The axes of a row, given the dimensions of the whole: fixed parts in order.
+pub(crate) fn row_shape(dims: &[Dim]) -> Vec<usize> {
+    dims.iter().filter(|dim| dim.in_row()).map(Dim::fixed_part).collect()
+}
+
+/// The position in [`row_shape`] of dimension `axis`, which must be in the row.
+pub(crate) fn row_axis(dims: &[Dim], axis: usize) -> usize {
+    dims[..axis].iter().filter(|dim| dim.in_row()).count()
+}
+
+/// A number times a product of atoms (in order of their ids).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Int {
+    pub(crate) number: i64,
+    pub(crate) atoms: Vec<AtomId>,
+}
+
+impl Int {
+    pub(crate) fn number(number: i64) -> Self {
+        Self { number, atoms: Vec::new() }
+    }
+
+    /// The number, if it is one.
+    pub(crate) fn as_number(&self) -> Option<i64> {
+        (self.atoms.is_empty() || self.number == 0).then_some(self.number)
+    }
+
+    pub(crate) fn times(&self, other: &Self) -> Self {
+        let mut atoms = [&self.atoms[..], &other.atoms[..]].concat();
+        atoms.sort_unstable();
+        let number = self.number.wrapping_mul(other.number);
+        Self { number, atoms: if number == 0 { Vec::new() } else { atoms } }
+    }
+
+    pub(crate) fn plus(&self, other: &Self) -> Option<Self> {
+        if self.atoms == other.atoms {
+            let number = self.number.checked_add(other.number)?;
+            let atoms = if number == 0 { Vec::new() } else { self.atoms.clone() };
+            return Some(Self { number, atoms });
+        }
+        match (self.number, other.number) {
+            (0, _) => Some(other.clone()),
+            (_, 0) => Some(self.clone()),
+            _ => None,
+        }
+    }
+
+    /// The quotient, where it is exact or both are numbers (then rounded to zero).
+    pub(crate) fn over(&self, other: &Self) -> Option<Self> {
+        if let (Some(a), Some(b)) = (self.as_number(), other.as_number()) {
+            return a.checked_div(b).map(Self::number);
+        }
+        let mut atoms = self.atoms.clone();
+        for atom in &other.atoms {
+            let at = atoms.iter().position(|known| known == atom)?;
+            atoms.remove(at);
+        }
+        let exact = self.number.checked_rem(other.number)? == 0;
+        exact.then(|| Self { number: self.number / other.number, atoms })
+    }
+
+    /// Whether two integers are equal, where that does not depend on an atom. Atoms are
+    /// at least 1.
+    pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
+        if self == other {
+            return Some(true);
+        }
+        match (self.as_number(), other.as_number()) {
+            (Some(a), Some(b)) => Some(a == b),
+            _ if self.number.signum() != other.number.signum() => Some(false),
+            _ if self.atoms == other.atoms => Some(false),
+            _ => None,
+        }
+    }
+}

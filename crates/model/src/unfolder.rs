@@ -1,0 +1,341 @@
+//! The unfolder of a whole ONNX file: a plan that is made at load, walked at each request.
+//!
+//! A request brings B sequences of T steps. Each becomes a chain in every recurrent
+//! operator and a run of rows in every row-wise segment, so that no sequence waits for
+//! another. Rows of a value stand in the order of the request's or the reply's tensor
+//! where there is one.
+
+use batchmaker_graph::{
+    CellGraphBuilder, CellTypeId, ElementType, InvalidRequest, NamedTensor, OutputTensor, RowSpec,
+    Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+};
+
+use crate::analysis::Domain;
+
+/// The length of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Fixed(usize),
+    Batch,
+    Time,
+    /// Batch times time, in the order of the value's rows.
+    Both,
+}
+
+/// A request tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanInput {
+    pub(crate) name: String,
+    pub(crate) axes: Vec<Extent>,
+    /// To bring the axes of rows to the front; none: they are there.
+    pub(crate) permutation: Option<Vec<usize>>,
+    /// Elements must be in 0..ids.
+    pub(crate) ids: Option<usize>,
+    /// 64-bit integers must fit 32 bits, all that cells compute with.
+    pub(crate) narrow: bool,
+    /// None: nothing reads it.
+    pub(crate) value: Option<usize>,
+}
+
+/// A matrix of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanValue {
+    pub(crate) row: RowSpec,
+    pub(crate) domain: Domain,
+    /// Whether the rows of a step stand together, rather than those of a sequence.
+    pub(crate) time_major: bool,
+    /// How often the domain's rows stand one after the other.
+    pub(crate) slots: usize,
+}
+
+/// Where a stage reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanRead {
+    pub(crate) value: usize,
+    /// The step, where the value is over time and the reader is not.
+    pub(crate) at: Option<i64>,
+    pub(crate) slot: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanSink {
+    pub(crate) port: usize,
+    pub(crate) time: SinkTime,
+    pub(crate) value: usize,
+    pub(crate) slot: usize,
+}
+
+/// A cell and its runs.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanStage {
+    pub(crate) cell_type: CellTypeId,
+    pub(crate) chain: bool,
+    pub(crate) domain: Domain,
+    pub(crate) inputs: Vec<PlanRead>,
+    pub(crate) initial: Vec<Option<PlanRead>>,
+    pub(crate) sinks: Vec<PlanSink>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PlanOutput {
+    pub(crate) name: String,
+    pub(crate) value: usize,
+    pub(crate) axes: Vec<Extent>,
+    pub(crate) permutation: Option<Vec<usize>>,
+}
+
+impl PlanOutput {
+    /// The reply tensor's axis of batch.
+    pub(crate) fn batch_axis(&self) -> Option<usize> {
+        let own = self.axes.iter().position(|&axis| axis == Extent::Batch)?;
+        match &self.permutation {
+            Some(permutation) => permutation.iter().position(|&axis| axis == own),
+            None => Some(own),
+        }
+    }
+}
+
+/// All that is known of a file's unfolding before a request comes.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) inputs: Vec<PlanInput>,
+    pub(crate) values: Vec<PlanValue>,
+    /// Values that every request is given: first states that the file holds.
+    pub(crate) constants: Vec<(usize, Vec<f32>)>,
+    pub(crate) stages: Vec<PlanStage>,
+    pub(crate) outputs: Vec<PlanOutput>,
+    /// Lengths that the file fixes.
+    pub(crate) batch: Option<usize>,
+    pub(crate) time: Option<usize>,
+    /// The fewest steps that hold every step that is read by its number.
+    pub(crate) time_min: usize,
+    /// The most rows a request may carry.
+    pub(crate) max_length: usize,
+}
+
+/// A request's lengths.
+#[derive(Clone, Copy)]
+struct Lengths {
+    batch: usize,
+    time: usize,
+}
+
+impl Lengths {
+    fn of(self, extent: Extent) -> usize {
+        match extent {
+            Extent::Fixed(n) => n,
+            Extent::Batch => self.batch,
+            Extent::Time => self.time,
+            Extent::Both => self.batch * self.time,
+        }
+    }
+
+    fn rows(self, domain: Domain) -> usize {
+        let time = if domain.time { self.time } else { 1 };
+        if domain.batch { time * self.batch } else { time }
+    }
+}
+
+/// `[batch, time, 8]`.
+fn show(axes: &[Extent]) -> String {
+    let axes: Vec<String> = axes
+        .iter()
+        .map(|axis| match axis {
+            Extent::Fixed(n) => n.to_string(),
+            Extent::Batch => "batch".to_owned(),
+            Extent::Time => "time".to_owned(),
+            Extent::Both => "batch*time".to_owned(),
+        })
+        .collect();
+    format!("[{}]", axes.join(", "))
+}
+
+impl Plan {
+    /// The lengths of batch and time, which all tensors must agree on.
+    fn lengths(&self, tensors: &[NamedTensor]) -> Result<Lengths, InvalidRequest> {
+        // Per axis: its length and who set it.
+        let mut batch = self.batch.map(|n| (n, "the model"));
+        let mut time = self.time.map(|n| (n, "the model"));
+        for (input, tensor) in self.inputs.iter().zip(tensors) {
+            let found = tensor.tensor.shape();
+            let refuse = |why: String| {
+                let (name, expected) = (&input.name, show(&input.axes));
+                let text = format!("tensor `{name}`: expected shape {expected}, got {found:?}");
+                Err(InvalidRequest(if why.is_empty() { text } else { format!("{text}: {why}") }))
+            };
+            if found.len() != input.axes.len() {
+                return refuse(String::new());
+            }
+            for (axis, &length) in input.axes.iter().zip(found) {
+                let (known, name) = match axis {
+                    Extent::Fixed(n) if *n == length => continue,
+                    Extent::Fixed(_) | Extent::Both => return refuse(String::new()),
+                    Extent::Batch => (&mut batch, "batch"),
+                    Extent::Time => (&mut time, "time"),
+                };
+                match (length, *known) {
+                    (0, _) if name == "time" => return refuse("an empty sequence".to_owned()),
+                    (0, _) => return refuse("an empty batch".to_owned()),
+                    (_, None) => *known = Some((length, &input.name)),
+                    (_, Some((n, _))) if n == length => {}
+                    (_, Some((n, by @ "the model"))) => {
+                        return refuse(format!("{name} is {n} by {by}"));
+                    }
+                    (_, Some((n, by))) => {
+                        return refuse(format!("{name} is {n} by tensor `{by}`"));
+                    }
+                }
+            }
+        }
+        let lengths =
+            Lengths { batch: batch.map_or(1, |(n, _)| n), time: time.map_or(1, |(n, _)| n) };
+        let name = time.or(batch).map_or("", |(_, by)| by);
+        match lengths.batch.checked_mul(lengths.time) {
+            Some(rows) if rows <= self.max_length => {}
+            rows => {
+                let (rows, max) = (rows.unwrap_or(usize::MAX), self.max_length);
+                let text = format!("tensor `{name}`: expected at most {max} rows, got {rows}");
+                return Err(InvalidRequest(text));
+            }
+        }
+        if lengths.time < self.time_min {
+            let (min, found) = (self.time_min, lengths.time);
+            let text = format!("tensor `{name}`: expected at least {min} steps, got {found}");
+            return Err(InvalidRequest(text));
+        }
+        Ok(lengths)
+    }
+
+    fn rows(&self, read: PlanRead, over_time: bool, b: usize, lengths: Lengths) -> Rows {
+        let value = &self.values[read.value];
+        let Domain { time, batch } = value.domain;
+        let (time_stride, batch_stride) = match (time, batch) {
+            (true, true) if value.time_major => (lengths.batch, 1),
+            (true, true) => (1, lengths.time),
+            (time, batch) => (usize::from(time), usize::from(batch)),
+        };
+        let step = match read.at {
+            Some(at) if at < 0 => (lengths.time as i64 + at) as usize,
+            Some(at) => at as usize,
+            None => 0,
+        };
+        let slot = read.slot * lengths.rows(value.domain);
+        let moves = time && over_time && read.at.is_none();
+        Rows {
+            value: ValueIndex(read.value as u32),
+            first: (slot + step * time_stride + b * batch_stride) as u32,
+            stride: if moves { time_stride as i32 } else { 0 },
+        }
+    }
+}
+
+/// Whether every integer is one that a cell can take; otherwise the first that is not.
+fn check_integers(input: &PlanInput, data: &TensorData) -> Result<(), InvalidRequest> {
+    let (low, high, what) = match (input.ids, input.narrow) {
+        (Some(ids), _) => (0, ids as i64, "ids in"),
+        (None, true) => (i64::from(i32::MIN), i64::from(i32::MAX) + 1, "integers in"),
+        (None, false) => return Ok(()),
+    };
+    let bad = match data {
+        TensorData::I64(data) => data.iter().copied().find(|n| !(low..high).contains(n)),
+        TensorData::I32(data) => {
+            data.iter().map(|&n| i64::from(n)).find(|n| !(low..high).contains(n))
+        }
+        _ => None,
+    };
+    match bad {
+        None => Ok(()),
+        Some(bad) => {
+            let name = &input.name;
+            let text = format!("tensor `{name}`: expected {what} {low}..{high}, got {bad}");
+            Err(InvalidRequest(text))
+        }
+    }
+}
+
+impl Unfold for Plan {
+    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+        let lengths = self.lengths(&tensors)?;
+        let mut graph = CellGraphBuilder::new();
+        let mut inputs = Vec::new();
+        for (input, tensor) in self.inputs.iter().zip(tensors) {
+            check_integers(input, tensor.tensor.data())?;
+            let Some(value) = input.value else { continue };
+            let tensor = match &input.permutation {
+                Some(permutation) => tensor.tensor.permuted(permutation),
+                None => tensor.tensor,
+            };
+            let added = self.add_input(&mut graph, value, tensor, lengths);
+            inputs.push(added);
+        }
+        for (value, data) in &self.constants {
+            let row = &self.values[*value].row;
+            let rows = data.len() / row.elements();
+            let tensor = Tensor::new(vec![rows, row.elements()], TensorData::F32(data.clone()));
+            inputs.push(self.add_input(&mut graph, *value, tensor, lengths));
+        }
+        for value in &self.values[inputs.len()..] {
+            graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
+        }
+        for stage in &self.stages {
+            let length = if stage.domain.time { lengths.time } else { 1 } as u32;
+            let sequences = if stage.domain.batch { lengths.batch } else { 1 };
+            for b in 0..sequences {
+                let read = |read: &PlanRead| self.rows(*read, stage.domain.time, b, lengths);
+                let reads = stage.inputs.iter().map(read).collect();
+                let sinks = stage.sinks.iter().map(|sink| {
+                    let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
+                    let over_time = stage.domain.time && sink.time == SinkTime::Every;
+                    let rows = self.rows(to, over_time, b, lengths);
+                    Sink { port: sink.port, time: sink.time, rows }
+                });
+                let sinks = sinks.collect();
+                if stage.chain {
+                    let first = |state: &Option<PlanRead>| {
+                        state.map(|read| self.rows(read, false, b, lengths))
+                    };
+                    let initial = stage.initial.iter().map(first).collect();
+                    graph.chain(stage.cell_type, length, reads, initial, sinks);
+                } else {
+                    graph.rows(stage.cell_type, length, reads, sinks);
+                }
+            }
+        }
+        let outputs: Vec<OutputTensor> = self
+            .outputs
+            .iter()
+            .map(|output| OutputTensor {
+                name: output.name.clone(),
+                value: ValueIndex(output.value as u32),
+                shape: output.axes.iter().map(|&axis| lengths.of(axis)).collect(),
+                permutation: output.permutation.clone(),
+            })
+            .collect();
+        outputs.iter().for_each(|output| graph.output(output.value));
+        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+    }
+}
+
+impl Plan {
+    /// Adds a value that the request brings; its tensor as rows.
+    fn add_input(
+        &self,
+        graph: &mut CellGraphBuilder,
+        value: usize,
+        tensor: Tensor,
+        lengths: Lengths,
+    ) -> Tensor {
+        let planned = &self.values[value];
+        let rows = planned.slots * lengths.rows(planned.domain);
+        let added = graph.input(planned.row.clone(), rows as u32);
+        assert_eq!(added.index(), value, "inputs come first, in order");
+        let mut shape = vec![rows];
+        shape.extend(&planned.row.shape);
+        tensor.reshaped(shape)
+    }
+}
+
+/// The integers of cells have 32 bits.
+pub(crate) fn is_wide(element: ElementType) -> bool {
+    element == ElementType::I64
+}

@@ -1,0 +1,172 @@
+//! What is refused at load, and in which words.
+
+use batchmaker_graph::CellRegistry;
+use rten_onnx::onnx::{AttributeProto, DataType, GraphProto, NodeProto};
+use support::onnx::{Graph, TOML, floats, info, int, ints, load_files, node, string};
+
+#[path = "support/onnx.rs"]
+mod onnx;
+mod support {
+    pub(crate) use super::onnx;
+}
+
+fn lstm(attributes: Vec<AttributeProto>) -> NodeProto {
+    let node = node("LSTM", "lstm", &["x", "W", "R"], &["Y", "Y_h", "Y_c"]);
+    NodeProto { attribute: attributes, ..node }
+}
+
+fn refusal(nodes: Vec<NodeProto>, output: &str) -> Vec<String> {
+    Graph::new(nodes, &[output]).refusal()
+}
+
+#[test]
+fn attributes_of_the_lstm() {
+    let one = |attribute| refusal(vec![lstm(vec![attribute])], "Y").join("|");
+    assert_eq!(
+        one(string("direction", "reverse")),
+        "LSTM `lstm`: direction \"reverse\" is not supported yet"
+    );
+    assert_eq!(one(int("input_forget", 1)), "LSTM `lstm`: input_forget=1 is not supported");
+    assert_eq!(one(int("layout", 1)), "LSTM `lstm`: layout=1 is not supported");
+    let clip = AttributeProto { f: Some(3.0), ..int("clip", 0) };
+    assert_eq!(one(clip), "LSTM `lstm`: clip is not supported");
+    let activations =
+        AttributeProto { strings: vec!["Relu".to_owned()], ..string("activations", "") };
+    assert_eq!(one(activations), "LSTM `lstm`: activations [\"Relu\"] are not supported");
+}
+
+#[test]
+fn every_reason_of_every_node_is_given() {
+    let bidirectional = NodeProto {
+        attribute: vec![string("direction", "bidirectional"), int("input_forget", 1)],
+        ..node("LSTM", "both", &["x", "W2", "R2"], &["Y2"])
+    };
+    let lines = refusal(
+        vec![
+            bidirectional,
+            node("LSTM", "", &["x", "W", "R", "", "zero", "", "", "P"], &["Y"]),
+            node("Cumsum2", "odd", &["Y"], &["a"]),
+            NodeProto { domain: Some("my".to_owned()), ..node("F", "f", &["a"], &["b"]) },
+            node("Concat", "join", &["b", "Y2"], &["c"]),
+        ],
+        "c",
+    );
+    assert_eq!(
+        lines,
+        [
+            "LSTM `both`: direction \"bidirectional\" is not supported yet",
+            "LSTM `both`: input_forget=1 is not supported",
+            "LSTM `OP_1`: sequence_lens is not supported",
+            "LSTM `OP_1`: peepholes (input P) are not supported",
+            "Cumsum2 `odd`: the operator is not supported",
+            "F `f`: operators of domain `my` (functions of the file included) are not supported",
+        ]
+    );
+}
+
+#[test]
+fn other_recurrent_operators() {
+    let mut graph = Graph::new(vec![node("GRU", "gru", &["x", "W", "R"], &["Y"])], &["Y"]);
+    graph.graph.initializer = vec![floats("W", &[1, 6, 3]), floats("R", &[1, 6, 2])];
+    assert_eq!(graph.refusal(), ["GRU `gru`: the operator is not supported yet (LSTM is)"]);
+    let lines = refusal(vec![node("Relu", "relu", &["x"], &["y"])], "y");
+    assert!(lines.contains(&"graph `m.onnx`: there is no recurrent operator (LSTM) in it".into()));
+}
+
+#[test]
+fn rows_that_interact() {
+    let after = |node: NodeProto| refusal(vec![lstm(vec![]), node], "z").join("|");
+    let mean = NodeProto {
+        attribute: vec![AttributeProto { ints: vec![0], ..int("axes", 0) }],
+        ..node("ReduceMean", "mean", &["Y"], &["z"])
+    };
+    assert_eq!(
+        after(mean),
+        "ReduceMean `mean`: it reduces over the axis of time: its rows interact"
+    );
+    let softmax =
+        NodeProto { attribute: vec![int("axis", 2)], ..node("Softmax", "s", &["Y"], &["z"]) };
+    assert_eq!(
+        after(softmax),
+        "Softmax `s`: it normalises over the axis of batch: its rows interact"
+    );
+    let flat =
+        NodeProto { attribute: vec![int("axis", 0)], ..node("Concat", "c", &["Y", "Y"], &["z"]) };
+    assert_eq!(after(flat), "Concat `c`: it joins along the axis of time: its rows interact");
+}
+
+#[test]
+fn types_and_opsets() {
+    let mut graph = Graph::new(vec![lstm(vec![])], &["Y"]);
+    graph.graph.input = vec![info("x", DataType::DOUBLE, &["T", "B", "3"])];
+    graph.opset = 6;
+    assert_eq!(
+        graph.refusal(),
+        [
+            "graph `m.onnx`: opset 6; 7 and later are supported",
+            "input `x`: data type DOUBLE is not supported (FLOAT, INT64, INT32 and BOOL are)",
+        ]
+    );
+    let mut graph = Graph::new(vec![lstm(vec![])], &["Y"]);
+    graph.graph.initializer[0].data_type = Some(DataType::FLOAT16);
+    let lines = graph.refusal();
+    assert_eq!(
+        lines[0],
+        "initializer `W`: data type FLOAT16 is not supported (FLOAT, INT64, INT32 and BOOL are)"
+    );
+}
+
+#[test]
+fn subgraphs_and_unknown_axes() {
+    let branch = NodeProto {
+        attribute: vec![AttributeProto { g: Some(GraphProto::default()), ..int("then_branch", 0) }],
+        ..node("If", "if", &["Y"], &["z"])
+    };
+    assert_eq!(refusal(vec![lstm(vec![]), branch], "z"), ["If `if`: subgraphs are not supported"]);
+    let mut graph =
+        Graph::new(vec![lstm(vec![]), node("Add", "add", &["Y", "mask"], &["z"])], &["z"]);
+    graph.graph.input.push(info("mask", DataType::FLOAT, &["n"]));
+    assert_eq!(
+        graph.refusal()[0],
+        "input `mask`: its dimension `n` varies and is neither batch nor time of a recurrent operator"
+    );
+}
+
+#[test]
+fn ids_that_cannot_be_checked() {
+    let mut graph = Graph::new(
+        vec![
+            node("Add", "add", &["ids", "one"], &["next"]),
+            node("Gather", "embed", &["table", "next"], &["x"]),
+            lstm(vec![]),
+        ],
+        &["Y"],
+    );
+    graph.graph.input = vec![info("ids", DataType::INT64, &["T", "B"])];
+    graph.graph.initializer.extend([ints("one", &[1]), floats("table", &[5, 3])]);
+    assert_eq!(
+        graph.refusal(),
+        ["Gather `embed`: its indices are computed: a bad one could not be refused"]
+    );
+}
+
+#[test]
+fn files_that_are_no_models() {
+    let load = |bytes: &[u8], toml: &str| {
+        let files: &[(&str, &[u8])] = &[("m.onnx", bytes)];
+        load_files(files, toml, &mut CellRegistry::default()).unwrap_err().to_string()
+    };
+    assert!(load(b"no onnx", TOML).starts_with("m.onnx: not an ONNX file"));
+    let toml = |text: &str| load(b"", &format!("{text}\n{TOML}"));
+    assert!(toml("colour = 3").contains("unknown field `colour`"));
+    assert_eq!(toml("fixed = {}"), "model.toml: `fixed` is not supported yet");
+    assert_eq!(
+        load(b"", "[unfold]\nkind = \"tree\"\nleaf = {}"),
+        "model.toml: unfold.kind: \"tree\" is not supported yet"
+    );
+    assert_eq!(
+        load(b"", "[unfold]\nkind = \"onnx\"\ngraph = \"../m.onnx\""),
+        "../m.onnx: a file outside the model's directory"
+    );
+    assert!(load(b"", "[unfold]\nkind = \"onnx\"").contains("missing field `graph`"));
+}

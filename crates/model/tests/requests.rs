@@ -1,0 +1,97 @@
+//! Requests that are refused, and what the text names.
+
+use batchmaker_graph::{CellRegistry, NamedTensor, Tensor, TensorData};
+use batchmaker_model::Model;
+use onnx::{Graph, TOML, floats, info, load_files, node};
+use rten_onnx::onnx::DataType;
+
+#[path = "support/onnx.rs"]
+mod onnx;
+
+fn f32s(name: &str, shape: &[usize]) -> NamedTensor {
+    let data = TensorData::zeros(batchmaker_graph::ElementType::F32, shape.iter().product());
+    NamedTensor { name: name.to_owned(), tensor: Tensor::new(shape.to_vec(), data) }
+}
+
+fn ids(shape: &[usize], ids: &[i64]) -> NamedTensor {
+    let tensor = Tensor::new(shape.to_vec(), TensorData::I64(ids.to_vec()));
+    NamedTensor { name: "ids".to_owned(), tensor }
+}
+
+fn refused(model: &Model, tensors: Vec<NamedTensor>) -> String {
+    model.unfold(tensors).unwrap_err().to_string()
+}
+
+/// x `[T, B, 3]` and a first state h0 `[1, B, 2]`.
+fn with_state(toml: &str) -> Model {
+    let mut graph =
+        Graph::new(vec![node("LSTM", "l", &["x", "W", "R", "", "", "h0"], &["Y"])], &["Y"]);
+    graph.graph.input.push(info("h0", DataType::FLOAT, &["1", "batch", "2"]));
+    let files: &[(&str, &[u8])] = &[("m.onnx", &graph.bytes())];
+    load_files(files, toml, &mut CellRegistry::default()).unwrap()
+}
+
+#[test]
+fn names_types_and_shapes() {
+    let model = with_state(TOML);
+    let state = || f32s("h0", &[1, 1, 2]);
+    let good = || f32s("x", &[2, 1, 3]);
+    assert!(model.unfold(vec![state(), good()]).is_ok());
+    assert_eq!(refused(&model, vec![good()]), "tensor `h0`: missing; expected FP32 [1, -1, 2]");
+    assert_eq!(
+        refused(&model, vec![good(), f32s("y", &[1])]),
+        "tensor `y`: unknown; the model's inputs are `x`, `h0`"
+    );
+    assert_eq!(refused(&model, vec![good(), good()]), "tensor `x`: given twice");
+    let tensor = Tensor::new(vec![1, 1, 3], TensorData::I64(vec![0; 3]));
+    let wrong = NamedTensor { name: "x".to_owned(), tensor };
+    assert_eq!(refused(&model, vec![wrong, state()]), "tensor `x`: expected FP32, got INT64");
+    assert_eq!(
+        refused(&model, vec![f32s("x", &[2, 3]), state()]),
+        "tensor `x`: expected shape [-1, -1, 3], got [2, 3]"
+    );
+    assert_eq!(
+        refused(&model, vec![f32s("x", &[2, 1, 4]), state()]),
+        "tensor `x`: expected shape [time, batch, 3], got [2, 1, 4]"
+    );
+    assert_eq!(
+        refused(&model, vec![f32s("x", &[0, 1, 3]), state()]),
+        "tensor `x`: expected shape [time, batch, 3], got [0, 1, 3]: an empty sequence"
+    );
+    assert_eq!(
+        refused(&model, vec![f32s("x", &[2, 3, 3]), state()]),
+        "tensor `h0`: expected shape [1, batch, 2], got [1, 1, 2]: batch is 3 by tensor `x`"
+    );
+}
+
+#[test]
+fn too_many_rows() {
+    let model = with_state(&format!("max_length = 4\n{TOML}"));
+    assert_eq!(
+        refused(&model, vec![f32s("x", &[5, 1, 3]), f32s("h0", &[1, 1, 2])]),
+        "tensor `x`: expected at most 4 rows, got 5"
+    );
+}
+
+#[test]
+fn ids_outside_the_table() {
+    let mut graph = Graph::new(
+        vec![
+            node("Gather", "embed", &["table", "ids"], &["x"]),
+            node("LSTM", "l", &["x", "W", "R"], &["", "h"]),
+        ],
+        &["h"],
+    );
+    graph.graph.input = vec![info("ids", DataType::INT64, &["T", "B"])];
+    graph.graph.initializer.push(floats("table", &[5, 3]));
+    let model = graph.load(&mut CellRegistry::default()).unwrap();
+    assert!(model.unfold(vec![ids(&[3, 1], &[0, 4, 1])]).is_ok());
+    assert_eq!(
+        refused(&model, vec![ids(&[3, 1], &[0, 5, 1])]),
+        "tensor `ids`: expected ids in 0..5, got 5"
+    );
+    assert_eq!(
+        refused(&model, vec![ids(&[1, 1], &[-1])]),
+        "tensor `ids`: expected ids in 0..5, got -1"
+    );
+}

@@ -1,0 +1,4 @@
+//! What the integration tests share.
+
+pub(crate) mod interpreter;
+pub(crate) mod program;
