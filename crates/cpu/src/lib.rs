@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The CPU device: each worker a group of pinned threads over shared weights and slots.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `device.rs` | the device: cells, requests, and the queue of each worker |
+//! | `chains.rs` | a batch of chains as rows of the fused kernel: rosters, states, outputs |
+//! | `program.rs` | row-wise programs, run by a general executor |
+//! | `request_memory.rs` | the values of one request |
+//! | `state_arena.rs` | the state slots of one cell type |
+//! | `thread_group.rs` | threads that start together and meet at barriers |
+//!
+//! Nothing is gathered for a recurrent step: the kernel takes each row by its pointers, into the
+//! request's own values, an embedding table, or a slot.
+
+mod chains;
+mod device;
+mod program;
+mod request_memory;
+mod state_arena;
+mod thread_group;
+
+pub use batchmaker_kernels::Isa;
+pub use device::{CpuConfig, CpuDevice};

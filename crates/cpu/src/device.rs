@@ -1,0 +1,241 @@
+//! The CPU device and the queues of its workers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
+use batchmaker_graph::{
+    BatchedTask, CellBody, CellGraph, CellType, Item, RequestId, RowSpec, SinkTime, Tensor, Work,
+    WorkerId,
+};
+use batchmaker_kernels::Isa;
+use rten::ThreadPool;
+
+use crate::chains::{LstmChains, RosterChains};
+use crate::program::RowProgram;
+use crate::request_memory::{Gathered, RequestMemory, scatter};
+use crate::thread_group::ThreadGroup;
+
+/// What a CPU device is told when it is made.
+#[derive(Clone, Debug)]
+pub struct CpuConfig {
+    /// Threads of each worker, the worker's own included; at least 1.
+    pub threads_per_worker: usize,
+    /// The instruction set of the fused kernels.
+    pub isa: Isa,
+    /// Whether thread `t` of worker `w` stays on core `w * threads_per_worker + t` of those
+    /// that the process may use.
+    pub pin_threads: bool,
+}
+
+impl Default for CpuConfig {
+    fn default() -> Self {
+        Self { threads_per_worker: 1, isa: Isa::best(), pin_threads: false }
+    }
+}
+
+/// All cores as one device: weights, requests and slots are shared by the workers, so a subgraph
+/// moves between them for nothing.
+pub struct CpuDevice {
+    config: CpuConfig,
+    cells: Vec<MaterializedCell>,
+    /// By position of the request's id.
+    requests: Mutex<Vec<Option<Admitted>>>,
+}
+
+type Admitted = (RequestId, Arc<RequestMemory>);
+
+enum MaterializedCell {
+    Lstm(LstmChains),
+    Program { program: RowProgram, inputs: Vec<RowSpec> },
+}
+
+impl CpuDevice {
+    /// A device without cells.
+    ///
+    /// # Errors
+    /// If this machine does not have the instruction set.
+    pub fn new(config: CpuConfig) -> Result<Self, DeviceError> {
+        if !config.isa.is_available() {
+            let reason = format!("this machine does not have {} instructions", config.isa);
+            return Err(DeviceError::Resources(reason));
+        }
+        assert!(config.threads_per_worker > 0, "a worker without threads");
+        Ok(Self { config, cells: Vec::new(), requests: Mutex::default() })
+    }
+
+    fn memory(&self, request: RequestId) -> Arc<RequestMemory> {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        match &requests[request.index as usize] {
+            Some((known, memory)) if *known == request => memory.clone(),
+            _ => panic!("a task names {request:?}, which is not here"),
+        }
+    }
+}
+
+impl Device for CpuDevice {
+    fn materialize(&mut self, cell_types: &[CellType]) -> Result<(), DeviceError> {
+        for cell_type in cell_types {
+            let cell = &cell_type.cell;
+            let failed =
+                |reason: String| DeviceError::Cell { cell: cell_type.name.clone(), reason };
+            self.cells.push(match &cell.body {
+                CellBody::Lstm(lstm) => MaterializedCell::Lstm(
+                    LstmChains::new(self.config.isa, lstm).map_err(|e| failed(e.to_string()))?,
+                ),
+                CellBody::Program(program) => MaterializedCell::Program {
+                    program: RowProgram::new(program, &cell.inputs, &cell.outputs)
+                        .map_err(|e| failed(e.to_string()))?,
+                    inputs: cell.inputs.clone(),
+                },
+            });
+        }
+        Ok(())
+    }
+
+    fn queue(self: Arc<Self>, worker: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError> {
+        let threads = self.config.threads_per_worker;
+        let cores = match self.config.pin_threads {
+            true => core_affinity::get_core_ids().unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let pin = move |member: usize| {
+            if let Some(&core) = cores.get(worker.index() * threads + member) {
+                core_affinity::set_for_current(core);
+            }
+        };
+        let name = format!("worker-{}", worker.0);
+        let group = ThreadGroup::new(&name, threads, pin.clone())
+            .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
+        let rosters = self.cells.iter().map(|_| RosterChains::default()).collect();
+        let pin = Some(Box::new(pin) as Box<_>);
+        let pool = Arc::new(ThreadPool::with_num_threads(1));
+        let tasks = VecDeque::new();
+        Ok(Box::new(CpuQueue { device: self, group, pin, pool, rosters, tasks }))
+    }
+
+    fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
+        let memory = Arc::new(RequestMemory::new(graph, inputs));
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = request.index as usize;
+        if requests.len() <= index {
+            requests.resize_with(index + 1, || None);
+        }
+        let before = requests[index].replace((request, memory));
+        assert!(before.is_none(), "{request:?} was admitted to a position in use");
+    }
+
+    fn retire(&self, request: RequestId) -> Vec<Tensor> {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = requests[request.index as usize].take_if(|(known, _)| *known == request);
+        let (_, memory) = memory.expect("a request is retired once, after it was admitted");
+        drop(requests);
+        // SAFETY: the contract of `retire`. A roster may still keep the memory alive, but runs no
+        // step of it.
+        unsafe { memory.take_outputs() }
+    }
+}
+
+/// The queue of one worker. Its tasks run on the thread that polls it, and on that
+/// thread's helpers.
+struct CpuQueue {
+    device: Arc<CpuDevice>,
+    group: ThreadGroup,
+    /// Puts the polling thread on its core; called once, at the first poll.
+    pin: Option<Box<dyn FnOnce(usize) + Send>>,
+    /// Runs programs.
+    pool: Arc<ThreadPool>,
+    /// By cell type.
+    rosters: Vec<RosterChains>,
+    tasks: VecDeque<BatchedTask>,
+}
+
+impl TaskQueue for CpuQueue {
+    fn submit(&mut self, task: BatchedTask) {
+        self.tasks.push_back(task);
+    }
+
+    fn poll(&mut self) -> Progress {
+        if let Some(pin) = self.pin.take() {
+            pin(0);
+        }
+        let Some(task) = self.tasks.pop_front() else { return Progress::None };
+        match self.run(&task) {
+            Ok(()) => Progress::Complete(task.id),
+            Err(()) => Progress::Failed(task.id),
+        }
+    }
+}
+
+impl CpuQueue {
+    fn run(&mut self, task: &BatchedTask) -> Result<(), ()> {
+        let Self { device, group, pool, rosters, .. } = self;
+        let memory_of = |request| device.memory(request);
+        match (&device.cells[task.cell_type.index()], &task.work) {
+            (MaterializedCell::Lstm(lstm), Work::Roster { leaves, joins, steps }) => {
+                let roster = &mut rosters[task.cell_type.index()];
+                // SAFETY: the manager gives out a node after those that it depends on, once.
+                unsafe { lstm.run_roster(roster, leaves, joins, *steps, memory_of, group) };
+                Ok(())
+            }
+            (MaterializedCell::Lstm(lstm), Work::Rows(items)) => {
+                // SAFETY: as above.
+                unsafe { lstm.run_items(items, memory_of, group) };
+                Ok(())
+            }
+            (MaterializedCell::Program { program, inputs }, Work::Rows(items)) => {
+                run_program(program, inputs, items, memory_of, pool)
+            }
+            (MaterializedCell::Program { .. }, Work::Roster { .. }) => {
+                unreachable!("a roster of row-wise cells")
+            }
+        }
+    }
+}
+
+/// Gathers the rows of `items`, runs them as one batch, and scatters what comes out.
+fn run_program(
+    program: &RowProgram,
+    inputs: &[RowSpec],
+    items: &[Item],
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+    pool: &Arc<ThreadPool>,
+) -> Result<(), ()> {
+    let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
+    let items = || items.iter().zip(&memories);
+    let rows = items().map(|(item, _)| item.count as usize).sum();
+    let gather = |(port, spec): (usize, &RowSpec)| {
+        let mut gathered = Gathered::with_capacity(spec, rows);
+        for (item, memory) in items() {
+            let from = memory.rows(memory.graph.runs()[item.run.index()].inputs[port]);
+            // SAFETY: the manager gives out rows after those that they depend on.
+            unsafe { gathered.append(&from, item.first, item.count) };
+        }
+        gathered.finish()
+    };
+    let inputs = inputs.iter().enumerate().map(gather).collect();
+    let mut outputs = program.run(rows, inputs, pool).map_err(|error| {
+        eprintln!("batchmaker: a batch of {rows} rows failed: {error}");
+    })?;
+    let mut skip = 0;
+    for (item, memory) in items() {
+        let run = &memory.graph.runs()[item.run.index()];
+        for sink in &run.sinks {
+            let to = memory.rows(sink.rows);
+            let output = &mut outputs[sink.port];
+            let count = item.count;
+            // SAFETY: each row of a run is given out once, and its target is its own.
+            unsafe {
+                match sink.time {
+                    SinkTime::Every => scatter(output, skip, &to, item.first, count),
+                    SinkTime::Last if item.first + count == run.length => {
+                        scatter(output, skip + count as usize - 1, &to, 0, 1);
+                    }
+                    SinkTime::Last => {}
+                }
+            }
+        }
+        skip += item.count as usize;
+    }
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The values of one request: what it brought, what stands between cells, the reply.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+use batchmaker_graph::{CellGraph, ElementType, RowSpec, Rows, Tensor, TensorData, ValueIndex};
+
+/// The values of a request in flight. Workers read and write rows through raw pointers; that no
+/// row is written while it is read or written elsewhere is what the manager's order of
+/// tasks guarantees.
+pub(crate) struct RequestMemory {
+    pub(crate) graph: Arc<CellGraph>,
+    values: Vec<Value>,
+}
+
+struct Value {
+    /// Owns the elements. Touched after construction only by `take_outputs`.
+    data: UnsafeCell<TensorData>,
+    elements: *mut u8,
+    row_bytes: usize,
+    rows: usize,
+}
+
+// SAFETY: the pointers lead into vectors that the value itself owns, and that stay where they are
+// until `take_outputs`; see the type's documentation for who may access them when.
+unsafe impl Send for RequestMemory {}
+// SAFETY: as for `Send`; `data` is not looked at through a shared reference except by
+// `take_outputs`, whose caller promises that nobody else is there.
+unsafe impl Sync for RequestMemory {}
+
+/// Bytes of an element.
+fn size_of_element(element: ElementType) -> usize {
+    match element {
+        ElementType::F32 | ElementType::I32 => 4,
+        ElementType::I64 => 8,
+        ElementType::Bool => 1,
+        ElementType::Bytes => unreachable!("byte strings end at the edge of the model"),
+    }
+}
+
+impl Value {
+    fn new(mut data: TensorData, row: &RowSpec, rows: usize) -> Self {
+        assert_eq!(data.element(), row.element, "a value holds another type than it is said to");
+        assert_eq!(data.len(), rows * row.elements(), "a value holds other rows than said");
+        let elements = data_pointer(&mut data);
+        let row_bytes = row.elements() * size_of_element(row.element);
+        Self { data: UnsafeCell::new(data), elements, row_bytes, rows }
+    }
+}
+
+impl RequestMemory {
+    /// Takes the inputs; zeroes the rest.
+    pub(crate) fn new(graph: Arc<CellGraph>, inputs: Vec<Tensor>) -> Self {
+        assert_eq!(graph.inputs().len(), inputs.len(), "as many tensors as input values");
+        let mut brought: Vec<Option<Tensor>> = graph.values().iter().map(|_| None).collect();
+        for (&value, tensor) in graph.inputs().iter().zip(inputs) {
+            brought[value.index()] = Some(tensor);
+        }
+        let values = graph.values().iter().zip(brought).map(|(spec, brought)| {
+            let rows = spec.rows as usize;
+            let data = match brought {
+                Some(tensor) => tensor.into_data(),
+                None => TensorData::zeros(spec.row.element, rows * spec.row.elements()),
+            };
+            Value::new(data, &spec.row, rows)
+        });
+        let values = values.collect();
+        Self { graph, values }
+    }
+
+    /// The rows of a run's port.
+    pub(crate) fn rows(&self, rows: Rows) -> RowPointers {
+        let value = &self.values[rows.value.index()];
+        let first = rows.first as usize;
+        assert!(first < value.rows, "row {first} of {:?}, which has {}", rows.value, value.rows);
+        RowPointers {
+            // SAFETY: the row is within the value.
+            first: unsafe { value.elements.add(first * value.row_bytes) },
+            stride: rows.stride as isize * value.row_bytes as isize,
+            row_bytes: value.row_bytes,
+        }
+    }
+
+    /// The output values, each flat.
+    ///
+    /// # Safety
+    /// No task that names the request is in flight or comes any more.
+    pub(crate) unsafe fn take_outputs(&self) -> Vec<Tensor> {
+        let take = |&value: &ValueIndex| {
+            let cell = &self.values[value.index()].data;
+            // SAFETY: the caller promises that nobody else accesses the value.
+            let data = unsafe { std::mem::replace(&mut *cell.get(), TensorData::F32(Vec::new())) };
+            Tensor::new(vec![data.len()], data)
+        };
+        self.graph.outputs().iter().map(take).collect()
+    }
+}
+
+/// Where the rows of a run's port lie. Row `i` is `stride` bytes from row `i - 1`.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPointers {
+    first: *mut u8,
+    stride: isize,
+    pub(crate) row_bytes: usize,
+}
+
+// SAFETY: only places; what may be done there is said at each access.
+unsafe impl Send for RowPointers {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for RowPointers {}
+
+impl RowPointers {
+    /// The row of `node`, which is one of the run.
+    pub(crate) fn row(&self, node: u32) -> *mut u8 {
+        // A builder of graphs checks that the rows of all nodes are within their value.
+        self.first.wrapping_offset(self.stride * node as isize)
+    }
+}
+
+/// Rows brought together as `[rows, ...row]`.
+pub(crate) struct Gathered {
+    element: ElementType,
+    data: TensorData,
+    rows: usize,
+}
+
+impl Gathered {
+    pub(crate) fn with_capacity(spec: &RowSpec, rows: usize) -> Self {
+        let data = TensorData::zeros(spec.element, rows * spec.elements());
+        Self { element: spec.element, data, rows: 0 }
+    }
+
+    /// Copies `count` rows from node `first` on.
+    ///
+    /// # Safety
+    /// Nobody writes these rows meanwhile.
+    pub(crate) unsafe fn append(&mut self, from: &RowPointers, first: u32, count: u32) {
+        let bytes = from.row_bytes;
+        let room = self.data.len() * size_of_element(self.element) - self.rows * bytes;
+        assert!(count as usize * bytes <= room, "more rows than were announced");
+        let start = data_pointer(&mut self.data).wrapping_add(self.rows * bytes);
+        for i in 0..count {
+            // SAFETY: the target was just checked; the caller vouches for the source.
+            unsafe {
+                let to = start.add(i as usize * bytes);
+                std::ptr::copy_nonoverlapping(from.row(first + i), to, bytes);
+            }
+        }
+        self.rows += count as usize;
+    }
+
+    pub(crate) fn finish(self) -> TensorData {
+        self.data
+    }
+}
+
+/// Copies rows `skip..skip + count` of `data`, as many as a gathered batch has, to a run's port.
+///
+/// # Safety
+/// Nobody accesses the target rows meanwhile.
+pub(crate) unsafe fn scatter(
+    data: &mut TensorData,
+    skip: usize,
+    to: &RowPointers,
+    first: u32,
+    count: u32,
+) {
+    let bytes = to.row_bytes;
+    let length = data.len() * size_of_element(data.element());
+    assert!((skip + count as usize) * bytes <= length, "fewer rows than asked for");
+    let start = data_pointer(data);
+    for i in 0..count {
+        // SAFETY: the source was just checked; the caller vouches for the target.
+        unsafe {
+            let from = start.add((skip + i as usize) * bytes);
+            std::ptr::copy_nonoverlapping(from, to.row(first + i), bytes);
+        }
+    }
+}
+
+fn data_pointer(data: &mut TensorData) -> *mut u8 {
+    match data {
+        TensorData::F32(data) => data.as_mut_ptr().cast(),
+        TensorData::I64(data) => data.as_mut_ptr().cast(),
+        TensorData::I32(data) => data.as_mut_ptr().cast(),
+        TensorData::Bool(data) => data.as_mut_ptr().cast(),
+        TensorData::Bytes(_) => unreachable!("byte strings end at the edge of the model"),
+    }
+}
