@@ -1,1 +1,24 @@
-//! Placeholder.
+//! The engine: threads, channels and the clock. It joins the manager and a device, and is
+//! the public Rust API.
+//!
+//! ```text
+//!  submit ──► device.admit ──► inbox ──► worker thread ──► manager ──► tasks ──► device queue
+//!    ▲                                        │  ▲                                    │
+//!    └── Pending ◄── reply ◄── device.retire ◄┘  └────────────── completions ◄────────┘
+//! ```
+//!
+//! Each worker has a thread. There is no manager thread: the manager is behind a lock and runs on
+//! whichever worker asks for work. A worker without work sleeps until a request wakes it.
+
+#![forbid(unsafe_code)]
+
+mod engine;
+mod error;
+mod pending;
+mod request_table;
+mod worker;
+
+pub use batchmaker_graph::{ElementType, NamedTensor, Tensor, TensorData};
+pub use engine::{CellStatistics, Engine, EngineConfig, Request, Statistics};
+pub use error::EngineError;
+pub use pending::{Pending, Reply};

@@ -1,0 +1,352 @@
+//! The engine: admission, and what its workers share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Instant;
+
+use batchmaker_device::{Device, DeviceError};
+use batchmaker_graph::{
+    CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, RequestId, Tensor, TensorData,
+    WorkerId,
+};
+use batchmaker_manager::{Config, Event, Manager};
+use batchmaker_model::Model;
+use tokio::sync::oneshot;
+
+use crate::error::EngineError;
+use crate::pending::Pending;
+use crate::request_table::{RequestTable, Responder};
+use crate::worker;
+
+/// What an engine is told when it starts.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Workers; each has a thread and a queue of the device.
+    pub workers: u16,
+    /// See [`Config::max_tasks_to_submit`].
+    pub max_tasks_to_submit: u32,
+    /// The most requests in flight; one more is refused as overload.
+    pub max_requests: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self { workers: 1, max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT, max_requests: 4096 }
+    }
+}
+
+/// A request to a model.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The input tensors, in any order.
+    pub tensors: Vec<NamedTensor>,
+    /// 1 is served first, then 2, …; 0, the default, comes after all of them.
+    pub priority: u32,
+}
+
+/// Counts of one cell type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellStatistics {
+    /// The cell type's name.
+    pub name: String,
+    /// Batches since the start.
+    pub tasks: u64,
+    /// Nodes in them.
+    pub nodes: u64,
+    /// State slots in use now.
+    pub slots_in_use: usize,
+    /// Subgraphs that wait with a ready node now.
+    pub waiting: usize,
+}
+
+/// What the engine holds now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Requests in flight, each with a permit.
+    pub permits_in_use: usize,
+    /// The most there may be.
+    pub permits: usize,
+    /// Per cell type.
+    pub cells: Vec<CellStatistics>,
+}
+
+/// Serves models on a device. Dropping it cancels what is in flight.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    models: HashMap<String, Arc<ServedModel>>,
+    max_requests: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A model with its id.
+#[derive(Debug)]
+pub(crate) struct ServedModel {
+    pub(crate) id: ModelId,
+    pub(crate) model: Model,
+}
+
+/// What submitters and workers share.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) manager: Mutex<Manager>,
+    pub(crate) requests: Mutex<RequestTable>,
+    /// Signalled when the last request in flight has ended.
+    pub(crate) drained: Condvar,
+    /// Events that the manager has not seen.
+    pub(crate) inbox: Mutex<Vec<Event>>,
+    /// Admitted and not answered.
+    pub(crate) permits_in_use: AtomicUsize,
+    pub(crate) is_closing: AtomicBool,
+    pub(crate) is_stopping: AtomicBool,
+    /// A bit for each worker that sleeps or is about to.
+    pub(crate) sleepers: AtomicU64,
+    threads: Vec<OnceLock<Thread>>,
+    cell_names: Vec<String>,
+    start: Instant,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+/// A lock of state that stays whole even if a thread dies holding it: the engine's threads
+/// end the process when they panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Materialises the cells of `models`, which were loaded into `registry`, each with its
+    /// position here as its id, and starts the workers.
+    pub fn start(
+        models: Vec<Model>,
+        registry: &CellRegistry,
+        mut device: impl Device + 'static,
+        config: &EngineConfig,
+    ) -> Result<Self, DeviceError> {
+        device.materialize(registry.cell_types())?;
+        let manager = Manager::new(Config {
+            max_tasks_to_submit: config.max_tasks_to_submit,
+            ..Config::new(registry, config.workers)
+        });
+        let served = models.into_iter().zip(0..).map(|(model, id)| {
+            let served = ServedModel { id: ModelId(id), model };
+            (served.model.name.clone(), Arc::new(served))
+        });
+        let workers = usize::from(config.workers);
+        let shared = Arc::new(Shared {
+            device: Arc::new(device),
+            manager: Mutex::new(manager),
+            requests: Mutex::default(),
+            drained: Condvar::new(),
+            inbox: Mutex::default(),
+            permits_in_use: AtomicUsize::new(0),
+            is_closing: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            sleepers: AtomicU64::new(0),
+            threads: (0..workers).map(|_| OnceLock::new()).collect(),
+            cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
+            start: Instant::now(),
+        });
+        let mut threads = Vec::new();
+        for worker in (0..u32::from(config.workers)).map(WorkerId) {
+            let queue = shared.device.clone().queue(worker)?;
+            let shared = shared.clone();
+            let name = format!("worker-{}", worker.0);
+            let thread = std::thread::Builder::new()
+                .name(name)
+                .spawn(move || worker::run(&shared, worker, queue))
+                .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
+            threads.push(thread);
+        }
+        for (thread, handle) in shared.threads.iter().zip(&threads) {
+            let _ = thread.set(handle.thread().clone());
+        }
+        Ok(Self {
+            shared,
+            models: served.collect(),
+            max_requests: config.max_requests,
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// The models, in the order of their names.
+    pub fn models(&self) -> Vec<&Model> {
+        let mut models: Vec<&Model> = self.models.values().map(|served| &served.model).collect();
+        models.sort_by(|a, b| a.name.cmp(&b.name));
+        models
+    }
+
+    /// The model called `name`.
+    pub fn model(&self, name: &str) -> Option<&Model> {
+        self.models.get(name).map(|served| &served.model)
+    }
+
+    /// Admits a request: checks it, unfolds it and hands it to the workers, without waiting.
+    pub fn submit(&self, model: &str, request: Request) -> Result<Pending, EngineError> {
+        let served = self.models.get(model);
+        let served = served.ok_or_else(|| EngineError::UnknownModel(model.to_owned()))?;
+        let permit = self.take_permit()?;
+        let (unfolded, plan) = served.model.unfold(request.tensors)?;
+        let graph = Arc::new(unfolded.graph);
+        let position = |output: &OutputTensor| {
+            let position = graph.outputs().iter().position(|&value| value == output.value);
+            position.expect("an output tensor reads an output value")
+        };
+        let outputs = unfolded.outputs.into_iter().map(|output| (position(&output), output));
+        let (sender, reply) = oneshot::channel();
+        let responder =
+            Responder { sender, model: served.clone(), plan, outputs: outputs.collect() };
+        let id = lock(&self.shared.requests).insert(responder);
+        permit.keep();
+        self.shared.device.admit(id, graph.clone(), unfolded.inputs);
+        let priority = request.priority;
+        self.shared.tell(Event::Arrive { request: id, model: served.id, priority, graph });
+        Ok(Pending { reply, request: id, shared: self.shared.clone(), is_over: false })
+    }
+
+    /// What is in flight, and what has run.
+    pub fn statistics(&self) -> Statistics {
+        let manager = lock(&self.shared.manager);
+        let names = self.shared.cell_names.iter().zip(0..);
+        let cells = names.map(|(name, cell_type)| {
+            let counts = manager.statistics(CellTypeId(cell_type));
+            CellStatistics {
+                name: name.clone(),
+                tasks: counts.tasks,
+                nodes: counts.nodes,
+                slots_in_use: counts.slots_in_use,
+                waiting: counts.waiting,
+            }
+        });
+        Statistics {
+            permits_in_use: self.shared.permits_in_use.load(Ordering::Relaxed),
+            permits: self.max_requests,
+            cells: cells.collect(),
+        }
+    }
+
+    /// Takes no more requests, waits until those in flight are answered, and stops the
+    /// workers.
+    pub fn shutdown(&self) {
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        let mut requests = lock(&self.shared.requests);
+        while requests.len() > 0 {
+            requests = self.shared.drained.wait(requests).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(requests);
+        self.stop();
+    }
+
+    fn stop(&self) {
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        for thread in self.shared.threads.iter().filter_map(OnceLock::get) {
+            thread.unpark();
+        }
+        for thread in lock(&self.threads).drain(..) {
+            let _ = thread.join();
+        }
+    }
+
+    fn take_permit(&self) -> Result<Permit<'_>, EngineError> {
+        if self.shared.is_closing.load(Ordering::SeqCst) {
+            return Err(EngineError::ShuttingDown);
+        }
+        let in_use = &self.shared.permits_in_use;
+        let more = |in_use| (in_use < self.max_requests).then_some(in_use + 1);
+        match in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Permit(in_use)),
+            Err(in_flight) => Err(EngineError::Overloaded { in_flight }),
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The right to one request in flight; given back on drop unless kept.
+struct Permit<'a>(&'a AtomicUsize);
+
+impl Permit<'_> {
+    /// Leaves it to the request's end to give the permit back.
+    fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Nanoseconds since the start.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn cancel(&self, request: RequestId) {
+        self.tell(Event::Cancel { request });
+    }
+
+    fn tell(&self, event: Event) {
+        lock(&self.inbox).push(event);
+        self.wake(u64::MAX);
+    }
+
+    /// Wakes one of `workers` (a bit each), if one of them sleeps.
+    pub(crate) fn wake(&self, workers: u64) {
+        let mut sleepers = self.sleepers.load(Ordering::SeqCst) & workers;
+        while sleepers != 0 {
+            let worker = sleepers.trailing_zeros();
+            if self.sleepers.fetch_and(!(1 << worker), Ordering::SeqCst) & (1 << worker) != 0 {
+                // The handle is set before the first request can arrive, or right after;
+                // a worker that starts looks for work before it sleeps.
+                if let Some(thread) = self.threads[worker as usize].get() {
+                    thread.unpark();
+                }
+                return;
+            }
+            sleepers &= !(1 << worker);
+        }
+    }
+}
+
+impl ServedModel {
+    /// Gives the values the shapes and names of the reply's tensors.
+    pub(crate) fn named_outputs(
+        &self,
+        outputs: Vec<(usize, OutputTensor)>,
+        mut values: Vec<Tensor>,
+    ) -> Vec<NamedTensor> {
+        let mut left: Vec<usize> = vec![0; values.len()];
+        outputs.iter().for_each(|(position, _)| left[*position] += 1);
+        let named = outputs.into_iter().map(|(position, output)| {
+            left[position] -= 1;
+            let value = match left[position] {
+                0 => {
+                    let empty = Tensor::new(vec![0], TensorData::F32(Vec::new()));
+                    std::mem::replace(&mut values[position], empty)
+                }
+                _ => values[position].clone(),
+            };
+            let tensor = value.reshaped(output.shape);
+            let tensor = match &output.permutation {
+                Some(permutation) => tensor.permuted(permutation),
+                None => tensor,
+            };
+            NamedTensor { name: output.name, tensor }
+        });
+        named.collect()
+    }
+}

@@ -1,0 +1,37 @@
+//! Why a request gets no reply, split by who must act.
+
+use batchmaker_graph::InvalidRequest;
+use batchmaker_manager::Failure;
+use batchmaker_model::ReplyError;
+
+/// Why a request gets no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// No model of that name; the client must name another.
+    #[error("there is no model '{0}' here")]
+    UnknownModel(String),
+    /// The request is wrong; the client must change it.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// As many requests are in flight as the engine admits; the client may try again later.
+    #[error("{in_flight} requests are in flight, which is the limit: try again later")]
+    Overloaded {
+        /// How many.
+        in_flight: usize,
+    },
+    /// The engine takes no more requests.
+    #[error("the server is shutting down")]
+    ShuttingDown,
+    /// The model computed what its own tables cannot put into words.
+    #[error(transparent)]
+    Reply(ReplyError),
+    /// The request was cancelled.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// The device could not run it.
+    #[error("the request failed: {}", match .0 {
+        Failure::Task => "a batch that held a part of it could not be run",
+        Failure::WorkerLost => "the worker that ran it was lost",
+    })]
+    Failed(Failure),
+}

@@ -1,0 +1,63 @@
+//! A request in flight, as its submitter holds it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use batchmaker_graph::{NamedTensor, RequestId};
+use tokio::sync::oneshot;
+
+use crate::engine::Shared;
+use crate::error::EngineError;
+
+/// What a model made of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// The output tensors, in the order in which the model declares them.
+    pub outputs: Vec<NamedTensor>,
+    /// From admission to the first batch that held a part of it, in nanoseconds.
+    pub queue_ns: u64,
+    /// From the first batch to the end, in nanoseconds.
+    pub compute_ns: u64,
+}
+
+/// A request in flight: a future of its reply. Dropping it cancels the request, which then
+/// leaves the batch at the next task boundary.
+#[derive(Debug)]
+pub struct Pending {
+    pub(crate) reply: oneshot::Receiver<Result<Reply, EngineError>>,
+    pub(crate) request: RequestId,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) is_over: bool,
+}
+
+impl Pending {
+    /// Waits for the reply on a thread that may block.
+    pub fn wait(mut self) -> Result<Reply, EngineError> {
+        self.is_over = true;
+        let (_closed, empty) = oneshot::channel();
+        let reply = std::mem::replace(&mut self.reply, empty);
+        reply.blocking_recv().unwrap_or(Err(EngineError::Cancelled))
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Reply, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let reply = Pin::new(&mut self.reply).poll(context);
+        reply.map(|reply| {
+            self.is_over = true;
+            reply.unwrap_or(Err(EngineError::Cancelled))
+        })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.shared.cancel(self.request);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The engine's table of requests in flight: ids, and what their end needs.
+
+use batchmaker_graph::{OutputTensor, RequestId, Tensor};
+use batchmaker_manager::Outcome;
+use batchmaker_model::ReplyPlan;
+use tokio::sync::oneshot;
+
+use std::sync::Arc;
+
+use crate::engine::ServedModel;
+use crate::error::EngineError;
+use crate::pending::Reply;
+
+/// Where a reply goes, and how it is put together.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    pub(crate) sender: oneshot::Sender<Result<Reply, EngineError>>,
+    pub(crate) model: Arc<ServedModel>,
+    pub(crate) plan: ReplyPlan,
+    /// The graph's output values, by position in [`batchmaker_graph::CellGraph::outputs`].
+    pub(crate) outputs: Vec<(usize, OutputTensor)>,
+}
+
+/// A request that ended, taken out of all tables.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) responder: Responder,
+    pub(crate) outcome: Outcome,
+    pub(crate) values: Vec<Tensor>,
+    pub(crate) queue_ns: u64,
+    pub(crate) compute_ns: u64,
+}
+
+impl Ended {
+    /// Puts the reply together and sends it. Nobody may be there to take it.
+    pub(crate) fn answer(self) {
+        let Responder { sender, model, plan, outputs } = self.responder;
+        let reply = match self.outcome {
+            Outcome::Cancelled => Err(EngineError::Cancelled),
+            Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
+            Outcome::Succeeded => {
+                let named = model.named_outputs(outputs, self.values);
+                let outputs = model.model.reply(&plan, named).map_err(EngineError::Reply);
+                outputs.map(|outputs| Reply {
+                    outputs,
+                    queue_ns: self.queue_ns,
+                    compute_ns: self.compute_ns,
+                })
+            }
+        };
+        let _ = sender.send(reply);
+    }
+}
+
+/// Requests by the position of their ids.
+#[derive(Debug, Default)]
+pub(crate) struct RequestTable {
+    generations: Vec<u32>,
+    free: Vec<u32>,
+    responders: Vec<Option<Responder>>,
+}
+
+impl RequestTable {
+    pub(crate) fn insert(&mut self, responder: Responder) -> RequestId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.generations.push(0);
+            self.responders.push(None);
+            self.generations.len() as u32 - 1
+        });
+        self.responders[index as usize] = Some(responder);
+        RequestId { index, generation: self.generations[index as usize] }
+    }
+
+    pub(crate) fn remove(&mut self, request: RequestId) -> Responder {
+        let index = request.index as usize;
+        assert_eq!(self.generations[index], request.generation, "{request:?} is not in flight");
+        self.generations[index] = self.generations[index].wrapping_add(1);
+        self.free.push(request.index);
+        self.responders[index].take().expect("a request in flight has a responder")
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.generations.len() - self.free.len()
+    }
+}

@@ -1,0 +1,113 @@
+//! A worker's thread: tell the manager, ask it for tasks, run them, answer.
+
+use std::sync::atomic::Ordering;
+
+use batchmaker_device::{Progress, TaskQueue};
+use batchmaker_graph::{BatchedTask, WorkerId};
+use batchmaker_manager::Event;
+
+use crate::engine::{Shared, lock};
+use crate::request_table::Ended;
+
+/// Runs until the engine stops.
+pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueue>) {
+    let _guard = AbortOnPanic;
+    let (mut tasks, mut ended) = (Vec::new(), Vec::new());
+    let mut progress = Progress::None;
+    while !shared.is_stopping.load(Ordering::SeqCst) {
+        let is_busy = meet_manager(shared, worker, progress, &mut tasks, &mut ended);
+        for task in tasks.drain(..) {
+            queue.submit(task);
+        }
+        answer(shared, &mut ended);
+        if is_busy {
+            progress = queue.poll();
+        } else {
+            progress = Progress::None;
+            sleep_unless_told(shared, worker);
+        }
+    }
+}
+
+/// One turn under the manager's lock. Tells whether the worker has tasks in flight.
+fn meet_manager(
+    shared: &Shared,
+    worker: WorkerId,
+    progress: Progress,
+    tasks: &mut Vec<BatchedTask>,
+    ended: &mut Vec<Ended>,
+) -> bool {
+    let mut manager = lock(&shared.manager);
+    let now = shared.now_ns();
+    match progress {
+        Progress::None => {}
+        Progress::Complete(task) => manager.handle(now, Event::Complete { worker, task }),
+        Progress::Failed(task) => manager.handle(now, Event::TaskFailed { worker, task }),
+    }
+    let told = std::mem::take(&mut *lock(&shared.inbox));
+    for event in told {
+        manager.handle(now, event);
+    }
+    while let Some(task) = manager.next_task(worker) {
+        tasks.push(task);
+    }
+    for finished in manager.drain_finished() {
+        // Under the lock, since the id's position is free for the next request from here on.
+        let values = shared.device.retire(finished.request);
+        let mut requests = lock(&shared.requests);
+        ended.push(Ended {
+            responder: requests.remove(finished.request),
+            outcome: finished.outcome,
+            values,
+            queue_ns: finished.queue_ns,
+            compute_ns: finished.total_ns - finished.queue_ns,
+        });
+    }
+    let sleepers = shared.sleepers.load(Ordering::SeqCst);
+    let others = (0..u64::BITS).filter(|bit| sleepers & (1 << bit) != 0).map(WorkerId);
+    if let Some(idle) = others.into_iter().find(|&other| manager.has_work_for(other)) {
+        shared.wake(1 << idle.0);
+    }
+    manager.is_busy(worker)
+}
+
+fn answer(shared: &Shared, ended: &mut Vec<Ended>) {
+    if ended.is_empty() {
+        return;
+    }
+    for request in ended.drain(..) {
+        // The permit first: whoever has the reply may count permits.
+        shared.permits_in_use.fetch_sub(1, Ordering::SeqCst);
+        request.answer();
+    }
+    let requests = lock(&shared.requests);
+    if requests.len() == 0 {
+        shared.drained.notify_all();
+    }
+}
+
+/// Parks the thread unless something came in since it last looked.
+fn sleep_unless_told(shared: &Shared, worker: WorkerId) {
+    let bit = 1 << worker.0;
+    shared.sleepers.fetch_or(bit, Ordering::SeqCst);
+    let is_told = !lock(&shared.inbox).is_empty()
+        || shared.is_stopping.load(Ordering::SeqCst)
+        || lock(&shared.manager).has_work_for(worker);
+    if !is_told {
+        std::thread::park();
+    }
+    shared.sleepers.fetch_and(!bit, Ordering::SeqCst);
+}
+
+/// A worker that dies would leave its requests without an answer for ever: better no
+/// server than a silent one.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("batchmaker: a worker thread failed; this is a bug, the process ends");
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A model on the CPU device: a reply does not depend on who else is there, nor on workers or
+//! threads; requests that leave free what they held.
+
+use std::path::Path;
+
+use batchmaker_cpu::{CpuConfig, CpuDevice};
+use batchmaker_engine::{
+    Engine, EngineConfig, EngineError, NamedTensor, Request, Tensor, TensorData,
+};
+use batchmaker_graph::{CellRegistry, ModelId};
+use batchmaker_model::{BatchLimits, LoadOptions, load};
+
+fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engine {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
+    let mut registry = CellRegistry::default();
+    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let model = load(&folder, &options, &mut registry).unwrap();
+    let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
+    let config = EngineConfig { workers, max_requests, ..EngineConfig::default() };
+    Engine::start(vec![model], &registry, CpuDevice::new(cpu).unwrap(), &config).unwrap()
+}
+
+fn request(text: &str) -> Request {
+    let tensor = Tensor::new(vec![1], TensorData::Bytes(vec![text.as_bytes().to_vec()]));
+    Request { tensors: vec![NamedTensor { name: "text".to_owned(), tensor }], priority: 0 }
+}
+
+const TEXTS: [&str; 4] = [
+    "All human beings are born free and equal in dignity and rights.",
+    "Alle Menschen sind frei und gleich an Würde und Rechten geboren.",
+    "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
+    "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
+];
+
+#[test]
+fn a_reply_is_the_same_alone_and_together() {
+    let text = |index: usize| TEXTS[index % 4].repeat(1 + index % 7);
+    let engine = langid(1, 1, 1000);
+    let alone: Vec<_> = (0..40)
+        .map(|index| {
+            engine.submit("langid", request(&text(index))).unwrap().wait().unwrap().outputs
+        })
+        .collect();
+    for (workers, threads) in [(1, 1), (2, 1), (1, 2)] {
+        let engine = langid(workers, threads, 1000);
+        let pending: Vec<_> = (0..400)
+            .map(|index| engine.submit("langid", request(&text(index % 40))).unwrap())
+            .collect();
+        for (index, pending) in pending.into_iter().enumerate() {
+            assert_eq!(pending.wait().unwrap().outputs, alone[index % 40]);
+        }
+        let statistics = engine.statistics();
+        assert_eq!(statistics.permits_in_use, 0);
+        assert!(statistics.cells.iter().all(|cell| cell.slots_in_use == 0));
+        assert!(statistics.cells.iter().any(|cell| cell.nodes > 2 * cell.tasks), "batches form");
+    }
+}
+
+#[test]
+fn a_dropped_request_frees_its_slot_and_permit() {
+    let engine = langid(1, 1, 3);
+    let long = TEXTS[0].repeat(900);
+    let pending: Vec<_> =
+        (0..3).map(|_| engine.submit("langid", request(&long)).unwrap()).collect();
+    let refused = engine.submit("langid", request("a")).unwrap_err();
+    assert_eq!(refused, EngineError::Overloaded { in_flight: 3 });
+    drop(pending);
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while engine.statistics().permits_in_use > 0 {
+        assert!(std::time::Instant::now() < limit, "still there: {:?}", engine.statistics());
+        std::thread::yield_now();
+    }
+    assert!(engine.statistics().cells.iter().all(|cell| cell.slots_in_use == 0));
+    engine.submit("langid", request(TEXTS[1])).unwrap().wait().unwrap();
+}
+
+#[test]
+fn shutdown_answers_what_was_accepted() {
+    let engine = langid(2, 1, 1000);
+    let pending: Vec<_> =
+        (0..200).map(|index| engine.submit("langid", request(TEXTS[index % 4])).unwrap()).collect();
+    engine.shutdown();
+    assert_eq!(engine.submit("langid", request("a")).unwrap_err(), EngineError::ShuttingDown);
+    assert!(pending.into_iter().all(|pending| pending.wait().is_ok()));
+}
+
+#[test]
+fn a_bad_request_is_refused_and_holds_nothing() {
+    let engine = langid(1, 1, 1);
+    for _ in 0..3 {
+        let error = engine.submit("langid", request("")).unwrap_err();
+        assert!(matches!(&error, EngineError::Invalid(reason) if reason.0.contains("text")));
+        let error = engine.submit("nobody", request("a")).unwrap_err();
+        assert_eq!(error, EngineError::UnknownModel("nobody".to_owned()));
+    }
+    engine.submit("langid", request("a")).unwrap().wait().unwrap();
+}
