@@ -30,8 +30,8 @@ class Server:
         if not self.ready.startswith("ready "):
             self.process.kill()
             raise RuntimeError(f"no ready line but {self.ready!r}; {''.join(self.errors)}")
-        self.http = re.search(r"http://(\S+)", self.ready).group(1)
-        self.metrics_url = re.search(r"metrics (http://\S+)", self.ready).group(1)
+        self.http = re.search(r"http://([^\s,]+)", self.ready).group(1)
+        self.metrics_url = re.search(r"metrics (http://[^\s,]+)", self.ready).group(1)
 
     def _read_errors(self):
         for line in self.process.stderr:

@@ -32,7 +32,7 @@ def test_health_and_metadata(client):
     assert metadata["name"] == "batchmaker" and "binary_tensor_data" in metadata["extensions"]
     model = client.get_model_metadata("langid")
     assert model["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [1]}]
-    assert [output["name"] for output in model["outputs"]] == ["language", "languages"]
+    assert [output["name"] for output in model["outputs"]] == ["languages", "language"]
     assert client.get_model_config("langid")["name"] == "langid"
     assert client.get_model_repository_index()[0]["state"] == "READY"
     assert client.get_inference_statistics("langid")["model_stats"][0]["name"] == "langid"
@@ -54,7 +54,7 @@ def test_languages(client, binary, compression):
         )
         assert reply.get_response()["id"] == language
         best = reply.as_numpy("languages")
-        label = reply.as_numpy("language")[0]
+        label = reply.as_numpy("language").item()
         label = label.decode() if isinstance(label, bytes) else label
         first = best[0].decode() if isinstance(best[0], bytes) else best[0]
         assert label == language and best.shape == (3,)
@@ -68,7 +68,7 @@ def test_many_at_once_without_named_outputs(client):
         for language, text in TEXTS.items()
     ]
     right = sum(
-        reply.get_result().as_numpy("language")[0].decode() == language
+        reply.get_result().as_numpy("language").item().decode() == language
         for language, reply in pending
     )
     assert right >= 0.9 * len(pending)

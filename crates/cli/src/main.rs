@@ -1,2 +1,31 @@
-//! Placeholder.
-fn main() {}
+//! The binary `batchmaker`: arguments → validated configuration → the crates below.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod inspect;
+mod models;
+mod run;
+mod serve;
+mod start;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(args) => serve::serve(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("batchmaker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -95,8 +95,8 @@ pub(crate) struct Shared {
     pub(crate) requests: Mutex<RequestTable>,
     /// Signalled when the last request in flight has ended.
     pub(crate) drained: Condvar,
-    /// Events that the manager has not seen.
-    pub(crate) inbox: Mutex<Vec<Event>>,
+    /// Events that the manager has not seen, each with its time.
+    pub(crate) inbox: Mutex<Vec<(u64, Event)>>,
     /// Admitted and not answered.
     pub(crate) permits_in_use: AtomicUsize,
     pub(crate) is_closing: AtomicBool,
@@ -300,7 +300,9 @@ impl Shared {
     }
 
     fn tell(&self, event: Event) {
-        lock(&self.inbox).push(event);
+        let mut inbox = lock(&self.inbox);
+        inbox.push((self.now_ns(), event));
+        drop(inbox);
         self.wake(u64::MAX);
     }
 

@@ -38,15 +38,15 @@ fn meet_manager(
     ended: &mut Vec<Ended>,
 ) -> bool {
     let mut manager = lock(&shared.manager);
+    let told = std::mem::take(&mut *lock(&shared.inbox));
+    for (at_ns, event) in told {
+        manager.handle(at_ns, event);
+    }
     let now = shared.now_ns();
     match progress {
         Progress::None => {}
         Progress::Complete(task) => manager.handle(now, Event::Complete { worker, task }),
         Progress::Failed(task) => manager.handle(now, Event::TaskFailed { worker, task }),
-    }
-    let told = std::mem::take(&mut *lock(&shared.inbox));
-    for event in told {
-        manager.handle(now, event);
     }
     while let Some(task) = manager.next_task(worker) {
         tasks.push(task);

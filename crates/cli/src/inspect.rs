@@ -1,0 +1,99 @@
+//! `batchmaker inspect`: how a model is cut into cells.
+
+use std::fmt::Write as _;
+
+use batchmaker_graph::CellType;
+use batchmaker_model::{CellUse, Model, TensorInfo};
+use serde_json::{Value, json};
+
+use crate::args::InspectArgs;
+use crate::models::{self, Loaded};
+
+/// Prints what there is to know of the models.
+pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
+    let loaded = models::load(std::slice::from_ref(&args.model), &args.batch.max_batch_size)?;
+    for model in &loaded.models {
+        if args.json {
+            println!("{}", as_json(model, &loaded));
+        } else {
+            print!("{}", as_text(model, &loaded));
+        }
+    }
+    Ok(())
+}
+
+/// A model's cells with their types.
+fn cells<'a>(
+    model: &'a Model,
+    loaded: &'a Loaded,
+) -> impl Iterator<Item = (&'a CellUse, &'a CellType)> {
+    model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
+}
+
+/// Bytes of the states that one request holds in a cell.
+fn state_bytes(cell_type: &CellType) -> usize {
+    cell_type.cell.states.iter().map(|state| 4 * state.elements()).sum()
+}
+
+fn how(cell: &CellUse) -> &'static str {
+    if cell.fused { "fused" } else { "general" }
+}
+
+fn as_text(model: &Model, loaded: &Loaded) -> String {
+    let mut text = format!("{}, version {}\n", model.name, model.version);
+    let tensors = |text: &mut String, title: &str, tensors: &[TensorInfo]| {
+        for TensorInfo { name, element, shape } in tensors {
+            let _ = writeln!(text, "  {title} {name}: {element} {shape:?}");
+        }
+    };
+    tensors(&mut text, "input ", &model.inputs);
+    tensors(&mut text, "output", &model.outputs);
+    for (cell, cell_type) in cells(model, loaded) {
+        let _ = writeln!(
+            text,
+            "  cell   {}: {}, batches up to {}, {} of weights, {} bytes of state a request, type {}\n         {}",
+            cell.name,
+            how(cell),
+            cell_type.max_batch_size,
+            human_bytes(cell_type.cell.weight_bytes()),
+            state_bytes(cell_type),
+            cell_type.identity,
+            cell.why,
+        );
+    }
+    text
+}
+
+fn human_bytes(bytes: usize) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        _ => format!("{:.0} MB", bytes as f64 / 1e6),
+    }
+}
+
+fn as_json(model: &Model, loaded: &Loaded) -> Value {
+    let tensors = |tensors: &[TensorInfo]| -> Vec<Value> {
+        let tensor = |TensorInfo { name, element, shape }: &TensorInfo| json!({ "name": name, "datatype": element.to_string(), "shape": shape });
+        tensors.iter().map(tensor).collect()
+    };
+    let cell = |(cell, cell_type): (&CellUse, &CellType)| {
+        json!({
+            "name": cell.name,
+            "type": cell_type.identity.to_string(),
+            "how": how(cell),
+            "why": cell.why,
+            "priority": cell.priority,
+            "max_batch_size": cell_type.max_batch_size,
+            "weight_bytes": cell_type.cell.weight_bytes(),
+            "state_bytes": state_bytes(cell_type),
+        })
+    };
+    json!({
+        "name": model.name,
+        "version": model.version,
+        "inputs": tensors(&model.inputs),
+        "outputs": tensors(&model.outputs),
+        "cells": cells(model, loaded).map(cell).collect::<Vec<_>>(),
+    })
+}

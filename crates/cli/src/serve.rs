@@ -1,0 +1,71 @@
+//! `batchmaker serve`.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use batchmaker_server::{Server, ServerConfig, Stopped};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::args::ServeArgs;
+use crate::models;
+use crate::start::{Machine, start};
+
+/// Serves until a signal comes.
+pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    let machine = Machine::new(&args.machine)?;
+    let loaded = models::load(&args.models, &args.machine.batch.max_batch_size)?;
+    let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
+    let engine = Arc::new(start(loaded, machine, &args.machine, args.max_requests as usize)?);
+    let config = ServerConfig {
+        http: args.http,
+        metrics: Some(args.metrics),
+        body_bytes_max: args.max_body_bytes,
+        grace: Duration::from_secs(args.grace),
+        ..ServerConfig::default()
+    };
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the server's threads")?;
+    runtime.block_on(async {
+        let server = Server::bind(config, engine)?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let addresses = server.addresses();
+        let metrics = addresses.metrics.map(|at| format!(", metrics http://{at}/metrics"));
+        println!(
+            "ready http://{}{}, models: {}, {} worker{} of {} thread{}, {}",
+            addresses.http,
+            metrics.unwrap_or_default(),
+            names.join(" "),
+            machine.workers,
+            if machine.workers == 1 { "" } else { "s" },
+            machine.threads_per_worker,
+            if machine.threads_per_worker == 1 { "" } else { "s" },
+            machine.isa,
+        );
+        std::io::stdout().flush()?;
+        let (stopping, stop) = oneshot::channel();
+        let (aborting, abort) = oneshot::channel();
+        tokio::spawn(async move {
+            for then in [stopping, aborting] {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                let _ = then.send(());
+            }
+        });
+        let stop = async {
+            let _ = stop.await;
+            eprintln!("batchmaker: answering what was accepted, then stopping");
+        };
+        let abort = async {
+            let _ = abort.await;
+        };
+        match server.run_until(stop, abort).await {
+            Stopped::Drained => Ok(()),
+            Stopped::BrokenOff => bail!("stopped before every request was answered"),
+        }
+    })
+}

@@ -1,0 +1,179 @@
+//! One inference request, from body to reply.
+//!
+//! The handler holds the engine's `Pending`. A client that leaves makes hyper drop the handler,
+//! wherever it is; with it goes the `Pending`, which cancels the request.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use batchmaker_model::Model;
+use batchmaker_wire as wire;
+use wire::ContentEncoding;
+
+use crate::attempt::{Attempt, Phases};
+use crate::parameters::Scheduling;
+use crate::router::App;
+use crate::status::ApiError;
+use crate::target::Target;
+use crate::{body, exchange, parameters};
+
+const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
+
+/// The header that names a session, as proxies hash it.
+const SESSION: HeaderName = HeaderName::from_static("x-session-id");
+
+/// Shorter replies are not worth compressing.
+const COMPRESSED_BYTES_MIN: usize = 1 << 10;
+
+pub(crate) async fn infer(
+    State(app): State<Arc<App>>,
+    target: Result<Target, ApiError>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let target = match target {
+        Ok(target) => target,
+        Err(error) => {
+            body::discard(body, app.limits).await;
+            return error.into_response();
+        }
+    };
+    let mut attempt = Attempt::start(target.record().clone());
+    let answer = async {
+        let body = body::read(&parts.headers, body, app.limits).await?;
+        attempt.is_here();
+        answer(&app, target.model(), &parts, body).await
+    };
+    match answer.await {
+        Ok((response, phases)) => {
+            attempt.succeeded(phases);
+            response
+        }
+        Err(error) => {
+            attempt.failed(&error);
+            error.into_response()
+        }
+    }
+}
+
+/// Runs a request whose body is here.
+async fn answer(
+    app: &App,
+    model: &Model,
+    parts: &Parts,
+    body: Vec<u8>,
+) -> Result<(Response, Phases), ApiError> {
+    let arrival = Instant::now();
+    let request = wire::decode_request(&body, header_length(&parts.headers)?)?;
+    drop(body);
+    if parts.headers.contains_key(SESSION) {
+        let message = format!("header '{SESSION}': sessions are not supported by this server");
+        return Err(ApiError::Invalid(message));
+    }
+    let Scheduling { priority, timeout } = parameters::read(&request)?;
+    let (context, pending) = exchange::submit(&app.engine, model, request, priority)?;
+    let input = arrival.elapsed();
+    let reply = match timeout {
+        None => pending.await?,
+        Some(timeout) => {
+            let left = timeout.saturating_sub(input);
+            let reply = tokio::time::timeout(left, pending).await;
+            let timeout_us = timeout.as_micros() as u64;
+            reply.map_err(|_| ApiError::TimedOut { timeout_us })??
+        }
+    };
+    let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
+    let start = Instant::now();
+    let body = exchange::encode(context, reply)?;
+    let response = response_of(body, accepted_encoding(&parts.headers));
+    let phases = Phases {
+        input_ns: input.as_nanos() as u64,
+        queue_ns,
+        compute_ns,
+        output_ns: start.elapsed().as_nanos() as u64,
+    };
+    Ok((response, phases))
+}
+
+fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
+    let Some(value) = headers.get(HEADER_LENGTH) else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(value.as_bytes());
+    text.trim().parse().map(Some).map_err(|_| {
+        let name = wire::HEADER_LENGTH;
+        ApiError::Invalid(format!("header '{name}': expected a number of bytes, got '{text}'"))
+    })
+}
+
+fn response_of(body: wire::EncodedBody, encoding: ContentEncoding) -> Response {
+    let wire::EncodedBody { bytes, header_length } = body;
+    let is_encoded = encoding != ContentEncoding::Identity && bytes.len() >= COMPRESSED_BYTES_MIN;
+    let bytes = match is_encoded {
+        true => wire::compress(encoding, &bytes).into_owned(),
+        false => bytes,
+    };
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    let content_type = match header_length {
+        None => "application/json",
+        Some(length) => {
+            headers.insert(HEADER_LENGTH, HeaderValue::from(length));
+            "application/octet-stream"
+        }
+    };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if is_encoded {
+        let name = match encoding {
+            ContentEncoding::Gzip => "gzip",
+            _ => "deflate",
+        };
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
+    }
+    response
+}
+
+/// The first encoding that the client names and that is spoken here.
+fn accepted_encoding(headers: &HeaderMap) -> ContentEncoding {
+    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut codings = values.flat_map(|value| value.split(','));
+    let accepted = codings.find_map(|coding| {
+        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
+        let quality = quality.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+        match name.trim().to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" if quality != Ok(0.0) => Some(ContentEncoding::Gzip),
+            "deflate" if quality != Ok(0.0) => Some(ContentEncoding::Deflate),
+            _ => None,
+        }
+    });
+    accepted.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_encoding_that_is_known_and_wanted_is_taken() {
+        let table = [
+            ("", ContentEncoding::Identity),
+            ("identity", ContentEncoding::Identity),
+            ("br", ContentEncoding::Identity),
+            ("br, GZIP", ContentEncoding::Gzip),
+            ("deflate;q=0.5, gzip", ContentEncoding::Deflate),
+            ("gzip;q=0, deflate", ContentEncoding::Deflate),
+            ("gzip; q=0.0", ContentEncoding::Identity),
+        ];
+        for (value, encoding) in table {
+            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, value.parse().unwrap())]);
+            assert_eq!(accepted_encoding(&headers), encoding, "{value}");
+        }
+        assert_eq!(accepted_encoding(&HeaderMap::new()), ContentEncoding::Identity);
+    }
+}

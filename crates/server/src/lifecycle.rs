@@ -1,0 +1,207 @@
+//! A server's life: bind every port, run, drain.
+
+use std::future::{Future, pending};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use batchmaker_engine::Engine;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::body::BodyLimits;
+use crate::config::ServerConfig;
+use crate::connection::serve_port;
+use crate::router::{App, metrics_router, router};
+
+/// Connections that the system keeps until they are accepted: clients come in bursts.
+const BACKLOG: i32 = 4096;
+
+/// How often samples are folded into histograms.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long the engine may take to let go of requests that were broken off.
+const BREAK_OFF_MAX: Duration = Duration::from_secs(2);
+
+/// Why a server cannot start. One line each, which says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// A port cannot be had.
+    #[error("cannot listen on {address} ({port}): {}", advice(.source, .port))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the port is for: `HTTP` or `metrics`.
+        port: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+fn advice(error: &io::Error, port: &str) -> String {
+    let flag = port.to_lowercase();
+    match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!(
+                "the port is in use; stop the process that has it or choose another with --{flag}"
+            )
+        }
+        ErrorKind::AddrNotAvailable => {
+            format!("this machine does not have that address; choose another with --{flag}")
+        }
+        ErrorKind::PermissionDenied => {
+            format!("that port needs privileges; choose one above 1023 with --{flag}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Requests.
+    pub http: SocketAddr,
+    /// Metrics, if they have a port of their own.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Every request in flight was answered.
+    Drained,
+    /// The grace was over, or nobody wanted to wait: requests were broken off.
+    BrokenOff,
+}
+
+/// A server whose ports are bound.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    app: Arc<App>,
+    addresses: Addresses,
+    http: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+impl Server {
+    /// Binds every port. Clients can connect from here on, and are answered once it runs.
+    ///
+    /// # Errors
+    /// Where a port cannot be had.
+    pub fn bind(config: ServerConfig, engine: Arc<Engine>) -> Result<Self, ServerError> {
+        let (http, http_address) = listen("HTTP", config.http)?;
+        let metrics = config.metrics.map(|address| listen("metrics", address)).transpose()?;
+        let (metrics, metrics_address) = metrics.unzip();
+        let limits = BodyLimits { bytes_max: config.body_bytes_max, timeout: config.body_timeout };
+        let app = Arc::new(App::new(engine, limits));
+        let addresses = Addresses { http: http_address, metrics: metrics_address };
+        Ok(Self { config, app, addresses, http, metrics })
+    }
+
+    /// Where it listens; ports that were 0 are known here.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Serves until `shutdown` is ready, then drains: see [`run_until`](Self::run_until).
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Stopped {
+        self.run_until(shutdown, pending()).await
+    }
+
+    /// Serves until `shutdown` is ready. Then it takes no more connections, tells that it is not
+    /// ready (on the metrics port, which stays), answers the requests in flight, closes
+    /// connections that are kept alive, and shuts the engine down. Where that takes longer than
+    /// [`ServerConfig::grace`], or once `abort` is ready, it breaks off what is left.
+    ///
+    /// Needs a tokio runtime with time and I/O. Dropping the future breaks everything off.
+    ///
+    /// # Panics
+    /// Outside such a runtime.
+    pub async fn run_until(
+        self,
+        shutdown: impl Future<Output = ()>,
+        abort: impl Future<Output = ()>,
+    ) -> Stopped {
+        let Self { config, app, http, metrics, .. } = self;
+        let (stop, is_stopping) = watch::channel(false);
+        let mut port = JoinSet::new();
+        port.spawn(serve_port(adopt(http), router(app.clone()), config.head_timeout, is_stopping));
+
+        // These end when they are dropped, which is last.
+        let mut rest = JoinSet::new();
+        let (_never_stop, never_stopping) = watch::channel(false);
+        if let Some(metrics) = metrics {
+            let router = metrics_router(app.clone());
+            rest.spawn(serve_port(adopt(metrics), router, config.head_timeout, never_stopping));
+        }
+        let upkeep = app.clone();
+        rest.spawn(async move {
+            loop {
+                tokio::time::sleep(UPKEEP_INTERVAL).await;
+                upkeep.metrics.upkeep();
+            }
+        });
+
+        shutdown.await;
+        app.drain();
+        let _ = stop.send(true);
+        let drain = async {
+            // The engine last: a request whose body is still on its way is in flight.
+            port.join_next().await;
+            shut_down(app.engine.clone()).await;
+        };
+        let is_drained = tokio::select! {
+            biased;
+            () = drain => true,
+            () = abort => false,
+            () = tokio::time::sleep(config.grace) => false,
+        };
+        if is_drained {
+            return Stopped::Drained;
+        }
+        port.shutdown().await;
+        // Its requests are cancelled by now; a device that hangs is left behind.
+        let _ = tokio::time::timeout(BREAK_OFF_MAX, shut_down(app.engine.clone())).await;
+        Stopped::BrokenOff
+    }
+}
+
+/// Shuts the engine down on a thread of its own: that blocks, and nothing must wait for a thread
+/// that hangs.
+async fn shut_down(engine: Arc<Engine>) {
+    let (done, is_done) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("shutdown".into()).spawn(move || {
+        engine.shutdown();
+        let _ = done.send(());
+    });
+    if thread.is_ok() {
+        let _ = is_done.await;
+    }
+}
+
+fn listen(
+    port: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let open = || {
+        let domain = Domain::for_address(address);
+        let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        // A server that starts again takes its port back at once.
+        #[cfg(unix)]
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from(socket);
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    open().map_err(|source| ServerError::Listen { address, port, source })
+}
+
+fn adopt(listener: TcpListener) -> tokio::net::TcpListener {
+    tokio::net::TcpListener::from_std(listener).expect("a runtime with I/O")
+}

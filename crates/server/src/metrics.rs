@@ -1,0 +1,175 @@
+//! Prometheus. Requests are counted as they end; what the engine holds is asked for when somebody
+//! looks, so that the batching loop knows nothing of metrics.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use batchmaker_engine::Statistics;
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+
+use crate::attempt::{Outcome, Phases};
+use crate::router::App;
+
+const REQUESTS: &str = "batchmaker_requests_total";
+const RESPONSES: &str = "batchmaker_http_responses_total";
+const REQUEST_SECONDS: &str = "batchmaker_request_seconds";
+const QUEUE_SECONDS: &str = "batchmaker_queue_seconds";
+const COMPUTE_SECONDS: &str = "batchmaker_compute_seconds";
+const PERMITS_IN_USE: &str = "batchmaker_permits_in_use";
+const PERMITS: &str = "batchmaker_permits";
+const SLOTS_IN_USE: &str = "batchmaker_slots_in_use";
+const WAITING: &str = "batchmaker_waiting_subgraphs";
+const BATCHES: &str = "batchmaker_batches_total";
+const NODES: &str = "batchmaker_nodes_total";
+const BUILD_INFO: &str = "batchmaker_build_info";
+
+const COUNTERS: [(&str, &str); 4] = [
+    (REQUESTS, "Inference requests that ended, by model and outcome."),
+    (RESPONSES, "Responses on the HTTP port, by status."),
+    (BATCHES, "Batches of a cell type that were formed."),
+    (NODES, "Cells in the batches of a cell type."),
+];
+const GAUGES: [(&str, &str); 5] = [
+    (PERMITS_IN_USE, "Requests in flight."),
+    (PERMITS, "The most requests that may be in flight."),
+    (SLOTS_IN_USE, "State slots in use, by cell type."),
+    (WAITING, "Subgraphs that wait with a ready cell, by cell type."),
+    (BUILD_INFO, "1; the version is in the label."),
+];
+const HISTOGRAMS: [(&str, &str); 3] = [
+    (REQUEST_SECONDS, "From a request's last byte to its reply, successful ones alone."),
+    (QUEUE_SECONDS, "From admission to a request's first batch."),
+    (COMPUTE_SECONDS, "From a request's first batch to its last."),
+];
+
+/// Upper bounds of the histograms' buckets, in seconds: 1, 2, 5 to a decade.
+const BUCKETS_S: [f64; 18] = [
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+    10.0, 20.0, 50.0,
+];
+
+const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
+
+/// The metrics of one server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    recorder: Arc<PrometheusRecorder>,
+    handle: PrometheusHandle,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS_S);
+        let recorder = builder.expect("there are buckets").build_recorder();
+        for (name, help) in COUNTERS {
+            recorder.describe_counter(KeyName::from(name), None, help.into());
+        }
+        for (name, help) in GAUGES {
+            recorder.describe_gauge(KeyName::from(name), None, help.into());
+        }
+        for (name, help) in HISTOGRAMS {
+            recorder.describe_histogram(KeyName::from(name), None, help.into());
+        }
+        let handle = recorder.handle();
+        let metrics = Self { recorder: Arc::new(recorder), handle };
+        metrics.gauge(BUILD_INFO, vec![label("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
+        metrics
+    }
+
+    /// The metrics of one model.
+    pub(crate) fn of_model(&self, model: &str) -> ModelMetrics {
+        let by_model = || vec![label("model", model)];
+        ModelMetrics {
+            requests: Outcome::ALL.map(|outcome| {
+                let labels = vec![label("model", model), label("outcome", outcome.name())];
+                self.counter(REQUESTS, labels)
+            }),
+            request_seconds: self.histogram(REQUEST_SECONDS, by_model()),
+            queue_seconds: self.histogram(QUEUE_SECONDS, by_model()),
+            compute_seconds: self.histogram(COMPUTE_SECONDS, by_model()),
+        }
+    }
+
+    pub(crate) fn count_response(&self, status: StatusCode) {
+        self.counter(RESPONSES, vec![label("status", status.as_str())]).increment(1);
+    }
+
+    /// Folds samples into histograms, which else happens when somebody looks.
+    pub(crate) fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+
+    /// The text of all, with what the engine holds now.
+    fn render(&self, statistics: &Statistics) -> String {
+        self.gauge(PERMITS_IN_USE, vec![]).set(statistics.permits_in_use as f64);
+        self.gauge(PERMITS, vec![]).set(statistics.permits as f64);
+        for (index, cell) in statistics.cells.iter().enumerate() {
+            // Cells of two models may have one name.
+            let labels = || vec![label("cell", &cell.name), label("cell_type", &index.to_string())];
+            self.gauge(SLOTS_IN_USE, labels()).set(cell.slots_in_use as f64);
+            self.gauge(WAITING, labels()).set(cell.waiting as f64);
+            self.counter(BATCHES, labels()).absolute(cell.tasks);
+            self.counter(NODES, labels()).absolute(cell.nodes);
+        }
+        self.handle.render()
+    }
+
+    fn counter(&self, name: &'static str, labels: Vec<Label>) -> Counter {
+        self.recorder.register_counter(&Key::from_parts(name, labels), &METADATA)
+    }
+
+    fn gauge(&self, name: &'static str, labels: Vec<Label>) -> Gauge {
+        self.recorder.register_gauge(&Key::from_parts(name, labels), &METADATA)
+    }
+
+    fn histogram(&self, name: &'static str, labels: Vec<Label>) -> Histogram {
+        self.recorder.register_histogram(&Key::from_parts(name, labels), &METADATA)
+    }
+}
+
+fn label(name: &'static str, value: &str) -> Label {
+    Label::new(name, value.to_owned())
+}
+
+/// The metrics of one model.
+pub(crate) struct ModelMetrics {
+    /// In the order of [`Outcome::ALL`].
+    requests: [Counter; Outcome::ALL.len()],
+    request_seconds: Histogram,
+    queue_seconds: Histogram,
+    compute_seconds: Histogram,
+}
+
+impl std::fmt::Debug for ModelMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelMetrics").finish_non_exhaustive()
+    }
+}
+
+impl ModelMetrics {
+    /// Counts a request that ended; `phases` of those that were answered.
+    pub(crate) fn count(&self, outcome: Outcome, total_ns: u64, phases: Option<Phases>) {
+        let known = self.requests.iter().zip(Outcome::ALL);
+        known.filter(|(_, known)| *known == outcome).for_each(|(counter, _)| counter.increment(1));
+        if let Some(phases) = phases {
+            self.request_seconds.record(seconds(total_ns));
+            self.queue_seconds.record(seconds(phases.queue_ns));
+            self.compute_seconds.record(seconds(phases.compute_ns));
+        }
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// `GET /metrics`.
+pub(crate) async fn scrape(State(app): State<Arc<App>>) -> Response {
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    let text = app.metrics.render(&app.engine.statistics());
+    ([(CONTENT_TYPE, content_type)], text).into_response()
+}

@@ -1,0 +1,67 @@
+//! Requests and replies as lines, without a network: for a program that runs a model over a file.
+
+use batchmaker_engine::{Engine, EngineError, Pending, Reply};
+use batchmaker_model::Model;
+use batchmaker_wire as wire;
+use wire::{DataFormat, InferRequest, Tensor};
+
+use crate::parameters::Scheduling;
+use crate::status::ApiError;
+use crate::{exchange, parameters};
+
+/// What [`encode`] must know of the request.
+#[derive(Debug)]
+pub struct Context(exchange::Context);
+
+/// Why a line has no reply; the text says what to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LineError(String);
+
+impl From<ApiError> for LineError {
+    fn from(error: ApiError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Submits a line: the JSON body of a request, which begins with `{`, or else plain text for a
+/// model that takes `text`.
+///
+/// # Errors
+/// Where the line is no request that `model` can answer, or asks for what only a network has:
+/// a timeout, binary tensors.
+pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pending), LineError> {
+    let unknown = || ApiError::Engine(EngineError::UnknownModel(model.to_owned()));
+    let model = engine.model(model).ok_or_else(unknown)?;
+    let request = read(model, line)?;
+    let Scheduling { priority, timeout } = parameters::read(&request)?;
+    if timeout.is_some() {
+        return Err(ApiError::Invalid("parameter 'timeout' has no meaning here".into()).into());
+    }
+    let (context, pending) = exchange::submit(engine, model, request, priority)?;
+    Ok((Context(context), pending))
+}
+
+/// Writes a reply as a line of JSON, without its end.
+///
+/// # Errors
+/// Where the reply cannot be written as JSON: BYTES that are not UTF-8.
+pub fn encode(context: Context, reply: Reply) -> Result<Vec<u8>, LineError> {
+    Ok(exchange::encode(context.0, reply)?.bytes)
+}
+
+fn read(model: &Model, line: &[u8]) -> Result<InferRequest, ApiError> {
+    let is_json = line.trim_ascii_start().starts_with(b"{");
+    if !is_json && model.inputs.iter().any(|input| input.name == "text") {
+        let text = Tensor::new("text", vec![1], vec![line.to_vec()])?;
+        return Ok(InferRequest { inputs: vec![text], ..Default::default() });
+    }
+    let request = wire::decode_request(line, None)?;
+    let outputs = &request.outputs;
+    let is_binary = outputs.default_format == DataFormat::Binary
+        || outputs.list.iter().any(|output| output.format == Some(DataFormat::Binary));
+    if is_binary {
+        return Err(ApiError::Invalid("replies are lines of JSON, never binary".into()));
+    }
+    Ok(request)
+}

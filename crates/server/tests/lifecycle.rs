@@ -1,0 +1,227 @@
+//! What happens to requests when clients leave, when there are too many, and when the server
+//! stops; over real sockets.
+
+mod support;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use batchmaker_server::{Server, ServerConfig, Stopped};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use support::{Client, INFER, Running, body, bytes, config, engine, with};
+
+/// Steps that take a slow server far longer than any test waits.
+const ENDLESS: usize = 60_000;
+/// Steps that take it about half a second or more.
+const LONG: usize = 200;
+
+fn sent(server: &Running, length: usize) -> Client {
+    let mut client = Client::new(server.http);
+    client.send("POST", INFER, &[], &bytes(&body(length)));
+    client
+}
+
+fn wait_until_held(server: &Running, requests: f64) {
+    server.wait("requests hold slots", |server| server.slots_in_use() == requests);
+}
+
+fn wait_until_free(server: &Running) {
+    server.wait("all is free", |server| {
+        server.slots_in_use() == 0.0 && server.permits_in_use() == 0.0
+    });
+}
+
+#[test]
+fn a_client_that_leaves_frees_what_it_held() {
+    let server = Running::slow();
+    let clients: Vec<Client> = (0..6).map(|_| sent(&server, ENDLESS)).collect();
+    wait_until_held(&server, 6.0);
+    assert_eq!(server.permits_in_use(), 6.0);
+    drop(clients);
+    wait_until_free(&server);
+    assert_eq!(server.outcomes("cancelled"), 6.0);
+    assert_eq!(server.post(INFER, &bytes(&body(2))).status, 200);
+}
+
+#[test]
+fn a_stream_of_http_2_that_is_reset_frees_what_it_held() {
+    let server = Running::slow();
+    server.runtime().block_on(async {
+        let stream = tokio::net::TcpStream::connect(server.http).await.unwrap();
+        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let handshake = builder.handshake::<_, String>(TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = |length| {
+            let uri = format!("http://test{INFER}");
+            let body = String::from_utf8(bytes(&body(length))).unwrap();
+            hyper::Request::post(uri).body(body).unwrap()
+        };
+        let endless = tokio::spawn(sender.send_request(request(ENDLESS)));
+        tokio::task::block_in_place(|| wait_until_held(&server, 1.0));
+        endless.abort();
+        tokio::task::block_in_place(|| wait_until_free(&server));
+        // The connection lives.
+        assert_eq!(sender.send_request(request(2)).await.unwrap().status(), 200);
+        connection.abort();
+    });
+    assert_eq!(server.outcomes("cancelled"), 1.0);
+    assert_eq!(server.outcomes("success"), 1.0);
+}
+
+#[test]
+fn half_a_request_holds_nothing_and_is_counted_when_it_breaks_off() {
+    let server = Running::plain();
+    let mut client = Client::new(server.http);
+    let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{");
+    client.stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(server.post(INFER, &bytes(&body(2))).status, 200);
+    assert_eq!((server.slots_in_use(), server.permits_in_use()), (0.0, 0.0));
+    drop(client);
+    server.wait("it is cancelled", |server| server.outcomes("cancelled") == 1.0);
+}
+
+#[test]
+fn one_request_too_many_is_asked_to_come_again() {
+    let server = Running::start(config(), engine(Duration::from_millis(5), 2));
+    let clients = [sent(&server, ENDLESS), sent(&server, ENDLESS)];
+    wait_until_held(&server, 2.0);
+    let reply = server.post(INFER, &bytes(&body(1)));
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert!(reply.error().contains("2 requests are in flight"), "{}", reply.error());
+    assert_eq!(server.outcomes("overloaded"), 1.0);
+    drop(clients);
+    wait_until_free(&server);
+    assert_eq!(server.post(INFER, &bytes(&body(1))).status, 200);
+}
+
+#[test]
+fn a_timeout_ends_a_request() {
+    let server = Running::slow();
+    let timeout = |length, timeout_us: u64| {
+        let body = with(body(length), "parameters", json!({"timeout": timeout_us}));
+        server.post(INFER, &bytes(&body))
+    };
+    let start = Instant::now();
+    let reply = timeout(ENDLESS, 500_000);
+    assert_eq!(reply.status, 504);
+    assert!(reply.error().contains("500000 µs"), "{}", reply.error());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    wait_until_free(&server);
+    assert_eq!(server.outcomes("timeout"), 1.0);
+    assert_eq!(timeout(2, 10_000_000).status, 200);
+}
+
+#[test]
+fn a_stop_answers_what_is_in_flight_and_refuses_the_rest() {
+    let mut server = Running::slow();
+    let mut idle = Client::new(server.http);
+    assert_eq!(idle.call("GET", "/v2/health/ready", &[], b"").status, 200);
+    let mut silent = Client::new(server.http);
+    let mut in_flight = sent(&server, LONG);
+    // The stop comes while this one's body is on its way.
+    let mut uploading = Client::new(server.http);
+    let whole = bytes(&body(3));
+    let head =
+        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", whole.len());
+    uploading.stream.write_all(head.as_bytes()).unwrap();
+    uploading.stream.write_all(&whole[..9]).unwrap();
+    wait_until_held(&server, 1.0);
+
+    server.shut_down();
+    server.wait("the port is closed", |server| TcpStream::connect(server.http).is_err());
+    let mut health = Client::new(server.metrics);
+    let ready = health.call("GET", "/v2/health/ready", &[], b"");
+    assert_eq!((ready.status, ready.error()), (400, "the server is shutting down".to_owned()));
+    assert_eq!(health.call("GET", "/v2/health/live", &[], b"").status, 200);
+    assert!(idle.receive().is_none() && silent.receive().is_none());
+
+    uploading.stream.write_all(&whole[9..]).unwrap();
+    for client in [&mut in_flight, &mut uploading] {
+        let reply = client.receive().expect("it is answered");
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(reply.header("connection"), Some("close"));
+        assert!(client.receive().is_none());
+    }
+    assert_eq!(server.stopped(), Stopped::Drained);
+}
+
+#[test]
+fn a_stop_without_requests_is_immediate() {
+    let mut server = Running::plain();
+    assert_eq!(server.get("/v2").status, 200);
+    let start = Instant::now();
+    server.shut_down();
+    assert_eq!(server.stopped(), Stopped::Drained);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_grace_has_an_end_and_so_has_patience() {
+    let short = ServerConfig { grace: Duration::from_millis(200), ..config() };
+    let mut server = Running::start(short, engine(Duration::from_millis(5), 64));
+    let mut client = sent(&server, ENDLESS);
+    wait_until_held(&server, 1.0);
+    server.shut_down();
+    assert_eq!(server.stopped(), Stopped::BrokenOff);
+    assert!(client.receive().is_none());
+
+    let mut server = Running::slow();
+    let mut client = sent(&server, ENDLESS);
+    wait_until_held(&server, 1.0);
+    server.shut_down();
+    std::thread::sleep(Duration::from_millis(50));
+    server.abort();
+    assert_eq!(server.stopped(), Stopped::BrokenOff);
+    assert!(client.receive().is_none());
+}
+
+#[test]
+fn slow_clients_are_left() {
+    let impatient = ServerConfig {
+        head_timeout: Duration::from_millis(300),
+        body_timeout: Duration::from_millis(300),
+        ..config()
+    };
+    let server = Running::start(impatient, engine(Duration::from_millis(5), 64));
+    let begins = ["", "P", "PRI * HT", "POST /v2/mod", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
+    for begin in begins {
+        let mut client = Client::new(server.http);
+        client.stream.write_all(begin.as_bytes()).unwrap();
+        let start = Instant::now();
+        let mut rest = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut client.stream, &mut rest);
+        assert!(start.elapsed() < Duration::from_secs(5), "{begin:?} is waited for");
+    }
+    let mut client = Client::new(server.http);
+    let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{");
+    client.stream.write_all(head.as_bytes()).unwrap();
+    let reply = client.receive().unwrap();
+    assert_eq!((reply.status, server.outcomes("timeout")), (408, 1.0), "{reply:?}");
+
+    // A client that waits for its reply is not slow.
+    let reply = sent(&server, LONG).receive().unwrap();
+    assert_eq!(reply.status, 200);
+}
+
+#[test]
+fn a_busy_port_is_one_line_that_says_what_to_do() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let refusal = |config| {
+        let error = Server::bind(config, engine(Duration::ZERO, 1)).unwrap_err();
+        error.to_string()
+    };
+    let expected = |port: &str, flag: &str| {
+        format!(
+            "cannot listen on {address} ({port}): the port is in use; stop the process that has \
+             it or choose another with --{flag}"
+        )
+    };
+    assert_eq!(refusal(ServerConfig { http: address, ..config() }), expected("HTTP", "http"));
+    let metrics = ServerConfig { metrics: Some(address), ..config() };
+    assert_eq!(refusal(metrics), expected("metrics", "metrics"));
+}
