@@ -9,10 +9,9 @@ use batchmaker_graph::{
     WorkerId,
 };
 use batchmaker_kernels::Isa;
-use rten::ThreadPool;
 
 use crate::chains::{LstmChains, RosterChains};
-use crate::program::RowProgram;
+use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::thread_group::ThreadGroup;
 
@@ -47,7 +46,7 @@ type Admitted = (RequestId, Arc<RequestMemory>);
 
 enum MaterializedCell {
     Lstm(LstmChains),
-    Program { program: RowProgram, inputs: Vec<RowSpec> },
+    Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
 }
 
 impl CpuDevice {
@@ -85,6 +84,7 @@ impl Device for CpuDevice {
                 ),
                 CellBody::Program(program) => MaterializedCell::Program {
                     program: RowProgram::new(program, &cell.inputs, &cell.outputs)
+                        .map(Box::new)
                         .map_err(|e| failed(e.to_string()))?,
                     inputs: cell.inputs.clone(),
                 },
@@ -109,9 +109,9 @@ impl Device for CpuDevice {
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         let rosters = self.cells.iter().map(|_| RosterChains::default()).collect();
         let pin = Some(Box::new(pin) as Box<_>);
-        let pool = Arc::new(ThreadPool::with_num_threads(1));
+        let program_thread = ProgramThread::new();
         let tasks = VecDeque::new();
-        Ok(Box::new(CpuQueue { device: self, group, pin, pool, rosters, tasks }))
+        Ok(Box::new(CpuQueue { device: self, group, pin, program_thread, rosters, tasks }))
     }
 
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
@@ -144,7 +144,7 @@ struct CpuQueue {
     /// Puts the polling thread on its core; called once, at the first poll.
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
     /// Runs programs.
-    pool: Arc<ThreadPool>,
+    program_thread: ProgramThread,
     /// By cell type.
     rosters: Vec<RosterChains>,
     tasks: VecDeque<BatchedTask>,
@@ -169,7 +169,7 @@ impl TaskQueue for CpuQueue {
 
 impl CpuQueue {
     fn run(&mut self, task: &BatchedTask) -> Result<(), ()> {
-        let Self { device, group, pool, rosters, .. } = self;
+        let Self { device, group, program_thread, rosters, .. } = self;
         let memory_of = |request| device.memory(request);
         match (&device.cells[task.cell_type.index()], &task.work) {
             (MaterializedCell::Lstm(lstm), Work::Roster { leaves, joins, steps }) => {
@@ -184,7 +184,7 @@ impl CpuQueue {
                 Ok(())
             }
             (MaterializedCell::Program { program, inputs }, Work::Rows(items)) => {
-                run_program(program, inputs, items, memory_of, pool)
+                run_program(program, inputs, items, memory_of, program_thread)
             }
             (MaterializedCell::Program { .. }, Work::Roster { .. }) => {
                 unreachable!("a roster of row-wise cells")
@@ -199,7 +199,7 @@ fn run_program(
     inputs: &[RowSpec],
     items: &[Item],
     memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-    pool: &Arc<ThreadPool>,
+    thread: &ProgramThread,
 ) -> Result<(), ()> {
     let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
     let items = || items.iter().zip(&memories);
@@ -214,7 +214,7 @@ fn run_program(
         gathered.finish()
     };
     let inputs = inputs.iter().enumerate().map(gather).collect();
-    let mut outputs = program.run(rows, inputs, pool).map_err(|error| {
+    let mut outputs = program.run(rows, inputs, thread).map_err(|error| {
         eprintln!("batchmaker: a batch of {rows} rows failed: {error}");
     })?;
     let mut skip = 0;

@@ -21,3 +21,4 @@ mod thread_group;
 
 pub use batchmaker_kernels::Isa;
 pub use device::{CpuConfig, CpuDevice};
+pub use program::{ProgramError, ProgramThread, RowProgram};

@@ -13,7 +13,7 @@ use rten_tensor::prelude::*;
 
 /// A program cannot be loaded or run.
 #[derive(Debug)]
-pub(crate) struct ProgramError(pub(crate) String);
+pub struct ProgramError(String);
 
 impl std::fmt::Display for ProgramError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -24,7 +24,7 @@ impl std::fmt::Display for ProgramError {
 impl std::error::Error for ProgramError {}
 
 /// A program, loaded: its weights are packed.
-pub(crate) struct RowProgram {
+pub struct RowProgram {
     model: Model,
     input_ids: Vec<NodeId>,
     output_ids: Vec<NodeId>,
@@ -32,9 +32,22 @@ pub(crate) struct RowProgram {
     outputs: Vec<RowSpec>,
 }
 
+/// A thread that programs run on; each worker has its own.
+pub struct ProgramThread(Arc<ThreadPool>);
+
+impl ProgramThread {
+    /// Starts it.
+    #[expect(clippy::new_without_default, reason = "it starts a thread")]
+    pub fn new() -> Self {
+        Self(Arc::new(ThreadPool::with_num_threads(1)))
+    }
+}
+
 impl RowProgram {
     /// Loads a program whose ports are `inputs` and `outputs`.
-    pub(crate) fn new(
+    /// # Errors
+    /// Where the executor cannot load it.
+    pub fn new(
         program: &Program,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
@@ -58,15 +71,17 @@ impl RowProgram {
         })
     }
 
-    /// Runs `rows` rows on `pool`, which has one thread. Each input has `rows` rows of its port, one after the other, and
+    /// Runs `rows` rows on `thread`. Each input has `rows` rows of its port, one after the other, and
     /// so has each output.
-    pub(crate) fn run(
+    /// # Errors
+    /// Where inputs are not of the ports' types and sizes, or the executor fails.
+    pub fn run(
         &self,
         rows: usize,
         inputs: Vec<TensorData>,
-        pool: &Arc<ThreadPool>,
+        thread: &ProgramThread,
     ) -> Result<Vec<TensorData>, ProgramError> {
-        let run_options = RunOptions::default().with_thread_pool(Some(pool.clone()));
+        let run_options = RunOptions::default().with_thread_pool(Some(thread.0.clone()));
         let padded = rows.max(2);
         let values = inputs
             .into_iter()

@@ -1,22 +1,14 @@
 //! Programs: a row's bits do not depend on the rows beside it, and names play no part in a
 //! program's identity.
 
-use std::sync::Arc;
-
+use batchmaker_cpu::{ProgramThread, RowProgram};
 use batchmaker_graph::{CellBody, CellRegistry, ElementType, TensorData};
 use onnx::{Graph, floats, int, node};
 use proptest::prelude::*;
-use rten::ThreadPool;
 use rten_onnx::onnx::NodeProto;
-use support::program::RowProgram;
 
 #[path = "support/onnx.rs"]
 mod onnx;
-#[path = "support/program.rs"]
-mod program;
-mod support {
-    pub(crate) use super::program;
-}
 
 const WIDTH: i64 = 40;
 
@@ -67,8 +59,8 @@ fn a_row_alone_equals_the_row_in_a_batch() {
     let cell = &registry.get(id).cell;
     assert_eq!(cell.inputs[0].element, ElementType::F32);
     let CellBody::Program(program) = &cell.body else { panic!("{cell:?}") };
-    let pool = Arc::new(ThreadPool::with_num_threads(1));
-    let program = RowProgram::new(program, &cell.inputs, &cell.outputs, pool).unwrap();
+    let thread = ProgramThread::new();
+    let program = RowProgram::new(program, &cell.inputs, &cell.outputs).unwrap();
     let (inside, outside) = (cell.inputs[0].elements(), cell.outputs[0].elements());
     let rows = prop::collection::vec(prop::collection::vec(-4.0f32..4.0, inside), 1..70);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
@@ -78,10 +70,11 @@ fn a_row_alone_equals_the_row_in_a_batch() {
     });
     runner
         .run(&rows, |rows| {
-            let batch = program.run(rows.len(), vec![TensorData::F32(rows.concat())]).unwrap();
+            let batch =
+                program.run(rows.len(), vec![TensorData::F32(rows.concat())], &thread).unwrap();
             let batch = bits(&batch);
             for (row, together) in rows.iter().zip(batch.chunks(outside)) {
-                let alone = program.run(1, vec![TensorData::F32(row.clone())]).unwrap();
+                let alone = program.run(1, vec![TensorData::F32(row.clone())], &thread).unwrap();
                 prop_assert_eq!(bits(&alone), together);
             }
             Ok(())

@@ -1,13 +1,10 @@
 //! Runs a cell graph node by node in plain loops: the oracle of the tests.
 
-use std::sync::Arc;
-
 use batchmaker_graph::{
     CellBody, CellRegistry, LstmCell, NamedTensor, RunKind, SinkTime, Tensor, TensorData, Unfolded,
 };
-use rten::ThreadPool;
 
-use super::program::RowProgram;
+use batchmaker_cpu::{ProgramThread, RowProgram};
 
 /// The tensors of the graph's reply.
 pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTensor> {
@@ -25,7 +22,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
         assert_eq!(tensor.data().len(), spec.rows as usize * spec.row.elements());
         values[value.index()] = tensor.data().clone();
     }
-    let pool = Arc::new(ThreadPool::with_num_threads(1));
+    let thread = ProgramThread::new();
     for run in graph.runs() {
         let cell = &registry.get(run.cell_type).cell;
         let width = |value: usize| graph.values()[value].row.elements();
@@ -84,8 +81,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
             }
             CellBody::Program(program) => {
                 assert_eq!(run.kind, RunKind::Rows);
-                let program =
-                    RowProgram::new(program, &cell.inputs, &cell.outputs, pool.clone()).unwrap();
+                let program = RowProgram::new(program, &cell.inputs, &cell.outputs).unwrap();
                 let inputs = run
                     .inputs
                     .iter()
@@ -95,7 +91,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
                         gather(&values[value], width(value), &rows)
                     })
                     .collect();
-                let outputs = program.run(run.length as usize, inputs).unwrap();
+                let outputs = program.run(run.length as usize, inputs, &thread).unwrap();
                 for sink in &run.sinks {
                     let value = sink.rows.value.index();
                     let width = width(value);

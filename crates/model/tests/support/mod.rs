@@ -1,4 +1,3 @@
 //! What the integration tests share.
 
 pub(crate) mod interpreter;
-pub(crate) mod program;
