@@ -81,18 +81,23 @@ impl RequestMemory {
         }
     }
 
-    /// The output values, each flat.
+    /// The output values, each flat. Frees the others: a roster may keep the request itself for a
+    /// while.
     ///
     /// # Safety
     /// No task that names the request is in flight or comes any more.
     pub(crate) unsafe fn take_outputs(&self) -> Vec<Tensor> {
-        let take = |&value: &ValueIndex| {
-            let cell = &self.values[value.index()].data;
-            // SAFETY: the caller promises that nobody else accesses the value.
-            let data = unsafe { std::mem::replace(&mut *cell.get(), TensorData::F32(Vec::new())) };
+        let take = |value: &Value| {
+            // SAFETY: the caller promises that nobody else accesses the values.
+            unsafe { std::mem::replace(&mut *value.data.get(), TensorData::F32(Vec::new())) }
+        };
+        let tensor = |&value: &ValueIndex| {
+            let data = take(&self.values[value.index()]);
             Tensor::new(vec![data.len()], data)
         };
-        self.graph.outputs().iter().map(take).collect()
+        let outputs = self.graph.outputs().iter().map(tensor).collect();
+        self.values.iter().for_each(|value| drop(take(value)));
+        outputs
     }
 }
 

@@ -153,9 +153,11 @@ impl Engine {
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             start: Instant::now(),
         });
+        let ids = (0..u32::from(config.workers)).map(WorkerId);
+        let queues = ids.map(|worker| Ok((worker, shared.device.clone().queue(worker)?)));
+        let queues = queues.collect::<Result<Vec<_>, DeviceError>>()?;
         let mut threads = Vec::new();
-        for worker in (0..u32::from(config.workers)).map(WorkerId) {
-            let queue = shared.device.clone().queue(worker)?;
+        for (worker, queue) in queues {
             let shared = shared.clone();
             let name = format!("worker-{}", worker.0);
             let thread = std::thread::Builder::new()
@@ -203,6 +205,7 @@ impl Engine {
         let responder =
             Responder { sender, model: served.clone(), plan, outputs: outputs.collect() };
         let id = lock(&self.shared.requests).insert(responder);
+        let id = id.ok_or(EngineError::ShuttingDown)?;
         permit.keep();
         self.shared.device.admit(id, graph.clone(), unfolded.inputs);
         let priority = request.priority;
@@ -236,6 +239,7 @@ impl Engine {
     pub fn shutdown(&self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         let mut requests = lock(&self.shared.requests);
+        requests.close();
         while requests.len() > 0 {
             requests = self.shared.drained.wait(requests).unwrap_or_else(PoisonError::into_inner);
         }
@@ -251,6 +255,12 @@ impl Engine {
         }
         for thread in lock(&self.threads).drain(..) {
             let _ = thread.join();
+        }
+        let mut requests = lock(&self.shared.requests);
+        requests.close();
+        for responder in requests.abandon() {
+            self.shared.permits_in_use.fetch_sub(1, Ordering::SeqCst);
+            let _ = responder.sender.send(Err(EngineError::Cancelled));
         }
     }
 

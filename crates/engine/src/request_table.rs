@@ -58,17 +58,22 @@ pub(crate) struct RequestTable {
     generations: Vec<u32>,
     free: Vec<u32>,
     responders: Vec<Option<Responder>>,
+    is_closed: bool,
 }
 
 impl RequestTable {
-    pub(crate) fn insert(&mut self, responder: Responder) -> RequestId {
+    /// None once the table is closed.
+    pub(crate) fn insert(&mut self, responder: Responder) -> Option<RequestId> {
+        if self.is_closed {
+            return None;
+        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.generations.push(0);
             self.responders.push(None);
             self.generations.len() as u32 - 1
         });
         self.responders[index as usize] = Some(responder);
-        RequestId { index, generation: self.generations[index as usize] }
+        Some(RequestId { index, generation: self.generations[index as usize] })
     }
 
     pub(crate) fn remove(&mut self, request: RequestId) -> Responder {
@@ -77,6 +82,16 @@ impl RequestTable {
         self.generations[index] = self.generations[index].wrapping_add(1);
         self.free.push(request.index);
         self.responders[index].take().expect("a request in flight has a responder")
+    }
+
+    /// Takes no more requests.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Those who still wait for an answer, when nobody is left to give it.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Responder> + '_ {
+        self.responders.iter_mut().filter_map(Option::take)
     }
 
     pub(crate) fn len(&self) -> usize {

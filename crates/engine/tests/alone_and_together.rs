@@ -85,6 +85,18 @@ fn shutdown_answers_what_was_accepted() {
 }
 
 #[test]
+fn a_request_outlives_no_engine() {
+    let engine = langid(1, 1, 10);
+    let long = TEXTS[0].repeat(900);
+    let pending: Vec<_> =
+        (0..3).map(|_| engine.submit("langid", request(&long)).unwrap()).collect();
+    drop(engine);
+    for pending in pending {
+        assert_eq!(pending.wait().unwrap_err(), EngineError::Cancelled);
+    }
+}
+
+#[test]
 fn a_bad_request_is_refused_and_holds_nothing() {
     let engine = langid(1, 1, 1);
     for _ in 0..3 {

@@ -184,7 +184,15 @@ impl CellGraph {
 pub struct CellGraphBuilder {
     graph: CellGraph,
     /// Per value, what was written where.
-    writers: Vec<Vec<Writer>>,
+    written: Vec<Written>,
+}
+
+/// Who writes a value: so that a reader meets the writers of its own rows only.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    writers: Vec<Writer>,
+    /// Per row, the position in `writers`; empty while there is none.
+    by_row: Vec<Option<u32>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +212,7 @@ impl CellGraphBuilder {
     /// A value that cells write and cells read.
     pub fn value(&mut self, row: RowSpec, rows: u32) -> ValueIndex {
         self.graph.values.push(ValueSpec { row, rows });
-        self.writers.push(Vec::new());
+        self.written.push(Written::default());
         ValueIndex(self.graph.values.len() as u32 - 1)
     }
 
@@ -273,12 +281,9 @@ impl CellGraphBuilder {
         for sink in &sinks {
             let written = if sink.time == SinkTime::Every { length } else { 1 };
             self.check_bounds(sink.rows, written);
-            self.writers[sink.rows.value.index()].push(Writer {
-                run,
-                time: sink.time,
-                rows: sink.rows,
-                length,
-            });
+            let writer = Writer { run, time: sink.time, rows: sink.rows, length };
+            let rows = self.graph.values[sink.rows.value.index()].rows as usize;
+            self.written[sink.rows.value.index()].add(writer, written, rows);
         }
         self.graph.runs.push(Run { cell_type, kind, length, inputs, initial, sinks, edges });
         run
@@ -294,37 +299,55 @@ impl CellGraphBuilder {
 
     /// Adds what reading `rows` (`length` of them) depends on.
     fn add_edges(&self, rows: Rows, length: u32, edges: &mut Vec<Edge>) {
-        for writer in &self.writers[rows.value.index()] {
-            if let Some(need) = need(rows, length, writer) {
-                let edge = Edge { producer: writer.run, need };
-                if !edges.contains(&edge) {
-                    edges.push(edge);
-                }
+        let written = &self.written[rows.value.index()];
+        if written.writers.is_empty() {
+            return;
+        }
+        let mut last = None;
+        let read = if rows.stride == 0 { 1 } else { length };
+        for row in (0..read).map(|node| rows.row(node)) {
+            let writer = written.by_row[row];
+            if writer.is_none() || writer == last {
+                continue;
+            }
+            last = writer;
+            let writer = &written.writers[writer.expect("it is some") as usize];
+            let edge = Edge { producer: writer.run, need: need(rows, length, writer) };
+            if !edges.contains(&edge) {
+                edges.push(edge);
             }
         }
     }
 }
 
-/// What the reader of `rows` needs of `writer`; none if they share no row.
-fn need(rows: Rows, length: u32, writer: &Writer) -> Option<Need> {
+impl Written {
+    /// Notes that `writer` writes the first `written` of its rows, of `rows` in all.
+    fn add(&mut self, writer: Writer, written: u32, rows: usize) {
+        self.by_row.resize(rows, None);
+        let position = self.writers.len() as u32;
+        for row in (0..written).map(|node| writer.rows.row(node)) {
+            let before = self.by_row[row].replace(position);
+            assert!(before.is_none(), "row {row} of {:?} is written twice", writer.rows.value);
+        }
+        self.writers.push(writer);
+    }
+}
+
+/// What the reader of `rows` needs of `writer`, which writes at least one of them.
+fn need(rows: Rows, length: u32, writer: &Writer) -> Need {
     let whole = Need::First { nodes: writer.length };
-    let reads = |row: usize| node_of(rows, length, row);
     if writer.time == SinkTime::Last {
-        return reads(writer.rows.row(0)).map(|_| whole);
+        return whole;
     }
-    let written_by = |node: u32| node_of(writer.rows, writer.length, rows.row(node));
     if rows.stride == 0 || length == 1 {
-        return written_by(0).map(|node| Need::First { nodes: node + 1 });
-    }
-    let shares = (0..length).any(|node| written_by(node).is_some());
-    if !shares {
-        return None;
+        let node = node_of(writer.rows, writer.length, rows.row(0));
+        return node.map_or(whole, |node| Need::First { nodes: node + 1 });
     }
     if rows.stride == writer.rows.stride {
         let apart = i64::from(rows.first) - i64::from(writer.rows.first);
-        return Some(Need::Lockstep { offset: apart / i64::from(rows.stride) });
+        return Need::Lockstep { offset: apart / i64::from(rows.stride) };
     }
-    Some(whole)
+    whole
 }
 
 /// The node that uses `row`, if one of the `length` nodes of `rows` does.
@@ -403,6 +426,24 @@ mod tests {
             let edge = Edge { producer: RunIndex(b), need: Need::Lockstep { offset: 0 } };
             assert_eq!(graph.runs()[2 + b as usize].edges, [edge]);
         }
+    }
+
+    /// Finding edges costs as much as the rows there are: 60,000 sequences in one request.
+    #[test]
+    fn many_sequences_are_no_more_than_their_rows() {
+        let count = 60_000;
+        let mut graph = CellGraphBuilder::new();
+        let (x, y) = (graph.input(row(), count), graph.value(row(), count));
+        for b in 0..count {
+            let sinks = vec![every(y, b, 0)];
+            graph.chain(CellTypeId(0), 1, vec![Rows::one(x, b)], vec![None], sinks);
+        }
+        for b in 0..count {
+            graph.rows(CellTypeId(1), 1, vec![Rows::one(y, b)], vec![]);
+        }
+        let graph = graph.finish();
+        let last = Edge { producer: RunIndex(count - 1), need: Need::First { nodes: 1 } };
+        assert_eq!(graph.runs()[2 * count as usize - 1].edges, [last]);
     }
 
     #[test]

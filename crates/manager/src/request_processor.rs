@@ -164,7 +164,8 @@ impl Manager {
             for edge in &run.edges {
                 let producer = subgraphs[edge.producer.index()];
                 let consumers = &mut self.subgraph_mut(producer).consumers;
-                if !consumers.contains(&subgraph) {
+                // Edges come consumer by consumer, so a repeated one is the last.
+                if consumers.last() != Some(&subgraph) {
                     consumers.push(subgraph);
                 }
             }

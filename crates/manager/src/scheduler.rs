@@ -382,6 +382,22 @@ impl Manager {
         }
         let stay = Stay { join_step, node, leave_step: u64::MAX };
         self.subgraph_mut(index).stays.push_back(stay);
+        self.forget_stale_stops(cell_type, worker);
+    }
+
+    /// Members that left early leave an entry in `stops` behind; now and then those go.
+    fn forget_stale_stops(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        let roster = self.queues[cell_type.index()].roster(worker);
+        if roster.stops.len() <= 2 * roster.members.len() + 64 {
+            return;
+        }
+        let members = roster.members.values();
+        let stops = members.filter_map(|&member| {
+            let stop = self.true_stop(member, cell_type, worker)?;
+            Some(std::cmp::Reverse((stop, member)))
+        });
+        let stops = stops.collect();
+        self.queues[cell_type.index()].roster_mut(worker).stops = stops;
     }
 
     /// Takes a member out; the caller decides what becomes of it.

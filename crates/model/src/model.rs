@@ -204,13 +204,8 @@ impl Model {
         let mut tensors: Vec<NamedTensor> =
             self.inputs.iter().zip(sorted).map(missing).collect::<Result<_, _>>()?;
         if let Some(text) = &self.text {
-            let ids = text.tokenizer.encode_tensor(&tensors[text.input].tensor)?;
             let max = self.unfolder.max_length;
-            if ids.len() > max {
-                let found = ids.len();
-                let text = format!("tensor `text`: expected at most {max} units, got {found}");
-                return Err(InvalidRequest(text));
-            }
+            let ids = text.tokenizer.encode_tensor(&tensors[text.input].tensor, max)?;
             tensors[text.input] = text.as_tensor(&self.graph_inputs[text.input], ids);
         }
         let unfolded = self.unfolder.unfold(tensors)?;

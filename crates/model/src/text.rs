@@ -124,8 +124,12 @@ impl Tokenizer {
         }
     }
 
-    /// The ids of request tensor `text`.
-    pub(crate) fn encode_tensor(&self, tensor: &Tensor) -> Result<Vec<i64>, InvalidRequest> {
+    /// The ids of request tensor `text`, at most `max`.
+    pub(crate) fn encode_tensor(
+        &self,
+        tensor: &Tensor,
+        max: usize,
+    ) -> Result<Vec<i64>, InvalidRequest> {
         let invalid = |text: String| Err(InvalidRequest(format!("tensor `text`: {text}")));
         let texts = match tensor.data() {
             TensorData::Bytes(texts) if tensor.shape() == [1] => texts,
@@ -134,6 +138,14 @@ impl Tokenizer {
         let Ok(text) = std::str::from_utf8(&texts[0]) else {
             return invalid("expected UTF-8, got other bytes".to_owned());
         };
+        // Counted first: a text of many megabytes costs no more than this.
+        let count = match self.unit {
+            Unit::Word => text.split_whitespace().count(),
+            Unit::Char => text.chars().count(),
+        };
+        if count > max {
+            return invalid(format!("expected at most {max} units, got {count}"));
+        }
         let ids = self.encode(text);
         if ids.is_empty() {
             return invalid("an empty sequence".to_owned());
@@ -245,7 +257,7 @@ mod tests {
         let words = tokenizer(Unit::Word, false);
         assert_eq!(words.encode("  ab\u{3000}a\tc "), [6, 1, 0]);
         let empty = Tensor::new(vec![1], TensorData::Bytes(vec![b" ".to_vec()]));
-        let error = words.encode_tensor(&empty).unwrap_err();
+        let error = words.encode_tensor(&empty, 10).unwrap_err();
         assert_eq!(error.to_string(), "tensor `text`: an empty sequence");
     }
 

@@ -191,12 +191,16 @@ fn check_types(operator: &str, operands: &[&Val]) -> Result<(), String> {
     if matches!(operator, "Div" | "Mod") && integer(operands[0]) {
         let nonzero = match operands.get(1) {
             Some(Val::Literal(literal) | Val::Fill(literal, _)) => {
-                literal.as_numbers().is_some_and(|numbers| !numbers.contains(&0))
+                // By -1 the least integer overflows, which ends the process.
+                let is_safe = |&number: &i64| {
+                    i32::try_from(number).is_ok_and(|number| number != 0 && number != -1)
+                };
+                literal.as_numbers().is_some_and(|numbers| numbers.iter().all(is_safe))
             }
             _ => false,
         };
         if !nonzero {
-            return Err("an integer is divided by one that may be zero".to_owned());
+            return Err("an integer is divided by one that may be 0 or -1".to_owned());
         }
     }
     if operator == "Pow" && integer(operands[0]) {
