@@ -377,11 +377,7 @@ impl Planner<'_> {
                 labels.push(label);
             }
         }
-        let why = format!(
-            "row-wise, {over}, after {} recurrent operators: {}",
-            segment.level,
-            labels.join(", ")
-        );
+        let why = format!("row-wise, {over}, at level {}: {}", segment.level, labels.join(", "));
         let cell = program::build(self.analysis, segment);
         let priority = 2 * segment.level as i32;
         let used = self.register(name, cell, priority, false, why, options, registry);

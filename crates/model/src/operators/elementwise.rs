@@ -5,7 +5,9 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
-use super::{Inputs, float_attribute, fold, input, int_attribute, layout, string_attribute};
+use super::{
+    Inputs, float_attribute, fold, input, int_attribute, layout, select, string_attribute,
+};
 use crate::analysis::{Analysis, Operand, Val};
 use crate::array::Array;
 use crate::literal::Literal;
@@ -122,7 +124,7 @@ pub(super) fn broadcast_dims(
             if slot.is_one() {
                 *slot = dim.clone();
             } else if !dim.is_one() {
-                layout::merge(analysis, slot, dim)?;
+                select::merge(analysis, slot, dim)?;
             }
         }
     }

@@ -10,6 +10,7 @@ mod elementwise;
 mod fold;
 mod layout;
 mod reduce;
+mod select;
 
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
@@ -32,6 +33,7 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
     let known = is_recurrent(node)
         || layout::OPERATORS.contains(&node.operator.as_str())
         || contract::OPERATORS.contains(&node.operator.as_str())
+        || select::OPERATORS.contains(&node.operator.as_str())
         || reduce::OPERATORS.contains(&node.operator.as_str())
         || elementwise::is_elementwise(&node.operator);
     (!known).then(|| "the operator is not supported".to_owned())
@@ -46,6 +48,8 @@ pub(crate) fn evaluate(
     let operator = node.operator.as_str();
     if layout::OPERATORS.contains(&operator) {
         layout::evaluate(analysis, node, inputs)
+    } else if select::OPERATORS.contains(&operator) {
+        select::evaluate(analysis, node, inputs)
     } else if contract::OPERATORS.contains(&operator) {
         contract::evaluate(analysis, node, inputs)
     } else if reduce::OPERATORS.contains(&operator) {
