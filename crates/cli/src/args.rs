@@ -52,6 +52,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_requests: u32,
 
+    /// The most memory for the values of requests in flight; more are answered with 503
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 30)]
+    pub(crate) max_memory_bytes: usize,
+
     /// The largest request body, after decompression
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) max_body_bytes: usize,

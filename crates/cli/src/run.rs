@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::RunArgs;
 use crate::models;
-use crate::start::{Machine, start};
+use crate::start::{Limits, Machine, start};
 
 /// Requests in flight: enough to fill the largest batches many times over.
 const IN_FLIGHT_MAX: usize = 2048;
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
     };
     let model = model.name.clone();
-    let engine = start(loaded, machine, &args.machine, IN_FLIGHT_MAX)?;
+    let limits = Limits { requests: IN_FLIGHT_MAX, bytes: usize::MAX };
+    let engine = start(loaded, machine, &args.machine, limits)?;
     let input = open(&args.input)?;
     let mut output = create(&args.output)?;
     let progress = progress_bar(&args.input);

@@ -11,14 +11,15 @@ use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
 use crate::models;
-use crate::start::{Machine, start};
+use crate::start::{Limits, Machine, start};
 
 /// Serves until a signal comes.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let machine = Machine::new(&args.machine)?;
     let loaded = models::load(&args.models, &args.machine.batch.max_batch_size)?;
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
-    let engine = Arc::new(start(loaded, machine, &args.machine, args.max_requests as usize)?);
+    let limits = Limits { requests: args.max_requests as usize, bytes: args.max_memory_bytes };
+    let engine = Arc::new(start(loaded, machine, &args.machine, limits)?);
     let config = ServerConfig {
         http: args.http,
         metrics: Some(args.metrics),

@@ -41,12 +41,19 @@ impl Machine {
     }
 }
 
+/// How much may be in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) requests: usize,
+    pub(crate) bytes: usize,
+}
+
 /// Starts an engine for `loaded`.
 pub(crate) fn start(
     loaded: Loaded,
     machine: Machine,
     args: &MachineArgs,
-    max_requests: usize,
+    limits: Limits,
 ) -> anyhow::Result<Engine> {
     let device = CpuDevice::new(CpuConfig {
         threads_per_worker: machine.threads_per_worker,
@@ -56,7 +63,8 @@ pub(crate) fn start(
     let config = EngineConfig {
         workers: machine.workers,
         max_tasks_to_submit: args.max_tasks_to_submit,
-        max_requests,
+        max_requests: limits.requests,
+        max_bytes: limits.bytes,
     };
     Ok(Engine::start(loaded.models, &loaded.registry, device, &config)?)
 }

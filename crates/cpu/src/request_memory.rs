@@ -28,22 +28,12 @@ unsafe impl Send for RequestMemory {}
 // `take_outputs`, whose caller promises that nobody else is there.
 unsafe impl Sync for RequestMemory {}
 
-/// Bytes of an element.
-fn size_of_element(element: ElementType) -> usize {
-    match element {
-        ElementType::F32 | ElementType::I32 => 4,
-        ElementType::I64 => 8,
-        ElementType::Bool => 1,
-        ElementType::Bytes => unreachable!("byte strings end at the edge of the model"),
-    }
-}
-
 impl Value {
     fn new(mut data: TensorData, row: &RowSpec, rows: usize) -> Self {
         assert_eq!(data.element(), row.element, "a value holds another type than it is said to");
         assert_eq!(data.len(), rows * row.elements(), "a value holds other rows than said");
         let elements = data_pointer(&mut data);
-        let row_bytes = row.elements() * size_of_element(row.element);
+        let row_bytes = row.elements() * row.element.bytes();
         Self { data: UnsafeCell::new(data), elements, row_bytes, rows }
     }
 }
@@ -141,7 +131,7 @@ impl Gathered {
     /// Nobody writes these rows meanwhile.
     pub(crate) unsafe fn append(&mut self, from: &RowPointers, first: u32, count: u32) {
         let bytes = from.row_bytes;
-        let room = self.data.len() * size_of_element(self.element) - self.rows * bytes;
+        let room = self.data.len() * self.element.bytes() - self.rows * bytes;
         assert!(count as usize * bytes <= room, "more rows than were announced");
         let start = data_pointer(&mut self.data).wrapping_add(self.rows * bytes);
         for i in 0..count {
@@ -171,7 +161,7 @@ pub(crate) unsafe fn scatter(
     count: u32,
 ) {
     let bytes = to.row_bytes;
-    let length = data.len() * size_of_element(data.element());
+    let length = data.len() * data.element().bytes();
     assert!((skip + count as usize) * bytes <= length, "fewer rows than asked for");
     let start = data_pointer(data);
     for i in 0..count {

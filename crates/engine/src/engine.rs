@@ -1,7 +1,7 @@
 //! The engine: admission, and what its workers share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Instant;
@@ -15,6 +15,7 @@ use batchmaker_manager::{Config, Event, Manager};
 use batchmaker_model::Model;
 use tokio::sync::oneshot;
 
+use crate::admission::Admission;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::request_table::{RequestTable, Responder};
@@ -29,11 +30,19 @@ pub struct EngineConfig {
     pub max_tasks_to_submit: u32,
     /// The most requests in flight; one more is refused as overload.
     pub max_requests: usize,
+    /// The most bytes that the values of all requests in flight may hold: inputs, outputs and
+    /// what stands between.
+    pub max_bytes: usize,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { workers: 1, max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT, max_requests: 4096 }
+        Self {
+            workers: 1,
+            max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
+            max_requests: 4096,
+            max_bytes: 4 << 30,
+        }
     }
 }
 
@@ -77,7 +86,6 @@ pub struct Statistics {
 pub struct Engine {
     shared: Arc<Shared>,
     models: HashMap<String, Arc<ServedModel>>,
-    max_requests: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -97,8 +105,7 @@ pub(crate) struct Shared {
     pub(crate) drained: Condvar,
     /// Events that the manager has not seen, each with its time.
     pub(crate) inbox: Mutex<Vec<(u64, Event)>>,
-    /// Admitted and not answered.
-    pub(crate) permits_in_use: AtomicUsize,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) is_closing: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
     /// A bit for each worker that sleeps or is about to.
@@ -145,7 +152,7 @@ impl Engine {
             requests: Mutex::default(),
             drained: Condvar::new(),
             inbox: Mutex::default(),
-            permits_in_use: AtomicUsize::new(0),
+            admission: Admission::new(config.max_requests, config.max_bytes),
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             sleepers: AtomicU64::new(0),
@@ -169,12 +176,7 @@ impl Engine {
         for (thread, handle) in shared.threads.iter().zip(&threads) {
             let _ = thread.set(handle.thread().clone());
         }
-        Ok(Self {
-            shared,
-            models: served.collect(),
-            max_requests: config.max_requests,
-            threads: Mutex::new(threads),
-        })
+        Ok(Self { shared, models: served.collect(), threads: Mutex::new(threads) })
     }
 
     /// The models, in the order of their names.
@@ -193,9 +195,13 @@ impl Engine {
     pub fn submit(&self, model: &str, request: Request) -> Result<Pending, EngineError> {
         let served = self.models.get(model);
         let served = served.ok_or_else(|| EngineError::UnknownModel(model.to_owned()))?;
-        let permit = self.take_permit()?;
+        if self.shared.is_closing.load(Ordering::SeqCst) {
+            return Err(EngineError::ShuttingDown);
+        }
+        let mut permit = self.shared.admission.permit()?;
         let (unfolded, plan) = served.model.unfold(request.tensors)?;
         let graph = Arc::new(unfolded.graph);
+        permit.add_bytes(graph.bytes())?;
         let position = |output: &OutputTensor| {
             let position = graph.outputs().iter().position(|&value| value == output.value);
             position.expect("an output tensor reads an output value")
@@ -203,10 +209,9 @@ impl Engine {
         let outputs = unfolded.outputs.into_iter().map(|output| (position(&output), output));
         let (sender, reply) = oneshot::channel();
         let responder =
-            Responder { sender, model: served.clone(), plan, outputs: outputs.collect() };
+            Responder { sender, model: served.clone(), permit, plan, outputs: outputs.collect() };
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
-        permit.keep();
         self.shared.device.admit(id, graph.clone(), unfolded.inputs);
         let priority = request.priority;
         self.shared.tell(Event::Arrive { request: id, model: served.id, priority, graph });
@@ -228,8 +233,8 @@ impl Engine {
             }
         });
         Statistics {
-            permits_in_use: self.shared.permits_in_use.load(Ordering::Relaxed),
-            permits: self.max_requests,
+            permits_in_use: self.shared.admission.requests(),
+            permits: self.shared.admission.max_requests,
             cells: cells.collect(),
         }
     }
@@ -259,20 +264,8 @@ impl Engine {
         let mut requests = lock(&self.shared.requests);
         requests.close();
         for responder in requests.abandon() {
-            self.shared.permits_in_use.fetch_sub(1, Ordering::SeqCst);
+            drop(responder.permit);
             let _ = responder.sender.send(Err(EngineError::Cancelled));
-        }
-    }
-
-    fn take_permit(&self) -> Result<Permit<'_>, EngineError> {
-        if self.shared.is_closing.load(Ordering::SeqCst) {
-            return Err(EngineError::ShuttingDown);
-        }
-        let in_use = &self.shared.permits_in_use;
-        let more = |in_use| (in_use < self.max_requests).then_some(in_use + 1);
-        match in_use.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Permit(in_use)),
-            Err(in_flight) => Err(EngineError::Overloaded { in_flight }),
         }
     }
 }
@@ -280,22 +273,6 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// The right to one request in flight; given back on drop unless kept.
-struct Permit<'a>(&'a AtomicUsize);
-
-impl Permit<'_> {
-    /// Leaves it to the request's end to give the permit back.
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Permit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

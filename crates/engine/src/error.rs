@@ -19,6 +19,13 @@ pub enum EngineError {
         /// How many.
         in_flight: usize,
     },
+    /// The requests in flight hold as much memory as the engine admits; the client may try again
+    /// later.
+    #[error("the requests in flight hold {bytes} bytes, which is near the limit: try again later")]
+    MemoryInUse {
+        /// How many.
+        bytes: usize,
+    },
     /// The engine takes no more requests.
     #[error("the server is shutting down")]
     ShuttingDown,

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod engine;
 mod error;
 mod pending;

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use std::sync::Arc;
 
+use crate::admission::Permit;
 use crate::engine::ServedModel;
 use crate::error::EngineError;
 use crate::pending::Reply;
@@ -16,6 +17,7 @@ use crate::pending::Reply;
 pub(crate) struct Responder {
     pub(crate) sender: oneshot::Sender<Result<Reply, EngineError>>,
     pub(crate) model: Arc<ServedModel>,
+    pub(crate) permit: Permit,
     pub(crate) plan: ReplyPlan,
     /// The graph's output values, by position in [`batchmaker_graph::CellGraph::outputs`].
     pub(crate) outputs: Vec<(usize, OutputTensor)>,
@@ -34,7 +36,7 @@ pub(crate) struct Ended {
 impl Ended {
     /// Puts the reply together and sends it. Nobody may be there to take it.
     pub(crate) fn answer(self) {
-        let Responder { sender, model, plan, outputs } = self.responder;
+        let Responder { sender, model, permit, plan, outputs } = self.responder;
         let reply = match self.outcome {
             Outcome::Cancelled => Err(EngineError::Cancelled),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
@@ -48,6 +50,8 @@ impl Ended {
                 })
             }
         };
+        // The permit first: whoever has the reply may count permits.
+        drop(permit);
         let _ = sender.send(reply);
     }
 }

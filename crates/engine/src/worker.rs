@@ -76,8 +76,6 @@ fn answer(shared: &Shared, ended: &mut Vec<Ended>) {
         return;
     }
     for request in ended.drain(..) {
-        // The permit first: whoever has the reply may count permits.
-        shared.permits_in_use.fetch_sub(1, Ordering::SeqCst);
         request.answer();
     }
     let requests = lock(&shared.requests);

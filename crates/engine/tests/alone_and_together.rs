@@ -97,6 +97,28 @@ fn a_request_outlives_no_engine() {
 }
 
 #[test]
+fn memory_is_admitted_too() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
+    let mut registry = CellRegistry::default();
+    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let model = load(&folder, &options, &mut registry).unwrap();
+    let device = CpuDevice::new(CpuConfig::default()).unwrap();
+    let config = EngineConfig { max_bytes: 500_000, ..EngineConfig::default() };
+    let engine = Engine::start(vec![model], &registry, device, &config).unwrap();
+    // An id is 8 bytes: about 400 kB, then 512 kB.
+    let fits = engine.submit("langid", request(&"a".repeat(50_000))).unwrap();
+    let later = engine.submit("langid", request(&"a".repeat(50_000))).unwrap_err();
+    assert!(matches!(later, EngineError::MemoryInUse { bytes: 400_000..500_000 }), "{later}");
+    fits.wait().unwrap();
+    let never = engine.submit("langid", request(&"a".repeat(64_000))).unwrap_err();
+    assert!(
+        matches!(&never, EngineError::Invalid(reason) if reason.0.contains("500000")),
+        "{never}"
+    );
+    engine.submit("langid", request("a")).unwrap().wait().unwrap();
+}
+
+#[test]
 fn a_bad_request_is_refused_and_holds_nothing() {
     let engine = langid(1, 1, 1);
     for _ in 0..3 {

@@ -173,6 +173,14 @@ impl CellGraph {
         self.runs.iter().filter(|run| run.kind == RunKind::Chain).count()
     }
 
+    /// Bytes of all values.
+    pub fn bytes(&self) -> usize {
+        let bytes = |value: &ValueSpec| {
+            value.rows as usize * value.row.elements() * value.row.element.bytes()
+        };
+        self.values.iter().map(bytes).sum()
+    }
+
     /// The number of nodes: cells to run.
     pub fn nodes(&self) -> u64 {
         self.runs.iter().map(|run| u64::from(run.length)).sum()

@@ -17,6 +17,21 @@ pub enum ElementType {
     Bytes,
 }
 
+impl ElementType {
+    /// Bytes of an element in a cell's value.
+    ///
+    /// # Panics
+    /// For byte strings, which never are in one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::I32 => 4,
+            Self::I64 => 8,
+            Self::Bool => 1,
+            Self::Bytes => unreachable!("byte strings end at the edge of the model"),
+        }
+    }
+}
+
 impl fmt::Display for ElementType {
     /// The name in the Open Inference Protocol.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

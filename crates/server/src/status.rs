@@ -46,9 +46,9 @@ impl ApiError {
             Self::Engine(error) => match error {
                 EngineError::Invalid(_) => StatusCode::BAD_REQUEST,
                 EngineError::UnknownModel(_) => StatusCode::NOT_FOUND,
-                EngineError::Overloaded { .. } | EngineError::ShuttingDown => {
-                    StatusCode::SERVICE_UNAVAILABLE
-                }
+                EngineError::Overloaded { .. }
+                | EngineError::MemoryInUse { .. }
+                | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
                 EngineError::Cancelled => client_closed_request(),
                 EngineError::Failed(_) | EngineError::Reply(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
