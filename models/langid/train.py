@@ -603,6 +603,10 @@ def parse_arguments():
                         help="also measure on this text, one sentence a line; repeatable, each with a --language")
     parser.add_argument("--language", action="append", default=[], metavar="LABEL",
                         help="language of the --evaluate-lines at the same place")
+    parser.add_argument(
+        "--held-out", type=pathlib.Path, metavar="FOLDER",
+        help="train nothing: write the held-out sentences that count, a file LABEL.txt a language",
+    )
     parser.add_argument("--metrics", type=pathlib.Path, help="write the measurements here as JSON")
     config = parser.parse_args()
     if len(config.evaluate_lines) != len(config.language):
@@ -632,6 +636,13 @@ def main():
     train_part, held_out = {}, {}
     for label in labels:
         train_part[label], held_out[label] = split_held_out(sentences[label], chars_min_of(label), rng)
+    if config.held_out:
+        config.held_out.mkdir(parents=True, exist_ok=True)
+        for label in labels:
+            counted = [s for s in held_out[label] if len(s) >= chars_min_of(label)]
+            text = "".join(f"{sentence}\n" for sentence in counted)
+            (config.held_out / f"{label}.txt").write_text(text, encoding="utf-8")
+        return
     vocabulary = build_vocabulary([s for label in labels for s in train_part[label]])
     encoder = Encoder(vocabulary)
     languages = [
