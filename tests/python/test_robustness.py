@@ -206,6 +206,17 @@ def test_half_a_request_does_not_hold_the_server(serve, model):
     client.close()
 
 
+def test_half_a_head_does_not_hold_the_end(serve, model):
+    server = serve(model)
+    host, port = server.http.split(":")
+    client = socket.create_connection((host, int(port)))
+    client.sendall(b"POST /v2/models/lstm/infer HTTP/1.1\r\nHos")
+    time.sleep(0.2)
+    server.terminate()
+    assert server.process.wait(timeout=10) == 0
+    client.close()
+
+
 def test_stop_under_load_answers_what_was_accepted(serve, model):
     server = serve(model)
     outcomes, lock = [], threading.Lock()

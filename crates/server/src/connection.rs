@@ -68,6 +68,9 @@ fn is_of_connection(kind: ErrorKind) -> bool {
     matches!(kind, ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
+/// How long a connection that is still at its first request's head keeps a stopping server.
+const HEAD_TIMEOUT_AT_STOP: Duration = Duration::from_secs(1);
+
 async fn serve_connection(
     stream: TcpStream,
     router: Router,
@@ -110,6 +113,11 @@ async fn serve_connection(
             () = stopping(&mut stop), if !is_stopping => {
                 is_stopping = true;
                 connection.as_mut().graceful_shutdown();
+                if !has_request.load(Ordering::Relaxed) {
+                    let end = tokio::time::Instant::now() + HEAD_TIMEOUT_AT_STOP;
+                    first_request.as_mut().reset(end);
+                    is_first = true;
+                }
             }
         }
     }
