@@ -104,11 +104,11 @@ pub struct Edge {
     pub need: Need,
 }
 
-impl Edge {
+impl Need {
     /// How many of the consumer's `length` nodes may run when the producer has run the first
     /// `progress` of its `producer_length`: the watermark.
-    pub fn available(&self, progress: u32, producer_length: u32, length: u32) -> u32 {
-        match self.need {
+    pub fn available(self, progress: u32, producer_length: u32, length: u32) -> u32 {
+        match self {
             _ if progress >= producer_length => length,
             Need::Lockstep { offset } => {
                 (i64::from(progress) - offset).clamp(0, i64::from(length)) as u32
@@ -458,10 +458,10 @@ mod tests {
     fn the_watermark_follows_progress() {
         let edge = |need| Edge { producer: RunIndex(0), need };
         let lockstep = edge(Need::Lockstep { offset: 0 });
-        assert_eq!(lockstep.available(0, 4, 4), 0);
-        assert_eq!(lockstep.available(3, 4, 4), 3);
-        assert_eq!(edge(Need::Lockstep { offset: 2 }).available(3, 4, 2), 1);
+        assert_eq!(lockstep.need.available(0, 4, 4), 0);
+        assert_eq!(lockstep.need.available(3, 4, 4), 3);
+        assert_eq!(Need::Lockstep { offset: 2 }.available(3, 4, 2), 1);
         let first = edge(Need::First { nodes: 3 });
-        assert_eq!((first.available(2, 4, 7), first.available(3, 4, 7)), (0, 7));
+        assert_eq!((first.need.available(2, 4, 7), first.need.available(3, 4, 7)), (0, 7));
     }
 }

@@ -2,7 +2,7 @@
 //! and when the request is finished.
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, Edge, ModelId, RequestId, RunIndex, RunKind, TaskId, WorkerId,
+    CellGraph, CellTypeId, ModelId, RequestId, RunIndex, RunKind, TaskId, WorkerId,
 };
 
 use crate::config::StatePlacement;
@@ -241,10 +241,8 @@ impl Manager {
             } else {
                 self.completed(edge.producer)
             };
-            // `available` asks the rule alone; the producer of the graph's edge is not looked at.
-            let edge_rule = Edge { producer: RunIndex(0), need: edge.need };
             let producer_length = self.subgraph(edge.producer).length;
-            edge_rule.available(progress, producer_length, subgraph.length)
+            edge.need.available(progress, producer_length, subgraph.length)
         };
         subgraph.edges.iter().map(watermark).min().unwrap_or(subgraph.length)
     }

@@ -109,7 +109,11 @@ impl Request {
         }
         let watermark = |edge: &batchmaker_graph::Edge| {
             let producer = self.run(edge.producer).progress_for(worker);
-            edge.available(producer, self.graph.runs()[edge.producer.index()].length, shape.length)
+            edge.need.available(
+                producer,
+                self.graph.runs()[edge.producer.index()].length,
+                shape.length,
+            )
         };
         let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
         let ready = available.saturating_sub(progress.submitted);

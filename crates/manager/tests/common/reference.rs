@@ -75,7 +75,7 @@ impl Reference {
                 _ => producer.completed,
             };
             let producer_length = runs[edge.producer.index()].length;
-            available = available.min(edge.available(progress, producer_length, run.length));
+            available = available.min(edge.need.available(progress, producer_length, run.length));
         }
         let first = subgraph.submitted;
         if subgraph.pinned.is_some_and(|pinned| pinned != worker) || available <= first {
