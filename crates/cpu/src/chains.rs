@@ -13,6 +13,9 @@ use crate::thread_group::{Barrier, ThreadGroup};
 /// than it brings.
 const STEP_WORTH_THREADS: usize = 200_000;
 
+/// Steps whose rows are written down together.
+const STEPS_AT_ONCE_MAX: u32 = 64;
+
 /// A materialised LSTM cell type.
 pub(crate) struct LstmChains {
     weights: PackedLstm,
@@ -111,9 +114,11 @@ impl LstmChains {
         chain
     }
 
-    /// The kernel's row for a chain's step.
+    /// The kernel's row for a chain's step. Past the chain's end it is padding: the last input
+    /// again, into the chain's own state, which nobody reads any more.
     fn row(&self, chain: &Chain, step: u32) -> LstmRow {
-        let x = chain.x.row(step);
+        let node = step.min(chain.length - 1);
+        let x = chain.x.row(node);
         let x = match &self.lookup {
             None => x.cast::<f32>().cast_const(),
             Some(lookup) => {
@@ -124,7 +129,8 @@ impl LstmChains {
                 lookup.table[id * lookup.width..].as_ptr()
             }
         };
-        let y = chain.y.map_or(std::ptr::null_mut(), |y| y.row(step).cast());
+        let y = chain.y.filter(|_| step == node);
+        let y = y.map_or(std::ptr::null_mut(), |y| y.row(node).cast());
         let (h_in, h_out) = (chain.slot.h(step), chain.slot.h(step + 1));
         LstmRow { x, h_in, h_out, c: chain.slot.c(), y }
     }
@@ -136,10 +142,16 @@ impl LstmChains {
     unsafe fn run(&self, batch: &mut RosterChains, steps: u32, group: &mut ThreadGroup) {
         // Sinks after every step, but for the kernel's own, want each step's end.
         let is_every = |chain: &Chain| chain.other_sinks.iter().any(|s| s.0 == SinkTime::Every);
-        let at_once = if batch.chains.iter().any(is_every) { 1 } else { steps };
-        for _ in 0..steps / at_once {
+        let steps_max = if batch.chains.iter().any(is_every) { 1 } else { STEPS_AT_ONCE_MAX };
+        let mut left = steps;
+        while left > 0 {
+            // A chain that is padded from some step on ends there first, for its last state.
+            let to_end = |chain: &Chain| chain.length.checked_sub(chain.step).filter(|&n| n > 0);
+            let first_end = batch.chains.iter().filter_map(to_end).min().unwrap_or(left);
+            let at_once = left.min(steps_max).min(first_end);
             // SAFETY: the caller's promise.
             unsafe { self.run_at_once(batch, at_once, group) };
+            left -= at_once;
         }
     }
 
@@ -178,6 +190,7 @@ impl LstmChains {
             let is_last = chain.step == chain.length;
             for &(time, port, rows) in &chain.other_sinks {
                 let (state, row) = match time {
+                    _ if chain.step > chain.length => continue,
                     SinkTime::Every => (port, chain.step - 1),
                     SinkTime::Last if is_last => (port, 0),
                     SinkTime::Last => continue,

@@ -193,7 +193,8 @@ impl CpuQueue {
     }
 }
 
-/// Gathers the rows of `items`, runs them as one batch, and scatters what comes out.
+/// Gathers the rows of `items`, runs them as one batch, and scatters what comes out. Padding is
+/// rows of zeros.
 fn run_program(
     program: &RowProgram,
     inputs: &[RowSpec],
@@ -208,8 +209,10 @@ fn run_program(
         let mut gathered = Gathered::with_capacity(spec, rows);
         for (item, memory) in items() {
             let from = memory.rows(memory.graph.runs()[item.run.index()].inputs[port]);
+            let nodes = nodes_of(item, memory);
             // SAFETY: the manager gives out rows after those that they depend on.
-            unsafe { gathered.append(&from, item.first, item.count) };
+            unsafe { gathered.append(&from, item.first, nodes) };
+            gathered.skip(item.count - nodes);
         }
         gathered.finish()
     };
@@ -223,12 +226,12 @@ fn run_program(
         for sink in &run.sinks {
             let to = memory.rows(sink.rows);
             let output = &mut outputs[sink.port];
-            let count = item.count;
+            let count = nodes_of(item, memory);
             // SAFETY: each row of a run is given out once, and its target is its own.
             unsafe {
                 match sink.time {
                     SinkTime::Every => scatter(output, skip, &to, item.first, count),
-                    SinkTime::Last if item.first + count == run.length => {
+                    SinkTime::Last if count > 0 && item.first + count == run.length => {
                         scatter(output, skip + count as usize - 1, &to, 0, 1);
                     }
                     SinkTime::Last => {}
@@ -238,4 +241,10 @@ fn run_program(
         skip += item.count as usize;
     }
     Ok(())
+}
+
+/// How many of an item's rows are within its run.
+fn nodes_of(item: &Item, memory: &RequestMemory) -> u32 {
+    let length = memory.graph.runs()[item.run.index()].length;
+    length.saturating_sub(item.first).min(item.count)
 }

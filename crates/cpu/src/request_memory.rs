@@ -144,6 +144,11 @@ impl Gathered {
         self.rows += count as usize;
     }
 
+    /// Leaves `count` rows of zeros.
+    pub(crate) fn skip(&mut self, count: u32) {
+        self.rows += count as usize;
+    }
+
     pub(crate) fn finish(self) -> TensorData {
         self.data
     }

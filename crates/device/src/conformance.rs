@@ -1,5 +1,5 @@
 //! The suite that every device runs: cells against a plain f64 reference, both task
-//! forms, joins and leaves, slots used again.
+//! forms, joins and leaves, slots used again, padding.
 //!
 //! A device's own tests call [`run`] with a function that makes the device.
 
@@ -32,6 +32,10 @@ pub fn run<D: Device + 'static>(make: impl Fn() -> D) {
         assert_eq!(bits(roster), bits(explicit), "both task forms give the same bits");
     }
     cells.check(&rosters);
+    let padded = cells.play_padded(make());
+    for (padded, alone) in padded.iter().zip(&rosters) {
+        assert_eq!(bits(padded), bits(alone), "padding changes no bit");
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -160,6 +164,38 @@ impl Cells {
         (0..sequences.len() as u32).map(|index| device.retire(request(index))).collect()
     }
 
+    /// Runs all sequences as one batch of nine steps, in two tasks a layer: longer than any.
+    fn play_padded(&self, mut device: impl Device + 'static) -> Vec<Vec<Tensor>> {
+        device.materialize(self.registry.cell_types()).expect("the cells materialise");
+        let device: Arc<dyn Device> = Arc::new(device);
+        let mut queue = device.clone().queue(WorkerId(0)).expect("a queue");
+        let requests =
+            || (0..).zip(sequences()).map(|(index, sequence)| (request(index), sequence));
+        for (request, sequence) in requests() {
+            let (graph, inputs) = self.graph(&sequence);
+            device.admit(request, Arc::new(graph), inputs);
+        }
+        let slot = |request: RequestId| SlotId { index: request.index, generation: 0 };
+        let mut last_task = 0;
+        for layer in 0..2 {
+            let join = |(request, _)| Join {
+                request,
+                run: RunIndex(layer),
+                slot: slot(request),
+                step: 0,
+                moved_from: None,
+            };
+            for (joins, steps) in [(requests().map(join).collect(), 5), (Vec::new(), 4)] {
+                last_task += 1;
+                let (id, cell_type) = (TaskId(last_task), CellTypeId(layer));
+                let work = Work::Roster { leaves: Vec::new(), joins, steps };
+                queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
+                await_completion(&mut *queue, id);
+            }
+        }
+        requests().map(|(request, _)| device.retire(request)).collect()
+    }
+
     fn check(&self, outputs: &[Vec<Tensor>]) {
         for (sequence, outputs) in sequences().iter().zip(outputs) {
             let row = |&id: &i64| {
@@ -246,15 +282,19 @@ impl Player {
         }
         let first = self.last_task + 1 - tasks as u64;
         for expected in (first..=self.last_task).map(TaskId) {
-            let progress = loop {
-                match self.queue.poll() {
-                    Progress::None => std::hint::spin_loop(),
-                    progress => break progress,
-                }
-            };
-            assert_eq!(progress, Progress::Complete(expected), "tasks complete in order");
+            await_completion(&mut *self.queue, expected);
         }
     }
+}
+
+fn await_completion(queue: &mut dyn TaskQueue, expected: TaskId) {
+    let progress = loop {
+        match queue.poll() {
+            Progress::None => std::hint::spin_loop(),
+            progress => break progress,
+        }
+    };
+    assert_eq!(progress, Progress::Complete(expected), "tasks complete in order");
 }
 
 /// Every h, then the last h and c. ONNX operator LSTM, opset 14, defaults.

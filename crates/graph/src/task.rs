@@ -17,6 +17,9 @@ pub struct BatchedTask {
 }
 
 /// The two forms of a batched task.
+///
+/// Nodes past the end of their run are **padding**: the device computes them like others, and what
+/// comes out goes nowhere. A policy that pads sequences to one length has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Explicit: every item is listed. One batch.

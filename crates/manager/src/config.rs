@@ -46,6 +46,81 @@ pub enum StatePlacement {
     PerWorker,
 }
 
+/// How requests share batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Cells of one type share a batch, whatever request and step they are of; requests
+    /// join and leave at every step (section 3 of the paper).
+    #[default]
+    Cellular,
+    /// Requests of like length share a batch from their start to their end, padded to one length
+    /// (section 7.1): what cellular batching is compared with.
+    Padded(Padding),
+}
+
+/// The buckets of [`Policy::Padded`], and how far a batch is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Padding {
+    /// Lengths of one bucket: bucket `i` holds those in `i * width + 1 ..= (i + 1) * width`.
+    pub width: u32,
+    /// How long a batch runs.
+    pub to: PadTo,
+}
+
+/// What a batch of a bucket is padded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PadTo {
+    /// The bucket's bound, as a graph that was compiled for the bucket does.
+    Bucket,
+    /// The batch's own longest member.
+    Longest,
+}
+
+impl Padding {
+    /// The width of section 7.1 of the paper.
+    pub const WIDTH: u32 = 10;
+
+    /// The bucket of `length`.
+    pub(crate) fn bucket(self, length: u32) -> u32 {
+        (length - 1) / self.width
+    }
+}
+
+impl std::fmt::Display for Policy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cellular => write!(f, "cellular"),
+            Self::Padded(Padding { width, to: PadTo::Bucket }) => write!(f, "padded:{width}"),
+            Self::Padded(Padding { width, to: PadTo::Longest }) => write!(f, "padded:{width}:own"),
+        }
+    }
+}
+
+/// `cellular` or `padded[:WIDTH][:own]`.
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let padded = |width: &str, to| {
+            let width = width.parse().ok().filter(|&width| width > 0)?;
+            Some(Self::Padded(Padding { width, to }))
+        };
+        let default_width = Padding::WIDTH.to_string();
+        let policy = match text.split(':').collect::<Vec<_>>()[..] {
+            ["cellular"] => Some(Self::Cellular),
+            ["padded"] => padded(&default_width, PadTo::Bucket),
+            ["padded", "own"] => padded(&default_width, PadTo::Longest),
+            ["padded", width] => padded(width, PadTo::Bucket),
+            ["padded", width, "own"] => padded(width, PadTo::Longest),
+            _ => None,
+        };
+        policy.ok_or_else(|| {
+            let expected = "expected cellular or padded[:WIDTH][:own], a width from 1 up";
+            format!("'{text}' is no policy: {expected}")
+        })
+    }
+}
+
 /// The configuration of a manager.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -53,6 +128,8 @@ pub struct Config {
     pub cell_types: Vec<CellTypeConfig>,
     /// How many workers there are, up to 64. All are up at the start.
     pub workers: u16,
+    /// How requests share batches. [`Policy::Padded`] has no use for the next two.
+    pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
     /// The form of the tasks of chains.
@@ -74,9 +151,29 @@ impl Config {
         Self {
             cell_types: cell_types.collect(),
             workers,
+            policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_read_back() {
+        for text in ["cellular", "padded:10", "padded:1", "padded:40:own"] {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        let read = |text: &str| text.parse::<Policy>().map(|policy| policy.to_string());
+        assert_eq!(read("padded").as_deref(), Ok("padded:10"));
+        assert_eq!(read("padded:own").as_deref(), Ok("padded:10:own"));
+        let wrong = ["", "cellular:1", "padded:0", "padded:x", "padded:own:5", "padded:5:own:own"];
+        for text in wrong.into_iter().chain(["padded:", "padded:5:", "padded:5:no", "merged"]) {
+            assert!(read(text).is_err(), "{text}");
         }
     }
 }

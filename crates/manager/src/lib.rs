@@ -10,26 +10,22 @@
 //! drive the same code.
 //!
 //! # Reading it
-//! [`scheduler`](self) holds Algorithm 1; `request_processor` tracks which nodes
-//! are ready; `roster` is the standing batch that makes a steady step cost nothing a
-//! node; `slot_table` hands out places for state.
-//!
-//! # Watermarks
-//! A node is ready for a worker when what it depends on has *completed*, or has been
-//! *submitted to that same worker*, which runs its tasks in order.
+//! [`Policy`] names the policies. `cellular` is the paper's own: `cellular/scheduler.rs` is
+//! Algorithm 1. `graph_batching` is what the paper compares it with. Both hand out places for state
+//! from a `slot_table`.
 
 #![forbid(unsafe_code)]
 
+mod cellular;
 mod config;
 mod event;
+mod graph_batching;
 mod manager;
-mod queue;
-mod request_processor;
-mod roster;
-mod scheduler;
 mod slot_table;
-mod subgraph;
+mod tally;
 
-pub use config::{BatchSizes, CellTypeConfig, Config, StatePlacement, TaskForm};
+pub use config::{
+    BatchSizes, CellTypeConfig, Config, PadTo, Padding, Policy, StatePlacement, TaskForm,
+};
 pub use event::{Event, Failure, Finished, Outcome};
 pub use manager::{CellTypeStatistics, Manager};

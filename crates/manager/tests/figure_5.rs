@@ -6,7 +6,7 @@
 mod common;
 
 use batchmaker_graph::WorkerId;
-use batchmaker_manager::{Event, Manager};
+use batchmaker_manager::{Config, Event, Manager, PadTo, Padding, Policy};
 use expect_test::expect;
 
 use common::{Roster, arrive, config, stack};
@@ -18,28 +18,7 @@ const ARRIVALS_NS: [u64; 8] = [0, 0, 0, 0, 1_500, 2_200, 2_800, 4_500];
 #[test]
 fn cellular_batching() {
     let mut manager = Manager::new(config(&[4], 1, 1));
-    let mut roster = Roster::default();
-    let worker = WorkerId(0);
-    let (mut now, mut arrived, mut trace) = (0, 0, String::new());
-    let mut ends = [0; 8];
-    loop {
-        while arrived < 8 && ARRIVALS_NS[arrived] <= now {
-            let graph = stack(1, LENGTHS[arrived], false);
-            manager.handle(ARRIVALS_NS[arrived], arrive(arrived as u32, graph));
-            arrived += 1;
-        }
-        let Some(task) = manager.next_task(worker) else { break };
-        let batches = roster.batches(&task);
-        assert_eq!(batches.len(), 1, "one task a round, one batch a task");
-        assert_eq!(manager.next_task(worker), None, "the round is over");
-        let names: Vec<u32> = batches[0].iter().map(|node| node.0.index + 1).collect();
-        trace += &format!("{} {names:?}\n", now / UNIT_NS);
-        now += UNIT_NS;
-        manager.handle(now, Event::Complete { worker, task: task.id });
-        for finished in manager.drain_finished() {
-            ends[finished.request.index as usize] = now / UNIT_NS;
-        }
-    }
+    let (trace, ends) = play(&mut manager);
     assert_eq!(ends, [2, 3, 3, 5, 6, 10, 6, 6]);
     expect![[r"
         0 [1, 2, 3, 4]
@@ -56,19 +35,37 @@ fn cellular_batching() {
     .assert_eq(&trace);
 }
 
-/// Graph batching of the same requests, as a model of the test's own: a batch starts when
-/// the device is idle, takes the first four that wait, and ends with its longest.
+/// Graph batching of the same requests, all in one bucket.
 #[test]
 fn graph_batching() {
+    let policy = Policy::Padded(Padding { width: 10, to: PadTo::Longest });
+    let mut manager = Manager::new(Config { policy, ..config(&[4], 1, 1) });
+    assert_eq!(play(&mut manager).1, [5, 5, 5, 5, 12, 12, 12, 12]);
+}
+
+/// Plays the requests; the trace of batches, and when each request ended.
+fn play(manager: &mut Manager) -> (String, [u64; 8]) {
+    let mut roster = Roster::default();
+    let worker = WorkerId(0);
+    let (mut now, mut arrived, mut trace) = (0, 0, String::new());
     let mut ends = [0; 8];
-    let (mut now, mut first) = (0, 0);
-    while first < 8 {
-        now = now.max(ARRIVALS_NS[first]);
-        let waiting = (first..8).take_while(|&i| ARRIVALS_NS[i] <= now).take(4).count();
-        let batch = first..first + waiting;
-        now += UNIT_NS * batch.clone().map(|i| u64::from(LENGTHS[i])).max().unwrap();
-        ends[batch].fill(now / UNIT_NS);
-        first += waiting;
+    loop {
+        while arrived < 8 && ARRIVALS_NS[arrived] <= now {
+            let graph = stack(1, LENGTHS[arrived], false);
+            manager.handle(ARRIVALS_NS[arrived], arrive(arrived as u32, graph));
+            arrived += 1;
+        }
+        let Some(task) = manager.next_task(worker) else { break };
+        assert_eq!(manager.next_task(worker), None, "one task a round");
+        for batch in roster.batches(&task) {
+            let names: Vec<u32> = batch.iter().map(|node| node.0.index + 1).collect();
+            trace += &format!("{} {names:?}\n", now / UNIT_NS);
+            now += UNIT_NS;
+        }
+        manager.handle(now, Event::Complete { worker, task: task.id });
+        for finished in manager.drain_finished() {
+            ends[finished.request.index as usize] = now / UNIT_NS;
+        }
     }
-    assert_eq!(ends, [5, 5, 5, 5, 12, 12, 12, 12]);
+    (trace, ends)
 }

@@ -1,7 +1,7 @@
 //! The seeded simulator: the real manager over a simulated device, in virtual time, with
 //! checkers that look after every event.
 //!
-//! One seed draws a scenario: workers, cell types with their limits and costs, models,
+//! One seed draws a scenario: the policy, workers, cell types with their limits and costs, models,
 //! arrivals, lengths, cancellations, lost workers, failing and slow tasks. A **safety** phase
 //! with all of that is followed by a **liveness** phase, in which nothing arrives, nothing goes
 //! wrong, and everything must drain within a bounded number of steps. The same seed plays the

@@ -22,6 +22,8 @@ pub struct Summary {
     pub batches: u64,
     /// Nodes in those.
     pub nodes: u64,
+    /// Rows of padding in those.
+    pub padding: u64,
     /// Rows and states copied between workers.
     pub copies: u64,
     /// Cancellations, those of finished and unknown requests among them.
@@ -46,6 +48,7 @@ impl AddAssign for Summary {
         self.tasks += other.tasks;
         self.batches += other.batches;
         self.nodes += other.nodes;
+        self.padding += other.padding;
         self.copies += other.copies;
         self.cancellations += other.cancellations;
         self.failed_tasks += other.failed_tasks;
@@ -65,7 +68,7 @@ impl fmt::Display for Summary {
             self.requests, self.succeeded, self.cancelled, self.failed
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
-        writeln!(f, "nodes          {}", self.nodes)?;
+        writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;
         writeln!(f, "copies         {}", self.copies)?;
         writeln!(f, "cancellations  {}", self.cancellations)?;
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;

@@ -4,10 +4,15 @@ use std::sync::Arc;
 
 use batchmaker_device::{CellCost, SimulatedConfig, SimulatedMemory};
 use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
-use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, StatePlacement, TaskForm};
+use batchmaker_manager::{
+    BatchSizes, CellTypeConfig, Config, PadTo, Padding, Policy, StatePlacement, TaskForm,
+};
 
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
+
+/// Keeps the policy's draw apart, so that a seed's workload is the same under each.
+const POLICY_STREAM: u64 = 0x5bd1_e995_0000_0000;
 
 /// A simulation's machine, workload and faults, drawn from one seed.
 #[derive(Clone, Debug)]
@@ -68,7 +73,8 @@ impl Scenario {
         let models: Vec<Model> = (0..rng.within(1..=3) as u32)
             .map(|model| Model::draw(ModelId(model), &cells, &mut rng))
             .collect();
-        let manager = manager(&cells, models.len(), &mut rng);
+        let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
+        let manager = Config { policy, ..manager(&cells, models.len(), &mut rng) };
         let device = device(&manager, &mut rng);
         let arrivals = arrivals(&models, &mut rng);
         let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
@@ -82,6 +88,14 @@ impl Scenario {
         let disturbances = disturbances(has_faults, &mut rng);
         Self { manager, device, arrivals, faults, disturbances, calm_ns, rng: rng.fork() }
     }
+}
+
+fn policy(rng: &mut Rng) -> Policy {
+    if rng.chance(80) {
+        return Policy::Cellular;
+    }
+    let to = *rng.pick(&[PadTo::Bucket, PadTo::Longest]);
+    Policy::Padded(Padding { width: *rng.pick(&[1, 4, 10, 40]), to })
 }
 
 fn cells(rng: &mut Rng) -> Vec<CellShape> {
@@ -115,6 +129,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
     Config {
         cell_types: cell_types.collect(),
         workers: rng.within(1..=4) as u16,
+        policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
         task_form: *rng.pick(&[TaskForm::Roster, TaskForm::Rows]),
         state_placement: *rng.pick(&[StatePlacement::Shared, StatePlacement::PerWorker]),

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use batchmaker_device::{Datum, Fate, SimulatedDevice};
-use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, TaskId, WorkerId};
-use batchmaker_manager::{Event, Finished, Manager, Outcome};
+use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, RequestId, TaskId, WorkerId};
+use batchmaker_manager::{Event, Finished, Manager, Outcome, Padding, Policy};
 
 use crate::checkers::{self, Checker};
 use crate::ledger::Ledger;
-use crate::observation::{Observation, Rosters, TaskEnd};
+use crate::observation::{Nodes, Observation, Rosters, TaskEnd};
 use crate::oracle;
 use crate::report::Summary;
 use crate::rng::Rng;
@@ -92,7 +92,7 @@ impl<'a> Simulation<'a> {
             manager: Manager::new(config.clone()),
             device: SimulatedDevice::new(scenario.device.clone()),
             ledger: Ledger::new(config.cell_types.len(), workers, config.state_placement),
-            checkers: checkers::all(config),
+            checkers: checkers::of(config),
             rosters: Rosters::default(),
             workers: vec![Worker::default(); workers],
             now_ns: 0,
@@ -140,11 +140,19 @@ impl<'a> Simulation<'a> {
         Ok(self.summary)
     }
 
-    /// The most steps that the rest of the work can take: each batch runs a node at least, and
-    /// each task is run once and told once.
+    /// The most steps that the rest of the work can take: each batch runs a row at least, padding
+    /// included, and each task is run once and told once.
     fn steps_to_drain(&self) -> u64 {
+        let padded = |graph: &CellGraph| match self.scenario.manager.policy {
+            Policy::Cellular => 0,
+            Policy::Padded(Padding { width, .. }) => {
+                let longest = graph.runs().iter().map(|run| run.length).max().unwrap_or(0);
+                longest.next_multiple_of(width)
+            }
+        };
         let runs = self.ledger.requests.values().flat_map(|request| {
-            let lengths = request.graph.runs().iter().map(|run| run.length);
+            let padded = padded(&request.graph);
+            let lengths = request.graph.runs().iter().map(move |run| run.length.max(padded));
             lengths.zip(&request.runs).map(|(length, run)| u64::from(length - run.submitted))
         });
         let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
@@ -308,7 +316,10 @@ impl<'a> Simulation<'a> {
     fn submit(&mut self, task: &BatchedTask) -> Result<(), Broken> {
         self.trace.note("task", task);
         self.observe(&Observation::Submitted { task })?;
-        let batches = self.rosters.batches(task).map_err(|what| broken("rosters", what))?;
+        let mut batches = self.rosters.batches(task).map_err(|what| broken("rosters", what))?;
+        if self.scenario.manager.policy != Policy::Cellular {
+            self.summary.padding += self.take_padding(&mut batches);
+        }
         self.summary.tasks += 1;
         self.summary.batches += batches.len() as u64;
         for nodes in &batches {
@@ -317,6 +328,20 @@ impl<'a> Simulation<'a> {
             self.observe(&Observation::Batch { worker, task, cell_type, nodes })?;
         }
         Ok(())
+    }
+
+    /// Takes out what is past the end of its run; tells how many rows that was.
+    fn take_padding(&self, batches: &mut [Vec<Nodes>]) -> u64 {
+        let mut padding = 0;
+        for part in batches.iter_mut().flatten() {
+            let request = self.ledger.requests.get(&part.request);
+            let run = request.map(|request| &request.graph.runs()[part.run.index()]);
+            let left = run.map_or(part.count, |run| run.length.saturating_sub(part.first));
+            padding += u64::from(part.count - left.min(part.count));
+            part.count = left.min(part.count);
+        }
+        batches.iter_mut().for_each(|batch| batch.retain(|part| part.count > 0));
+        padding
     }
 
     fn start(&mut self, worker: WorkerId) -> Result<(), Broken> {

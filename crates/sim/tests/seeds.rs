@@ -20,6 +20,7 @@ fn fixed_seeds_keep_to_all_rules() {
         total.cancelled,
         total.failed,
         total.copies,
+        total.padding,
         total.failed_tasks,
         total.lost_workers,
     ];

@@ -9,7 +9,9 @@ use batchmaker_graph::{
     BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, ModelPriority,
     RequestId, RowSpec, Rows, RunIndex, Sink, SinkTime, Work,
 };
-use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, Event, StatePlacement, TaskForm};
+use batchmaker_manager::{
+    BatchSizes, CellTypeConfig, Config, Event, Policy, StatePlacement, TaskForm,
+};
 
 /// Cell types of one model, later ones with a higher priority.
 pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> Config {
@@ -20,6 +22,7 @@ pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> 
     Config {
         cell_types: cell_types.collect(),
         workers,
+        policy: Policy::Cellular,
         max_tasks_to_submit,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,

@@ -14,7 +14,7 @@ mod slots;
 #[cfg(test)]
 mod stage;
 
-use batchmaker_manager::Config;
+use batchmaker_manager::{Config, Policy};
 
 use crate::ledger::Ledger;
 use crate::observation::Observation;
@@ -28,16 +28,38 @@ pub(crate) trait Checker {
     fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String>;
 }
 
-/// All of them.
-pub(crate) fn all(config: &Config) -> Vec<Box<dyn Checker>> {
-    vec![
+/// When a request ends, and its slots are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Once nothing of it is left to wait for.
+    Alone,
+    /// With the batch that it is a member of.
+    WithItsBatch,
+}
+
+impl Ends {
+    fn under(policy: Policy) -> Self {
+        match policy {
+            Policy::Cellular => Self::Alone,
+            Policy::Padded(_) => Self::WithItsBatch,
+        }
+    }
+}
+
+/// Those that `config` is to be held to.
+pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
+    let ends = Ends::under(config.policy);
+    let mut checkers: Vec<Box<dyn Checker>> = vec![
         Box::new(exactly_once::ExactlyOnce),
         Box::new(predecessors::Predecessors::default()),
         Box::new(pinning::Pinning),
-        Box::new(batches::Batches::new(config)),
-        Box::new(slots::Slots::new(config.cell_types.len())),
-        Box::new(queue_order::QueueOrder::new(config)),
-        Box::new(progress::Progress),
-        Box::new(answers::Answers),
-    ]
+        Box::new(slots::Slots::new(config.cell_types.len(), ends)),
+        Box::new(answers::Answers::new(ends)),
+    ];
+    if config.policy == Policy::Cellular {
+        checkers.push(Box::new(batches::Batches::new(config)));
+        checkers.push(Box::new(queue_order::QueueOrder::new(config)));
+        checkers.push(Box::new(progress::Progress));
+    }
+    checkers
 }

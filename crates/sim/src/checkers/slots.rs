@@ -1,12 +1,12 @@
 //! Slots are conserved: a chain keeps the one it was first given, a slot has one owner from
 //! then until the chain is over, comes back under a higher generation, and the manager
-//! counts as many in use as there are owners.
+//! counts as many in use as there are owners (no fewer, where batches keep them to their end).
 
 use std::collections::BTreeMap;
 
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, RunKind, SlotId};
 
-use super::Checker;
+use super::{Checker, Ends};
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
@@ -14,6 +14,7 @@ pub(crate) struct Slots {
     cell_types: Vec<BTreeMap<u32, Owner>>,
     /// Slots by the owners that may still hold them.
     held: BTreeMap<(RequestId, RunIndex), CellTypeId>,
+    ends: Ends,
 }
 
 /// Whom a slot was given to last.
@@ -24,9 +25,9 @@ struct Owner {
 }
 
 impl Slots {
-    pub(crate) fn new(cell_types: usize) -> Self {
+    pub(crate) fn new(cell_types: usize, ends: Ends) -> Self {
         let cell_types = (0..cell_types).map(|_| BTreeMap::new()).collect();
-        Self { cell_types, held: BTreeMap::new() }
+        Self { cell_types, held: BTreeMap::new(), ends }
     }
 
     fn check_nodes(
@@ -89,11 +90,13 @@ impl Checker for Slots {
             Observation::Batch { cell_type, nodes, .. } => {
                 nodes.iter().try_for_each(|part| self.check_nodes(ledger, *cell_type, part))
             }
-            Observation::Settled { statistics, .. } => {
+            Observation::Settled { statistics, requests } => {
                 self.held.retain(|&(request, run), _| !is_over(ledger, request, run));
                 for (counts, cell_type) in statistics.iter().zip((0..).map(CellTypeId)) {
                     let held = self.held.values().filter(|&&held| held == cell_type).count();
-                    if held != counts.slots_in_use {
+                    let is_kept = self.ends == Ends::WithItsBatch && *requests > 0;
+                    let most = if is_kept { usize::MAX } else { held };
+                    if !(held..=most).contains(&counts.slots_in_use) {
                         let said = counts.slots_in_use;
                         return Err(format!("{said} slots of {cell_type} in use, {held} held"));
                     }
@@ -111,7 +114,7 @@ mod tests {
     use crate::checkers::stage::{Stage, TWO_LAYERS, in_slot, nodes};
 
     fn stage() -> Stage {
-        let mut stage = Stage::new(Slots::new(2));
+        let mut stage = Stage::new(Slots::new(2, Ends::Alone));
         (0..2).for_each(|request| stage.arrive(request, TWO_LAYERS));
         stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 5, 0)]]).unwrap();
         stage

@@ -7,8 +7,8 @@ use batchmaker_graph::{
     RunIndex, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, StatePlacement,
-    TaskForm,
+    BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, Policy,
+    StatePlacement, TaskForm,
 };
 
 use super::Checker;
@@ -27,6 +27,7 @@ pub(crate) fn config() -> Config {
     Config {
         cell_types: vec![cell; 2],
         workers: 2,
+        policy: Policy::Cellular,
         max_tasks_to_submit: 2,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,

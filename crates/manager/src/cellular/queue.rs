@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use batchmaker_graph::{RunKind, WorkerId};
 
+use crate::cellular::roster::Roster;
+use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 use crate::config::CellTypeConfig;
-use crate::roster::Roster;
 use crate::slot_table::SlotTable;
-use crate::subgraph::{QueueKey, SubgraphIndex};
+use crate::tally::Tally;
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -23,8 +24,7 @@ pub(crate) struct Queue {
     /// Tasks submitted and not complete, on all workers.
     pub(crate) running_tasks: u32,
     pub(crate) slots: SlotTable,
-    pub(crate) tasks: u64,
-    pub(crate) nodes: u64,
+    pub(crate) tally: Tally,
 }
 
 impl Queue {
@@ -38,8 +38,7 @@ impl Queue {
             rosters: std::iter::repeat_with(Roster::default).take(workers).collect(),
             running_tasks: 0,
             slots: SlotTable::default(),
-            tasks: 0,
-            nodes: 0,
+            tally: Tally::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use batchmaker_graph::{Join, SlotId};
 
-use crate::subgraph::{QueueKey, SubgraphIndex};
+use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 
 #[derive(Debug, Default)]
 pub(crate) struct Roster {

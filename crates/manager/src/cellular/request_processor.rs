@@ -5,10 +5,10 @@ use batchmaker_graph::{
     CellGraph, CellTypeId, ModelId, RequestId, RunIndex, RunKind, TaskId, WorkerId,
 };
 
+use crate::cellular::Cellular;
+use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
 use crate::config::StatePlacement;
 use crate::event::{Finished, Outcome};
-use crate::manager::Manager;
-use crate::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
 
 /// The tables of requests and of their subgraphs.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl RequestProcessor {
     }
 }
 
-impl Manager {
+impl Cellular {
     pub(crate) fn subgraph(&self, index: SubgraphIndex) -> &Subgraph {
         &self.processor.subgraphs[index.0 as usize]
     }

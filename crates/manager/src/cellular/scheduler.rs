@@ -10,14 +10,15 @@ use batchmaker_graph::{
     BatchedTask, CellTypeId, Item, Join, RunKind, SlotId, TaskId, Work, WorkerId,
 };
 
+use crate::cellular::roster::Roster;
+use crate::cellular::subgraph::{Place, QueueKey, Stay, SubgraphIndex};
+use crate::cellular::{Cellular, InFlight, InFlightWork, Round};
 use crate::config::{StatePlacement, TaskForm};
-use crate::manager::{InFlight, InFlightWork, Manager, Round};
-use crate::subgraph::{Place, QueueKey, Stay, SubgraphIndex};
 
-impl Manager {
-    /// The next task for `worker`; none while it has work and its round is over, or when
+impl Cellular {
+    /// The next task of the worker's round; none while it has work and the round is over, or when
     /// nothing is ready for it.
-    pub fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
+    pub(super) fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
         let state = &self.workers[worker.index()];
         if state.is_down {
             return None;
@@ -101,7 +102,7 @@ impl Manager {
         &self,
         cell_type: CellTypeId,
         worker: WorkerId,
-    ) -> impl Iterator<Item = &crate::roster::Roster> {
+    ) -> impl Iterator<Item = &Roster> {
         let rosters = self.queues[cell_type.index()].rosters.iter().enumerate();
         rosters
             .filter(move |(owner, roster)| *owner != worker.index() && roster.is_idle())
@@ -202,8 +203,7 @@ impl Manager {
             self.wake_consumers(index);
         }
         let queue = &mut self.queues[cell_type.index()];
-        queue.tasks += 1;
-        queue.nodes += u64::from(sizes.max - room);
+        queue.tally.count(1, (sizes.max - room) as usize, 0);
         Some((Work::Rows(items), InFlightWork::Rows(in_flight)))
     }
 
@@ -234,8 +234,7 @@ impl Manager {
         let roster = &mut queue.rosters[worker.index()];
         roster.submitted_steps += u64::from(steps);
         roster.tasks_in_flight += 1;
-        queue.tasks += u64::from(steps);
-        queue.nodes += u64::from(steps) * roster.members.len() as u64;
+        queue.tally.count(u64::from(steps), roster.members.len(), 0);
         // UpdateNodesDependency (line 18), then out with those who have nothing left to run.
         for position in 0..self.queues[cell_type.index()].roster(worker).producers.len() {
             self.wake_consumers(self.queues[cell_type.index()].roster(worker).producers[position]);

@@ -1,0 +1,200 @@
+//! Cellular batching: the paper's own policy.
+//!
+//! `scheduler` holds Algorithm 1; `request_processor` tracks which nodes are ready; `roster` is
+//! the standing batch that makes a steady step cost nothing a node.
+//!
+//! # Watermarks
+//! A node is ready for a worker when what it depends on has *completed*, or has been
+//! *submitted to that same worker*, which runs its tasks in order.
+
+mod queue;
+mod request_processor;
+mod roster;
+mod scheduler;
+mod subgraph;
+
+use std::collections::VecDeque;
+
+use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, TaskId, WorkerId};
+
+use crate::config::Config;
+use crate::event::{Event, Failure, Finished, Outcome};
+use crate::manager::Batching;
+use crate::tally::Tally;
+
+use queue::Queue;
+use request_processor::RequestProcessor;
+use subgraph::SubgraphIndex;
+
+/// See the module's first paragraph.
+#[derive(Debug)]
+pub(crate) struct Cellular {
+    pub(crate) config: Config,
+    pub(crate) now: u64,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) workers: Vec<Worker>,
+    pub(crate) processor: RequestProcessor,
+}
+
+/// A worker as the scheduler sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    pub(crate) is_down: bool,
+    pub(crate) last_task: u64,
+    pub(crate) in_flight: VecDeque<InFlight>,
+    /// The round of Algorithm 1's `Batch` that is being handed out.
+    pub(crate) round: Option<Round>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) cell_type: CellTypeId,
+    /// Batches formed so far: `num_tasks`.
+    pub(crate) tasks: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) id: TaskId,
+    pub(crate) cell_type: CellTypeId,
+    pub(crate) work: InFlightWork,
+}
+
+#[derive(Debug)]
+pub(crate) enum InFlightWork {
+    /// Steps of the worker's roster.
+    Steps(u32),
+    /// Rows of subgraphs, with the number of nodes that are complete once these are.
+    Rows(Vec<(SubgraphIndex, u32)>),
+}
+
+impl Cellular {
+    pub(crate) fn new(config: Config) -> Self {
+        let workers = usize::from(config.workers);
+        let queues = config.cell_types.iter().map(|cell| Queue::new(cell.clone(), workers));
+        Self {
+            now: 0,
+            queues: queues.collect(),
+            workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
+            processor: RequestProcessor::new(workers),
+            config,
+        }
+    }
+
+    fn task_failed(&mut self, worker: WorkerId, task: TaskId) {
+        for request in self.requests_in_oldest_task(worker) {
+            self.abort(request, Outcome::Failed(Failure::Task));
+        }
+        self.complete(worker, task);
+    }
+
+    /// The requests that the oldest task of `worker` holds nodes of.
+    fn requests_in_oldest_task(&self, worker: WorkerId) -> Vec<RequestId> {
+        let Some(task) = self.workers[worker.index()].in_flight.front() else {
+            return Vec::new();
+        };
+        let subgraphs: Vec<SubgraphIndex> = match &task.work {
+            InFlightWork::Rows(rows) => rows.iter().map(|&(subgraph, _)| subgraph).collect(),
+            InFlightWork::Steps(steps) => {
+                let roster = self.queues[task.cell_type.index()].roster(worker);
+                let first = roster.completed_steps;
+                let end = first + u64::from(*steps);
+                let leaving = roster.leaving.iter().map(|&(_, subgraph)| subgraph);
+                let stayed = |&subgraph: &SubgraphIndex| {
+                    let mut stays = self.subgraph(subgraph).stays.iter();
+                    stays.any(|stay| stay.join_step < end && stay.leave_step > first)
+                };
+                roster.members.values().copied().chain(leaving).filter(stayed).collect()
+            }
+        };
+        let mut requests: Vec<RequestId> =
+            subgraphs.into_iter().map(|subgraph| self.subgraph(subgraph).request).collect();
+        requests.sort_unstable();
+        requests.dedup();
+        requests
+    }
+
+    fn complete(&mut self, worker: WorkerId, task: TaskId) {
+        let done = self.workers[worker.index()].in_flight.pop_front();
+        let done = done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
+        assert_eq!(done.id, task, "{worker} completed a task out of order");
+        self.queues[done.cell_type.index()].running_tasks -= 1;
+        match done.work {
+            InFlightWork::Rows(rows) => {
+                for (subgraph, completed) in rows {
+                    self.rows_completed(subgraph, completed, task);
+                }
+            }
+            InFlightWork::Steps(steps) => self.steps_completed(done.cell_type, worker, steps),
+        }
+    }
+
+    fn worker_down(&mut self, worker: WorkerId) {
+        let victims = self.processor.lost_with(worker, self.config.state_placement, |subgraph| {
+            self.pinned_to(subgraph) == Some(worker)
+        });
+        let lost = std::mem::take(&mut self.workers[worker.index()].in_flight);
+        for task in lost {
+            self.queues[task.cell_type.index()].running_tasks -= 1;
+        }
+        self.workers[worker.index()].is_down = true;
+        self.workers[worker.index()].round = None;
+        for cell_type in (0..self.queues.len() as u32).map(CellTypeId) {
+            self.lose_roster(cell_type, worker);
+        }
+        for request in victims {
+            self.unpin_all(request, worker);
+            self.abort(request, Outcome::Failed(Failure::WorkerLost));
+        }
+    }
+}
+
+impl Batching for Cellular {
+    fn handle(&mut self, now: u64, event: Event) {
+        self.now = now;
+        match event {
+            Event::Arrive { request, model, priority, graph } => {
+                self.arrive(request, model, priority, &graph);
+            }
+            Event::Complete { worker, task } => self.complete(worker, task),
+            Event::TaskFailed { worker, task } => self.task_failed(worker, task),
+            Event::Cancel { request } => self.abort(request, Outcome::Cancelled),
+            Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
+            Event::WorkerDown { worker } => self.worker_down(worker),
+        }
+    }
+
+    fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
+        self.next_of_round(worker)
+    }
+
+    fn finished(&mut self) -> &mut Vec<Finished> {
+        &mut self.processor.finished
+    }
+
+    fn requests(&self) -> usize {
+        self.processor.live_requests
+    }
+
+    fn is_busy(&self, worker: WorkerId) -> bool {
+        !self.workers[worker.index()].in_flight.is_empty()
+    }
+
+    fn has_work_for(&self, worker: WorkerId) -> bool {
+        !self.workers[worker.index()].is_down
+            && (0..self.queues.len() as u32)
+                .any(|cell_type| self.ready_nodes(CellTypeId(cell_type), worker) > 0)
+    }
+
+    fn tally(&self, cell_type: CellTypeId) -> &Tally {
+        &self.queues[cell_type.index()].tally
+    }
+
+    fn slots_in_use(&self, cell_type: CellTypeId) -> usize {
+        self.queues[cell_type.index()].slots.in_use()
+    }
+
+    fn waiting(&self, cell_type: CellTypeId) -> usize {
+        self.queues[cell_type.index()].waiting.len()
+    }
+}

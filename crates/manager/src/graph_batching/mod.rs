@@ -1,0 +1,372 @@
+//! Graph batching (section 7.1 of the paper): what cellular batching is compared with.
+//!
+//! Requests wait in buckets by length. When a worker is idle, the bucket whose turn it is gives a
+//! batch, up to the batch limit and without waiting for more. The batch is closed: its graphs
+//! run level by level, each level padded to one length, and all its requests end together, when
+//! the last of its tasks is complete. There is one set of buckets for all workers.
+//!
+//! Padding is computed like nodes: chains stay on the roster past their end, and row-wise
+//! items run over it (see [`Work`]).
+
+mod buckets;
+mod levels;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellTypeId, Join, ModelId, RequestId, RunKind, SlotId, TaskId, Work,
+    WorkerId,
+};
+
+use crate::config::{Config, Padding, StatePlacement};
+use crate::event::{Event, Failure, Finished, Outcome};
+use crate::manager::Batching;
+use crate::slot_table::SlotTable;
+use crate::tally::Tally;
+
+use buckets::{Bucket, Buckets, Place};
+use levels::{Level, length_of, levels, widths};
+
+/// See the module's first paragraph.
+#[derive(Debug)]
+pub(crate) struct GraphBatching {
+    padding: Padding,
+    state_placement: StatePlacement,
+    now: u64,
+    cells: Vec<Cell>,
+    workers: Vec<Worker>,
+    /// By position of the id.
+    requests: Vec<Option<Request>>,
+    buckets: Buckets,
+    arrivals: u64,
+    live_requests: usize,
+    finished: Vec<Finished>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    limit: u32,
+    slots: SlotTable,
+    tally: Tally,
+    /// Runs of waiting requests.
+    waiting: usize,
+}
+
+#[derive(Debug)]
+struct Request {
+    id: RequestId,
+    model: ModelId,
+    graph: Arc<CellGraph>,
+    place: Place,
+    arrived_ns: u64,
+    /// When its batch began; none while it waits.
+    batched_ns: Option<u64>,
+    /// Set once it cannot succeed any more.
+    ending: Option<Outcome>,
+}
+
+#[derive(Debug, Default)]
+struct Worker {
+    is_down: bool,
+    last_task: u64,
+    batch: Option<Batch>,
+    /// Per cell type, the chains on the device's roster, which leave with the next task.
+    on_roster: Vec<Vec<SlotId>>,
+}
+
+/// A batch from its start to its end.
+#[derive(Debug, Default)]
+struct Batch {
+    members: Vec<RequestId>,
+    slots: Vec<(CellTypeId, SlotId)>,
+    /// Not handed out yet, each with those whose nodes it holds.
+    tasks: VecDeque<(BatchedTask, Vec<RequestId>)>,
+    /// Handed out and not complete.
+    in_flight: VecDeque<(TaskId, Vec<RequestId>)>,
+}
+
+impl GraphBatching {
+    pub(crate) fn new(config: &Config, padding: Padding) -> Self {
+        let cell = |cell: &crate::CellTypeConfig| Cell {
+            limit: cell.batch_sizes.max,
+            slots: SlotTable::default(),
+            tally: Tally::default(),
+            waiting: 0,
+        };
+        let worker =
+            || Worker { on_roster: vec![Vec::new(); config.cell_types.len()], ..Worker::default() };
+        Self {
+            padding,
+            state_placement: config.state_placement,
+            now: 0,
+            cells: config.cell_types.iter().map(cell).collect(),
+            workers: std::iter::repeat_with(worker).take(config.workers.into()).collect(),
+            requests: Vec::new(),
+            buckets: Buckets::default(),
+            arrivals: 0,
+            live_requests: 0,
+            finished: Vec::new(),
+        }
+    }
+
+    fn request(&self, id: RequestId) -> &Request {
+        self.requests[id.index as usize].as_ref().expect("a member of a batch is in flight")
+    }
+
+    fn request_mut(&mut self, id: RequestId) -> Option<&mut Request> {
+        let request = self.requests.get_mut(id.index as usize)?.as_mut();
+        request.filter(|request| request.id == id)
+    }
+
+    fn bucket_of(&self, request: &Request) -> Bucket {
+        (request.model, self.padding.bucket(length_of(&request.graph)))
+    }
+
+    fn arrive(&mut self, id: RequestId, model: ModelId, priority: u32, graph: Arc<CellGraph>) {
+        assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
+        let priority = if priority == 0 { u32::MAX } else { priority };
+        let place = (priority, self.arrivals);
+        self.arrivals += 1;
+        for run in graph.runs() {
+            self.cells[run.cell_type.index()].waiting += 1;
+        }
+        let (arrived_ns, index) = (self.now, id.index as usize);
+        let request =
+            Request { id, model, graph, place, arrived_ns, batched_ns: None, ending: None };
+        self.buckets.insert(self.bucket_of(&request), place, id);
+        if self.requests.len() <= index {
+            self.requests.resize_with(index + 1, || None);
+        }
+        let before = self.requests[index].replace(request);
+        assert!(before.is_none(), "{id:?} arrived while its position was in use");
+        self.live_requests += 1;
+    }
+
+    /// A member of a running batch stays in it to the end.
+    fn cancel(&mut self, id: RequestId) {
+        let Some(request) = self.request_mut(id) else { return };
+        request.ending.get_or_insert(Outcome::Cancelled);
+        if request.batched_ns.is_none() {
+            self.leave_bucket(id);
+            self.finish(id);
+        }
+    }
+
+    fn leave_bucket(&mut self, id: RequestId) {
+        let request = self.request(id);
+        let (bucket, place, graph) =
+            (self.bucket_of(request), request.place, request.graph.clone());
+        self.buckets.remove(bucket, place);
+        for run in graph.runs() {
+            self.cells[run.cell_type.index()].waiting -= 1;
+        }
+    }
+
+    fn finish(&mut self, id: RequestId) {
+        let request = self.requests[id.index as usize].take().expect("a request finishes once");
+        self.live_requests -= 1;
+        let begun_ns = request.batched_ns.unwrap_or(self.now);
+        self.finished.push(Finished {
+            request: id,
+            outcome: request.ending.unwrap_or(Outcome::Succeeded),
+            queue_ns: begun_ns - request.arrived_ns,
+            total_ns: self.now - request.arrived_ns,
+        });
+    }
+
+    /// Forms a batch of the bucket whose turn it is: its first requests, as many as no level
+    /// outgrows its cell's limit, and one at least.
+    fn form_batch(&mut self, worker: WorkerId) -> Option<Batch> {
+        let bucket = self.buckets.next_turn()?;
+        let mut taken = BTreeMap::new();
+        let mut members = Vec::new();
+        for id in self.buckets.requests(bucket) {
+            let widths = widths(&self.request(id).graph);
+            let fits = widths.iter().all(|(key, &width)| {
+                let limit = self.cells[key.1.index()].limit;
+                taken.get(key).copied().unwrap_or(0) + width <= limit
+            });
+            if !fits && !members.is_empty() {
+                break;
+            }
+            for (key, width) in widths {
+                *taken.entry(key).or_insert(0) += width;
+            }
+            members.push(id);
+        }
+        for &id in &members {
+            self.leave_bucket(id);
+            let now = self.now;
+            let request = self.request_mut(id).expect("a waiting request is in flight");
+            request.batched_ns = Some(now);
+        }
+        let graphs = members.iter().map(|&id| (id, &*self.request(id).graph));
+        let levels = levels(graphs, self.padding);
+        let mut batch = Batch { members, ..Batch::default() };
+        for level in levels {
+            match level.kind {
+                RunKind::Chain => self.add_chains(&mut batch, worker, &level),
+                RunKind::Rows => self.add_rows(&mut batch, worker, &level),
+            }
+        }
+        Some(batch)
+    }
+
+    /// A task for every so many chains as the limit lets run together.
+    fn add_chains(&mut self, batch: &mut Batch, worker: WorkerId, level: &Level) {
+        let cell = &mut self.cells[level.cell_type.index()];
+        let worker_state = &mut self.workers[worker.index()];
+        let (limit, steps) = (cell.limit as usize, level.length);
+        for (runs, lengths) in level.runs.chunks(limit).zip(level.lengths.chunks(limit)) {
+            let joins = runs.iter().map(|&(request, run)| {
+                let slot = cell.slots.acquire();
+                batch.slots.push((level.cell_type, slot));
+                Join { request, run, slot, step: 0, moved_from: None }
+            });
+            let joins: Vec<Join> = joins.collect();
+            let padding = lengths.iter().map(|&length| u64::from(steps - length)).sum();
+            cell.tally.count(u64::from(steps), runs.len(), padding);
+            let now_on = joins.iter().map(|join| join.slot).collect();
+            let on_roster = &mut worker_state.on_roster[level.cell_type.index()];
+            let leaves = std::mem::replace(on_roster, now_on);
+            let holders = runs.iter().map(|&(request, _)| request).collect();
+            let work = Work::Roster { leaves, joins, steps };
+            batch.tasks.push_back((worker_state.task(worker, level.cell_type, work), holders));
+        }
+    }
+
+    /// A task for every so many rows as the limit lets run together.
+    fn add_rows(&mut self, batch: &mut Batch, worker: WorkerId, level: &Level) {
+        let cell = &mut self.cells[level.cell_type.index()];
+        let worker_state = &mut self.workers[worker.index()];
+        for rows in level.row_batches(cell.limit) {
+            cell.tally.count(1, rows.rows as usize, rows.padding);
+            let task = worker_state.task(worker, level.cell_type, Work::Rows(rows.items));
+            batch.tasks.push_back((task, rows.holders));
+        }
+    }
+
+    fn task_over(&mut self, worker: WorkerId, task: TaskId, failure: Option<Failure>) {
+        let batch = self.workers[worker.index()].batch.as_mut();
+        let done = batch.and_then(|batch| batch.in_flight.pop_front());
+        let (id, holders) =
+            done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
+        assert_eq!(id, task, "{worker} completed a task out of order");
+        if let Some(failure) = failure {
+            self.fail(&holders, failure);
+        }
+        let batch = self.workers[worker.index()].batch.take_if(|batch| batch.is_over());
+        if let Some(batch) = batch {
+            self.end_batch(batch);
+        }
+    }
+
+    fn fail(&mut self, requests: &[RequestId], failure: Failure) {
+        for &id in requests {
+            if let Some(request) = self.request_mut(id) {
+                request.ending.get_or_insert(Outcome::Failed(failure));
+            }
+        }
+    }
+
+    fn end_batch(&mut self, batch: Batch) {
+        for (cell_type, slot) in batch.slots {
+            self.cells[cell_type.index()].slots.release(slot);
+        }
+        batch.members.into_iter().for_each(|member| self.finish(member));
+    }
+
+    fn worker_down(&mut self, worker: WorkerId) {
+        let state = &mut self.workers[worker.index()];
+        state.is_down = true;
+        state.on_roster.iter_mut().for_each(Vec::clear);
+        let Some(batch) = state.batch.take() else { return };
+        match self.state_placement {
+            StatePlacement::PerWorker => self.fail(&batch.members, Failure::WorkerLost),
+            StatePlacement::Shared => {
+                let queued = batch.tasks.iter().map(|(_, holders)| holders);
+                let in_flight = batch.in_flight.iter().map(|(_, holders)| holders);
+                queued.chain(in_flight).for_each(|lost| self.fail(lost, Failure::WorkerLost));
+            }
+        }
+        self.end_batch(batch);
+    }
+}
+
+impl Worker {
+    fn task(&mut self, worker: WorkerId, cell_type: CellTypeId, work: Work) -> BatchedTask {
+        self.last_task += 1;
+        BatchedTask { id: TaskId(self.last_task), worker, cell_type, work }
+    }
+}
+
+impl Batch {
+    fn is_over(&self) -> bool {
+        self.tasks.is_empty() && self.in_flight.is_empty()
+    }
+}
+
+impl Batching for GraphBatching {
+    fn handle(&mut self, now: u64, event: Event) {
+        self.now = now;
+        match event {
+            Event::Arrive { request, model, priority, graph } => {
+                self.arrive(request, model, priority, graph);
+            }
+            Event::Complete { worker, task } => self.task_over(worker, task, None),
+            Event::TaskFailed { worker, task } => {
+                self.task_over(worker, task, Some(Failure::Task));
+            }
+            Event::Cancel { request } => self.cancel(request),
+            Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
+            Event::WorkerDown { worker } => self.worker_down(worker),
+        }
+    }
+
+    fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
+        let state = &self.workers[worker.index()];
+        if state.batch.is_none() && !state.is_down {
+            let batch = self.form_batch(worker);
+            self.workers[worker.index()].batch = batch;
+        }
+        let batch = self.workers[worker.index()].batch.as_mut()?;
+        let (task, holders) = batch.tasks.pop_front()?;
+        batch.in_flight.push_back((task.id, holders));
+        Some(task)
+    }
+
+    fn finished(&mut self) -> &mut Vec<Finished> {
+        &mut self.finished
+    }
+
+    fn requests(&self) -> usize {
+        self.live_requests
+    }
+
+    fn is_busy(&self, worker: WorkerId) -> bool {
+        let batch = self.workers[worker.index()].batch.as_ref();
+        batch.is_some_and(|batch| !batch.in_flight.is_empty())
+    }
+
+    fn has_work_for(&self, worker: WorkerId) -> bool {
+        let state = &self.workers[worker.index()];
+        !state.is_down
+            && match &state.batch {
+                Some(batch) => !batch.tasks.is_empty(),
+                None => !self.buckets.is_empty(),
+            }
+    }
+
+    fn tally(&self, cell_type: CellTypeId) -> &Tally {
+        &self.cells[cell_type.index()].tally
+    }
+
+    fn slots_in_use(&self, cell_type: CellTypeId) -> usize {
+        self.cells[cell_type.index()].slots.in_use()
+    }
+
+    fn waiting(&self, cell_type: CellTypeId) -> usize {
+        self.cells[cell_type.index()].waiting
+    }
+}
