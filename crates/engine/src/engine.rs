@@ -11,7 +11,7 @@ use batchmaker_graph::{
     CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, RequestId, Tensor, TensorData,
     WorkerId,
 };
-use batchmaker_manager::{Config, Event, Manager};
+use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
 use tokio::sync::oneshot;
 
@@ -19,6 +19,7 @@ use crate::admission::Admission;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::request_table::{RequestTable, Responder};
+use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::worker;
 
 /// What an engine is told when it starts.
@@ -26,6 +27,8 @@ use crate::worker;
 pub struct EngineConfig {
     /// Workers; each has a thread and a queue of the device.
     pub workers: u16,
+    /// How requests share batches.
+    pub policy: Policy,
     /// See [`Config::max_tasks_to_submit`].
     pub max_tasks_to_submit: u32,
     /// The most requests in flight; one more is refused as overload.
@@ -39,6 +42,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             workers: 1,
+            policy: Policy::Cellular,
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
             max_requests: 4096,
             max_bytes: 4 << 30,
@@ -53,32 +57,6 @@ pub struct Request {
     pub tensors: Vec<NamedTensor>,
     /// 1 is served first, then 2, …; 0, the default, comes after all of them.
     pub priority: u32,
-}
-
-/// Counts of one cell type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellStatistics {
-    /// The cell type's name.
-    pub name: String,
-    /// Batches since the start.
-    pub tasks: u64,
-    /// Nodes in them.
-    pub nodes: u64,
-    /// State slots in use now.
-    pub slots_in_use: usize,
-    /// Subgraphs that wait with a ready node now.
-    pub waiting: usize,
-}
-
-/// What the engine holds now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statistics {
-    /// Requests in flight, each with a permit.
-    pub permits_in_use: usize,
-    /// The most there may be.
-    pub permits: usize,
-    /// Per cell type.
-    pub cells: Vec<CellStatistics>,
 }
 
 /// Serves models on a device. Dropping it cancels what is in flight.
@@ -110,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) is_stopping: AtomicBool,
     /// A bit for each worker that sleeps or is about to.
     pub(crate) sleepers: AtomicU64,
+    pub(crate) times: Times,
     threads: Vec<OnceLock<Thread>>,
     cell_names: Vec<String>,
     start: Instant,
@@ -138,6 +117,7 @@ impl Engine {
     ) -> Result<Self, DeviceError> {
         device.materialize(registry.cell_types())?;
         let manager = Manager::new(Config {
+            policy: config.policy,
             max_tasks_to_submit: config.max_tasks_to_submit,
             ..Config::new(registry, config.workers)
         });
@@ -156,6 +136,7 @@ impl Engine {
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             sleepers: AtomicU64::new(0),
+            times: Times::default(),
             threads: (0..workers).map(|_| OnceLock::new()).collect(),
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             start: Instant::now(),
@@ -228,6 +209,8 @@ impl Engine {
                 name: name.clone(),
                 tasks: counts.tasks,
                 nodes: counts.nodes,
+                padding: counts.padding,
+                batches_by_size: manager.batches_by_size(CellTypeId(cell_type)).to_vec(),
                 slots_in_use: counts.slots_in_use,
                 waiting: counts.waiting,
             }
@@ -236,6 +219,8 @@ impl Engine {
             permits_in_use: self.shared.admission.requests(),
             permits: self.shared.admission.max_requests,
             cells: cells.collect(),
+            manager_ns: self.shared.times.manager_ns(),
+            device_ns: self.shared.times.device_ns(),
         }
     }
 

@@ -17,9 +17,12 @@ mod engine;
 mod error;
 mod pending;
 mod request_table;
+mod statistics;
 mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Tensor, TensorData};
-pub use engine::{CellStatistics, Engine, EngineConfig, Request, Statistics};
+pub use batchmaker_manager::{PadTo, Padding, Policy};
+pub use engine::{Engine, EngineConfig, Request};
 pub use error::EngineError;
 pub use pending::{Pending, Reply};
+pub use statistics::{CellStatistics, Statistics};

@@ -18,7 +18,7 @@ pub struct Reply {
     pub outputs: Vec<NamedTensor>,
     /// From admission to the first batch that held a part of it, in nanoseconds.
     pub queue_ns: u64,
-    /// From the first batch to the end, in nanoseconds.
+    /// From the first batch to the reply, in nanoseconds.
     pub compute_ns: u64,
 }
 

@@ -30,12 +30,15 @@ pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
     pub(crate) values: Vec<Tensor>,
     pub(crate) queue_ns: u64,
+    /// Up to the end of its last batch.
     pub(crate) compute_ns: u64,
+    /// When that was.
+    pub(crate) ended_ns: u64,
 }
 
 impl Ended {
     /// Puts the reply together and sends it. Nobody may be there to take it.
-    pub(crate) fn answer(self) {
+    pub(crate) fn answer(self, now_ns: impl Fn() -> u64) {
         let Responder { sender, model, permit, plan, outputs } = self.responder;
         let reply = match self.outcome {
             Outcome::Cancelled => Err(EngineError::Cancelled),
@@ -46,7 +49,7 @@ impl Ended {
                 outputs.map(|outputs| Reply {
                     outputs,
                     queue_ns: self.queue_ns,
-                    compute_ns: self.compute_ns,
+                    compute_ns: self.compute_ns + now_ns().saturating_sub(self.ended_ns),
                 })
             }
         };

@@ -15,15 +15,20 @@ pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueu
     let (mut tasks, mut ended) = (Vec::new(), Vec::new());
     let mut progress = Progress::None;
     while !shared.is_stopping.load(Ordering::SeqCst) {
+        let turn_ns = shared.now_ns();
         let is_busy = meet_manager(shared, worker, progress, &mut tasks, &mut ended);
+        let manager_ns = shared.now_ns() - turn_ns;
         for task in tasks.drain(..) {
             queue.submit(task);
         }
         answer(shared, &mut ended);
         if is_busy {
+            let poll_ns = shared.now_ns();
             progress = queue.poll();
+            shared.times.add(manager_ns, shared.now_ns() - poll_ns);
         } else {
             progress = Progress::None;
+            shared.times.add(manager_ns, 0);
             sleep_unless_told(shared, worker);
         }
     }
@@ -61,6 +66,7 @@ fn meet_manager(
             values,
             queue_ns: finished.queue_ns,
             compute_ns: finished.total_ns - finished.queue_ns,
+            ended_ns: now,
         });
     }
     let sleepers = shared.sleepers.load(Ordering::SeqCst);
@@ -76,7 +82,7 @@ fn answer(shared: &Shared, ended: &mut Vec<Ended>) {
         return;
     }
     for request in ended.drain(..) {
-        request.answer();
+        request.answer(|| shared.now_ns());
     }
     let requests = lock(&shared.requests);
     if requests.len() == 0 {

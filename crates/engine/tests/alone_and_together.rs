@@ -1,23 +1,27 @@
-//! A model on the CPU device: a reply does not depend on who else is there, nor on workers or
-//! threads; requests that leave free what they held.
+//! A model on the CPU device: a reply does not depend on who else is there, nor on workers,
+//! threads or policy; requests that leave free what they held.
 
 use std::path::Path;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
 use batchmaker_engine::{
-    Engine, EngineConfig, EngineError, NamedTensor, Request, Tensor, TensorData,
+    Engine, EngineConfig, EngineError, NamedTensor, Policy, Request, Tensor, TensorData,
 };
 use batchmaker_graph::{CellRegistry, ModelId};
 use batchmaker_model::{BatchLimits, LoadOptions, load};
 
 fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engine {
+    let config = EngineConfig { workers, max_requests, ..EngineConfig::default() };
+    langid_with(threads_per_worker, &config)
+}
+
+fn langid_with(threads_per_worker: usize, config: &EngineConfig) -> Engine {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
     let mut registry = CellRegistry::default();
     let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
     let model = load(&folder, &options, &mut registry).unwrap();
     let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
-    let config = EngineConfig { workers, max_requests, ..EngineConfig::default() };
-    Engine::start(vec![model], &registry, CpuDevice::new(cpu).unwrap(), &config).unwrap()
+    Engine::start(vec![model], &registry, CpuDevice::new(cpu).unwrap(), config).unwrap()
 }
 
 fn request(text: &str) -> Request {
@@ -41,8 +45,17 @@ fn a_reply_is_the_same_alone_and_together() {
             engine.submit("langid", request(&text(index))).unwrap().wait().unwrap().outputs
         })
         .collect();
-    for (workers, threads) in [(1, 1), (2, 1), (1, 2)] {
-        let engine = langid(workers, threads, 1000);
+    let policy = |text: &str| text.parse::<Policy>().unwrap();
+    for (workers, threads, policy) in [
+        (1, 1, Policy::Cellular),
+        (2, 1, Policy::Cellular),
+        (1, 2, Policy::Cellular),
+        (1, 1, policy("padded:10")),
+        (2, 1, policy("padded:40:own")),
+    ] {
+        let config =
+            EngineConfig { workers, policy, max_requests: 1000, ..EngineConfig::default() };
+        let engine = langid_with(threads, &config);
         let pending: Vec<_> = (0..400)
             .map(|index| engine.submit("langid", request(&text(index % 40))).unwrap())
             .collect();
@@ -53,6 +66,8 @@ fn a_reply_is_the_same_alone_and_together() {
         assert_eq!(statistics.permits_in_use, 0);
         assert!(statistics.cells.iter().all(|cell| cell.slots_in_use == 0));
         assert!(statistics.cells.iter().any(|cell| cell.nodes > 2 * cell.tasks), "batches form");
+        let is_padded = statistics.cells.iter().any(|cell| cell.padding > 0);
+        assert_eq!(is_padded, policy != Policy::Cellular, "{policy}");
     }
 }
 

@@ -1,0 +1,60 @@
+//! What the engine counts: batches by the manager, time by the workers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts of one cell type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CellStatistics {
+    /// The cell type's name.
+    pub name: String,
+    /// Batches since the start.
+    pub tasks: u64,
+    /// Nodes in them.
+    pub nodes: u64,
+    /// Rows in them that are no nodes: padding.
+    pub padding: u64,
+    /// By size from 0 on, padding included: how many of these batches.
+    pub batches_by_size: Vec<u64>,
+    /// State slots in use now.
+    pub slots_in_use: usize,
+    /// Subgraphs that wait with a ready node now.
+    pub waiting: usize,
+}
+
+/// What the engine holds now, and where its time went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Requests in flight, each with a permit.
+    pub permits_in_use: usize,
+    /// The most there may be.
+    pub permits: usize,
+    /// Per cell type.
+    pub cells: Vec<CellStatistics>,
+    /// Time of all workers' threads inside the manager, waiting for its lock included, in
+    /// nanoseconds.
+    pub manager_ns: u64,
+    /// Time of all workers in batches, in nanoseconds.
+    pub device_ns: u64,
+}
+
+/// Where the time of the workers' threads went.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    manager_ns: AtomicU64,
+    device_ns: AtomicU64,
+}
+
+impl Times {
+    pub(crate) fn add(&self, manager_ns: u64, device_ns: u64) {
+        self.manager_ns.fetch_add(manager_ns, Ordering::Relaxed);
+        self.device_ns.fetch_add(device_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn manager_ns(&self) -> u64 {
+        self.manager_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn device_ns(&self) -> u64 {
+        self.device_ns.load(Ordering::Relaxed)
+    }
+}
