@@ -18,6 +18,7 @@ mod array;
 mod directory;
 mod error;
 mod files;
+mod layout;
 mod literal;
 mod load;
 mod lstm;
@@ -33,6 +34,7 @@ mod text;
 mod unfolder;
 
 pub use error::{Blocker, LoadError};
+pub use layout::{Axis, Content, InputLayout};
 pub use load::{
     BatchLimits, LSTM_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,
     load_embedded,

@@ -9,9 +9,10 @@ use batchmaker_graph::{
 
 use crate::LoadError;
 use crate::files::Files;
+use crate::layout::{Axis, Content, InputLayout};
 use crate::plan::Planned;
-use crate::text::{Labels, OutputTable, TextTable, Tokenizer, read_vocabulary};
-use crate::unfolder::{Extent, Plan};
+use crate::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
+use crate::unfolder::{Extent, Plan, PlanInput};
 
 /// A tensor of requests or replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,6 +157,31 @@ impl Model {
             batch_axes,
             labels,
         })
+    }
+
+    /// What the tensors of a request look like, in the order of `inputs`.
+    pub fn layouts(&self) -> Vec<InputLayout> {
+        let layout = |(index, input): (usize, &PlanInput)| {
+            let text = self.text.as_ref().filter(|text| text.input == index);
+            let content = match (text.map(|text| text.tokenizer.unit()), input.ids) {
+                (Some(Unit::Char), _) => Content::Chars,
+                (Some(Unit::Word), _) => Content::Words,
+                (None, Some(ids)) => Content::Ids(ids as u64),
+                (None, None) => Content::Numbers,
+            };
+            let Plan { batch, time, .. } = *self.unfolder;
+            let axis = |&extent: &Extent| match extent {
+                Extent::Fixed(extent) => Axis::Fixed(extent),
+                Extent::Batch => batch.map_or(Axis::Batch, Axis::Fixed),
+                Extent::Time | Extent::Both => time.map_or(Axis::Time, Axis::Fixed),
+            };
+            let axes = match text {
+                Some(_) => vec![Axis::Fixed(1)],
+                None => input.axes.iter().map(axis).collect(),
+            };
+            InputLayout { axes, content }
+        };
+        self.unfolder.inputs.iter().enumerate().map(layout).collect()
     }
 
     /// Unfolds a request, whose tensors may come in any order.

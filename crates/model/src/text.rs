@@ -100,6 +100,10 @@ impl Tokenizer {
         Ok(Self { ids, unit: table.unit, unknown: table.unknown, lowercase: table.lowercase })
     }
 
+    pub(crate) fn unit(&self) -> Unit {
+        self.unit
+    }
+
     /// The largest id that text can become.
     pub(crate) fn largest(&self) -> i64 {
         self.ids.values().copied().max().unwrap_or(0).max(self.unknown)

@@ -1,7 +1,7 @@
 //! What is asked without tensors: health, metadata, configuration, statistics, the index of the
 //! repository; and what is not built, which says so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -94,7 +94,18 @@ pub(crate) async fn config(target: Target) -> Response {
         output: tensors(&model.outputs),
         sequence_batching: None,
         model_transaction_policy: wire::TransactionPolicy::default(),
+        parameters: layouts(model),
     })
+}
+
+/// Which axes of the inputs are batch and time: `layout:x` is `[time, batch, 256] numbers`.
+fn layouts(model: &Model) -> BTreeMap<String, wire::ConfigParameter> {
+    let layouts = model.inputs.iter().zip(model.layouts());
+    let parameter = |(input, layout): (&TensorInfo, batchmaker_model::InputLayout)| {
+        let string_value = layout.to_string();
+        (format!("layout:{}", input.name), wire::ConfigParameter { string_value })
+    };
+    layouts.map(parameter).collect()
 }
 
 pub(crate) async fn statistics(State(app): State<Arc<App>>, target: Target) -> Response {

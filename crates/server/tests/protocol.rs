@@ -44,6 +44,8 @@ fn the_server_and_its_models_describe_themselves() {
     assert_eq!((&config["name"], &config["max_batch_size"]), (&json!("lstm1"), &json!(0)));
     let input = json!([{"name": "x", "data_type": "TYPE_FP32", "dims": [-1, -1, INPUT]}]);
     assert_eq!(config["input"], input);
+    let layout = &config["parameters"]["layout:x"]["string_value"];
+    assert_eq!(*layout, json!(format!("[time, batch, {INPUT}] numbers")));
 
     let index = json!([{"name": "lstm1", "version": "1", "state": "READY", "reason": ""}]);
     for body in ["", "{}", r#"{"ready": true}"#] {

@@ -55,8 +55,9 @@ pub use encoding::{ContentEncoding, compress, decompress};
 pub use error::WireError;
 pub use infer::{DataFormat, InferRequest, InferResponse, RequestedOutput, RequestedOutputs};
 pub use metadata::{
-    ConfigTensor, ErrorBody, ModelConfig, ModelMetadata, ModelState, RepositoryIndexEntry,
-    SequenceBatching, ServerMetadata, TensorMetadata, TransactionPolicy, VersionPolicy,
+    ConfigParameter, ConfigTensor, ErrorBody, ModelConfig, ModelMetadata, ModelState,
+    RepositoryIndexEntry, SequenceBatching, ServerMetadata, TensorMetadata, TransactionPolicy,
+    VersionPolicy,
 };
 pub use parameter::{Parameter, Parameters};
 pub use statistics::{

@@ -1,6 +1,8 @@
 //! What the server tells of itself and its models: metadata, model configuration, repository
 //! index and errors, as JSON.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::datatype::{Datatype, triton_name};
@@ -68,6 +70,16 @@ pub struct ModelConfig {
     /// How replies answer requests.
     #[serde(default)]
     pub model_transaction_policy: TransactionPolicy,
+    /// What only the backend knows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parameters: BTreeMap<String, ConfigParameter>,
+}
+
+/// One of [`ModelConfig`]'s parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigParameter {
+    /// Its value.
+    pub string_value: String,
 }
 
 /// One tensor of [`ModelConfig`].
@@ -203,6 +215,7 @@ mod tests {
             input: vec![tensor("x", Datatype::Fp32, false), tensor("h", Datatype::Fp32, true)],
             output: vec![tensor("label", Datatype::Bytes, false)],
             sequence_batching: None,
+            parameters: BTreeMap::new(),
             model_transaction_policy: TransactionPolicy::default(),
         };
         let json = json!({
