@@ -1,0 +1,43 @@
+//! Where chance comes from: one stream of draws a seed and purpose, so that the lengths of a run
+//! stay as they are when its rate changes. Not for inputs, which their model draws.
+
+use rand::SeedableRng;
+use rand_pcg::Pcg64;
+
+/// What draws are for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purpose {
+    Lengths,
+    Arrivals,
+}
+
+/// The stream of `seed` for `purpose`. PCG, whose draws do not change between versions.
+pub(crate) fn stream(seed: u64, purpose: Purpose) -> Pcg64 {
+    // Part of what a seed means: keep them.
+    let apart = match purpose {
+        Purpose::Lengths => 0x6c65_6e67_7468_7321,
+        Purpose::Arrivals => 0x6172_7269_7661_6c73,
+    };
+    Pcg64::seed_from_u64(seed ^ apart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::Rng;
+
+    #[test]
+    fn seeds_and_purposes_have_streams_of_their_own() {
+        let first = |seed, purpose| stream(seed, purpose).next_u64();
+        let draws = [
+            first(1, Purpose::Lengths),
+            first(2, Purpose::Lengths),
+            first(1, Purpose::Arrivals),
+            first(2, Purpose::Arrivals),
+        ];
+        for (i, draw) in draws.iter().enumerate() {
+            assert!(!draws[..i].contains(draw));
+        }
+        assert_eq!(draws[0], first(1, Purpose::Lengths));
+    }
+}

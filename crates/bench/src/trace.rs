@@ -1,0 +1,180 @@
+//! When the requests of a run arrive, and how long each is: drawn once, then played to every
+//! policy, so that all of them meet the same load. Not a clock and not a player.
+
+use std::io::{self, Write};
+
+use rand_distr::{Distribution, Exp};
+use serde::Serialize;
+
+use crate::random::{Purpose, stream};
+
+const NS_PER_S: f64 = 1e9;
+
+/// One request to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it should arrive, in nanoseconds since the start; none where it is sent as soon as
+    /// there is room for it (saturated).
+    pub at_ns: Option<u64>,
+    /// Its length, in the units of the workload (words, steps, leaves).
+    pub length: u32,
+}
+
+/// The requests of a run in the order of their arrival.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// All have a time, never before the one of the arrival before, or none has.
+    pub arrivals: Vec<Arrival>,
+}
+
+impl Trace {
+    /// Requests that arrive independently of each other and of the server (open loop): gaps are
+    /// exponential with mean 1 / `rate_rps`, the first from the start on. The gaps of a seed are
+    /// drawn apart from its lengths, so the same requests come at every rate.
+    ///
+    /// # Panics
+    /// Unless `rate_rps` is finite and above 0: whoever reads the rate checks it.
+    pub fn poisson(lengths: Vec<u32>, rate_rps: f64, seed: u64) -> Self {
+        assert!(rate_rps.is_finite() && rate_rps > 0.0, "a rate of {rate_rps} requests a second");
+        let gaps_s = Exp::new(rate_rps).expect("the rate is above 0");
+        let mut rng = stream(seed, Purpose::Arrivals);
+        let mut now_ns = 0_u64;
+        let arrivals = lengths.into_iter().map(|length| {
+            let gap_ns = (gaps_s.sample(&mut rng) * NS_PER_S).round() as u64;
+            now_ns = now_ns.saturating_add(gap_ns);
+            Arrival { at_ns: Some(now_ns), length }
+        });
+        Self { arrivals: arrivals.collect() }
+    }
+
+    /// Requests without times: the next is sent whenever there is room for it.
+    pub fn saturated(lengths: Vec<u32>) -> Self {
+        let arrivals = lengths.into_iter().map(|length| Arrival { at_ns: None, length });
+        Self { arrivals: arrivals.collect() }
+    }
+
+    /// The trace cut into `n` consecutive parts of as many requests (give or take one), so that
+    /// policies can take turns. The times of a part count from its own start, which is the last
+    /// arrival of the part before: played one after the other, the parts are the trace.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    pub fn parts(&self, n: usize) -> Vec<Self> {
+        assert!(n > 0, "a trace in no parts");
+        let cut = |part: usize| (part as u128 * self.arrivals.len() as u128 / n as u128) as usize;
+        let part = |part: usize| {
+            let (before, rest) = self.arrivals.split_at(cut(part));
+            let start_ns = before.last().and_then(|arrival| arrival.at_ns).unwrap_or(0);
+            let arrivals = rest[..cut(part + 1) - before.len()].iter().map(|arrival| Arrival {
+                at_ns: arrival.at_ns.map(|at_ns| at_ns - start_ns),
+                ..*arrival
+            });
+            Self { arrivals: arrivals.collect() }
+        };
+        (0..n).map(part).collect()
+    }
+
+    /// Writes the trace as JSON lines `{"at_s": number|null, "length": n}`. A time in seconds,
+    /// times 10⁹ and rounded, is the time in nanoseconds again, up to 2⁵³ ns (104 days).
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn write_jsonl(&self, mut to: impl Write) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Line {
+            at_s: Option<f64>,
+            length: u32,
+        }
+        for &Arrival { at_ns, length } in &self.arrivals {
+            let line = Line { at_s: at_ns.map(|at_ns| at_ns as f64 / NS_PER_S), length };
+            serde_json::to_writer(&mut to, &line)?;
+            to.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace of `(at_ns, length)`.
+    fn trace<const N: usize>(arrivals: [(u64, u32); N]) -> Trace {
+        let arrival = |(at_ns, length)| Arrival { at_ns: Some(at_ns), length };
+        Trace { arrivals: arrivals.map(arrival).to_vec() }
+    }
+
+    #[test]
+    fn gaps_are_those_of_a_poisson_process() {
+        const RATE_RPS: f64 = 2000.0;
+        let trace = Trace::poisson(vec![1; 100_000], RATE_RPS, 1);
+        let mut before_ns = 0;
+        let gaps_s: Vec<f64> = trace
+            .arrivals
+            .iter()
+            .map(|arrival| {
+                let at_ns = arrival.at_ns.unwrap();
+                let gap_ns = at_ns - std::mem::replace(&mut before_ns, at_ns);
+                gap_ns as f64 / NS_PER_S
+            })
+            .collect();
+        let count = gaps_s.len() as f64;
+        let mean = gaps_s.iter().sum::<f64>() / count;
+        let variance = gaps_s.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / count;
+        assert!((0.97..1.03).contains(&(mean * RATE_RPS)), "{mean}");
+        let variation = variance.sqrt() / mean;
+        assert!((0.97..1.03).contains(&variation), "{variation}");
+    }
+
+    #[test]
+    fn a_seed_means_the_same_times_for_ever() {
+        let times = |seed, rate_rps| {
+            let arrivals = Trace::poisson(vec![1; 4], rate_rps, seed).arrivals;
+            arrivals.into_iter().map(|arrival| arrival.at_ns.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(times(1, 1000.0), [1_318_726, 1_550_895, 2_719_000, 3_360_905]);
+        assert_eq!(times(1, 100.0), times(1, 100.0));
+        assert_ne!(times(1, 100.0), times(2, 100.0));
+    }
+
+    #[test]
+    #[should_panic(expected = "a rate of 0 requests a second")]
+    fn a_rate_of_nothing_is_refused() {
+        Trace::poisson(vec![1], 0.0, 1);
+    }
+
+    #[test]
+    fn saturated_requests_have_no_times() {
+        let mut lines = Vec::new();
+        Trace::saturated(vec![3, 5]).write_jsonl(&mut lines).unwrap();
+        let lines = String::from_utf8(lines).unwrap();
+        assert_eq!(lines, "{\"at_s\":null,\"length\":3}\n{\"at_s\":null,\"length\":5}\n");
+    }
+
+    #[test]
+    fn lines_keep_the_nanoseconds() {
+        let times_ns = [0, 1, 999_999_999, 86_400_000_000_001, 7_776_000_123_456_789];
+        let mut lines = Vec::new();
+        trace(times_ns.map(|at_ns| (at_ns, 1))).write_jsonl(&mut lines).unwrap();
+        let lines = String::from_utf8(lines).unwrap();
+        assert!(lines.contains("{\"at_s\":0.999999999,\"length\":1}\n"), "{lines}");
+        let back = lines.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            (line["at_s"].as_f64().unwrap() * NS_PER_S).round() as u64
+        });
+        assert_eq!(back.collect::<Vec<_>>(), times_ns);
+    }
+
+    #[test]
+    fn parts_follow_each_other() {
+        let whole = trace([(10, 1), (30, 2), (60, 3), (100, 4), (150, 5)]);
+        let parts = whole.parts(2);
+        assert_eq!(parts[0], trace([(10, 1), (30, 2)]));
+        assert_eq!(parts[1], trace([(30, 3), (70, 4), (120, 5)]));
+        assert_eq!(whole.parts(1), std::slice::from_ref(&whole));
+        let counts: Vec<_> = whole.parts(7).iter().map(|part| part.arrivals.len()).collect();
+        assert_eq!(counts, [0, 1, 1, 0, 1, 1, 1]);
+        let lengths = Trace::saturated(vec![1, 2, 3]);
+        assert_eq!(lengths.parts(3)[2], Trace::saturated(vec![3]));
+    }
+}
