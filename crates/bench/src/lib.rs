@@ -1,6 +1,6 @@
 //! How well a server batches, measured: the requests of a run, their arrivals, and what comes of
-//! them as figures, tables and plots. Everything here is pure; what drives an engine or a server
-//! with a [`Trace`] stands beside it.
+//! them as figures, tables and plots. [`compare`] plays one [`Load`] to several contenders: engines
+//! of this process ([`InProcess`]), or a server at the end of a wire ([`OverHttp`]).
 //!
 //! **Open loop.** Users do not wait for each other: requests arrive as a Poisson process, whatever
 //! the server does. [`Workload::lengths`] and [`Trace::poisson`] draw a run before its clock
@@ -27,7 +27,14 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
+mod cpu_time;
 mod distribution;
+mod driver;
+mod in_process;
+mod inputs;
+mod measurement;
+mod over_http;
 mod plot;
 mod random;
 mod report;
@@ -35,7 +42,12 @@ mod table;
 mod trace;
 mod workload;
 
+pub use compare::{Contender, Load, Measured, NothingWorks, Progress, compare};
 pub use distribution::{Distribution, Recorder};
+pub use driver::{Answer, Service};
+pub use in_process::InProcess;
+pub use inputs::{Inputs, NoLength};
+pub use over_http::{HttpError, OverHttp};
 pub use plot::{PlotError, latency_against_throughput, time_cdf};
 pub use report::{BatchSample, CellReport, CpuSeconds, Lateness, ManagerNs, Report};
 pub use table::table;

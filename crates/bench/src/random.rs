@@ -1,5 +1,5 @@
 //! Where chance comes from: one stream of draws a seed and purpose, so that the lengths of a run
-//! stay as they are when its rate changes. Not for inputs, which their model draws.
+//! stay as they are when its rate changes.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
@@ -9,6 +9,7 @@ use rand_pcg::Pcg64;
 pub(crate) enum Purpose {
     Lengths,
     Arrivals,
+    Inputs,
 }
 
 /// The stream of `seed` for `purpose`. PCG, whose draws do not change between versions.
@@ -17,6 +18,7 @@ pub(crate) fn stream(seed: u64, purpose: Purpose) -> Pcg64 {
     let apart = match purpose {
         Purpose::Lengths => 0x6c65_6e67_7468_7321,
         Purpose::Arrivals => 0x6172_7269_7661_6c73,
+        Purpose::Inputs => 0x696e_7075_7473_2121,
     };
     Pcg64::seed_from_u64(seed ^ apart)
 }

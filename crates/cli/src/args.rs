@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use batchmaker_bench::Workload;
 use batchmaker_cpu::Isa;
+use batchmaker_engine::Policy;
 use clap::{Args, Parser, Subcommand};
 
 /// Serves recurrent neural networks with cellular batching: requests join and leave the running
@@ -21,6 +23,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     Run(RunArgs),
     Inspect(InspectArgs),
+    Bench(BenchArgs),
 }
 
 /// Serve models over HTTP (Open Inference Protocol)
@@ -59,6 +62,10 @@ pub(crate) struct ServeArgs {
     /// The largest request body, after decompression
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) max_body_bytes: usize,
+
+    /// How requests share batches: cellular, or padded[:WIDTH][:own] to compare with
+    #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
+    pub(crate) policy: Policy,
 
     /// After SIGTERM, how long to wait for what was accepted
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
@@ -112,7 +119,113 @@ pub(crate) struct InspectArgs {
     pub(crate) batch: BatchArgs,
 }
 
-/// What `serve` and `run` compute with.
+/// Measure latency and throughput under a load
+///
+/// Requests arrive as a Poisson process, whatever becomes of those before (open loop), and latency
+/// counts from when a request should have been sent. Several policies take turns on the same
+/// requests. Without --url the engine runs in this process, and the report says where time went.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("load").required(true))]
+#[command(after_help = "\
+Workloads (lengths of sequences):
+  europarl       of English sentences, as a log-normal: 1 to 330, mean 24
+  europarl:MAX   the same, those over MAX drawn again
+  fixed:LEN      all alike
+  file:PATH      of the lines of a file, in words
+
+Policies:
+  cellular              requests join and leave the batch at every step
+  padded[:WIDTH][:own]  buckets of WIDTH lengths (10), padded to the bucket's bound or,
+                        with :own, to the batch's own longest
+
+Examples:
+  batchmaker bench lstm.onnx --saturate
+  batchmaker bench lstm.onnx --rate 400 --requests 12000 --policy cellular --policy padded:10
+  batchmaker bench lstm.onnx --sweep 100,200,300,400 --policy cellular --policy padded --plot l.svg
+  batchmaker bench langid --rate 1000 --url http://127.0.0.1:8000 --json")]
+pub(crate) struct BenchArgs {
+    /// An ONNX file, a model directory, or the name of a model that comes with the project; with
+    /// --url, the name that it is served under
+    pub(crate) model: PathBuf,
+
+    /// How long sequences are
+    #[arg(long, value_name = "WORKLOAD", default_value = "europarl")]
+    pub(crate) workload: Workload,
+
+    /// Requests a second
+    #[arg(long, value_name = "RATE", group = "load", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+
+    /// Keep requests waiting at all times (4 times the largest batch limit in flight)
+    #[arg(long, group = "load")]
+    pub(crate) saturate: bool,
+
+    /// Several rates, one after the other
+    #[arg(long, value_name = "RATE,…", group = "load", value_delimiter = ',', value_parser = rate)]
+    pub(crate) sweep: Vec<f64>,
+
+    /// How long each policy and rate is measured, unless --requests says otherwise
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+
+    /// Requests of each policy and rate [default: as many as --seconds take]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) requests: Option<u32>,
+
+    /// How requests share batches; repeatable [default: cellular]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Vec<Policy>,
+
+    /// In how many turns policies are measured [default: 3 of several policies]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) turns: Option<u16>,
+
+    /// Of lengths, arrivals and inputs
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Send the requests to this server
+    #[arg(long, value_name = "URL", conflicts_with_all = [
+        "policy", "workers", "threads_per_worker", "max_batch_size", "max_tasks_to_submit", "isa",
+    ])]
+    pub(crate) url: Option<String>,
+
+    /// How many requests --saturate keeps in flight [default: 4 times the largest batch limit;
+    /// with --url 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) in_flight: Option<u32>,
+
+    /// A JSON object a policy and rate, each on a line, instead of the table
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Draw latency against throughput, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Draw the distributions of queue and compute time, as SVG
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "url"])]
+    pub(crate) plot_times: Option<PathBuf>,
+
+    /// Write the requests' lengths and arrival times instead, as JSON lines
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    pub(crate) write_trace: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| "expected requests a second, above 0".to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.001..1e6).contains(seconds));
+    seconds.ok_or_else(|| "expected seconds, from 0.001 up".to_owned())
+}
+
+/// What `serve`, `run` and `bench` compute with.
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     /// Workers; each runs batches of its own

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use batchmaker_engine::{Engine, Pending};
+use batchmaker_engine::{Engine, Pending, Policy};
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     };
     let model = model.name.clone();
     let limits = Limits { requests: IN_FLIGHT_MAX, bytes: usize::MAX };
-    let engine = start(loaded, machine, &args.machine, limits)?;
+    let engine = start(loaded, machine, &args.machine, Policy::Cellular, limits)?;
     let input = open(&args.input)?;
     let mut output = create(&args.output)?;
     let progress = progress_bar(&args.input);

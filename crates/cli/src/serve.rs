@@ -19,7 +19,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let loaded = models::load(&args.models, &args.machine.batch.max_batch_size)?;
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
     let limits = Limits { requests: args.max_requests as usize, bytes: args.max_memory_bytes };
-    let engine = Arc::new(start(loaded, machine, &args.machine, limits)?);
+    let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);
     let config = ServerConfig {
         http: args.http,
         metrics: Some(args.metrics),

@@ -4,7 +4,7 @@ use std::thread::available_parallelism;
 
 use anyhow::bail;
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa};
-use batchmaker_engine::{Engine, EngineConfig};
+use batchmaker_engine::{Engine, EngineConfig, Policy};
 
 use crate::args::MachineArgs;
 use crate::models::Loaded;
@@ -53,6 +53,7 @@ pub(crate) fn start(
     loaded: Loaded,
     machine: Machine,
     args: &MachineArgs,
+    policy: Policy,
     limits: Limits,
 ) -> anyhow::Result<Engine> {
     let device = CpuDevice::new(CpuConfig {
@@ -62,6 +63,7 @@ pub(crate) fn start(
     })?;
     let config = EngineConfig {
         workers: machine.workers,
+        policy,
         max_tasks_to_submit: args.max_tasks_to_submit,
         max_requests: limits.requests,
         max_bytes: limits.bytes,

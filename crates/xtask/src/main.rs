@@ -4,6 +4,7 @@
 
 mod cargo;
 mod check;
+mod peers;
 mod sim;
 
 use clap::{Parser, Subcommand};
@@ -23,11 +24,15 @@ enum Automation {
     /// Runs the manager through simulated workloads and faults, one for each seed
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Arguments),
+    /// Measures BatchMaker beside ONNX Runtime and PyTorch
+    #[command(after_help = peers::EXAMPLES)]
+    Peers(peers::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().automation {
         Automation::Check => check::run(),
         Automation::Sim(arguments) => sim::run(&arguments),
+        Automation::Peers(arguments) => peers::run(&arguments),
     }
 }

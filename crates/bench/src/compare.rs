@@ -1,0 +1,163 @@
+//! One load, several subjects in turns: a machine that slows down slows all of them.
+
+use std::time::Duration;
+
+use batchmaker_engine::Statistics;
+
+use crate::cpu_time::CpuTime;
+use crate::driver::{Answer, Saturation, Service, play};
+use crate::measurement::{Measurement, Reading, Subject};
+use crate::report::Report;
+use crate::trace::Trace;
+
+/// Requests that a subject is warmed up with, at most.
+const WARM_UP_MAX: usize = 256;
+
+/// A load.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// The workload's name, for the report.
+    pub workload: String,
+    /// The seed of all that was drawn, for the report.
+    pub seed: u64,
+    /// The rate, in requests a second; none: saturated.
+    pub rate_rps: Option<f64>,
+    /// The requests.
+    pub trace: Trace,
+    /// In how many parts the trace is cut, which subjects take turns at.
+    pub parts: usize,
+    /// When saturated, how many requests are kept in flight.
+    pub in_flight_max: usize,
+    /// When saturated, for how long at most requests are sent, in all parts together.
+    pub time_max: Duration,
+}
+
+/// Something to measure.
+#[derive(Debug)]
+pub struct Contender<S> {
+    /// What the report calls it.
+    pub policy: String,
+    /// The model that it is asked.
+    pub model: String,
+    /// How many workers it has; none where they are out of sight.
+    pub workers: Option<u16>,
+    /// Where requests go.
+    pub service: S,
+}
+
+/// How far a comparison has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Who is being measured.
+    pub policy: &'a str,
+    /// Requests answered, of all contenders.
+    pub answered: usize,
+}
+
+/// What a contender came to.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The figures.
+    pub report: Report,
+    /// The distribution of the time to the first batch, as points of `(ms, share)`; empty over a
+    /// wire.
+    pub queue_cdf: Vec<(f64, f64)>,
+    /// That of the time from there to the reply.
+    pub compute_cdf: Vec<(f64, f64)>,
+    /// What the first request that failed was answered.
+    pub first_error: Option<String>,
+}
+
+/// Not one request of the warm-up was answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{policy}: every request fails: {error}")]
+pub struct NothingWorks {
+    /// Whose.
+    pub policy: String,
+    /// What the first of them was answered.
+    pub error: String,
+}
+
+/// Plays `load` to all `contenders` in turns.
+///
+/// # Errors
+/// If a contender answers nothing but errors while it is warmed up.
+pub fn compare<S: Service>(
+    load: &Load,
+    contenders: &mut [Contender<S>],
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Vec<Measured>, NothingWorks> {
+    for contender in contenders.iter_mut() {
+        warm_up(load, contender)?;
+    }
+    let mut measurements: Vec<Measurement> = Vec::new();
+    measurements.resize_with(contenders.len(), || Measurement::new(load.rate_rps.is_none()));
+    let mut answered_before = 0;
+    for (turn, part) in load.trace.parts(load.parts).iter().enumerate() {
+        for position in 0..contenders.len() {
+            // Nobody is always the first.
+            let index = (position + turn) % contenders.len();
+            let Contender { policy, service, .. } = &mut contenders[index];
+            let measurement = &mut measurements[index];
+            let before = read(service);
+            let mut seen: Option<Statistics> = before.engine.clone();
+            let mut watch = |service: &S, at: Duration, answered: usize, in_flight: usize| {
+                progress(Progress { policy, answered: answered_before + answered });
+                if let (Some(seen), Some(now)) = (&mut seen, service.statistics()) {
+                    measurement.sample(at, in_flight, seen, &now);
+                    *seen = now;
+                }
+            };
+            let saturation = Saturation {
+                in_flight_max: load.in_flight_max,
+                time_max: load.time_max / load.parts as u32,
+            };
+            let (start, sent) = play(service, part, saturation, &mut watch);
+            let after = read(service);
+            measurement.add(start, &sent, &before, &after);
+            answered_before += sent.len();
+            progress(Progress { policy, answered: answered_before });
+        }
+    }
+    let measured = contenders.iter().zip(measurements).map(|(contender, measurement)| {
+        let subject = Subject {
+            policy: contender.policy.clone(),
+            model: contender.model.clone(),
+            workload: load.workload.clone(),
+            seed: load.seed,
+            rate_rps: load.rate_rps,
+            workers: contender.workers,
+        };
+        Measured {
+            report: measurement.report(subject),
+            queue_cdf: measurement.queue_cdf(),
+            compute_cdf: measurement.compute_cdf(),
+            first_error: measurement.first_error,
+        }
+    });
+    Ok(measured.collect())
+}
+
+fn read<S: Service>(service: &S) -> Reading {
+    Reading { engine: service.statistics(), cpu: CpuTime::now() }
+}
+
+/// Lets a contender allocate what it needs and its threads start.
+fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<(), NothingWorks> {
+    let lengths = load.trace.arrivals.iter().map(|arrival| arrival.length);
+    let trace = Trace::saturated(lengths.take(load.in_flight_max.min(WARM_UP_MAX)).collect());
+    let service = &mut contender.service;
+    let Load { in_flight_max, time_max, .. } = *load;
+    let saturation = Saturation { in_flight_max, time_max };
+    let (_, sent) = play(service, &trace, saturation, &mut |_, _, _, _| {});
+    let mut errors = sent.iter().map(|request| match &request.answer {
+        Answer::Error(error) => Some(error),
+        Answer::Reply { .. } => None,
+    });
+    match errors.next() {
+        Some(Some(error)) if errors.all(|error| error.is_some()) => {
+            Err(NothingWorks { policy: contender.policy.clone(), error: error.clone() })
+        }
+        _ => Ok(()),
+    }
+}

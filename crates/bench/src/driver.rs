@@ -1,0 +1,262 @@
+//! The load generator: plays a trace to a service, on one thread that sends what is due and takes
+//! what is answered. It knows nothing of what it drives, and makes no figures of what it saw.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use batchmaker_engine::Statistics;
+use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+
+use crate::trace::Trace;
+
+/// How often a [`Watch`] is called.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// What requests are sent to.
+pub trait Service {
+    /// A request that is ready to be sent.
+    type Request;
+    /// Its answer.
+    type Answer: Future<Output = Answer>;
+
+    /// Makes request number `index`, of `length`, ready. Called ahead of its time.
+    fn prepare(&mut self, index: usize, length: u32) -> Self::Request;
+
+    /// Sends it.
+    fn send(&mut self, request: Self::Request) -> Self::Answer;
+
+    /// What its engine counts, if that is in sight.
+    fn statistics(&self) -> Option<Statistics>;
+}
+
+/// How a request was answered.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// With a reply.
+    Reply {
+        /// When.
+        at: Instant,
+        /// How long it waited for its first batch, and how long from there to the reply; unknown
+        /// over a wire.
+        queue_and_compute_ns: Option<(u64, u64)>,
+    },
+    /// With an error.
+    Error(String),
+}
+
+/// Is told now and then how a run goes: the time since its start, how many requests have been
+/// answered, and how many were sent and were not.
+pub(crate) type Watch<'a, S> = dyn FnMut(&S, Duration, usize, usize) + 'a;
+
+/// A request as it went.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) length: u32,
+    /// When it should have been sent; in a saturated run, when it was.
+    pub(crate) intended: Instant,
+    pub(crate) sent: Instant,
+    pub(crate) answer: Answer,
+}
+
+/// How to play requests that have no times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Saturation {
+    /// One is sent whenever fewer than this are in flight,
+    pub(crate) in_flight_max: usize,
+    /// for so long at most.
+    pub(crate) time_max: Duration,
+}
+
+/// Plays `trace`, each request at its time. Returns once all are answered: when it began, and each
+/// request in the order of the answers.
+pub(crate) fn play<S: Service>(
+    service: &mut S,
+    trace: &Trace,
+    saturation: Saturation,
+    watch: &mut Watch<'_, S>,
+) -> (Instant, Vec<Sent>) {
+    let alarm = Arc::new(Alarm { thread: std::thread::current(), is_set: AtomicBool::new(false) });
+    let waker = Waker::from(alarm.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut in_flight = pin!(FuturesUnordered::new());
+    let mut done = Vec::with_capacity(trace.arrivals.len());
+    let mut arrivals = trace.arrivals.iter().enumerate();
+    let mut prepare = |service: &mut S| {
+        let (index, arrival) = arrivals.next()?;
+        Some((*arrival, service.prepare(index, arrival.length)))
+    };
+    let mut next = prepare(service);
+    let start = Instant::now();
+    let mut next_look = LOOK_EVERY;
+    loop {
+        // What is due.
+        while let Some((arrival, request)) = next.take() {
+            let intended = arrival.at_ns.map(|at_ns| start + Duration::from_nanos(at_ns));
+            let now = Instant::now();
+            let is_due = match intended {
+                Some(intended) => intended <= now,
+                None if now - start >= saturation.time_max => break,
+                None => in_flight.len() < saturation.in_flight_max,
+            };
+            if !is_due {
+                next = Some((arrival, request));
+                break;
+            }
+            let length = arrival.length;
+            let intended = intended.unwrap_or(now);
+            let answer = service.send(request);
+            in_flight
+                .push(async move { Sent { length, intended, sent: now, answer: answer.await } });
+            next = prepare(service);
+        }
+        // What is answered.
+        while let Poll::Ready(Some(sent)) = in_flight.as_mut().poll_next(&mut context) {
+            done.push(sent);
+        }
+        let since_start = start.elapsed();
+        if since_start >= next_look {
+            next_look = since_start + LOOK_EVERY;
+            watch(service, since_start, done.len(), in_flight.len());
+        }
+        let due = match &next {
+            None if in_flight.is_empty() => return (start, done),
+            // A reply tells its time itself, so nobody has to be there for it.
+            Some((arrival, _)) if arrival.at_ns.is_some() => {
+                alarm.is_set.store(false, Ordering::SeqCst);
+                Duration::from_nanos(arrival.at_ns.unwrap_or(0))
+            }
+            _ => {
+                alarm.is_set.store(true, Ordering::SeqCst);
+                // What was answered before the alarm was set rang no bell.
+                if let Poll::Ready(Some(sent)) = in_flight.as_mut().poll_next(&mut context) {
+                    done.push(sent);
+                    continue;
+                }
+                Duration::MAX
+            }
+        };
+        std::thread::park_timeout(due.min(next_look).saturating_sub(start.elapsed()));
+    }
+}
+
+/// Wakes the generator for an answer, while that is wanted.
+struct Alarm {
+    thread: Thread,
+    is_set: AtomicBool,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_set.load(Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::trace::Arrival;
+
+    /// Answers each request so long after it was sent.
+    struct Delays {
+        delay: Duration,
+        in_flight: Rc<Cell<usize>>,
+        in_flight_most: usize,
+    }
+
+    impl Delays {
+        fn new(delay: Duration) -> Self {
+            Self { delay, in_flight: Rc::default(), in_flight_most: 0 }
+        }
+    }
+
+    impl Service for Delays {
+        type Request = (usize, u32);
+        type Answer = std::pin::Pin<Box<dyn Future<Output = Answer>>>;
+
+        fn prepare(&mut self, index: usize, length: u32) -> Self::Request {
+            (index, length)
+        }
+
+        fn send(&mut self, (index, _): Self::Request) -> Self::Answer {
+            self.in_flight.set(self.in_flight.get() + 1);
+            self.in_flight_most = self.in_flight_most.max(self.in_flight.get());
+            let (delay, in_flight) = (self.delay, self.in_flight.clone());
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            std::thread::spawn(move || {
+                std::thread::sleep(delay);
+                let _ = sender.send(Instant::now());
+            });
+            Box::pin(async move {
+                let at = receiver.await.unwrap();
+                in_flight.set(in_flight.get() - 1);
+                match index {
+                    7 => Answer::Error("seven".to_owned()),
+                    _ => Answer::Reply { at, queue_and_compute_ns: None },
+                }
+            })
+        }
+
+        fn statistics(&self) -> Option<Statistics> {
+            None
+        }
+    }
+
+    const ALL_AT_ONCE: Saturation = Saturation { in_flight_max: 3, time_max: Duration::MAX };
+
+    fn play_all(
+        service: &mut Delays,
+        trace: &Trace,
+        saturation: Saturation,
+    ) -> (Instant, Vec<Sent>) {
+        play(service, trace, saturation, &mut |_, _, _, _| {})
+    }
+
+    #[test]
+    fn requests_are_sent_at_their_times_whatever_is_in_flight() {
+        let at_ms = |at_ms: u64| Arrival { at_ns: Some(at_ms * 1_000_000), length: 1 };
+        let trace = Trace { arrivals: (0..10).map(|index| at_ms(2 * index)).collect() };
+        let mut service = Delays::new(Duration::from_millis(50));
+        let (start, mut sent) = play_all(&mut service, &trace, ALL_AT_ONCE);
+        // They come in the order of the answers.
+        sent.sort_by_key(|request| request.intended);
+        assert_eq!(sent.len(), 10);
+        assert_eq!(service.in_flight_most, 10, "nobody waits for an answer");
+        for (arrival, request) in trace.arrivals.iter().zip(&sent) {
+            assert_eq!(request.intended - start, Duration::from_nanos(arrival.at_ns.unwrap()));
+            assert!(request.sent >= request.intended);
+        }
+        let errors = sent.iter().filter(|request| matches!(request.answer, Answer::Error(_)));
+        assert_eq!(errors.count(), 1);
+    }
+
+    #[test]
+    fn saturation_keeps_so_many_in_flight() {
+        let mut service = Delays::new(Duration::from_millis(3));
+        let (_, sent) = play_all(&mut service, &Trace::saturated(vec![1; 20]), ALL_AT_ONCE);
+        assert_eq!((sent.len(), service.in_flight_most), (20, 3));
+        assert!(sent.iter().all(|request| request.intended == request.sent));
+    }
+
+    #[test]
+    fn saturation_ends_with_its_time() {
+        let mut service = Delays::new(Duration::from_millis(3));
+        let saturation = Saturation { time_max: Duration::from_millis(30), ..ALL_AT_ONCE };
+        let (_, sent) = play_all(&mut service, &Trace::saturated(vec![1; 100_000]), saturation);
+        assert!((3..100_000).contains(&sent.len()), "{}", sent.len());
+    }
+}

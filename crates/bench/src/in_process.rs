@@ -1,0 +1,65 @@
+//! An engine of this process as what requests are sent to: no wire in between, and the engine
+//! tells where its time went.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use batchmaker_engine::{Engine, EngineError, NamedTensor, Reply, Request, Statistics};
+
+use crate::driver::{Answer, Service};
+use crate::inputs::{Inputs, NoLength};
+
+/// A model of an engine.
+#[derive(Debug)]
+pub struct InProcess<'a> {
+    engine: &'a Engine,
+    model: &'a str,
+    inputs: Inputs,
+}
+
+impl<'a> InProcess<'a> {
+    /// Draws what requests to `model` of `engine` hold.
+    ///
+    /// # Errors
+    /// If its requests have no lengths.
+    ///
+    /// # Panics
+    /// If the engine has no such model.
+    pub fn new(engine: &'a Engine, model: &'a str, seed: u64) -> Result<Self, NoLength> {
+        let served = engine.model(model).expect("the engine has the model");
+        let tensors = served.inputs.iter().zip(served.layouts());
+        let tensors = tensors.map(|(info, layout)| (info.name.clone(), info.element, layout));
+        Ok(Self { engine, model, inputs: Inputs::new(tensors.collect(), seed)? })
+    }
+}
+
+impl Service for InProcess<'_> {
+    type Request = Vec<NamedTensor>;
+    type Answer = Pin<Box<dyn Future<Output = Answer>>>;
+
+    fn prepare(&mut self, index: usize, length: u32) -> Vec<NamedTensor> {
+        self.inputs.request(index, length)
+    }
+
+    fn send(&mut self, tensors: Vec<NamedTensor>) -> Self::Answer {
+        let pending = self.engine.submit(self.model, Request { tensors, priority: 0 });
+        // What the engine counts from, or a little later.
+        let admitted = Instant::now();
+        let answer = move |reply: Result<Reply, EngineError>| match reply {
+            Ok(Reply { queue_ns, compute_ns, .. }) => Answer::Reply {
+                at: admitted + Duration::from_nanos(queue_ns + compute_ns),
+                queue_and_compute_ns: Some((queue_ns, compute_ns)),
+            },
+            Err(error) => Answer::Error(error.to_string()),
+        };
+        match pending {
+            Ok(pending) => Box::pin(async move { answer(pending.await) }),
+            Err(error) => Box::pin(std::future::ready(answer(Err(error)))),
+        }
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.engine.statistics())
+    }
+}

@@ -1,0 +1,199 @@
+//! `batchmaker bench`: a load, played to policies of this process or to a server.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use batchmaker_bench::{
+    Contender, InProcess, Load, Measured, OverHttp, Progress, Report, Service, Trace, compare,
+    latency_against_throughput, table, time_cdf,
+};
+use batchmaker_engine::{Engine, Policy};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::BenchArgs;
+use crate::models;
+use crate::start::{Limits, Machine, start};
+
+/// Kept in flight by `--saturate` at the end of a wire, where batch limits are out of sight.
+const IN_FLIGHT_OVER_HTTP: usize = 256;
+
+/// Turns of several policies.
+const TURNS: u16 = 3;
+
+/// Requests that a rate is measured with at least.
+const REQUESTS_MIN: usize = 100;
+
+/// More than any machine answers in a second of saturation.
+const SATURATED_REQUESTS_PER_S: f64 = 200_000.0;
+
+/// Measures, and prints.
+pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
+    match &args.url {
+        Some(url) => over_http(args, url),
+        None => in_process(args),
+    }
+}
+
+fn over_http(args: &BenchArgs, url: &str) -> anyhow::Result<()> {
+    let in_flight_max = args.in_flight.map_or(IN_FLIGHT_OVER_HTTP, |count| count as usize);
+    if let Some(path) = &args.write_trace {
+        return write_trace(args, path, in_flight_max);
+    }
+    let model = args.model.to_string_lossy().into_owned();
+    let service = OverHttp::new(url, &model, args.seed)?;
+    let contender = Contender { policy: url.to_owned(), model, workers: None, service };
+    measure(args, vec![contender], in_flight_max)
+}
+
+fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
+    let machine = Machine::new(&args.machine)?;
+    let policies = match args.policy.as_slice() {
+        [] => &[Policy::Cellular],
+        policies => policies,
+    };
+    let mut engines: Vec<(Policy, String, Engine)> = Vec::new();
+    let mut batch_max = 0;
+    for &policy in policies {
+        if engines.iter().any(|(known, ..)| *known == policy) {
+            bail!("--policy {policy} is given twice");
+        }
+        let limits = &args.machine.batch.max_batch_size;
+        let loaded = models::load(std::slice::from_ref(&args.model), limits)?;
+        let [model] = &loaded.models[..] else {
+            bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
+        };
+        let model = model.name.clone();
+        let cells = loaded.registry.cell_types().iter();
+        batch_max = cells.map(|cell| cell.max_batch_size).max().unwrap_or(1);
+        // What does not fit waits: a refusal would be measured as an error.
+        let limits = Limits { requests: usize::MAX, bytes: usize::MAX };
+        let engine = start(loaded, machine, &args.machine, policy, limits)?;
+        engines.push((policy, model, engine));
+    }
+    let in_flight_max = args.in_flight.map_or(4 * batch_max as usize, |count| count as usize);
+    if let Some(path) = &args.write_trace {
+        return write_trace(args, path, in_flight_max);
+    }
+    let mut contenders = Vec::new();
+    for (policy, model, engine) in &engines {
+        contenders.push(Contender {
+            policy: policy.to_string(),
+            model: model.clone(),
+            workers: Some(machine.workers),
+            service: InProcess::new(engine, model, args.seed)?,
+        });
+    }
+    measure(args, contenders, in_flight_max)
+}
+
+/// The loads that the arguments ask for.
+fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
+    let rates: Vec<Option<f64>> = match (args.rate, args.saturate) {
+        (Some(rate), _) => vec![Some(rate)],
+        (None, true) => vec![None],
+        (None, false) => args.sweep.iter().copied().map(Some).collect(),
+    };
+    let turns = if args.policy.len() > 1 { TURNS } else { 1 };
+    let load = |rate_rps: Option<f64>| {
+        let default = match rate_rps {
+            Some(rate) => ((rate * args.seconds) as usize).max(REQUESTS_MIN),
+            None => (SATURATED_REQUESTS_PER_S * args.seconds) as usize + REQUESTS_MIN,
+        };
+        let requests = args.requests.map_or(default, |requests| requests as usize);
+        let lengths = args.workload.lengths(requests, args.seed)?;
+        let trace = match rate_rps {
+            Some(rate_rps) => Trace::poisson(lengths, rate_rps, args.seed),
+            None => Trace::saturated(lengths),
+        };
+        let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
+        let (workload, seed) = (args.workload.to_string(), args.seed);
+        let time_max = match args.requests {
+            None => Duration::from_secs_f64(args.seconds),
+            Some(_) => Duration::MAX,
+        };
+        Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time_max })
+    };
+    rates.into_iter().map(load).collect()
+}
+
+fn write_trace(args: &BenchArgs, path: &Path, in_flight_max: usize) -> anyhow::Result<()> {
+    let failed = || format!("cannot write '{}'", path.display());
+    for load in loads(args, in_flight_max)? {
+        let file = BufWriter::new(File::create(path).with_context(failed)?);
+        load.trace.write_jsonl(file).with_context(failed)?;
+    }
+    Ok(())
+}
+
+fn measure<S: Service>(
+    args: &BenchArgs,
+    mut contenders: Vec<Contender<S>>,
+    in_flight_max: usize,
+) -> anyhow::Result<()> {
+    let loads = loads(args, in_flight_max)?;
+    let requests: usize = loads.iter().map(|load| load.trace.arrivals.len()).sum();
+    let is_counted = args.requests.is_some() || !args.saturate;
+    let bar = progress_bar(is_counted.then_some(requests * contenders.len()));
+    let mut measured: Vec<Measured> = Vec::new();
+    for load in &loads {
+        let before = bar.position();
+        let rate = load.rate_rps.map_or("saturated".to_owned(), |rate| format!("{rate} req/s"));
+        let mut progress = |progress: Progress<'_>| {
+            bar.set_message(format!("{} {rate}", progress.policy));
+            bar.set_position(before + progress.answered as u64);
+        };
+        for one in compare(load, &mut contenders, &mut progress)? {
+            let Report { errors, requests, policy, .. } = &one.report;
+            if let Some(error) = &one.first_error {
+                let all = errors + requests;
+                eprintln!(
+                    "batchmaker: {policy}: {errors} of {all} requests failed; the first: {error}"
+                );
+            }
+            if args.json {
+                bar.suspend(|| println!("{}", one.report.json_line()));
+            }
+            measured.push(one);
+        }
+    }
+    bar.finish_and_clear();
+    let reports: Vec<Report> = measured.iter().map(|one| one.report.clone()).collect();
+    if !args.json {
+        print!("{}", table(&reports));
+    }
+    let title = match reports.first() {
+        Some(report) => format!("{}, {}", report.model, report.workload),
+        None => String::new(),
+    };
+    if let Some(path) = &args.plot {
+        write(path, &latency_against_throughput(&reports, &title)?)?;
+    }
+    if let Some(path) = &args.plot_times {
+        let series = measured.into_iter().flat_map(|one| {
+            let name = |of: &str| format!("{} {of}", one.report.policy);
+            [(name("queue"), one.queue_cdf), (name("compute"), one.compute_cdf)]
+        });
+        let series: Vec<_> = series.collect();
+        write(path, &time_cdf(&series, &title, "time (ms)")?)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
+}
+
+/// On a terminal.
+fn progress_bar(requests: Option<usize>) -> ProgressBar {
+    let (bar, style) = match requests {
+        Some(requests) => (
+            ProgressBar::new(requests as u64),
+            "{elapsed} {wide_bar} {pos} of {len} requests, {msg}",
+        ),
+        None => (ProgressBar::new_spinner(), "{elapsed} {spinner} {pos} requests, {msg}"),
+    };
+    bar.with_style(ProgressStyle::with_template(style).expect("a valid template"))
+}

@@ -1,0 +1,150 @@
+//! `cargo xtask peers`: BatchMaker beside graph batching around ONNX Runtime's and PyTorch's LSTM
+//! (`bench/peers`), in turns, on the same lengths, arrivals and weights.
+//!
+//! Every system is tried in several configurations, and goes on with the best of them: the one
+//! with the highest throughput when saturated, the one with the lowest p90 at a middle rate in open
+//! loop. Rates are shares of the best peer's saturated throughput.
+
+mod results;
+mod systems;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use results::{Results, Row};
+use systems::{Kit, Load, Run, System, candidates};
+
+use crate::cargo::cargo;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  cargo xtask peers                                    all of it; about an hour
+  cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
+
+Nothing else should run meanwhile. Needs Python 3.11 or later with venv; installs the rest into
+target/peers.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Hidden and input sizes of the LSTMs
+    #[arg(long, value_delimiter = ',', default_values_t = [1024, 256])]
+    hidden: Vec<u32>,
+    /// How long sequences are: europarl, europarl:MAX or fixed:LEN
+    #[arg(long, default_value = "europarl")]
+    workload: String,
+    /// How often each point is measured; each time with other draws
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: u16,
+    /// How long a point is measured
+    #[arg(long, default_value_t = 30.0)]
+    seconds: f64,
+    /// How long a configuration is tried
+    #[arg(long, default_value_t = 10.0)]
+    screening_seconds: f64,
+    /// Rates, as shares of the best peer's saturated throughput
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.65, 0.8])]
+    shares: Vec<f64>,
+    /// Of the first repeat's lengths, arrivals and inputs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the figures go, a JSON object a run
+    #[arg(long, default_value = "target/peers/runs.jsonl")]
+    runs: PathBuf,
+}
+
+/// Builds, installs, measures and prints.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    cargo(&["build", "--release"].map(str::to_owned), &[])?;
+    let kit = Kit::install(Path::new("target/peers"))?;
+    let mut results = Results::create(&arguments.runs)?;
+    for &hidden in &arguments.hidden {
+        let model = kit.model(hidden)?;
+        measure(arguments, &kit, &model, &mut results)
+            .with_context(|| format!("at hidden size {hidden}"))?;
+    }
+    Ok(())
+}
+
+/// All of one model.
+fn measure(
+    arguments: &Arguments,
+    kit: &Kit,
+    model: &Path,
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let load = |rate_rps: Option<f64>, seconds: f64, repeat: u16| Load {
+        workload: arguments.workload.clone(),
+        rate_rps,
+        seconds,
+        seed: arguments.seed + u64::from(repeat),
+    };
+    let screening_s = arguments.screening_seconds;
+
+    let saturated = load(None, screening_s, 0);
+    let best = screen(kit, model, &saturated, results, |run| -run.throughput_rps)?;
+    let rows = in_turns(arguments, &best, |system, repeat| {
+        let load = load(None, arguments.seconds, repeat);
+        results.keep(kit.run(system, model, &load)?)
+    })?;
+    println!("{}", results::table(&format!("{name}, {}, saturated", arguments.workload), &rows));
+    let peers = rows.iter().filter(|row| row.is_peer);
+    let peer_rps = peers.map(Row::throughput_rps).fold(0.0, f64::max);
+
+    let middle = arguments.shares.get(arguments.shares.len() / 2).copied().unwrap_or(0.65);
+    let tried = load(Some(middle * peer_rps), screening_s, 0);
+    let best = screen(kit, model, &tried, results, |run| run.p90_ms)?;
+    for &share in &arguments.shares {
+        let rate = share * peer_rps;
+        let rows = in_turns(arguments, &best, |system, repeat| {
+            let load = load(Some(rate), arguments.seconds, repeat);
+            results.keep(kit.run(system, model, &load)?)
+        })?;
+        let title = format!(
+            "{name}, {}, {rate:.0} req/s ({share} of the best peer's saturated throughput)",
+            arguments.workload
+        );
+        println!("{}", results::table(&title, &rows));
+    }
+    Ok(())
+}
+
+/// Tries all configurations; the best of each system, where less is better.
+fn screen(
+    kit: &Kit,
+    model: &Path,
+    load: &Load,
+    results: &mut Results,
+    cost: impl Fn(&Run) -> f64,
+) -> anyhow::Result<Vec<System>> {
+    let mut best = Vec::new();
+    for configurations in candidates() {
+        let mut least: Option<(f64, System)> = None;
+        for system in configurations {
+            let run = results.keep(kit.run(&system, model, load)?)?;
+            if least.as_ref().is_none_or(|(least, _)| cost(&run) < *least) {
+                least = Some((cost(&run), system));
+            }
+        }
+        best.extend(least.map(|(_, system)| system));
+    }
+    Ok(best)
+}
+
+/// Measures every system as often as asked, the systems in turns.
+fn in_turns(
+    arguments: &Arguments,
+    systems: &[System],
+    mut run: impl FnMut(&System, u16) -> anyhow::Result<Run>,
+) -> anyhow::Result<Vec<Row>> {
+    let mut rows: Vec<Row> = systems.iter().map(Row::new).collect();
+    for repeat in 0..arguments.repeats {
+        for position in 0..systems.len() {
+            // Nobody is always the first.
+            let index = (position + usize::from(repeat)) % systems.len();
+            rows[index].runs.push(run(&systems[index], repeat)?);
+        }
+    }
+    Ok(rows)
+}

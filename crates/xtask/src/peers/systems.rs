@@ -1,0 +1,197 @@
+//! The systems that are compared, their configurations, and one run of one of them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+const BATCHMAKER: &str = "target/release/batchmaker";
+const SCRIPTS: &str = "bench/peers";
+
+/// More than a peer answers in a second.
+const SATURATED_REQUESTS_PER_S: f64 = 20_000.0;
+
+/// A system in one configuration.
+#[derive(Clone, Debug)]
+pub(crate) enum System {
+    BatchMaker { workers: usize, threads_per_worker: usize, limit: u32 },
+    Peer { executor: &'static str, limit: u32, width: u32, threads: usize },
+}
+
+/// What a system is measured with.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) workload: String,
+    /// None: saturated.
+    pub(crate) rate_rps: Option<f64>,
+    pub(crate) seconds: f64,
+    pub(crate) seed: u64,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) throughput_rps: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p90_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) is_sustained: bool,
+    /// The whole report.
+    pub(crate) report: Value,
+}
+
+/// For each system the configurations to try: all that the machine's cores allow of ours, and of
+/// graph batching the paper's widths (section 7.2) with a small and a large batch limit.
+pub(crate) fn candidates() -> Vec<Vec<System>> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut splits = vec![(1, cores)];
+    if cores > 1 {
+        splits.push((cores, 1));
+    }
+    let own = splits.into_iter().flat_map(|(workers, threads_per_worker)| {
+        [64, 256].map(|limit| System::BatchMaker { workers, threads_per_worker, limit })
+    });
+    let peer = |executor| {
+        let widths = [1, 10, 40].into_iter();
+        let all = widths.flat_map(|width| [(64, width), (256, width)]);
+        let threads = cores;
+        all.map(move |(limit, width)| System::Peer { executor, limit, width, threads }).collect()
+    };
+    vec![own.collect(), peer("onnxruntime"), peer("pytorch")]
+}
+
+impl std::fmt::Display for System {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::BatchMaker { workers, threads_per_worker, limit } => {
+                write!(f, "batchmaker {workers}x{threads_per_worker}, limit {limit}")
+            }
+            Self::Peer { executor, limit, width, .. } => {
+                write!(f, "{executor}, limit {limit}, width {width}")
+            }
+        }
+    }
+}
+
+/// The peers' virtual environment, and where models and traces go.
+pub(crate) struct Kit {
+    folder: PathBuf,
+    python: PathBuf,
+}
+
+impl Kit {
+    /// Makes the virtual environment unless it is there as its requirements say.
+    pub(crate) fn install(folder: &Path) -> anyhow::Result<Self> {
+        let venv = folder.join("venv");
+        let python = venv.join("bin/python");
+        let requirements = Path::new(SCRIPTS).join("requirements.txt");
+        let (wanted, stamp) = (std::fs::read_to_string(&requirements)?, venv.join("installed"));
+        if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
+            std::fs::create_dir_all(folder)?;
+            succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+            let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+            succeed(Command::new(&python).args(install).arg(&requirements))?;
+            std::fs::write(&stamp, wanted)?;
+        }
+        Ok(Self { folder: folder.to_owned(), python })
+    }
+
+    fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.python);
+        command.env("PYTHONDONTWRITEBYTECODE", "1").arg(Path::new(SCRIPTS).join(name));
+        command
+    }
+
+    /// An LSTM of this hidden and input size.
+    pub(crate) fn model(&self, hidden: u32) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(format!("lstm-{hidden}.onnx"));
+        let size = hidden.to_string();
+        let arguments = ["--hidden", &size, "--seed", "1", "--out"];
+        succeed(self.script("make_lstm.py").args(arguments).arg(&path))?;
+        Ok(path)
+    }
+
+    /// Runs one configuration.
+    pub(crate) fn run(&self, system: &System, model: &Path, load: &Load) -> anyhow::Result<Run> {
+        let mut command = match system {
+            System::BatchMaker { workers, threads_per_worker, limit } => {
+                let mut command = batchmaker(model, load);
+                command.args(["--workers", &workers.to_string()]);
+                command.args(["--threads-per-worker", &threads_per_worker.to_string()]);
+                command.args(["--max-batch-size", &limit.to_string(), "--json"]);
+                command
+            }
+            System::Peer { executor, limit, width, threads } => {
+                let trace = self.folder.join("trace.jsonl");
+                let mut write = batchmaker(model, load);
+                if load.rate_rps.is_none() {
+                    let requests = (load.seconds * SATURATED_REQUESTS_PER_S).ceil();
+                    write.args(["--requests", &requests.to_string()]);
+                }
+                succeed(write.arg("--write-trace").arg(&trace))?;
+                let mut command = self.script("peer.py");
+                command.arg("--model").arg(model).arg("--trace").arg(&trace);
+                command.args(["--executor", executor, "--threads", &threads.to_string()]);
+                command.args(["--max-batch-size", &limit.to_string()]);
+                command.args(["--width", &width.to_string(), "--seed", &load.seed.to_string()]);
+                if load.rate_rps.is_none() {
+                    command.args(["--saturate", "--seconds", &load.seconds.to_string()]);
+                }
+                command
+            }
+        };
+        let printed = output(&mut command)?;
+        let line = printed.lines().last().unwrap_or_default();
+        let mut report: Value = serde_json::from_str(line)
+            .with_context(|| format!("{system} printed no report: {line:?}"))?;
+        report["policy"] = Value::from(system.to_string());
+        let number = |path: &str| {
+            let value = report.pointer(path).and_then(Value::as_f64);
+            value.with_context(|| format!("{system}: no {path} in {line}"))
+        };
+        let run = Run {
+            throughput_rps: number("/throughput_rps")?,
+            p50_ms: number("/latency_ms/p50")?,
+            p90_ms: number("/latency_ms/p90")?,
+            p99_ms: number("/latency_ms/p99")?,
+            is_sustained: report["sustained"].as_bool().unwrap_or(false),
+            report,
+        };
+        eprintln!(
+            "{system}: {:.0} req/s, p50 {:.1} ms, p90 {:.1} ms",
+            run.throughput_rps, run.p50_ms, run.p90_ms
+        );
+        Ok(run)
+    }
+}
+
+/// `batchmaker bench` under a load.
+fn batchmaker(model: &Path, load: &Load) -> Command {
+    let mut command = Command::new(BATCHMAKER);
+    command.arg("bench").arg(model).args(["--workload", &load.workload]);
+    command.args(["--seed", &load.seed.to_string()]);
+    match load.rate_rps {
+        Some(rate) => {
+            let requests = (rate * load.seconds).ceil().max(1.0);
+            command.args(["--rate", &rate.to_string(), "--requests", &requests.to_string()])
+        }
+        None => command.args(["--saturate", "--seconds", &load.seconds.to_string()]),
+    };
+    command
+}
+
+fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    output(command).map(drop)
+}
+
+/// What a command prints; its errors go to the terminal.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let shown = format!("{command:?}");
+    let output = command.stderr(std::process::Stdio::inherit()).output();
+    let output = output.with_context(|| format!("cannot run {shown}"))?;
+    if !output.status.success() {
+        bail!("{shown} failed: {}", output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
