@@ -6,6 +6,7 @@ mod cargo;
 mod check;
 mod peers;
 mod sim;
+mod wire;
 
 use clap::{Parser, Subcommand};
 
@@ -27,6 +28,9 @@ enum Automation {
     /// Measures BatchMaker beside ONNX Runtime and PyTorch
     #[command(after_help = peers::EXAMPLES)]
     Peers(peers::Arguments),
+    /// Measures a server over HTTP beside the engine alone
+    #[command(after_help = wire::EXAMPLES)]
+    Wire(wire::Arguments),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -34,5 +38,6 @@ fn main() -> anyhow::Result<()> {
         Automation::Check => check::run(),
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
+        Automation::Wire(arguments) => wire::run(&arguments),
     }
 }

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use results::{Results, Row};
-use systems::{Kit, Load, Run, System, candidates};
+pub(crate) use systems::Kit;
+use systems::{Load, Run, System, candidates};
 
 use crate::cargo::cargo;
 

@@ -1,0 +1,180 @@
+//! `cargo xtask wire`: what the wire costs. A saturated server, asked by a second process over HTTP
+//! with binary tensors, beside the same engine in one process; in turns.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::cargo::cargo;
+use crate::peers::Kit;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  cargo xtask wire                                  an LSTM of hidden size 256, as in cargo xtask peers
+  cargo xtask wire --model models/langid --seconds 5
+
+Nothing else should run meanwhile.";
+
+const BATCHMAKER: &str = "target/release/batchmaker";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// An ONNX file or a model directory [default: an LSTM that is made]
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Hidden and input size of the LSTM that is made
+    #[arg(long, default_value_t = 256)]
+    hidden: u32,
+    /// How long sequences are
+    #[arg(long, default_value = "europarl")]
+    workload: String,
+    /// Requests in flight
+    #[arg(long, default_value_t = 256)]
+    in_flight: u32,
+    /// How often each is measured
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: u16,
+    /// How long
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+}
+
+/// Throughput, and processor time a request.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    throughput_rps: f64,
+    client_us: f64,
+    server_us: f64,
+}
+
+/// Builds, measures and prints.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    cargo(&["build", "--release"].map(str::to_owned), &[])?;
+    let model = match &arguments.model {
+        Some(model) => model.clone(),
+        None => Kit::install(Path::new("target/peers"))?.model(arguments.hidden)?,
+    };
+    let (mut alone, mut wired) = (Vec::new(), Vec::new());
+    println!(
+        "{:>22} {:>22} {:>8} {:>18} {:>18}",
+        "in process, req/s",
+        "over HTTP, req/s",
+        "share",
+        "client CPU, µs/req",
+        "server CPU, µs/req"
+    );
+    for repeat in 0..u64::from(arguments.repeats) {
+        let here = in_process(arguments, &model, repeat)?;
+        let there = over_http(arguments, &model, repeat)?;
+        print_row(here, there);
+        alone.push(here);
+        wired.push(there);
+    }
+    println!("medians");
+    print_row(median(&alone), median(&wired));
+    Ok(())
+}
+
+fn print_row(here: Run, there: Run) {
+    println!(
+        "{:>22.0} {:>22.0} {:>8.2} {:>18.1} {:>18.1}",
+        here.throughput_rps,
+        there.throughput_rps,
+        there.throughput_rps / here.throughput_rps,
+        there.client_us,
+        there.server_us,
+    );
+}
+
+fn median(runs: &[Run]) -> Run {
+    let of = |value: fn(&Run) -> f64| {
+        let mut values: Vec<f64> = runs.iter().map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Run {
+        throughput_rps: of(|run| run.throughput_rps),
+        client_us: of(|run| run.client_us),
+        server_us: of(|run| run.server_us),
+    }
+}
+
+/// `batchmaker bench`, saturated.
+fn bench(arguments: &Arguments, model: &str, repeat: u64, more: &[&str]) -> anyhow::Result<Value> {
+    let mut command = Command::new(BATCHMAKER);
+    command.args(["bench", model, "--saturate", "--json", "--workload", &arguments.workload]);
+    command.args(["--seconds", &arguments.seconds.to_string()]);
+    command.args(["--in-flight", &arguments.in_flight.to_string()]);
+    command.args(["--seed", &(repeat + 1).to_string()]).args(more);
+    let output = command.stderr(Stdio::inherit()).output().context("batchmaker does not start")?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", output.status);
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+fn in_process(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Result<Run> {
+    let report = bench(arguments, &model.to_string_lossy(), repeat, &[])?;
+    Ok(Run { throughput_rps: number(&report, "throughput_rps")?, client_us: 0.0, server_us: 0.0 })
+}
+
+fn over_http(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Result<Run> {
+    let server = Server::start(model)?;
+    let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let before_s = server.cpu_s()?;
+    let report = bench(arguments, &name, repeat, &["--url", &server.url])?;
+    let server_s = server.cpu_s()? - before_s;
+    let requests = number(&report, "requests")?;
+    Ok(Run {
+        throughput_rps: number(&report, "throughput_rps")?,
+        client_us: 1e6 * number(&report, "client_cpu_s")? / requests,
+        server_us: 1e6 * server_s / requests,
+    })
+}
+
+fn number(report: &Value, name: &str) -> anyhow::Result<f64> {
+    report[name].as_f64().with_context(|| format!("no {name} in {report}"))
+}
+
+/// A server on ports of its own; ends when dropped.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(model: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(BATCHMAKER);
+        command.arg("serve").arg(model).args(["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().context("batchmaker does not start")?;
+        let out = child.stdout.take().context("a piped output")?;
+        let mut server = Self { child, url: String::new() };
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line)?;
+        let url = line.strip_prefix("ready ").and_then(|rest| rest.split(',').next());
+        server.url = url.with_context(|| format!("the server is not ready: {line:?}"))?.to_owned();
+        Ok(server)
+    }
+
+    /// Processor time so far.
+    fn cpu_s(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .context("the server's processor time is read on Linux only")?;
+        // The name, in brackets, may hold anything; user and system time are fields 14 and 15.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
+        let ticks: Vec<f64> =
+            fields.skip(11).take(2).filter_map(|tick| tick.parse().ok()).collect();
+        Ok(ticks.iter().sum::<f64>() / 100.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
