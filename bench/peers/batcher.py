@@ -1,12 +1,13 @@
-"""Graph batching with buckets (BatchMaker, EuroSys 2018, section 7.1) in one thread.
+"""Graph batching with buckets (BatchMaker, EuroSys 2018, section 7.1).
 
-Requests wait in buckets of similar length. Whenever the executor is idle, the next bucket in
+Requests wait in buckets of similar length. Whenever an executor is idle, the next bucket in
 round robin that holds a request gives a batch, which runs padded to its own longest member and
 ends as a whole. No request joins or leaves it on the way.
 """
 
 import gc
 import sys
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -118,13 +119,15 @@ class Run:
 
 
 def run(
-    service, lengths, arrivals, *, width, max_batch_size, saturated_s=float("inf"), keep=None
+    services, lengths, arrivals, *, width, max_batch_size, in_flight=None, saturated_s=None,
+    keep=None,
 ):
-    """Serves every request once. Returns a `Run`.
+    """Serves every request once, on as many threads as there are services. Returns a `Run`.
 
     With `arrivals` [requests], ascending seconds: open loop; the clock of a request starts at its
-    intended arrival, however late it is noticed. With None: saturated; 4*max_batch_size requests
-    wait or run at any time until none is left, or for `saturated_s`. `keep` is a list that receives (request, reply).
+    intended arrival, however late it is noticed. With None: saturated; `in_flight` requests wait or
+    run at any time until none is left, or for `saturated_s`. `keep` is a list that receives
+    (request, reply).
     """
     count = len(lengths)
     saturated = arrivals is None
@@ -136,47 +139,67 @@ def run(
     buckets = Buckets(width, int(lengths.max()))
     length_of = lengths.tolist()
     arrival_of = None if saturated else arrivals.tolist()
-    depth = 4 * max_batch_size
     entered = completed = 0
     progress = Progress(count)
-    gc.collect()
-    gc.disable()
-    cpu = time.process_time()
+    lock = threading.Lock()
     clock = time.perf_counter
     zero = clock()
-    try:
-        while completed < count:
-            now = clock() - zero
+
+    def admit(now):
+        """Moves what has arrived by `now` into its bucket."""
+        nonlocal entered
+        while entered < count and (
+            entered - completed < in_flight if saturated else arrival_of[entered] <= now
+        ):
             if saturated:
-                if now > saturated_s:
-                    break
-                while entered < count and entered - completed < depth:
-                    result.arrived[entered] = now
-                    buckets.add(entered, length_of[entered])
-                    entered += 1
-                    result.entered_s = now
-            else:
-                while entered < count and arrival_of[entered] <= now:
-                    buckets.add(entered, length_of[entered])
-                    entered += 1
-                    result.entered_s = now
-                if buckets.waiting and now > arrival_of[-1] + DRAIN_LIMIT_S:
-                    result.gave_up = True
-                    break
-            members = buckets.take(max_batch_size)
+                result.arrived[entered] = now
+            buckets.add(entered, length_of[entered])
+            entered += 1
+            result.entered_s = now
+
+    def is_over(now):
+        if saturated_s is not None and now > saturated_s:
+            return True
+        if not saturated and buckets.waiting and now > arrival_of[-1] + DRAIN_LIMIT_S:
+            result.gave_up = True
+        return result.gave_up or (entered == count and not buckets.waiting)
+
+    def loop(service):
+        nonlocal completed
+        while True:
+            with lock:
+                now = clock() - zero
+                admit(now)
+                if is_over(now):
+                    return
+                members = buckets.take(max_batch_size)
+                coming = arrival_of[entered] if not members and not saturated else now
             if not members:
-                wait_until(zero + arrival_of[entered])
+                # Saturated, others run all that is in flight.
+                wait_until(zero + coming) if coming > now else time.sleep(SPIN_S)
                 continue
             start = clock() - zero
             replies, time_ = service.run(members)
             end = clock() - zero
-            result.started[members] = start
-            result.finished[members] = end
-            result.batches.append((members, time_, end - start))
-            completed += len(members)
-            if keep is not None:
-                keep.extend(zip(members, replies))
-            progress.show(completed, end)
+            with lock:
+                result.started[members] = start
+                result.finished[members] = end
+                result.batches.append((members, time_, end - start))
+                completed += len(members)
+                if keep is not None:
+                    keep.extend(zip(members, replies))
+                progress.show(completed, end)
+
+    gc.collect()
+    gc.disable()
+    cpu = time.process_time()
+    try:
+        others = [threading.Thread(target=loop, args=[service]) for service in services[1:]]
+        for other in others:
+            other.start()
+        loop(services[0])
+        for other in others:
+            other.join()
     finally:
         gc.enable()
         progress.end()

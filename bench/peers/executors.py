@@ -69,7 +69,8 @@ class PyTorch:
 
         self._torch = torch
         torch.set_num_threads(threads)
-        torch.set_num_interop_threads(1)
+        if torch.get_num_interop_threads() != 1:
+            torch.set_num_interop_threads(1)
         self._lstm = torch.nn.LSTM(weights.input_size, weights.hidden_size).eval()
 
         def gates(a):

@@ -61,15 +61,20 @@ def arguments():
     )
     option(
         "--saturate", action="store_true",
-        help="ignore at_s and keep 4 * max-batch-size requests waiting or running",
+        help="ignore at_s and keep so many requests waiting or running as --in-flight says",
     )
     option(
-        "--seconds", type=seconds, default=float("inf"),
+        "--seconds", type=seconds,
         help="with --saturate, end after so long (default: at the end of the trace)",
+    )
+    option(
+        "--in-flight", type=positive,
+        help="with --saturate, requests waiting or running (default: 4 * max-batch-size)",
     )
     option("--max-batch-size", type=positive, default=64, help="requests in a batch (default: 64)")
     option("--width", type=positive, default=10, help="lengths in a bucket (default: 10)")
-    option("--threads", type=positive, default=2, help="threads of the executor (default: 2)")
+    option("--threads", type=positive, default=2, help="threads of an executor (default: 2)")
+    option("--workers", type=positive, default=1, help="executors side by side (default: 1)")
     option(
         "--warmup", type=seconds, default=2.0, metavar="SECONDS",
         help="batches of assorted shapes before the clock starts (default: 2)",
@@ -150,6 +155,7 @@ def report(args, lengths, arrivals, run):
     real_steps = int(lengths[done].sum())
     return {
         "policy": f"{args.executor}/{args.max_batch_size}/w{args.width}",
+        "workers": args.workers,
         "executor": args.executor,
         "max_batch_size": args.max_batch_size,
         "width": args.width,
@@ -163,10 +169,19 @@ def report(args, lengths, arrivals, run):
         "compute_ms": summary(finished - started),
         "batch_mean": members / len(run.batches),
         "padding_share": (all_steps - real_steps) / all_steps,
-        "busy": float(sum(time_s for _, _, time_s in run.batches) / wall),
+        "busy": float(sum(time_s for _, _, time_s in run.batches) / (wall * args.workers)),
         "cpu_s": run.cpu_s,
         "sustained": not run.gave_up and (rate is None or throughput >= SUSTAINED_SHARE * rate),
     }
+
+
+def start(args, weights, lengths, limit):
+    """The services of all workers, each with an executor of its own. All draw the same inputs."""
+    executors = (EXECUTORS[args.executor](weights, args.threads) for _ in range(args.workers))
+    return [
+        batcher.Service(executor, lengths, weights.input_size, limit, args.seed)
+        for executor in executors
+    ]
 
 
 def check(args, weights):
@@ -181,11 +196,11 @@ def check(args, weights):
     others = random.integers(1, 5 * args.width + 1, CHECK_REQUESTS - len(edges))
     lengths = random.permutation([*edges, *others]).astype(np.int32)
     arrivals = np.zeros(CHECK_REQUESTS)
-    executor = EXECUTORS[args.executor](weights, args.threads)
-    service = batcher.Service(executor, lengths, weights.input_size, limit, args.seed)
+    services = start(args, weights, lengths, limit)
+    service = services[0]
     replies = []
     run = batcher.run(
-        service, lengths, arrivals, width=args.width, max_batch_size=limit, keep=replies
+        services, lengths, arrivals, width=args.width, max_batch_size=limit, keep=replies
     )
     if sorted(request for request, _ in replies) != list(range(CHECK_REQUESTS)):
         return False, "not every request was answered once"
@@ -218,14 +233,12 @@ def main():
             print(line)
             return
         lengths, arrivals = read_trace(args.trace, args.saturate)
-        executor = EXECUTORS[args.executor](weights, args.threads)
-        service = batcher.Service(
-            executor, lengths, weights.input_size, args.max_batch_size, args.seed
-        )
-        service.warm_up(args.warmup, args.width, args.max_batch_size, args.seed)
+        services = start(args, weights, lengths, args.max_batch_size)
+        for service in services:
+            service.warm_up(args.warmup, args.width, args.max_batch_size, args.seed)
         run = batcher.run(
-            service, lengths, arrivals, width=args.width, max_batch_size=args.max_batch_size,
-            saturated_s=args.seconds,
+            services, lengths, arrivals, width=args.width, max_batch_size=args.max_batch_size,
+            in_flight=args.in_flight or 4 * args.max_batch_size, saturated_s=args.seconds,
         )
         print(json.dumps(report(args, lengths, arrivals, run)))
     except (UsageError, model.ModelError) as error:

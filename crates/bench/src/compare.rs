@@ -28,8 +28,9 @@ pub struct Load {
     pub parts: usize,
     /// When saturated, how many requests are kept in flight.
     pub in_flight_max: usize,
-    /// When saturated, for how long at most requests are sent, in all parts together.
-    pub time_max: Duration,
+    /// When saturated, for how long the requests are sent over and over again, in all parts
+    /// together; none: each once.
+    pub time: Option<Duration>,
 }
 
 /// Something to measure.
@@ -87,8 +88,9 @@ pub fn compare<S: Service>(
     contenders: &mut [Contender<S>],
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Measured>, NothingWorks> {
+    let mut warm_up_requests = 0;
     for contender in contenders.iter_mut() {
-        warm_up(load, contender)?;
+        warm_up_requests = warm_up(load, contender)?;
     }
     let mut measurements: Vec<Measurement> = Vec::new();
     measurements.resize_with(contenders.len(), || Measurement::new(load.rate_rps.is_none()));
@@ -110,7 +112,7 @@ pub fn compare<S: Service>(
             };
             let saturation = Saturation {
                 in_flight_max: load.in_flight_max,
-                time_max: load.time_max / load.parts as u32,
+                time: load.time.map(|time| time / load.parts as u32),
             };
             let (start, sent) = play(service, part, saturation, &mut watch);
             let after = read(service);
@@ -127,6 +129,7 @@ pub fn compare<S: Service>(
             seed: load.seed,
             rate_rps: load.rate_rps,
             workers: contender.workers,
+            warm_up: warm_up_requests,
         };
         Measured {
             report: measurement.report(subject),
@@ -142,13 +145,12 @@ fn read<S: Service>(service: &S) -> Reading {
     Reading { engine: service.statistics(), cpu: CpuTime::now() }
 }
 
-/// Lets a contender allocate what it needs and its threads start.
-fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<(), NothingWorks> {
+/// Lets a contender allocate what it needs and its threads start; tells with how many requests.
+fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<u64, NothingWorks> {
     let lengths = load.trace.arrivals.iter().map(|arrival| arrival.length);
     let trace = Trace::saturated(lengths.take(load.in_flight_max.min(WARM_UP_MAX)).collect());
     let service = &mut contender.service;
-    let Load { in_flight_max, time_max, .. } = *load;
-    let saturation = Saturation { in_flight_max, time_max };
+    let saturation = Saturation { in_flight_max: load.in_flight_max, time: None };
     let (_, sent) = play(service, &trace, saturation, &mut |_, _, _, _| {});
     let mut errors = sent.iter().map(|request| match &request.answer {
         Answer::Error(error) => Some(error),
@@ -158,6 +160,6 @@ fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<(), 
         Some(Some(error)) if errors.all(|error| error.is_some()) => {
             Err(NothingWorks { policy: contender.policy.clone(), error: error.clone() })
         }
-        _ => Ok(()),
+        _ => Ok(sent.len() as u64),
     }
 }

@@ -10,18 +10,22 @@ const TICKS_PER_S: f64 = 100.0;
 pub(crate) struct CpuTime {
     /// Of all threads, those that have ended included; within a hundredth of a second.
     pub(crate) process_s: f64,
-    /// Of the threads that help workers' own threads compute.
+    /// Of the workers' own threads.
+    pub(crate) workers_s: f64,
+    /// Of the threads that help them compute.
     pub(crate) helpers_s: f64,
 }
 
 impl CpuTime {
     pub(crate) fn now() -> Option<Self> {
-        Some(Self { process_s: process_s()?, helpers_s: helpers_s()? })
+        let (workers_s, helpers_s) = workers_and_helpers_s()?;
+        Some(Self { process_s: process_s()?, workers_s, helpers_s })
     }
 
     pub(crate) fn and(self, more: Self) -> Self {
         Self {
             process_s: self.process_s + more.process_s,
+            workers_s: self.workers_s + more.workers_s,
             helpers_s: self.helpers_s + more.helpers_s,
         }
     }
@@ -29,6 +33,7 @@ impl CpuTime {
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             process_s: self.process_s - before.process_s,
+            workers_s: self.workers_s - before.workers_s,
             helpers_s: self.helpers_s - before.helpers_s,
         }
     }
@@ -43,20 +48,19 @@ fn process_s() -> Option<f64> {
     Some((ticks()? + ticks()?) / TICKS_PER_S)
 }
 
-/// Threads called `worker-W.T`, which the CPU device names so.
-fn helpers_s() -> Option<f64> {
-    let mut total_ns = 0;
+/// Threads called `worker-W` and `worker-W.T`, as engine and CPU device name them.
+fn workers_and_helpers_s() -> Option<(f64, f64)> {
+    let (mut workers_ns, mut helpers_ns) = (0, 0);
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let read = |name: &str| fs::read_to_string(thread.path().join(name)).ok();
         // A thread may end while it is looked at.
-        let Some(name) = read("comm") else { continue };
-        if name.starts_with("worker-") && name.contains('.') {
-            let on_cpu = read("schedstat");
-            let on_cpu = on_cpu.as_deref().and_then(|text| text.split_ascii_whitespace().next());
-            total_ns += on_cpu.and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
-        }
+        let Some(name) = read("comm").filter(|name| name.starts_with("worker-")) else { continue };
+        let on_cpu = read("schedstat");
+        let on_cpu = on_cpu.as_deref().and_then(|text| text.split_ascii_whitespace().next());
+        let on_cpu_ns: u64 = on_cpu.and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        *(if name.contains('.') { &mut helpers_ns } else { &mut workers_ns }) += on_cpu_ns;
     }
-    Some(total_ns as f64 / 1e9)
+    Some((workers_ns as f64 / 1e9, helpers_ns as f64 / 1e9))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
 
 use batchmaker_engine::{Engine, EngineError, NamedTensor, Reply, Request, Statistics};
 
@@ -44,13 +43,10 @@ impl Service for InProcess<'_> {
 
     fn send(&mut self, tensors: Vec<NamedTensor>) -> Self::Answer {
         let pending = self.engine.submit(self.model, Request { tensors, priority: 0 });
-        // What the engine counts from, or a little later.
-        let admitted = Instant::now();
         let answer = move |reply: Result<Reply, EngineError>| match reply {
-            Ok(Reply { queue_ns, compute_ns, .. }) => Answer::Reply {
-                at: admitted + Duration::from_nanos(queue_ns + compute_ns),
-                queue_and_compute_ns: Some((queue_ns, compute_ns)),
-            },
+            Ok(Reply { queue_ns, compute_ns, answered, .. }) => {
+                Answer::Reply { at: answered, queue_and_compute_ns: Some((queue_ns, compute_ns)) }
+            }
             Err(error) => Answer::Error(error.to_string()),
         };
         match pending {

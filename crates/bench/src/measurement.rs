@@ -14,8 +14,8 @@ use crate::report::{BatchSample, CellReport, CpuSeconds, ManagerNs, Report};
 /// Of a saturated run, the share at each end where it is not in its stride.
 const SATURATED_MARGIN: f64 = 0.1;
 
-/// A rate is sustained if so much of it is answered.
-const SUSTAINED: f64 = 0.95;
+/// A rate is sustained if no larger share of the requests waits when the last one comes.
+const BACKLOG_SUSTAINED: f64 = 0.05;
 
 /// Samples of a report.
 const SAMPLES_MAX: usize = 60;
@@ -30,6 +30,7 @@ pub(crate) struct Subject {
     pub(crate) rate_rps: Option<f64>,
     /// None over a wire.
     pub(crate) workers: Option<u16>,
+    pub(crate) warm_up: u64,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +43,8 @@ pub(crate) struct Measurement {
     requests: u64,
     errors: u64,
     pub(crate) first_error: Option<String>,
+    /// Requests without an answer when the last of their part should have been sent.
+    backlog: u64,
     /// Requests that count for throughput, their steps, and in how long.
     counted: u64,
     counted_steps: u64,
@@ -66,7 +69,6 @@ impl Measurement {
 
     /// Adds a run that began at `start`, with what was read before and after it.
     pub(crate) fn add(&mut self, start: Instant, sent: &[Sent], before: &Reading, after: &Reading) {
-        let mut replies: Vec<(Instant, u32)> = Vec::with_capacity(sent.len());
         for request in sent {
             self.requests += 1;
             self.lateness.record(nanoseconds(request.sent - request.intended));
@@ -77,7 +79,6 @@ impl Measurement {
                         self.queue.record(queue_ns);
                         self.compute.record(compute_ns);
                     }
-                    replies.push((*at, request.length));
                 }
                 Answer::Error(error) => {
                     self.errors += 1;
@@ -85,9 +86,6 @@ impl Measurement {
                 }
             }
         }
-        let end = replies.iter().map(|reply| reply.0).max().unwrap_or(start);
-        let wall = end - start;
-        self.wall += wall;
         if let Some(cpu) = before.cpu.zip(after.cpu).map(|(before, after)| after.since(before)) {
             let so_far = self.cpu.unwrap_or_default();
             self.cpu = Some(so_far.and(cpu));
@@ -96,17 +94,33 @@ impl Measurement {
             let total = self.engine.get_or_insert_with(Statistics::default);
             add_difference(total, before, after);
         }
-        self.count_throughput(start, wall, &replies);
+        self.count_throughput(start, sent);
     }
 
-    fn count_throughput(&mut self, start: Instant, wall: Duration, replies: &[(Instant, u32)]) {
-        let margin =
-            if self.is_saturated { wall.mul_f64(SATURATED_MARGIN) } else { Duration::ZERO };
-        let window = start + margin..=start + wall - margin;
-        self.counted_time += wall - 2 * margin;
-        for (_, length) in replies.iter().filter(|(at, _)| window.contains(at)) {
+    /// Saturated, what counts are the replies of the middle of the time in which requests were
+    /// sent; else all.
+    fn count_throughput(&mut self, start: Instant, sent: &[Sent]) {
+        let replies = || {
+            sent.iter().filter_map(|request| match request.answer {
+                Answer::Reply { at, .. } => Some((at, request.length)),
+                Answer::Error(_) => None,
+            })
+        };
+        let last_intended = sent.iter().map(|request| request.intended).max().unwrap_or(start);
+        let last_reply = replies().map(|reply| reply.0).max().unwrap_or(start);
+        self.wall += last_reply - start;
+        let late = replies().filter(|(at, _)| *at > last_intended).count();
+        self.backlog += late as u64;
+        let window = if self.is_saturated {
+            let margin = (last_intended - start).mul_f64(SATURATED_MARGIN);
+            start + margin..=last_intended - margin
+        } else {
+            start..=last_reply
+        };
+        self.counted_time += *window.end() - *window.start();
+        for (_, length) in replies().filter(|(at, _)| window.contains(at)) {
             self.counted += 1;
-            self.counted_steps += u64::from(*length);
+            self.counted_steps += u64::from(length);
         }
     }
 
@@ -157,25 +171,33 @@ impl Measurement {
             busy: engine
                 .zip(subject.workers)
                 .map(|(engine, workers)| seconds(engine.device_ns) / (wall_s * f64::from(workers))),
-            cpu_s: engine.zip(self.cpu).map(|(engine, cpu)| {
-                let compute = seconds(engine.device_ns) + cpu.helpers_s;
-                let manager = seconds(engine.manager_ns);
-                CpuSeconds { compute, manager, other: (cpu.process_s - compute - manager).max(0.0) }
-            }),
+            cpu_s: engine.zip(self.cpu).map(|(engine, cpu)| cpu_seconds(engine, cpu)),
             manager_ns: engine.map(|engine| ManagerNs {
                 per_request: engine.manager_ns as f64 / self.requests.max(1) as f64,
                 per_node: engine.manager_ns as f64 / nodes.max(1) as f64,
             }),
             batch_over_time: engine.map(|_| thinned(&self.samples)),
             client_cpu_s: self.cpu.filter(|_| engine.is_none()).map(|cpu| cpu.process_s),
-            sustained: subject.rate_rps.is_none_or(|rate| throughput_rps >= SUSTAINED * rate),
+            sustained: self.is_saturated
+                || self.backlog as f64 <= BACKLOG_SUSTAINED * self.requests as f64,
             policy: subject.policy,
             workload: subject.workload,
             seed: subject.seed,
             rate_rps: subject.rate_rps,
             model: subject.model,
+            warm_up: subject.warm_up,
         }
     }
+}
+
+/// The workers' own threads share their time out as their turns do.
+fn cpu_seconds(engine: &Statistics, cpu: CpuTime) -> CpuSeconds {
+    let turns_ns = engine.manager_ns + engine.replies_ns + engine.device_ns;
+    let share = |ns: u64| cpu.workers_s * ns as f64 / turns_ns.max(1) as f64;
+    let compute = share(engine.device_ns) + cpu.helpers_s;
+    let manager = share(engine.manager_ns);
+    // Ticks of a hundredth of a second may fall behind.
+    CpuSeconds { compute, manager, other: (cpu.process_s - compute - manager).max(0.0) }
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -185,6 +207,7 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Adds to `total` what was counted from `before` to `after`.
 fn add_difference(total: &mut Statistics, before: &Statistics, after: &Statistics) {
     total.manager_ns += after.manager_ns - before.manager_ns;
+    total.replies_ns += after.replies_ns - before.replies_ns;
     total.device_ns += after.device_ns - before.device_ns;
     total.cells.resize_with(after.cells.len(), CellStatistics::default);
     for ((total, before), after) in total.cells.iter_mut().zip(&before.cells).zip(&after.cells) {
@@ -206,27 +229,30 @@ fn batch_mean(cell: &CellStatistics) -> f64 {
     (cell.nodes + cell.padding) as f64 / cell.tasks.max(1) as f64
 }
 
-/// By name; cells of one name are counted together.
+/// By name; a name that several cell types bear gets their numbers after it.
 fn cell_reports(cells: &[CellStatistics]) -> BTreeMap<String, CellReport> {
-    let report = |cell: &CellStatistics| {
-        let mut left = cell.tasks.div_ceil(2);
-        let is_median = |&(_, &batches): &(usize, &u64)| {
-            let is_here = left <= batches;
-            left = left.saturating_sub(batches);
-            is_here
-        };
-        let sizes = || cell.batches_by_size.iter().enumerate();
-        let median = sizes().filter(|(_, batches)| **batches > 0).find(is_median);
-        let largest = sizes().rfind(|(_, batches)| **batches > 0);
-        CellReport {
-            tasks: cell.tasks,
-            batch_mean: batch_mean(cell),
-            batch_p50: median.map_or(0, |(size, _)| size as u64),
-            batch_max: largest.map_or(0, |(size, _)| size as u64),
-            padding_share: cell.padding as f64 / (cell.nodes + cell.padding).max(1) as f64,
-        }
+    let is_alone = |name: &str| cells.iter().filter(|cell| cell.name == name).count() == 1;
+    let name = |(number, cell): (usize, &CellStatistics)| match is_alone(&cell.name) {
+        true => cell.name.clone(),
+        false => format!("{}#{number}", cell.name),
     };
-    cells.iter().map(|cell| (cell.name.clone(), report(cell))).collect()
+    cells.iter().enumerate().map(|cell| (name(cell), cell_report(cell.1))).collect()
+}
+
+fn cell_report(cell: &CellStatistics) -> CellReport {
+    let sizes = || cell.batches_by_size.iter().enumerate().filter(|(_, batches)| **batches > 0);
+    let mut smaller = 0;
+    let median = sizes().find(|(_, batches)| {
+        smaller += **batches;
+        2 * smaller >= cell.tasks
+    });
+    CellReport {
+        tasks: cell.tasks,
+        batch_mean: batch_mean(cell),
+        batch_p50: median.map_or(0, |(size, _)| size as u64),
+        batch_max: sizes().next_back().map_or(0, |(size, _)| size as u64),
+        padding_share: cell.padding as f64 / (cell.nodes + cell.padding).max(1) as f64,
+    }
 }
 
 /// Some of the samples, evenly spread.
@@ -247,6 +273,7 @@ mod tests {
             seed: 1,
             rate_rps,
             workers: Some(2),
+            warm_up: 0,
         }
     }
 
@@ -287,7 +314,7 @@ mod tests {
         assert_eq!((report.requests, report.errors), (20, 0));
         assert!((report.throughput_rps - 20.0 / 0.024).abs() < 1e-6, "{report:?}");
         assert!((report.steps_per_s - 80.0 / 0.024).abs() < 1e-6, "{report:?}");
-        assert!(!report.sustained, "833 of 1000 requests a second");
+        assert!(!report.sustained, "3 of 10 wait when the last one comes, twice");
         assert!((report.latency_ms.p50 - 2.0).abs() < 0.01, "{report:?}");
         assert!((report.queue_ms.unwrap().p50 - 0.5).abs() < 0.01, "{report:?}");
         assert!((report.lateness_ms.unwrap().max - 0.1).abs() < 1e-9, "{report:?}");
@@ -305,10 +332,30 @@ mod tests {
         let sent = requests(start, Duration::ZERO);
         measurement.add(start, &sent, &none(), &none());
         let report = measurement.report(subject(None));
-        // Answers from 3 to 12 ms; those from 1.2 to 10.8 ms count.
-        assert!((report.throughput_rps - 8.0 / 0.0096).abs() < 1e-6, "{report:?}");
+        // Sent from 1 to 10 ms, answered 2 ms later; from 1 to 9 ms counts.
+        assert!((report.throughput_rps - 7.0 / 0.008).abs() < 1e-6, "{report:?}");
         assert_eq!((report.requests, report.cells, report.lateness_ms), (10, None, None));
         assert!(report.sustained);
+    }
+
+    #[test]
+    fn a_short_backlog_is_sustained() {
+        let (mut measurement, start) = (Measurement::new(false), Instant::now());
+        let mut sent = requests(start, Duration::ZERO);
+        sent.truncate(8);
+        let more = (0..100).flat_map(|_| sent.clone()).collect::<Vec<_>>();
+        let mut last = requests(start, Duration::ZERO);
+        last.drain(..9);
+        let none = || Reading { engine: None, cpu: None };
+        measurement.add(start, &[more, last].concat(), &none(), &none());
+        assert!(measurement.report(subject(Some(1000.0))).sustained);
+    }
+
+    #[test]
+    fn cells_of_one_name_are_told_apart() {
+        let cells = [cell(1, 2, 0, &[0, 0, 1]), cell(5, 5, 0, &[0, 5])];
+        let reports = cell_reports(&cells);
+        assert_eq!((reports["lstm#0"].tasks, reports["lstm#1"].batch_max), (1, 1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use batchmaker_engine::{ElementType, NamedTensor, Statistics, TensorData};
 use batchmaker_model::InputLayout;
@@ -18,6 +18,9 @@ use tokio::runtime::Runtime;
 
 use crate::driver::{Answer, Service};
 use crate::inputs::{Inputs, NoLength};
+
+/// A server that takes longer does not answer at all.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// A model of a server.
 #[derive(Debug)]
@@ -135,7 +138,9 @@ impl Service for OverHttp {
         }
         let client = self.client.clone();
         let answer = self.runtime.spawn(async move {
-            match exchange(&client, request, body.bytes.into()).await {
+            let exchange = exchange(&client, request, body.bytes.into());
+            let answer = tokio::time::timeout(ANSWER_TIME_MAX, exchange).await;
+            match answer.unwrap_or_else(|_| Err(format!("no answer in {ANSWER_TIME_MAX:?}"))) {
                 Ok((StatusCode::OK, _)) => {
                     Answer::Reply { at: Instant::now(), queue_and_compute_ns: None }
                 }

@@ -28,7 +28,7 @@ pub struct Report {
     pub lateness_ms: Option<Lateness>,
     /// Requests answered a second.
     pub throughput_rps: f64,
-    /// Cells run for requests a second; padding is not counted.
+    /// Steps of answered requests (their lengths) a second; padding is not counted.
     pub steps_per_s: f64,
     /// From the intended arrival to the answer.
     pub latency_ms: Distribution,
@@ -44,6 +44,8 @@ pub struct Report {
     pub cpu_s: Option<CpuSeconds>,
     /// The model's name.
     pub model: String,
+    /// Requests before the measurement, which count nowhere else.
+    pub warm_up: u64,
     /// What scheduling cost.
     pub manager_ns: Option<ManagerNs>,
     /// How batches grew and shrank.
@@ -92,7 +94,7 @@ pub struct CpuSeconds {
     pub other: f64,
 }
 
-/// What scheduling cost, in nanoseconds of the manager's thread.
+/// What scheduling cost, in nanoseconds of the workers' threads inside the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ManagerNs {
     /// A request.
@@ -197,6 +199,7 @@ pub(crate) mod tests {
             busy: Some(0.75),
             cpu_s: Some(CpuSeconds { compute: 8.0, manager: 1.5, other: 0.5 }),
             model: "lstm".into(),
+            warm_up: 256,
             manager_ns: Some(ManagerNs { per_request: 5000.0, per_node: 123.4 }),
             batch_over_time: Some((0..3).map(sample).collect()),
             client_cpu_s: Some(0.25),
@@ -236,7 +239,7 @@ pub(crate) mod tests {
             "cells":{"embed":{"tasks":90,"batch_mean":20.0,"batch_p50":16,"batch_max":64,"padding_share":0.125},
             "lstm":{"tasks":2000,"batch_mean":12.5,"batch_p50":16,"batch_max":64,"padding_share":0.125}},
             "busy":0.75,"cpu_s":{"compute":8.0,"manager":1.5,"other":0.5},
-            "model":"lstm","manager_ns":{"per_request":5000.0,"per_node":123.4},
+            "model":"lstm","warm_up":256,"manager_ns":{"per_request":5000.0,"per_node":123.4},
             "batch_over_time":[{"at_s":0.0,"batch_mean":12.25,"in_flight":40},
             {"at_s":0.5,"batch_mean":12.25,"in_flight":40},
             {"at_s":1.0,"batch_mean":12.25,"in_flight":40}],"client_cpu_s":0.25,"sustained":true}"#]].assert_eq(&broken_line(&measured("cellular", 500.0, 8.0)));
@@ -246,7 +249,7 @@ pub(crate) mod tests {
     fn what_was_not_measured_is_null() {
         expect![[r#"
             {"policy":"cellular","workload":"europarl","seed":1,"rate_rps":null,"requests":1000,"errors":0,"lateness_ms":null,"throughput_rps":990.0,"steps_per_s":24000.0,"latency_ms":{"mean":62.5,"p50":50.0,"p90":100.0,"p99":200.0,"max":400.0},
-            "queue_ms":null,"compute_ms":null,"cells":null,"busy":null,"cpu_s":null,"model":"lstm","manager_ns":null,"batch_over_time":null,"client_cpu_s":null,"sustained":true}"#]].assert_eq(&broken_line(&unmeasured("cellular")));
+            "queue_ms":null,"compute_ms":null,"cells":null,"busy":null,"cpu_s":null,"model":"lstm","warm_up":256,"manager_ns":null,"batch_over_time":null,"client_cpu_s":null,"sustained":true}"#]].assert_eq(&broken_line(&unmeasured("cellular")));
     }
 
     #[test]

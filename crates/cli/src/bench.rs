@@ -26,22 +26,20 @@ const TURNS: u16 = 3;
 /// Requests that a rate is measured with at least.
 const REQUESTS_MIN: usize = 100;
 
-/// More than any machine answers in a second of saturation.
-const SATURATED_REQUESTS_PER_S: f64 = 200_000.0;
+/// Lengths that saturation goes through, over and over again.
+const SATURATED_REQUESTS: usize = 100_000;
 
 /// Measures, and prints.
 pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
-    match &args.url {
-        Some(url) => over_http(args, url),
-        None => in_process(args),
+    match (&args.write_trace, &args.url) {
+        (Some(path), _) => write_trace(args, path),
+        (None, Some(url)) => over_http(args, url),
+        (None, None) => in_process(args),
     }
 }
 
 fn over_http(args: &BenchArgs, url: &str) -> anyhow::Result<()> {
     let in_flight_max = args.in_flight.map_or(IN_FLIGHT_OVER_HTTP, |count| count as usize);
-    if let Some(path) = &args.write_trace {
-        return write_trace(args, path, in_flight_max);
-    }
     let model = args.model.to_string_lossy().into_owned();
     let service = OverHttp::new(url, &model, args.seed)?;
     let contender = Contender { policy: url.to_owned(), model, workers: None, service };
@@ -58,7 +56,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     let mut batch_max = 0;
     for &policy in policies {
         if engines.iter().any(|(known, ..)| *known == policy) {
-            bail!("--policy {policy} is given twice");
+            continue;
         }
         let limits = &args.machine.batch.max_batch_size;
         let loaded = models::load(std::slice::from_ref(&args.model), limits)?;
@@ -74,9 +72,6 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         engines.push((policy, model, engine));
     }
     let in_flight_max = args.in_flight.map_or(4 * batch_max as usize, |count| count as usize);
-    if let Some(path) = &args.write_trace {
-        return write_trace(args, path, in_flight_max);
-    }
     let mut contenders = Vec::new();
     for (policy, model, engine) in &engines {
         contenders.push(Contender {
@@ -100,7 +95,7 @@ fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
     let load = |rate_rps: Option<f64>| {
         let default = match rate_rps {
             Some(rate) => ((rate * args.seconds) as usize).max(REQUESTS_MIN),
-            None => (SATURATED_REQUESTS_PER_S * args.seconds) as usize + REQUESTS_MIN,
+            None => SATURATED_REQUESTS,
         };
         let requests = args.requests.map_or(default, |requests| requests as usize);
         let lengths = args.workload.lengths(requests, args.seed)?;
@@ -110,18 +105,15 @@ fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
         };
         let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
         let (workload, seed) = (args.workload.to_string(), args.seed);
-        let time_max = match args.requests {
-            None => Duration::from_secs_f64(args.seconds),
-            Some(_) => Duration::MAX,
-        };
-        Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time_max })
+        let time = args.requests.is_none().then(|| Duration::from_secs_f64(args.seconds));
+        Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time })
     };
     rates.into_iter().map(load).collect()
 }
 
-fn write_trace(args: &BenchArgs, path: &Path, in_flight_max: usize) -> anyhow::Result<()> {
+fn write_trace(args: &BenchArgs, path: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write '{}'", path.display());
-    for load in loads(args, in_flight_max)? {
+    for load in loads(args, 1)? {
         let file = BufWriter::new(File::create(path).with_context(failed)?);
         load.trace.write_jsonl(file).with_context(failed)?;
     }
@@ -138,6 +130,7 @@ fn measure<S: Service>(
     let is_counted = args.requests.is_some() || !args.saturate;
     let bar = progress_bar(is_counted.then_some(requests * contenders.len()));
     let mut measured: Vec<Measured> = Vec::new();
+    let mut failures = 0;
     for load in &loads {
         let before = bar.position();
         let rate = load.rate_rps.map_or("saturated".to_owned(), |rate| format!("{rate} req/s"));
@@ -147,6 +140,7 @@ fn measure<S: Service>(
         };
         for one in compare(load, &mut contenders, &mut progress)? {
             let Report { errors, requests, policy, .. } = &one.report;
+            failures += errors;
             if let Some(error) = &one.first_error {
                 let all = errors + requests;
                 eprintln!(
@@ -178,6 +172,9 @@ fn measure<S: Service>(
         });
         let series: Vec<_> = series.collect();
         write(path, &time_cdf(&series, &title, "time (ms)")?)?;
+    }
+    if failures > 0 {
+        bail!("{failures} requests failed");
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{
@@ -215,12 +215,14 @@ impl Engine {
                 waiting: counts.waiting,
             }
         });
+        let times = self.shared.times.total();
         Statistics {
             permits_in_use: self.shared.admission.requests(),
             permits: self.shared.admission.max_requests,
             cells: cells.collect(),
-            manager_ns: self.shared.times.manager_ns(),
-            device_ns: self.shared.times.device_ns(),
+            manager_ns: times.manager_ns,
+            replies_ns: times.replies_ns,
+            device_ns: times.device_ns,
         }
     }
 
@@ -265,6 +267,11 @@ impl Shared {
     /// Nanoseconds since the start.
     pub(crate) fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    /// The instant that is so many nanoseconds since the start.
+    pub(crate) fn instant_of(&self, ns: u64) -> Instant {
+        self.start + Duration::from_nanos(ns)
     }
 
     pub(crate) fn cancel(&self, request: RequestId) {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use batchmaker_graph::{NamedTensor, RequestId};
 use tokio::sync::oneshot;
@@ -20,6 +21,8 @@ pub struct Reply {
     pub queue_ns: u64,
     /// From the first batch to the reply, in nanoseconds.
     pub compute_ns: u64,
+    /// When the reply was there.
+    pub answered: Instant,
 }
 
 /// A request in flight: a future of its reply. Dropping it cancels the request, which then

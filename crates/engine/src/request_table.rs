@@ -6,6 +6,7 @@ use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::admission::Permit;
 use crate::engine::ServedModel;
@@ -33,12 +34,12 @@ pub(crate) struct Ended {
     /// Up to the end of its last batch.
     pub(crate) compute_ns: u64,
     /// When that was.
-    pub(crate) ended_ns: u64,
+    pub(crate) ended: Instant,
 }
 
 impl Ended {
     /// Puts the reply together and sends it. Nobody may be there to take it.
-    pub(crate) fn answer(self, now_ns: impl Fn() -> u64) {
+    pub(crate) fn answer(self) {
         let Responder { sender, model, permit, plan, outputs } = self.responder;
         let reply = match self.outcome {
             Outcome::Cancelled => Err(EngineError::Cancelled),
@@ -46,10 +47,13 @@ impl Ended {
             Outcome::Succeeded => {
                 let named = model.named_outputs(outputs, self.values);
                 let outputs = model.model.reply(&plan, named).map_err(EngineError::Reply);
+                let answered = Instant::now();
+                let since_end_ns = (answered - self.ended).as_nanos() as u64;
                 outputs.map(|outputs| Reply {
                     outputs,
                     queue_ns: self.queue_ns,
-                    compute_ns: self.compute_ns + now_ns().saturating_sub(self.ended_ns),
+                    compute_ns: self.compute_ns + since_end_ns,
+                    answered,
                 })
             }
         };

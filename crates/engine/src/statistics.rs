@@ -33,28 +33,40 @@ pub struct Statistics {
     /// Time of all workers' threads inside the manager, waiting for its lock included, in
     /// nanoseconds.
     pub manager_ns: u64,
+    /// Time of all workers' threads putting replies together, in nanoseconds.
+    pub replies_ns: u64,
     /// Time of all workers in batches, in nanoseconds.
     pub device_ns: u64,
 }
 
-/// Where the time of the workers' threads went.
+/// Where the time of the workers' threads went, their sleep left out.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     manager_ns: AtomicU64,
+    replies_ns: AtomicU64,
     device_ns: AtomicU64,
 }
 
+/// One turn of a worker's loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) manager_ns: u64,
+    pub(crate) replies_ns: u64,
+    pub(crate) device_ns: u64,
+}
+
 impl Times {
-    pub(crate) fn add(&self, manager_ns: u64, device_ns: u64) {
-        self.manager_ns.fetch_add(manager_ns, Ordering::Relaxed);
-        self.device_ns.fetch_add(device_ns, Ordering::Relaxed);
+    pub(crate) fn add(&self, turn: Turn) {
+        self.manager_ns.fetch_add(turn.manager_ns, Ordering::Relaxed);
+        self.replies_ns.fetch_add(turn.replies_ns, Ordering::Relaxed);
+        self.device_ns.fetch_add(turn.device_ns, Ordering::Relaxed);
     }
 
-    pub(crate) fn manager_ns(&self) -> u64 {
-        self.manager_ns.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn device_ns(&self) -> u64 {
-        self.device_ns.load(Ordering::Relaxed)
+    pub(crate) fn total(&self) -> Turn {
+        Turn {
+            manager_ns: self.manager_ns.load(Ordering::Relaxed),
+            replies_ns: self.replies_ns.load(Ordering::Relaxed),
+            device_ns: self.device_ns.load(Ordering::Relaxed),
+        }
     }
 }

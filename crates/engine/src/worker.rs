@@ -8,6 +8,7 @@ use batchmaker_manager::Event;
 
 use crate::engine::{Shared, lock};
 use crate::request_table::Ended;
+use crate::statistics::Turn;
 
 /// Runs until the engine stops.
 pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueue>) {
@@ -15,20 +16,22 @@ pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueu
     let (mut tasks, mut ended) = (Vec::new(), Vec::new());
     let mut progress = Progress::None;
     while !shared.is_stopping.load(Ordering::SeqCst) {
-        let turn_ns = shared.now_ns();
+        let begun_ns = shared.now_ns();
         let is_busy = meet_manager(shared, worker, progress, &mut tasks, &mut ended);
-        let manager_ns = shared.now_ns() - turn_ns;
+        let managed_ns = shared.now_ns();
         for task in tasks.drain(..) {
             queue.submit(task);
         }
         answer(shared, &mut ended);
-        if is_busy {
-            let poll_ns = shared.now_ns();
-            progress = queue.poll();
-            shared.times.add(manager_ns, shared.now_ns() - poll_ns);
-        } else {
-            progress = Progress::None;
-            shared.times.add(manager_ns, 0);
+        let answered_ns = shared.now_ns();
+        progress = if is_busy { queue.poll() } else { Progress::None };
+        let turn = Turn {
+            manager_ns: managed_ns - begun_ns,
+            replies_ns: answered_ns - managed_ns,
+            device_ns: shared.now_ns() - answered_ns,
+        };
+        shared.times.add(turn);
+        if !is_busy {
             sleep_unless_told(shared, worker);
         }
     }
@@ -66,7 +69,7 @@ fn meet_manager(
             values,
             queue_ns: finished.queue_ns,
             compute_ns: finished.total_ns - finished.queue_ns,
-            ended_ns: now,
+            ended: shared.instant_of(now),
         });
     }
     let sleepers = shared.sleepers.load(Ordering::SeqCst);
@@ -82,7 +85,7 @@ fn answer(shared: &Shared, ended: &mut Vec<Ended>) {
         return;
     }
     for request in ended.drain(..) {
-        request.answer(|| shared.now_ns());
+        request.answer();
     }
     let requests = lock(&shared.requests);
     if requests.len() == 0 {

@@ -67,8 +67,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "server CPU, µs/req"
     );
     for repeat in 0..u64::from(arguments.repeats) {
-        let here = in_process(arguments, &model, repeat)?;
-        let there = over_http(arguments, &model, repeat)?;
+        // Nobody is always the first.
+        let (here, there) = if repeat % 2 == 0 {
+            let here = in_process(arguments, &model, repeat)?;
+            (here, over_http(arguments, &model, repeat)?)
+        } else {
+            let there = over_http(arguments, &model, repeat)?;
+            (in_process(arguments, &model, repeat)?, there)
+        };
         print_row(here, there);
         alone.push(here);
         wired.push(there);
@@ -127,11 +133,11 @@ fn over_http(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Result
     let before_s = server.cpu_s()?;
     let report = bench(arguments, &name, repeat, &["--url", &server.url])?;
     let server_s = server.cpu_s()? - before_s;
-    let requests = number(&report, "requests")?;
+    let (requests, warm_up) = (number(&report, "requests")?, number(&report, "warm_up")?);
     Ok(Run {
         throughput_rps: number(&report, "throughput_rps")?,
         client_us: 1e6 * number(&report, "client_cpu_s")? / requests,
-        server_us: 1e6 * server_s / requests,
+        server_us: 1e6 * server_s / (requests + warm_up),
     })
 }
 

@@ -26,11 +26,13 @@ pub(super) fn length_of(graph: &CellGraph) -> u32 {
     longest.or(graph.runs().iter().map(|run| run.length).max()).expect("a graph has a run")
 }
 
-/// Per depth and cell type, in this order, how many runs the graph has.
+/// Per depth and cell type, how many chains the graph has; how many runs, if it has no chains.
 pub(super) fn widths(graph: &CellGraph) -> BTreeMap<(u32, CellTypeId), u32> {
     let mut widths = BTreeMap::new();
     for (depth, run) in depths(graph).into_iter().zip(graph.runs()) {
-        *widths.entry((depth, run.cell_type)).or_default() += 1;
+        if run.kind == RunKind::Chain || graph.chains() == 0 {
+            *widths.entry((depth, run.cell_type)).or_default() += 1;
+        }
     }
     widths
 }

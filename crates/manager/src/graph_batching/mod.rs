@@ -175,8 +175,8 @@ impl GraphBatching {
         });
     }
 
-    /// Forms a batch of the bucket whose turn it is: its first requests, as many as no level
-    /// outgrows its cell's limit, and one at least.
+    /// Forms a batch of the bucket whose turn it is: its first requests, as many as their chains do
+    /// not outgrow a cell's limit at any level, and one at least.
     fn form_batch(&mut self, worker: WorkerId) -> Option<Batch> {
         let bucket = self.buckets.next_turn()?;
         let mut taken = BTreeMap::new();

@@ -9,6 +9,9 @@ use serde_json::Value;
 const BATCHMAKER: &str = "target/release/batchmaker";
 const SCRIPTS: &str = "bench/peers";
 
+/// Batches that wait at a saturated peer. Buckets share them, and rarely fill one with fewer.
+const SATURATED_DEPTH: u32 = 16;
+
 /// More than a peer answers in a second.
 const SATURATED_REQUESTS_PER_S: f64 = 20_000.0;
 
@@ -16,7 +19,7 @@ const SATURATED_REQUESTS_PER_S: f64 = 20_000.0;
 #[derive(Clone, Debug)]
 pub(crate) enum System {
     BatchMaker { workers: usize, threads_per_worker: usize, limit: u32 },
-    Peer { executor: &'static str, limit: u32, width: u32, threads: usize },
+    Peer { executor: &'static str, workers: usize, threads: usize, limit: u32, width: u32 },
 }
 
 /// What a system is measured with.
@@ -41,8 +44,8 @@ pub(crate) struct Run {
     pub(crate) report: Value,
 }
 
-/// For each system the configurations to try: all that the machine's cores allow of ours, and of
-/// graph batching the paper's widths (section 7.2) with a small and a large batch limit.
+/// For each system the configurations to try: one worker on all cores and a worker a core, with a
+/// small and a large batch limit; of graph batching also the paper's widths (section 7.2).
 pub(crate) fn candidates() -> Vec<Vec<System>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut splits = vec![(1, cores)];
@@ -53,10 +56,15 @@ pub(crate) fn candidates() -> Vec<Vec<System>> {
         [64, 256].map(|limit| System::BatchMaker { workers, threads_per_worker, limit })
     });
     let peer = |executor| {
-        let widths = [1, 10, 40].into_iter();
-        let all = widths.flat_map(|width| [(64, width), (256, width)]);
-        let threads = cores;
-        all.map(move |(limit, width)| System::Peer { executor, limit, width, threads }).collect()
+        let of = |workers, threads, width| {
+            [64, 256].map(|limit| System::Peer { executor, workers, threads, limit, width })
+        };
+        let mut all: Vec<System> =
+            [1, 10, 40].into_iter().flat_map(|width| of(1, cores, width)).collect();
+        if cores > 1 {
+            all.extend(of(cores, 1, 10));
+        }
+        all
     };
     vec![own.collect(), peer("onnxruntime"), peer("pytorch")]
 }
@@ -67,8 +75,8 @@ impl std::fmt::Display for System {
             Self::BatchMaker { workers, threads_per_worker, limit } => {
                 write!(f, "batchmaker {workers}x{threads_per_worker}, limit {limit}")
             }
-            Self::Peer { executor, limit, width, .. } => {
-                write!(f, "{executor}, limit {limit}, width {width}")
+            Self::Peer { executor, workers, threads, limit, width } => {
+                write!(f, "{executor} {workers}x{threads}, limit {limit}, width {width}")
             }
         }
     }
@@ -122,7 +130,7 @@ impl Kit {
                 command.args(["--max-batch-size", &limit.to_string(), "--json"]);
                 command
             }
-            System::Peer { executor, limit, width, threads } => {
+            System::Peer { executor, workers, threads, limit, width } => {
                 let trace = self.folder.join("trace.jsonl");
                 let mut write = batchmaker(model, load);
                 if load.rate_rps.is_none() {
@@ -133,10 +141,13 @@ impl Kit {
                 let mut command = self.script("peer.py");
                 command.arg("--model").arg(model).arg("--trace").arg(&trace);
                 command.args(["--executor", executor, "--threads", &threads.to_string()]);
+                command.args(["--workers", &workers.to_string()]);
                 command.args(["--max-batch-size", &limit.to_string()]);
                 command.args(["--width", &width.to_string(), "--seed", &load.seed.to_string()]);
                 if load.rate_rps.is_none() {
                     command.args(["--saturate", "--seconds", &load.seconds.to_string()]);
+                    let in_flight = limit * SATURATED_DEPTH;
+                    command.args(["--in-flight", &in_flight.to_string()]);
                 }
                 command
             }

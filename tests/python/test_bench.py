@@ -1,0 +1,129 @@
+"""`batchmaker bench` and the graph-batching peers, as their users call them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import lstm_files
+from conftest import BINARY, ROOT
+
+DISTRIBUTION = {"mean", "p50", "p90", "p99", "max"}
+KEYS = {
+    "policy", "workload", "seed", "rate_rps", "requests", "errors", "lateness_ms",
+    "throughput_rps", "steps_per_s", "latency_ms", "queue_ms", "compute_ms", "cells", "busy",
+    "cpu_s",
+}
+
+
+def bench(*arguments, status=0):
+    command = [BINARY, "bench", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    return done
+
+
+def reports(*arguments):
+    lines = bench(*arguments, "--json").stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert all(KEYS <= set(report) for report in found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def lstm(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bench") / "lstm.onnx"
+    lstm_files.write(path, seed=1, input_size=8, hidden_size=32, layers=2, head=5)
+    return path
+
+
+def test_policies_take_turns_on_the_same_requests(lstm):
+    policies = ["cellular", "padded:10", "padded:40:own"]
+    options = [option for policy in policies for option in ("--policy", policy)]
+    found = reports(lstm, "--rate", 500, "--requests", 300, "--workload", "europarl:60", *options)
+    assert [report["policy"] for report in found] == policies
+    nodes = set()
+    for report in found:
+        assert (report["requests"], report["errors"], report["rate_rps"]) == (300, 0, 500.0)
+        assert set(report["latency_ms"]) == set(report["queue_ms"]) == DISTRIBUTION
+        assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p99"]
+        assert report["lateness_ms"]["max"] >= report["lateness_ms"]["p50"] >= 0
+        assert set(report["cells"]) == {"lstm_0", "lstm_1", "head"}
+        for cell in report["cells"].values():
+            rows = cell["tasks"] * cell["batch_mean"]
+            nodes.add(round(rows * (1 - cell["padding_share"])))
+    padding = [max(cell["padding_share"] for cell in r["cells"].values()) for r in found]
+    assert padding[0] == 0 and padding[1] > 0
+    assert len(nodes) == 1, "every step of every request once, in every cell and policy"
+
+
+def test_saturation_and_sweeps(lstm):
+    (report,) = reports(lstm, "--saturate", "--seconds", 0.3)
+    assert report["rate_rps"] is None and report["throughput_rps"] > 100
+    assert max(cell["batch_max"] for cell in report["cells"].values()) > 8
+    rates = [report["rate_rps"] for report in reports(lstm, "--sweep", "300,200", "--seconds", 0.3)]
+    assert rates == [300.0, 200.0]
+
+
+def test_tables_and_plots(lstm, tmp_path):
+    plot, times = tmp_path / "plot.svg", tmp_path / "times.svg"
+    options = ["--policy", "cellular", "--policy", "padded", "--plot", plot, "--plot-times", times]
+    table = bench(lstm, "--rate", 300, "--seconds", 0.5, *options).stdout
+    assert "Where time goes" in table and "padded:10" in table
+    for path in plot, times:
+        svg = path.read_text()
+        assert svg.startswith("<svg") and "cellular" in svg and "padded:10" in svg
+
+
+def test_a_server_is_measured_over_the_wire(lstm, serve):
+    server = serve(lstm, "langid")
+    for model in "lstm", "langid":
+        (report,) = reports(model, "--rate", 200, "--requests", 100, "--url", f"http://{server.http}")
+        assert (report["requests"], report["errors"]) == (100, 0)
+        assert report["cells"] is report["busy"] is report["cpu_s"] is None
+        assert report["client_cpu_s"] > 0
+    error = bench("nobody", "--rate", 1, "--url", f"http://{server.http}", status=1).stderr
+    assert "404" in error and "nobody" in error
+    server.wait_until_unused()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "expected"),
+    [
+        (["langid"], 2, "--rate"),
+        (["langid", "--rate", "0"], 2, "above 0"),
+        (["langid", "--rate", "1", "--saturate"], 2, "cannot be used with"),
+        (["langid", "--rate", "1", "--policy", "merged"], 2, "no policy"),
+        (["langid", "--rate", "1", "--workload", "pairs:a:b"], 2, "not built yet"),
+        (["langid", "--rate", "1", "--workload", "file:nowhere.txt"], 1, "nowhere.txt"),
+        (["langid", "--rate", "1", "--url", "http://127.0.0.1:1"], 1, "is the server running"),
+        (["langid", "--rate", "1", "--url", "x", "--policy", "padded"], 2, "cannot be used with"),
+        (["nowhere.onnx", "--rate", "1"], 1, "nowhere.onnx"),
+    ],
+)
+def test_mistakes_are_told(arguments, status, expected):
+    assert expected in bench(*arguments, status=status).stderr
+
+
+def test_a_file_gives_the_lengths(tmp_path, lstm):
+    text, trace = tmp_path / "text", tmp_path / "trace"
+    text.write_text("one\nfour words are here\n\nthis line has five words\n")
+    load = ["--rate", "100", "--requests", "50", "--workload", f"file:{text}"]
+    bench(lstm, *load, "--write-trace", trace)
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert len(lines) == 50 and {line["length"] for line in lines} == {1, 4, 5}
+    times = [line["at_s"] for line in lines]
+    assert times == sorted(times) and 0.2 < times[-1] < 1.0
+
+
+def test_the_onnx_runtime_peer_computes_what_it_should(tmp_path):
+    peers, model = ROOT / "bench/peers", tmp_path / "lstm.onnx"
+    for arguments in (
+        ["make_lstm.py", "--hidden", "48", "--input", "20", "--out", str(model)],
+        ["peer.py", "--model", str(model), "--executor", "onnxruntime", "--check"],
+    ):
+        command = [sys.executable, str(peers / arguments[0]), *arguments[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["check"] == "passed"
