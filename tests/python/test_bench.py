@@ -38,12 +38,15 @@ def lstm(tmp_path_factory):
     return path
 
 
-def test_policies_take_turns_on_the_same_requests(lstm):
+def test_policies_take_turns_on_the_same_requests(lstm, tmp_path):
     policies = ["cellular", "padded:10", "padded:40:own"]
     options = [option for policy in policies for option in ("--policy", policy)]
-    found = reports(lstm, "--rate", 500, "--requests", 300, "--workload", "europarl:60", *options)
+    load = ["--rate", 500, "--requests", 300, "--workload", "europarl:60", "--seed", 5]
+    found = reports(lstm, *load, *options)
+    trace = tmp_path / "trace"
+    bench(lstm, *load, "--write-trace", trace)
+    steps = sum(json.loads(line)["length"] for line in trace.read_text().splitlines())
     assert [report["policy"] for report in found] == policies
-    nodes = set()
     for report in found:
         assert (report["requests"], report["errors"], report["rate_rps"]) == (300, 0, 500.0)
         assert set(report["latency_ms"]) == set(report["queue_ms"]) == DISTRIBUTION
@@ -52,10 +55,10 @@ def test_policies_take_turns_on_the_same_requests(lstm):
         assert set(report["cells"]) == {"lstm_0", "lstm_1", "head"}
         for cell in report["cells"].values():
             rows = cell["tasks"] * cell["batch_mean"]
-            nodes.add(round(rows * (1 - cell["padding_share"])))
+            nodes = round(rows * (1 - cell["padding_share"]))
+            assert nodes == steps, "every step of every request once"
     padding = [max(cell["padding_share"] for cell in r["cells"].values()) for r in found]
     assert padding[0] == 0 and padding[1] > 0
-    assert len(nodes) == 1, "every step of every request once, in every cell and policy"
 
 
 def test_saturation_and_sweeps(lstm):
@@ -94,7 +97,8 @@ def test_a_server_is_measured_over_the_wire(lstm, serve):
         (["langid"], 2, "--rate"),
         (["langid", "--rate", "0"], 2, "above 0"),
         (["langid", "--rate", "1", "--saturate"], 2, "cannot be used with"),
-        (["langid", "--rate", "1", "--policy", "merged"], 2, "no policy"),
+        (["langid", "--rate", "1", "--policy", "merged"], 2, "not built yet"),
+        (["langid", "--rate", "1", "--policy", "padded:0"], 2, "no policy"),
         (["langid", "--rate", "1", "--workload", "pairs:a:b"], 2, "not built yet"),
         (["langid", "--rate", "1", "--workload", "file:nowhere.txt"], 1, "nowhere.txt"),
         (["langid", "--rate", "1", "--url", "http://127.0.0.1:1"], 1, "is the server running"),
@@ -104,6 +108,17 @@ def test_a_server_is_measured_over_the_wire(lstm, serve):
 )
 def test_mistakes_are_told(arguments, status, expected):
     assert expected in bench(*arguments, status=status).stderr
+
+
+def test_failures_are_counted_and_told(tmp_path):
+    # The longest request that a model takes has 65,536 steps.
+    load = ["--rate", 50, "--requests", 6, "--workload", f"file:{tmp_path / 'text'}", "--seed", 3]
+    (tmp_path / "text").write_text("short\n" + "w " * 70_000 + "\n")
+    done = bench("langid", *load, "--json", status=1)
+    report = json.loads(done.stdout)
+    assert report["requests"] > 0 and report["errors"] > 0
+    assert report["requests"] + report["errors"] == 6
+    assert "65536" in done.stderr and "requests failed" in done.stderr
 
 
 def test_a_file_gives_the_lengths(tmp_path, lstm):

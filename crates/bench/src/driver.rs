@@ -86,7 +86,8 @@ pub(crate) fn play<S: Service>(
     let mut context = Context::from_waker(&waker);
     let mut in_flight = pin!(FuturesUnordered::new());
     let mut done = Vec::with_capacity(trace.arrivals.len());
-    let rounds = if saturation.time.is_some() { usize::MAX } else { 1 };
+    let is_saturated = trace.arrivals.first().is_some_and(|arrival| arrival.at_ns.is_none());
+    let rounds = if is_saturated && saturation.time.is_some() { usize::MAX } else { 1 };
     let mut arrivals = (0..rounds).flat_map(|_| &trace.arrivals).enumerate();
     let mut prepare = |service: &mut S| {
         let (index, arrival) = arrivals.next()?;

@@ -105,7 +105,8 @@ fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
         };
         let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
         let (workload, seed) = (args.workload.to_string(), args.seed);
-        let time = args.requests.is_none().then(|| Duration::from_secs_f64(args.seconds));
+        let is_timed = rate_rps.is_none() && args.requests.is_none();
+        let time = is_timed.then(|| Duration::from_secs_f64(args.seconds));
         Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time })
     };
     rates.into_iter().map(load).collect()

@@ -16,10 +16,19 @@ fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engin
 }
 
 fn langid_with(threads_per_worker: usize, config: &EngineConfig) -> Engine {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
+    start("../../models/langid", BatchLimits::default(), threads_per_worker, config)
+}
+
+fn start(
+    model: &str,
+    max_batch_size: BatchLimits,
+    threads_per_worker: usize,
+    config: &EngineConfig,
+) -> Engine {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(model);
     let mut registry = CellRegistry::default();
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
-    let model = load(&folder, &options, &mut registry).unwrap();
+    let options = LoadOptions { model: ModelId(0), max_batch_size };
+    let model = load(&path, &options, &mut registry).unwrap();
     let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
     Engine::start(vec![model], &registry, CpuDevice::new(cpu).unwrap(), config).unwrap()
 }
@@ -50,7 +59,7 @@ fn a_reply_is_the_same_alone_and_together() {
         (1, 1, Policy::Cellular),
         (2, 1, Policy::Cellular),
         (1, 2, Policy::Cellular),
-        (1, 1, policy("padded:10")),
+        (1, 2, policy("padded:10")),
         (2, 1, policy("padded:40:own")),
     ] {
         let config =
@@ -68,6 +77,41 @@ fn a_reply_is_the_same_alone_and_together() {
         assert!(statistics.cells.iter().any(|cell| cell.nodes > 2 * cell.tasks), "batches form");
         let is_padded = statistics.cells.iter().any(|cell| cell.padding > 0);
         assert_eq!(is_padded, policy != Policy::Cellular, "{policy}");
+    }
+}
+
+/// Two layers and a head on every step: padding in row-wise cells too, cut at their limit.
+#[test]
+fn padded_rows_of_every_step_change_nothing() {
+    let tagger = |limit, threads, policy: &str| {
+        let policy = policy.parse().unwrap();
+        let limits = BatchLimits { all: Some(limit), ..BatchLimits::default() };
+        let config = EngineConfig { policy, ..EngineConfig::default() };
+        start("../model/tests/vectors/tagger.onnx", limits, threads, &config)
+    };
+    // [batch, time] ids below 11.
+    let request = |index: usize| {
+        let (batch, time) = (1 + index % 3, 1 + index * 5 % 23);
+        let ids = (0..batch * time).map(|i| ((i * i + index) % 11) as i64).collect();
+        let tensor = Tensor::new(vec![batch, time], TensorData::I64(ids));
+        Request { tensors: vec![NamedTensor { name: "ids".to_owned(), tensor }], priority: 0 }
+    };
+    let engine = tagger(64, 1, "cellular");
+    let alone: Vec<_> = (0..60)
+        .map(|index| engine.submit("tagger", request(index)).unwrap().wait().unwrap().outputs)
+        .collect();
+    for (limit, threads, policy) in
+        [(7, 1, "padded:10"), (64, 2, "padded:10"), (16, 1, "padded:40:own")]
+    {
+        let engine = tagger(limit, threads, policy);
+        let pending: Vec<_> =
+            (0..60).map(|index| engine.submit("tagger", request(index)).unwrap()).collect();
+        for (pending, alone) in pending.into_iter().zip(&alone) {
+            assert_eq!(pending.wait().unwrap().outputs, *alone, "{policy}, limit {limit}");
+        }
+        let cells = engine.statistics().cells;
+        assert!(cells.iter().all(|cell| cell.padding > 0), "chains and rows: {cells:?}");
+        assert!(cells.iter().all(|cell| cell.batches_by_size.len() <= limit as usize + 1));
     }
 }
 

@@ -25,13 +25,15 @@ const SLOTS_IN_USE: &str = "batchmaker_slots_in_use";
 const WAITING: &str = "batchmaker_waiting_subgraphs";
 const BATCHES: &str = "batchmaker_batches_total";
 const NODES: &str = "batchmaker_nodes_total";
+const PADDING: &str = "batchmaker_padding_rows_total";
 const BUILD_INFO: &str = "batchmaker_build_info";
 
-const COUNTERS: [(&str, &str); 4] = [
+const COUNTERS: [(&str, &str); 5] = [
     (REQUESTS, "Inference requests that ended, by model and outcome."),
     (RESPONSES, "Responses on the HTTP port, by status."),
     (BATCHES, "Batches of a cell type that were formed."),
     (NODES, "Cells in the batches of a cell type."),
+    (PADDING, "Rows of padding in the batches of a cell type."),
 ];
 const GAUGES: [(&str, &str); 5] = [
     (PERMITS_IN_USE, "Requests in flight."),
@@ -43,7 +45,7 @@ const GAUGES: [(&str, &str); 5] = [
 const HISTOGRAMS: [(&str, &str); 3] = [
     (REQUEST_SECONDS, "From a request's last byte to its reply, successful ones alone."),
     (QUEUE_SECONDS, "From admission to a request's first batch."),
-    (COMPUTE_SECONDS, "From a request's first batch to its last."),
+    (COMPUTE_SECONDS, "From a request's first batch to its reply."),
 ];
 
 /// Upper bounds of the histograms' buckets, in seconds: 1, 2, 5 to a decade.
@@ -114,6 +116,7 @@ impl Metrics {
             self.gauge(WAITING, labels()).set(cell.waiting as f64);
             self.counter(BATCHES, labels()).absolute(cell.tasks);
             self.counter(NODES, labels()).absolute(cell.nodes);
+            self.counter(PADDING, labels()).absolute(cell.padding);
         }
         self.handle.render()
     }

@@ -1,15 +1,17 @@
 //! The shape of tasks: one cell type each, no empty batch, none over the limit, none under the
 //! least size but the first of a round, a round of one cell type and of no more batches
 //! than a worker may be given, tasks numbered without gaps and only for workers that are up.
+//! Batches of the padded policy have no rounds, and may hold padding alone.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RunKind, Work};
-use batchmaker_manager::{BatchSizes, Config, TaskForm};
+use batchmaker_manager::{BatchSizes, Config, Policy, TaskForm};
 
 use super::Checker;
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Batches {
+    policy: Policy,
     sizes: Vec<BatchSizes>,
     max_tasks_to_submit: u32,
     task_form: TaskForm,
@@ -27,6 +29,7 @@ impl Batches {
     pub(crate) fn new(config: &Config) -> Self {
         let worker = Worker { last_task: 0, round: None };
         Self {
+            policy: config.policy,
             sizes: config.cell_types.iter().map(|cell| cell.batch_sizes).collect(),
             max_tasks_to_submit: config.max_tasks_to_submit,
             task_form: config.task_form,
@@ -47,6 +50,7 @@ impl Batches {
             worker.round = None;
         }
         match (&task.work, self.task_form) {
+            _ if self.policy != Policy::Cellular => Ok(()),
             (Work::Roster { .. }, TaskForm::Rows) => Err(format!("{task:?} is no list of rows")),
             (Work::Roster { steps: 0, .. }, _) => Err(format!("{task:?} runs no step")),
             _ => Ok(()),
@@ -60,25 +64,16 @@ impl Batches {
         cell_type: CellTypeId,
         nodes: &[Nodes],
     ) -> Result<(), String> {
-        let round = &mut self.workers[worker].round;
-        let &mut (round_type, before) = round.get_or_insert((cell_type, 0));
-        *round = Some((round_type, before + 1));
-        if round_type != cell_type {
-            return Err(format!("a batch of {cell_type} in a round of {round_type}"));
-        }
-        if before + 1 > self.max_tasks_to_submit {
-            return Err(format!("{} batches in a round", before + 1));
-        }
         let rows: u32 = nodes.iter().map(|part| part.count).sum();
-        let BatchSizes { min, max } = self.sizes[cell_type.index()];
-        if rows == 0 || nodes.iter().any(|part| part.count == 0) {
-            return Err(format!("an empty batch of {cell_type}: {nodes:?}"));
+        if self.policy == Policy::Cellular {
+            self.check_round(worker, cell_type, rows)?;
+            if rows == 0 || nodes.iter().any(|part| part.count == 0) {
+                return Err(format!("an empty batch of {cell_type}: {nodes:?}"));
+            }
         }
+        let max = self.sizes[cell_type.index()].max;
         if rows > max {
             return Err(format!("{rows} rows of {cell_type}, at most {max}"));
-        }
-        if rows < min && before > 0 {
-            return Err(format!("{rows} rows of {cell_type} after {before} batches, least {min}"));
         }
         for part in nodes {
             let Some((request, _)) = ledger.run_of(part) else { continue };
@@ -89,6 +84,30 @@ impl Batches {
             if run.kind == RunKind::Chain && part.count != 1 {
                 return Err(format!("{part:?}: several steps of a chain at once"));
             }
+        }
+        Ok(())
+    }
+
+    fn check_round(
+        &mut self,
+        worker: usize,
+        cell_type: CellTypeId,
+        rows: u32,
+    ) -> Result<(), String> {
+        let round = &mut self.workers[worker].round;
+        let &mut (round_type, before) = round.get_or_insert((cell_type, 0));
+        *round = Some((round_type, before + 1));
+        if round_type != cell_type {
+            return Err(format!("a batch of {cell_type} in a round of {round_type}"));
+        }
+        if before + 1 > self.max_tasks_to_submit {
+            return Err(format!("{} batches in a round", before + 1));
+        }
+        let least = self.sizes[cell_type.index()].min;
+        if rows < least && before > 0 {
+            return Err(format!(
+                "{rows} rows of {cell_type} after {before} batches, least {least}"
+            ));
         }
         Ok(())
     }

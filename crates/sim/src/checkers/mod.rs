@@ -53,11 +53,11 @@ pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
         Box::new(exactly_once::ExactlyOnce),
         Box::new(predecessors::Predecessors::default()),
         Box::new(pinning::Pinning),
+        Box::new(batches::Batches::new(config)),
         Box::new(slots::Slots::new(config.cell_types.len(), ends)),
         Box::new(answers::Answers::new(ends)),
     ];
     if config.policy == Policy::Cellular {
-        checkers.push(Box::new(batches::Batches::new(config)));
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));
         checkers.push(Box::new(progress::Progress));
     }

@@ -75,7 +75,9 @@ fn measure(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mean_length = kit.mean_length(&arguments.workload)?;
     let load = |rate_rps: Option<f64>, seconds: f64, repeat: u16| Load {
+        mean_length,
         workload: arguments.workload.clone(),
         rate_rps,
         seconds,

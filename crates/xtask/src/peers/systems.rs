@@ -30,11 +30,15 @@ pub(crate) struct Load {
     pub(crate) rate_rps: Option<f64>,
     pub(crate) seconds: f64,
     pub(crate) seed: u64,
+    /// Of the workload's sequences.
+    pub(crate) mean_length: f64,
 }
 
 /// What one run came to.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
+    /// Saturated, steps a second over the mean length: a short run of graph batching may see
+    /// short sequences alone, since its buckets take turns.
     pub(crate) throughput_rps: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p90_ms: f64,
@@ -120,6 +124,21 @@ impl Kit {
         Ok(path)
     }
 
+    /// Of the sequences of a workload.
+    pub(crate) fn mean_length(&self, workload: &str) -> anyhow::Result<f64> {
+        let trace = self.folder.join("lengths.jsonl");
+        let mut write = Command::new(BATCHMAKER);
+        write.args(["bench", "-", "--saturate", "--requests", "100000", "--workload", workload]);
+        succeed(write.arg("--write-trace").arg(&trace))?;
+        let text = std::fs::read_to_string(&trace)?;
+        let mut total = 0.0;
+        for line in text.lines() {
+            let arrival: Value = serde_json::from_str(line)?;
+            total += arrival["length"].as_f64().context("a length")?;
+        }
+        Ok(total / text.lines().count() as f64)
+    }
+
     /// Runs one configuration.
     pub(crate) fn run(&self, system: &System, model: &Path, load: &Load) -> anyhow::Result<Run> {
         let mut command = match system {
@@ -162,7 +181,10 @@ impl Kit {
             value.with_context(|| format!("{system}: no {path} in {line}"))
         };
         let run = Run {
-            throughput_rps: number("/throughput_rps")?,
+            throughput_rps: match load.rate_rps {
+                Some(_) => number("/throughput_rps")?,
+                None => number("/steps_per_s")? / load.mean_length,
+            },
             p50_ms: number("/latency_ms/p50")?,
             p90_ms: number("/latency_ms/p90")?,
             p99_ms: number("/latency_ms/p99")?,
