@@ -38,7 +38,7 @@ fn figures_can_be_drawn() -> Result<(), Box<dyn Error>> {
                 "policy": policy, "workload": "europarl", "seed": 1, "rate_rps": rate_rps,
                 "requests": REQUESTS, "errors": 0, "throughput_rps": throughput_rps,
                 "steps_per_s": 24.0 * throughput_rps, "latency_ms": latency.summary(),
-                "model": "queue", "sustained": throughput_rps > 0.97 * rate_rps,
+                "model": "queue", "warm_up": 0, "sustained": throughput_rps > 0.97 * rate_rps,
             }))?;
             report.queue_ms = Some(queue.summary());
             report.compute_ms = Some(compute.summary());

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batchmaker;
 mod cargo;
 mod check;
 mod peers;

@@ -3,12 +3,12 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::Value;
 
-use crate::cargo::cargo;
+use crate::batchmaker::{batchmaker, build, median, output};
 use crate::peers::Kit;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -17,8 +17,6 @@ Examples:
   cargo xtask wire --model models/langid --seconds 5
 
 Nothing else should run meanwhile.";
-
-const BATCHMAKER: &str = "target/release/batchmaker";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -52,7 +50,7 @@ struct Run {
 
 /// Builds, measures and prints.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    cargo(&["build", "--release"].map(str::to_owned), &[])?;
+    build()?;
     let model = match &arguments.model {
         Some(model) => model.clone(),
         None => Kit::install(Path::new("target/peers"))?.model(arguments.hidden)?,
@@ -80,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         wired.push(there);
     }
     println!("medians");
-    print_row(median(&alone), median(&wired));
+    print_row(medians(&alone), medians(&wired));
     Ok(())
 }
 
@@ -95,31 +93,22 @@ fn print_row(here: Run, there: Run) {
     );
 }
 
-fn median(runs: &[Run]) -> Run {
-    let of = |value: fn(&Run) -> f64| {
-        let mut values: Vec<f64> = runs.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
+fn medians(runs: &[Run]) -> Run {
     Run {
-        throughput_rps: of(|run| run.throughput_rps),
-        client_us: of(|run| run.client_us),
-        server_us: of(|run| run.server_us),
+        throughput_rps: median(runs.iter().map(|run| run.throughput_rps)),
+        client_us: median(runs.iter().map(|run| run.client_us)),
+        server_us: median(runs.iter().map(|run| run.server_us)),
     }
 }
 
 /// `batchmaker bench`, saturated.
 fn bench(arguments: &Arguments, model: &str, repeat: u64, more: &[&str]) -> anyhow::Result<Value> {
-    let mut command = Command::new(BATCHMAKER);
+    let mut command = batchmaker();
     command.args(["bench", model, "--saturate", "--json", "--workload", &arguments.workload]);
     command.args(["--seconds", &arguments.seconds.to_string()]);
     command.args(["--in-flight", &arguments.in_flight.to_string()]);
     command.args(["--seed", &(repeat + 1).to_string()]).args(more);
-    let output = command.stderr(Stdio::inherit()).output().context("batchmaker does not start")?;
-    if !output.status.success() {
-        bail!("{command:?} failed: {}", output.status);
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
+    Ok(serde_json::from_str(&output(&mut command)?)?)
 }
 
 fn in_process(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Result<Run> {
@@ -153,7 +142,7 @@ struct Server {
 
 impl Server {
     fn start(model: &Path) -> anyhow::Result<Self> {
-        let mut command = Command::new(BATCHMAKER);
+        let mut command = batchmaker();
         command.arg("serve").arg(model).args(["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
         let mut child =
             command.stdout(Stdio::piped()).spawn().context("batchmaker does not start")?;

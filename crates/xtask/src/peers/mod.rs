@@ -16,7 +16,7 @@ use results::{Results, Row};
 pub(crate) use systems::Kit;
 use systems::{Load, Run, System, candidates};
 
-use crate::cargo::cargo;
+use crate::batchmaker::build;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -37,11 +37,14 @@ pub(crate) struct Arguments {
     /// How often each point is measured; each time with other draws
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
-    /// How long a point is measured
+    /// How long a rate is measured
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
+    /// How long saturation is measured
+    #[arg(long, default_value_t = 20.0)]
+    saturated_seconds: f64,
     /// How long a configuration is tried
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 5.0)]
     screening_seconds: f64,
     /// Rates, as shares of the best peer's saturated throughput
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.65, 0.8])]
@@ -56,7 +59,7 @@ pub(crate) struct Arguments {
 
 /// Builds, installs, measures and prints.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    cargo(&["build", "--release"].map(str::to_owned), &[])?;
+    build()?;
     let kit = Kit::install(Path::new("target/peers"))?;
     let mut results = Results::create(&arguments.runs)?;
     for &hidden in &arguments.hidden {
@@ -88,7 +91,7 @@ fn measure(
     let saturated = load(None, screening_s, 0);
     let best = screen(kit, model, &saturated, results, |run| -run.throughput_rps)?;
     let rows = in_turns(arguments, &best, |system, repeat| {
-        let load = load(None, arguments.seconds, repeat);
+        let load = load(None, arguments.saturated_seconds, repeat);
         results.keep(kit.run(system, model, &load)?)
     })?;
     println!("{}", results::table(&format!("{name}, {}, saturated", arguments.workload), &rows));

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::systems::{Run, System};
+use crate::batchmaker::median;
 
 /// Where runs are kept as they come.
 pub(crate) struct Results {
@@ -46,14 +47,7 @@ impl Row {
     }
 
     fn median(&self, of: impl Fn(&Run) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.runs.iter().map(of).collect();
-        values.sort_by(f64::total_cmp);
-        let middle = values.len() / 2;
-        match values.len() {
-            0 => 0.0,
-            count if count % 2 == 1 => values[middle],
-            _ => (values[middle - 1] + values[middle]) / 2.0,
-        }
+        median(self.runs.iter().map(of))
     }
 
     fn spread(&self, of: impl Fn(&Run) -> f64) -> (f64, f64) {

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::Value;
 
-const BATCHMAKER: &str = "target/release/batchmaker";
+use crate::batchmaker::{batchmaker, output};
+
 const SCRIPTS: &str = "bench/peers";
 
 /// Batches that wait at a saturated peer. Buckets share them, and rarely fill one with fewer.
@@ -127,7 +128,7 @@ impl Kit {
     /// Of the sequences of a workload.
     pub(crate) fn mean_length(&self, workload: &str) -> anyhow::Result<f64> {
         let trace = self.folder.join("lengths.jsonl");
-        let mut write = Command::new(BATCHMAKER);
+        let mut write = batchmaker();
         write.args(["bench", "-", "--saturate", "--requests", "100000", "--workload", workload]);
         succeed(write.arg("--write-trace").arg(&trace))?;
         let text = std::fs::read_to_string(&trace)?;
@@ -143,7 +144,7 @@ impl Kit {
     pub(crate) fn run(&self, system: &System, model: &Path, load: &Load) -> anyhow::Result<Run> {
         let mut command = match system {
             System::BatchMaker { workers, threads_per_worker, limit } => {
-                let mut command = batchmaker(model, load);
+                let mut command = bench(model, load);
                 command.args(["--workers", &workers.to_string()]);
                 command.args(["--threads-per-worker", &threads_per_worker.to_string()]);
                 command.args(["--max-batch-size", &limit.to_string(), "--json"]);
@@ -151,7 +152,7 @@ impl Kit {
             }
             System::Peer { executor, workers, threads, limit, width } => {
                 let trace = self.folder.join("trace.jsonl");
-                let mut write = batchmaker(model, load);
+                let mut write = bench(model, load);
                 if load.rate_rps.is_none() {
                     let requests = (load.seconds * SATURATED_REQUESTS_PER_S).ceil();
                     write.args(["--requests", &requests.to_string()]);
@@ -200,8 +201,8 @@ impl Kit {
 }
 
 /// `batchmaker bench` under a load.
-fn batchmaker(model: &Path, load: &Load) -> Command {
-    let mut command = Command::new(BATCHMAKER);
+fn bench(model: &Path, load: &Load) -> Command {
+    let mut command = batchmaker();
     command.arg("bench").arg(model).args(["--workload", &load.workload]);
     command.args(["--seed", &load.seed.to_string()]);
     match load.rate_rps {
@@ -216,15 +217,4 @@ fn batchmaker(model: &Path, load: &Load) -> Command {
 
 fn succeed(command: &mut Command) -> anyhow::Result<()> {
     output(command).map(drop)
-}
-
-/// What a command prints; its errors go to the terminal.
-fn output(command: &mut Command) -> anyhow::Result<String> {
-    let shown = format!("{command:?}");
-    let output = command.stderr(std::process::Stdio::inherit()).output();
-    let output = output.with_context(|| format!("cannot run {shown}"))?;
-    if !output.status.success() {
-        bail!("{shown} failed: {}", output.status);
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }
