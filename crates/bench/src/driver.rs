@@ -97,6 +97,10 @@ pub(crate) fn play<S: Service>(
     let start = Instant::now();
     let mut next_look = LOOK_EVERY;
     loop {
+        // What is answered, which may make room for what is due.
+        while let Poll::Ready(Some(sent)) = in_flight.as_mut().poll_next(&mut context) {
+            done.push(sent);
+        }
         // What is due.
         while let Some((arrival, request)) = next.take() {
             let intended = arrival.at_ns.map(|at_ns| start + Duration::from_nanos(at_ns));
@@ -116,10 +120,6 @@ pub(crate) fn play<S: Service>(
             in_flight
                 .push(async move { Sent { length, intended, sent: now, answer: answer.await } });
             next = prepare(service);
-        }
-        // What is answered.
-        while let Poll::Ready(Some(sent)) = in_flight.as_mut().poll_next(&mut context) {
-            done.push(sent);
         }
         let since_start = start.elapsed();
         if since_start >= next_look {
