@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) max_body_bytes: usize,
 
-    /// How requests share batches: cellular, or padded[:WIDTH][:own] to compare with
+    /// How requests share batches: cellular, or padded to compare with (see bench --help)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
 
