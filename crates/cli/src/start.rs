@@ -3,7 +3,7 @@
 use std::thread::available_parallelism;
 
 use anyhow::bail;
-use batchmaker_cpu::{CpuConfig, CpuDevice, Isa};
+use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_engine::{Engine, EngineConfig, Policy};
 
 use crate::args::MachineArgs;
@@ -57,6 +57,7 @@ pub(crate) fn start(
     limits: Limits,
 ) -> anyhow::Result<Engine> {
     let device = CpuDevice::new(CpuConfig {
+        projection_ahead: ProjectionAhead::Measured,
         threads_per_worker: machine.threads_per_worker,
         isa: machine.isa,
         pin_threads: true,

@@ -1,26 +1,68 @@
-//! A batch of chains as rows of the fused kernel: rosters, states, outputs.
+//! A batch of chains as rows of a fused kernel: rosters, states, outputs, and how the threads of a
+//! worker share the work.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
-use batchmaker_graph::{Join, Lookup, LstmCell, RequestId, RunIndex, SinkTime, SlotId};
-use batchmaker_kernels::{Isa, KernelError, LstmParameters, LstmRow, PackedLstm};
+use batchmaker_graph::{
+    Item, Join, Lookup, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex, SinkTime,
+    SlotId,
+};
+use batchmaker_kernels as kernels;
+use batchmaker_kernels::{
+    GruParameters, Isa, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn,
+    ProjectionRow, Recurrence, Reset, RnnParameters, StepRow, XPart,
+};
 
+use crate::projections::{ProjectedSteps, Projections};
 use crate::request_memory::{RequestMemory, RowPointers};
 use crate::state_arena::{StateArena, StateSlot};
 use crate::thread_group::{Barrier, ThreadGroup};
+use crate::tuner::{Split, Tuner, Way};
 
-/// Multiply-adds of a step that are worth a second thread; below, waking it costs more
-/// than it brings.
-const STEP_WORTH_THREADS: usize = 200_000;
+/// Multiply-adds of a step, or of a projection, that are worth trying a second thread on; below,
+/// telling it costs more than it brings.
+const WORTH_THREADS: usize = 20_000;
+
+/// Multiply-adds of a step that are not worth trying to do in one thread where there are more.
+const WORTH_ALL_THREADS: usize = 4_000_000;
+
+/// Rows of each thread that make dividing a batch by rows worth a trial.
+const ROWS_WORTH_A_THREAD: usize = 6;
 
 /// Steps whose rows are written down together.
 const STEPS_AT_ONCE_MAX: u32 = 64;
 
-/// A materialised LSTM cell type.
-pub(crate) struct LstmChains {
-    weights: PackedLstm,
-    lookup: Option<Lookup>,
+/// Bytes of an embedding table that is projected as a whole when the cell is materialised.
+const PROJECTED_TABLE_BYTES_MAX: usize = 8 << 20;
+
+/// Whether inputs are projected ahead of the steps that need them. Changes no bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProjectionAhead {
+    /// Where measurement says that it is faster, for each cell type and size of batch.
+    #[default]
+    Measured,
+    /// Wherever inputs are known.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// A materialised recurrent cell type.
+pub(crate) struct Chains {
+    cell: Box<dyn Recurrence>,
+    states: usize,
+    lookup: Option<LookupTable>,
     slots: StateArena,
+    ahead: ProjectionAhead,
+}
+
+/// An embedding, and what its rows project to if that is small.
+struct LookupTable {
+    lookup: Lookup,
+    projected: Option<Vec<f32>>,
 }
 
 /// A chain in a batch.
@@ -31,6 +73,9 @@ pub(crate) struct Chain {
     step: u32,
     length: u32,
     x: RowPointers,
+    /// Whether x came with the request, so that all of it is there.
+    is_x_known: bool,
+    projected: Option<ProjectedSteps>,
     /// Where h goes after every step, if anywhere.
     y: Option<RowPointers>,
     /// Every other sink: when, from which port, where to.
@@ -39,38 +84,71 @@ pub(crate) struct Chain {
     _memory: Arc<RequestMemory>,
 }
 
-/// The standing batch of a worker, and room for its kernel rows.
-#[derive(Default)]
+/// The standing batch of a worker, and what it knows of running it.
 pub(crate) struct RosterChains {
     chains: Vec<Chain>,
-    /// `[step, chain]`.
-    rows: Vec<LstmRow>,
+    /// Room for `[step, chain]`.
+    rows: Vec<StepRow>,
+    /// Room for rows to project.
+    to_project: Vec<ProjectionRow>,
+    projections: Projections,
+    tuner: Tuner,
+    /// What projecting a row costs, in nanoseconds; none before the first measurement.
+    projection_row_ns: Option<f32>,
 }
 
-impl LstmChains {
-    pub(crate) fn new(isa: Isa, cell: &LstmCell) -> Result<Self, KernelError> {
-        let weights = PackedLstm::new(
-            isa,
-            LstmParameters {
-                input_size: cell.input_size,
-                hidden_size: cell.hidden_size,
-                w: &cell.w,
-                r: &cell.r,
-                b: cell.b.as_deref(),
-            },
-        )?;
-        if let Some(lookup) = &cell.lookup {
-            assert_eq!(lookup.width, cell.input_size, "an embedding is the cell's x");
+impl Chain {
+    /// The last step is repeated past the chain's end.
+    fn node(&self, step: u32) -> u32 {
+        step.min(self.length - 1)
+    }
+
+    /// The steps whose projection lies ready, from the next on; all of them past the end.
+    fn projected_until(&self) -> Option<u32> {
+        let steps = self.projected.as_ref()?.steps();
+        if !steps.contains(&self.node(self.step)) {
+            return None;
         }
-        let slots = StateArena::new(cell.hidden_size);
-        Ok(Self { weights, lookup: cell.lookup.clone(), slots })
+        Some(if steps.end == self.length { u32::MAX } else { steps.end })
+    }
+}
+
+impl Chains {
+    pub(crate) fn new(
+        isa: Isa,
+        cell: &RecurrentCell,
+        ahead: ProjectionAhead,
+    ) -> Result<Self, KernelError> {
+        let packed = pack(isa, cell)?;
+        let lookup = cell.lookup.clone().map(|lookup| {
+            assert_eq!(lookup.width, cell.input_size, "an embedding is the cell's x");
+            let projected = match ahead {
+                ProjectionAhead::Never => None,
+                _ => project_table(&*packed, &lookup),
+            };
+            LookupTable { lookup, projected }
+        });
+        let slots = StateArena::new(packed.hidden_size(), packed.c_len());
+        Ok(Self { cell: packed, states: cell.kind.states(), lookup, slots, ahead })
+    }
+
+    /// An empty roster.
+    pub(crate) fn roster(&self) -> RosterChains {
+        RosterChains {
+            chains: Vec::new(),
+            rows: Vec::new(),
+            to_project: Vec::new(),
+            projections: Projections::new(self.cell.projected_len()),
+            tuner: Tuner::default(),
+            projection_row_ns: None,
+        }
     }
 
     /// A chain of `run`, about to run `step` with its state in `slot`.
     fn chain(&self, memory: Arc<RequestMemory>, run: RunIndex, slot: SlotId, step: u32) -> Chain {
         let graph = memory.graph.clone();
         let run = &graph.runs()[run.index()];
-        let row_bytes = 4 * self.weights.hidden_size();
+        let row_bytes = 4 * self.cell.hidden_size();
         let (mut y, mut other_sinks) = (None, Vec::new());
         for sink in &run.sinks {
             let rows = memory.rows(sink.rows);
@@ -82,7 +160,7 @@ impl LstmChains {
             }
         }
         let x = memory.rows(run.inputs[0]);
-        let x_bytes = if self.lookup.is_some() { 8 } else { 4 * self.weights.input_size() };
+        let x_bytes = if self.lookup.is_some() { 8 } else { 4 * self.cell.input_size() };
         assert_eq!(x.row_bytes, x_bytes, "an input's row is its size");
         let chain = Chain {
             slot_id: slot,
@@ -90,13 +168,15 @@ impl LstmChains {
             step,
             length: run.length,
             x,
+            is_x_known: graph.inputs().contains(&run.inputs[0].value),
+            projected: None,
             y,
             other_sinks,
             _memory: memory.clone(),
         };
         if step == 0 {
-            for (state, initial) in [chain.slot.h(0), chain.slot.c()].into_iter().zip(&run.initial)
-            {
+            for (port, initial) in run.initial.iter().enumerate() {
+                let state = self.state(&chain, port);
                 let initial = initial.map(|rows| memory.rows(rows));
                 // SAFETY: the slot is the chain's own from its first step on, and the row of the
                 // initial state was written before the chain could join.
@@ -114,25 +194,49 @@ impl LstmChains {
         chain
     }
 
-    /// The kernel's row for a chain's step. Past the chain's end it is padding: the last input
-    /// again, into the chain's own state, which nobody reads any more.
-    fn row(&self, chain: &Chain, step: u32) -> LstmRow {
-        let node = step.min(chain.length - 1);
-        let x = chain.x.row(node);
-        let x = match &self.lookup {
+    /// The state of a port before the chain's next step: h, then c.
+    fn state(&self, chain: &Chain, port: usize) -> *mut f32 {
+        assert!(port < self.states, "state {port} of {}", self.states);
+        if port == 0 { chain.slot.h(chain.step) } else { chain.slot.c() }
+    }
+
+    /// The input of a chain's step.
+    fn x(&self, chain: &Chain, step: u32) -> *const f32 {
+        let x = chain.x.row(chain.node(step));
+        match &self.lookup {
             None => x.cast::<f32>().cast_const(),
-            Some(lookup) => {
+            Some(table) => {
+                let lookup = &table.lookup;
                 // SAFETY: the row is one id, written before the step could run.
                 let id = unsafe { x.cast::<i64>().read() };
                 let id = usize::try_from(id).ok().filter(|&id| id < lookup.rows());
                 let id = id.expect("ids are checked where requests come in");
-                lookup.table[id * lookup.width..].as_ptr()
+                match &table.projected {
+                    Some(projected) => projected[id * self.cell.projected_len()..].as_ptr(),
+                    None => lookup.table[id * lookup.width..].as_ptr(),
+                }
             }
+        }
+    }
+
+    /// The kernel's row for a chain's step. Past the chain's end it is padding: the last input
+    /// again, into the chain's own state, which nobody reads any more.
+    fn row(&self, chain: &Chain, step: u32, x: XPart) -> StepRow {
+        let node = chain.node(step);
+        let x = match (x, &chain.projected) {
+            (XPart::Projected, Some(projected)) => projected.row(node),
+            // A projected table is read like one of inputs.
+            _ => self.x(chain, step),
         };
         let y = chain.y.filter(|_| step == node);
         let y = y.map_or(std::ptr::null_mut(), |y| y.row(node).cast());
         let (h_in, h_out) = (chain.slot.h(step), chain.slot.h(step + 1));
-        LstmRow { x, h_in, h_out, c: chain.slot.c(), y }
+        StepRow { x, h_in, h_out, c: chain.slot.c(), y }
+    }
+
+    /// Whether all inputs are projected since the cell was materialised.
+    fn is_table_projected(&self) -> bool {
+        self.lookup.as_ref().is_some_and(|table| table.projected.is_some())
     }
 
     /// Runs `steps` steps of `batch`.
@@ -150,58 +254,146 @@ impl LstmChains {
             let first_end = batch.chains.iter().filter_map(to_end).min().unwrap_or(left);
             let at_once = left.min(steps_max).min(first_end);
             // SAFETY: the caller's promise.
-            unsafe { self.run_at_once(batch, at_once, group) };
-            left -= at_once;
+            left -= unsafe { self.run_at_once(batch, at_once, left, group) };
         }
     }
 
+    /// Runs some of `steps` steps, of which no chain has an end before the last, and returns how
+    /// many. Inputs of `known` steps are written.
+    ///
     /// # Safety
     /// As for `run`.
-    unsafe fn run_at_once(&self, batch: &mut RosterChains, steps: u32, group: &mut ThreadGroup) {
+    unsafe fn run_at_once(
+        &self,
+        batch: &mut RosterChains,
+        steps: u32,
+        known: u32,
+        group: &mut ThreadGroup,
+    ) -> u32 {
+        let size = batch.chains.len();
+        let way = self.way(batch, group.threads());
+        self.project_ahead(batch, way.ahead, known);
+
+        // Chains whose inputs are projected come first in every step.
+        let mut projected = 0;
+        let mut steps = steps;
+        for at in 0..size {
+            if let Some(until) = batch.chains[at].projected_until() {
+                steps = steps.min(until - batch.chains[at].step);
+                batch.chains.swap(projected, at);
+                projected += 1;
+            }
+        }
+        if self.is_table_projected() {
+            projected = size;
+        }
         batch.rows.clear();
         for ahead in 0..steps {
-            let rows = batch.chains.iter().map(|chain| self.row(chain, chain.step + ahead));
-            batch.rows.extend(rows);
-        }
-        let rows = batch.rows.as_slice();
-        let size = batch.chains.len();
-        let weights = &self.weights;
-        let step_work =
-            size * 4 * weights.hidden_size() * (weights.input_size() + weights.hidden_size());
-        let threads = if step_work < STEP_WORTH_THREADS { 1 } else { group.threads() };
-        let panels = weights.panels();
-        let barrier = Barrier::new(threads);
-        let share = |thread: usize| {
-            let mine = panels * thread / threads..panels * (thread + 1) / threads;
-            for step in rows.chunks(size) {
-                // SAFETY: the caller vouches for rows of values; slots and their parts are the
-                // chains' own; threads have different panels, and the barrier parts the steps.
-                unsafe { weights.step(step, mine.clone()) };
-                barrier.wait();
+            for (at, chain) in batch.chains.iter().enumerate() {
+                let x = if at < projected { XPart::Projected } else { XPart::Given };
+                batch.rows.push(self.row(chain, chain.step + ahead, x));
             }
+        }
+
+        let job = Job {
+            cell: &*self.cell,
+            to_project: &batch.to_project,
+            rows: &batch.rows,
+            size,
+            projected,
+            split: way.split,
+            threads: group.threads(),
         };
-        if threads == 1 {
-            share(0)
-        } else {
-            group.run(&share)
+        // SAFETY: the caller vouches for rows of values; slots and their parts are the chains'
+        // own, and so are blocks of projections.
+        let times = unsafe { job.run(group) };
+
+        if !batch.to_project.is_empty() {
+            let row_ns = times.projecting_ns / batch.to_project.len() as f32;
+            let known = batch.projection_row_ns.get_or_insert(row_ns);
+            *known += (row_ns - *known) * 0.1;
+        }
+        let is_pure = projected == if way.ahead || self.is_table_projected() { size } else { 0 };
+        if is_pure {
+            batch.tuner.record(size, way, times.stepping_ns / steps as f32);
         }
         for chain in &mut batch.chains {
             chain.step += steps;
-            let is_last = chain.step == chain.length;
-            for &(time, port, rows) in &chain.other_sinks {
-                let (state, row) = match time {
-                    _ if chain.step > chain.length => continue,
-                    SinkTime::Every => (port, chain.step - 1),
-                    SinkTime::Last if is_last => (port, 0),
-                    SinkTime::Last => continue,
-                };
-                let state = [chain.slot.h(chain.step), chain.slot.c()][state];
-                // SAFETY: the state is of the size that `chain` checked the row to have; the
-                // caller vouches for the row.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(state.cast(), rows.row(row), rows.row_bytes);
+        }
+        for chain in &batch.chains {
+            // SAFETY: the caller's promise.
+            unsafe { self.write_sinks(chain) };
+        }
+        steps
+    }
+
+    /// How to run the batch as it is.
+    fn way(&self, batch: &mut RosterChains, threads: usize) -> Way {
+        let size = batch.chains.len();
+        let (step_macs, x_macs) = (self.cell.step_macs(), self.cell.projection_macs());
+        let is_ahead_open = |ahead: bool| match self.ahead {
+            _ if x_macs == 0 || self.is_table_projected() => !ahead,
+            ProjectionAhead::Never => !ahead,
+            ProjectionAhead::Always => ahead,
+            ProjectionAhead::Measured => true,
+        };
+        let is_split_open = |split: Split| match split {
+            Split::None => threads == 1 || size * step_macs < WORTH_ALL_THREADS,
+            _ if threads == 1 || size * step_macs < WORTH_THREADS => false,
+            Split::Units => true,
+            Split::Rows => size >= threads * ROWS_WORTH_A_THREAD,
+        };
+        let projection_ns = batch.projection_row_ns.unwrap_or(0.0) * size as f32;
+        batch
+            .tuner
+            .choose(size, projection_ns, |way| is_split_open(way.split) && is_ahead_open(way.ahead))
+    }
+
+    /// Lists the rows to project: the next known steps of chains that have none projected.
+    fn project_ahead(&self, batch: &mut RosterChains, ahead: bool, known: u32) {
+        batch.to_project.clear();
+        for chain in &mut batch.chains {
+            if chain.projected_until().is_some() {
+                continue;
+            }
+            if let Some(done) = chain.projected.take() {
+                batch.projections.give_back(done);
+            }
+            let end = if chain.is_x_known { u32::MAX } else { chain.step + known };
+            let end = end.min(chain.length);
+            if !ahead || chain.step >= end {
+                continue;
+            }
+            chain.projected = batch.projections.take(chain.step..end);
+            let mut projected = chain.projected.take();
+            if let Some(projected) = &mut projected {
+                for step in projected.steps() {
+                    let (x, projected) = (self.x(chain, step), projected.row_mut(step));
+                    batch.to_project.push(ProjectionRow { x, projected });
                 }
             }
+            chain.projected = projected;
+        }
+    }
+
+    /// Writes a chain's states where they are wanted after the step before `chain.step`.
+    ///
+    /// # Safety
+    /// As for `run`.
+    unsafe fn write_sinks(&self, chain: &Chain) {
+        if chain.step > chain.length {
+            return;
+        }
+        for &(time, port, rows) in &chain.other_sinks {
+            let row = match time {
+                SinkTime::Every => chain.step - 1,
+                SinkTime::Last if chain.step == chain.length => 0,
+                SinkTime::Last => continue,
+            };
+            let state = self.state(chain, port).cast();
+            // SAFETY: the state is of the size that `chain` checked the row to have; the caller
+            // vouches for the row.
+            unsafe { std::ptr::copy_nonoverlapping(state, rows.row(row), rows.row_bytes) };
         }
     }
 
@@ -219,7 +411,14 @@ impl LstmChains {
         group: &mut ThreadGroup,
     ) {
         if !leaves.is_empty() {
-            roster.chains.retain(|chain| !leaves.contains(&chain.slot_id));
+            let RosterChains { chains, projections, .. } = roster;
+            chains.retain_mut(|chain| {
+                let leaves = leaves.contains(&chain.slot_id);
+                if let Some(projected) = chain.projected.take_if(|_| leaves) {
+                    projections.give_back(projected);
+                }
+                !leaves
+            });
         }
         for join in joins {
             let memory = memory_of(join.request);
@@ -229,23 +428,170 @@ impl LstmChains {
         unsafe { self.run(roster, steps, group) };
     }
 
-    /// Runs one step of each of `items`, a batch of its own.
+    /// Runs one step of each of `items`, a batch of its own, in the empty roster `batch`.
     ///
     /// # Safety
     /// As for `run`.
     pub(crate) unsafe fn run_items(
         &self,
-        items: &[batchmaker_graph::Item],
+        batch: &mut RosterChains,
+        items: &[Item],
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
         group: &mut ThreadGroup,
     ) {
-        let chain = |item: &batchmaker_graph::Item| {
+        let chain = |item: &Item| {
             let slot = item.slot.expect("an item of a chain has a slot");
             self.chain(memory_of(item.request), item.run, slot, item.first)
         };
-        let mut batch =
-            RosterChains { chains: items.iter().map(chain).collect(), rows: Vec::new() };
+        batch.chains.extend(items.iter().map(chain));
         // SAFETY: the caller's promise.
-        unsafe { self.run(&mut batch, 1, group) };
+        unsafe { self.run(batch, 1, group) };
+        for chain in batch.chains.drain(..) {
+            if let Some(projected) = chain.projected {
+                batch.projections.give_back(projected);
+            }
+        }
     }
+}
+
+fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>, KernelError> {
+    let RecurrentCell { input_size, hidden_size, .. } = *cell;
+    let (w, r, b) = (&*cell.w, &*cell.r, cell.b.as_deref());
+    Ok(match &cell.kind {
+        RecurrentKind::Lstm { p } => {
+            let p = p.as_deref();
+            let parameters = LstmParameters { input_size, hidden_size, w, r, b, p };
+            Box::new(PackedLstm::new(isa, parameters)?)
+        }
+        RecurrentKind::Gru { linear_before_reset } => {
+            let reset = match linear_before_reset {
+                false => Reset::BeforeProduct,
+                true => Reset::AfterProduct,
+            };
+            let parameters = GruParameters { input_size, hidden_size, w, r, b, reset };
+            Box::new(PackedGru::new(isa, parameters)?)
+        }
+        RecurrentKind::Rnn { activation } => {
+            let activation = match activation {
+                RnnActivation::Tanh => kernels::RnnActivation::Tanh,
+                RnnActivation::Relu => kernels::RnnActivation::Relu,
+            };
+            let parameters = RnnParameters { input_size, hidden_size, w, r, b, activation };
+            Box::new(PackedRnn::new(isa, parameters)?)
+        }
+    })
+}
+
+/// All rows of an embedding, projected, if that is small.
+fn project_table(cell: &dyn Recurrence, lookup: &Lookup) -> Option<Vec<f32>> {
+    let len = lookup.rows().checked_mul(cell.projected_len())?;
+    if len == 0 || len > PROJECTED_TABLE_BYTES_MAX / size_of::<f32>() {
+        return None;
+    }
+    let mut projected = vec![0.0; len];
+    let inputs = lookup.table.chunks_exact(lookup.width);
+    let row = |(x, projected): (&[f32], &mut [f32])| ProjectionRow {
+        x: x.as_ptr(),
+        projected: projected.as_mut_ptr(),
+    };
+    let rows: Vec<_> =
+        inputs.zip(projected.chunks_exact_mut(cell.projected_len())).map(row).collect();
+    // SAFETY: each row has elements of its own, of the cell's lengths.
+    unsafe { cell.project(&rows, 0..cell.projection_panels()) };
+    Some(projected)
+}
+
+/// Some steps of a batch, to be run by all threads of a worker.
+struct Job<'a> {
+    cell: &'a dyn Recurrence,
+    to_project: &'a [ProjectionRow],
+    /// `[step, chain]`.
+    rows: &'a [StepRow],
+    size: usize,
+    /// The first so many chains have projected inputs.
+    projected: usize,
+    split: Split,
+    threads: usize,
+}
+
+/// What a job took.
+struct Times {
+    projecting_ns: f32,
+    stepping_ns: f32,
+}
+
+impl Job<'_> {
+    /// # Safety
+    /// As for [`Recurrence::project`] and [`Recurrence::step`], for one thread at a time.
+    unsafe fn run(&self, group: &mut ThreadGroup) -> Times {
+        let project_macs = self.to_project.len() * self.cell.projection_macs();
+        let projecting = if project_macs < WORTH_THREADS { 1 } else { self.threads };
+        let stepping = if self.split == Split::None { 1 } else { self.threads };
+        let start = Instant::now();
+        let projected_ns = AtomicU64::new(0);
+        let (barrier, all) = (Barrier::new(self.threads), projecting.max(stepping));
+        let share = |thread: usize| {
+            if !self.to_project.is_empty() {
+                if thread < projecting {
+                    let panels = part(self.cell.projection_panels(), thread, projecting);
+                    // SAFETY: the caller's promise; threads have different panels.
+                    unsafe { self.cell.project(self.to_project, panels) };
+                }
+                if all > 1 {
+                    barrier.wait();
+                }
+                if thread == 0 {
+                    projected_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                }
+            }
+            if thread < stepping {
+                // SAFETY: the caller's promise, and inputs are projected.
+                unsafe { self.step(thread, &barrier) };
+            }
+        };
+        if all == 1 {
+            share(0);
+        } else {
+            group.run(&share);
+        }
+        let total_ns = start.elapsed().as_nanos() as f32;
+        let projecting_ns = projected_ns.into_inner() as f32;
+        Times { projecting_ns, stepping_ns: total_ns - projecting_ns }
+    }
+
+    /// One thread's share of all steps.
+    ///
+    /// # Safety
+    /// As for `run`; all threads that step call it with one barrier.
+    unsafe fn step(&self, thread: usize, barrier: &Barrier) {
+        let (rows, units) = match self.split {
+            Split::None => (0..self.size, (0, 1)),
+            Split::Units => (0..self.size, (thread, self.threads)),
+            Split::Rows => (part(self.size, thread, self.threads), (0, 1)),
+        };
+        let projected = rows.start.min(self.projected)..rows.end.min(self.projected);
+        let given = rows.start.max(self.projected)..rows.end.max(self.projected);
+        for step in self.rows.chunks(self.size) {
+            for phase in 0..self.cell.phases() {
+                let panels = part(self.cell.panels(phase), units.0, units.1);
+                for (rows, x) in
+                    [(projected.clone(), XPart::Projected), (given.clone(), XPart::Given)]
+                {
+                    if !rows.is_empty() {
+                        // SAFETY: the caller's promise; threads have different panels or rows,
+                        // and the barrier parts phases and steps where they share rows.
+                        unsafe { self.cell.step(phase, &step[rows], x, panels.clone()) };
+                    }
+                }
+                if self.split == Split::Units {
+                    barrier.wait();
+                }
+            }
+        }
+    }
+}
+
+/// The part of `0..count` that is the `index`th of `parts`.
+fn part(count: usize, index: usize, parts: usize) -> Range<usize> {
+    count * index / parts..count * (index + 1) / parts
 }

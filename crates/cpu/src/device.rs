@@ -10,7 +10,7 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels::Isa;
 
-use crate::chains::{LstmChains, RosterChains};
+use crate::chains::{Chains, ProjectionAhead, RosterChains};
 use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::thread_group::ThreadGroup;
@@ -25,11 +25,18 @@ pub struct CpuConfig {
     /// Whether thread `t` of worker `w` stays on core `w * threads_per_worker + t` of those
     /// that the process may use.
     pub pin_threads: bool,
+    /// Whether inputs are projected ahead of the steps that need them.
+    pub projection_ahead: ProjectionAhead,
 }
 
 impl Default for CpuConfig {
     fn default() -> Self {
-        Self { threads_per_worker: 1, isa: Isa::best(), pin_threads: false }
+        Self {
+            threads_per_worker: 1,
+            isa: Isa::best(),
+            pin_threads: false,
+            projection_ahead: ProjectionAhead::default(),
+        }
     }
 }
 
@@ -45,7 +52,7 @@ pub struct CpuDevice {
 type Admitted = (RequestId, Arc<RequestMemory>);
 
 enum MaterializedCell {
-    Lstm(LstmChains),
+    Recurrent(Box<Chains>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
 }
 
@@ -79,8 +86,10 @@ impl Device for CpuDevice {
             let failed =
                 |reason: String| DeviceError::Cell { cell: cell_type.name.clone(), reason };
             self.cells.push(match &cell.body {
-                CellBody::Lstm(lstm) => MaterializedCell::Lstm(
-                    LstmChains::new(self.config.isa, lstm).map_err(|e| failed(e.to_string()))?,
+                CellBody::Recurrent(cell) => MaterializedCell::Recurrent(
+                    Chains::new(self.config.isa, cell, self.config.projection_ahead)
+                        .map(Box::new)
+                        .map_err(|e| failed(e.to_string()))?,
                 ),
                 CellBody::Program(program) => MaterializedCell::Program {
                     program: RowProgram::new(program, &cell.inputs, &cell.outputs)
@@ -107,7 +116,11 @@ impl Device for CpuDevice {
         let name = format!("worker-{}", worker.0);
         let group = ThreadGroup::new(&name, threads, pin.clone())
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-        let rosters = self.cells.iter().map(|_| RosterChains::default()).collect();
+        let roster = |cell: &MaterializedCell| match cell {
+            MaterializedCell::Recurrent(chains) => Some([chains.roster(), chains.roster()]),
+            MaterializedCell::Program { .. } => None,
+        };
+        let rosters = self.cells.iter().map(roster).collect();
         let pin = Some(Box::new(pin) as Box<_>);
         let program_thread = ProgramThread::new();
         let tasks = VecDeque::new();
@@ -145,8 +158,9 @@ struct CpuQueue {
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
     /// Runs programs.
     program_thread: ProgramThread,
-    /// By cell type.
-    rosters: Vec<RosterChains>,
+    /// By cell type: the standing batch, and an empty one for batches of items; none for row-wise
+    /// cells.
+    rosters: Vec<Option<[RosterChains; 2]>>,
     tasks: VecDeque<BatchedTask>,
 }
 
@@ -172,15 +186,18 @@ impl CpuQueue {
         let Self { device, group, program_thread, rosters, .. } = self;
         let memory_of = |request| device.memory(request);
         match (&device.cells[task.cell_type.index()], &task.work) {
-            (MaterializedCell::Lstm(lstm), Work::Roster { leaves, joins, steps }) => {
-                let roster = &mut rosters[task.cell_type.index()];
+            (MaterializedCell::Recurrent(chains), Work::Roster { leaves, joins, steps }) => {
+                let [roster, _] =
+                    rosters[task.cell_type.index()].as_mut().expect("a chain's roster");
                 // SAFETY: the manager gives out a node after those that it depends on, once.
-                unsafe { lstm.run_roster(roster, leaves, joins, *steps, memory_of, group) };
+                unsafe { chains.run_roster(roster, leaves, joins, *steps, memory_of, group) };
                 Ok(())
             }
-            (MaterializedCell::Lstm(lstm), Work::Rows(items)) => {
+            (MaterializedCell::Recurrent(chains), Work::Rows(items)) => {
+                let [_, batch] =
+                    rosters[task.cell_type.index()].as_mut().expect("a chain's roster");
                 // SAFETY: as above.
-                unsafe { lstm.run_items(items, memory_of, group) };
+                unsafe { chains.run_items(batch, items, memory_of, group) };
                 Ok(())
             }
             (MaterializedCell::Program { program, inputs }, Work::Rows(items)) => {

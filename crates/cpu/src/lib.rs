@@ -15,10 +15,13 @@
 mod chains;
 mod device;
 mod program;
+mod projections;
 mod request_memory;
 mod state_arena;
 mod thread_group;
+mod tuner;
 
 pub use batchmaker_kernels::Isa;
+pub use chains::ProjectionAhead;
 pub use device::{CpuConfig, CpuDevice};
 pub use program::{ProgramError, ProgramThread, RowProgram};

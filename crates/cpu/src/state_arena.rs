@@ -12,11 +12,14 @@ const LINE: usize = 16;
 #[repr(align(64))]
 struct Line(#[expect(dead_code, reason = "memory, accessed through pointers")] [f32; LINE]);
 
-/// The slots of one LSTM cell type: `[slot][part][hidden, padded to a line]`, with the parts
-/// h at even steps, h at odd steps, c. A step reads one h and writes the other, so threads that
-/// compute different units need not wait for each other within a step.
+/// The slots of one recurrent cell type: `[slot]`, each h at even steps and h at odd steps,
+/// `[hidden]`, then `[c_len]`, all padded to a line. A step reads one h and writes the other, so
+/// threads that compute different units need not wait for each other within a step.
 pub(crate) struct StateArena {
-    part: usize,
+    /// Floats of an h.
+    h_len: usize,
+    /// Floats of a slot.
+    slot_len: usize,
     chunks: Mutex<Vec<Chunk>>,
 }
 
@@ -42,7 +45,7 @@ impl Drop for Chunk {
 #[derive(Clone, Copy)]
 pub(crate) struct StateSlot {
     first: *mut f32,
-    part: usize,
+    h_len: usize,
 }
 
 // SAFETY: only a place; what may be done there is said at each access.
@@ -51,8 +54,10 @@ unsafe impl Send for StateSlot {}
 unsafe impl Sync for StateSlot {}
 
 impl StateArena {
-    pub(crate) fn new(hidden_size: usize) -> Self {
-        Self { part: hidden_size.next_multiple_of(LINE), chunks: Mutex::default() }
+    pub(crate) fn new(hidden_size: usize, c_len: usize) -> Self {
+        let h_len = hidden_size.next_multiple_of(LINE);
+        let slot_len = 2 * h_len + c_len.next_multiple_of(LINE);
+        Self { h_len, slot_len, chunks: Mutex::default() }
     }
 
     /// The place of slot `index`; allocated if there was none.
@@ -60,25 +65,25 @@ impl StateArena {
         let (chunk, within) = (index as usize / CHUNK_SLOTS, index as usize % CHUNK_SLOTS);
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         while chunks.len() <= chunk {
-            let lines = CHUNK_SLOTS * 3 * self.part / LINE;
+            let lines = CHUNK_SLOTS * self.slot_len / LINE;
             let memory = vec![Line([0.0; LINE]); lines].into_boxed_slice();
             chunks.push(Chunk { first: Box::into_raw(memory).cast(), lines });
         }
         // SAFETY: `within` is a slot of the chunk.
-        let first = unsafe { chunks[chunk].first.cast::<f32>().add(within * 3 * self.part) };
-        StateSlot { first, part: self.part }
+        let first = unsafe { chunks[chunk].first.cast::<f32>().add(within * self.slot_len) };
+        StateSlot { first, h_len: self.h_len }
     }
 }
 
 impl StateSlot {
     /// h before `step`; the step writes h before `step + 1`.
     pub(crate) fn h(self, step: u32) -> *mut f32 {
-        self.first.wrapping_add((step as usize & 1) * self.part)
+        self.first.wrapping_add((step as usize & 1) * self.h_len)
     }
 
-    /// c, which a step updates in place.
+    /// What a step updates in place: the c of an LSTM, or room for its own use.
     pub(crate) fn c(self) -> *mut f32 {
-        self.first.wrapping_add(2 * self.part)
+        self.first.wrapping_add(2 * self.h_len)
     }
 }
 
@@ -88,7 +93,7 @@ mod tests {
 
     #[test]
     fn slots_stay_where_they_are_and_apart() {
-        let arena = StateArena::new(5);
+        let arena = StateArena::new(5, 5);
         let early = arena.slot(3);
         let late = arena.slot(1000);
         assert_eq!(arena.slot(3).h(0), early.h(0));

@@ -1,18 +1,16 @@
 //! Threads that start a job together and meet at barriers.
 //!
-//! The thread that owns the group is its first member and takes part in every job. The others
-//! spin a little while between jobs, then sleep.
+//! The thread that owns the group is its first member and takes part in every job. Whoever waits,
+//! for a job, at a barrier or for a job's end, spins a little while, then sleeps.
 
 use std::cell::UnsafeCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::{JoinHandle, Thread};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-/// Turns of a waiting loop before a thread lets others run.
-const SPINS_BEFORE_YIELD: u32 = 2_000;
-
-/// Turns of a waiting loop before a helper sleeps; some tens of microseconds.
-const SPINS_BEFORE_PARK: u32 = 20_000;
+/// Turns of a waiting loop before a thread sleeps; about a hundred microseconds, some times what
+/// it costs to sleep and be woken.
+const SPINS_BEFORE_PARK: u32 = 5_000;
 
 /// What every member runs: its own number is the argument.
 type Job<'a> = dyn Fn(usize) + Sync + 'a;
@@ -24,14 +22,12 @@ pub(crate) struct ThreadGroup {
 
 struct Shared {
     /// Counts jobs; odd or even does not matter, a change does.
-    started: AtomicU32,
-    /// Helpers that have ended the current job.
-    ended: AtomicU32,
+    started: Signal,
+    /// Counts jobs that helpers have ended.
+    ended: Signal,
     is_stopping: AtomicBool,
     /// The current job. Written while no helper runs one.
     job: UnsafeCell<Option<*const Job<'static>>>,
-    /// A flag for each helper that sleeps or is about to.
-    sleeping: Vec<AtomicBool>,
 }
 
 // SAFETY: `job` is written only by the owner while no helper is in a job, and published by the
@@ -49,11 +45,10 @@ impl ThreadGroup {
         pin: impl Fn(usize) + Send + Clone + 'static,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            started: AtomicU32::new(0),
-            ended: AtomicU32::new(0),
+            started: Signal::default(),
+            ended: Signal::default(),
             is_stopping: AtomicBool::new(false),
             job: UnsafeCell::new(None),
-            sleeping: (1..threads).map(|_| AtomicBool::new(false)).collect(),
         });
         let mut group = Self { shared, helpers: Vec::new() };
         for member in 1..threads {
@@ -77,7 +72,7 @@ impl ThreadGroup {
         if self.helpers.is_empty() {
             return job(0);
         }
-        self.shared.ended.store(0, Ordering::Relaxed);
+        let ended = self.shared.ended.value.load(Ordering::Acquire);
         // SAFETY: no helper is in a job: the last `run` waited for them. The lifetime is erased;
         // this call does not return, nor unwind, before they have ended the job.
         unsafe {
@@ -85,23 +80,18 @@ impl ThreadGroup {
             *self.shared.job.get() =
                 Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job));
         }
-        self.shared.started.fetch_add(1, Ordering::SeqCst);
-        for (sleeping, helper) in self.shared.sleeping.iter().zip(&self.helpers) {
-            if sleeping.swap(false, Ordering::SeqCst) {
-                helper.thread().unpark();
-            }
-        }
+        self.shared.started.add_one();
         let _guard = AbortOnPanic;
         job(0);
         let helpers = self.helpers.len() as u32;
-        spin_until(|| self.shared.ended.load(Ordering::Acquire) == helpers);
+        self.shared.ended.wait_until(|value| value == ended.wrapping_add(helpers));
     }
 }
 
 impl Drop for ThreadGroup {
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.helpers.iter().map(JoinHandle::thread).for_each(Thread::unpark);
+        self.shared.started.add_one();
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
@@ -113,7 +103,7 @@ impl Shared {
         let _guard = AbortOnPanic;
         let mut seen = 0;
         loop {
-            self.wait_for_job(member, seen);
+            self.started.wait_until(|value| value != seen);
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
             }
@@ -122,28 +112,7 @@ impl Shared {
             // before it writes again or lets the job go.
             let job = unsafe { &*(*self.job.get()).expect("a started job is there") };
             job(member);
-            self.ended.fetch_add(1, Ordering::Release);
-        }
-    }
-
-    fn wait_for_job(&self, member: usize, seen: u32) {
-        let is_due = || {
-            self.started.load(Ordering::SeqCst) != seen || self.is_stopping.load(Ordering::SeqCst)
-        };
-        for spin in 0..SPINS_BEFORE_PARK {
-            if is_due() {
-                return;
-            }
-            relax(spin);
-        }
-        let sleeping = &self.sleeping[member - 1];
-        loop {
-            sleeping.store(true, Ordering::SeqCst);
-            if is_due() {
-                sleeping.store(false, Ordering::SeqCst);
-                return;
-            }
-            std::thread::park();
+            self.ended.add_one();
         }
     }
 }
@@ -164,39 +133,62 @@ impl Drop for AbortOnPanic {
 pub(crate) struct Barrier {
     members: u32,
     arrived: AtomicU32,
-    round: AtomicU32,
+    round: Signal,
 }
 
 impl Barrier {
     pub(crate) fn new(members: usize) -> Self {
-        Self { members: members as u32, arrived: AtomicU32::new(0), round: AtomicU32::new(0) }
+        Self { members: members as u32, arrived: AtomicU32::new(0), round: Signal::default() }
     }
 
     /// Returns once all members have called it. What they wrote before is visible after.
     pub(crate) fn wait(&self) {
-        let round = self.round.load(Ordering::Acquire);
+        if self.members == 1 {
+            return;
+        }
+        let round = self.round.value.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
             self.arrived.store(0, Ordering::Relaxed);
-            self.round.store(round.wrapping_add(1), Ordering::Release);
+            self.round.add_one();
         } else {
-            spin_until(|| self.round.load(Ordering::Acquire) != round);
+            self.round.wait_until(|value| value != round);
         }
     }
 }
 
-fn spin_until(is_done: impl Fn() -> bool) {
-    let mut spin = 0u32;
-    while !is_done() {
-        relax(spin);
-        spin = spin.wrapping_add(1);
-    }
+/// A number that rises, and that threads wait for: they spin a while, in case it is soon, then
+/// sleep, in case who raises it has no core to run on.
+#[derive(Default)]
+struct Signal {
+    value: AtomicU32,
+    sleepers: AtomicU32,
+    lock: Mutex<()>,
+    risen: Condvar,
 }
 
-fn relax(spin: u32) {
-    if spin % SPINS_BEFORE_YIELD == SPINS_BEFORE_YIELD - 1 {
-        std::thread::yield_now();
-    } else {
-        std::hint::spin_loop();
+impl Signal {
+    fn add_one(&self) {
+        self.value.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Who counts itself a sleeper holds the lock until it sleeps.
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.risen.notify_all();
+        }
+    }
+
+    fn wait_until(&self, is_reached: impl Fn(u32) -> bool) {
+        for _ in 0..SPINS_BEFORE_PARK {
+            if is_reached(self.value.load(Ordering::Acquire)) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while !is_reached(self.value.load(Ordering::SeqCst)) {
+            lock = self.risen.wait(lock).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

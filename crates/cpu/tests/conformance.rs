@@ -1,6 +1,6 @@
 //! The CPU device conforms, with every instruction set of this machine and with several threads.
 
-use batchmaker_cpu::{CpuConfig, CpuDevice, Isa};
+use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_device::conformance;
 
 #[test]
@@ -13,7 +13,10 @@ fn every_instruction_set() {
 }
 
 #[test]
-fn three_threads() {
-    let config = CpuConfig { threads_per_worker: 3, ..CpuConfig::default() };
-    conformance::run(|| CpuDevice::new(config.clone()).unwrap());
+fn three_threads_with_and_without_projection_ahead() {
+    use ProjectionAhead::{Always, Measured, Never};
+    for projection_ahead in [Measured, Always, Never] {
+        let config = CpuConfig { threads_per_worker: 3, projection_ahead, ..CpuConfig::default() };
+        conformance::run(|| CpuDevice::new(config.clone()).unwrap());
+    }
 }

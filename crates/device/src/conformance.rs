@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use batchmaker_graph::{
     BatchedTask, Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item,
-    Join, Lookup, LstmCell, ModelId, ModelPriority, RequestId, RowSpec, Rows, RunIndex, Sink,
-    SinkTime, SlotId, TaskId, Tensor, TensorData, Work, WorkerId,
+    Join, Lookup, ModelId, ModelPriority, RecurrentCell, RecurrentKind, RequestId, RowSpec, Rows,
+    RunIndex, Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, Work, WorkerId,
 };
 
 use crate::{Device, Progress, TaskQueue};
@@ -47,8 +47,8 @@ enum Form {
 /// Two layers, the first over an embedding.
 struct Cells {
     registry: CellRegistry,
-    first: LstmCell,
-    second: LstmCell,
+    first: RecurrentCell,
+    second: RecurrentCell,
 }
 
 /// A request of the suite: its ids, and the first layer's initial h and c, if given.
@@ -68,8 +68,9 @@ fn numbers(seed: u32, count: usize, scale: f32) -> Vec<f32> {
     (0..count).map(|_| next() * scale).collect()
 }
 
-fn lstm(seed: u32, input_size: usize, lookup: Option<Lookup>) -> LstmCell {
-    LstmCell {
+fn lstm(seed: u32, input_size: usize, lookup: Option<Lookup>) -> RecurrentCell {
+    RecurrentCell {
+        kind: RecurrentKind::Lstm { p: None },
         input_size,
         hidden_size: HIDDEN,
         w: numbers(seed, 4 * HIDDEN * input_size, 0.5).into(),
@@ -98,8 +99,8 @@ impl Cells {
         let second = lstm(20, HIDDEN, None);
         let mut registry = CellRegistry::default();
         let rank = |priority| ModelPriority { model: ModelId(0), priority };
-        registry.add("first", Cell::lstm(first.clone()), 8, rank(0));
-        registry.add("second", Cell::lstm(second.clone()), 8, rank(1));
+        registry.add("first", Cell::recurrent(first.clone()), 8, rank(0));
+        registry.add("second", Cell::recurrent(second.clone()), 8, rank(1));
         Self { registry, first, second }
     }
 
@@ -299,7 +300,7 @@ fn await_completion(queue: &mut dyn TaskQueue, expected: TaskId) {
 
 /// Every h, then the last h and c. ONNX operator LSTM, opset 14, defaults.
 fn reference(
-    cell: &LstmCell,
+    cell: &RecurrentCell,
     x: &[Vec<f64>],
     initial: &[Vec<f32>; 2],
 ) -> (Vec<Vec<f64>>, Vec<f64>) {

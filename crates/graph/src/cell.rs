@@ -45,29 +45,79 @@ pub struct Cell {
 /// What a cell computes.
 #[derive(Clone, Debug)]
 pub enum CellBody {
-    /// A step of a long short-term memory, run by the fused kernel.
-    Lstm(LstmCell),
+    /// A step of a recurrent operator, run by a fused kernel.
+    Recurrent(RecurrentCell),
     /// Anything else: an opaque serialised program.
     Program(Program),
 }
 
-/// ONNX operator `LSTM` (opset 7 and later), one step, forward, default
-/// activations, no peepholes, no clip. Gate order i, o, f, c. Input port: x; states
-/// and outputs: h, c, each `[hidden_size]`.
+/// One step of the ONNX operators `LSTM`, `GRU` and `RNN` (opset 7 and later), forward, with their
+/// default activations but for [`RecurrentKind::Rnn`], without clip. Input port: x. States and
+/// outputs: h, of an LSTM also c, each `[hidden_size]`.
 #[derive(Clone)]
-pub struct LstmCell {
+pub struct RecurrentCell {
+    /// Which operator.
+    pub kind: RecurrentKind,
     /// Elements of x.
     pub input_size: usize,
-    /// Elements of h and of c.
+    /// Elements of each state.
     pub hidden_size: usize,
-    /// `[4 * hidden_size, input_size]`.
+    /// `[gates * hidden_size, input_size]`, gates in the operator's order.
     pub w: Arc<[f32]>,
-    /// `[4 * hidden_size, hidden_size]`.
+    /// `[gates * hidden_size, hidden_size]`.
     pub r: Arc<[f32]>,
-    /// `[8 * hidden_size]`: of W, then of R; none is zero.
+    /// `[2 * gates * hidden_size]`: of W, then of R; none is zero.
     pub b: Option<Arc<[f32]>>,
     /// A table that turns the input port into one id, if x is an embedding.
     pub lookup: Option<Lookup>,
+}
+
+/// What tells one recurrent operator's step from another's.
+#[derive(Clone, Debug)]
+pub enum RecurrentKind {
+    /// Gates i, o, f, c.
+    Lstm {
+        /// Peepholes of i, o, f, `[3 * hidden_size]`; none is zero.
+        p: Option<Arc<[f32]>>,
+    },
+    /// Gates z, r, h.
+    Gru {
+        /// Whether the reset gate acts on the product of h with its weights, not on h itself.
+        linear_before_reset: bool,
+    },
+    /// One gate.
+    Rnn {
+        /// What is done to its sum.
+        activation: RnnActivation,
+    },
+}
+
+/// The activation of a simple recurrent cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RnnActivation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// The positive part.
+    Relu,
+}
+
+impl RecurrentKind {
+    /// Gates of a unit.
+    pub fn gates(&self) -> usize {
+        match self {
+            Self::Lstm { .. } => 4,
+            Self::Gru { .. } => 3,
+            Self::Rnn { .. } => 1,
+        }
+    }
+
+    /// States that a step passes on to the next.
+    pub fn states(&self) -> usize {
+        match self {
+            Self::Lstm { .. } => 2,
+            Self::Gru { .. } | Self::Rnn { .. } => 1,
+        }
+    }
 }
 
 /// An embedding table fused into its consumer: the consumer's input port is one I64
@@ -87,9 +137,10 @@ impl Lookup {
     }
 }
 
-impl fmt::Debug for LstmCell {
+impl fmt::Debug for RecurrentCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LstmCell")
+        f.debug_struct("RecurrentCell")
+            .field("kind", &self.kind)
             .field("input_size", &self.input_size)
             .field("hidden_size", &self.hidden_size)
             .field("lookup", &self.lookup)
@@ -137,15 +188,15 @@ impl fmt::Debug for CellIdentity {
 }
 
 impl Cell {
-    /// An LSTM step with its ports.
-    pub fn lstm(lstm: LstmCell) -> Self {
-        let x = match &lstm.lookup {
+    /// A step of a recurrent operator with its ports.
+    pub fn recurrent(cell: RecurrentCell) -> Self {
+        let x = match &cell.lookup {
             Some(_) => RowSpec::new(ElementType::I64, []),
-            None => RowSpec::new(ElementType::F32, [lstm.input_size]),
+            None => RowSpec::new(ElementType::F32, [cell.input_size]),
         };
-        let state = RowSpec::new(ElementType::F32, [lstm.hidden_size]);
-        let states = vec![state.clone(), state];
-        Self { body: CellBody::Lstm(lstm), inputs: vec![x], outputs: states.clone(), states }
+        let states = vec![RowSpec::new(ElementType::F32, [cell.hidden_size]); cell.kind.states()];
+        let body = CellBody::Recurrent(cell);
+        Self { body, inputs: vec![x], outputs: states.clone(), states }
     }
 
     /// See [`CellIdentity`].
@@ -160,12 +211,18 @@ impl Cell {
             part(&bytes);
         };
         match &self.body {
-            CellBody::Lstm(lstm) => {
-                part(b"lstm");
-                floats(&mut part, &lstm.w);
-                floats(&mut part, &lstm.r);
-                floats(&mut part, lstm.b.as_deref().unwrap_or_default());
-                if let Some(lookup) = &lstm.lookup {
+            CellBody::Recurrent(cell) => {
+                match &cell.kind {
+                    RecurrentKind::Lstm { p } => {
+                        part(b"lstm");
+                        floats(&mut part, p.as_deref().unwrap_or_default());
+                    }
+                    kind => part(format!("{kind:?}").as_bytes()),
+                }
+                floats(&mut part, &cell.w);
+                floats(&mut part, &cell.r);
+                floats(&mut part, cell.b.as_deref().unwrap_or_default());
+                if let Some(lookup) = &cell.lookup {
                     floats(&mut part, &lookup.table);
                 }
             }
@@ -181,10 +238,14 @@ impl Cell {
     /// Bytes of weights, as they came.
     pub fn weight_bytes(&self) -> usize {
         match &self.body {
-            CellBody::Lstm(lstm) => {
-                let table = lstm.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
-                let bias = lstm.b.as_ref().map_or(0, |b| b.len());
-                4 * (lstm.w.len() + lstm.r.len() + bias + table)
+            CellBody::Recurrent(cell) => {
+                let table = cell.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
+                let bias = cell.b.as_ref().map_or(0, |b| b.len());
+                let peepholes = match &cell.kind {
+                    RecurrentKind::Lstm { p } => p.as_ref().map_or(0, |p| p.len()),
+                    RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 0,
+                };
+                4 * (cell.w.len() + cell.r.len() + bias + peepholes + table)
             }
             CellBody::Program(program) => program.bytes.len(),
         }
@@ -270,7 +331,8 @@ mod tests {
     use super::*;
 
     fn lstm(weight: f32) -> Cell {
-        Cell::lstm(LstmCell {
+        Cell::recurrent(RecurrentCell {
+            kind: RecurrentKind::Lstm { p: None },
             input_size: 1,
             hidden_size: 1,
             w: vec![weight; 4].into(),

@@ -16,8 +16,8 @@ mod tensor;
 mod unfold;
 
 pub use cell::{
-    Cell, CellBody, CellIdentity, CellRegistry, CellType, Lookup, LstmCell, ModelPriority, Program,
-    RowSpec,
+    Cell, CellBody, CellIdentity, CellRegistry, CellType, Lookup, ModelPriority, Program,
+    RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
 };
 pub use cell_graph::{
     CellGraph, CellGraphBuilder, Edge, Need, Rows, Run, RunKind, Sink, SinkTime, ValueSpec,

@@ -10,10 +10,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use batchmaker_kernels::{Isa, KernelError, LstmParameters, PackedLstm};
-
-const HIDDEN_SIZES: [usize; 4] = [64, 128, 256, 1024];
-const BATCHES: [usize; 4] = [1, 8, 64, 256];
+use batchmaker_kernels::{Isa, KernelError, LstmParameters, PackedLstm, step_dense};
 
 /// Samples are taken until both are reached (or a single sample takes longer).
 const SAMPLES_MIN: usize = 15;
@@ -29,8 +26,8 @@ fn main() -> Result<(), KernelError> {
     }
     println!("isa     hidden  batch    us/step   GFLOP/s");
     for isa in isas {
-        for hidden_size in HIDDEN_SIZES {
-            for batch in BATCHES {
+        for hidden_size in list("HIDDEN", "64 128 256 512 1024") {
+            for batch in list("BATCH", "1 2 4 8 16 64 256") {
                 let flops = (2 * 4 * hidden_size * 2 * hidden_size * batch) as f64;
                 if isa == Isa::Scalar && flops > 3e8 {
                     continue; // Seconds a step, and nobody would choose it.
@@ -45,6 +42,11 @@ fn main() -> Result<(), KernelError> {
         }
     }
     Ok(())
+}
+
+fn list(name: &str, default: &str) -> Vec<usize> {
+    let text = std::env::var(name).unwrap_or(default.to_owned());
+    text.split(' ').map(|n| n.parse().unwrap()).collect()
 }
 
 /// The median of seconds a step.
@@ -66,6 +68,7 @@ fn time_step(isa: Isa, hidden_size: usize, batch: usize) -> Result<f64, KernelEr
             w: &random(4 * hidden_size * hidden_size, scale),
             r: &random(4 * hidden_size * hidden_size, scale),
             b: Some(&random(8 * hidden_size, scale)),
+            p: None,
         },
     )?;
     let x = random(batch * hidden_size, 1.0);
@@ -75,7 +78,7 @@ fn time_step(isa: Isa, hidden_size: usize, batch: usize) -> Result<f64, KernelEr
     let mut run = |steps: usize| -> Result<Duration, KernelError> {
         let start = Instant::now();
         for _ in 0..steps {
-            lstm.step_dense(batch, black_box(&x), &h, &mut h_out, &mut c)?;
+            step_dense(&lstm, batch, black_box(&x), &h, &mut h_out, &mut c)?;
             std::mem::swap(&mut h, &mut h_out);
         }
         black_box(&mut h);
@@ -86,9 +89,20 @@ fn time_step(isa: Isa, hidden_size: usize, batch: usize) -> Result<f64, KernelEr
     let steps = (SAMPLE.as_secs_f64() / once.as_secs_f64()).ceil() as usize;
     let mut samples = Vec::new();
     let start = Instant::now();
+    let mut peaks = Vec::new();
     while samples.len() < SAMPLES_MIN || start.elapsed() < SAMPLING {
         samples.push(run(steps)?.as_secs_f64() / steps as f64);
+        let s = Instant::now();
+        let f = batchmaker_kernels::peaks::multiply_adds(isa, 30_000)? as f64;
+        peaks.push(f / s.elapsed().as_secs_f64() * 1e-9);
     }
     samples.sort_by(f64::total_cmp);
+    peaks.sort_by(f64::total_cmp);
+    let fl = (2 * 4 * hidden_size * 2 * hidden_size * batch) as f64 * 1e-9;
+    print!(
+        "peak {:.1} share {:.3}  ",
+        peaks[peaks.len() / 2],
+        fl / samples[samples.len() / 2] / peaks[peaks.len() / 2]
+    );
     Ok(samples[samples.len() / 2])
 }

@@ -29,10 +29,19 @@ pub enum KernelError {
         batch: usize,
     },
 
+    /// An id that is not a row of the table.
+    #[error("id {id} is not one of the table's {rows} rows")]
+    Id {
+        /// The id given.
+        id: i64,
+        /// Rows of the table.
+        rows: usize,
+    },
+
     /// A slice does not have the length that the sizes give it.
     #[error("{tensor} has {actual} elements, expected {expected}")]
     Length {
-        /// Which argument: `w`, `r`, `b`, `x`, `h`, `h_out` or `c`.
+        /// Which argument, by its name.
         tensor: &'static str,
         /// Elements needed.
         expected: usize,

@@ -19,7 +19,7 @@
 //! | `packed_lstm.rs` | the packed weights and the public face of the step |
 //!
 //! ```
-//! use batchmaker_kernels::{Isa, LstmParameters, PackedLstm};
+//! use batchmaker_kernels::{Isa, LstmParameters, PackedLstm, step_dense};
 //!
 //! let (input_size, hidden_size, batch) = (3, 5, 2);
 //! let lstm = PackedLstm::new(
@@ -34,19 +34,33 @@
 //! )?;
 //! let (x, h) = ([1.0; 2 * 3], [0.0; 2 * 5]);
 //! let (mut h_out, mut c) = ([0.0; 2 * 5], [0.0; 2 * 5]);
-//! lstm.step_dense(batch, &x, &h, &mut h_out, &mut c)?;
+//! step_dense(&lstm, batch, &x, &h, &mut h_out, &mut c)?;
 //! assert_eq!(h_out[..5], h_out[5..], "equal rows, equal bits");
 //! # Ok::<(), batchmaker_kernels::KernelError>(())
 //! ```
 
 mod activations;
 mod error;
+mod gru;
 mod isa;
-mod lstm_step;
-mod packed_lstm;
+mod linear;
+mod lstm;
+mod panel_matrix;
+pub mod peaks;
+mod product;
+mod recurrence;
+mod rnn;
 mod simd;
+mod tree_lstm;
 
 pub use error::KernelError;
+pub use gru::{GruParameters, PackedGru, Reset};
 pub use isa::Isa;
-pub use lstm_step::LstmRow;
-pub use packed_lstm::{LstmParameters, PackedLstm};
+pub use linear::{ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings};
+pub use lstm::{LstmParameters, PackedLstm};
+pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
+pub use rnn::{PackedRnn, RnnActivation, RnnParameters};
+pub use tree_lstm::{
+    PackedTreeInner, PackedTreeLeaf, TreeInnerParameters, TreeInnerRow, TreeLeafParameters,
+    TreeLeafRow,
+};

@@ -21,6 +21,22 @@ pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use scalar::Scalar;
 
+/// The bits of a power of two and of its reciprocal add up to this.
+const RECIPROCAL: u32 = 254 << 23;
+
+/// Asks for the cache line at `from` in the second-level cache. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch(from: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, which reads nothing and faults nowhere; every x86-64 has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(from.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
 /// A computation written once for every vector type.
 pub(crate) trait SimdOp {
     /// The computation. Implementations, and what they call in their inner loops, are
@@ -45,6 +61,13 @@ pub(crate) trait Simd: Copy {
 
     /// `value` in every lane.
     fn splat(self, value: f32) -> Self::Vector;
+
+    /// `vector`, computed before anything that follows in the program is loaded or settled. The
+    /// vector types that kernels are tuned for say so to the compiler.
+    #[inline(always)]
+    fn settled(self, vector: Self::Vector) -> Self::Vector {
+        vector
+    }
 
     /// The elements at `from`.
     ///
@@ -94,17 +117,28 @@ pub(crate) trait Simd: Copy {
     /// The magnitude of `magnitude` with the sign of `sign`.
     fn copy_sign(self, magnitude: Self::Vector, sign: Self::Vector) -> Self::Vector;
 
-    /// `negative` in lanes where the sign bit of `sign` is set, `positive` elsewhere.
-    fn select_by_sign(
+    /// `greater` in lanes where `a > b`, `other` elsewhere, so where either is a NaN.
+    fn select_greater(
         self,
-        sign: Self::Vector,
-        negative: Self::Vector,
-        positive: Self::Vector,
+        a: Self::Vector,
+        b: Self::Vector,
+        greater: Self::Vector,
+        other: Self::Vector,
     ) -> Self::Vector;
+
+    /// `1 / a` for a power of two with a normal reciprocal, by its bits; of 0, 2^127.
+    fn reciprocal_of_power_of_2(self, a: Self::Vector) -> Self::Vector;
 
     /// The float whose bits are those of `a` shifted left by 23: moves an integer in the low bits
     /// into the exponent field.
     fn low_bits_to_exponent(self, a: Self::Vector) -> Self::Vector;
+
+    /// `a`, with 0 in place of subnormal numbers.
+    #[inline(always)]
+    fn flush_subnormal(self, a: Self::Vector) -> Self::Vector {
+        let least_normal = self.splat(-f32::MIN_POSITIVE);
+        self.select_greater(self.negative_abs(a), least_normal, self.splat(0.0), a)
+    }
 }
 
 #[cfg(test)]

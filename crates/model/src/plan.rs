@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use batchmaker_graph::{
-    Cell, CellRegistry, CellTypeId, ElementType, Lookup, LstmCell, ModelPriority, SinkTime,
+    Cell, CellRegistry, CellTypeId, ElementType, Lookup, ModelPriority, RecurrentCell,
+    RecurrentKind, SinkTime,
 };
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source};
@@ -305,7 +306,8 @@ impl Planner<'_> {
             ),
             None => "LSTM, a chain of steps for each sequence, fused kernel".to_owned(),
         };
-        let cell = Cell::lstm(LstmCell {
+        let cell = Cell::recurrent(RecurrentCell {
+            kind: RecurrentKind::Lstm { p: None },
             input_size: recurrent.input_size,
             hidden_size: recurrent.hidden_size,
             w: recurrent.w.clone(),

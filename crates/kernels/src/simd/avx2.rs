@@ -1,13 +1,14 @@
 //! Vectors of 8 elements with AVX2 and FMA.
 
 use std::arch::x86_64::{
-    __m256, __m256i, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps, _mm256_blendv_ps,
-    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
-    _mm256_loadu_si256, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps, _mm256_mul_ps,
-    _mm256_or_ps, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
+    __m256, __m256i, _CMP_GT_OQ, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps, _mm256_blendv_ps,
+    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_div_ps, _mm256_fmadd_ps,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps,
+    _mm256_mul_ps, _mm256_or_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32,
+    _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
 };
 
-use super::{Simd, SimdOp};
+use super::{RECIPROCAL, Simd, SimdOp};
 
 /// The proof that this machine has AVX2 and FMA.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,18 @@ impl Avx2 {
     }
 }
 
+/// No instruction, but an operation on `vector` that the compiler knows nothing of.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn settled(mut vector: __m256) -> __m256 {
+    #[cfg(not(miri))]
+    // SAFETY: there is nothing in it.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(ymm_reg) vector, options(nostack, preserves_flags));
+    }
+    vector
+}
+
 impl Simd for Avx2 {
     type Vector = __m256;
 
@@ -48,6 +61,12 @@ impl Simd for Avx2 {
     fn splat(self, value: f32) -> __m256 {
         // SAFETY: the token proves AVX.
         unsafe { _mm256_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn settled(self, vector: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2 and FMA.
+        unsafe { settled(vector) }
     }
 
     #[inline(always)]
@@ -128,9 +147,18 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn select_by_sign(self, sign: __m256, negative: __m256, positive: __m256) -> __m256 {
-        // SAFETY: the token proves AVX. The blend looks at sign bits alone.
-        unsafe { _mm256_blendv_ps(positive, negative, sign) }
+    fn select_greater(self, a: __m256, b: __m256, greater: __m256, other: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_blendv_ps(other, greater, _mm256_cmp_ps::<_CMP_GT_OQ>(a, b)) }
+    }
+
+    #[inline(always)]
+    fn reciprocal_of_power_of_2(self, a: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2.
+        unsafe {
+            let reciprocal = _mm256_set1_epi32(RECIPROCAL.cast_signed());
+            _mm256_castsi256_ps(_mm256_sub_epi32(reciprocal, _mm256_castps_si256(a)))
+        }
     }
 
     #[inline(always)]

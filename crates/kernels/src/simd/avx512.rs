@@ -1,14 +1,14 @@
 //! Vectors of 16 elements with AVX-512F, and no other part of AVX-512.
 
 use std::arch::x86_64::{
-    __m512, __mmask16, _mm512_add_ps, _mm512_and_si512, _mm512_andnot_si512, _mm512_castps_si512,
-    _mm512_castsi512_ps, _mm512_cmplt_epi32_mask, _mm512_div_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    __m512, __mmask16, _CMP_GT_OQ, _mm512_add_ps, _mm512_and_si512, _mm512_andnot_si512,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
+    _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_epi32, _mm512_sub_ps,
 };
 
-use super::{Simd, SimdOp};
+use super::{RECIPROCAL, Simd, SimdOp};
 
 /// The proof that this machine has AVX-512F.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,18 @@ impl Avx512 {
         debug_assert!(count <= 16);
         ((1_u32 << count) - 1) as __mmask16
     }
+}
+
+/// No instruction, but an operation on `vector` that the compiler knows nothing of.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn settled(mut vector: __m512) -> __m512 {
+    #[cfg(not(miri))]
+    // SAFETY: there is nothing in it.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(zmm_reg) vector, options(nostack, preserves_flags));
+    }
+    vector
 }
 
 impl Simd for Avx512 {
@@ -47,6 +59,12 @@ impl Simd for Avx512 {
     fn splat(self, value: f32) -> __m512 {
         // SAFETY: the token proves AVX-512F.
         unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn settled(self, vector: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { settled(vector) }
     }
 
     #[inline(always)]
@@ -133,12 +151,17 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn select_by_sign(self, sign: __m512, negative: __m512, positive: __m512) -> __m512 {
-        // SAFETY: the token proves AVX-512F. As integers, the floats with a sign bit are those
-        // below zero.
+    fn select_greater(self, a: __m512, b: __m512, greater: __m512, other: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), other, greater) }
+    }
+
+    #[inline(always)]
+    fn reciprocal_of_power_of_2(self, a: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
         unsafe {
-            let set = _mm512_cmplt_epi32_mask(_mm512_castps_si512(sign), _mm512_setzero_si512());
-            _mm512_mask_blend_ps(set, positive, negative)
+            let reciprocal = _mm512_set1_epi32(RECIPROCAL.cast_signed());
+            _mm512_castsi512_ps(_mm512_sub_epi32(reciprocal, _mm512_castps_si512(a)))
         }
     }
 

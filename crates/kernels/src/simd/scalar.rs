@@ -1,7 +1,7 @@
 //! Vectors of `N` elements in portable code: the twin that every instruction set is tested
 //! against, at any width, and the kernel of machines that have nothing better.
 
-use super::{Simd, SimdOp};
+use super::{RECIPROCAL, Simd, SimdOp};
 
 /// Portable vectors of `N` elements. Every machine has them, so anyone may make the token.
 #[derive(Debug, Clone, Copy)]
@@ -108,14 +108,25 @@ impl<const N: usize> Simd for Scalar<N> {
     }
 
     #[inline(always)]
-    fn select_by_sign(self, sign: [f32; N], negative: [f32; N], positive: [f32; N]) -> [f32; N] {
-        let mut result = positive;
+    fn select_greater(
+        self,
+        a: [f32; N],
+        b: [f32; N],
+        greater: [f32; N],
+        other: [f32; N],
+    ) -> [f32; N] {
+        let mut result = other;
         for lane in 0..N {
-            if sign[lane].is_sign_negative() {
-                result[lane] = negative[lane];
+            if a[lane] > b[lane] {
+                result[lane] = greater[lane];
             }
         }
         result
+    }
+
+    #[inline(always)]
+    fn reciprocal_of_power_of_2(self, a: [f32; N]) -> [f32; N] {
+        a.map(|a| f32::from_bits(RECIPROCAL.wrapping_sub(a.to_bits())))
     }
 
     #[inline(always)]

@@ -1,7 +1,8 @@
 //! Runs a cell graph node by node in plain loops: the oracle of the tests.
 
 use batchmaker_graph::{
-    CellBody, CellRegistry, LstmCell, NamedTensor, RunKind, SinkTime, Tensor, TensorData, Unfolded,
+    CellBody, CellRegistry, NamedTensor, RecurrentCell, RunKind, SinkTime, Tensor, TensorData,
+    Unfolded,
 };
 
 use batchmaker_cpu::{ProgramThread, RowProgram};
@@ -33,7 +34,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
             assert_eq!(graph.values()[sink.rows.value.index()].row, cell.outputs[sink.port]);
         }
         match &cell.body {
-            CellBody::Lstm(lstm) => {
+            CellBody::Recurrent(lstm) => {
                 assert_eq!(run.kind, RunKind::Chain);
                 let mut state: Vec<Vec<f64>> = run
                     .initial
@@ -158,7 +159,7 @@ fn put(data: &mut TensorData, width: usize, row: usize, from: TensorData) {
 }
 
 /// One step of ONNX `LSTM`, gates i, o, f, c, in f64.
-fn step(lstm: &LstmCell, x: &[f32], state: &[Vec<f64>]) -> Vec<Vec<f64>> {
+fn step(lstm: &RecurrentCell, x: &[f32], state: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let size = lstm.hidden_size;
     let dot = |row: &[f32], v: &mut dyn Iterator<Item = f64>| -> f64 {
         row.iter().zip(v).map(|(&a, b)| f64::from(a) * b).sum()

@@ -1,0 +1,89 @@
+//! Inputs projected ahead: blocks of rows of one cell type and worker, within a memory bound.
+
+use std::ops::Range;
+
+/// Steps of a chain that are projected together.
+const BLOCK_STEPS: u32 = 16;
+
+/// Bytes of projected rows of one cell type and worker.
+const BYTES_MAX: usize = 32 << 20;
+
+/// The blocks of one roster.
+pub(crate) struct Projections {
+    /// Floats of a projected row.
+    row_len: usize,
+    /// Blocks that may still be allocated.
+    unallocated: usize,
+    free: Vec<Block>,
+}
+
+type Block = Box<[f32]>;
+
+/// Some steps of one chain, projected.
+pub(crate) struct ProjectedSteps {
+    block: Block,
+    row_len: usize,
+    steps: Range<u32>,
+}
+
+impl Projections {
+    pub(crate) fn new(row_len: usize) -> Self {
+        let block_bytes = BLOCK_STEPS as usize * row_len * size_of::<f32>();
+        Self { row_len, unallocated: BYTES_MAX / block_bytes.max(1), free: Vec::new() }
+    }
+
+    /// Room for the first of `steps`, as many as a block takes; none if the bound is reached.
+    pub(crate) fn take(&mut self, steps: Range<u32>) -> Option<ProjectedSteps> {
+        let row_len = self.row_len;
+        let block = self.free.pop().or_else(|| {
+            self.unallocated = self.unallocated.checked_sub(1)?;
+            Some(vec![0.0; BLOCK_STEPS as usize * row_len].into_boxed_slice())
+        })?;
+        let steps = steps.start..steps.end.min(steps.start + BLOCK_STEPS);
+        Some(ProjectedSteps { block, row_len, steps })
+    }
+
+    /// Gives room back.
+    pub(crate) fn give_back(&mut self, steps: ProjectedSteps) {
+        self.free.push(steps.block);
+    }
+}
+
+impl ProjectedSteps {
+    /// Which steps.
+    pub(crate) fn steps(&self) -> Range<u32> {
+        self.steps.clone()
+    }
+
+    /// Where a step's projection lies, to read.
+    pub(crate) fn row(&self, step: u32) -> *const f32 {
+        assert!(self.steps.contains(&step), "step {step} of {:?}", self.steps);
+        self.block[(step - self.steps.start) as usize * self.row_len..].as_ptr()
+    }
+
+    /// Where a step's projection lies, to write.
+    pub(crate) fn row_mut(&mut self, step: u32) -> *mut f32 {
+        assert!(self.steps.contains(&step), "step {step} of {:?}", self.steps);
+        self.block[(step - self.steps.start) as usize * self.row_len..].as_mut_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_bounded_and_come_back() {
+        let row_len = BYTES_MAX / 4 / BLOCK_STEPS as usize / 2;
+        let mut projections = Projections::new(row_len);
+        let first = projections.take(3..30).expect("room for two");
+        assert_eq!(first.steps(), 3..3 + BLOCK_STEPS);
+        let second = projections.take(0..5).expect("room for two");
+        assert_eq!(second.steps(), 0..5);
+        assert!(projections.take(0..1).is_none());
+        let place = first.row(3);
+        projections.give_back(first);
+        assert_eq!(projections.take(7..9).expect("one came back").row(7), place);
+        assert!(projections.take(0..1).is_none());
+    }
+}

@@ -1,0 +1,178 @@
+//! Which way of running a batch is the fastest here and now, by measurement.
+//!
+//! Ways differ in how threads divide a step and in whether inputs are projected ahead; all give
+//! the same bits. For each size of batch the tuner tries every way that is open, keeps to the
+//! fastest, and looks at the others again from time to time, since what else the machine does
+//! changes.
+
+/// How threads divide a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Split {
+    /// They do not: the worker's own thread does all.
+    None,
+    /// Each takes some of the units of all rows, and they meet after each phase.
+    Units,
+    /// Each takes some of the rows, for as many steps as are known.
+    Rows,
+}
+
+/// One way of running a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// How threads divide the steps.
+    pub(crate) split: Split,
+    /// Whether inputs are projected ahead, where they are known.
+    pub(crate) ahead: bool,
+}
+
+impl Way {
+    /// Every way.
+    pub(crate) const ALL: [Self; 6] = [
+        Self { split: Split::None, ahead: false },
+        Self { split: Split::None, ahead: true },
+        Self { split: Split::Units, ahead: false },
+        Self { split: Split::Units, ahead: true },
+        Self { split: Split::Rows, ahead: false },
+        Self { split: Split::Rows, ahead: true },
+    ];
+
+    fn index(self) -> usize {
+        let split = match self.split {
+            Split::None => 0,
+            Split::Units => 2,
+            Split::Rows => 4,
+        };
+        split + usize::from(self.ahead)
+    }
+}
+
+/// Every way is tried so often before it is judged.
+const TRIALS: u32 = 3;
+
+/// One choice in so many is another way than the fastest.
+const LOOK_AGAIN: u32 = 400;
+
+/// A cost that was measured long ago counts this much more each time the way is chosen, so that
+/// one lucky measurement does not decide for ever.
+const FORGET: f32 = 1.01;
+
+/// The costs of the ways, by size of batch.
+#[derive(Debug, Default)]
+pub(crate) struct Tuner {
+    classes: Vec<Class>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Class {
+    /// Nanoseconds a step.
+    costs: [f32; Way::ALL.len()],
+    trials: [u32; Way::ALL.len()],
+    choices: u32,
+}
+
+impl Tuner {
+    /// The way to run a batch of `size` rows, of those that are `open`. `projection_ns` is what
+    /// projecting the inputs of one step ahead costs.
+    pub(crate) fn choose(
+        &mut self,
+        size: usize,
+        projection_ns: f32,
+        open: impl Fn(Way) -> bool,
+    ) -> Way {
+        let class = self.class(size);
+        class.choices = class.choices.wrapping_add(1);
+        let ways = || Way::ALL.into_iter().filter(|&way| open(way));
+        let untried = ways().find(|way| class.trials[way.index()] < TRIALS);
+        if let Some(way) = untried {
+            return way;
+        }
+        if class.choices % LOOK_AGAIN == 0 {
+            let turn = (class.choices / LOOK_AGAIN) as usize % ways().count();
+            return ways().nth(turn).expect("a turn below the count");
+        }
+        let cost =
+            |way: &Way| class.costs[way.index()] + if way.ahead { projection_ns } else { 0.0 };
+        let fastest = ways().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let fastest = fastest.expect("one thread can always do it all");
+        class.costs[fastest.index()] *= FORGET;
+        fastest
+    }
+
+    /// A step of `size` rows took `ns`, without projections.
+    pub(crate) fn record(&mut self, size: usize, way: Way, ns: f32) {
+        let class = self.class(size);
+        let (cost, trials) = (&mut class.costs[way.index()], &mut class.trials[way.index()]);
+        *cost = if *trials == 0 { ns } else { ns.min(*cost) };
+        *trials = trials.saturating_add(1);
+    }
+
+    fn class(&mut self, size: usize) -> &mut Class {
+        let index = class_of(size);
+        if self.classes.len() <= index {
+            self.classes.resize(index + 1, Class::default());
+        }
+        &mut self.classes[index]
+    }
+}
+
+/// Sizes that are judged together: each of its own up to 32, then 16 classes an octave.
+fn class_of(size: usize) -> usize {
+    let octave = (size / 16).checked_ilog2().unwrap_or(0);
+    (octave as usize) * 16 + (size >> octave)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_in_order_and_few() {
+        let classes: Vec<_> = (1..=1024).map(class_of).collect();
+        assert!(classes.is_sorted());
+        assert_eq!((class_of(1), class_of(16), class_of(17), class_of(31)), (1, 16, 17, 31));
+        assert_eq!((class_of(32), class_of(33), class_of(34), class_of(63)), (32, 32, 33, 47));
+        assert!(class_of(1024) < 120);
+    }
+
+    #[test]
+    fn all_ways_are_tried_then_the_fastest_is_kept() {
+        let mut tuner = Tuner::default();
+        let cost = |way: Way| 100.0 + 10.0 * way.index() as f32;
+        let mut chosen = [0; Way::ALL.len()];
+        for _ in 0..1000 {
+            let way = tuner.choose(8, 0.0, |way| way.split != Split::Rows);
+            chosen[way.index()] += 1;
+            tuner.record(8, way, cost(way));
+        }
+        assert_eq!(chosen[4..], [0, 0], "closed ways");
+        assert!(chosen[0] > 980 && chosen[1..4].iter().all(|&n| n >= TRIALS), "{chosen:?}");
+    }
+
+    #[test]
+    fn the_price_of_projecting_counts() {
+        let mut tuner = Tuner::default();
+        let cost = |way: Way| if way.ahead { 50.0 } else { 80.0 };
+        let choose = |tuner: &mut Tuner, projection_ns| {
+            for _ in 0..2 * TRIALS {
+                let way = tuner.choose(4, projection_ns, |way| way.split == Split::None);
+                tuner.record(4, way, cost(way));
+            }
+            tuner.choose(4, projection_ns, |way| way.split == Split::None).ahead
+        };
+        assert!(choose(&mut tuner, 20.0));
+        assert!(!choose(&mut tuner, 40.0));
+    }
+
+    #[test]
+    fn a_way_that_became_slow_is_left() {
+        let mut tuner = Tuner::default();
+        let open = |way: Way| !way.ahead && way.split != Split::Rows;
+        let mut last = Way::ALL[0];
+        for turn in 0..2000 {
+            last = tuner.choose(8, 0.0, open);
+            let slow = turn > 500 && last.split == Split::None;
+            tuner.record(8, last, if slow { 300.0 } else { 100.0 + last.index() as f32 });
+        }
+        assert_eq!(last.split, Split::Units);
+    }
+}

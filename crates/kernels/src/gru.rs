@@ -1,0 +1,457 @@
+//! The GRU cell, in both forms of its reset gate.
+//!
+//! ```text
+//! z = sigmoid(W_z x + R_z h + b_z)        r likewise        h' = n + z (h - n)
+//!
+//! Before the product:   n = tanh(W_h x + b_h + R_h (r h))
+//! After the product:    n = tanh(W_h x + bw_h + r (R_h h + br_h))
+//! ```
+//! (the ONNX GRU operator with `linear_before_reset` 0 and 1, `h' = (1 - z) n + z h`; the second is
+//! PyTorch's.) The two halves of the bias are added when packed, but for those of h after the
+//! product, which stay apart.
+//!
+//! **After the product**, a panel has one group of units, the gates z, r, h side by side, and a
+//! step one phase. **Before the product**, all of r h must be there before R_h is applied, so a
+//! step has two phases: panels of two groups with the gates z and r, which leave z and r h in the
+//! two halves of `c`; then panels of four groups of gate h.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::activations::{sigmoid, tanh, value};
+use crate::isa::VectorUnit;
+use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::product::for_each_piece;
+use crate::recurrence::{
+    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
+    check_panels, columns, load_vectors, project_ahead,
+};
+use crate::simd::{Simd, SimdOp};
+use crate::{Isa, KernelError};
+
+/// Gates of a unit, in the order of the ONNX operator: z, r, h.
+const GATES: usize = 3;
+
+/// Vectors of a panel before the product: two groups of z and r, or four of h.
+const VECTORS_BEFORE: usize = 4;
+const GROUPS_ZR: usize = 2;
+const GROUPS_H: usize = 4;
+
+/// Where the reset gate acts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// On h, before its product with the weights of the candidate: `linear_before_reset` 0.
+    BeforeProduct,
+    /// On that product: `linear_before_reset` other than 0.
+    AfterProduct,
+}
+
+/// The weights of a GRU cell as the ONNX GRU operator has them, one direction. The rows of `w`,
+/// `r` and both halves of `b` are in gate order z, r, h.
+#[derive(Debug, Clone, Copy)]
+pub struct GruParameters<'a> {
+    /// Elements of a row of x; may be 0.
+    pub input_size: usize,
+    /// Elements of a row of h; at least 1.
+    pub hidden_size: usize,
+    /// Weights of x, `[3 * hidden, input]`.
+    pub w: &'a [f32],
+    /// Weights of h, `[3 * hidden, hidden]`.
+    pub r: &'a [f32],
+    /// Biases of x, then of h, `[6 * hidden]`. `None` is zero.
+    pub b: Option<&'a [f32]>,
+    /// Where the reset gate acts.
+    pub reset: Reset,
+}
+
+/// A GRU cell with its weights packed into panels of hidden units.
+pub struct PackedGru {
+    unit: VectorUnit,
+    input_size: usize,
+    hidden_size: usize,
+    form: Form,
+}
+
+enum Form {
+    After { panels: usize, len: usize, x: InputPart, h: PanelMatrix, h_bias: PanelRow },
+    Before { zr: Part, h: Part },
+}
+
+/// A phase's gates.
+struct Part {
+    panels: usize,
+    /// Elements of a row's sums of all panels.
+    len: usize,
+    x: InputPart,
+    h: PanelMatrix,
+}
+
+impl PackedGru {
+    /// Packs a copy of the weights for `isa`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(isa: Isa, parameters: GruParameters<'_>) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        Self::for_unit(unit, parameters)
+    }
+
+    pub(crate) fn for_unit(
+        unit: VectorUnit,
+        parameters: GruParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let GruParameters { input_size, hidden_size, w, r, b, reset } = parameters;
+        check_sizes(GATES, hidden_size, &[input_size, hidden_size])?;
+        check_len("w", w, GATES * hidden_size * input_size)?;
+        check_len("r", r, GATES * hidden_size * hidden_size)?;
+        if let Some(b) = b {
+            check_len("b", b, 2 * GATES * hidden_size)?;
+        }
+        let bias = bias_sum(b, GATES * hidden_size);
+        let form = match reset {
+            Reset::AfterProduct => {
+                let gates = columns(unit.lanes(), hidden_size, 0..GATES, 1);
+                let candidate = columns(unit.lanes(), hidden_size, GATES - 1..GATES, 1);
+                let of_x = |column: usize| match column < (GATES - 1) * hidden_size {
+                    true => bias(column),
+                    false => b.map_or(0.0, |b| b[column]),
+                };
+                let of_h = |column: usize| b.map_or(0.0, |b| b[GATES * hidden_size + column]);
+                Form::After {
+                    panels: gates.panels(),
+                    len: gates.row_len(),
+                    x: InputPart {
+                        weights: PanelMatrix::new(&gates, w, input_size),
+                        bias: PanelRow::new(&gates, 0.0, of_x),
+                    },
+                    h: PanelMatrix::new(&gates, r, hidden_size),
+                    h_bias: PanelRow::new(&candidate, 0.0, of_h),
+                }
+            }
+            Reset::BeforeProduct => {
+                let part = |gates: Range<usize>, groups| {
+                    let columns = columns(unit.lanes(), hidden_size, gates, groups);
+                    Part {
+                        panels: columns.panels(),
+                        len: columns.row_len(),
+                        x: InputPart {
+                            weights: PanelMatrix::new(&columns, w, input_size),
+                            bias: PanelRow::new(&columns, 0.0, &bias),
+                        },
+                        h: PanelMatrix::new(&columns, r, hidden_size),
+                    }
+                };
+                Form::Before { zr: part(0..2, GROUPS_ZR), h: part(2..3, GROUPS_H) }
+            }
+        };
+        Ok(Self { unit, input_size, hidden_size, form })
+    }
+}
+
+impl Recurrence for PackedGru {
+    fn isa(&self) -> Isa {
+        self.unit.isa()
+    }
+
+    fn input_size(&self) -> usize {
+        self.input_size
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.form {
+            Form::After { x, h, h_bias, .. } => x.bytes() + h.bytes() + h_bias.bytes(),
+            Form::Before { zr, h } => {
+                [zr, h].iter().map(|part| part.x.bytes() + part.h.bytes()).sum()
+            }
+        }
+    }
+
+    fn step_macs(&self) -> usize {
+        GATES * self.hidden_size * self.hidden_size
+    }
+
+    fn projection_macs(&self) -> usize {
+        GATES * self.hidden_size * self.input_size
+    }
+
+    fn phases(&self) -> usize {
+        match self.form {
+            Form::After { .. } => 1,
+            Form::Before { .. } => 2,
+        }
+    }
+
+    fn c_len(&self) -> usize {
+        match self.form {
+            Form::After { .. } => 0,
+            Form::Before { .. } => 2 * self.hidden_size,
+        }
+    }
+
+    fn panels(&self, phase: usize) -> usize {
+        match &self.form {
+            Form::After { panels, .. } => *panels,
+            Form::Before { zr, h } => [zr, h][phase].panels,
+        }
+    }
+
+    fn projection_panels(&self) -> usize {
+        match &self.form {
+            Form::After { panels, .. } => *panels,
+            Form::Before { zr, h } => zr.panels + h.panels,
+        }
+    }
+
+    fn projected_len(&self) -> usize {
+        match &self.form {
+            Form::After { len, .. } => *len,
+            Form::Before { zr, h } => zr.len + h.len,
+        }
+    }
+
+    unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
+        check_panels(&panels, self.projection_panels());
+        self.unit.vectorize(Project { gru: self, rows, panels });
+    }
+
+    unsafe fn step(&self, phase: usize, rows: &[StepRow], x: XPart, panels: Range<usize>) {
+        check_panels(&panels, self.panels(phase));
+        self.unit.vectorize(Step { gru: self, phase, rows, x, panels });
+    }
+}
+
+/// The contract of [`Recurrence::project`] holds for it.
+struct Project<'a> {
+    gru: &'a PackedGru,
+    rows: &'a [ProjectionRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for Project<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { gru, rows, panels } = self;
+        match &gru.form {
+            Form::After { x, .. } => for_each_piece(
+                rows.len(),
+                panels,
+                #[inline(always)]
+                |panels, part| {
+                    // SAFETY: the contract of `project`, which the caller holds.
+                    unsafe { project_ahead::<S, GATES>(simd, x, panels, &rows[part], 0) }
+                },
+            ),
+            Form::Before { zr, h } => {
+                let of_zr = panels.start.min(zr.panels)..panels.end.min(zr.panels);
+                let of_h =
+                    panels.start.max(zr.panels) - zr.panels..panels.end.max(zr.panels) - zr.panels;
+                for (phase, panels, skip) in [(zr, of_zr, 0), (h, of_h, zr.len)] {
+                    for_each_piece(
+                        rows.len(),
+                        panels,
+                        #[inline(always)]
+                        |panels, part| {
+                            let (x, rows) = (&phase.x, &rows[part]);
+                            // SAFETY: the contract of `project`, which the caller holds.
+                            unsafe {
+                                project_ahead::<S, VECTORS_BEFORE>(simd, x, panels, rows, skip);
+                            }
+                        },
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The contract of [`Recurrence::step`] holds for it.
+struct Step<'a> {
+    gru: &'a PackedGru,
+    phase: usize,
+    rows: &'a [StepRow],
+    x: XPart,
+    panels: Range<usize>,
+}
+
+impl SimdOp for Step<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { gru, phase, rows, x, panels } = self;
+        let hidden_size = gru.hidden_size;
+        let h_in = |row: &StepRow| row.h_in;
+        let reset_h = |row: &StepRow| row.c.wrapping_add(hidden_size).cast_const();
+        match &gru.form {
+            Form::After { x: x_part, h, h_bias, .. } => for_each_piece(
+                rows.len(),
+                panels,
+                #[inline(always)]
+                |panels, part| {
+                    let mut room = [Room::<S, GATES>::new(), Room::<S, GATES>::new()];
+                    let [x_sums, sums] = room.each_mut().map(Room::sums);
+                    let (rows, row_len, first_panel) =
+                        (&rows[part], GATES * S::LANES, panels.start);
+                    let piece = StepPiece { rows, first_panel, x, skip: 0, x_sums, row_len };
+                    // SAFETY: the contract of `step`, which the caller holds.
+                    unsafe {
+                        let all = panels.clone();
+                        piece.sum_x::<S, GATES>(simd, x_part, all.clone());
+                        piece.sum_h::<S, GATES>(simd, h, all, h_in, Some(h_bias), sums);
+                        let finish = AfterProduct { hidden_size, piece, sums };
+                        finish.finish_all(simd, panels, rows.len());
+                    }
+                },
+            ),
+            Form::Before { zr, h } => {
+                let (weights, skip) = [(zr, 0), (h, zr.len)][phase];
+                for_each_piece(
+                    rows.len(),
+                    panels,
+                    #[inline(always)]
+                    |panels, part| {
+                        let mut room = Room::<S, VECTORS_BEFORE>::new();
+                        let sums = room.sums();
+                        let (rows, row_len, first_panel) =
+                            (&rows[part], VECTORS_BEFORE * S::LANES, panels.start);
+                        let piece = StepPiece { rows, first_panel, x, skip, x_sums: sums, row_len };
+                        // SAFETY: the contract of `step`, which the caller holds.
+                        unsafe {
+                            let all = panels.clone();
+                            piece.sum_x::<S, VECTORS_BEFORE>(simd, &weights.x, all.clone());
+                            let h = &weights.h;
+                            if phase == 0 {
+                                piece.sum_h::<S, VECTORS_BEFORE>(simd, h, all, h_in, None, sums);
+                                let finish = GatesBeforeProduct { hidden_size, piece, sums };
+                                finish.finish_all(simd, panels, rows.len());
+                            } else {
+                                piece.sum_h::<S, VECTORS_BEFORE>(simd, h, all, reset_h, None, sums);
+                                let finish = StateBeforeProduct { hidden_size, piece, sums };
+                                finish.finish_all(simd, panels, rows.len());
+                            }
+                        }
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// The sums of one row of a panel.
+///
+/// # Safety
+/// They are the piece's.
+#[inline(always)]
+unsafe fn sums_of<S: Simd, const VECTORS: usize>(
+    simd: S,
+    piece: StepPiece<'_>,
+    sums: *const f32,
+    panel: usize,
+    row: usize,
+) -> [S::Vector; VECTORS] {
+    // SAFETY: the caller's promise.
+    unsafe { load_vectors(simd, sums.add(piece.place(panel, row) * piece.row_len)) }
+}
+
+/// `n + z (h - n)`
+#[inline(always)]
+fn new_state<S: Simd>(simd: S, z: S::Vector, n: S::Vector, h: S::Vector) -> S::Vector {
+    simd.flush_subnormal(simd.mul_add(z, simd.sub(h, n), n))
+}
+
+/// From the sums of z, r and R_h h to the new state.
+#[derive(Clone, Copy)]
+struct AfterProduct<'a> {
+    hidden_size: usize,
+    piece: StepPiece<'a>,
+    sums: *const f32,
+}
+
+impl<S: Simd> Finish<S> for AfterProduct<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        let Self { hidden_size, piece, sums } = self;
+        let units = Units::of::<S>(hidden_size, panel, 1, 0);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [z, r, of_h] = sums_of::<S, GATES>(simd, piece, sums, panel, row);
+            let of_x = simd.load(piece.x_sums_of(panel, row).add((GATES - 1) * S::LANES));
+            let row = piece.rows.get_unchecked(row);
+            let r = value(simd, sigmoid(simd, r));
+            let n = value(simd, tanh(simd, simd.mul_add(r, of_h, of_x)));
+            let z = value(simd, sigmoid(simd, z));
+            let h = units.load(simd, row.h_in);
+            units.store_h(simd, row, new_state(simd, z, n, h));
+        }
+    }
+}
+
+/// From the sums of z and r to z and r h, in the two halves of `c`.
+#[derive(Clone, Copy)]
+struct GatesBeforeProduct<'a> {
+    hidden_size: usize,
+    piece: StepPiece<'a>,
+    sums: *const f32,
+}
+
+impl<S: Simd> Finish<S> for GatesBeforeProduct<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        let Self { hidden_size, piece, sums } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = sums_of::<S, VECTORS_BEFORE>(simd, piece, sums, panel, row);
+            let row = piece.rows.get_unchecked(row);
+            for group in 0..GROUPS_ZR {
+                let units = Units::of::<S>(hidden_size, panel, GROUPS_ZR, group);
+                let z = value(simd, sigmoid(simd, sums[2 * group]));
+                let r = value(simd, sigmoid(simd, sums[2 * group + 1]));
+                let h = units.load(simd, row.h_in);
+                units.store(simd, row.c, z);
+                units.store(simd, row.c.add(hidden_size), simd.flush_subnormal(simd.mul(r, h)));
+            }
+        }
+    }
+}
+
+/// From the sums of the candidate, and z in `c`, to the new state.
+#[derive(Clone, Copy)]
+struct StateBeforeProduct<'a> {
+    hidden_size: usize,
+    piece: StepPiece<'a>,
+    sums: *const f32,
+}
+
+impl<S: Simd> Finish<S> for StateBeforeProduct<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        let Self { hidden_size, piece, sums } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sums = sums_of::<S, VECTORS_BEFORE>(simd, piece, sums, panel, row);
+            let row = piece.rows.get_unchecked(row);
+            for (group, sum) in sums.into_iter().enumerate() {
+                let units = Units::of::<S>(hidden_size, panel, GROUPS_H, group);
+                let n = value(simd, tanh(simd, sum));
+                let z = units.load(simd, row.c);
+                let h = units.load(simd, row.h_in);
+                units.store_h(simd, row, new_state(simd, z, n, h));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PackedGru {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedGru")
+            .field("isa", &self.isa())
+            .field("input_size", &self.input_size)
+            .field("hidden_size", &self.hidden_size)
+            .field("phases", &self.phases())
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,383 @@
+//! Rows times a matrix: the projection of states to outputs, with an arg-max that never writes the
+//! outputs down, and the rows of an embedding.
+//!
+//! ```text
+//! y = W x + b                  index = argmax over outputs of y
+//! ```
+//! (the ONNX operators Gemm with `transB`, and ArgMax over the last axis with
+//! `select_last_index` 0). A panel has four groups of outputs.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::isa::VectorUnit;
+use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::product::{ProductRows, for_each_piece, multiply};
+use crate::recurrence::{InputPart, Room, Units, check_panels, columns, load_vectors};
+use crate::simd::{Simd, SimdOp};
+use crate::{Isa, KernelError};
+
+/// Groups of outputs in a panel.
+const GROUPS: usize = 4;
+
+/// The weights of a linear layer.
+#[derive(Debug, Clone, Copy)]
+pub struct LinearParameters<'a> {
+    /// Elements of a row of x; may be 0.
+    pub input_size: usize,
+    /// Elements of a row of y; at least 1.
+    pub output_size: usize,
+    /// `[output, input]`.
+    pub w: &'a [f32],
+    /// `[output]`; `None` is zero.
+    pub b: Option<&'a [f32]>,
+}
+
+/// A row to multiply.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct LinearRow {
+    /// `[input]`.
+    pub x: *const f32,
+    /// `[output]`.
+    pub y: *mut f32,
+}
+
+// SAFETY: a row is two addresses. Nothing can be done with them but in unsafe code, whose
+// contract (`PackedLinear::multiply`) says what threads may do at once.
+unsafe impl Send for LinearRow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for LinearRow {}
+
+/// The greatest output so far, and the first index that has it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
+pub struct ArgMax {
+    /// The output; negative infinity where there was none, or only NaN.
+    pub value: f32,
+    /// Its index.
+    pub index: u32,
+}
+
+impl ArgMax {
+    /// Of no outputs.
+    pub const NONE: Self = Self { value: f32::NEG_INFINITY, index: 0 };
+
+    /// Of the outputs of both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let is_other =
+            other.value > self.value || (other.value == self.value && other.index < self.index);
+        if is_other { other } else { self }
+    }
+}
+
+/// A row whose greatest output is looked for.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ArgMaxRow {
+    /// `[input]`.
+    pub x: *const f32,
+    /// Where the greatest output so far stands, and goes; [`ArgMax::NONE`] at first.
+    pub best: *mut ArgMax,
+}
+
+// SAFETY: a row is two addresses, as for `LinearRow`.
+unsafe impl Send for ArgMaxRow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ArgMaxRow {}
+
+/// A linear layer with its weights packed into panels of outputs.
+///
+/// An output is `b`, then `+ w[k] x[k]` for ascending k, one fused multiply-add each.
+pub struct PackedLinear {
+    unit: VectorUnit,
+    input_size: usize,
+    output_size: usize,
+    panels: usize,
+    part: InputPart,
+}
+
+impl PackedLinear {
+    /// Packs a copy of the weights for `isa`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(isa: Isa, parameters: LinearParameters<'_>) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        Self::for_unit(unit, parameters)
+    }
+
+    pub(crate) fn for_unit(
+        unit: VectorUnit,
+        parameters: LinearParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let LinearParameters { input_size, output_size, w, b } = parameters;
+        check_sizes(1, output_size, &[input_size])?;
+        check_len("w", w, output_size * input_size)?;
+        if let Some(b) = b {
+            check_len("b", b, output_size)?;
+        }
+        let columns = columns(unit.lanes(), output_size, 0..1, GROUPS);
+        // Outputs past the last one must not be the greatest.
+        let bias =
+            PanelRow::new(&columns, f32::NEG_INFINITY, |column| b.map_or(0.0, |b| b[column]));
+        let weights = PanelMatrix::new(&columns, w, input_size);
+        let panels = columns.panels();
+        let part = InputPart { weights, bias };
+        Ok(Self { unit, input_size, output_size, panels, part })
+    }
+
+    /// The instruction set that the weights were packed for.
+    pub fn isa(&self) -> Isa {
+        self.unit.isa()
+    }
+
+    /// Elements of a row of x.
+    pub fn input_size(&self) -> usize {
+        self.input_size
+    }
+
+    /// Elements of a row of y.
+    pub fn output_size(&self) -> usize {
+        self.output_size
+    }
+
+    /// How many panels the outputs are divided into; threads may take some each.
+    pub fn panels(&self) -> usize {
+        self.panels
+    }
+
+    /// Bytes of packed weights.
+    pub fn bytes(&self) -> usize {
+        self.part.bytes()
+    }
+
+    /// Computes the given panels' outputs of rows.
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::panels`].
+    ///
+    /// # Safety
+    /// For each row `x` is readable and `y` is writable, with the lengths that [`LinearRow`]
+    /// gives, aligned as f32. The outputs of `panels` in `y` are accessed by nobody else, and no
+    /// `y` overlaps an `x`.
+    pub unsafe fn multiply(&self, rows: &[LinearRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(Multiply { linear: self, rows, panels });
+    }
+
+    /// Looks for the greatest among the given panels' outputs of rows. A NaN is never the
+    /// greatest. Threads that take other panels have places of their own for it, joined by
+    /// [`ArgMax::or`].
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::panels`].
+    ///
+    /// # Safety
+    /// For each row `x` is readable with the length that [`ArgMaxRow`] gives, aligned as f32;
+    /// `best` is initialised, and accessed by nobody else.
+    pub unsafe fn argmax(&self, rows: &[ArgMaxRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(FindMax { linear: self, rows, panels });
+    }
+}
+
+/// Rows of a product that starts from the bias, with sums on the stack.
+#[derive(Clone, Copy)]
+struct Rows<'a, X> {
+    linear: &'a PackedLinear,
+    rows: &'a [X],
+    first_panel: usize,
+    sums: *mut f32,
+    lanes: usize,
+}
+
+impl<X: Copy> Rows<'_, X> {
+    /// Where the sums of a panel's row lie.
+    #[inline(always)]
+    fn place(self, panel: usize, row: usize) -> usize {
+        ((panel - self.first_panel) * self.rows.len() + row) * GROUPS * self.lanes
+    }
+}
+
+/// A row's input.
+trait Input: Copy {
+    fn x(self) -> *const f32;
+}
+
+impl Input for LinearRow {
+    #[inline(always)]
+    fn x(self) -> *const f32 {
+        self.x
+    }
+}
+
+impl Input for ArgMaxRow {
+    #[inline(always)]
+    fn x(self) -> *const f32 {
+        self.x
+    }
+}
+
+impl<X: Input> ProductRows for Rows<'_, X> {
+    #[inline(always)]
+    unsafe fn input(self, row: usize) -> *const f32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.rows.get_unchecked(row).x() }
+    }
+
+    #[inline(always)]
+    unsafe fn start(self, panel: usize, _: usize, vector: usize) -> *const f32 {
+        // SAFETY: a panel of the bias has that many vectors.
+        unsafe { self.linear.part.bias.panel(panel).add(vector * self.lanes) }
+    }
+
+    #[inline(always)]
+    unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.sums.add(self.place(panel, row)) }
+    }
+}
+
+/// The contract of [`PackedLinear::multiply`] holds for it.
+struct Multiply<'a> {
+    linear: &'a PackedLinear,
+    rows: &'a [LinearRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for Multiply<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { linear, rows, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                let mut room = Room::<S, GROUPS>::new();
+                let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
+                let product = Rows { linear, rows, first_panel, sums, lanes: S::LANES };
+                // SAFETY: the contract of `multiply`, which the caller holds; the sums of the
+                // piece are complete before they are copied.
+                unsafe {
+                    let (weights, count) = (&linear.part.weights, rows.len());
+                    multiply::<S, GROUPS>(simd, weights, panels.clone(), count, product);
+                    for panel in panels {
+                        for (at, row) in rows.iter().enumerate() {
+                            let sums = sums.add(product.place(panel, at));
+                            for group in 0..GROUPS {
+                                let sum = simd.load(sums.add(group * S::LANES));
+                                let units =
+                                    Units::of::<S>(linear.output_size, panel, GROUPS, group);
+                                units.store(simd, row.y, sum);
+                            }
+                        }
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// The contract of [`PackedLinear::argmax`] holds for it.
+struct FindMax<'a> {
+    linear: &'a PackedLinear,
+    rows: &'a [ArgMaxRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for FindMax<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { linear, rows, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                let mut room = Room::<S, GROUPS>::new();
+                let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
+                let product = Rows { linear, rows, first_panel, sums, lanes: S::LANES };
+                // SAFETY: the contract of `argmax`, which the caller holds; the sums of the piece
+                // are complete before they are compared.
+                unsafe {
+                    let (weights, count) = (&linear.part.weights, rows.len());
+                    multiply::<S, GROUPS>(simd, weights, panels.clone(), count, product);
+                    for panel in panels {
+                        for (at, row) in rows.iter().enumerate() {
+                            let sums: [S::Vector; GROUPS] =
+                                load_vectors(simd, sums.add(product.place(panel, at)));
+                            let best = &mut *row.best;
+                            *best = best.or(greatest(simd, sums, panel));
+                        }
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// The greatest of a panel's outputs.
+#[inline(always)]
+fn greatest<S: Simd>(simd: S, sums: [S::Vector; GROUPS], panel: usize) -> ArgMax {
+    let mut value = simd.splat(f32::NEG_INFINITY);
+    let mut group = simd.splat(0.0);
+    for (at, sum) in sums.into_iter().enumerate() {
+        group = simd.select_greater(sum, value, simd.splat(at as f32), group);
+        value = simd.select_greater(sum, value, sum, value);
+    }
+    let (mut values, mut groups) = ([0.0_f32; 16], [0.0_f32; 16]);
+    // SAFETY: a vector has at most 16 lanes.
+    unsafe {
+        simd.store(values.as_mut_ptr(), value);
+        simd.store(groups.as_mut_ptr(), group);
+    }
+    let mut best = ArgMax::NONE;
+    for lane in 0..S::LANES {
+        let output = (panel * GROUPS + groups[lane] as usize) * S::LANES + lane;
+        // A lane of negative infinity, or of NaN, has no index to offer.
+        if values[lane] > f32::NEG_INFINITY {
+            best = best.or(ArgMax { value: values[lane], index: output as u32 });
+        }
+    }
+    best
+}
+
+impl fmt::Debug for PackedLinear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedLinear")
+            .field("isa", &self.isa())
+            .field("input_size", &self.input_size)
+            .field("output_size", &self.output_size)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Copies the rows `ids` of `table`, `[rows, width]`, to `out`, `[ids, width]` (the ONNX operator
+/// Gather on axis 0). A consumer that takes its rows by pointer needs no copy.
+///
+/// # Errors
+/// [`KernelError::Length`] where `out` or `table` has another length, [`KernelError::Id`] for an
+/// id that is not a row; nothing is written then.
+pub fn copy_embeddings(
+    table: &[f32],
+    width: usize,
+    ids: &[i64],
+    out: &mut [f32],
+) -> Result<(), KernelError> {
+    check_len("out", out, ids.len() * width)?;
+    let rows = table.len().checked_div(width).unwrap_or(0);
+    check_len("table", table, rows * width)?;
+    let row_of = |&id: &i64| usize::try_from(id).ok().filter(|&id| id < rows);
+    if let Some(&id) = ids.iter().find(|id| row_of(id).is_none()) {
+        return Err(KernelError::Id { id, rows });
+    }
+    for (id, out) in ids.iter().filter_map(row_of).zip(out.chunks_exact_mut(width.max(1))) {
+        out.copy_from_slice(&table[id * width..][..width]);
+    }
+    Ok(())
+}

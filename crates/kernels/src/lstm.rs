@@ -1,0 +1,260 @@
+//! The LSTM cell.
+//!
+//! ```text
+//! i = sigmoid(W_i x + R_i h + P_i c + b_i)      f likewise      g = tanh(W_c x + R_c h + b_c)
+//! c' = f c + (i g)      o = sigmoid(W_o x + R_o h + P_o c' + b_o)      h' = o tanh(c')
+//! ```
+//! (the ONNX LSTM operator with its default activations; products in brackets are one fraction).
+//! A panel has one group of units, the gates i, o, f, c side by side.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::activations::{product, sigmoid, tanh, value};
+use crate::isa::VectorUnit;
+use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::product::for_each_piece;
+use crate::recurrence::{
+    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
+    check_panels, columns, load_vectors, project_ahead,
+};
+use crate::simd::{Simd, SimdOp};
+use crate::{Isa, KernelError};
+
+/// Gates of a unit, in the order of the ONNX operator: i, o, f, c.
+const GATES: usize = 4;
+
+/// Gates that see the cell state through a peephole: i, o, f.
+const PEEPHOLES: usize = 3;
+
+/// The weights of an LSTM cell as the ONNX LSTM operator has them, one direction. The rows of
+/// `w`, `r` and both halves of `b` are in gate order i, o, f, c.
+#[derive(Debug, Clone, Copy)]
+pub struct LstmParameters<'a> {
+    /// Elements of a row of x; may be 0.
+    pub input_size: usize,
+    /// Elements of a row of h and c; at least 1.
+    pub hidden_size: usize,
+    /// Weights of x, `[4 * hidden, input]`.
+    pub w: &'a [f32],
+    /// Weights of h, `[4 * hidden, hidden]`.
+    pub r: &'a [f32],
+    /// Biases of x, then of h, `[8 * hidden]`; summed when packed. `None` is zero.
+    pub b: Option<&'a [f32]>,
+    /// Weights of the peepholes in gate order i, o, f, `[3 * hidden]`. `None` is zero.
+    pub p: Option<&'a [f32]>,
+}
+
+/// An LSTM cell with its weights packed into panels of hidden units.
+pub struct PackedLstm {
+    unit: VectorUnit,
+    input_size: usize,
+    hidden_size: usize,
+    panels: usize,
+    projected_len: usize,
+    x: InputPart,
+    h: PanelMatrix,
+    peepholes: Option<PanelRow>,
+}
+
+impl PackedLstm {
+    /// Packs a copy of the weights for `isa`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(isa: Isa, parameters: LstmParameters<'_>) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        Self::for_unit(unit, parameters)
+    }
+
+    pub(crate) fn for_unit(
+        unit: VectorUnit,
+        parameters: LstmParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let LstmParameters { input_size, hidden_size, w, r, b, p } = parameters;
+        check_sizes(GATES, hidden_size, &[input_size, hidden_size])?;
+        check_len("w", w, GATES * hidden_size * input_size)?;
+        check_len("r", r, GATES * hidden_size * hidden_size)?;
+        if let Some(b) = b {
+            check_len("b", b, 2 * GATES * hidden_size)?;
+        }
+        if let Some(p) = p {
+            check_len("p", p, PEEPHOLES * hidden_size)?;
+        }
+        let gates = columns(unit.lanes(), hidden_size, 0..GATES, 1);
+        let peepholes = columns(unit.lanes(), hidden_size, 0..PEEPHOLES, 1);
+        let bias = PanelRow::new(&gates, 0.0, bias_sum(b, GATES * hidden_size));
+        Ok(Self {
+            unit,
+            input_size,
+            hidden_size,
+            panels: gates.panels(),
+            projected_len: gates.row_len(),
+            x: InputPart { weights: PanelMatrix::new(&gates, w, input_size), bias },
+            h: PanelMatrix::new(&gates, r, hidden_size),
+            peepholes: p.map(|p| PanelRow::new(&peepholes, 0.0, |column| p[column])),
+        })
+    }
+}
+
+impl Recurrence for PackedLstm {
+    fn isa(&self) -> Isa {
+        self.unit.isa()
+    }
+
+    fn input_size(&self) -> usize {
+        self.input_size
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    fn bytes(&self) -> usize {
+        let peepholes = self.peepholes.as_ref().map_or(0, PanelRow::bytes);
+        self.x.bytes() + self.h.bytes() + peepholes
+    }
+
+    fn step_macs(&self) -> usize {
+        GATES * self.hidden_size * self.hidden_size
+    }
+
+    fn projection_macs(&self) -> usize {
+        GATES * self.hidden_size * self.input_size
+    }
+
+    fn c_len(&self) -> usize {
+        self.hidden_size
+    }
+
+    fn panels(&self, _: usize) -> usize {
+        self.panels
+    }
+
+    fn projection_panels(&self) -> usize {
+        self.panels
+    }
+
+    fn projected_len(&self) -> usize {
+        self.projected_len
+    }
+
+    unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(Project { lstm: self, rows, panels });
+    }
+
+    unsafe fn step(&self, _: usize, rows: &[StepRow], x: XPart, panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(Step { lstm: self, rows, x, panels });
+    }
+}
+
+/// The contract of [`Recurrence::project`] holds for it.
+struct Project<'a> {
+    lstm: &'a PackedLstm,
+    rows: &'a [ProjectionRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for Project<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for_each_piece(
+            self.rows.len(),
+            self.panels.clone(),
+            #[inline(always)]
+            |panels, rows| {
+                // SAFETY: the contract of `project`, which the caller holds.
+                unsafe {
+                    let (x, rows) = (&self.lstm.x, &self.rows[rows]);
+                    project_ahead::<S, GATES>(simd, x, panels, rows, 0);
+                }
+            },
+        );
+    }
+}
+
+/// The contract of [`Recurrence::step`] holds for it.
+struct Step<'a> {
+    lstm: &'a PackedLstm,
+    rows: &'a [StepRow],
+    x: XPart,
+    panels: Range<usize>,
+}
+
+impl SimdOp for Step<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { lstm, rows, x, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                let mut room = Room::<S, GATES>::new();
+                let (rows, x_sums, row_len) = (&rows[part], room.sums(), GATES * S::LANES);
+                let first_panel = panels.start;
+                let piece = StepPiece { rows, first_panel, x, skip: 0, x_sums, row_len };
+                // SAFETY: the contract of `step`, which the caller holds.
+                unsafe {
+                    piece.sum_x::<S, GATES>(simd, &lstm.x, panels.clone());
+                    let h = |row: &StepRow| row.h_in;
+                    piece.sum_h::<S, GATES>(simd, &lstm.h, panels.clone(), h, None, x_sums);
+                    let finish = Activations { lstm, piece, sums: x_sums };
+                    finish.finish_all(simd, panels, rows.len());
+                }
+            },
+        );
+    }
+}
+
+/// From the sums to the new state.
+#[derive(Clone, Copy)]
+struct Activations<'a> {
+    lstm: &'a PackedLstm,
+    piece: StepPiece<'a>,
+    sums: *const f32,
+}
+
+impl<S: Simd> Finish<S> for Activations<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        let lstm = self.lstm;
+        let units = Units::of::<S>(lstm.hidden_size, panel, 1, 0);
+        // SAFETY: the caller's promise; a panel of the peepholes has that many vectors.
+        unsafe {
+            let place = self.piece.place(panel, row) * self.piece.row_len;
+            let [mut i, mut o, mut f, g] = load_vectors(simd, self.sums.add(place));
+            let row = self.piece.rows.get_unchecked(row);
+            let c_in = units.load(simd, row.c);
+            let peepholes = lstm.peepholes.as_ref();
+            let peepholes = peepholes.map(|p| load_vectors::<S, PEEPHOLES>(simd, p.panel(panel)));
+            if let Some([p_i, _, p_f]) = peepholes {
+                i = simd.mul_add(p_i, c_in, i);
+                f = simd.mul_add(p_f, c_in, f);
+            }
+            let i_g = product(simd, sigmoid(simd, i), tanh(simd, g));
+            let f = value(simd, sigmoid(simd, f));
+            let c = simd.flush_subnormal(simd.mul_add(f, c_in, i_g));
+            if let Some([_, p_o, _]) = peepholes {
+                o = simd.mul_add(p_o, c, o);
+            }
+            let h = product(simd, sigmoid(simd, o), tanh(simd, c));
+            units.store(simd, row.c, c);
+            units.store_h(simd, row, simd.flush_subnormal(h));
+        }
+    }
+}
+
+impl fmt::Debug for PackedLstm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedLstm")
+            .field("isa", &self.isa())
+            .field("input_size", &self.input_size)
+            .field("hidden_size", &self.hidden_size)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,518 @@
+//! What LSTM, GRU and RNN have in common: a step over rows, and the projection of its inputs.
+//!
+//! A step's sums start from the bias, take in x, then h. The part up to x depends on nothing but
+//! x, so it may be computed at another time, for many steps at once, and kept
+//! ([`Recurrence::project`]); the step then starts from there ([`XPart::Projected`]). Sums rest in
+//! memory as the f32 that they are, so projecting ahead changes no bit.
+//!
+//! Work is divided by *panels*, pieces of the hidden units. Panels of one phase need nothing from
+//! each other, so threads may take some each; before the next phase, or the next step, they meet.
+
+use std::fmt::Debug;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
+use crate::product::{ProductRows, ROWS_MAX, multiply};
+use crate::simd::Simd;
+use crate::{Isa, KernelError};
+
+/// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
+/// threads write disjoint units of one row.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct StepRow {
+    /// The input, `[input]`, or its projection, `[projected_len]`; the step is told which.
+    pub x: *const f32,
+    /// The hidden state before the step, `[hidden]`.
+    pub h_in: *const f32,
+    /// The hidden state after the step, `[hidden]`. May not overlap any row's `h_in`.
+    pub h_out: *mut f32,
+    /// The cell state of an LSTM, updated in place, or room for a step's own use:
+    /// [`c_len`](Recurrence::c_len) elements.
+    pub c: *mut f32,
+    /// Null, or where the hidden state after the step is written once more, `[hidden]`.
+    pub y: *mut f32,
+}
+
+// SAFETY: a row is five addresses. Nothing can be done with them but in unsafe code, whose
+// contract (`Recurrence::step`) says what threads may do at once.
+unsafe impl Send for StepRow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for StepRow {}
+
+/// A row to project.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ProjectionRow {
+    /// The input, `[input]`.
+    pub x: *const f32,
+    /// Where its projection goes, `[projected_len]`.
+    pub projected: *mut f32,
+}
+
+// SAFETY: a row is two addresses, as for `StepRow`.
+unsafe impl Send for ProjectionRow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for ProjectionRow {}
+
+/// What the `x` of rows points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XPart {
+    /// The input itself.
+    Given,
+    /// What [`Recurrence::project`] made of it.
+    Projected,
+}
+
+/// A packed recurrent cell.
+///
+/// The pre-activation of a unit is `b`, then `+ w[k] x[k]` for ascending k, then `+ r[k] h[k]` for
+/// ascending k, one fused multiply-add each. States whose magnitude is subnormal are stored as 0.
+pub trait Recurrence: Send + Sync + Debug {
+    /// The instruction set that the weights were packed for.
+    fn isa(&self) -> Isa;
+
+    /// Elements of a row of x.
+    fn input_size(&self) -> usize;
+
+    /// Elements of a row of h.
+    fn hidden_size(&self) -> usize;
+
+    /// Bytes of packed weights.
+    fn bytes(&self) -> usize;
+
+    /// Multiply-adds of the recurrent part of a step, a row.
+    fn step_macs(&self) -> usize;
+
+    /// Multiply-adds of a row's projection.
+    fn projection_macs(&self) -> usize;
+
+    /// Phases of a step, at least 1. All panels of a phase are done before the next begins.
+    fn phases(&self) -> usize {
+        1
+    }
+
+    /// Elements of a row's `c`. An LSTM's is a state of `hidden` elements; that of other cells, if
+    /// any, is room that the phases of a step pass on to each other, of no meaning between steps.
+    fn c_len(&self) -> usize {
+        0
+    }
+
+    /// How many panels a phase of a step has.
+    fn panels(&self, phase: usize) -> usize;
+
+    /// How many panels a projection has.
+    fn projection_panels(&self) -> usize;
+
+    /// Elements of a projected row.
+    fn projected_len(&self) -> usize;
+
+    /// Projects rows of x: the given panels of them.
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::projection_panels`].
+    ///
+    /// # Safety
+    /// For each row `x` is readable and `projected` is writable and aligned as f32, with the
+    /// lengths that [`ProjectionRow`] gives. The given panels of `projected` are accessed by
+    /// nobody else.
+    unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>);
+
+    /// Runs the given panels of one phase of a step.
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::panels`] of the phase.
+    ///
+    /// # Safety
+    /// For each row:
+    /// - `x` and `h_in` are readable, `h_out`, `c` and `y` (unless null)
+    ///   are writable, with the lengths that [`StepRow`] gives, aligned as f32; `c` is initialised
+    ///   where it is a state, and `x` where it is projected, in all panels.
+    /// - Nobody writes `x` or `h_in` meanwhile. The units of `panels` in the others are accessed
+    ///   by nobody else: no other row of this step, no other thread, and no two of the row's own
+    ///   pointers overlap there.
+    /// - A phase other than the first comes after all panels of the one before, for the same row.
+    ///
+    /// Units of other panels are not touched in what is written, so threads may run other panels
+    /// of the same rows at the same time. No `h_out` or `y` may overlap an `h_in` or `x`, in all
+    /// their elements: each panel reads all of `h_in`.
+    unsafe fn step(&self, phase: usize, rows: &[StepRow], x: XPart, panels: Range<usize>);
+}
+
+/// The weights of x of one set of gates, with the bias that their sums start from.
+pub(crate) struct InputPart {
+    pub(crate) weights: PanelMatrix,
+    pub(crate) bias: PanelRow,
+}
+
+impl InputPart {
+    pub(crate) fn bytes(&self) -> usize {
+        self.weights.bytes() + self.bias.bytes()
+    }
+}
+
+/// Asserts that `panels` lie within `count`.
+pub(crate) fn check_panels(panels: &Range<usize>, count: usize) {
+    assert!(panels.start <= panels.end && panels.end <= count, "panels {panels:?} of {count}");
+}
+
+/// `VECTORS` vectors from `from` on.
+///
+/// # Safety
+/// They are readable.
+#[inline(always)]
+pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
+    simd: S,
+    from: *const f32,
+) -> [S::Vector; VECTORS] {
+    let mut vectors = [simd.splat(0.0); VECTORS];
+    for (at, vector) in vectors.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *vector = unsafe { simd.load(from.add(at * S::LANES)) };
+    }
+    vectors
+}
+
+/// Projects a piece of rows to where their sums stay. Element `skip` of a projected row is the
+/// first of panel 0.
+///
+/// # Safety
+/// As for [`multiply`] and [`Recurrence::project`].
+#[inline(always)]
+pub(crate) unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
+    simd: S,
+    part: &InputPart,
+    panels: Range<usize>,
+    rows: &[ProjectionRow],
+    skip: usize,
+) {
+    #[derive(Clone, Copy)]
+    struct Rows<'a> {
+        bias: &'a PanelRow,
+        rows: &'a [ProjectionRow],
+        skip: usize,
+        lanes: usize,
+        row_len: usize,
+    }
+    impl ProductRows for Rows<'_> {
+        #[inline(always)]
+        unsafe fn input(self, row: usize) -> *const f32 {
+            // SAFETY: the caller's promise.
+            unsafe { self.rows.get_unchecked(row).x }
+        }
+        #[inline(always)]
+        unsafe fn start(self, panel: usize, _: usize, vector: usize) -> *const f32 {
+            // SAFETY: a panel of the bias has that many vectors.
+            unsafe { self.bias.panel(panel).add(vector * self.lanes) }
+        }
+        #[inline(always)]
+        unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
+            let at = self.skip + panel * self.row_len;
+            // SAFETY: the caller's promise: a projected row has these panels.
+            unsafe { self.rows.get_unchecked(row).projected.add(at) }
+        }
+    }
+    let (lanes, row_len) = (S::LANES, VECTORS * S::LANES);
+    let count = rows.len();
+    let rows = Rows { bias: &part.bias, rows, skip, lanes, row_len };
+    // SAFETY: the caller's promises.
+    unsafe { multiply::<S, VECTORS>(simd, &part.weights, panels, count, rows) }
+}
+
+/// Room on the stack for the sums of a piece: `[panel][row][vector][lane]`, of one panel and
+/// [`ROWS_MAX`] rows, or of two panels and one row.
+pub(crate) struct Room<S: Simd, const VECTORS: usize>(
+    [MaybeUninit<[S::Vector; VECTORS]>; ROWS_MAX],
+);
+
+impl<S: Simd, const VECTORS: usize> Room<S, VECTORS> {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; ROWS_MAX])
+    }
+
+    #[inline(always)]
+    pub(crate) fn sums(&mut self) -> *mut f32 {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+/// A piece of a step: the sums of its rows, from the bias over x to those over h.
+#[derive(Clone, Copy)]
+pub(crate) struct StepPiece<'a> {
+    pub(crate) rows: &'a [StepRow],
+    pub(crate) first_panel: usize,
+    pub(crate) x: XPart,
+    /// The element of a projected row where panel 0 begins.
+    pub(crate) skip: usize,
+    /// The sums over x that were not projected ahead, `[panel][row]`.
+    pub(crate) x_sums: *mut f32,
+    /// Elements of a row's sums of a panel.
+    pub(crate) row_len: usize,
+}
+
+impl StepPiece<'_> {
+    /// The place of a panel's row among the sums of the piece.
+    #[inline(always)]
+    pub(crate) fn place(self, panel: usize, row: usize) -> usize {
+        (panel - self.first_panel) * self.rows.len() + row
+    }
+
+    /// The sums over x of a panel's row.
+    ///
+    /// # Safety
+    /// Panel and row are the piece's.
+    #[inline(always)]
+    pub(crate) unsafe fn x_sums_of(self, panel: usize, row: usize) -> *mut f32 {
+        // SAFETY: the caller's promise, and those of `Recurrence::step`.
+        unsafe {
+            match self.x {
+                XPart::Given => self.x_sums.add(self.place(panel, row) * self.row_len),
+                XPart::Projected => {
+                    let x = self.rows.get_unchecked(row).x.cast_mut();
+                    x.add(self.skip + panel * self.row_len)
+                }
+            }
+        }
+    }
+
+    /// Sums over x, unless that was done ahead.
+    ///
+    /// # Safety
+    /// As for [`multiply`] and [`Recurrence::step`]; there is room at `x_sums`.
+    #[inline(always)]
+    pub(crate) unsafe fn sum_x<S: Simd, const VECTORS: usize>(
+        self,
+        simd: S,
+        part: &InputPart,
+        panels: Range<usize>,
+    ) {
+        #[derive(Clone, Copy)]
+        struct Rows<'a> {
+            bias: &'a PanelRow,
+            piece: StepPiece<'a>,
+            lanes: usize,
+        }
+        impl ProductRows for Rows<'_> {
+            #[inline(always)]
+            unsafe fn input(self, row: usize) -> *const f32 {
+                // SAFETY: the caller's promise.
+                unsafe { self.piece.rows.get_unchecked(row).x }
+            }
+            #[inline(always)]
+            unsafe fn start(self, panel: usize, _: usize, vector: usize) -> *const f32 {
+                // SAFETY: a panel of the bias has that many vectors.
+                unsafe { self.bias.panel(panel).add(vector * self.lanes) }
+            }
+            #[inline(always)]
+            unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
+                // SAFETY: the caller's promise.
+                unsafe { self.piece.x_sums_of(panel, row) }
+            }
+        }
+        if self.x == XPart::Given {
+            let rows = Rows { bias: &part.bias, piece: self, lanes: S::LANES };
+            // SAFETY: the caller's promises.
+            unsafe { multiply::<S, VECTORS>(simd, &part.weights, panels, self.rows.len(), rows) }
+        }
+    }
+
+    /// Goes on from the sums over x to those over `input`, which go to `sums`, `[panel][row]`. With
+    /// `fresh`, the sums of its last vector start from there and not from x.
+    ///
+    /// # Safety
+    /// As for [`multiply`] and [`Recurrence::step`]; there is room at `sums`, which may be
+    /// `x_sums`.
+    #[inline(always)]
+    pub(crate) unsafe fn sum_h<S: Simd, const VECTORS: usize>(
+        self,
+        simd: S,
+        weights: &PanelMatrix,
+        panels: Range<usize>,
+        input: impl Fn(&StepRow) -> *const f32 + Copy,
+        fresh: Option<&PanelRow>,
+        sums: *mut f32,
+    ) {
+        #[derive(Clone, Copy)]
+        struct Rows<'a, I> {
+            piece: StepPiece<'a>,
+            input: I,
+            fresh: Option<&'a PanelRow>,
+            fresh_vector: usize,
+            sums: *mut f32,
+            lanes: usize,
+        }
+        impl<I: Fn(&StepRow) -> *const f32 + Copy> ProductRows for Rows<'_, I> {
+            #[inline(always)]
+            unsafe fn input(self, row: usize) -> *const f32 {
+                // SAFETY: the caller's promise.
+                (self.input)(unsafe { self.piece.rows.get_unchecked(row) })
+            }
+            #[inline(always)]
+            unsafe fn start(self, panel: usize, row: usize, vector: usize) -> *const f32 {
+                match self.fresh {
+                    Some(fresh) if vector == self.fresh_vector => fresh.panel(panel),
+                    // SAFETY: the caller's promise.
+                    _ => unsafe { self.piece.x_sums_of(panel, row).add(vector * self.lanes) },
+                }
+            }
+            #[inline(always)]
+            unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
+                // SAFETY: the caller's promise.
+                unsafe { self.sums.add(self.piece.place(panel, row) * self.piece.row_len) }
+            }
+        }
+        let (lanes, fresh_vector) = (S::LANES, VECTORS - 1);
+        let rows = Rows { piece: self, input, fresh, fresh_vector, sums, lanes };
+        // SAFETY: the caller's promises.
+        unsafe { multiply::<S, VECTORS>(simd, weights, panels, self.rows.len(), rows) }
+    }
+}
+
+/// What follows the products of a piece: activations, and the new state.
+pub(crate) trait Finish<S: Simd>: Copy {
+    /// Finishes a row of a panel.
+    ///
+    /// # Safety
+    /// They are the piece's, and their sums are complete.
+    unsafe fn finish(self, simd: S, panel: usize, row: usize);
+
+    /// Finishes all rows of a piece.
+    ///
+    /// # Safety
+    /// As for [`Self::finish`].
+    #[inline(always)]
+    unsafe fn finish_all(self, simd: S, panels: Range<usize>, rows: usize) {
+        for panel in panels {
+            for row in 0..rows {
+                // SAFETY: the caller's promise.
+                unsafe { self.finish(simd, panel, row) }
+            }
+        }
+    }
+}
+
+/// The units of one vector of a panel.
+#[derive(Clone, Copy)]
+pub(crate) struct Units {
+    first: usize,
+    /// At most `LANES`; 0 past the last unit.
+    count: usize,
+}
+
+impl Units {
+    /// Group `group` of a panel with `groups` groups, of a cell with `units` units.
+    #[inline(always)]
+    pub(crate) fn of<S: Simd>(units: usize, panel: usize, groups: usize, group: usize) -> Self {
+        let first = (panel * groups + group) * S::LANES;
+        Self { first, count: units.saturating_sub(first).min(S::LANES) }
+    }
+
+    /// The units' elements of the row at `from`.
+    ///
+    /// # Safety
+    /// The elements are readable.
+    #[inline(always)]
+    pub(crate) unsafe fn load<S: Simd>(self, simd: S, from: *const f32) -> S::Vector {
+        let from = from.wrapping_add(self.first);
+        // SAFETY: the caller's promise; `count` is at most `LANES`.
+        unsafe {
+            if self.count == S::LANES {
+                simd.load(from)
+            } else {
+                simd.load_partial(from, self.count)
+            }
+        }
+    }
+
+    /// Writes the units' elements of the row at `to`.
+    ///
+    /// # Safety
+    /// The elements are writable.
+    #[inline(always)]
+    pub(crate) unsafe fn store<S: Simd>(self, simd: S, to: *mut f32, vector: S::Vector) {
+        let to = to.wrapping_add(self.first);
+        // SAFETY: the caller's promise; `count` is at most `LANES`.
+        unsafe {
+            if self.count == S::LANES {
+                simd.store(to, vector);
+            } else {
+                simd.store_partial(to, vector, self.count);
+            }
+        }
+    }
+
+    /// Writes the hidden state after a step, once or twice.
+    ///
+    /// # Safety
+    /// As for [`Recurrence::step`].
+    #[inline(always)]
+    pub(crate) unsafe fn store_h<S: Simd>(self, simd: S, row: &StepRow, h: S::Vector) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.store(simd, row.h_out, h);
+            if !row.y.is_null() {
+                self.store(simd, row.y, h);
+            }
+        }
+    }
+}
+
+/// The sum of two optional biases of a column, each `[columns]`, the second behind the first.
+pub(crate) fn bias_sum(b: Option<&[f32]>, columns: usize) -> impl Fn(usize) -> f32 + '_ {
+    move |column| b.map_or(0.0, |b| b[column] + b[columns + column])
+}
+
+/// One step over dense slices, in this thread: for tests and benchmarks.
+///
+/// `x` is `[batch, input]`; `h` before and `h_out` after the step are `[batch, hidden]`; `c`,
+/// updated in place, is `[batch, c_len]`.
+///
+/// # Errors
+/// [`KernelError::Length`] for a slice of another length.
+pub fn step_dense(
+    cell: &dyn Recurrence,
+    batch: usize,
+    x: &[f32],
+    h: &[f32],
+    h_out: &mut [f32],
+    c: &mut [f32],
+) -> Result<(), KernelError> {
+    let (input_size, hidden_size) = (cell.input_size(), cell.hidden_size());
+    let len = |size: usize| {
+        size.checked_mul(batch).ok_or(KernelError::TooLarge { input_size, hidden_size, batch })
+    };
+    let (x_len, h_len, c_len) = (len(input_size)?, len(hidden_size)?, len(cell.c_len())?);
+    crate::panel_matrix::check_len("x", x, x_len)?;
+    crate::panel_matrix::check_len("h", h, h_len)?;
+    crate::panel_matrix::check_len("h_out", h_out, h_len)?;
+    crate::panel_matrix::check_len("c", c, c_len)?;
+    let (x, h) = (x.as_ptr(), h.as_ptr());
+    let (h_out, c) = (h_out.as_mut_ptr(), c.as_mut_ptr());
+    let row = |row: usize| {
+        let (at_x, at_h) = (row * input_size, row * hidden_size);
+        // SAFETY: `row < batch`, and the slices have `batch` rows.
+        unsafe {
+            StepRow {
+                x: x.add(at_x),
+                h_in: h.add(at_h),
+                h_out: h_out.add(at_h),
+                c: c.add(row * cell.c_len()),
+                y: std::ptr::null_mut(),
+            }
+        }
+    };
+    let rows: Vec<StepRow> = (0..batch).map(row).collect();
+    for phase in 0..cell.phases() {
+        // SAFETY: the slices have `batch` rows of the sizes that a step reads and writes; the
+        // borrows keep others away, and rows of one slice do not overlap.
+        unsafe { cell.step(phase, &rows, XPart::Given, 0..cell.panels(phase)) };
+    }
+    Ok(())
+}
+
+/// The columns of the panels of a cell's gates.
+pub(crate) fn columns(lanes: usize, units: usize, gates: Range<usize>, groups: usize) -> Columns {
+    Columns { lanes, units, gates, groups }
+}

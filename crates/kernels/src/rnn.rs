@@ -1,0 +1,243 @@
+//! The simple recurrent cell.
+//!
+//! ```text
+//! h' = f(W x + R h + b)        f: tanh or relu
+//! ```
+//! (the ONNX RNN operator). A panel has four groups of units.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::activations::{tanh, value};
+use crate::isa::VectorUnit;
+use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::product::for_each_piece;
+use crate::recurrence::{
+    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
+    check_panels, columns, load_vectors, project_ahead,
+};
+use crate::simd::{Simd, SimdOp};
+use crate::{Isa, KernelError};
+
+/// Groups of units in a panel.
+const GROUPS: usize = 4;
+
+/// What a simple recurrent cell does to its sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RnnActivation {
+    /// The hyperbolic tangent.
+    Tanh,
+    /// The positive part; of a NaN, a NaN.
+    Relu,
+}
+
+/// The weights of a simple recurrent cell as the ONNX RNN operator has them, one direction.
+#[derive(Debug, Clone, Copy)]
+pub struct RnnParameters<'a> {
+    /// Elements of a row of x; may be 0.
+    pub input_size: usize,
+    /// Elements of a row of h; at least 1.
+    pub hidden_size: usize,
+    /// Weights of x, `[hidden, input]`.
+    pub w: &'a [f32],
+    /// Weights of h, `[hidden, hidden]`.
+    pub r: &'a [f32],
+    /// Biases of x, then of h, `[2 * hidden]`; summed when packed. `None` is zero.
+    pub b: Option<&'a [f32]>,
+    /// f
+    pub activation: RnnActivation,
+}
+
+/// A simple recurrent cell with its weights packed into panels of hidden units.
+pub struct PackedRnn {
+    unit: VectorUnit,
+    input_size: usize,
+    hidden_size: usize,
+    panels: usize,
+    projected_len: usize,
+    x: InputPart,
+    h: PanelMatrix,
+    activation: RnnActivation,
+}
+
+impl PackedRnn {
+    /// Packs a copy of the weights for `isa`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(isa: Isa, parameters: RnnParameters<'_>) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        Self::for_unit(unit, parameters)
+    }
+
+    pub(crate) fn for_unit(
+        unit: VectorUnit,
+        parameters: RnnParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let RnnParameters { input_size, hidden_size, w, r, b, activation } = parameters;
+        check_sizes(1, hidden_size, &[input_size, hidden_size])?;
+        check_len("w", w, hidden_size * input_size)?;
+        check_len("r", r, hidden_size * hidden_size)?;
+        if let Some(b) = b {
+            check_len("b", b, 2 * hidden_size)?;
+        }
+        let columns = columns(unit.lanes(), hidden_size, 0..1, GROUPS);
+        let bias = PanelRow::new(&columns, 0.0, bias_sum(b, hidden_size));
+        Ok(Self {
+            unit,
+            input_size,
+            hidden_size,
+            panels: columns.panels(),
+            projected_len: columns.row_len(),
+            x: InputPart { weights: PanelMatrix::new(&columns, w, input_size), bias },
+            h: PanelMatrix::new(&columns, r, hidden_size),
+            activation,
+        })
+    }
+}
+
+impl Recurrence for PackedRnn {
+    fn isa(&self) -> Isa {
+        self.unit.isa()
+    }
+
+    fn input_size(&self) -> usize {
+        self.input_size
+    }
+
+    fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    fn bytes(&self) -> usize {
+        self.x.bytes() + self.h.bytes()
+    }
+
+    fn step_macs(&self) -> usize {
+        self.hidden_size * self.hidden_size
+    }
+
+    fn projection_macs(&self) -> usize {
+        self.hidden_size * self.input_size
+    }
+
+    fn panels(&self, _: usize) -> usize {
+        self.panels
+    }
+
+    fn projection_panels(&self) -> usize {
+        self.panels
+    }
+
+    fn projected_len(&self) -> usize {
+        self.projected_len
+    }
+
+    unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(Project { rnn: self, rows, panels });
+    }
+
+    unsafe fn step(&self, _: usize, rows: &[StepRow], x: XPart, panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(Step { rnn: self, rows, x, panels });
+    }
+}
+
+/// The contract of [`Recurrence::project`] holds for it.
+struct Project<'a> {
+    rnn: &'a PackedRnn,
+    rows: &'a [ProjectionRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for Project<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { rnn, rows, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                // SAFETY: the contract of `project`, which the caller holds.
+                unsafe { project_ahead::<S, GROUPS>(simd, &rnn.x, panels, &rows[part], 0) }
+            },
+        );
+    }
+}
+
+/// The contract of [`Recurrence::step`] holds for it.
+struct Step<'a> {
+    rnn: &'a PackedRnn,
+    rows: &'a [StepRow],
+    x: XPart,
+    panels: Range<usize>,
+}
+
+impl SimdOp for Step<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { rnn, rows, x, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                let mut room = Room::<S, GROUPS>::new();
+                let (rows, sums, row_len) = (&rows[part], room.sums(), GROUPS * S::LANES);
+                let first_panel = panels.start;
+                let piece = StepPiece { rows, first_panel, x, skip: 0, x_sums: sums, row_len };
+                let h = |row: &StepRow| row.h_in;
+                // SAFETY: the contract of `step`, which the caller holds.
+                unsafe {
+                    piece.sum_x::<S, GROUPS>(simd, &rnn.x, panels.clone());
+                    piece.sum_h::<S, GROUPS>(simd, &rnn.h, panels.clone(), h, None, sums);
+                    let finish = Activations { rnn, piece, sums };
+                    finish.finish_all(simd, panels, rows.len());
+                }
+            },
+        );
+    }
+}
+
+/// From the sums to the new state.
+#[derive(Clone, Copy)]
+struct Activations<'a> {
+    rnn: &'a PackedRnn,
+    piece: StepPiece<'a>,
+    sums: *const f32,
+}
+
+impl<S: Simd> Finish<S> for Activations<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let place = self.piece.place(panel, row) * self.piece.row_len;
+            let sums: [S::Vector; GROUPS] = load_vectors(simd, self.sums.add(place));
+            let row = self.piece.rows.get_unchecked(row);
+            for (group, sum) in sums.into_iter().enumerate() {
+                let h = match self.rnn.activation {
+                    RnnActivation::Tanh => value(simd, tanh(simd, sum)),
+                    RnnActivation::Relu => simd.max(simd.splat(0.0), sum),
+                };
+                let units = Units::of::<S>(self.rnn.hidden_size, panel, GROUPS, group);
+                units.store_h(simd, row, simd.flush_subnormal(h));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PackedRnn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedRnn")
+            .field("isa", &self.isa())
+            .field("input_size", &self.input_size)
+            .field("hidden_size", &self.hidden_size)
+            .field("activation", &self.activation)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,433 @@
+//! The cells of a binary TreeLSTM (Tai, Socher and Manning, 2015, the N-ary form with N = 2): a
+//! leaf that sees a word, and an inner node that sees its two children.
+//!
+//! ```text
+//! leaf:    i = sigmoid(W_i x + b_i)    o likewise    u = tanh(W_u x + b_u)    c = i u
+//!
+//! inner:   i = sigmoid(L_i h_l + R_i h_r + b_i)      o, f_l, f_r likewise
+//!          u = tanh(L_u h_l + R_u h_r + b_u)
+//!          c = f_l c_l + (f_r c_r + (i u))
+//!
+//! both:    h = o tanh(c)
+//! ```
+//! (products in brackets of i and u are one fraction). A panel has one group of units, all its
+//! gates side by side: i, o, u of a leaf; i, o, f_l, f_r, u of an inner node.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::activations::{product, sigmoid, tanh, value};
+use crate::isa::VectorUnit;
+use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::product::{ProductRows, for_each_piece, multiply};
+use crate::recurrence::{Finish, InputPart, Room, Units, check_panels, columns, load_vectors};
+use crate::simd::{Simd, SimdOp};
+use crate::{Isa, KernelError};
+
+/// Gates of a leaf: i, o, u.
+const LEAF_GATES: usize = 3;
+
+/// Gates of an inner node: i, o, f_l, f_r, u.
+const INNER_GATES: usize = 5;
+
+/// The weights of a leaf, rows in gate order i, o, u.
+#[derive(Debug, Clone, Copy)]
+pub struct TreeLeafParameters<'a> {
+    /// Elements of a row of x; may be 0.
+    pub input_size: usize,
+    /// Elements of a row of h and c; at least 1.
+    pub hidden_size: usize,
+    /// `[3 * hidden, input]`.
+    pub w: &'a [f32],
+    /// `[3 * hidden]`; `None` is zero.
+    pub b: Option<&'a [f32]>,
+}
+
+/// The weights of an inner node, rows in gate order i, o, f_l, f_r, u.
+#[derive(Debug, Clone, Copy)]
+pub struct TreeInnerParameters<'a> {
+    /// Elements of a row of h and c; at least 1.
+    pub hidden_size: usize,
+    /// Weights of the left child's h, `[5 * hidden, hidden]`.
+    pub l: &'a [f32],
+    /// Weights of the right child's h, `[5 * hidden, hidden]`.
+    pub r: &'a [f32],
+    /// `[5 * hidden]`; `None` is zero.
+    pub b: Option<&'a [f32]>,
+}
+
+/// A leaf to compute.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct TreeLeafRow {
+    /// `[input]`.
+    pub x: *const f32,
+    /// `[hidden]`.
+    pub h: *mut f32,
+    /// `[hidden]`.
+    pub c: *mut f32,
+}
+
+// SAFETY: a row is addresses. Nothing can be done with them but in unsafe code, whose contract
+// (`PackedTreeLeaf::step`) says what threads may do at once.
+unsafe impl Send for TreeLeafRow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for TreeLeafRow {}
+
+/// An inner node to compute.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct TreeInnerRow {
+    /// The left child's, `[hidden]`.
+    pub h_l: *const f32,
+    /// The left child's, `[hidden]`.
+    pub c_l: *const f32,
+    /// The right child's, `[hidden]`.
+    pub h_r: *const f32,
+    /// The right child's, `[hidden]`.
+    pub c_r: *const f32,
+    /// `[hidden]`.
+    pub h: *mut f32,
+    /// `[hidden]`.
+    pub c: *mut f32,
+}
+
+// SAFETY: as for `TreeLeafRow`.
+unsafe impl Send for TreeInnerRow {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for TreeInnerRow {}
+
+/// A leaf with its weights packed into panels of hidden units.
+pub struct PackedTreeLeaf {
+    unit: VectorUnit,
+    input_size: usize,
+    hidden_size: usize,
+    panels: usize,
+    x: InputPart,
+}
+
+/// An inner node with its weights packed into panels of hidden units.
+pub struct PackedTreeInner {
+    unit: VectorUnit,
+    hidden_size: usize,
+    panels: usize,
+    l: InputPart,
+    r: PanelMatrix,
+}
+
+impl PackedTreeLeaf {
+    /// Packs a copy of the weights for `isa`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(isa: Isa, parameters: TreeLeafParameters<'_>) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        Self::for_unit(unit, parameters)
+    }
+
+    pub(crate) fn for_unit(
+        unit: VectorUnit,
+        parameters: TreeLeafParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let TreeLeafParameters { input_size, hidden_size, w, b } = parameters;
+        check_sizes(LEAF_GATES, hidden_size, &[input_size])?;
+        check_len("w", w, LEAF_GATES * hidden_size * input_size)?;
+        if let Some(b) = b {
+            check_len("b", b, LEAF_GATES * hidden_size)?;
+        }
+        let gates = columns(unit.lanes(), hidden_size, 0..LEAF_GATES, 1);
+        let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
+        let x = InputPart { weights: PanelMatrix::new(&gates, w, input_size), bias };
+        Ok(Self { unit, input_size, hidden_size, panels: gates.panels(), x })
+    }
+
+    /// The instruction set that the weights were packed for.
+    pub fn isa(&self) -> Isa {
+        self.unit.isa()
+    }
+
+    /// How many panels the units are divided into; threads may take some each.
+    pub fn panels(&self) -> usize {
+        self.panels
+    }
+
+    /// Bytes of packed weights.
+    pub fn bytes(&self) -> usize {
+        self.x.bytes()
+    }
+
+    /// Computes the given panels of leaves.
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::panels`].
+    ///
+    /// # Safety
+    /// For each row `x` is readable, `h` and `c` are writable, with the lengths that
+    /// [`TreeLeafRow`] gives, aligned as f32. The units of `panels` in `h` and `c` are accessed by
+    /// nobody else, and no `h` or `c` overlaps an `x`.
+    pub unsafe fn step(&self, rows: &[TreeLeafRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(LeafStep { leaf: self, rows, panels });
+    }
+}
+
+impl PackedTreeInner {
+    /// Packs a copy of the weights for `isa`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(isa: Isa, parameters: TreeInnerParameters<'_>) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        Self::for_unit(unit, parameters)
+    }
+
+    pub(crate) fn for_unit(
+        unit: VectorUnit,
+        parameters: TreeInnerParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let TreeInnerParameters { hidden_size, l, r, b } = parameters;
+        check_sizes(INNER_GATES, hidden_size, &[hidden_size, hidden_size])?;
+        check_len("l", l, INNER_GATES * hidden_size * hidden_size)?;
+        check_len("r", r, INNER_GATES * hidden_size * hidden_size)?;
+        if let Some(b) = b {
+            check_len("b", b, INNER_GATES * hidden_size)?;
+        }
+        let gates = columns(unit.lanes(), hidden_size, 0..INNER_GATES, 1);
+        let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
+        let l = InputPart { weights: PanelMatrix::new(&gates, l, hidden_size), bias };
+        let r = PanelMatrix::new(&gates, r, hidden_size);
+        Ok(Self { unit, hidden_size, panels: gates.panels(), l, r })
+    }
+
+    /// The instruction set that the weights were packed for.
+    pub fn isa(&self) -> Isa {
+        self.unit.isa()
+    }
+
+    /// How many panels the units are divided into; threads may take some each.
+    pub fn panels(&self) -> usize {
+        self.panels
+    }
+
+    /// Bytes of packed weights.
+    pub fn bytes(&self) -> usize {
+        self.l.bytes() + self.r.bytes()
+    }
+
+    /// Computes the given panels of inner nodes.
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::panels`].
+    ///
+    /// # Safety
+    /// For each row the children's `h` and `c` are readable, the node's are writable, `[hidden]`
+    /// each, aligned as f32. The units of `panels` in the node's are accessed by nobody else, and
+    /// they overlap no child's.
+    pub unsafe fn step(&self, rows: &[TreeInnerRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        self.unit.vectorize(InnerStep { inner: self, rows, panels });
+    }
+}
+
+/// Rows of a product whose sums are on the stack: from the bias, or from where the last one ended.
+#[derive(Clone, Copy)]
+struct Rows<'a, X, I> {
+    rows: &'a [X],
+    input: I,
+    bias: Option<&'a PanelRow>,
+    sums: Sums,
+}
+
+/// `[panel][row]` sums of a piece.
+#[derive(Clone, Copy)]
+struct Sums {
+    first: *mut f32,
+    first_panel: usize,
+    rows: usize,
+    lanes: usize,
+    row_len: usize,
+}
+
+impl Sums {
+    /// # Safety
+    /// Panel and row are the piece's.
+    #[inline(always)]
+    unsafe fn of(self, panel: usize, row: usize) -> *mut f32 {
+        let at = (panel - self.first_panel) * self.rows + row;
+        // SAFETY: the caller's promise.
+        unsafe { self.first.add(at * self.row_len) }
+    }
+}
+
+impl<X: Copy, I: Fn(&X) -> *const f32 + Copy> ProductRows for Rows<'_, X, I> {
+    #[inline(always)]
+    unsafe fn input(self, row: usize) -> *const f32 {
+        // SAFETY: the caller's promise.
+        (self.input)(unsafe { self.rows.get_unchecked(row) })
+    }
+
+    #[inline(always)]
+    unsafe fn start(self, panel: usize, row: usize, vector: usize) -> *const f32 {
+        // SAFETY: the caller's promise; a panel of the bias has that many vectors.
+        unsafe {
+            let from = match self.bias {
+                Some(bias) => bias.panel(panel),
+                None => self.sums.of(panel, row).cast_const(),
+            };
+            from.add(vector * self.sums.lanes)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.sums.of(panel, row) }
+    }
+}
+
+/// The contract of [`PackedTreeLeaf::step`] holds for it.
+struct LeafStep<'a> {
+    leaf: &'a PackedTreeLeaf,
+    rows: &'a [TreeLeafRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for LeafStep<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { leaf, rows, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                let mut room = Room::<S, LEAF_GATES>::new();
+                let rows = &rows[part];
+                let (row_len, first_panel) = (LEAF_GATES * S::LANES, panels.start);
+                let (first, count, lanes) = (room.sums(), rows.len(), S::LANES);
+                let sums = Sums { first, first_panel, rows: count, lanes, row_len };
+                let input = |row: &TreeLeafRow| row.x;
+                let product = Rows { rows, input, bias: Some(&leaf.x.bias), sums };
+                // SAFETY: the contract of `step`, which the caller holds.
+                unsafe {
+                    let weights = &leaf.x.weights;
+                    multiply::<S, LEAF_GATES>(simd, weights, panels.clone(), count, product);
+                    let finish = LeafActivations { hidden_size: leaf.hidden_size, rows, sums };
+                    finish.finish_all(simd, panels, count);
+                }
+            },
+        );
+    }
+}
+
+#[derive(Clone, Copy)]
+struct LeafActivations<'a> {
+    hidden_size: usize,
+    rows: &'a [TreeLeafRow],
+    sums: Sums,
+}
+
+impl<S: Simd> Finish<S> for LeafActivations<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        let units = Units::of::<S>(self.hidden_size, panel, 1, 0);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [i, o, u]: [S::Vector; LEAF_GATES] = load_vectors(simd, self.sums.of(panel, row));
+            let row = self.rows.get_unchecked(row);
+            let c = simd.flush_subnormal(product(simd, sigmoid(simd, i), tanh(simd, u)));
+            let h = product(simd, sigmoid(simd, o), tanh(simd, c));
+            units.store(simd, row.c, c);
+            units.store(simd, row.h, simd.flush_subnormal(h));
+        }
+    }
+}
+
+/// The contract of [`PackedTreeInner::step`] holds for it.
+struct InnerStep<'a> {
+    inner: &'a PackedTreeInner,
+    rows: &'a [TreeInnerRow],
+    panels: Range<usize>,
+}
+
+impl SimdOp for InnerStep<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { inner, rows, panels } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, part| {
+                let mut room = Room::<S, INNER_GATES>::new();
+                let rows = &rows[part];
+                let (row_len, first_panel) = (INNER_GATES * S::LANES, panels.start);
+                let (first, count, lanes) = (room.sums(), rows.len(), S::LANES);
+                let sums = Sums { first, first_panel, rows: count, lanes, row_len };
+                let left = |row: &TreeInnerRow| row.h_l;
+                let right = |row: &TreeInnerRow| row.h_r;
+                let of_left = Rows { rows, input: left, bias: Some(&inner.l.bias), sums };
+                let of_right = Rows { rows, input: right, bias: None, sums };
+                // SAFETY: the contract of `step`, which the caller holds.
+                unsafe {
+                    let (l, r, all) = (&inner.l.weights, &inner.r, panels.clone());
+                    multiply::<S, INNER_GATES>(simd, l, all.clone(), count, of_left);
+                    multiply::<S, INNER_GATES>(simd, r, all, count, of_right);
+                    let finish = InnerActivations { hidden_size: inner.hidden_size, rows, sums };
+                    finish.finish_all(simd, panels, count);
+                }
+            },
+        );
+    }
+}
+
+#[derive(Clone, Copy)]
+struct InnerActivations<'a> {
+    hidden_size: usize,
+    rows: &'a [TreeInnerRow],
+    sums: Sums,
+}
+
+impl<S: Simd> Finish<S> for InnerActivations<'_> {
+    #[inline(always)]
+    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+        let units = Units::of::<S>(self.hidden_size, panel, 1, 0);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let [i, o, f_l, f_r, u]: [S::Vector; INNER_GATES] =
+                load_vectors(simd, self.sums.of(panel, row));
+            let row = self.rows.get_unchecked(row);
+            let i_u = product(simd, sigmoid(simd, i), tanh(simd, u));
+            let f_l = value(simd, sigmoid(simd, f_l));
+            let f_r = value(simd, sigmoid(simd, f_r));
+            let c = simd.mul_add(f_r, units.load(simd, row.c_r), i_u);
+            let c = simd.flush_subnormal(simd.mul_add(f_l, units.load(simd, row.c_l), c));
+            let h = product(simd, sigmoid(simd, o), tanh(simd, c));
+            units.store(simd, row.c, c);
+            units.store(simd, row.h, simd.flush_subnormal(h));
+        }
+    }
+}
+
+impl fmt::Debug for PackedTreeLeaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedTreeLeaf")
+            .field("isa", &self.isa())
+            .field("input_size", &self.input_size)
+            .field("hidden_size", &self.hidden_size)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PackedTreeInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedTreeInner")
+            .field("isa", &self.isa())
+            .field("hidden_size", &self.hidden_size)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}
