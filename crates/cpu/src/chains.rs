@@ -93,8 +93,6 @@ pub(crate) struct RosterChains {
     to_project: Vec<ProjectionRow>,
     projections: Projections,
     tuner: Tuner,
-    /// What projecting a row costs, in nanoseconds; none before the first measurement.
-    projection_row_ns: Option<f32>,
 }
 
 impl Chain {
@@ -140,7 +138,6 @@ impl Chains {
             to_project: Vec::new(),
             projections: Projections::new(self.cell.projected_len()),
             tuner: Tuner::default(),
-            projection_row_ns: None,
         }
     }
 
@@ -310,8 +307,7 @@ impl Chains {
 
         if !batch.to_project.is_empty() {
             let row_ns = times.projecting_ns / batch.to_project.len() as f32;
-            let known = batch.projection_row_ns.get_or_insert(row_ns);
-            *known += (row_ns - *known) * 0.1;
+            batch.tuner.record_projection(size, row_ns);
         }
         let is_pure = projected == if way.ahead || self.is_table_projected() { size } else { 0 };
         if is_pure {
@@ -343,10 +339,8 @@ impl Chains {
             Split::Units => true,
             Split::Rows => size >= threads * ROWS_WORTH_A_THREAD,
         };
-        let projection_ns = batch.projection_row_ns.unwrap_or(0.0) * size as f32;
-        batch
-            .tuner
-            .choose(size, projection_ns, |way| is_split_open(way.split) && is_ahead_open(way.ahead))
+        let is_open = |way: Way| is_split_open(way.split) && is_ahead_open(way.ahead);
+        batch.tuner.choose(size, is_open)
     }
 
     /// Lists the rows to project: the next known steps of chains that have none projected.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// Steps of a chain that are projected together.
-const BLOCK_STEPS: u32 = 16;
+const BLOCK_STEPS: u32 = 32;
 
 /// Bytes of projected rows of one cell type and worker.
 const BYTES_MAX: usize = 32 << 20;
@@ -76,7 +76,7 @@ mod tests {
     fn blocks_are_bounded_and_come_back() {
         let row_len = BYTES_MAX / 4 / BLOCK_STEPS as usize / 2;
         let mut projections = Projections::new(row_len);
-        let first = projections.take(3..30).expect("room for two");
+        let first = projections.take(3..70).expect("room for two");
         assert_eq!(first.steps(), 3..3 + BLOCK_STEPS);
         let second = projections.take(0..5).expect("room for two");
         assert_eq!(second.steps(), 0..5);

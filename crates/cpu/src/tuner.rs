@@ -49,8 +49,11 @@ impl Way {
 /// Every way is tried so often before it is judged.
 const TRIALS: u32 = 3;
 
-/// One choice in so many is another way than the fastest.
-const LOOK_AGAIN: u32 = 400;
+/// One choice in so many goes to the ways in turn, whatever they cost,
+const LOOK_AGAIN: u32 = 150;
+
+/// unless that was so many times as much as the fastest.
+const HOPELESS: f32 = 4.0;
 
 /// A cost that was measured long ago counts this much more each time the way is chosen, so that
 /// one lucky measurement does not decide for ever.
@@ -67,18 +70,14 @@ struct Class {
     /// Nanoseconds a step.
     costs: [f32; Way::ALL.len()],
     trials: [u32; Way::ALL.len()],
+    /// What projecting one row ahead costs, in nanoseconds; 0 before the first measurement.
+    row_projection_ns: f32,
     choices: u32,
 }
 
 impl Tuner {
-    /// The way to run a batch of `size` rows, of those that are `open`. `projection_ns` is what
-    /// projecting the inputs of one step ahead costs.
-    pub(crate) fn choose(
-        &mut self,
-        size: usize,
-        projection_ns: f32,
-        open: impl Fn(Way) -> bool,
-    ) -> Way {
+    /// The way to run a batch of `size` rows, of those that are `open`.
+    pub(crate) fn choose(&mut self, size: usize, open: impl Fn(Way) -> bool) -> Way {
         let class = self.class(size);
         class.choices = class.choices.wrapping_add(1);
         let ways = || Way::ALL.into_iter().filter(|&way| open(way));
@@ -86,16 +85,26 @@ impl Tuner {
         if let Some(way) = untried {
             return way;
         }
+        let cost = |way: Way| {
+            let projections = if way.ahead { size as f32 * class.row_projection_ns } else { 0.0 };
+            class.costs[way.index()] + projections
+        };
+        let fastest = ways().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+        let mut way = fastest.expect("one thread can always do it all");
         if class.choices % LOOK_AGAIN == 0 {
-            let turn = (class.choices / LOOK_AGAIN) as usize % ways().count();
-            return ways().nth(turn).expect("a turn below the count");
+            let bound = HOPELESS * cost(way);
+            let hopeful = || ways().filter(|&way| cost(way) < bound);
+            let turn = (class.choices / LOOK_AGAIN) as usize % hopeful().count().max(1);
+            way = hopeful().nth(turn).unwrap_or(way);
         }
-        let cost =
-            |way: &Way| class.costs[way.index()] + if way.ahead { projection_ns } else { 0.0 };
-        let fastest = ways().min_by(|a, b| cost(a).total_cmp(&cost(b)));
-        let fastest = fastest.expect("one thread can always do it all");
-        class.costs[fastest.index()] *= FORGET;
-        fastest
+        class.costs[way.index()] *= FORGET;
+        way
+    }
+
+    /// Projecting a row ahead, for a batch of `size` rows, took `ns`.
+    pub(crate) fn record_projection(&mut self, size: usize, ns: f32) {
+        let known = &mut self.class(size).row_projection_ns;
+        *known = if *known == 0.0 { ns } else { ns.min(*known * FORGET) };
     }
 
     /// A step of `size` rows took `ns`, without projections.
@@ -140,7 +149,7 @@ mod tests {
         let cost = |way: Way| 100.0 + 10.0 * way.index() as f32;
         let mut chosen = [0; Way::ALL.len()];
         for _ in 0..1000 {
-            let way = tuner.choose(8, 0.0, |way| way.split != Split::Rows);
+            let way = tuner.choose(8, |way| way.split != Split::Rows);
             chosen[way.index()] += 1;
             tuner.record(8, way, cost(way));
         }
@@ -152,15 +161,16 @@ mod tests {
     fn the_price_of_projecting_counts() {
         let mut tuner = Tuner::default();
         let cost = |way: Way| if way.ahead { 50.0 } else { 80.0 };
-        let choose = |tuner: &mut Tuner, projection_ns| {
+        let mut choose = |row_ns| {
             for _ in 0..2 * TRIALS {
-                let way = tuner.choose(4, projection_ns, |way| way.split == Split::None);
+                let way = tuner.choose(4, |way| way.split == Split::None);
                 tuner.record(4, way, cost(way));
+                tuner.record_projection(4, row_ns);
             }
-            tuner.choose(4, projection_ns, |way| way.split == Split::None).ahead
+            tuner.choose(4, |way| way.split == Split::None).ahead
         };
-        assert!(choose(&mut tuner, 20.0));
-        assert!(!choose(&mut tuner, 40.0));
+        assert!(!choose(10.0), "4 rows for 40 ns gain nothing");
+        assert!(choose(5.0), "4 rows for 20 ns gain 10");
     }
 
     #[test]
@@ -169,7 +179,7 @@ mod tests {
         let open = |way: Way| !way.ahead && way.split != Split::Rows;
         let mut last = Way::ALL[0];
         for turn in 0..2000 {
-            last = tuner.choose(8, 0.0, open);
+            last = tuner.choose(8, open);
             let slow = turn > 500 && last.split == Split::None;
             tuner.record(8, last, if slow { 300.0 } else { 100.0 + last.index() as f32 });
         }

@@ -51,6 +51,8 @@ mod product;
 mod recurrence;
 mod rnn;
 mod simd;
+#[cfg(test)]
+mod tests;
 mod tree_lstm;
 
 pub use error::KernelError;

@@ -5,6 +5,7 @@
 mod batchmaker;
 mod cargo;
 mod check;
+mod operators;
 mod peers;
 mod sim;
 mod wire;
@@ -29,6 +30,9 @@ enum Automation {
     /// Measures BatchMaker beside ONNX Runtime and PyTorch
     #[command(after_help = peers::EXAMPLES)]
     Peers(peers::Arguments),
+    /// Measures recurrent operators beside those of ONNX Runtime and PyTorch
+    #[command(after_help = operators::EXAMPLES)]
+    Operators(operators::Arguments),
     /// Measures a server over HTTP beside the engine alone
     #[command(after_help = wire::EXAMPLES)]
     Wire(wire::Arguments),
@@ -39,6 +43,7 @@ fn main() -> anyhow::Result<()> {
         Automation::Check => check::run(),
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
+        Automation::Operators(arguments) => operators::run(&arguments),
         Automation::Wire(arguments) => wire::run(&arguments),
     }
 }

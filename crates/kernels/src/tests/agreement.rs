@@ -116,10 +116,10 @@ fn run_on_every_unit(
 }
 
 /// Results of the reference by row, computed when first asked for.
-fn remember<T>(rows: usize, compute: impl Fn(&Memory) -> T) -> impl FnMut(usize, &Memory) -> T
-where
-    T: Clone,
-{
+fn remember<T: Clone>(
+    rows: usize,
+    compute: impl Fn(&Memory) -> T,
+) -> impl FnMut(usize, &Memory) -> T {
     let mut known: Vec<Option<T>> = vec![None; rows];
     move |row, memory| known[row].get_or_insert_with(|| compute(memory)).clone()
 }

@@ -217,9 +217,7 @@ impl Kernel for Step {
         let units = units(panel, self.kind.groups(phase) * self.lanes);
         match (self.kind, phase, output == STEP_C) {
             // The first phase leaves z and r h, the second reads them.
-            (Kind::GruResetBefore, 0, true) => {
-                units.contains(&(element % self.cell.hidden_size()))
-            }
+            (Kind::GruResetBefore, 0, true) => units.contains(&(element % self.cell.hidden_size())),
             (Kind::GruResetBefore, 0, false) | (Kind::GruResetBefore, _, true) => false,
             _ => units.contains(&element),
         }
@@ -314,10 +312,7 @@ impl Kernel for PackedInner {
     fn memory(&self, random: &mut Random) -> Memory {
         let output = || unwritten(self.hidden_size);
         let input = |scale| random.vec(self.hidden_size, scale).into();
-        Memory {
-            inputs: [1.0, 2.0, 1.0, 2.0].map(input).into(),
-            outputs: vec![output(), output()],
-        }
+        Memory { inputs: [1.0, 2.0, 1.0, 2.0].map(input).into(), outputs: vec![output(), output()] }
     }
 
     fn panels(&self, _: usize) -> usize {

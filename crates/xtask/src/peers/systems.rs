@@ -110,7 +110,8 @@ impl Kit {
         Ok(Self { folder: folder.to_owned(), python })
     }
 
-    fn script(&self, name: &str) -> Command {
+    /// A script of `bench/peers`, to be given arguments.
+    pub(crate) fn script(&self, name: &str) -> Command {
         let mut command = Command::new(&self.python);
         command.env("PYTHONDONTWRITEBYTECODE", "1").arg(Path::new(SCRIPTS).join(name));
         command
