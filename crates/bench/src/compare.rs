@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use batchmaker_engine::Statistics;
+use batchmaker_engine::{CellStatistics, Statistics};
 
 use crate::cpu_time::CpuTime;
 use crate::driver::{Answer, Saturation, Service, play};
@@ -65,6 +65,12 @@ pub struct Measured {
     pub queue_cdf: Vec<(f64, f64)>,
     /// That of the time from there to the reply.
     pub compute_cdf: Vec<(f64, f64)>,
+    /// What each cell of an engine was given, in the order of its cell types.
+    pub cells: Vec<CellStatistics>,
+    /// Wall time, in seconds.
+    pub wall_s: f64,
+    /// How long compute threads waited for a core, in seconds; 0 where the system does not tell.
+    pub descheduled_s: f64,
     /// What the first request that failed was answered.
     pub first_error: Option<String>,
 }
@@ -131,7 +137,11 @@ pub fn compare<S: Service>(
             workers: contender.workers,
             warm_up: warm_up_requests,
         };
+        let (wall_s, descheduled_s) = measurement.wall_and_descheduled_s();
         Measured {
+            cells: measurement.engine().map_or(Vec::new(), |engine| engine.cells.clone()),
+            wall_s,
+            descheduled_s,
             report: measurement.report(subject),
             queue_cdf: measurement.queue_cdf(),
             compute_cdf: measurement.compute_cdf(),

@@ -14,12 +14,16 @@ pub(crate) struct CpuTime {
     pub(crate) workers_s: f64,
     /// Of the threads that help them compute.
     pub(crate) helpers_s: f64,
+    /// How long both waited for a core.
+    pub(crate) descheduled_s: f64,
 }
 
 impl CpuTime {
     pub(crate) fn now() -> Option<Self> {
-        let (workers_s, helpers_s) = workers_and_helpers_s()?;
-        Some(Self { process_s: process_s()?, workers_s, helpers_s })
+        let ComputeThreads { workers_ns, helpers_ns, descheduled_ns } = compute_threads()?;
+        let [workers_s, helpers_s, descheduled_s] =
+            [workers_ns, helpers_ns, descheduled_ns].map(|ns| ns as f64 / 1e9);
+        Some(Self { process_s: process_s()?, workers_s, helpers_s, descheduled_s })
     }
 
     pub(crate) fn and(self, more: Self) -> Self {
@@ -27,6 +31,7 @@ impl CpuTime {
             process_s: self.process_s + more.process_s,
             workers_s: self.workers_s + more.workers_s,
             helpers_s: self.helpers_s + more.helpers_s,
+            descheduled_s: self.descheduled_s + more.descheduled_s,
         }
     }
 
@@ -35,6 +40,7 @@ impl CpuTime {
             process_s: self.process_s - before.process_s,
             workers_s: self.workers_s - before.workers_s,
             helpers_s: self.helpers_s - before.helpers_s,
+            descheduled_s: self.descheduled_s - before.descheduled_s,
         }
     }
 }
@@ -48,19 +54,29 @@ fn process_s() -> Option<f64> {
     Some((ticks()? + ticks()?) / TICKS_PER_S)
 }
 
+/// On a core, and waiting for one.
+#[derive(Default)]
+struct ComputeThreads {
+    workers_ns: u64,
+    helpers_ns: u64,
+    descheduled_ns: u64,
+}
+
 /// Threads called `worker-W` and `worker-W.T`, as engine and CPU device name them.
-fn workers_and_helpers_s() -> Option<(f64, f64)> {
-    let (mut workers_ns, mut helpers_ns) = (0, 0);
+fn compute_threads() -> Option<ComputeThreads> {
+    let mut threads = ComputeThreads::default();
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let read = |name: &str| fs::read_to_string(thread.path().join(name)).ok();
         // A thread may end while it is looked at.
         let Some(name) = read("comm").filter(|name| name.starts_with("worker-")) else { continue };
-        let on_cpu = read("schedstat");
-        let on_cpu = on_cpu.as_deref().and_then(|text| text.split_ascii_whitespace().next());
-        let on_cpu_ns: u64 = on_cpu.and_then(|ns| ns.parse().ok()).unwrap_or(0);
-        *(if name.contains('.') { &mut helpers_ns } else { &mut workers_ns }) += on_cpu_ns;
+        let times = read("schedstat").unwrap_or_default();
+        let mut times = times.split_ascii_whitespace().map(|ns| ns.parse().unwrap_or(0));
+        let mut next_ns = || -> u64 { times.next().unwrap_or(0) };
+        let is_helper = name.contains('.');
+        *(if is_helper { &mut threads.helpers_ns } else { &mut threads.workers_ns }) += next_ns();
+        threads.descheduled_ns += next_ns();
     }
-    Some((workers_ns as f64 / 1e9, helpers_ns as f64 / 1e9))
+    Some(threads)
 }
 
 #[cfg(test)]

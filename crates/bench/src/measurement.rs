@@ -140,6 +140,16 @@ impl Measurement {
         self.samples.push(BatchSample { at_s, batch_mean, in_flight: in_flight as u64 });
     }
 
+    /// What the engine counted.
+    pub(crate) fn engine(&self) -> Option<&Statistics> {
+        self.engine.as_ref()
+    }
+
+    /// Wall time, and how long compute threads waited for a core meanwhile, in seconds.
+    pub(crate) fn wall_and_descheduled_s(&self) -> (f64, f64) {
+        (self.wall.as_secs_f64(), self.cpu.map_or(0.0, |cpu| cpu.descheduled_s))
+    }
+
     /// The distribution of queue time.
     pub(crate) fn queue_cdf(&self) -> Vec<(f64, f64)> {
         self.queue.cdf()
@@ -186,6 +196,7 @@ impl Measurement {
             rate_rps: subject.rate_rps,
             model: subject.model,
             warm_up: subject.warm_up,
+            kernel: None,
         }
     }
 }

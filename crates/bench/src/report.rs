@@ -55,6 +55,31 @@ pub struct Report {
     /// Whether the server kept up with the rate. Where it did not, the queue grew to the end, and
     /// latencies tell how long the run was.
     pub sustained: bool,
+    /// How much of the compute threads' time went into cells at the kernels' own rate; absent
+    /// unless it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelTime>,
+}
+
+/// The compute threads' time, in seconds over all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelTime {
+    /// What the batches of the run take at the kernels' own rate.
+    pub cells_s: f64,
+    /// Wall time by compute threads.
+    pub threads_s: f64,
+    /// How much of that they waited for a core.
+    pub descheduled_s: f64,
+    /// `cells_s` of what is left.
+    pub share: f64,
+}
+
+impl KernelTime {
+    /// The share follows from the others.
+    pub fn new(cells_s: f64, threads_s: f64, descheduled_s: f64) -> Self {
+        let share = cells_s / (threads_s - descheduled_s).max(1e-9);
+        Self { cells_s, threads_s, descheduled_s, share }
+    }
 }
 
 /// How late the load generator was, in milliseconds.
@@ -145,6 +170,9 @@ impl Report {
         }
         floats.extend(self.cpu_s.iter().flat_map(|cpu| [cpu.compute, cpu.manager, cpu.other]));
         floats.extend(self.manager_ns.iter().flat_map(|ns| [ns.per_request, ns.per_node]));
+        for kernel in self.kernel {
+            floats.extend([kernel.cells_s, kernel.threads_s, kernel.descheduled_s, kernel.share]);
+        }
         for sample in self.batch_over_time.iter().flatten() {
             floats.extend([sample.at_s, sample.batch_mean]);
         }
@@ -204,6 +232,7 @@ pub(crate) mod tests {
             batch_over_time: Some((0..3).map(sample).collect()),
             client_cpu_s: Some(0.25),
             sustained: true,
+            kernel: None,
         }
     }
 

@@ -136,6 +136,16 @@ fn where_time_goes(report: &Report) -> String {
             })),
         ),
     ];
+    if let Some(kernel) = report.kernel {
+        let [cells, threads, waited] =
+            [kernel.cells_s, kernel.threads_s, kernel.descheduled_s].map(number);
+        let share = number(100.0 * kernel.share);
+        let text = format!(
+            "{cells} s of cells at the kernels' own rate in {threads} s of compute threads, less \
+             {waited} s without a core: {share} %"
+        );
+        lines.push(("kernels", text));
+    }
     for (name, cell) in report.cells.iter().flatten() {
         let (tasks, p50, max) = (cell.tasks, cell.batch_p50, cell.batch_max);
         let (mean, padding) = (number(cell.batch_mean), number(100.0 * cell.padding_share));

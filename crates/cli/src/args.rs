@@ -199,6 +199,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Also measure each cell alone, and tell how much of the compute threads' time went into cells
+    /// at that rate
+    #[arg(long, conflicts_with = "url")]
+    pub(crate) kernel_rate: bool,
+
     /// Draw latency against throughput, as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,

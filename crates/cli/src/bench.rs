@@ -3,19 +3,22 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use batchmaker_bench::{
-    Contender, InProcess, Load, Measured, OverHttp, Progress, Report, Service, Trace, compare,
-    latency_against_throughput, table, time_cdf,
+    Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
+    Service, Trace, compare, latency_against_throughput, table, time_cdf,
 };
+use batchmaker_device::Device;
 use batchmaker_engine::{Engine, Policy};
+use batchmaker_graph::CellType;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::BenchArgs;
 use crate::models;
-use crate::start::{Limits, Machine, start};
+use crate::start::{Limits, Machine, device, start};
 
 /// Kept in flight by `--saturate` at the end of a wire, where batch limits are out of sight.
 const IN_FLIGHT_OVER_HTTP: usize = 256;
@@ -43,7 +46,7 @@ fn over_http(args: &BenchArgs, url: &str) -> anyhow::Result<()> {
     let model = args.model.to_string_lossy().into_owned();
     let service = OverHttp::new(url, &model, args.seed)?;
     let contender = Contender { policy: url.to_owned(), model, workers: None, service };
-    measure(args, vec![contender], in_flight_max)
+    measure(args, vec![contender], in_flight_max, None)
 }
 
 fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
@@ -54,6 +57,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     };
     let mut engines: Vec<(Policy, String, Engine)> = Vec::new();
     let mut batch_max = 0;
+    let mut cell_types = Vec::new();
     for &policy in policies {
         if engines.iter().any(|(known, ..)| *known == policy) {
             continue;
@@ -64,8 +68,8 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
             bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
         };
         let model = model.name.clone();
-        let cells = loaded.registry.cell_types().iter();
-        batch_max = cells.map(|cell| cell.max_batch_size).max().unwrap_or(1);
+        cell_types = loaded.registry.cell_types().to_vec();
+        batch_max = cell_types.iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits { requests: usize::MAX, bytes: usize::MAX };
         let engine = start(loaded, machine, &args.machine, policy, limits)?;
@@ -81,7 +85,32 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
             service: InProcess::new(engine, model, args.seed)?,
         });
     }
-    measure(args, contenders, in_flight_max)
+    let kernels = args.kernel_rate.then_some(Kernels { machine, cell_types });
+    measure(args, contenders, in_flight_max, kernels)
+}
+
+/// What the kernels' own rate is measured with.
+struct Kernels {
+    machine: Machine,
+    cell_types: Vec<CellType>,
+}
+
+impl Kernels {
+    fn rate(&self) -> anyhow::Result<KernelRate> {
+        let mut device = device(self.machine)?;
+        device.materialize(&self.cell_types)?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        Ok(KernelRate::measure(&device, &self.cell_types))
+    }
+
+    /// The compute threads' time of a run.
+    fn time(&self, rate: &KernelRate, run: &Measured) -> KernelTime {
+        // A batch takes all threads of its worker.
+        let per_worker = self.machine.threads_per_worker as f64;
+        let cells_s = rate.seconds(&run.cells) * per_worker;
+        let threads_s = run.wall_s * f64::from(self.machine.workers) * per_worker;
+        KernelTime::new(cells_s, threads_s, run.descheduled_s)
+    }
 }
 
 /// The loads that the arguments ask for.
@@ -125,6 +154,7 @@ fn measure<S: Service>(
     args: &BenchArgs,
     mut contenders: Vec<Contender<S>>,
     in_flight_max: usize,
+    kernels: Option<Kernels>,
 ) -> anyhow::Result<()> {
     let loads = loads(args, in_flight_max)?;
     let requests: usize = loads.iter().map(|load| load.trace.arrivals.len()).sum();
@@ -139,7 +169,15 @@ fn measure<S: Service>(
             bar.set_message(format!("{} {rate}", progress.policy));
             bar.set_position(before + progress.answered as u64);
         };
-        for one in compare(load, &mut contenders, &mut progress)? {
+        let mut runs = compare(load, &mut contenders, &mut progress)?;
+        if let Some(kernels) = &kernels {
+            bar.set_message("the kernels alone");
+            let rate = kernels.rate()?;
+            for run in &mut runs {
+                run.report.kernel = Some(kernels.time(&rate, run));
+            }
+        }
+        for one in runs {
             let Report { errors, requests, policy, .. } = &one.report;
             failures += errors;
             if let Some(error) = &one.first_error {

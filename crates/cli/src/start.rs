@@ -4,6 +4,7 @@ use std::thread::available_parallelism;
 
 use anyhow::bail;
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
+use batchmaker_device::{Device, DeviceError};
 use batchmaker_engine::{Engine, EngineConfig, Policy};
 
 use crate::args::MachineArgs;
@@ -41,6 +42,16 @@ impl Machine {
     }
 }
 
+/// The device that an engine on this machine computes with.
+pub(crate) fn device(machine: Machine) -> Result<CpuDevice, DeviceError> {
+    CpuDevice::new(CpuConfig {
+        projection_ahead: ProjectionAhead::Measured,
+        threads_per_worker: machine.threads_per_worker,
+        isa: machine.isa,
+        pin_threads: true,
+    })
+}
+
 /// How much may be in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -56,12 +67,7 @@ pub(crate) fn start(
     policy: Policy,
     limits: Limits,
 ) -> anyhow::Result<Engine> {
-    let device = CpuDevice::new(CpuConfig {
-        projection_ahead: ProjectionAhead::Measured,
-        threads_per_worker: machine.threads_per_worker,
-        isa: machine.isa,
-        pin_threads: true,
-    })?;
+    let device = device(machine)?;
     let config = EngineConfig {
         workers: machine.workers,
         policy,

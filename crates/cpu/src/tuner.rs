@@ -91,7 +91,7 @@ impl Tuner {
         };
         let fastest = ways().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
         let mut way = fastest.expect("one thread can always do it all");
-        if class.choices % LOOK_AGAIN == 0 {
+        if class.choices.is_multiple_of(LOOK_AGAIN) {
             let bound = HOPELESS * cost(way);
             let hopeful = || ways().filter(|&way| cost(way) < bound);
             let turn = (class.choices / LOOK_AGAIN) as usize % hopeful().count().max(1);

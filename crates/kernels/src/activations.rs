@@ -72,7 +72,7 @@ fn exp_parts<S: Simd>(simd: S, t: S::Vector) -> ExpParts<S::Vector> {
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::Vector) -> Fraction<S::Vector> {
     // The greatest float whose exp is subnormal.
-    const SHUT: f32 = -87.336_548;
+    const SHUT: f32 = -87.336_55;
     // Below, 1 is added to p as 1 / s: beside a great s it would be rounded away.
     const LOW: f32 = -8.0;
     let (zero, one) = (simd.splat(0.0), simd.splat(1.0));

@@ -18,6 +18,8 @@
 //! first-level cache while all rows go over them. Where the matrix is larger than a second-level
 //! cache, the next block is fetched there meanwhile, a line now and then.
 
+#![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
+
 use std::ops::Range;
 
 use crate::panel_matrix::PanelMatrix;
