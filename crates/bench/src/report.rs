@@ -170,7 +170,7 @@ impl Report {
         }
         floats.extend(self.cpu_s.iter().flat_map(|cpu| [cpu.compute, cpu.manager, cpu.other]));
         floats.extend(self.manager_ns.iter().flat_map(|ns| [ns.per_request, ns.per_node]));
-        for kernel in self.kernel {
+        for kernel in self.kernel.iter() {
             floats.extend([kernel.cells_s, kernel.threads_s, kernel.descheduled_s, kernel.share]);
         }
         for sample in self.batch_over_time.iter().flatten() {

@@ -4,7 +4,7 @@ use std::thread::available_parallelism;
 
 use anyhow::bail;
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
-use batchmaker_device::{Device, DeviceError};
+use batchmaker_device::DeviceError;
 use batchmaker_engine::{Engine, EngineConfig, Policy};
 
 use crate::args::MachineArgs;

@@ -62,8 +62,7 @@ fn steps_of_a_steady_batch_allocate_nothing() {
             let tensor = Tensor::new(vec![1], TensorData::Bytes(vec![text.clone().into_bytes()]));
             Request { tensors: vec![NamedTensor { name: "text".to_owned(), tensor }], priority: 0 }
         };
-        let pending: Vec<_> =
-            (0..4).map(|_| engine.submit("langid", request()).unwrap()).collect();
+        let pending: Vec<_> = (0..4).map(|_| engine.submit("langid", request()).unwrap()).collect();
         // All are in, and every way of running a batch has been tried.
         wait_for_steps(&engine, 2000);
 

@@ -2,21 +2,27 @@
 //! part of the hidden units.
 //!
 //! The crate knows matrices, pointers and instruction sets. It knows nothing of requests, batches'
-//! origins, threads or models: who calls [`PackedLstm::step`] decides which rows form a batch and
-//! which thread computes which [panels](PackedLstm::panels).
+//! origins, threads or models: who calls [`Recurrence::step`] decides which rows form a batch and
+//! which thread computes which [panels](Recurrence::panels).
 //!
 //! **The same bits everywhere.** A row's result depends on that row's inputs and on the weights
-//! alone, not on the batch size, the row's place in it, the panel split or the instruction set:
-//! every pre-activation is accumulated in one fixed order, one fused multiply-add a term, and the
-//! activations are one sequence of IEEE operations written once over a vector type.
+//! alone, not on the batch size, the row's place in it, the panel split, the instruction set, nor
+//! on whether its input was projected ahead: every pre-activation is accumulated in one fixed
+//! order, one fused multiply-add a term, and the activations are one sequence of IEEE operations
+//! written once over a vector type.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `isa.rs` | which instruction sets there are, and which this machine has |
 //! | `simd.rs`, `simd/` | the vector operations kernels are written in, one token per instruction set |
 //! | `activations.rs` | sigmoid and tanh |
-//! | `lstm_step.rs` | the fused LSTM step, generic over the vector type |
-//! | `packed_lstm.rs` | the packed weights and the public face of the step |
+//! | `panel_matrix.rs` | the layout of packed weights |
+//! | `product.rs` | rows times a panel: tiles, blocks, the order of sums |
+//! | `recurrence.rs` | what recurrent cells have in common: steps, and projection ahead of them |
+//! | `lstm.rs`, `gru.rs`, `rnn.rs` | the recurrent cells |
+//! | `tree_lstm.rs` | the cells of a binary TreeLSTM |
+//! | `linear.rs` | output projections, arg-max, embeddings |
+//! | `peaks.rs` | the machine's limits |
 //!
 //! ```
 //! use batchmaker_kernels::{Isa, LstmParameters, PackedLstm, step_dense};
@@ -30,6 +36,7 @@
 //!         w: &[0.1; 4 * 5 * 3],
 //!         r: &[0.2; 4 * 5 * 5],
 //!         b: None,
+//!         p: None,
 //!     },
 //! )?;
 //! let (x, h) = ([1.0; 2 * 3], [0.0; 2 * 5]);

@@ -12,8 +12,8 @@ use std::ops::Range;
 
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{ProductRows, for_each_piece, multiply};
-use crate::recurrence::{InputPart, Room, Units, check_panels, columns, load_vectors};
+use crate::product::{Product, ProductRow, for_each_piece, load_vectors};
+use crate::recurrence::{InputPart, ProductRows, Room, Units, check_panels, columns};
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
 
@@ -184,61 +184,38 @@ impl PackedLinear {
     }
 }
 
-/// Rows of a product that starts from the bias, with sums on the stack.
-#[derive(Clone, Copy)]
-struct Rows<'a, X> {
-    linear: &'a PackedLinear,
-    rows: &'a [X],
-    first_panel: usize,
+/// The sums of a piece's rows, from the bias on, to `sums`, `[panel][row]`.
+///
+/// # Safety
+/// As for [`Product::multiply`]; `inputs` are the rows' inputs, and there is room at `sums`.
+#[inline(always)]
+unsafe fn sum<S: Simd, R>(
+    simd: S,
+    part: &InputPart,
+    panels: Range<usize>,
+    rows: &[R],
+    input: impl Fn(&R) -> *const f32,
     sums: *mut f32,
-    lanes: usize,
+) {
+    let row_len = GROUPS * S::LANES;
+    let start = part.bias.panel(panels.start);
+    let mut place = 0;
+    let mut room = ProductRows::new();
+    let rows = room.fill(rows, |row| {
+        let sums = sums.wrapping_add(place * row_len);
+        place += 1;
+        ProductRow { input: input(row), start, sums }
+    });
+    let (matrix, start_stride, sums_stride) = (&part.weights, row_len, row_len);
+    let product =
+        Product::<GROUPS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
+    // SAFETY: the caller's promises.
+    unsafe { product.multiply(simd) }
 }
 
-impl<X: Copy> Rows<'_, X> {
-    /// Where the sums of a panel's row lie.
-    #[inline(always)]
-    fn place(self, panel: usize, row: usize) -> usize {
-        ((panel - self.first_panel) * self.rows.len() + row) * GROUPS * self.lanes
-    }
-}
-
-/// A row's input.
-trait Input: Copy {
-    fn x(self) -> *const f32;
-}
-
-impl Input for LinearRow {
-    #[inline(always)]
-    fn x(self) -> *const f32 {
-        self.x
-    }
-}
-
-impl Input for ArgMaxRow {
-    #[inline(always)]
-    fn x(self) -> *const f32 {
-        self.x
-    }
-}
-
-impl<X: Input> ProductRows for Rows<'_, X> {
-    #[inline(always)]
-    unsafe fn input(self, row: usize) -> *const f32 {
-        // SAFETY: the caller's promise.
-        unsafe { self.rows.get_unchecked(row).x() }
-    }
-
-    #[inline(always)]
-    unsafe fn start(self, panel: usize, _: usize, vector: usize) -> *const f32 {
-        // SAFETY: a panel of the bias has that many vectors.
-        unsafe { self.linear.part.bias.panel(panel).add(vector * self.lanes) }
-    }
-
-    #[inline(always)]
-    unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
-        // SAFETY: the caller's promise.
-        unsafe { self.sums.add(self.place(panel, row)) }
-    }
+/// The place of a panel's row among the sums of a piece.
+fn place<S: Simd>(panel: usize, first_panel: usize, row: usize, rows: usize) -> usize {
+    ((panel - first_panel) * rows + row) * GROUPS * S::LANES
 }
 
 /// The contract of [`PackedLinear::multiply`] holds for it.
@@ -259,15 +236,14 @@ impl SimdOp for Multiply<'_> {
             |panels, part| {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
-                let product = Rows { linear, rows, first_panel, sums, lanes: S::LANES };
                 // SAFETY: the contract of `multiply`, which the caller holds; the sums of the
                 // piece are complete before they are copied.
                 unsafe {
-                    let (weights, count) = (&linear.part.weights, rows.len());
-                    multiply::<S, GROUPS>(simd, weights, panels.clone(), count, product);
+                    sum(simd, &linear.part, panels.clone(), rows, |row| row.x, sums);
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
-                            let sums = sums.add(product.place(panel, at));
+                            let place = place::<S>(panel, first_panel, at, rows.len());
+                            let sums = sums.add(place);
                             for group in 0..GROUPS {
                                 let sum = simd.load(sums.add(group * S::LANES));
                                 let units =
@@ -300,16 +276,14 @@ impl SimdOp for FindMax<'_> {
             |panels, part| {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
-                let product = Rows { linear, rows, first_panel, sums, lanes: S::LANES };
                 // SAFETY: the contract of `argmax`, which the caller holds; the sums of the piece
                 // are complete before they are compared.
                 unsafe {
-                    let (weights, count) = (&linear.part.weights, rows.len());
-                    multiply::<S, GROUPS>(simd, weights, panels.clone(), count, product);
+                    sum(simd, &linear.part, panels.clone(), rows, |row| row.x, sums);
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
-                            let sums: [S::Vector; GROUPS] =
-                                load_vectors(simd, sums.add(product.place(panel, at)));
+                            let place = place::<S>(panel, first_panel, at, rows.len());
+                            let sums: [S::Vector; GROUPS] = load_vectors(simd, sums.add(place));
                             let best = &mut *row.best;
                             *best = best.or(greatest(simd, sums, panel));
                         }

@@ -22,8 +22,8 @@
 
 use std::ops::Range;
 
-use crate::panel_matrix::PanelMatrix;
-use crate::simd::{Simd, prefetch};
+use crate::panel_matrix::{PanelMatrix, PanelRow};
+use crate::simd::{Simd, SimdOp, prefetch};
 
 /// Rows that go over a panel together.
 pub(crate) const ROWS_MAX: usize = 128;
@@ -34,28 +34,43 @@ const BLOCK_BYTES: usize = 16 << 10;
 /// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
 
-/// Values of k in one turn of the inner loop.
-const UNROLL: usize = 4;
+/// A row of a product, and where its sums of the product's first panel lie.
+#[derive(Clone, Copy)]
+pub(crate) struct ProductRow {
+    /// As many elements as the matrix has inputs.
+    pub(crate) input: *const f32,
+    /// What the sums start from, `[vector][lane]`.
+    pub(crate) start: *const f32,
+    /// Where they go, `[vector][lane]`. May be where they start from.
+    pub(crate) sums: *mut f32,
+}
 
-/// Where the rows of a product lie.
-pub(crate) trait ProductRows: Copy {
-    /// The row's elements, as many as the matrix has inputs.
+/// A product of some rows with one panel, or of one row with two (see [`for_each_piece`]).
+pub(crate) struct Product<'a, const VECTORS: usize> {
+    pub(crate) matrix: &'a PanelMatrix,
+    pub(crate) panels: Range<usize>,
+    pub(crate) rows: &'a [ProductRow],
+    /// Elements from a row's start in one panel to that in the next.
+    pub(crate) start_stride: usize,
+    /// Elements from a row's sums in one panel to those in the next.
+    pub(crate) sums_stride: usize,
+    /// What the last vector of all rows starts from, if not from their own start.
+    pub(crate) last_start: Option<&'a PanelRow>,
+}
+
+impl<const VECTORS: usize> Product<'_, VECTORS> {
+    /// Computes it.
     ///
     /// # Safety
-    /// The row is one of the product's.
-    unsafe fn input(self, row: usize) -> *const f32;
-
-    /// The vector that the row's sum of this vector of this panel starts from.
-    ///
-    /// # Safety
-    /// The row and the panel are the product's.
-    unsafe fn start(self, panel: usize, row: usize, vector: usize) -> *const f32;
-
-    /// Where the row's sums of this panel go, all vectors of them. May be where they start from.
-    ///
-    /// # Safety
-    /// The row and the panel are the product's.
-    unsafe fn sums(self, panel: usize, row: usize) -> *mut f32;
+    /// The matrix was packed for `simd` with `VECTORS` vectors a panel and has these panels. For
+    /// each panel and row, inputs and starts are readable and sums are writable; nobody else
+    /// accesses the sums, and no sums overlap an input, or a start other than their own.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply<S: Simd>(self, simd: S) {
+        // By way of `vectorize`, so that there is one copy of the tiles for each vector type and
+        // number of vectors, not one for each cell.
+        simd.vectorize(self);
+    }
 }
 
 /// Calls `f` with small enough pieces: one panel and at most [`ROWS_MAX`] rows, or two panels and
@@ -80,6 +95,9 @@ pub(crate) fn for_each_piece(
     }
 }
 
+/// Values of k in one turn of the inner loop.
+const UNROLL: usize = 4;
+
 /// Rows of a tile: as many as leave room in the registers for the operands.
 const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     let mut rows = 1;
@@ -94,52 +112,33 @@ const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     rows
 }
 
-/// The product of a piece (see [`for_each_piece`]), whose rows are counted from 0.
-///
-/// # Safety
-/// The matrix was packed for `simd` with `VECTORS` vectors a panel and has these panels. For each
-/// panel and row of the piece, inputs and starts are readable and sums are writable; nobody else
-/// accesses the sums, and no sums overlap an input, or a start other than their own.
-#[inline(always)]
-pub(crate) unsafe fn multiply<S: Simd, const VECTORS: usize>(
-    simd: S,
-    matrix: &PanelMatrix,
-    panels: Range<usize>,
-    row_count: usize,
-    rows: impl ProductRows,
-) {
-    let (panel, inputs) = (panels.start, matrix.inputs());
-    let piece = Piece { weights: matrix.panel(panel), panel, rows };
-    // SAFETY: the caller's promises; tiles cover each row once in each block.
-    unsafe {
-        if panels.len() == 2 {
-            debug_assert_eq!(row_count, 1);
-            let next = matrix.panel(panel + 1);
-            return piece.two_panels::<S, VECTORS>(simd, next, inputs);
-        }
-        let tiles = row_count.div_ceil(const { tile_rows_max::<S, VECTORS>() });
-        let row_bytes = VECTORS * S::LANES * size_of::<f32>();
-        let blocks = match tiles {
-            1 => 1,
-            _ => (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1),
-        };
-        for block in 0..blocks {
-            let k = inputs * block / blocks..inputs * (block + 1) / blocks;
-            if tiles > 1 && matrix.bytes() > FETCH_AHEAD_BYTES {
-                piece.tiles::<S, VECTORS, true>(simd, k, row_count, tiles);
-            } else {
-                piece.tiles::<S, VECTORS, false>(simd, k, row_count, tiles);
+impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let inputs = self.matrix.inputs();
+        // SAFETY: the contract of `multiply`, which the caller holds; tiles cover each row once in
+        // each block.
+        unsafe {
+            if self.panels.len() == 2 {
+                return self.two_panels(simd, inputs);
+            }
+            let tiles = self.rows.len().div_ceil(const { tile_rows_max::<S, VECTORS>() });
+            let row_bytes = VECTORS * S::LANES * size_of::<f32>();
+            let blocks = match tiles {
+                1 => 1,
+                _ => (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1),
+            };
+            let is_far = tiles > 1 && self.matrix.bytes() > FETCH_AHEAD_BYTES;
+            for block in 0..blocks {
+                let k = inputs * block / blocks..inputs * (block + 1) / blocks;
+                if S::IS_TUNED && is_far {
+                    self.tiles::<S, true>(simd, k, tiles);
+                } else {
+                    self.tiles::<S, false>(simd, k, tiles);
+                }
             }
         }
     }
-}
-
-/// One panel and the rows that go over it.
-#[derive(Clone, Copy)]
-struct Piece<R> {
-    weights: *const f32,
-    panel: usize,
-    rows: R,
 }
 
 /// One tile of one block.
@@ -152,34 +151,28 @@ struct Tile {
     count: usize,
 }
 
-impl<R: ProductRows> Piece<R> {
+impl<const VECTORS: usize> Product<'_, VECTORS> {
     /// All rows over one block of k.
     #[inline(always)]
-    unsafe fn tiles<S: Simd, const VECTORS: usize, const AHEAD: bool>(
-        self,
-        simd: S,
-        k: Range<usize>,
-        rows: usize,
-        tiles: usize,
-    ) {
+    unsafe fn tiles<S: Simd, const AHEAD: bool>(&self, simd: S, k: Range<usize>, tiles: usize) {
         let rows_max = const { tile_rows_max::<S, VECTORS>() };
         let mut first_row = 0;
         for index in 0..tiles {
             // As few tiles as there can be, of nearly equal heights: a tile of one row costs
             // almost as much as a tile of two.
-            let height = (rows - first_row).div_ceil(tiles - index);
+            let height = (self.rows.len() - first_row).div_ceil(tiles - index);
             let tile = Tile { k: k.clone(), first_row, index, count: tiles };
-            // SAFETY: the caller's promises; the tile's rows are within `rows`.
+            // SAFETY: the caller's promises; the tile's rows are among the product's.
             unsafe {
                 match height {
-                    1 => self.tile::<S, 1, VECTORS, AHEAD>(simd, tile),
-                    2 => self.tile::<S, 2, VECTORS, AHEAD>(simd, tile),
-                    3 if rows_max >= 3 => self.tile::<S, 3, VECTORS, AHEAD>(simd, tile),
-                    4 if rows_max >= 4 => self.tile::<S, 4, VECTORS, AHEAD>(simd, tile),
-                    5 if rows_max >= 5 => self.tile::<S, 5, VECTORS, AHEAD>(simd, tile),
-                    6 if rows_max >= 6 => self.tile::<S, 6, VECTORS, AHEAD>(simd, tile),
-                    7 if rows_max >= 7 => self.tile::<S, 7, VECTORS, AHEAD>(simd, tile),
-                    8 if rows_max >= 8 => self.tile::<S, 8, VECTORS, AHEAD>(simd, tile),
+                    1 => self.tile::<S, 1, AHEAD>(simd, tile),
+                    2 => self.tile::<S, 2, AHEAD>(simd, tile),
+                    3 if rows_max >= 3 => self.tile::<S, 3, AHEAD>(simd, tile),
+                    4 if rows_max >= 4 => self.tile::<S, 4, AHEAD>(simd, tile),
+                    5 if rows_max >= 5 => self.tile::<S, 5, AHEAD>(simd, tile),
+                    6 if rows_max >= 6 => self.tile::<S, 6, AHEAD>(simd, tile),
+                    7 if rows_max >= 7 => self.tile::<S, 7, AHEAD>(simd, tile),
+                    8 if rows_max >= 8 => self.tile::<S, 8, AHEAD>(simd, tile),
                     _ => unreachable!("no tile of {height} rows"),
                 }
             }
@@ -188,11 +181,7 @@ impl<R: ProductRows> Piece<R> {
     }
 
     #[inline(always)]
-    unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize, const AHEAD: bool>(
-        self,
-        simd: S,
-        tile: Tile,
-    ) {
+    unsafe fn tile<S: Simd, const ROWS: usize, const AHEAD: bool>(&self, simd: S, tile: Tile) {
         let Tile { k, first_row, index, count } = tile;
         let row_len = VECTORS * S::LANES;
         let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
@@ -200,66 +189,101 @@ impl<R: ProductRows> Piece<R> {
         // SAFETY: the caller's promises; sums rest where they go, from the block before.
         unsafe {
             for at in 0..ROWS {
-                let row = first_row + at;
-                for vector in 0..VECTORS {
-                    sums[at][vector] = simd.load(match k.start {
-                        0 => self.rows.start(self.panel, row, vector),
-                        _ => self.rows.sums(self.panel, row).add(vector * S::LANES),
-                    });
-                }
-                inputs[at] = self.rows.input(row).add(k.start);
+                let row = self.rows.get_unchecked(first_row + at);
+                sums[at] = match k.start {
+                    0 => self.start(simd, row, 0),
+                    _ => load_vectors(simd, row.sums),
+                };
+                inputs[at] = row.input.add(k.start);
             }
-            let weights = self.weights.add(k.start * row_len);
+            let weights = self.matrix.panel(self.panels.start).add(k.start * row_len);
             // Together the tiles of this block fetch the next, of about the same length.
             let stride = row_len.div_ceil(count);
             let from = weights.wrapping_add(k.len() * (row_len + index * stride));
             let ahead = Ahead { from, stride };
             let sums =
                 accumulate::<S, ROWS, VECTORS, AHEAD>(simd, sums, weights, inputs, k.len(), ahead);
-            for (at, sums) in sums.into_iter().enumerate() {
-                let to = self.rows.sums(self.panel, first_row + at);
-                for (vector, sum) in sums.into_iter().enumerate() {
-                    simd.store(to.add(vector * S::LANES), sum);
-                }
+            for at in 0..ROWS {
+                store_vectors(simd, self.rows.get_unchecked(first_row + at).sums, sums[at]);
             }
         }
     }
 
-    /// The piece's only row over this panel and the next, whose weights are `next`.
+    /// What a row's sums start from in the product's first panel or the one after it.
     #[inline(always)]
-    unsafe fn two_panels<S: Simd, const VECTORS: usize>(
-        self,
+    unsafe fn start<S: Simd>(
+        &self,
         simd: S,
-        next: *const f32,
-        inputs: usize,
-    ) {
-        let row_len = VECTORS * S::LANES;
-        let mut sums = [[simd.splat(0.0); VECTORS]; 2];
+        row: &ProductRow,
+        panel: usize,
+    ) -> [S::Vector; VECTORS] {
         // SAFETY: the caller's promises.
         unsafe {
-            let input = self.rows.input(0);
-            for (at, sums) in sums.iter_mut().enumerate() {
-                for (vector, sum) in sums.iter_mut().enumerate() {
-                    *sum = simd.load(self.rows.start(self.panel + at, 0, vector));
-                }
+            let mut start = load_vectors(simd, row.start.add(panel * self.start_stride));
+            if let Some(last) = self.last_start {
+                start[VECTORS - 1] = simd.load(last.panel(self.panels.start + panel));
             }
+            start
+        }
+    }
+
+    /// The only row over both panels.
+    #[inline(always)]
+    unsafe fn two_panels<S: Simd>(&self, simd: S, inputs: usize) {
+        debug_assert_eq!(self.rows.len(), 1);
+        let row_len = VECTORS * S::LANES;
+        let panels = [0, 1].map(|panel| self.matrix.panel(self.panels.start + panel));
+        let row = &self.rows[0];
+        // SAFETY: the caller's promises.
+        unsafe {
+            let mut sums = [self.start(simd, row, 0), self.start(simd, row, 1)];
             for k in 0..inputs {
-                let element = simd.splat(*input.add(k));
-                for (sums, weights) in sums.iter_mut().zip([self.weights, next]) {
-                    let weights = weights.add(k * row_len);
-                    for (vector, sum) in sums.iter_mut().enumerate() {
+                let element = simd.splat(*row.input.add(k));
+                for panel in 0..2 {
+                    let weights = panels[panel].add(k * row_len);
+                    for vector in 0..VECTORS {
                         let weight = simd.load(weights.add(vector * S::LANES));
-                        *sum = simd.mul_add(weight, element, *sum);
+                        sums[panel][vector] = simd.mul_add(weight, element, sums[panel][vector]);
                     }
                 }
             }
-            for (at, sums) in sums.into_iter().enumerate() {
-                let to = self.rows.sums(self.panel + at, 0);
-                for (vector, sum) in sums.into_iter().enumerate() {
-                    simd.store(to.add(vector * S::LANES), sum);
-                }
+            for panel in 0..2 {
+                store_vectors(simd, row.sums.add(panel * self.sums_stride), sums[panel]);
             }
         }
+    }
+}
+
+/// `VECTORS` vectors from `from` on.
+///
+/// # Safety
+/// They are readable.
+#[inline(always)]
+pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
+    simd: S,
+    from: *const f32,
+) -> [S::Vector; VECTORS] {
+    let mut vectors = [simd.splat(0.0); VECTORS];
+    for at in 0..VECTORS {
+        // SAFETY: the caller's promise.
+        vectors[at] = unsafe { simd.load(from.add(at * S::LANES)) };
+    }
+    vectors
+}
+
+/// Writes `VECTORS` vectors from `to` on.
+///
+/// # Safety
+/// They are writable.
+#[inline(always)]
+unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
+    simd: S,
+    to: *mut f32,
+    vectors: [S::Vector; VECTORS],
+) {
+    for at in 0..VECTORS {
+        // SAFETY: the caller's promise.
+        unsafe { simd.store(to.add(at * S::LANES), vectors[at]) };
     }
 }
 
@@ -288,7 +312,7 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const AHE
     let mut k = 0;
     // SAFETY: `k < count` at each turn.
     unsafe {
-        while k + UNROLL <= count {
+        while S::IS_TUNED && k + UNROLL <= count {
             for _ in 0..UNROLL {
                 if AHEAD {
                     prefetch(fetch);

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
-use crate::product::{ProductRows, ROWS_MAX, multiply};
+use crate::product::{Product, ProductRow, ROWS_MAX};
 use crate::simd::Simd;
 use crate::{Isa, KernelError};
 
@@ -157,28 +157,11 @@ pub(crate) fn check_panels(panels: &Range<usize>, count: usize) {
     assert!(panels.start <= panels.end && panels.end <= count, "panels {panels:?} of {count}");
 }
 
-/// `VECTORS` vectors from `from` on.
-///
-/// # Safety
-/// They are readable.
-#[inline(always)]
-pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
-    simd: S,
-    from: *const f32,
-) -> [S::Vector; VECTORS] {
-    let mut vectors = [simd.splat(0.0); VECTORS];
-    for (at, vector) in vectors.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *vector = unsafe { simd.load(from.add(at * S::LANES)) };
-    }
-    vectors
-}
-
 /// Projects a piece of rows to where their sums stay. Element `skip` of a projected row is the
 /// first of panel 0.
 ///
 /// # Safety
-/// As for [`multiply`] and [`Recurrence::project`].
+/// As for [`Product::multiply`] and [`Recurrence::project`].
 #[inline(always)]
 pub(crate) unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
     simd: S,
@@ -187,37 +170,45 @@ pub(crate) unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
     rows: &[ProjectionRow],
     skip: usize,
 ) {
-    #[derive(Clone, Copy)]
-    struct Rows<'a> {
-        bias: &'a PanelRow,
-        rows: &'a [ProjectionRow],
-        skip: usize,
-        lanes: usize,
-        row_len: usize,
-    }
-    impl ProductRows for Rows<'_> {
-        #[inline(always)]
-        unsafe fn input(self, row: usize) -> *const f32 {
-            // SAFETY: the caller's promise.
-            unsafe { self.rows.get_unchecked(row).x }
-        }
-        #[inline(always)]
-        unsafe fn start(self, panel: usize, _: usize, vector: usize) -> *const f32 {
-            // SAFETY: a panel of the bias has that many vectors.
-            unsafe { self.bias.panel(panel).add(vector * self.lanes) }
-        }
-        #[inline(always)]
-        unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
-            let at = self.skip + panel * self.row_len;
-            // SAFETY: the caller's promise: a projected row has these panels.
-            unsafe { self.rows.get_unchecked(row).projected.add(at) }
-        }
-    }
-    let (lanes, row_len) = (S::LANES, VECTORS * S::LANES);
-    let count = rows.len();
-    let rows = Rows { bias: &part.bias, rows, skip, lanes, row_len };
+    let row_len = VECTORS * S::LANES;
+    let start = part.bias.panel(panels.start);
+    let at = skip + panels.start * row_len;
+    let mut room = ProductRows::new();
+    let rows = room.fill(rows, |row| ProductRow {
+        input: row.x,
+        start,
+        sums: row.projected.wrapping_add(at),
+    });
+    let (matrix, start_stride, sums_stride) = (&part.weights, row_len, row_len);
+    let product =
+        Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
     // SAFETY: the caller's promises.
-    unsafe { multiply::<S, VECTORS>(simd, &part.weights, panels, count, rows) }
+    unsafe { product.multiply(simd) }
+}
+
+/// Room on the stack for the rows of a piece's product.
+pub(crate) struct ProductRows([MaybeUninit<ProductRow>; ROWS_MAX]);
+
+impl ProductRows {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; ROWS_MAX])
+    }
+
+    /// One product row for each of the piece's rows, in their order.
+    #[inline(always)]
+    pub(crate) fn fill<R>(
+        &mut self,
+        rows: &[R],
+        mut product_row: impl FnMut(&R) -> ProductRow,
+    ) -> &[ProductRow] {
+        let room = &mut self.0[..rows.len()];
+        for (to, row) in room.iter_mut().zip(rows) {
+            to.write(product_row(row));
+        }
+        // SAFETY: all were written just now.
+        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), rows.len()) }
+    }
 }
 
 /// Room on the stack for the sums of a piece: `[panel][row][vector][lane]`, of one panel and
@@ -280,7 +271,7 @@ impl StepPiece<'_> {
     /// Sums over x, unless that was done ahead.
     ///
     /// # Safety
-    /// As for [`multiply`] and [`Recurrence::step`]; there is room at `x_sums`.
+    /// As for [`Product::multiply`] and [`Recurrence::step`]; there is room at `x_sums`.
     #[inline(always)]
     pub(crate) unsafe fn sum_x<S: Simd, const VECTORS: usize>(
         self,
@@ -288,85 +279,59 @@ impl StepPiece<'_> {
         part: &InputPart,
         panels: Range<usize>,
     ) {
-        #[derive(Clone, Copy)]
-        struct Rows<'a> {
-            bias: &'a PanelRow,
-            piece: StepPiece<'a>,
-            lanes: usize,
+        if self.x == XPart::Projected {
+            return;
         }
-        impl ProductRows for Rows<'_> {
-            #[inline(always)]
-            unsafe fn input(self, row: usize) -> *const f32 {
-                // SAFETY: the caller's promise.
-                unsafe { self.piece.rows.get_unchecked(row).x }
-            }
-            #[inline(always)]
-            unsafe fn start(self, panel: usize, _: usize, vector: usize) -> *const f32 {
-                // SAFETY: a panel of the bias has that many vectors.
-                unsafe { self.bias.panel(panel).add(vector * self.lanes) }
-            }
-            #[inline(always)]
-            unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
-                // SAFETY: the caller's promise.
-                unsafe { self.piece.x_sums_of(panel, row) }
-            }
-        }
-        if self.x == XPart::Given {
-            let rows = Rows { bias: &part.bias, piece: self, lanes: S::LANES };
-            // SAFETY: the caller's promises.
-            unsafe { multiply::<S, VECTORS>(simd, &part.weights, panels, self.rows.len(), rows) }
-        }
+        let start = part.bias.panel(panels.start);
+        let mut place = 0;
+        let mut room = ProductRows::new();
+        let rows = room.fill(self.rows, |row| {
+            let sums = self.x_sums.wrapping_add(place * self.row_len);
+            place += 1;
+            ProductRow { input: row.x, start, sums }
+        });
+        let product = Product::<VECTORS> {
+            matrix: &part.weights,
+            panels,
+            rows,
+            start_stride: self.row_len,
+            sums_stride: self.row_len,
+            last_start: None,
+        };
+        // SAFETY: the caller's promises.
+        unsafe { product.multiply(simd) }
     }
 
-    /// Goes on from the sums over x to those over `input`, which go to `sums`, `[panel][row]`. With
-    /// `fresh`, the sums of its last vector start from there and not from x.
+    /// Goes on from the sums over x to those over `input`, which go to `sums`, `[panel][row]`;
+    /// those of the last vector from `last_start`, if that is given.
     ///
     /// # Safety
-    /// As for [`multiply`] and [`Recurrence::step`]; there is room at `sums`, which may be
+    /// As for [`Product::multiply`] and [`Recurrence::step`]; there is room at `sums`, which may be
     /// `x_sums`.
     #[inline(always)]
     pub(crate) unsafe fn sum_h<S: Simd, const VECTORS: usize>(
         self,
         simd: S,
-        weights: &PanelMatrix,
+        matrix: &PanelMatrix,
         panels: Range<usize>,
-        input: impl Fn(&StepRow) -> *const f32 + Copy,
-        fresh: Option<&PanelRow>,
+        input: impl Fn(&StepRow) -> *const f32,
+        last_start: Option<&PanelRow>,
         sums: *mut f32,
     ) {
-        #[derive(Clone, Copy)]
-        struct Rows<'a, I> {
-            piece: StepPiece<'a>,
-            input: I,
-            fresh: Option<&'a PanelRow>,
-            fresh_vector: usize,
-            sums: *mut f32,
-            lanes: usize,
-        }
-        impl<I: Fn(&StepRow) -> *const f32 + Copy> ProductRows for Rows<'_, I> {
-            #[inline(always)]
-            unsafe fn input(self, row: usize) -> *const f32 {
-                // SAFETY: the caller's promise.
-                (self.input)(unsafe { self.piece.rows.get_unchecked(row) })
-            }
-            #[inline(always)]
-            unsafe fn start(self, panel: usize, row: usize, vector: usize) -> *const f32 {
-                match self.fresh {
-                    Some(fresh) if vector == self.fresh_vector => fresh.panel(panel),
-                    // SAFETY: the caller's promise.
-                    _ => unsafe { self.piece.x_sums_of(panel, row).add(vector * self.lanes) },
-                }
-            }
-            #[inline(always)]
-            unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
-                // SAFETY: the caller's promise.
-                unsafe { self.sums.add(self.piece.place(panel, row) * self.piece.row_len) }
-            }
-        }
-        let (lanes, fresh_vector) = (S::LANES, VECTORS - 1);
-        let rows = Rows { piece: self, input, fresh, fresh_vector, sums, lanes };
+        let mut row_index = 0;
+        let mut room = ProductRows::new();
+        let rows = room.fill(self.rows, |row| {
+            // SAFETY: the first panel and the row are the piece's.
+            let start = unsafe { self.x_sums_of(self.first_panel, row_index) };
+            let sums = sums.wrapping_add(row_index * self.row_len);
+            row_index += 1;
+            ProductRow { input: input(row), start, sums }
+        });
+        let (start_stride, sums_stride) = (self.row_len, self.row_len);
+        let product =
+            Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start };
         // SAFETY: the caller's promises.
-        unsafe { multiply::<S, VECTORS>(simd, weights, panels, self.rows.len(), rows) }
+        unsafe { product.multiply(simd) }
     }
 }
 

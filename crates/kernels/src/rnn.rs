@@ -11,10 +11,10 @@ use std::ops::Range;
 use crate::activations::{tanh, value};
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::for_each_piece;
+use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
     Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
-    check_panels, columns, load_vectors, project_ahead,
+    check_panels, columns, project_ahead,
 };
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};

@@ -56,6 +56,9 @@ pub(crate) trait Simd: Copy {
     /// Vector registers, which bound the tile that a kernel keeps in them.
     const REGISTERS: usize;
 
+    /// Whether kernels unroll loops and fetch weights ahead for it.
+    const IS_TUNED: bool;
+
     /// Runs `op` compiled for this instruction set.
     fn vectorize<O: SimdOp>(self, op: O);
 

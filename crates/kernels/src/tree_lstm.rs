@@ -19,8 +19,8 @@ use std::ops::Range;
 use crate::activations::{product, sigmoid, tanh, value};
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{ProductRows, for_each_piece, multiply};
-use crate::recurrence::{Finish, InputPart, Room, Units, check_panels, columns, load_vectors};
+use crate::product::{Product, ProductRow, for_each_piece, load_vectors};
+use crate::recurrence::{Finish, InputPart, ProductRows, Room, Units, check_panels, columns};
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
 
@@ -231,22 +231,12 @@ impl PackedTreeInner {
     }
 }
 
-/// Rows of a product whose sums are on the stack: from the bias, or from where the last one ended.
-#[derive(Clone, Copy)]
-struct Rows<'a, X, I> {
-    rows: &'a [X],
-    input: I,
-    bias: Option<&'a PanelRow>,
-    sums: Sums,
-}
-
 /// `[panel][row]` sums of a piece.
 #[derive(Clone, Copy)]
 struct Sums {
     first: *mut f32,
     first_panel: usize,
     rows: usize,
-    lanes: usize,
     row_len: usize,
 }
 
@@ -261,30 +251,32 @@ impl Sums {
     }
 }
 
-impl<X: Copy, I: Fn(&X) -> *const f32 + Copy> ProductRows for Rows<'_, X, I> {
-    #[inline(always)]
-    unsafe fn input(self, row: usize) -> *const f32 {
-        // SAFETY: the caller's promise.
-        (self.input)(unsafe { self.rows.get_unchecked(row) })
-    }
-
-    #[inline(always)]
-    unsafe fn start(self, panel: usize, row: usize, vector: usize) -> *const f32 {
-        // SAFETY: the caller's promise; a panel of the bias has that many vectors.
-        unsafe {
-            let from = match self.bias {
-                Some(bias) => bias.panel(panel),
-                None => self.sums.of(panel, row).cast_const(),
-            };
-            from.add(vector * self.sums.lanes)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn sums(self, panel: usize, row: usize) -> *mut f32 {
-        // SAFETY: the caller's promise.
-        unsafe { self.sums.of(panel, row) }
-    }
+/// The sums of a piece's rows over `input`, from the bias on or from where they are.
+///
+/// # Safety
+/// As for [`Product::multiply`]; there is room for the sums.
+#[inline(always)]
+unsafe fn sum<S: Simd, const VECTORS: usize, R>(
+    simd: S,
+    (matrix, bias): (&PanelMatrix, Option<&PanelRow>),
+    panels: Range<usize>,
+    rows: &[R],
+    input: impl Fn(&R) -> *const f32,
+    sums: Sums,
+) {
+    let mut place = 0;
+    let mut room = ProductRows::new();
+    let rows = room.fill(rows, |row| {
+        let sums = sums.first.wrapping_add(place * sums.row_len);
+        place += 1;
+        let start = bias.map_or(sums.cast_const(), |bias| bias.panel(panels.start));
+        ProductRow { input: input(row), start, sums }
+    });
+    let (start_stride, sums_stride) = (sums.row_len, sums.row_len);
+    let product =
+        Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
+    // SAFETY: the caller's promises.
+    unsafe { product.multiply(simd) }
 }
 
 /// The contract of [`PackedTreeLeaf::step`] holds for it.
@@ -306,14 +298,13 @@ impl SimdOp for LeafStep<'_> {
                 let mut room = Room::<S, LEAF_GATES>::new();
                 let rows = &rows[part];
                 let (row_len, first_panel) = (LEAF_GATES * S::LANES, panels.start);
-                let (first, count, lanes) = (room.sums(), rows.len(), S::LANES);
-                let sums = Sums { first, first_panel, rows: count, lanes, row_len };
-                let input = |row: &TreeLeafRow| row.x;
-                let product = Rows { rows, input, bias: Some(&leaf.x.bias), sums };
+                let (first, count) = (room.sums(), rows.len());
+                let sums = Sums { first, first_panel, rows: count, row_len };
+                let weights = (&leaf.x.weights, Some(&leaf.x.bias));
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
-                    let weights = &leaf.x.weights;
-                    multiply::<S, LEAF_GATES>(simd, weights, panels.clone(), count, product);
+                    let all = panels.clone();
+                    sum::<S, LEAF_GATES, _>(simd, weights, all, rows, |row| row.x, sums);
                     let finish = LeafActivations { hidden_size: leaf.hidden_size, rows, sums };
                     finish.finish_all(simd, panels, count);
                 }
@@ -364,17 +355,15 @@ impl SimdOp for InnerStep<'_> {
                 let mut room = Room::<S, INNER_GATES>::new();
                 let rows = &rows[part];
                 let (row_len, first_panel) = (INNER_GATES * S::LANES, panels.start);
-                let (first, count, lanes) = (room.sums(), rows.len(), S::LANES);
-                let sums = Sums { first, first_panel, rows: count, lanes, row_len };
-                let left = |row: &TreeInnerRow| row.h_l;
-                let right = |row: &TreeInnerRow| row.h_r;
-                let of_left = Rows { rows, input: left, bias: Some(&inner.l.bias), sums };
-                let of_right = Rows { rows, input: right, bias: None, sums };
+                let (first, count) = (room.sums(), rows.len());
+                let sums = Sums { first, first_panel, rows: count, row_len };
+                let left = (&inner.l.weights, Some(&inner.l.bias));
+                let right = (&inner.r, None);
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
-                    let (l, r, all) = (&inner.l.weights, &inner.r, panels.clone());
-                    multiply::<S, INNER_GATES>(simd, l, all.clone(), count, of_left);
-                    multiply::<S, INNER_GATES>(simd, r, all, count, of_right);
+                    let all = panels.clone();
+                    sum::<S, INNER_GATES, _>(simd, left, all.clone(), rows, |row| row.h_l, sums);
+                    sum::<S, INNER_GATES, _>(simd, right, all, rows, |row| row.h_r, sums);
                     let finish = InnerActivations { hidden_size: inner.hidden_size, rows, sums };
                     finish.finish_all(simd, panels, count);
                 }

@@ -48,6 +48,8 @@ impl Simd for Avx2 {
     const LANES: usize = 8;
     const REGISTERS: usize = 16;
 
+    const IS_TUNED: bool = true;
+
     fn vectorize<O: SimdOp>(self, op: O) {
         #[target_feature(enable = "avx2,fma")]
         fn with_features<O: SimdOp>(simd: Avx2, op: O) {

@@ -46,6 +46,8 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const REGISTERS: usize = 32;
 
+    const IS_TUNED: bool = true;
+
     fn vectorize<O: SimdOp>(self, op: O) {
         #[target_feature(enable = "avx512f")]
         fn with_features<O: SimdOp>(simd: Avx512, op: O) {

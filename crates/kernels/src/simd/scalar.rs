@@ -24,6 +24,8 @@ impl<const N: usize> Simd for Scalar<N> {
     // What a real instruction set of this width has, so that its tile is tested too.
     const REGISTERS: usize = if N >= 16 { 32 } else { 16 };
 
+    const IS_TUNED: bool = false;
+
     fn vectorize<O: SimdOp>(self, op: O) {
         op.run(self);
     }
