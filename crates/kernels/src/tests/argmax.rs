@@ -1,6 +1,7 @@
 //! The first index of the greatest output.
 
 use std::ops::Range;
+use std::slice;
 
 use super::cells::Linear;
 use super::kernels::{Layer, run_whole};
@@ -44,13 +45,16 @@ fn joined(linear: &PackedLinear, x: &[f32], pieces: &[Range<usize>]) -> ArgMax {
     })
 }
 
+fn whole(linear: &PackedLinear, x: &[f32]) -> ArgMax {
+    joined(linear, x, slice::from_ref(&(0..linear.panels())))
+}
+
 fn check_outputs(outputs: &[f32], random: &mut Random, what: &str) {
     let expected = brute_force(outputs);
     for unit in VectorUnit::all_for_tests() {
         let linear = constant(outputs).pack(unit);
         let what = format!("{unit:?} {what} of {}", outputs.len());
-        let whole = joined(&linear, &[], &[0..linear.panels()]);
-        assert_same(whole, expected, &what);
+        assert_same(whole(&linear, &[]), expected, &what);
         let pieces = random.pieces(linear.panels());
         assert_same(joined(&linear, &[], &pieces), expected, &format!("{what} in {pieces:?}"));
     }
@@ -127,11 +131,11 @@ fn of_nothing_but_nan_or_negative_infinity_it_is_the_first() {
 fn padding_never_wins_for_infinite_inputs() {
     for unit in VectorUnit::all_for_tests() {
         let linear = Linear { input_size: 1, output_size: 3, w: vec![-1.0; 3], b: None }.pack(unit);
-        let best = joined(&linear, &[f32::MAX], &[0..linear.panels()]);
+        let best = whole(&linear, &[f32::MAX]);
         assert_same(best, ArgMax { value: f32::MIN, index: 0 }, &format!("{unit:?}"));
-        let best = joined(&linear, &[INFINITY], &[0..linear.panels()]);
+        let best = whole(&linear, &[INFINITY]);
         assert_same(best, ArgMax::NONE, &format!("{unit:?}"));
-        let best = joined(&linear, &[-INFINITY], &[0..linear.panels()]);
+        let best = whole(&linear, &[-INFINITY]);
         assert_same(best, ArgMax { value: INFINITY, index: 0 }, &format!("{unit:?}"));
     }
 }
