@@ -12,7 +12,7 @@
 //! KIND is `lstm`, `gru` (reset after the product, as PyTorch has it), `gru0` (before) or `rnn`.
 
 use std::io::{BufRead, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -24,6 +24,7 @@ use batchmaker_graph::{
     Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, Work, WorkerId,
 };
 use batchmaker_kernels::peaks;
+use core_affinity::CoreId;
 
 /// How long a limit of the machine is measured.
 const PEAK: Duration = Duration::from_millis(20);
@@ -31,7 +32,11 @@ const PEAK: Duration = Duration::from_millis(20);
 /// Floats that each thread sweeps over: 128 MiB, more than a last-level cache.
 const SWEEP: usize = 32 << 20;
 
+/// Those of the process, asked for before a thread is pinned.
+static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
+
 fn main() -> anyhow::Result<()> {
+    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default());
     let mut loaded: Option<Loaded> = None;
     let mut threads = 1;
     let mut memory = Vec::new();
@@ -114,7 +119,8 @@ impl Loaded {
             let rank = ModelPriority { model: ModelId(0), priority: layer as i32 };
             registry.add("layer", Cell::recurrent(cell), batch as u32, rank);
         }
-        let config = CpuConfig { threads_per_worker: threads, ..CpuConfig::default() };
+        let config =
+            CpuConfig { threads_per_worker: threads, pin_threads: true, ..CpuConfig::default() };
         let mut device = CpuDevice::new(config)?;
         device.materialize(registry.cell_types())?;
         let device: Arc<dyn Device> = Arc::new(device);
@@ -210,9 +216,16 @@ fn on_all(
     threads: usize,
     measure: impl Fn(usize) -> anyhow::Result<f64> + Sync,
 ) -> anyhow::Result<f64> {
+    let cores = CORES.get().map_or(&[][..], Vec::as_slice);
     std::thread::scope(|scope| {
         let measure = &measure;
-        let all: Vec<_> = (0..threads).map(|at| scope.spawn(move || measure(at))).collect();
+        let on_core = |at: usize| {
+            scope.spawn(move || {
+                cores.get(at).map(|&core| core_affinity::set_for_current(core));
+                measure(at)
+            })
+        };
+        let all: Vec<_> = (0..threads).map(on_core).collect();
         all.into_iter().map(|one| one.join().map_err(|_| anyhow!("a thread failed"))?).sum()
     })
 }

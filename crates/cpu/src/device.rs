@@ -1,7 +1,7 @@
 //! The CPU device and the queues of its workers.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
 use batchmaker_graph::{
@@ -9,6 +9,7 @@ use batchmaker_graph::{
     WorkerId,
 };
 use batchmaker_kernels::Isa;
+use core_affinity::CoreId;
 
 use crate::chains::{Chains, ProjectionAhead, RosterChains};
 use crate::program::{ProgramThread, RowProgram};
@@ -104,10 +105,7 @@ impl Device for CpuDevice {
 
     fn queue(self: Arc<Self>, worker: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError> {
         let threads = self.config.threads_per_worker;
-        let cores = match self.config.pin_threads {
-            true => core_affinity::get_core_ids().unwrap_or_default(),
-            false => Vec::new(),
-        };
+        let cores = if self.config.pin_threads { cores() } else { &[] };
         let pin = move |member: usize| {
             if let Some(&core) = cores.get(worker.index() * threads + member) {
                 core_affinity::set_for_current(core);
@@ -208,6 +206,13 @@ impl CpuQueue {
             }
         }
     }
+}
+
+/// The cores that the process may use, as it was when this was first asked: a thread that is on
+/// one core since sees that one only.
+fn cores() -> &'static [CoreId] {
+    static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
+    CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
 }
 
 /// Gathers the rows of `items`, runs them as one batch, and scatters what comes out. Padding is

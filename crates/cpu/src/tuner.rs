@@ -55,10 +55,6 @@ const LOOK_AGAIN: u32 = 150;
 /// unless that was so many times as much as the fastest.
 const HOPELESS: f32 = 4.0;
 
-/// A cost that was measured long ago counts this much more each time the way is chosen, so that
-/// one lucky measurement does not decide for ever.
-const FORGET: f32 = 1.01;
-
 /// The costs of the ways, by size of batch.
 #[derive(Debug, Default)]
 pub(crate) struct Tuner {
@@ -97,21 +93,25 @@ impl Tuner {
             let turn = (class.choices / LOOK_AGAIN) as usize % hopeful().count().max(1);
             way = hopeful().nth(turn).unwrap_or(way);
         }
-        class.costs[way.index()] *= FORGET;
         way
     }
 
     /// Projecting a row ahead, for a batch of `size` rows, took `ns`.
     pub(crate) fn record_projection(&mut self, size: usize, ns: f32) {
         let known = &mut self.class(size).row_projection_ns;
-        *known = if *known == 0.0 { ns } else { ns.min(*known * FORGET) };
+        *known = if *known == 0.0 { ns } else { towards(*known, ns) };
     }
 
     /// A step of `size` rows took `ns`, without projections.
     pub(crate) fn record(&mut self, size: usize, way: Way, ns: f32) {
         let class = self.class(size);
         let (cost, trials) = (&mut class.costs[way.index()], &mut class.trials[way.index()]);
-        *cost = if *trials == 0 { ns } else { ns.min(*cost) };
+        *cost = match *trials {
+            0 => ns,
+            // The first runs of a way find everything cold.
+            1..TRIALS => ns.min(*cost),
+            _ => towards(*cost, ns),
+        };
         *trials = trials.saturating_add(1);
     }
 
@@ -121,6 +121,15 @@ impl Tuner {
             self.classes.resize(index + 1, Class::default());
         }
         &mut self.classes[index]
+    }
+}
+
+/// From what is known of a cost towards what was measured now: quickly down, slowly up, since a
+/// measurement may be disturbed in one direction only.
+fn towards(known: f32, measured: f32) -> f32 {
+    match measured - known {
+        less if less <= 0.0 => known + 0.5 * less,
+        more => known + 0.1 * more.min(known),
     }
 }
 

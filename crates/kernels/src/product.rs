@@ -82,16 +82,17 @@ pub(crate) fn for_each_piece(
     mut f: impl FnMut(Range<usize>, Range<usize>),
 ) {
     let at_once = if rows == 1 { 2 } else { 1 };
-    let mut panel = panels.start;
-    while panel < panels.end {
-        let next = (panel + at_once).min(panels.end);
-        let mut row = 0;
-        while row < rows {
-            let end = (row + ROWS_MAX).min(rows);
+    let mut row = 0;
+    while row < rows {
+        // The rows stay in the second-level cache while all panels go over them.
+        let end = (row + ROWS_MAX).min(rows);
+        let mut panel = panels.start;
+        while panel < panels.end {
+            let next = (panel + at_once).min(panels.end);
             f(panel..next, row..end);
-            row = end;
+            panel = next;
         }
-        panel = next;
+        row = end;
     }
 }
 
