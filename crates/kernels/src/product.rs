@@ -12,7 +12,8 @@
 //! **Tile.** `rows x VECTORS` vectors of sums stay in registers while k runs. Beside them live
 //! either one element of each row and one vector of weights, or all vectors of weights and one
 //! element, whichever takes fewer registers. One row alone runs through two panels at once: the
-//! four chains of one panel would not fill the latency of a multiply-add.
+//! four chains of one panel would not fill the latency of a multiply-add. A few rows more than a
+//! tile takes run over two vectors at a time, in narrower and higher tiles.
 //!
 //! **Blocks.** Where there is more than one tile, k runs in blocks of weights that stay in the
 //! first-level cache while all rows go over them. Where the matrix is larger than a second-level
@@ -99,6 +100,9 @@ pub(crate) fn for_each_piece(
 /// Values of k in one turn of the inner loop.
 const UNROLL: usize = 4;
 
+/// How many values of k ahead weights are fetched that are read once: a few kilobytes.
+const DISTANCE: usize = 32;
+
 /// Rows of a tile: as many as leave room in the registers for the operands.
 const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     let mut rows = 1;
@@ -123,7 +127,11 @@ impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
             if self.panels.len() == 2 {
                 return self.two_panels(simd, inputs);
             }
-            let tiles = self.rows.len().div_ceil(const { tile_rows_max::<S, VECTORS>() });
+            let rows_max = const { tile_rows_max::<S, VECTORS>() };
+            if self.rows.len() > rows_max && self.rows.len() <= const { tile_rows_max::<S, 2>() } {
+                return self.vectors_by_two(simd, inputs);
+            }
+            let tiles = self.rows.len().div_ceil(rows_max);
             let row_bytes = VECTORS * S::LANES * size_of::<f32>();
             let blocks = match tiles {
                 1 => 1,
@@ -197,15 +205,77 @@ impl<const VECTORS: usize> Product<'_, VECTORS> {
                 };
                 inputs[at] = row.input.add(k.start);
             }
-            let weights = self.matrix.panel(self.panels.start).add(k.start * row_len);
+            let first = self.matrix.panel(self.panels.start).add(k.start * row_len);
             // Together the tiles of this block fetch the next, of about the same length.
             let stride = row_len.div_ceil(count);
-            let from = weights.wrapping_add(k.len() * (row_len + index * stride));
+            let from = first.wrapping_add(k.len() * (row_len + index * stride));
             let ahead = Ahead { from, stride };
+            let weights = Weights { first, stride: row_len };
             let sums =
                 accumulate::<S, ROWS, VECTORS, AHEAD>(simd, sums, weights, inputs, k.len(), ahead);
             for at in 0..ROWS {
                 store_vectors(simd, self.rows.get_unchecked(first_row + at).sums, sums[at]);
+            }
+        }
+    }
+
+    /// A few rows more than a tile takes: all of them over two vectors of the panel, then the next
+    /// two, so that weights are still read once.
+    #[inline(always)]
+    unsafe fn vectors_by_two<S: Simd>(&self, simd: S, inputs: usize) {
+        let rows_max = const { tile_rows_max::<S, 2>() };
+        let mut vector = 0;
+        while vector < VECTORS {
+            // SAFETY: the caller's promises.
+            unsafe {
+                match (self.rows.len(), VECTORS - vector) {
+                    (3, 1) => self.narrow::<S, 3, 1>(simd, inputs, vector),
+                    (4, 1) => self.narrow::<S, 4, 1>(simd, inputs, vector),
+                    (5, 1) if rows_max >= 5 => self.narrow::<S, 5, 1>(simd, inputs, vector),
+                    (6, 1) if rows_max >= 6 => self.narrow::<S, 6, 1>(simd, inputs, vector),
+                    (7, 1) if rows_max >= 7 => self.narrow::<S, 7, 1>(simd, inputs, vector),
+                    (8, 1) if rows_max >= 8 => self.narrow::<S, 8, 1>(simd, inputs, vector),
+                    (3, _) => self.narrow::<S, 3, 2>(simd, inputs, vector),
+                    (4, _) => self.narrow::<S, 4, 2>(simd, inputs, vector),
+                    (5, _) if rows_max >= 5 => self.narrow::<S, 5, 2>(simd, inputs, vector),
+                    (6, _) if rows_max >= 6 => self.narrow::<S, 6, 2>(simd, inputs, vector),
+                    (7, _) if rows_max >= 7 => self.narrow::<S, 7, 2>(simd, inputs, vector),
+                    (8, _) if rows_max >= 8 => self.narrow::<S, 8, 2>(simd, inputs, vector),
+                    (rows, _) => unreachable!("{rows} rows in one tile"),
+                }
+            }
+            vector += 2;
+        }
+    }
+
+    /// All rows, `ROWS` of them, over the `PART` vectors from `vector` on.
+    #[inline(always)]
+    unsafe fn narrow<S: Simd, const ROWS: usize, const PART: usize>(
+        &self,
+        simd: S,
+        inputs: usize,
+        vector: usize,
+    ) {
+        let mut sums = [[simd.splat(0.0); PART]; ROWS];
+        let mut elements = [std::ptr::null(); ROWS];
+        let at = vector * S::LANES;
+        // SAFETY: the caller's promises.
+        unsafe {
+            for row in 0..ROWS {
+                let from = self.rows.get_unchecked(row);
+                sums[row] = load_vectors(simd, from.start.add(at));
+                if let Some(last) = self.last_start.filter(|_| vector + PART == VECTORS) {
+                    sums[row][PART - 1] = simd.load(last.panel(self.panels.start));
+                }
+                elements[row] = from.input;
+            }
+            let first = self.matrix.panel(self.panels.start).add(at);
+            let weights = Weights { first, stride: VECTORS * S::LANES };
+            let ahead = Ahead::of_stream(weights);
+            let sums =
+                accumulate::<S, ROWS, PART, true>(simd, sums, weights, elements, inputs, ahead);
+            for row in 0..ROWS {
+                store_vectors(simd, self.rows.get_unchecked(row).sums.add(at), sums[row]);
             }
         }
     }
@@ -288,6 +358,13 @@ unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
     }
 }
 
+/// Vectors of weights, those of the next k `stride` elements further.
+#[derive(Clone, Copy)]
+struct Weights {
+    first: *const f32,
+    stride: usize,
+}
+
 /// Weights to fetch while a tile runs: `stride` elements for each k.
 #[derive(Clone, Copy)]
 struct Ahead {
@@ -295,21 +372,31 @@ struct Ahead {
     stride: usize,
 }
 
+impl Ahead {
+    /// What comes [`DISTANCE`] values of k later, where weights are read once.
+    #[inline(always)]
+    fn of_stream(weights: Weights) -> Self {
+        let from = weights.first.wrapping_add(DISTANCE * weights.stride);
+        Self { from, stride: weights.stride }
+    }
+}
+
 /// `sums[row][vector] += weights[k][vector] * inputs[row][k]` for k = 0, 1, .. in this order, one
 /// fused multiply-add each.
 ///
 /// # Safety
-/// `weights` points to `count` rows of `VECTORS * LANES` elements, each input to `count` elements.
+/// There are `VECTORS` vectors of weights for each of `count` values of k, and as many elements of
+/// each input.
 #[inline(always)]
 unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const AHEAD: bool>(
     simd: S,
     mut sums: [[S::Vector; VECTORS]; ROWS],
-    mut weights: *const f32,
+    weights: Weights,
     inputs: [*const f32; ROWS],
     count: usize,
     ahead: Ahead,
 ) -> [[S::Vector; VECTORS]; ROWS] {
-    let mut fetch = ahead.from;
+    let (mut fetch, mut at) = (ahead.from, weights.first);
     let mut k = 0;
     // SAFETY: `k < count` at each turn.
     unsafe {
@@ -319,14 +406,14 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const AHE
                     prefetch(fetch);
                     fetch = fetch.wrapping_add(ahead.stride);
                 }
-                sums = accumulate_one(simd, sums, weights, inputs, k);
-                weights = weights.add(VECTORS * S::LANES);
+                sums = accumulate_one(simd, sums, at, inputs, k);
+                at = at.add(weights.stride);
                 k += 1;
             }
         }
         while k < count {
-            sums = accumulate_one(simd, sums, weights, inputs, k);
-            weights = weights.add(VECTORS * S::LANES);
+            sums = accumulate_one(simd, sums, at, inputs, k);
+            at = at.add(weights.stride);
             k += 1;
         }
     }
