@@ -101,13 +101,16 @@ impl Chain {
         step.min(self.length - 1)
     }
 
-    /// The steps whose projection lies ready, from the next on; all of them past the end.
-    fn projected_until(&self) -> Option<u32> {
-        let steps = self.projected.as_ref()?.steps();
-        if !steps.contains(&self.node(self.step)) {
-            return None;
-        }
-        Some(if steps.end == self.length { u32::MAX } else { steps.end })
+    /// How many steps until a projection ends that is worth going on with another.
+    fn steps_projected(&self) -> Option<u32> {
+        let end = self.projected.as_ref()?.steps().end;
+        (self.step < end && end < self.length).then(|| end - self.step)
+    }
+
+    /// Whether the projection of the next step lies ready.
+    fn is_projected(&self) -> bool {
+        let steps = self.projected.as_ref().map(ProjectedSteps::steps);
+        steps.is_some_and(|steps| steps.contains(&self.node(self.step)))
     }
 }
 
@@ -218,17 +221,19 @@ impl Chains {
 
     /// The kernel's row for a chain's step. Past the chain's end it is padding: the last input
     /// again, into the chain's own state, which nobody reads any more.
-    fn row(&self, chain: &Chain, step: u32, x: XPart) -> StepRow {
+    fn row(&self, chain: &Chain, step: u32) -> StepRow {
         let node = chain.node(step);
-        let x = match (x, &chain.projected) {
-            (XPart::Projected, Some(projected)) => projected.row(node),
-            // A projected table is read like one of inputs.
-            _ => self.x(chain, step),
+        let (x, x_part) = match &chain.projected {
+            Some(projected) if projected.steps().contains(&node) => {
+                (projected.row(node), XPart::Projected)
+            }
+            _ if self.is_table_projected() => (self.x(chain, step), XPart::Projected),
+            _ => (self.x(chain, step), XPart::Given),
         };
         let y = chain.y.filter(|_| step == node);
         let y = y.map_or(std::ptr::null_mut(), |y| y.row(node).cast());
         let (h_in, h_out) = (chain.slot.h(step), chain.slot.h(step + 1));
-        StepRow { x, h_in, h_out, c: chain.slot.c(), y }
+        StepRow { x, x_part, h_in, h_out, c: chain.slot.c(), y }
     }
 
     /// Whether all inputs are projected since the cell was materialised.
@@ -270,25 +275,21 @@ impl Chains {
         let size = batch.chains.len();
         let way = self.way(batch, group.threads());
         self.project_ahead(batch, way.ahead, known);
+        let steps = match way.ahead {
+            true => batch.chains.iter().filter_map(Chain::steps_projected).fold(steps, u32::min),
+            false => steps,
+        };
 
-        // Chains whose inputs are projected come first in every step.
-        let mut projected = 0;
-        let mut steps = steps;
-        for at in 0..size {
-            if let Some(until) = batch.chains[at].projected_until() {
-                steps = steps.min(until - batch.chains[at].step);
-                batch.chains.swap(projected, at);
-                projected += 1;
-            }
-        }
-        if self.is_table_projected() {
-            projected = size;
-        }
         batch.rows.clear();
+        let (mut given, mut projected) = (false, false);
         for ahead in 0..steps {
-            for (at, chain) in batch.chains.iter().enumerate() {
-                let x = if at < projected { XPart::Projected } else { XPart::Given };
-                batch.rows.push(self.row(chain, chain.step + ahead, x));
+            for chain in &batch.chains {
+                let row = self.row(chain, chain.step + ahead);
+                match row.x_part {
+                    XPart::Given => given = true,
+                    XPart::Projected => projected = true,
+                }
+                batch.rows.push(row);
             }
         }
 
@@ -297,7 +298,6 @@ impl Chains {
             to_project: &batch.to_project,
             rows: &batch.rows,
             size,
-            projected,
             split: way.split,
             threads: group.threads(),
         };
@@ -309,8 +309,8 @@ impl Chains {
             let row_ns = times.projecting_ns / batch.to_project.len() as f32;
             batch.tuner.record_projection(size, row_ns);
         }
-        let is_pure = projected == if way.ahead || self.is_table_projected() { size } else { 0 };
-        if is_pure {
+        let is_ahead = way.ahead || self.is_table_projected();
+        if (given, projected) == (!is_ahead, is_ahead) {
             batch.tuner.record(size, way, times.stepping_ns / steps as f32);
         }
         for chain in &mut batch.chains {
@@ -347,7 +347,7 @@ impl Chains {
     fn project_ahead(&self, batch: &mut RosterChains, ahead: bool, known: u32) {
         batch.to_project.clear();
         for chain in &mut batch.chains {
-            if chain.projected_until().is_some() {
+            if chain.is_projected() {
                 continue;
             }
             if let Some(done) = chain.projected.take() {
@@ -502,8 +502,6 @@ struct Job<'a> {
     /// `[step, chain]`.
     rows: &'a [StepRow],
     size: usize,
-    /// The first so many chains have projected inputs.
-    projected: usize,
     split: Split,
     threads: usize,
 }
@@ -563,20 +561,12 @@ impl Job<'_> {
             Split::Units => (0..self.size, (thread, self.threads)),
             Split::Rows => (part(self.size, thread, self.threads), (0, 1)),
         };
-        let projected = rows.start.min(self.projected)..rows.end.min(self.projected);
-        let given = rows.start.max(self.projected)..rows.end.max(self.projected);
         for step in self.rows.chunks(self.size) {
             for phase in 0..self.cell.phases() {
                 let panels = part(self.cell.panels(phase), units.0, units.1);
-                for (rows, x) in
-                    [(projected.clone(), XPart::Projected), (given.clone(), XPart::Given)]
-                {
-                    if !rows.is_empty() {
-                        // SAFETY: the caller's promise; threads have different panels or rows,
-                        // and the barrier parts phases and steps where they share rows.
-                        unsafe { self.cell.step(phase, &step[rows], x, panels.clone()) };
-                    }
-                }
+                // SAFETY: the caller's promise; threads have different panels or rows, and the
+                // barrier parts phases and steps where they share rows.
+                unsafe { self.cell.step(phase, &step[rows.clone()], panels) };
                 if self.split == Split::Units {
                     barrier.wait();
                 }

@@ -112,7 +112,7 @@ impl Device for CpuDevice {
             }
         };
         let name = format!("worker-{}", worker.0);
-        let group = ThreadGroup::new(&name, threads, pin.clone())
+        let group = ThreadGroup::new(&name, threads, pin)
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         let roster = |cell: &MaterializedCell| match cell {
             MaterializedCell::Recurrent(chains) => Some([chains.roster(), chains.roster()]),

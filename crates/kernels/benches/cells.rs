@@ -44,7 +44,7 @@ fn weights(len: usize, inputs: usize) -> Vec<f32> {
 
 #[divan::bench_group]
 mod limits {
-    use super::*;
+    use super::{Bencher, BytesCount, Isa, ItemsCount, numbers, peaks};
 
     /// Multiply-adds in registers.
     #[divan::bench]
@@ -81,16 +81,19 @@ impl Batch {
         let mut memory: Vec<Vec<f32>> =
             lens.iter().map(|len| numbers(batch * len.max(&1))).collect();
         let [x, h_in, h_out, c, projected] = [0, 1, 2, 3, 4].map(|part| memory[part].as_mut_ptr());
-        let row = |row: usize, x: *const f32, x_len: usize| StepRow {
+        let row = |row: usize, x: *const f32, x_len: usize, x_part: XPart| StepRow {
             x: x.wrapping_add(row * x_len),
+            x_part,
             h_in: h_in.wrapping_add(row * hidden),
             h_out: h_out.wrapping_add(row * hidden),
             c: c.wrapping_add(row * cell.c_len()),
             y: std::ptr::null_mut(),
         };
         let rows = [
-            (0..batch).map(|at| row(at, x, input)).collect(),
-            (0..batch).map(|at| row(at, projected, cell.projected_len())).collect(),
+            (0..batch).map(|at| row(at, x, input, XPart::Given)).collect(),
+            (0..batch)
+                .map(|at| row(at, projected, cell.projected_len(), XPart::Projected))
+                .collect(),
         ];
         let to_project = (0..batch).map(|row| ProjectionRow {
             x: x.wrapping_add(row * input),
@@ -105,7 +108,7 @@ impl Batch {
         for phase in 0..self.cell.phases() {
             // SAFETY: the rows lie in the batch's own memory, of the cell's lengths; there is one
             // thread.
-            unsafe { self.cell.step(phase, rows, x, 0..self.cell.panels(phase)) };
+            unsafe { self.cell.step(phase, rows, 0..self.cell.panels(phase)) };
         }
     }
 

@@ -23,7 +23,7 @@ use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
-    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
+    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, bias_sum,
     check_panels, columns, project_ahead,
 };
 use crate::simd::{Simd, SimdOp};
@@ -219,9 +219,9 @@ impl Recurrence for PackedGru {
         self.unit.vectorize(Project { gru: self, rows, panels });
     }
 
-    unsafe fn step(&self, phase: usize, rows: &[StepRow], x: XPart, panels: Range<usize>) {
+    unsafe fn step(&self, phase: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels(phase));
-        self.unit.vectorize(Step { gru: self, phase, rows, x, panels });
+        self.unit.vectorize(Step { gru: self, phase, rows, panels });
     }
 }
 
@@ -274,14 +274,13 @@ struct Step<'a> {
     gru: &'a PackedGru,
     phase: usize,
     rows: &'a [StepRow],
-    x: XPart,
     panels: Range<usize>,
 }
 
 impl SimdOp for Step<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { gru, phase, rows, x, panels } = self;
+        let Self { gru, phase, rows, panels } = self;
         let hidden_size = gru.hidden_size;
         let h_in = |row: &StepRow| row.h_in;
         let reset_h = |row: &StepRow| row.c.wrapping_add(hidden_size).cast_const();
@@ -295,7 +294,7 @@ impl SimdOp for Step<'_> {
                     let [x_sums, sums] = room.each_mut().map(Room::sums);
                     let (rows, row_len, first_panel) =
                         (&rows[part], GATES * S::LANES, panels.start);
-                    let piece = StepPiece { rows, first_panel, x, skip: 0, x_sums, row_len };
+                    let piece = StepPiece { rows, first_panel, skip: 0, x_sums, row_len };
                     // SAFETY: the contract of `step`, which the caller holds.
                     unsafe {
                         let all = panels.clone();
@@ -317,7 +316,7 @@ impl SimdOp for Step<'_> {
                         let sums = room.sums();
                         let (rows, row_len, first_panel) =
                             (&rows[part], VECTORS_BEFORE * S::LANES, panels.start);
-                        let piece = StepPiece { rows, first_panel, x, skip, x_sums: sums, row_len };
+                        let piece = StepPiece { rows, first_panel, skip, x_sums: sums, row_len };
                         // SAFETY: the contract of `step`, which the caller holds.
                         unsafe {
                             let all = panels.clone();

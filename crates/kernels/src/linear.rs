@@ -204,7 +204,7 @@ unsafe fn sum<S: Simd, R>(
     let rows = room.fill(rows, |row| {
         let sums = sums.wrapping_add(place * row_len);
         place += 1;
-        ProductRow { input: input(row), start, sums }
+        Some(ProductRow { input: input(row), start, sums })
     });
     let (matrix, start_stride, sums_stride) = (&part.weights, row_len, row_len);
     let product =

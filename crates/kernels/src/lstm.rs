@@ -15,7 +15,7 @@ use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
-    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
+    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, bias_sum,
     check_panels, columns, project_ahead,
 };
 use crate::simd::{Simd, SimdOp};
@@ -145,9 +145,9 @@ impl Recurrence for PackedLstm {
         self.unit.vectorize(Project { lstm: self, rows, panels });
     }
 
-    unsafe fn step(&self, _: usize, rows: &[StepRow], x: XPart, panels: Range<usize>) {
+    unsafe fn step(&self, _: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Step { lstm: self, rows, x, panels });
+        self.unit.vectorize(Step { lstm: self, rows, panels });
     }
 }
 
@@ -180,14 +180,13 @@ impl SimdOp for Project<'_> {
 struct Step<'a> {
     lstm: &'a PackedLstm,
     rows: &'a [StepRow],
-    x: XPart,
     panels: Range<usize>,
 }
 
 impl SimdOp for Step<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { lstm, rows, x, panels } = self;
+        let Self { lstm, rows, panels } = self;
         for_each_piece(
             rows.len(),
             panels,
@@ -196,7 +195,7 @@ impl SimdOp for Step<'_> {
                 let mut room = Room::<S, GATES>::new();
                 let (rows, x_sums, row_len) = (&rows[part], room.sums(), GATES * S::LANES);
                 let first_panel = panels.start;
-                let piece = StepPiece { rows, first_panel, x, skip: 0, x_sums, row_len };
+                let piece = StepPiece { rows, first_panel, skip: 0, x_sums, row_len };
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
                     piece.sum_x::<S, GATES>(simd, &lstm.x, panels.clone());

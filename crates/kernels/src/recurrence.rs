@@ -2,7 +2,8 @@
 //!
 //! A step's sums start from the bias, take in x, then h. The part up to x depends on nothing but
 //! x, so it may be computed at another time, for many steps at once, and kept
-//! ([`Recurrence::project`]); the step then starts from there ([`XPart::Projected`]). Sums rest in
+//! ([`Recurrence::project`]); the step then starts from there ([`XPart::Projected`]), row by row as it
+//! comes. Sums rest in
 //! memory as the f32 that they are, so projecting ahead changes no bit.
 //!
 //! Work is divided by *panels*, pieces of the hidden units. Panels of one phase need nothing from
@@ -22,8 +23,10 @@ use crate::{Isa, KernelError};
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct StepRow {
-    /// The input, `[input]`, or its projection, `[projected_len]`; the step is told which.
+    /// The input, `[input]`, or its projection, `[projected_len]`.
     pub x: *const f32,
+    /// Which of them.
+    pub x_part: XPart,
     /// The hidden state before the step, `[hidden]`.
     pub h_in: *const f32,
     /// The hidden state after the step, `[hidden]`. May not overlap any row's `h_in`.
@@ -56,7 +59,7 @@ unsafe impl Send for ProjectionRow {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for ProjectionRow {}
 
-/// What the `x` of rows points to.
+/// What the `x` of a row points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XPart {
     /// The input itself.
@@ -137,7 +140,7 @@ pub trait Recurrence: Send + Sync + Debug {
     /// Units of other panels are not touched in what is written, so threads may run other panels
     /// of the same rows at the same time. No `h_out` or `y` may overlap an `h_in` or `x`, in all
     /// their elements: each panel reads all of `h_in`.
-    unsafe fn step(&self, phase: usize, rows: &[StepRow], x: XPart, panels: Range<usize>);
+    unsafe fn step(&self, phase: usize, rows: &[StepRow], panels: Range<usize>);
 }
 
 /// The weights of x of one set of gates, with the bias that their sums start from.
@@ -174,10 +177,9 @@ pub(crate) unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
     let start = part.bias.panel(panels.start);
     let at = skip + panels.start * row_len;
     let mut room = ProductRows::new();
-    let rows = room.fill(rows, |row| ProductRow {
-        input: row.x,
-        start,
-        sums: row.projected.wrapping_add(at),
+    let rows = room.fill(rows, |row| {
+        let sums = row.projected.wrapping_add(at);
+        Some(ProductRow { input: row.x, start, sums })
     });
     let (matrix, start_stride, sums_stride) = (&part.weights, row_len, row_len);
     let product =
@@ -195,19 +197,21 @@ impl ProductRows {
         Self([const { MaybeUninit::uninit() }; ROWS_MAX])
     }
 
-    /// One product row for each of the piece's rows, in their order.
+    /// The product rows of the piece's rows, of those that have one, in their order.
     #[inline(always)]
     pub(crate) fn fill<R>(
         &mut self,
         rows: &[R],
-        mut product_row: impl FnMut(&R) -> ProductRow,
+        mut product_row: impl FnMut(&R) -> Option<ProductRow>,
     ) -> &[ProductRow] {
         let room = &mut self.0[..rows.len()];
-        for (to, row) in room.iter_mut().zip(rows) {
-            to.write(product_row(row));
+        let mut count = 0;
+        for row in rows.iter().filter_map(&mut product_row) {
+            room[count].write(row);
+            count += 1;
         }
-        // SAFETY: all were written just now.
-        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), rows.len()) }
+        // SAFETY: so many were written just now.
+        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count) }
     }
 }
 
@@ -234,7 +238,6 @@ impl<S: Simd, const VECTORS: usize> Room<S, VECTORS> {
 pub(crate) struct StepPiece<'a> {
     pub(crate) rows: &'a [StepRow],
     pub(crate) first_panel: usize,
-    pub(crate) x: XPart,
     /// The element of a projected row where panel 0 begins.
     pub(crate) skip: usize,
     /// The sums over x that were not projected ahead, `[panel][row]`.
@@ -258,17 +261,15 @@ impl StepPiece<'_> {
     pub(crate) unsafe fn x_sums_of(self, panel: usize, row: usize) -> *mut f32 {
         // SAFETY: the caller's promise, and those of `Recurrence::step`.
         unsafe {
-            match self.x {
+            let StepRow { x, x_part, .. } = *self.rows.get_unchecked(row);
+            match x_part {
                 XPart::Given => self.x_sums.add(self.place(panel, row) * self.row_len),
-                XPart::Projected => {
-                    let x = self.rows.get_unchecked(row).x.cast_mut();
-                    x.add(self.skip + panel * self.row_len)
-                }
+                XPart::Projected => x.cast_mut().add(self.skip + panel * self.row_len),
             }
         }
     }
 
-    /// Sums over x, unless that was done ahead.
+    /// Sums over x, for rows where that was not done ahead.
     ///
     /// # Safety
     /// As for [`Product::multiply`] and [`Recurrence::step`]; there is room at `x_sums`.
@@ -279,17 +280,17 @@ impl StepPiece<'_> {
         part: &InputPart,
         panels: Range<usize>,
     ) {
-        if self.x == XPart::Projected {
-            return;
-        }
         let start = part.bias.panel(panels.start);
         let mut place = 0;
         let mut room = ProductRows::new();
         let rows = room.fill(self.rows, |row| {
             let sums = self.x_sums.wrapping_add(place * self.row_len);
             place += 1;
-            ProductRow { input: row.x, start, sums }
+            (row.x_part == XPart::Given).then_some(ProductRow { input: row.x, start, sums })
         });
+        if rows.is_empty() {
+            return;
+        }
         let product = Product::<VECTORS> {
             matrix: &part.weights,
             panels,
@@ -325,7 +326,7 @@ impl StepPiece<'_> {
             let start = unsafe { self.x_sums_of(self.first_panel, row_index) };
             let sums = sums.wrapping_add(row_index * self.row_len);
             row_index += 1;
-            ProductRow { input: input(row), start, sums }
+            Some(ProductRow { input: input(row), start, sums })
         });
         let (start_stride, sums_stride) = (self.row_len, self.row_len);
         let product =
@@ -461,6 +462,7 @@ pub fn step_dense(
         unsafe {
             StepRow {
                 x: x.add(at_x),
+                x_part: XPart::Given,
                 h_in: h.add(at_h),
                 h_out: h_out.add(at_h),
                 c: c.add(row * cell.c_len()),
@@ -472,7 +474,7 @@ pub fn step_dense(
     for phase in 0..cell.phases() {
         // SAFETY: the slices have `batch` rows of the sizes that a step reads and writes; the
         // borrows keep others away, and rows of one slice do not overlap.
-        unsafe { cell.step(phase, &rows, XPart::Given, 0..cell.panels(phase)) };
+        unsafe { cell.step(phase, &rows, 0..cell.panels(phase)) };
     }
     Ok(())
 }

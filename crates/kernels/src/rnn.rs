@@ -13,7 +13,7 @@ use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
-    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, XPart, bias_sum,
+    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, bias_sum,
     check_panels, columns, project_ahead,
 };
 use crate::simd::{Simd, SimdOp};
@@ -139,9 +139,9 @@ impl Recurrence for PackedRnn {
         self.unit.vectorize(Project { rnn: self, rows, panels });
     }
 
-    unsafe fn step(&self, _: usize, rows: &[StepRow], x: XPart, panels: Range<usize>) {
+    unsafe fn step(&self, _: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Step { rnn: self, rows, x, panels });
+        self.unit.vectorize(Step { rnn: self, rows, panels });
     }
 }
 
@@ -172,14 +172,13 @@ impl SimdOp for Project<'_> {
 struct Step<'a> {
     rnn: &'a PackedRnn,
     rows: &'a [StepRow],
-    x: XPart,
     panels: Range<usize>,
 }
 
 impl SimdOp for Step<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { rnn, rows, x, panels } = self;
+        let Self { rnn, rows, panels } = self;
         for_each_piece(
             rows.len(),
             panels,
@@ -188,7 +187,7 @@ impl SimdOp for Step<'_> {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, row_len) = (&rows[part], room.sums(), GROUPS * S::LANES);
                 let first_panel = panels.start;
-                let piece = StepPiece { rows, first_panel, x, skip: 0, x_sums: sums, row_len };
+                let piece = StepPiece { rows, first_panel, skip: 0, x_sums: sums, row_len };
                 let h = |row: &StepRow| row.h_in;
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {

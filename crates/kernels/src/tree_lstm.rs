@@ -270,7 +270,7 @@ unsafe fn sum<S: Simd, const VECTORS: usize, R>(
         let sums = sums.first.wrapping_add(place * sums.row_len);
         place += 1;
         let start = bias.map_or(sums.cast_const(), |bias| bias.panel(panels.start));
-        ProductRow { input: input(row), start, sums }
+        Some(ProductRow { input: input(row), start, sums })
     });
     let (start_stride, sums_stride) = (sums.row_len, sums.row_len);
     let product =

@@ -59,13 +59,14 @@ struct StepMemory {
 }
 
 impl StepMemory {
-    fn row(&mut self, x: XPart) -> StepRow {
-        let x = match x {
-            XPart::Given => &self.x,
-            XPart::Projected => self.projected.as_ref().expect("projected rows"),
+    fn row(&mut self) -> StepRow {
+        let (x, x_part) = match &self.projected {
+            None => (&self.x, XPart::Given),
+            Some(projected) => (projected, XPart::Projected),
         };
         StepRow {
             x: x.as_ptr(),
+            x_part,
             h_in: self.h_in.as_ptr(),
             h_out: self.h_out.as_mut_ptr(),
             c: self.c.as_mut_ptr(),
@@ -92,31 +93,22 @@ fn project(cell: &dyn Recurrence, memories: &mut [StepMemory], random: &mut Rand
     }
 }
 
-/// Steps all rows in pieces, those whose x is given and the others in turns.
+/// Steps all rows in pieces, those whose x is given and the others mixed.
 fn step(cell: &dyn Recurrence, memories: &mut [StepMemory], random: &mut Random) {
-    let (mut given, mut projected) = (Vec::new(), Vec::new());
-    for memory in memories {
-        match memory.projected {
-            None => given.push(memory.row(XPart::Given)),
-            Some(_) => projected.push(memory.row(XPart::Projected)),
-        }
-    }
-    random.shuffle(&mut given);
-    random.shuffle(&mut projected);
+    let mut rows: Vec<StepRow> = memories.iter_mut().map(StepMemory::row).collect();
+    random.shuffle(&mut rows);
     for phase in 0..cell.phases() {
         let mut calls = Vec::new();
-        for (x, rows) in [(XPart::Given, &given), (XPart::Projected, &projected)] {
-            for panels in random.pieces(cell.panels(phase)) {
-                for part in random.pieces(rows.len()) {
-                    calls.push((x, &rows[part], panels.clone()));
-                }
+        for panels in random.pieces(cell.panels(phase)) {
+            for part in random.pieces(rows.len()) {
+                calls.push((&rows[part], panels.clone()));
             }
         }
         random.shuffle(&mut calls);
-        for (x, rows, panels) in calls {
+        for (rows, panels) in calls {
             // SAFETY: each row has memory of its own, of the cell's sizes, and what is to be
             // projected is; all of a phase comes before the next.
-            unsafe { cell.step(phase, rows, x, panels) };
+            unsafe { cell.step(phase, rows, panels) };
         }
     }
 }

@@ -226,6 +226,7 @@ impl Kernel for Step {
     unsafe fn run(&self, phase: usize, rows: &[Row], panels: Range<usize>) {
         let row = |row: &Row| StepRow {
             x: row.inputs[0],
+            x_part: self.x,
             h_in: row.inputs[1],
             h_out: row.outputs[0],
             c: row.outputs[STEP_C],
@@ -233,7 +234,7 @@ impl Kernel for Step {
         };
         let rows: Vec<StepRow> = rows.iter().map(row).collect();
         // SAFETY: the caller's promise.
-        unsafe { self.cell.step(phase, &rows, self.x, panels) }
+        unsafe { self.cell.step(phase, &rows, panels) }
     }
 }
 
