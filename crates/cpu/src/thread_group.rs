@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Turns of a waiting loop before a thread sleeps; about a hundred microseconds, some times what
-/// it costs to sleep and be woken.
-const SPINS_BEFORE_PARK: u32 = 5_000;
+/// Turns of a waiting loop before a thread lets others run: who is waited for may need the core.
+const SPINS_BEFORE_YIELD: u32 = 1_000;
+
+/// Turns of a waiting loop before a thread sleeps; some hundred microseconds, many times what it
+/// costs to sleep and be woken.
+const SPINS_BEFORE_PARK: u32 = 20_000;
 
 /// What every member runs: its own number is the argument.
 type Job<'a> = dyn Fn(usize) + Sync + 'a;
@@ -177,11 +180,15 @@ impl Signal {
     }
 
     fn wait_until(&self, is_reached: impl Fn(u32) -> bool) {
-        for _ in 0..SPINS_BEFORE_PARK {
+        for spin in 1..=SPINS_BEFORE_PARK {
             if is_reached(self.value.load(Ordering::Acquire)) {
                 return;
             }
-            std::hint::spin_loop();
+            if spin.is_multiple_of(SPINS_BEFORE_YIELD) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
         }
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
