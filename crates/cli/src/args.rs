@@ -233,9 +233,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// What `serve`, `run` and `bench` compute with.
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
-    /// Workers; each runs batches of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) workers: u16,
+    /// Workers; each runs batches of its own [default: one a core, or one of all cores where the
+    /// weights of a cell exceed 16 MiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MachineArgs::WORKERS_MAX)))]
+    pub(crate) workers: Option<u16>,
 
     /// Threads of each worker [default: the cores, shared out]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -251,6 +252,11 @@ pub(crate) struct MachineArgs {
     /// Instruction set, for bug reports: avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
+}
+
+impl MachineArgs {
+    /// The most workers of an engine.
+    pub(crate) const WORKERS_MAX: u16 = 64;
 }
 
 /// Batch limits.

@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::BenchArgs;
 use crate::models;
-use crate::start::{Limits, Machine, device, start};
+use crate::start::{Cores, Limits, Machine, device, start};
 
 /// Kept in flight by `--saturate` at the end of a wire, where batch limits are out of sight.
 const IN_FLIGHT_OVER_HTTP: usize = 256;
@@ -50,12 +50,12 @@ fn over_http(args: &BenchArgs, url: &str) -> anyhow::Result<()> {
 }
 
 fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
-    let machine = Machine::new(&args.machine)?;
+    let cores = Cores::new(&args.machine)?;
     let policies = match args.policy.as_slice() {
         [] => &[Policy::Cellular],
         policies => policies,
     };
-    let mut engines: Vec<(Policy, String, Engine)> = Vec::new();
+    let mut engines: Vec<(Policy, String, Engine, Machine)> = Vec::new();
     let mut batch_max = 0;
     let mut cell_types = Vec::new();
     for &policy in policies {
@@ -68,16 +68,17 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
             bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
         };
         let model = model.name.clone();
+        let machine = cores.machine(&loaded.registry);
         cell_types = loaded.registry.cell_types().to_vec();
         batch_max = cell_types.iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits { requests: usize::MAX, bytes: usize::MAX };
         let engine = start(loaded, machine, &args.machine, policy, limits)?;
-        engines.push((policy, model, engine));
+        engines.push((policy, model, engine, machine));
     }
     let in_flight_max = args.in_flight.map_or(4 * batch_max as usize, |count| count as usize);
     let mut contenders = Vec::new();
-    for (policy, model, engine) in &engines {
+    for (policy, model, engine, machine) in &engines {
         contenders.push(Contender {
             policy: policy.to_string(),
             model: model.clone(),
@@ -85,7 +86,8 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
             service: InProcess::new(engine, model, args.seed)?,
         });
     }
-    let kernels = args.kernel_rate.then_some(Kernels { machine, cell_types });
+    let machine = engines.first().map(|engine| engine.3).filter(|_| args.kernel_rate);
+    let kernels = machine.map(|machine| Kernels { machine, cell_types });
     measure(args, contenders, in_flight_max, kernels)
 }
 

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::RunArgs;
 use crate::models;
-use crate::start::{Limits, Machine, start};
+use crate::start::{Cores, Limits, start};
 
 /// Requests in flight: enough to fill the largest batches many times over.
 const IN_FLIGHT_MAX: usize = 2048;
@@ -25,9 +25,10 @@ enum Answer {
 
 /// Runs a model over a file.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let machine = Machine::new(&args.machine)?;
+    let cores = Cores::new(&args.machine)?;
     let loaded =
         models::load(std::slice::from_ref(&args.model), &args.machine.batch.max_batch_size)?;
+    let machine = cores.machine(&loaded.registry);
     let [model] = &loaded.models[..] else {
         bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
     };

@@ -11,12 +11,13 @@ use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
 use crate::models;
-use crate::start::{Limits, Machine, start};
+use crate::start::{Cores, Limits, start};
 
 /// Serves until a signal comes.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    let machine = Machine::new(&args.machine)?;
+    let cores = Cores::new(&args.machine)?;
     let loaded = models::load(&args.models, &args.machine.batch.max_batch_size)?;
+    let machine = cores.machine(&loaded.registry);
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
     let limits = Limits { requests: args.max_requests as usize, bytes: args.max_memory_bytes };
     let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);

@@ -6,9 +6,23 @@ use anyhow::bail;
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_device::DeviceError;
 use batchmaker_engine::{Engine, EngineConfig, Policy};
+use batchmaker_graph::CellRegistry;
 
 use crate::args::MachineArgs;
 use crate::models::Loaded;
+
+/// Cells whose weights are larger keep all cores busy together: with few requests, a core of its
+/// own for each worker would read them twice. Smaller ones are faster without meetings.
+const WEIGHTS_OF_ONE_CORE_BYTES: usize = 16 << 20;
+
+/// What the arguments say of workers and threads, checked against this machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cores {
+    cores: usize,
+    workers: Option<u16>,
+    threads_per_worker: Option<usize>,
+    isa: Isa,
+}
 
 /// What an engine runs on.
 #[derive(Clone, Copy, Debug)]
@@ -18,27 +32,41 @@ pub(crate) struct Machine {
     pub(crate) isa: Isa,
 }
 
-impl Machine {
-    /// Checks the arguments against this machine.
+impl Cores {
+    /// Checks the arguments.
     pub(crate) fn new(args: &MachineArgs) -> anyhow::Result<Self> {
         let cores = available_parallelism()?.get();
-        let workers = usize::from(args.workers);
+        let workers = args.workers.map_or(1, usize::from);
         if workers > cores {
             bail!("{workers} workers on {cores} cores: use --workers {cores} or fewer");
         }
-        let threads_per_worker = match args.threads_per_worker {
-            Some(threads) => usize::from(threads),
-            None => cores / workers,
-        };
-        if workers * threads_per_worker > cores {
+        let threads_per_worker = args.threads_per_worker.map(usize::from);
+        if let Some(threads) = threads_per_worker.filter(|&threads| workers * threads > cores) {
             bail!(
-                "{workers} workers of {threads_per_worker} threads on {cores} cores: use \
+                "{workers} workers of {threads} threads on {cores} cores: use \
                  --threads-per-worker {} or fewer",
                 cores / workers
             );
         }
         let isa = args.isa.unwrap_or_else(Isa::best);
-        Ok(Self { workers: args.workers, threads_per_worker, isa })
+        Ok(Self { cores, workers: args.workers, threads_per_worker, isa })
+    }
+
+    /// Shares the cores out for the cells of loaded models.
+    pub(crate) fn machine(self, cells: &CellRegistry) -> Machine {
+        let weights = cells.cell_types().iter().map(|cell| cell.cell.weight_bytes()).max();
+        let workers_max = match weights.unwrap_or(0) <= WEIGHTS_OF_ONE_CORE_BYTES {
+            // As many as the arguments allow.
+            true => u16::try_from(self.cores).unwrap_or(u16::MAX).min(MachineArgs::WORKERS_MAX),
+            false => 1,
+        };
+        let workers = self.workers.unwrap_or_else(|| match self.threads_per_worker {
+            None => workers_max,
+            Some(threads) => workers_max.min((self.cores / threads) as u16).max(1),
+        });
+        let shared_out = self.cores / usize::from(workers);
+        let threads_per_worker = self.threads_per_worker.unwrap_or(shared_out);
+        Machine { workers, threads_per_worker, isa: self.isa }
     }
 }
 

@@ -3,7 +3,9 @@
 //! | file | idea |
 //! |---|---|
 //! | `device.rs` | the device: cells, requests, and the queue of each worker |
-//! | `chains.rs` | a batch of chains as rows of the fused kernel: rosters, states, outputs |
+//! | `chains.rs` | a batch of chains as rows of a fused kernel: rosters, states, outputs, threads |
+//! | `projections.rs` | inputs projected ahead |
+//! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `program.rs` | row-wise programs, run by a general executor |
 //! | `request_memory.rs` | the values of one request |
 //! | `state_arena.rs` | the state slots of one cell type |

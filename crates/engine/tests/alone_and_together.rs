@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice};
+use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
 use batchmaker_engine::{
     Engine, EngineConfig, EngineError, NamedTensor, Policy, Request, Tensor, TensorData,
 };
@@ -77,6 +77,52 @@ fn a_reply_is_the_same_alone_and_together() {
         assert!(statistics.cells.iter().any(|cell| cell.nodes > 2 * cell.tasks), "batches form");
         let is_padded = statistics.cells.iter().any(|cell| cell.padding > 0);
         assert_eq!(is_padded, policy != Policy::Cellular, "{policy}");
+    }
+}
+
+/// Layers whose inputs come with the request, ids among them, and others whose inputs come from a
+/// layer below: projected ahead or not, replies are the same.
+#[test]
+fn projecting_ahead_changes_no_bit() {
+    let outputs = |model: &str, projection_ahead, threads_per_worker| -> Vec<_> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../model/tests/vectors")
+            .join(model)
+            .with_extension("onnx");
+        let mut registry = CellRegistry::default();
+        let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+        let loaded = load(&path, &options, &mut registry).unwrap();
+        let input = loaded.inputs[0].name.clone();
+        let cpu = CpuConfig { threads_per_worker, projection_ahead, ..CpuConfig::default() };
+        let device = CpuDevice::new(cpu).unwrap();
+        let config = EngineConfig::default();
+        let engine = Engine::start(vec![loaded], &registry, device, &config).unwrap();
+        let request = |index: usize| {
+            let time = 1 + index * 11 % 70;
+            let (shape, is_ids) = match model {
+                "lstm1" => (vec![time, 1, 5], false),
+                "lstm2_batch_first" => (vec![1, time, 5], false),
+                _ => (vec![1, time], true),
+            };
+            let len = shape.iter().product::<usize>();
+            let numbers = (0..len).map(|at| (at * 7 + index) % 11);
+            let data = match is_ids {
+                true => TensorData::I64(numbers.map(|number| number as i64).collect()),
+                false => TensorData::F32(numbers.map(|number| number as f32 / 5.0 - 1.0).collect()),
+            };
+            let tensor = Tensor::new(shape, data);
+            Request { tensors: vec![NamedTensor { name: input.clone(), tensor }], priority: 0 }
+        };
+        let pending: Vec<_> =
+            (0..50).map(|index| engine.submit(model, request(index)).unwrap()).collect();
+        pending.into_iter().map(|pending| pending.wait().unwrap().outputs).collect()
+    };
+    for model in ["lstm1", "lstm2_batch_first", "tagger"] {
+        let never = outputs(model, ProjectionAhead::Never, 1);
+        for threads in [1, 2] {
+            assert_eq!(outputs(model, ProjectionAhead::Always, threads), never, "{model} always");
+            assert_eq!(outputs(model, ProjectionAhead::Measured, threads), never, "{model}");
+        }
     }
 }
 
