@@ -179,7 +179,6 @@ def measure(systems, case, threads, repeats):
     times = {}
     for system in systems:
         system.load(case, threads)
-        once = system.run(1)
         # BatchMaker tries its ways of dividing the work; the peers allocate and pack.
         warm, turns = 0.0, 0
         while turns < 20 or warm < 4 * TURN_S:
@@ -187,8 +186,7 @@ def measure(systems, case, threads, repeats):
             turns += 1
             if warm > 3 and turns >= 13:
                 break
-        once = min(once, warm / turns)
-        times[system.name] = max(1, round(TURN_S / once))
+        times[system.name] = max(1, round(TURN_S * turns / warm))
     seconds = {system.name: [] for system in systems}
     for repeat in range(repeats):
         turn = repeat % len(systems)
@@ -258,6 +256,9 @@ def main():
     parser.add_argument("--json", help="also write one object a line to this file")
     arguments = parser.parse_args()
 
+    unknown = [kind for kind in arguments.kinds.split(",") if kind not in GATES]
+    if unknown:
+        parser.error(f"--kinds: {unknown[0]} is none of {', '.join(GATES)}")
     ours = Ours(arguments.program)
     file = open(arguments.json, "w") if arguments.json else None
     print(

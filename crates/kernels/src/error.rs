@@ -15,7 +15,7 @@ pub enum KernelError {
     UnknownIsa(String),
 
     /// A cell without hidden units has no state and no output.
-    #[error("hidden_size must be at least 1")]
+    #[error("a cell without units: hidden_size (or output_size) must be at least 1")]
     NoHiddenUnits,
 
     /// The sizes multiply to more than an address space holds.

@@ -23,8 +23,8 @@ use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
-    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, bias_sum,
-    check_panels, columns, project_ahead,
+    Finish, InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units,
+    bias_sum, check_panels, columns,
 };
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
@@ -216,56 +216,25 @@ impl Recurrence for PackedGru {
 
     unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
         check_panels(&panels, self.projection_panels());
-        self.unit.vectorize(Project { gru: self, rows, panels });
+        match &self.form {
+            Form::After { x: part, .. } => {
+                self.unit.vectorize(ProjectRows::<GATES> { part, rows, panels, skip: 0 });
+            }
+            Form::Before { zr, h } => {
+                let of_zr = panels.start.min(zr.panels)..panels.end.min(zr.panels);
+                let first_of_h = panels.start.max(zr.panels) - zr.panels;
+                let of_h = first_of_h..panels.end.max(zr.panels) - zr.panels;
+                for (part, panels, skip) in [(&zr.x, of_zr, 0), (&h.x, of_h, zr.len)] {
+                    let project = ProjectRows::<VECTORS_BEFORE> { part, rows, panels, skip };
+                    self.unit.vectorize(project);
+                }
+            }
+        }
     }
 
     unsafe fn step(&self, phase: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels(phase));
         self.unit.vectorize(Step { gru: self, phase, rows, panels });
-    }
-}
-
-/// The contract of [`Recurrence::project`] holds for it.
-struct Project<'a> {
-    gru: &'a PackedGru,
-    rows: &'a [ProjectionRow],
-    panels: Range<usize>,
-}
-
-impl SimdOp for Project<'_> {
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { gru, rows, panels } = self;
-        match &gru.form {
-            Form::After { x, .. } => for_each_piece(
-                rows.len(),
-                panels,
-                #[inline(always)]
-                |panels, part| {
-                    // SAFETY: the contract of `project`, which the caller holds.
-                    unsafe { project_ahead::<S, GATES>(simd, x, panels, &rows[part], 0) }
-                },
-            ),
-            Form::Before { zr, h } => {
-                let of_zr = panels.start.min(zr.panels)..panels.end.min(zr.panels);
-                let of_h =
-                    panels.start.max(zr.panels) - zr.panels..panels.end.max(zr.panels) - zr.panels;
-                for (phase, panels, skip) in [(zr, of_zr, 0), (h, of_h, zr.len)] {
-                    for_each_piece(
-                        rows.len(),
-                        panels,
-                        #[inline(always)]
-                        |panels, part| {
-                            let (x, rows) = (&phase.x, &rows[part]);
-                            // SAFETY: the contract of `project`, which the caller holds.
-                            unsafe {
-                                project_ahead::<S, VECTORS_BEFORE>(simd, x, panels, rows, skip);
-                            }
-                        },
-                    );
-                }
-            }
-        }
     }
 }
 

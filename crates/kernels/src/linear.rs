@@ -343,7 +343,12 @@ pub fn copy_embeddings(
     ids: &[i64],
     out: &mut [f32],
 ) -> Result<(), KernelError> {
-    check_len("out", out, ids.len() * width)?;
+    let out_len = ids.len().checked_mul(width).ok_or(KernelError::TooLarge {
+        input_size: width,
+        hidden_size: 1,
+        batch: ids.len(),
+    })?;
+    check_len("out", out, out_len)?;
     let rows = table.len().checked_div(width).unwrap_or(0);
     check_len("table", table, rows * width)?;
     let row_of = |&id: &i64| usize::try_from(id).ok().filter(|&id| id < rows);

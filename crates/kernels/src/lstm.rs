@@ -15,8 +15,8 @@ use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
-    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, bias_sum,
-    check_panels, columns, project_ahead,
+    Finish, InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units,
+    bias_sum, check_panels, columns,
 };
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
@@ -142,37 +142,12 @@ impl Recurrence for PackedLstm {
 
     unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Project { lstm: self, rows, panels });
+        self.unit.vectorize(ProjectRows::<GATES> { part: &self.x, rows, panels, skip: 0 });
     }
 
     unsafe fn step(&self, _: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.unit.vectorize(Step { lstm: self, rows, panels });
-    }
-}
-
-/// The contract of [`Recurrence::project`] holds for it.
-struct Project<'a> {
-    lstm: &'a PackedLstm,
-    rows: &'a [ProjectionRow],
-    panels: Range<usize>,
-}
-
-impl SimdOp for Project<'_> {
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        for_each_piece(
-            self.rows.len(),
-            self.panels.clone(),
-            #[inline(always)]
-            |panels, rows| {
-                // SAFETY: the contract of `project`, which the caller holds.
-                unsafe {
-                    let (x, rows) = (&self.lstm.x, &self.rows[rows]);
-                    project_ahead::<S, GATES>(simd, x, panels, rows, 0);
-                }
-            },
-        );
     }
 }
 

@@ -14,8 +14,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
-use crate::product::{Product, ProductRow, ROWS_MAX};
-use crate::simd::Simd;
+use crate::product::{Product, ProductRow, ROWS_MAX, for_each_piece};
+use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
 
 /// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
@@ -160,13 +160,38 @@ pub(crate) fn check_panels(panels: &Range<usize>, count: usize) {
     assert!(panels.start <= panels.end && panels.end <= count, "panels {panels:?} of {count}");
 }
 
+/// The projection of rows by one part of a cell; the contract of [`Recurrence::project`] holds.
+pub(crate) struct ProjectRows<'a, const VECTORS: usize> {
+    pub(crate) part: &'a InputPart,
+    pub(crate) rows: &'a [ProjectionRow],
+    pub(crate) panels: Range<usize>,
+    /// The element of a projected row where panel 0 begins.
+    pub(crate) skip: usize,
+}
+
+impl<const VECTORS: usize> SimdOp for ProjectRows<'_, VECTORS> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { part, rows, panels, skip } = self;
+        for_each_piece(
+            rows.len(),
+            panels,
+            #[inline(always)]
+            |panels, of_piece| {
+                // SAFETY: the contract of `project`, which the caller holds.
+                unsafe { project_ahead::<S, VECTORS>(simd, part, panels, &rows[of_piece], skip) }
+            },
+        );
+    }
+}
+
 /// Projects a piece of rows to where their sums stay. Element `skip` of a projected row is the
 /// first of panel 0.
 ///
 /// # Safety
 /// As for [`Product::multiply`] and [`Recurrence::project`].
 #[inline(always)]
-pub(crate) unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
+unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
     simd: S,
     part: &InputPart,
     panels: Range<usize>,

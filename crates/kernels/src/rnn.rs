@@ -13,8 +13,8 @@ use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{for_each_piece, load_vectors};
 use crate::recurrence::{
-    Finish, InputPart, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units, bias_sum,
-    check_panels, columns, project_ahead,
+    Finish, InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units,
+    bias_sum, check_panels, columns,
 };
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
@@ -136,35 +136,12 @@ impl Recurrence for PackedRnn {
 
     unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Project { rnn: self, rows, panels });
+        self.unit.vectorize(ProjectRows::<GROUPS> { part: &self.x, rows, panels, skip: 0 });
     }
 
     unsafe fn step(&self, _: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.unit.vectorize(Step { rnn: self, rows, panels });
-    }
-}
-
-/// The contract of [`Recurrence::project`] holds for it.
-struct Project<'a> {
-    rnn: &'a PackedRnn,
-    rows: &'a [ProjectionRow],
-    panels: Range<usize>,
-}
-
-impl SimdOp for Project<'_> {
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { rnn, rows, panels } = self;
-        for_each_piece(
-            rows.len(),
-            panels,
-            #[inline(always)]
-            |panels, part| {
-                // SAFETY: the contract of `project`, which the caller holds.
-                unsafe { project_ahead::<S, GROUPS>(simd, &rnn.x, panels, &rows[part], 0) }
-            },
-        );
     }
 }
 
