@@ -3,7 +3,8 @@
 //! | file | idea |
 //! |---|---|
 //! | `device.rs` | the device: cells, requests, and the queue of each worker |
-//! | `chains.rs` | a batch of chains as rows of a fused kernel: rosters, states, outputs, threads |
+//! | `chains.rs` | a batch of chains as rows of a fused kernel: rosters, states, outputs |
+//! | `batch_job.rs` | some steps of a batch, divided among threads |
 //! | `projections.rs` | inputs projected ahead |
 //! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `program.rs` | row-wise programs, run by a general executor |
@@ -14,6 +15,7 @@
 //! Nothing is gathered for a recurrent step: the kernel takes each row by its pointers, into the
 //! request's own values, an embedding table, or a slot.
 
+mod batch_job;
 mod chains;
 mod device;
 mod program;
