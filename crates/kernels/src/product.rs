@@ -32,6 +32,9 @@ pub(crate) const ROWS_MAX: usize = 128;
 /// Bytes of weights in a block: half of a first-level data cache of 32 KiB.
 const BLOCK_BYTES: usize = 16 << 10;
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
 /// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
 
@@ -132,89 +135,122 @@ impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
                 return self.vectors_by_two(simd, inputs);
             }
             let tiles = self.rows.len().div_ceil(rows_max);
+            if tiles == 1 {
+                return self.block::<S, 0>(simd, 0..inputs, 1);
+            }
             let row_bytes = VECTORS * S::LANES * size_of::<f32>();
-            let blocks = match tiles {
-                1 => 1,
-                _ => (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1),
+            let blocks = (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1);
+            let lines = match S::IS_TUNED && self.matrix.bytes() > FETCH_AHEAD_BYTES {
+                true => (UNROLL * row_bytes).div_ceil(LINE_BYTES * tiles),
+                false => 0,
             };
-            let is_far = tiles > 1 && self.matrix.bytes() > FETCH_AHEAD_BYTES;
             for block in 0..blocks {
                 let k = inputs * block / blocks..inputs * (block + 1) / blocks;
-                if S::IS_TUNED && is_far {
-                    self.tiles::<S, true>(simd, k, tiles);
-                } else {
-                    self.tiles::<S, false>(simd, k, tiles);
+                match lines {
+                    0 => self.block::<S, 0>(simd, k, tiles),
+                    1 => self.block::<S, 1>(simd, k, tiles),
+                    2 => self.block::<S, 2>(simd, k, tiles),
+                    _ => self.block::<S, 4>(simd, k, tiles),
                 }
             }
         }
     }
 }
 
-/// One tile of one block.
-#[derive(Clone)]
-struct Tile {
+/// Tiles of one height in one block of k.
+struct Tiles {
     k: Range<usize>,
     first_row: usize,
-    /// Which of how many.
-    index: usize,
     count: usize,
+    /// What the first of them fetches, each of the others the next.
+    ahead: Ahead,
 }
 
 impl<const VECTORS: usize> Product<'_, VECTORS> {
-    /// All rows over one block of k.
+    /// All rows over one block of k, in so many tiles. Together they fetch the next block, with
+    /// `FETCHES` fetches in [`UNROLL`] values of k.
     #[inline(always)]
-    unsafe fn tiles<S: Simd, const AHEAD: bool>(&self, simd: S, k: Range<usize>, tiles: usize) {
-        let rows_max = const { tile_rows_max::<S, VECTORS>() };
-        let mut first_row = 0;
-        for index in 0..tiles {
-            // As few tiles as there can be, of nearly equal heights: a tile of one row costs
-            // almost as much as a tile of two.
-            let height = (self.rows.len() - first_row).div_ceil(tiles - index);
-            let tile = Tile { k: k.clone(), first_row, index, count: tiles };
-            // SAFETY: the caller's promises; the tile's rows are among the product's.
-            unsafe {
-                match height {
-                    1 => self.tile::<S, 1, AHEAD>(simd, tile),
-                    2 => self.tile::<S, 2, AHEAD>(simd, tile),
-                    3 if rows_max >= 3 => self.tile::<S, 3, AHEAD>(simd, tile),
-                    4 if rows_max >= 4 => self.tile::<S, 4, AHEAD>(simd, tile),
-                    5 if rows_max >= 5 => self.tile::<S, 5, AHEAD>(simd, tile),
-                    6 if rows_max >= 6 => self.tile::<S, 6, AHEAD>(simd, tile),
-                    7 if rows_max >= 7 => self.tile::<S, 7, AHEAD>(simd, tile),
-                    8 if rows_max >= 8 => self.tile::<S, 8, AHEAD>(simd, tile),
-                    _ => unreachable!("no tile of {height} rows"),
-                }
-            }
-            first_row += height;
+    unsafe fn block<S: Simd, const FETCHES: usize>(&self, simd: S, k: Range<usize>, tiles: usize) {
+        // As few tiles as there can be, of nearly equal heights: a tile of one row costs almost as
+        // much as a tile of two.
+        let (height, higher) = (self.rows.len() / tiles, self.rows.len() % tiles);
+        let row_len = VECTORS * S::LANES;
+        let turns = (k.len() / UNROLL).max(1);
+        let stride = (k.len() * row_len).div_ceil(tiles * turns * FETCHES.max(1));
+        let next = self.matrix.panel(self.panels.start).wrapping_add(k.end * row_len);
+        let ahead = Ahead { from: next, stride };
+        let each = turns * FETCHES * stride;
+        let rest = Ahead { from: next.wrapping_add(higher * each), stride };
+        let first_row = higher * (height + 1);
+        // SAFETY: the caller's promises; the tiles' rows are the product's.
+        unsafe {
+            let high = Tiles { k: k.clone(), first_row: 0, count: higher, ahead };
+            self.tiles_of_height::<S, FETCHES>(simd, height + 1, high);
+            let low = Tiles { k, first_row, count: tiles - higher, ahead: rest };
+            self.tiles_of_height::<S, FETCHES>(simd, height, low);
         }
     }
 
     #[inline(always)]
-    unsafe fn tile<S: Simd, const ROWS: usize, const AHEAD: bool>(&self, simd: S, tile: Tile) {
-        let Tile { k, first_row, index, count } = tile;
+    unsafe fn tiles_of_height<S: Simd, const FETCHES: usize>(
+        &self,
+        simd: S,
+        height: usize,
+        tiles: Tiles,
+    ) {
+        let rows_max = const { tile_rows_max::<S, VECTORS>() };
+        // SAFETY: the caller's promises.
+        unsafe {
+            match height {
+                _ if tiles.count == 0 => {}
+                1 => self.tiles::<S, 1, FETCHES>(simd, tiles),
+                2 => self.tiles::<S, 2, FETCHES>(simd, tiles),
+                3 if rows_max >= 3 => self.tiles::<S, 3, FETCHES>(simd, tiles),
+                4 if rows_max >= 4 => self.tiles::<S, 4, FETCHES>(simd, tiles),
+                5 if rows_max >= 5 => self.tiles::<S, 5, FETCHES>(simd, tiles),
+                6 if rows_max >= 6 => self.tiles::<S, 6, FETCHES>(simd, tiles),
+                7 if rows_max >= 7 => self.tiles::<S, 7, FETCHES>(simd, tiles),
+                8 if rows_max >= 8 => self.tiles::<S, 8, FETCHES>(simd, tiles),
+                _ => unreachable!("no tile of {height} rows"),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tiles<S: Simd, const ROWS: usize, const FETCHES: usize>(
+        &self,
+        simd: S,
+        tiles: Tiles,
+    ) {
+        let Tiles { k, first_row, count, mut ahead } = tiles;
         let row_len = VECTORS * S::LANES;
-        let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-        let mut inputs = [std::ptr::null(); ROWS];
         // SAFETY: the caller's promises; sums rest where they go, from the block before.
         unsafe {
-            for at in 0..ROWS {
-                let row = self.rows.get_unchecked(first_row + at);
-                sums[at] = match k.start {
-                    0 => self.start(simd, row, 0),
-                    _ => load_vectors(simd, row.sums),
-                };
-                inputs[at] = row.input.add(k.start);
-            }
             let first = self.matrix.panel(self.panels.start).add(k.start * row_len);
-            // Together the tiles of this block fetch the next, of about the same length.
-            let stride = row_len.div_ceil(count);
-            let from = first.wrapping_add(k.len() * (row_len + index * stride));
-            let ahead = Ahead { from, stride };
             let weights = Weights { first, stride: row_len };
-            let sums =
-                accumulate::<S, ROWS, VECTORS, AHEAD>(simd, sums, weights, inputs, k.len(), ahead);
-            for at in 0..ROWS {
-                store_vectors(simd, self.rows.get_unchecked(first_row + at).sums, sums[at]);
+            let rows = self.rows.get_unchecked(first_row..first_row + ROWS * count);
+            for rows in rows.chunks_exact(ROWS) {
+                let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+                let mut inputs = [std::ptr::null(); ROWS];
+                for at in 0..ROWS {
+                    let row = rows.get_unchecked(at);
+                    sums[at] = match k.start {
+                        0 => self.start(simd, row, 0),
+                        _ => load_vectors(simd, row.sums),
+                    };
+                    inputs[at] = row.input.add(k.start);
+                }
+                let sums = accumulate::<S, ROWS, VECTORS, FETCHES>(
+                    simd,
+                    sums,
+                    weights,
+                    inputs,
+                    k.len(),
+                    &mut ahead,
+                );
+                for at in 0..ROWS {
+                    store_vectors(simd, rows.get_unchecked(at).sums, sums[at]);
+                }
             }
         }
     }
@@ -271,9 +307,10 @@ impl<const VECTORS: usize> Product<'_, VECTORS> {
             }
             let first = self.matrix.panel(self.panels.start).add(at);
             let weights = Weights { first, stride: VECTORS * S::LANES };
-            let ahead = Ahead::of_stream(weights);
-            let sums =
-                accumulate::<S, ROWS, PART, true>(simd, sums, weights, elements, inputs, ahead);
+            let mut ahead = Ahead::of_stream(weights);
+            let sums = accumulate::<S, ROWS, PART, UNROLL>(
+                simd, sums, weights, elements, inputs, &mut ahead,
+            );
             for row in 0..ROWS {
                 store_vectors(simd, self.rows.get_unchecked(row).sums.add(at), sums[row]);
             }
@@ -365,7 +402,7 @@ struct Weights {
     stride: usize,
 }
 
-/// Weights to fetch while a tile runs: `stride` elements for each k.
+/// Weights to fetch while tiles run, a line every `stride` elements.
 #[derive(Clone, Copy)]
 struct Ahead {
     from: *const f32,
@@ -388,21 +425,21 @@ impl Ahead {
 /// There are `VECTORS` vectors of weights for each of `count` values of k, and as many elements of
 /// each input.
 #[inline(always)]
-unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const AHEAD: bool>(
+unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FETCHES: usize>(
     simd: S,
     mut sums: [[S::Vector; VECTORS]; ROWS],
     weights: Weights,
     inputs: [*const f32; ROWS],
     count: usize,
-    ahead: Ahead,
+    ahead: &mut Ahead,
 ) -> [[S::Vector; VECTORS]; ROWS] {
     let (mut fetch, mut at) = (ahead.from, weights.first);
     let mut k = 0;
     // SAFETY: `k < count` at each turn.
     unsafe {
         while S::IS_TUNED && k + UNROLL <= count {
-            for _ in 0..UNROLL {
-                if AHEAD {
+            for of_turn in 0..UNROLL {
+                if of_turn < FETCHES {
                     prefetch(fetch);
                     fetch = fetch.wrapping_add(ahead.stride);
                 }
@@ -417,6 +454,7 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const AHE
             k += 1;
         }
     }
+    ahead.from = fetch;
     sums
 }
 
