@@ -21,12 +21,12 @@ use std::ops::Range;
 use crate::activations::{sigmoid, tanh, value};
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{for_each_piece, load_vectors};
+use crate::product::for_each_piece;
 use crate::recurrence::{
-    Finish, InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units,
-    bias_sum, check_panels, columns,
+    Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
+    Units, bias_sum, check_panels, columns,
 };
-use crate::simd::{Simd, SimdOp};
+use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::{Isa, KernelError};
 
 /// Gates of a unit, in the order of the ONNX operator: z, r, h.
@@ -308,25 +308,9 @@ impl SimdOp for Step<'_> {
     }
 }
 
-/// The sums of one row of a panel.
-///
-/// # Safety
-/// They are the piece's.
-#[inline(always)]
-unsafe fn sums_of<S: Simd, const VECTORS: usize>(
-    simd: S,
-    piece: StepPiece<'_>,
-    sums: *const f32,
-    panel: usize,
-    row: usize,
-) -> [S::Vector; VECTORS] {
-    // SAFETY: the caller's promise.
-    unsafe { load_vectors(simd, sums.add(piece.place(panel, row) * piece.row_len)) }
-}
-
 /// `n + z (h - n)`
 #[inline(always)]
-fn new_state<S: Simd>(simd: S, z: S::Vector, n: S::Vector, h: S::Vector) -> S::Vector {
+fn new_state<S: Arithmetic>(simd: S, z: S::Vector, n: S::Vector, h: S::Vector) -> S::Vector {
     simd.flush_subnormal(simd.mul_add(z, simd.sub(h, n), n))
 }
 
@@ -340,19 +324,27 @@ struct AfterProduct<'a> {
 
 impl<S: Simd> Finish<S> for AfterProduct<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { hidden_size, piece, sums } = self;
-        let units = Units::of::<S>(hidden_size, panel, 1, 0);
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let [z, r, of_h] = sums_of::<S, GATES>(simd, piece, sums, panel, row);
-            let of_x = simd.load(piece.x_sums_of(panel, row).add((GATES - 1) * S::LANES));
-            let row = piece.rows.get_unchecked(row);
-            let r = value(simd, sigmoid(simd, r));
-            let n = value(simd, tanh(simd, simd.mul_add(r, of_h, of_x)));
-            let z = value(simd, sigmoid(simd, z));
-            let h = units.load(simd, row.h_in);
-            units.store_h(simd, row, new_state(simd, z, n, h));
+            let [z, r, of_h] = piece.load_sums(simd, sums, places);
+            let units = places.map(|place| Units::of::<S>(hidden_size, place.panel, 1, 0));
+            let rows = places.map(|place| piece.rows.get_unchecked(place.row));
+            let (mut of_x, mut h) = (each.splat(0.0), each.splat(0.0));
+            for at in 0..N {
+                let Place { panel, row } = places[at];
+                of_x[at] = simd.load(piece.x_sums_of(panel, row).add((GATES - 1) * S::LANES));
+                h[at] = units[at].load(simd, rows[at].h_in);
+            }
+            let r = value(each, sigmoid(each, r));
+            let n = value(each, tanh(each, each.mul_add(r, of_h, of_x)));
+            let z = value(each, sigmoid(each, z));
+            let h = new_state(each, z, n, h);
+            for at in 0..N {
+                units[at].store_h(simd, rows[at], h[at]);
+            }
         }
     }
 }
@@ -367,19 +359,23 @@ struct GatesBeforeProduct<'a> {
 
 impl<S: Simd> Finish<S> for GatesBeforeProduct<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { hidden_size, piece, sums } = self;
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let sums = sums_of::<S, VECTORS_BEFORE>(simd, piece, sums, panel, row);
-            let row = piece.rows.get_unchecked(row);
+            let sums: [_; VECTORS_BEFORE] = piece.load_sums(simd, sums, places);
             for group in 0..GROUPS_ZR {
-                let units = Units::of::<S>(hidden_size, panel, GROUPS_ZR, group);
-                let z = value(simd, sigmoid(simd, sums[2 * group]));
-                let r = value(simd, sigmoid(simd, sums[2 * group + 1]));
-                let h = units.load(simd, row.h_in);
-                units.store(simd, row.c, z);
-                units.store(simd, row.c.add(hidden_size), simd.flush_subnormal(simd.mul(r, h)));
+                let z = value(each, sigmoid(each, sums[2 * group]));
+                let r = value(each, sigmoid(each, sums[2 * group + 1]));
+                for at in 0..N {
+                    let Place { panel, row } = places[at];
+                    let row = piece.rows.get_unchecked(row);
+                    let units = Units::of::<S>(hidden_size, panel, GROUPS_ZR, group);
+                    let r_h = simd.mul(r[at], units.load(simd, row.h_in));
+                    units.store(simd, row.c, z[at]);
+                    units.store(simd, row.c.add(hidden_size), simd.flush_subnormal(r_h));
+                }
             }
         }
     }
@@ -395,18 +391,21 @@ struct StateBeforeProduct<'a> {
 
 impl<S: Simd> Finish<S> for StateBeforeProduct<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { hidden_size, piece, sums } = self;
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let sums = sums_of::<S, VECTORS_BEFORE>(simd, piece, sums, panel, row);
-            let row = piece.rows.get_unchecked(row);
+            let sums: [_; VECTORS_BEFORE] = piece.load_sums(simd, sums, places);
             for (group, sum) in sums.into_iter().enumerate() {
-                let units = Units::of::<S>(hidden_size, panel, GROUPS_H, group);
-                let n = value(simd, tanh(simd, sum));
-                let z = units.load(simd, row.c);
-                let h = units.load(simd, row.h_in);
-                units.store_h(simd, row, new_state(simd, z, n, h));
+                let n = value(each, tanh(each, sum));
+                for at in 0..N {
+                    let Place { panel, row } = places[at];
+                    let row = piece.rows.get_unchecked(row);
+                    let units = Units::of::<S>(hidden_size, panel, GROUPS_H, group);
+                    let (z, h) = (units.load(simd, row.c), units.load(simd, row.h_in));
+                    units.store_h(simd, row, new_state(simd, z, n[at], h));
+                }
             }
         }
     }

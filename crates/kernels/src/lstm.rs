@@ -13,12 +13,12 @@ use std::ops::Range;
 use crate::activations::{product, sigmoid, tanh, value};
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{for_each_piece, load_vectors};
+use crate::product::for_each_piece;
 use crate::recurrence::{
-    Finish, InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units,
-    bias_sum, check_panels, columns,
+    Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
+    Units, bias_sum, check_panels, columns, load_sums,
 };
-use crate::simd::{Simd, SimdOp};
+use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::{Isa, KernelError};
 
 /// Gates of a unit, in the order of the ONNX operator: i, o, f, c.
@@ -194,30 +194,38 @@ struct Activations<'a> {
 
 impl<S: Simd> Finish<S> for Activations<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
-        let lstm = self.lstm;
-        let units = Units::of::<S>(lstm.hidden_size, panel, 1, 0);
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
+        let Self { lstm, piece, sums } = self;
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise; a panel of the peepholes has that many vectors.
         unsafe {
-            let place = self.piece.place(panel, row) * self.piece.row_len;
-            let [mut i, mut o, mut f, g] = load_vectors(simd, self.sums.add(place));
-            let row = self.piece.rows.get_unchecked(row);
-            let c_in = units.load(simd, row.c);
-            let peepholes = lstm.peepholes.as_ref();
-            let peepholes = peepholes.map(|p| load_vectors::<S, PEEPHOLES>(simd, p.panel(panel)));
-            if let Some([p_i, _, p_f]) = peepholes {
-                i = simd.mul_add(p_i, c_in, i);
-                f = simd.mul_add(p_f, c_in, f);
+            let [mut i, mut o, mut f, g] = piece.load_sums(simd, sums, places);
+            let units = places.map(|place| Units::of::<S>(lstm.hidden_size, place.panel, 1, 0));
+            let rows = places.map(|place| piece.rows.get_unchecked(place.row));
+            let mut c_in = each.splat(0.0);
+            for at in 0..N {
+                c_in[at] = units[at].load(simd, rows[at].c);
             }
-            let i_g = product(simd, sigmoid(simd, i), tanh(simd, g));
-            let f = value(simd, sigmoid(simd, f));
-            let c = simd.flush_subnormal(simd.mul_add(f, c_in, i_g));
-            if let Some([_, p_o, _]) = peepholes {
-                o = simd.mul_add(p_o, c, o);
+            let mut peepholes = None;
+            if let Some(p) = &lstm.peepholes {
+                let [p_i, p_o, p_f] =
+                    load_sums::<S, PEEPHOLES, N>(simd, places, |place| p.panel(place.panel));
+                i = each.mul_add(p_i, c_in, i);
+                f = each.mul_add(p_f, c_in, f);
+                peepholes = Some(p_o);
             }
-            let h = product(simd, sigmoid(simd, o), tanh(simd, c));
-            units.store(simd, row.c, c);
-            units.store_h(simd, row, simd.flush_subnormal(h));
+            let i_g = product(each, sigmoid(each, i), tanh(each, g));
+            let f = value(each, sigmoid(each, f));
+            let c = each.flush_subnormal(each.mul_add(f, c_in, i_g));
+            if let Some(p_o) = peepholes {
+                o = each.mul_add(p_o, c, o);
+            }
+            let h = product(each, sigmoid(each, o), tanh(each, c));
+            let h = each.flush_subnormal(h);
+            for at in 0..N {
+                units[at].store(simd, rows[at].c, c[at]);
+                units[at].store_h(simd, rows[at], h[at]);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
-use crate::product::{Product, ProductRow, ROWS_MAX, for_each_piece};
+use crate::product::{Product, ProductRow, ROWS_MAX, for_each_piece, load_vectors};
 use crate::simd::{Simd, SimdOp};
 use crate::{Isa, KernelError};
 
@@ -294,6 +294,23 @@ impl StepPiece<'_> {
         }
     }
 
+    /// The sums at some places of those at `sums`, `[vector][place]`.
+    ///
+    /// # Safety
+    /// The places are the piece's.
+    #[inline(always)]
+    pub(crate) unsafe fn load_sums<S: Simd, const VECTORS: usize, const N: usize>(
+        self,
+        simd: S,
+        sums: *const f32,
+        places: [Place; N],
+    ) -> [[S::Vector; N]; VECTORS] {
+        let address =
+            |Place { panel, row }| sums.wrapping_add(self.place(panel, row) * self.row_len);
+        // SAFETY: the caller's promise.
+        unsafe { load_sums(simd, places, address) }
+    }
+
     /// Sums over x, for rows where that was not done ahead.
     ///
     /// # Safety
@@ -361,13 +378,24 @@ impl StepPiece<'_> {
     }
 }
 
+/// Rows that are finished side by side. One alone waits: from its sums to its new state is a chain
+/// of operations that is twice as long as what a core looks ahead.
+const SIDE_BY_SIDE: usize = 4;
+
+/// A row of a panel.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub(crate) panel: usize,
+    pub(crate) row: usize,
+}
+
 /// What follows the products of a piece: activations, and the new state.
 pub(crate) trait Finish<S: Simd>: Copy {
-    /// Finishes a row of a panel.
+    /// Finishes some rows of panels, [side by side](crate::simd::SideBySide).
     ///
     /// # Safety
     /// They are the piece's, and their sums are complete.
-    unsafe fn finish(self, simd: S, panel: usize, row: usize);
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]);
 
     /// Finishes all rows of a piece.
     ///
@@ -375,13 +403,50 @@ pub(crate) trait Finish<S: Simd>: Copy {
     /// As for [`Self::finish`].
     #[inline(always)]
     unsafe fn finish_all(self, simd: S, panels: Range<usize>, rows: usize) {
-        for panel in panels {
-            for row in 0..rows {
-                // SAFETY: the caller's promise.
-                unsafe { self.finish(simd, panel, row) }
+        let mut waiting = [Place::default(); SIDE_BY_SIDE];
+        let mut count = 0;
+        // SAFETY: the caller's promise.
+        unsafe {
+            for panel in panels {
+                for row in 0..rows {
+                    waiting[count] = Place { panel, row };
+                    count += 1;
+                    if count == SIDE_BY_SIDE {
+                        count = 0;
+                        self.finish(simd, waiting);
+                    }
+                }
+            }
+            let (pairs, last) = waiting[..count].as_chunks::<2>();
+            for &pair in pairs {
+                self.finish(simd, pair);
+            }
+            for &place in last {
+                self.finish(simd, [place]);
             }
         }
     }
+}
+
+/// The sums of some places, each of one row of `VECTORS` vectors at an address: `[vector][place]`.
+///
+/// # Safety
+/// They are readable.
+#[inline(always)]
+pub(crate) unsafe fn load_sums<S: Simd, const VECTORS: usize, const N: usize>(
+    simd: S,
+    places: [Place; N],
+    address: impl Fn(Place) -> *const f32,
+) -> [[S::Vector; N]; VECTORS] {
+    let mut sums = [[simd.splat(0.0); N]; VECTORS];
+    for at in 0..N {
+        // SAFETY: the caller's promise.
+        let of_place: [S::Vector; VECTORS] = unsafe { load_vectors(simd, address(places[at])) };
+        for vector in 0..VECTORS {
+            sums[vector][at] = of_place[vector];
+        }
+    }
+    sums
 }
 
 /// The units of one vector of a panel.

@@ -11,12 +11,12 @@ use std::ops::Range;
 use crate::activations::{tanh, value};
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{for_each_piece, load_vectors};
+use crate::product::for_each_piece;
 use crate::recurrence::{
-    Finish, InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, Units,
-    bias_sum, check_panels, columns,
+    Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
+    Units, bias_sum, check_panels, columns,
 };
-use crate::simd::{Simd, SimdOp};
+use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::{Isa, KernelError};
 
 /// Groups of units in a panel.
@@ -188,19 +188,23 @@ struct Activations<'a> {
 
 impl<S: Simd> Finish<S> for Activations<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
+        let Self { rnn, piece, sums } = self;
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let place = self.piece.place(panel, row) * self.piece.row_len;
-            let sums: [S::Vector; GROUPS] = load_vectors(simd, self.sums.add(place));
-            let row = self.piece.rows.get_unchecked(row);
+            let sums: [_; GROUPS] = piece.load_sums(simd, sums, places);
             for (group, sum) in sums.into_iter().enumerate() {
-                let h = match self.rnn.activation {
-                    RnnActivation::Tanh => value(simd, tanh(simd, sum)),
-                    RnnActivation::Relu => simd.max(simd.splat(0.0), sum),
+                let h = match rnn.activation {
+                    RnnActivation::Tanh => value(each, tanh(each, sum)),
+                    RnnActivation::Relu => each.max(each.splat(0.0), sum),
                 };
-                let units = Units::of::<S>(self.rnn.hidden_size, panel, GROUPS, group);
-                units.store_h(simd, row, simd.flush_subnormal(h));
+                let h = each.flush_subnormal(h);
+                for at in 0..N {
+                    let Place { panel, row } = places[at];
+                    let units = Units::of::<S>(rnn.hidden_size, panel, GROUPS, group);
+                    units.store_h(simd, piece.rows.get_unchecked(row), h[at]);
+                }
             }
         }
     }

@@ -14,15 +14,14 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod scalar;
+mod side_by_side;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
 pub(crate) use scalar::Scalar;
-
-/// The bits of a power of two and of its reciprocal add up to this.
-const RECIPROCAL: u32 = 254 << 23;
+pub(crate) use side_by_side::SideBySide;
 
 /// Asks for the cache line at `from` in the second-level cache. Any address will do.
 #[inline(always)]
@@ -44,12 +43,74 @@ pub(crate) trait SimdOp {
     fn run<S: Simd>(self, simd: S);
 }
 
-/// One instruction set's vectors of `f32`. The implementing value is the proof that the machine
-/// has the instructions.
-pub(crate) trait Simd: Copy {
-    /// [`Self::LANES`] elements.
+/// Element by element, vectors of `f32` are computed with.
+pub(crate) trait Arithmetic: Copy {
+    /// So many elements.
     type Vector: Copy;
 
+    /// `value` in every element.
+    fn splat(self, value: f32) -> Self::Vector;
+
+    /// `a + b`
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a - b`
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a * b`
+    fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a / b`
+    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a * b + c`, rounded once.
+    fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+
+    /// `c - a * b`, rounded once.
+    fn negative_mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+
+    /// `if a > b { a } else { b }`: a NaN in `b` stays, a NaN in `a` gives way to `b`.
+    fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `if a < b { a } else { b }`: a NaN in `b` stays, a NaN in `a` gives way to `b`.
+    fn min(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `|a|`
+    fn abs(self, a: Self::Vector) -> Self::Vector;
+
+    /// `magnitude`, whose sign bit is not set, with the sign of `sign`.
+    fn with_sign(self, magnitude: Self::Vector, sign: Self::Vector) -> Self::Vector;
+
+    /// `greater` in elements where `a > b`, `other` elsewhere, so where either is a NaN.
+    fn select_greater(
+        self,
+        a: Self::Vector,
+        b: Self::Vector,
+        greater: Self::Vector,
+        other: Self::Vector,
+    ) -> Self::Vector;
+
+    /// `value` in elements where `a > b`, 0 elsewhere, so where either is a NaN.
+    fn keep_greater(self, a: Self::Vector, b: Self::Vector, value: Self::Vector) -> Self::Vector;
+
+    /// 0 in elements where `a > b`, `value` elsewhere, so where either is a NaN.
+    fn drop_greater(self, a: Self::Vector, b: Self::Vector, value: Self::Vector) -> Self::Vector;
+
+    /// The float whose bits are those of `a` shifted left by 23: moves an integer in the low bits
+    /// into the exponent field.
+    fn low_bits_to_exponent(self, a: Self::Vector) -> Self::Vector;
+
+    /// `a`, with 0 in place of subnormal numbers.
+    #[inline(always)]
+    fn flush_subnormal(self, a: Self::Vector) -> Self::Vector {
+        let least_normal = self.splat(f32::MIN_POSITIVE);
+        self.drop_greater(least_normal, self.abs(a), a)
+    }
+}
+
+/// One instruction set's vectors of `f32`. The implementing value is the proof that the machine
+/// has the instructions.
+pub(crate) trait Simd: Arithmetic {
     /// Elements in a vector.
     const LANES: usize;
 
@@ -61,9 +122,6 @@ pub(crate) trait Simd: Copy {
 
     /// Runs `op` compiled for this instruction set.
     fn vectorize<O: SimdOp>(self, op: O);
-
-    /// `value` in every lane.
-    fn splat(self, value: f32) -> Self::Vector;
 
     /// `vector`, computed before anything that follows in the program is loaded or settled. The
     /// vector types that kernels are tuned for say so to the compiler.
@@ -95,53 +153,6 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `count <= LANES`, and `count` elements at `to` are writable.
     unsafe fn store_partial(self, to: *mut f32, vector: Self::Vector, count: usize);
-
-    /// `a + b`
-    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a - b`
-    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a * b`
-    fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a / b`
-    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `a * b + c`, rounded once.
-    fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
-
-    /// `if a > b { a } else { b }`: a NaN in `b` stays, a NaN in `a` gives way to `b`.
-    fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-
-    /// `-|a|`
-    fn negative_abs(self, a: Self::Vector) -> Self::Vector;
-
-    /// The magnitude of `magnitude` with the sign of `sign`.
-    fn copy_sign(self, magnitude: Self::Vector, sign: Self::Vector) -> Self::Vector;
-
-    /// `greater` in lanes where `a > b`, `other` elsewhere, so where either is a NaN.
-    fn select_greater(
-        self,
-        a: Self::Vector,
-        b: Self::Vector,
-        greater: Self::Vector,
-        other: Self::Vector,
-    ) -> Self::Vector;
-
-    /// `1 / a` for a power of two with a normal reciprocal, by its bits; of 0, 2^127.
-    fn reciprocal_of_power_of_2(self, a: Self::Vector) -> Self::Vector;
-
-    /// The float whose bits are those of `a` shifted left by 23: moves an integer in the low bits
-    /// into the exponent field.
-    fn low_bits_to_exponent(self, a: Self::Vector) -> Self::Vector;
-
-    /// `a`, with 0 in place of subnormal numbers.
-    #[inline(always)]
-    fn flush_subnormal(self, a: Self::Vector) -> Self::Vector {
-        let least_normal = self.splat(-f32::MIN_POSITIVE);
-        self.select_greater(self.negative_abs(a), least_normal, self.splat(0.0), a)
-    }
 }
 
 #[cfg(test)]

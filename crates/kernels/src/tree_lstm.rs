@@ -19,9 +19,11 @@ use std::ops::Range;
 use crate::activations::{product, sigmoid, tanh, value};
 use crate::isa::VectorUnit;
 use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{Product, ProductRow, for_each_piece, load_vectors};
-use crate::recurrence::{Finish, InputPart, ProductRows, Room, Units, check_panels, columns};
-use crate::simd::{Simd, SimdOp};
+use crate::product::{Product, ProductRow, for_each_piece};
+use crate::recurrence::{
+    Finish, InputPart, Place, ProductRows, Room, Units, check_panels, columns, load_sums,
+};
+use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::{Isa, KernelError};
 
 /// Gates of a leaf: i, o, u.
@@ -322,16 +324,21 @@ struct LeafActivations<'a> {
 
 impl<S: Simd> Finish<S> for LeafActivations<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
-        let units = Units::of::<S>(self.hidden_size, panel, 1, 0);
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
+        let Self { hidden_size, rows, sums } = self;
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let [i, o, u]: [S::Vector; LEAF_GATES] = load_vectors(simd, self.sums.of(panel, row));
-            let row = self.rows.get_unchecked(row);
-            let c = simd.flush_subnormal(product(simd, sigmoid(simd, i), tanh(simd, u)));
-            let h = product(simd, sigmoid(simd, o), tanh(simd, c));
-            units.store(simd, row.c, c);
-            units.store(simd, row.h, simd.flush_subnormal(h));
+            let [i, o, u] = load_sums(simd, places, |place| sums.of(place.panel, place.row));
+            let c = each.flush_subnormal(product(each, sigmoid(each, i), tanh(each, u)));
+            let h = product(each, sigmoid(each, o), tanh(each, c));
+            let h = each.flush_subnormal(h);
+            for at in 0..N {
+                let units = Units::of::<S>(hidden_size, places[at].panel, 1, 0);
+                let row = rows.get_unchecked(places[at].row);
+                units.store(simd, row.c, c[at]);
+                units.store(simd, row.h, h[at]);
+            }
         }
     }
 }
@@ -381,21 +388,31 @@ struct InnerActivations<'a> {
 
 impl<S: Simd> Finish<S> for InnerActivations<'_> {
     #[inline(always)]
-    unsafe fn finish(self, simd: S, panel: usize, row: usize) {
-        let units = Units::of::<S>(self.hidden_size, panel, 1, 0);
+    unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
+        let Self { hidden_size, rows, sums } = self;
+        let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let [i, o, f_l, f_r, u]: [S::Vector; INNER_GATES] =
-                load_vectors(simd, self.sums.of(panel, row));
-            let row = self.rows.get_unchecked(row);
-            let i_u = product(simd, sigmoid(simd, i), tanh(simd, u));
-            let f_l = value(simd, sigmoid(simd, f_l));
-            let f_r = value(simd, sigmoid(simd, f_r));
-            let c = simd.mul_add(f_r, units.load(simd, row.c_r), i_u);
-            let c = simd.flush_subnormal(simd.mul_add(f_l, units.load(simd, row.c_l), c));
-            let h = product(simd, sigmoid(simd, o), tanh(simd, c));
-            units.store(simd, row.c, c);
-            units.store(simd, row.h, simd.flush_subnormal(h));
+            let [i, o, f_l, f_r, u] =
+                load_sums(simd, places, |place| sums.of(place.panel, place.row));
+            let units = places.map(|place| Units::of::<S>(hidden_size, place.panel, 1, 0));
+            let rows = places.map(|place| rows.get_unchecked(place.row));
+            let (mut c_l, mut c_r) = (each.splat(0.0), each.splat(0.0));
+            for at in 0..N {
+                c_l[at] = units[at].load(simd, rows[at].c_l);
+                c_r[at] = units[at].load(simd, rows[at].c_r);
+            }
+            let i_u = product(each, sigmoid(each, i), tanh(each, u));
+            let f_l = value(each, sigmoid(each, f_l));
+            let f_r = value(each, sigmoid(each, f_r));
+            let c = each.mul_add(f_l, c_l, each.mul_add(f_r, c_r, i_u));
+            let c = each.flush_subnormal(c);
+            let h = product(each, sigmoid(each, o), tanh(each, c));
+            let h = each.flush_subnormal(h);
+            for at in 0..N {
+                units[at].store(simd, rows[at].c, c[at]);
+                units[at].store(simd, rows[at].h, h[at]);
+            }
         }
     }
 }

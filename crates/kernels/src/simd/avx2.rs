@@ -3,12 +3,12 @@
 use std::arch::x86_64::{
     __m256, __m256i, _CMP_GT_OQ, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps, _mm256_blendv_ps,
     _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_div_ps, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps,
-    _mm256_mul_ps, _mm256_or_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32,
-    _mm256_storeu_ps, _mm256_sub_epi32, _mm256_sub_ps,
+    _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_maskstore_ps,
+    _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_set1_ps, _mm256_slli_epi32,
+    _mm256_storeu_ps, _mm256_sub_ps,
 };
 
-use super::{RECIPROCAL, Simd, SimdOp};
+use super::{Arithmetic, Simd, SimdOp};
 
 /// The proof that this machine has AVX2 and FMA.
 #[derive(Debug, Clone, Copy)]
@@ -42,59 +42,13 @@ fn settled(mut vector: __m256) -> __m256 {
     vector
 }
 
-impl Simd for Avx2 {
+impl Arithmetic for Avx2 {
     type Vector = __m256;
-
-    const LANES: usize = 8;
-    const REGISTERS: usize = 16;
-
-    const IS_TUNED: bool = true;
-
-    fn vectorize<O: SimdOp>(self, op: O) {
-        #[target_feature(enable = "avx2,fma")]
-        fn with_features<O: SimdOp>(simd: Avx2, op: O) {
-            op.run(simd);
-        }
-        // SAFETY: the token proves AVX2 and FMA.
-        unsafe { with_features(self, op) }
-    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {
         // SAFETY: the token proves AVX.
         unsafe { _mm256_set1_ps(value) }
-    }
-
-    #[inline(always)]
-    fn settled(self, vector: __m256) -> __m256 {
-        // SAFETY: the token proves AVX2 and FMA.
-        unsafe { settled(vector) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> __m256 {
-        // SAFETY: the token proves AVX; the caller promises 8 readable elements.
-        unsafe { _mm256_loadu_ps(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_partial(self, from: *const f32, count: usize) -> __m256 {
-        // SAFETY: the token proves AVX; the caller promises `count` readable elements, and lanes
-        // outside the mask are not accessed.
-        unsafe { _mm256_maskload_ps(from, self.mask(count)) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, vector: __m256) {
-        // SAFETY: the token proves AVX; the caller promises 8 writable elements.
-        unsafe { _mm256_storeu_ps(to, vector) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_partial(self, to: *mut f32, vector: __m256, count: usize) {
-        // SAFETY: the token proves AVX; the caller promises `count` writable elements, and lanes
-        // outside the mask are not accessed.
-        unsafe { _mm256_maskstore_ps(to, self.mask(count), vector) }
     }
 
     #[inline(always)]
@@ -128,24 +82,33 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn negative_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the token proves FMA.
+        unsafe { _mm256_fnmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
     fn max(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: the token proves AVX. `vmaxps` gives its second operand if either is a NaN.
         unsafe { _mm256_max_ps(a, b) }
     }
 
     #[inline(always)]
-    fn negative_abs(self, a: __m256) -> __m256 {
-        // SAFETY: the token proves AVX.
-        unsafe { _mm256_or_ps(a, _mm256_set1_ps(-0.0)) }
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves AVX. `vminps` gives its second operand if either is a NaN.
+        unsafe { _mm256_min_ps(a, b) }
     }
 
     #[inline(always)]
-    fn copy_sign(self, magnitude: __m256, sign: __m256) -> __m256 {
+    fn abs(self, a: __m256) -> __m256 {
         // SAFETY: the token proves AVX.
-        unsafe {
-            let sign_bit = _mm256_set1_ps(-0.0);
-            _mm256_or_ps(_mm256_andnot_ps(sign_bit, magnitude), _mm256_and_ps(sign_bit, sign))
-        }
+        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
+    }
+
+    #[inline(always)]
+    fn with_sign(self, magnitude: __m256, sign: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_or_ps(magnitude, _mm256_and_ps(_mm256_set1_ps(-0.0), sign)) }
     }
 
     #[inline(always)]
@@ -155,17 +118,68 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn reciprocal_of_power_of_2(self, a: __m256) -> __m256 {
-        // SAFETY: the token proves AVX2.
-        unsafe {
-            let reciprocal = _mm256_set1_epi32(RECIPROCAL.cast_signed());
-            _mm256_castsi256_ps(_mm256_sub_epi32(reciprocal, _mm256_castps_si256(a)))
-        }
+    fn keep_greater(self, a: __m256, b: __m256, value: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_and_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b), value) }
+    }
+
+    #[inline(always)]
+    fn drop_greater(self, a: __m256, b: __m256, value: __m256) -> __m256 {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_andnot_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b), value) }
     }
 
     #[inline(always)]
     fn low_bits_to_exponent(self, a: __m256) -> __m256 {
         // SAFETY: the token proves AVX2.
         unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(a))) }
+    }
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+
+    const IS_TUNED: bool = true;
+
+    fn vectorize<O: SimdOp>(self, op: O) {
+        #[target_feature(enable = "avx2,fma")]
+        fn with_features<O: SimdOp>(simd: Avx2, op: O) {
+            op.run(simd);
+        }
+        // SAFETY: the token proves AVX2 and FMA.
+        unsafe { with_features(self, op) }
+    }
+
+    #[inline(always)]
+    fn settled(self, vector: __m256) -> __m256 {
+        // SAFETY: the token proves AVX2 and FMA.
+        unsafe { settled(vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m256 {
+        // SAFETY: the token proves AVX; the caller promises 8 readable elements.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> __m256 {
+        // SAFETY: the token proves AVX; the caller promises `count` readable elements, and lanes
+        // outside the mask are not accessed.
+        unsafe { _mm256_maskload_ps(from, self.mask(count)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, vector: __m256) {
+        // SAFETY: the token proves AVX; the caller promises 8 writable elements.
+        unsafe { _mm256_storeu_ps(to, vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, vector: __m256, count: usize) {
+        // SAFETY: the token proves AVX; the caller promises `count` writable elements, and lanes
+        // outside the mask are not accessed.
+        unsafe { _mm256_maskstore_ps(to, self.mask(count), vector) }
     }
 }

@@ -3,12 +3,13 @@
 use std::arch::x86_64::{
     __m512, __mmask16, _CMP_GT_OQ, _mm512_add_ps, _mm512_and_si512, _mm512_andnot_si512,
     _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-    _mm512_max_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_epi32, _mm512_sub_ps,
+    _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mask_storeu_ps,
+    _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+    _mm512_sub_ps,
 };
 
-use super::{RECIPROCAL, Simd, SimdOp};
+use super::{Arithmetic, Simd, SimdOp};
 
 /// The proof that this machine has AVX-512F.
 #[derive(Debug, Clone, Copy)]
@@ -40,59 +41,13 @@ fn settled(mut vector: __m512) -> __m512 {
     vector
 }
 
-impl Simd for Avx512 {
+impl Arithmetic for Avx512 {
     type Vector = __m512;
-
-    const LANES: usize = 16;
-    const REGISTERS: usize = 32;
-
-    const IS_TUNED: bool = true;
-
-    fn vectorize<O: SimdOp>(self, op: O) {
-        #[target_feature(enable = "avx512f")]
-        fn with_features<O: SimdOp>(simd: Avx512, op: O) {
-            op.run(simd);
-        }
-        // SAFETY: the token proves AVX-512F.
-        unsafe { with_features(self, op) }
-    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {
         // SAFETY: the token proves AVX-512F.
         unsafe { _mm512_set1_ps(value) }
-    }
-
-    #[inline(always)]
-    fn settled(self, vector: __m512) -> __m512 {
-        // SAFETY: the token proves AVX-512F.
-        unsafe { settled(vector) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> __m512 {
-        // SAFETY: the token proves AVX-512F; the caller promises 16 readable elements.
-        unsafe { _mm512_loadu_ps(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_partial(self, from: *const f32, count: usize) -> __m512 {
-        // SAFETY: the token proves AVX-512F; the caller promises `count` readable elements, and
-        // lanes outside the mask are not accessed.
-        unsafe { _mm512_maskz_loadu_ps(self.mask(count), from) }
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, vector: __m512) {
-        // SAFETY: the token proves AVX-512F; the caller promises 16 writable elements.
-        unsafe { _mm512_storeu_ps(to, vector) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_partial(self, to: *mut f32, vector: __m512, count: usize) {
-        // SAFETY: the token proves AVX-512F; the caller promises `count` writable elements, and
-        // lanes outside the mask are not accessed.
-        unsafe { _mm512_mask_storeu_ps(to, self.mask(count), vector) }
     }
 
     #[inline(always)]
@@ -126,27 +81,39 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn negative_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_fnmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
     fn max(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: the token proves AVX-512F. `vmaxps` gives its second operand if either is a NaN.
         unsafe { _mm512_max_ps(a, b) }
     }
 
     #[inline(always)]
-    fn negative_abs(self, a: __m512) -> __m512 {
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F. `vminps` gives its second operand if either is a NaN.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
         // SAFETY: the token proves AVX-512F.
         unsafe {
             let sign_bit = _mm512_set1_epi32(i32::MIN);
-            _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(a), sign_bit))
+            _mm512_castsi512_ps(_mm512_andnot_si512(sign_bit, _mm512_castps_si512(a)))
         }
     }
 
     #[inline(always)]
-    fn copy_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
+    fn with_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
         // SAFETY: the token proves AVX-512F.
         unsafe {
             let sign_bit = _mm512_set1_epi32(i32::MIN);
             _mm512_castsi512_ps(_mm512_or_si512(
-                _mm512_andnot_si512(sign_bit, _mm512_castps_si512(magnitude)),
+                _mm512_castps_si512(magnitude),
                 _mm512_and_si512(sign_bit, _mm512_castps_si512(sign)),
             ))
         }
@@ -159,17 +126,68 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn reciprocal_of_power_of_2(self, a: __m512) -> __m512 {
+    fn keep_greater(self, a: __m512, b: __m512, value: __m512) -> __m512 {
         // SAFETY: the token proves AVX-512F.
-        unsafe {
-            let reciprocal = _mm512_set1_epi32(RECIPROCAL.cast_signed());
-            _mm512_castsi512_ps(_mm512_sub_epi32(reciprocal, _mm512_castps_si512(a)))
-        }
+        unsafe { _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), value) }
+    }
+
+    #[inline(always)]
+    fn drop_greater(self, a: __m512, b: __m512, value: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { _mm512_maskz_mov_ps(!_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), value) }
     }
 
     #[inline(always)]
     fn low_bits_to_exponent(self, a: __m512) -> __m512 {
         // SAFETY: the token proves AVX-512F.
         unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(a))) }
+    }
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = 16;
+    const REGISTERS: usize = 32;
+
+    const IS_TUNED: bool = true;
+
+    fn vectorize<O: SimdOp>(self, op: O) {
+        #[target_feature(enable = "avx512f")]
+        fn with_features<O: SimdOp>(simd: Avx512, op: O) {
+            op.run(simd);
+        }
+        // SAFETY: the token proves AVX-512F.
+        unsafe { with_features(self, op) }
+    }
+
+    #[inline(always)]
+    fn settled(self, vector: __m512) -> __m512 {
+        // SAFETY: the token proves AVX-512F.
+        unsafe { settled(vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> __m512 {
+        // SAFETY: the token proves AVX-512F; the caller promises 16 readable elements.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> __m512 {
+        // SAFETY: the token proves AVX-512F; the caller promises `count` readable elements, and
+        // lanes outside the mask are not accessed.
+        unsafe { _mm512_maskz_loadu_ps(self.mask(count), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, vector: __m512) {
+        // SAFETY: the token proves AVX-512F; the caller promises 16 writable elements.
+        unsafe { _mm512_storeu_ps(to, vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, vector: __m512, count: usize) {
+        // SAFETY: the token proves AVX-512F; the caller promises `count` writable elements, and
+        // lanes outside the mask are not accessed.
+        unsafe { _mm512_mask_storeu_ps(to, self.mask(count), vector) }
     }
 }

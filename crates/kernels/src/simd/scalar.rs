@@ -1,7 +1,7 @@
 //! Vectors of `N` elements in portable code: the twin that every instruction set is tested
 //! against, at any width, and the kernel of machines that have nothing better.
 
-use super::{RECIPROCAL, Simd, SimdOp};
+use super::{Arithmetic, Simd, SimdOp};
 
 /// Portable vectors of `N` elements. Every machine has them, so anyone may make the token.
 #[derive(Debug, Clone, Copy)]
@@ -16,53 +16,12 @@ fn map2<const N: usize>(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -
     result
 }
 
-impl<const N: usize> Simd for Scalar<N> {
+impl<const N: usize> Arithmetic for Scalar<N> {
     type Vector = [f32; N];
-
-    const LANES: usize = N;
-
-    // What a real instruction set of this width has, so that its tile is tested too.
-    const REGISTERS: usize = if N >= 16 { 32 } else { 16 };
-
-    const IS_TUNED: bool = false;
-
-    fn vectorize<O: SimdOp>(self, op: O) {
-        op.run(self);
-    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> [f32; N] {
         [value; N]
-    }
-
-    #[inline(always)]
-    unsafe fn load(self, from: *const f32) -> [f32; N] {
-        // SAFETY: the caller promises `N` readable elements; arrays of f32 are aligned as f32.
-        unsafe { from.cast::<[f32; N]>().read() }
-    }
-
-    #[inline(always)]
-    unsafe fn load_partial(self, from: *const f32, count: usize) -> [f32; N] {
-        let mut vector = [0.0; N];
-        for (lane, to) in vector.iter_mut().enumerate().take(count) {
-            // SAFETY: `lane < count`, and the caller promises `count` readable elements.
-            *to = unsafe { from.add(lane).read() };
-        }
-        vector
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32, vector: [f32; N]) {
-        // SAFETY: the caller promises `N` writable elements; arrays of f32 are aligned as f32.
-        unsafe { to.cast::<[f32; N]>().write(vector) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_partial(self, to: *mut f32, vector: [f32; N], count: usize) {
-        for (lane, &value) in vector.iter().enumerate().take(count) {
-            // SAFETY: `lane < count`, and the caller promises `count` writable elements.
-            unsafe { to.add(lane).write(value) }
-        }
     }
 
     #[inline(always)]
@@ -95,17 +54,27 @@ impl<const N: usize> Simd for Scalar<N> {
     }
 
     #[inline(always)]
+    fn negative_mul_add(self, a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+        self.mul_add(a.map(|a| -a), b, c)
+    }
+
+    #[inline(always)]
     fn max(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
         map2(a, b, |a, b| if a > b { a } else { b })
     }
 
     #[inline(always)]
-    fn negative_abs(self, a: [f32; N]) -> [f32; N] {
-        a.map(|a| -a.abs())
+    fn min(self, a: [f32; N], b: [f32; N]) -> [f32; N] {
+        map2(a, b, |a, b| if a < b { a } else { b })
     }
 
     #[inline(always)]
-    fn copy_sign(self, magnitude: [f32; N], sign: [f32; N]) -> [f32; N] {
+    fn abs(self, a: [f32; N]) -> [f32; N] {
+        a.map(f32::abs)
+    }
+
+    #[inline(always)]
+    fn with_sign(self, magnitude: [f32; N], sign: [f32; N]) -> [f32; N] {
         map2(magnitude, sign, f32::copysign)
     }
 
@@ -127,12 +96,60 @@ impl<const N: usize> Simd for Scalar<N> {
     }
 
     #[inline(always)]
-    fn reciprocal_of_power_of_2(self, a: [f32; N]) -> [f32; N] {
-        a.map(|a| f32::from_bits(RECIPROCAL.wrapping_sub(a.to_bits())))
+    fn keep_greater(self, a: [f32; N], b: [f32; N], value: [f32; N]) -> [f32; N] {
+        self.select_greater(a, b, value, [0.0; N])
+    }
+
+    #[inline(always)]
+    fn drop_greater(self, a: [f32; N], b: [f32; N], value: [f32; N]) -> [f32; N] {
+        self.select_greater(a, b, [0.0; N], value)
     }
 
     #[inline(always)]
     fn low_bits_to_exponent(self, a: [f32; N]) -> [f32; N] {
         a.map(|a| f32::from_bits(a.to_bits() << 23))
+    }
+}
+
+impl<const N: usize> Simd for Scalar<N> {
+    const LANES: usize = N;
+
+    // What a real instruction set of this width has, so that its tile is tested too.
+    const REGISTERS: usize = if N >= 16 { 32 } else { 16 };
+
+    const IS_TUNED: bool = false;
+
+    fn vectorize<O: SimdOp>(self, op: O) {
+        op.run(self);
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> [f32; N] {
+        // SAFETY: the caller promises `N` readable elements; arrays of f32 are aligned as f32.
+        unsafe { from.cast::<[f32; N]>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_partial(self, from: *const f32, count: usize) -> [f32; N] {
+        let mut vector = [0.0; N];
+        for (lane, to) in vector.iter_mut().enumerate().take(count) {
+            // SAFETY: `lane < count`, and the caller promises `count` readable elements.
+            *to = unsafe { from.add(lane).read() };
+        }
+        vector
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, vector: [f32; N]) {
+        // SAFETY: the caller promises `N` writable elements; arrays of f32 are aligned as f32.
+        unsafe { to.cast::<[f32; N]>().write(vector) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_partial(self, to: *mut f32, vector: [f32; N], count: usize) {
+        for (lane, &value) in vector.iter().enumerate().take(count) {
+            // SAFETY: `lane < count`, and the caller promises `count` writable elements.
+            unsafe { to.add(lane).write(value) }
+        }
     }
 }
