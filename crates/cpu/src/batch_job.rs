@@ -6,12 +6,22 @@ use std::time::Instant;
 
 use batchmaker_kernels::{ProjectionRow, Recurrence, StepRow};
 
-use crate::thread_group::{Barrier, ThreadGroup};
+use crate::stages::{ITEMS_MAX, Member, part};
+use crate::thread_group::ThreadGroup;
 use crate::tuner::Split;
 
 /// Multiply-adds of a step, or of a projection, that are worth trying a second thread on; below,
 /// telling it costs more than it brings.
 pub(crate) const WORTH_THREADS: usize = 20_000;
+
+/// Multiply-adds of an item that is worth taking: a microsecond or so.
+const MACS_AN_ITEM: usize = 32_000;
+
+/// Items of a step for each member, at most: neighbouring panels are better read in one go.
+const ITEMS_A_MEMBER: usize = 16;
+
+/// Rows of an item of a projection: as many as go over a panel together.
+const ROWS_AN_ITEM: usize = 128;
 
 /// The steps.
 pub(crate) struct Job<'a> {
@@ -21,7 +31,6 @@ pub(crate) struct Job<'a> {
     pub(crate) rows: &'a [StepRow],
     pub(crate) size: usize,
     pub(crate) split: Split,
-    pub(crate) threads: usize,
 }
 
 /// What a job took.
@@ -35,65 +44,84 @@ impl Job<'_> {
     /// As for [`Recurrence::project`] and [`Recurrence::step`], for one thread at a time.
     pub(crate) unsafe fn run(&self, group: &mut ThreadGroup) -> Times {
         let project_macs = self.to_project.len() * self.cell.projection_macs();
-        let projecting = if project_macs < WORTH_THREADS { 1 } else { self.threads };
-        let stepping = if self.split == Split::None { 1 } else { self.threads };
+        let is_projection_shared = project_macs >= WORTH_THREADS;
         let start = Instant::now();
         let projected_ns = AtomicU64::new(0);
-        let (barrier, all) = (Barrier::new(self.threads), projecting.max(stepping));
-        let share = |thread: usize| {
+        let share = |member: &mut Member<'_>| {
             if !self.to_project.is_empty() {
-                if thread < projecting {
-                    let panels = part(self.cell.projection_panels(), thread, projecting);
-                    // SAFETY: the caller's promise; threads have different panels.
-                    unsafe { self.cell.project(self.to_project, panels) };
-                }
-                if all > 1 {
-                    barrier.wait();
-                }
-                if thread == 0 {
+                // SAFETY: the caller's promise.
+                unsafe { self.project(member) };
+                if member.number() == 0 {
                     projected_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 }
             }
-            if thread < stepping {
-                // SAFETY: the caller's promise, and inputs are projected.
-                unsafe { self.step(thread, &barrier) };
+            // SAFETY: the caller's promise, and inputs are projected.
+            unsafe {
+                match self.split {
+                    Split::None if member.number() == 0 => self.step_rows(0..self.size),
+                    Split::None => {}
+                    Split::Units => self.step_units(member),
+                    Split::Rows => {
+                        self.step_rows(part(self.size, member.number(), member.members()));
+                    }
+                }
             }
         };
-        if all == 1 {
-            share(0);
-        } else {
+        if is_projection_shared || self.split != Split::None {
             group.run(&share);
+        } else {
+            group.run_alone(&share);
         }
         let total_ns = start.elapsed().as_nanos() as f32;
         let projecting_ns = projected_ns.into_inner() as f32;
         Times { projecting_ns, stepping_ns: total_ns - projecting_ns }
     }
 
-    /// One thread's share of all steps.
+    /// A member's part of all projections: items are panels of some rows.
     ///
     /// # Safety
-    /// As for `run`; all threads that step call it with one barrier.
-    unsafe fn step(&self, thread: usize, barrier: &Barrier) {
-        let (rows, units) = match self.split {
-            Split::None => (0..self.size, (0, 1)),
-            Split::Units => (0..self.size, (thread, self.threads)),
-            Split::Rows => (part(self.size, thread, self.threads), (0, 1)),
-        };
+    /// As for `run`.
+    unsafe fn project(&self, member: &mut Member<'_>) {
+        let (panels, rows) = (self.cell.projection_panels(), self.to_project.len());
+        let parts = panels.min(ITEMS_MAX);
+        let blocks = rows.div_ceil(ROWS_AN_ITEM).min(ITEMS_MAX / parts);
+        member.share(blocks * parts, |item| {
+            let rows = &self.to_project[part(rows, item / parts, blocks)];
+            // SAFETY: the caller's promise; items have different panels or rows.
+            unsafe { self.cell.project(rows, part(panels, item % parts, parts)) };
+        });
+    }
+
+    /// A member's part of all steps, in which items are panels of all rows.
+    ///
+    /// # Safety
+    /// As for `run`; all members call it, and inputs are projected.
+    unsafe fn step_units(&self, member: &mut Member<'_>) {
         for step in self.rows.chunks(self.size) {
             for phase in 0..self.cell.phases() {
-                let panels = part(self.cell.panels(phase), units.0, units.1);
-                // SAFETY: the caller's promise; threads have different panels or rows, and the
-                // barrier parts phases and steps where they share rows.
-                unsafe { self.cell.step(phase, &step[rows.clone()], panels) };
-                if self.split == Split::Units {
-                    barrier.wait();
-                }
+                let panels = self.cell.panels(phase);
+                let macs = self.size * self.cell.step_macs() / self.cell.phases();
+                let (least, most) = (member.members(), ITEMS_A_MEMBER * member.members());
+                let items = (macs / MACS_AN_ITEM).clamp(least, most).min(panels);
+                member.share(items.min(ITEMS_MAX), |item| {
+                    // SAFETY: the caller's promise; items have different panels, and stages part
+                    // phases and steps.
+                    unsafe { self.cell.step(phase, step, part(panels, item, items)) };
+                });
             }
         }
     }
-}
 
-/// The part of `0..count` that is the `index`th of `parts`.
-fn part(count: usize, index: usize, parts: usize) -> Range<usize> {
-    count * index / parts..count * (index + 1) / parts
+    /// All steps of some rows.
+    ///
+    /// # Safety
+    /// As for `run`; nobody else steps these rows, and inputs are projected.
+    unsafe fn step_rows(&self, rows: Range<usize>) {
+        for step in self.rows.chunks(self.size) {
+            for phase in 0..self.cell.phases() {
+                // SAFETY: the caller's promise.
+                unsafe { self.cell.step(phase, &step[rows.clone()], 0..self.cell.panels(phase)) };
+            }
+        }
+    }
 }

@@ -293,7 +293,6 @@ impl Chains {
             rows: &batch.rows,
             size,
             split: way.split,
-            threads: group.threads(),
         };
         // SAFETY: the caller vouches for rows of values; slots and their parts are the chains'
         // own, and so are blocks of projections.

@@ -10,7 +10,9 @@
 //! | `program.rs` | row-wise programs, run by a general executor |
 //! | `request_memory.rs` | the values of one request |
 //! | `state_arena.rs` | the state slots of one cell type |
-//! | `thread_group.rs` | threads that start together and meet at barriers |
+//! | `thread_group.rs` | threads that start a job together |
+//! | `stages.rs` | a job's work in stages, divided among threads as they come to it |
+//! | `signal.rs` | waiting for another thread |
 //!
 //! Nothing is gathered for a recurrent step: the kernel takes each row by its pointers, into the
 //! request's own values, an embedding table, or a slot.
@@ -21,6 +23,8 @@ mod device;
 mod program;
 mod projections;
 mod request_memory;
+mod signal;
+mod stages;
 mod state_arena;
 mod thread_group;
 mod tuner;

@@ -1,22 +1,18 @@
-//! Threads that start a job together and meet at barriers.
+//! Threads that start a job together.
 //!
-//! The thread that owns the group is its first member and takes part in every job. Whoever waits,
-//! for a job, at a barrier or for a job's end, spins a little while, then sleeps.
+//! The thread that owns the group is its first member and takes part in every job. Whoever waits
+//! spins a little while, then sleeps.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Turns of a waiting loop before a thread lets others run: who is waited for may need the core.
-const SPINS_BEFORE_YIELD: u32 = 1_000;
+use crate::signal::Signal;
+use crate::stages::{Member, Stages};
 
-/// Turns of a waiting loop before a thread sleeps; some hundred microseconds, many times what it
-/// costs to sleep and be woken.
-const SPINS_BEFORE_PARK: u32 = 20_000;
-
-/// What every member runs: its own number is the argument.
-type Job<'a> = dyn Fn(usize) + Sync + 'a;
+/// What every member runs.
+type Job<'a> = dyn Fn(&mut Member<'_>) + Sync + 'a;
 
 pub(crate) struct ThreadGroup {
     shared: Arc<Shared>,
@@ -31,6 +27,8 @@ struct Shared {
     is_stopping: AtomicBool,
     /// The current job. Written while no helper runs one.
     job: UnsafeCell<Option<*const Job<'static>>>,
+    /// How the current job's members divide their work. Reset while no helper runs one.
+    stages: Stages,
 }
 
 // SAFETY: `job` is written only by the owner while no helper is in a job, and published by the
@@ -52,6 +50,7 @@ impl ThreadGroup {
             ended: Signal::default(),
             is_stopping: AtomicBool::new(false),
             job: UnsafeCell::new(None),
+            stages: Stages::new(threads),
         });
         let mut group = Self { shared, helpers: Vec::new() };
         for member in 1..threads {
@@ -73,9 +72,10 @@ impl ThreadGroup {
     /// Runs `job` on all members and returns when all have ended it.
     pub(crate) fn run(&mut self, job: &Job<'_>) {
         if self.helpers.is_empty() {
-            return job(0);
+            return self.run_alone(job);
         }
-        let ended = self.shared.ended.value.load(Ordering::Acquire);
+        let ended = self.shared.ended.value();
+        self.shared.stages.reset();
         // SAFETY: no helper is in a job: the last `run` waited for them. The lifetime is erased;
         // this call does not return, nor unwind, before they have ended the job.
         unsafe {
@@ -83,18 +83,24 @@ impl ThreadGroup {
             *self.shared.job.get() =
                 Some(std::mem::transmute::<*const Job<'_>, *const Job<'static>>(job));
         }
-        self.shared.started.add_one();
+        self.shared.started.add(1);
         let _guard = AbortOnPanic;
-        job(0);
+        job(&mut self.shared.stages.member(0));
         let helpers = self.helpers.len() as u32;
         self.shared.ended.wait_until(|value| value == ended.wrapping_add(helpers));
+    }
+
+    /// Runs `job` on the calling member only: the others' part in shared stages falls to it.
+    pub(crate) fn run_alone(&mut self, job: &Job<'_>) {
+        self.shared.stages.reset();
+        job(&mut self.shared.stages.member(0));
     }
 }
 
 impl Drop for ThreadGroup {
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
-        self.shared.started.add_one();
+        self.shared.started.add(1);
         for helper in self.helpers.drain(..) {
             let _ = helper.join();
         }
@@ -114,8 +120,8 @@ impl Shared {
             // SAFETY: published before `started` was raised; the owner waits for `ended`
             // before it writes again or lets the job go.
             let job = unsafe { &*(*self.job.get()).expect("a started job is there") };
-            job(member);
-            self.ended.add_one();
+            job(&mut self.stages.member(member));
+            self.ended.add(1);
         }
     }
 }
@@ -132,94 +138,11 @@ impl Drop for AbortOnPanic {
     }
 }
 
-/// A place where all members of a job wait for each other, again and again.
-pub(crate) struct Barrier {
-    members: u32,
-    arrived: AtomicU32,
-    round: Signal,
-}
-
-impl Barrier {
-    pub(crate) fn new(members: usize) -> Self {
-        Self { members: members as u32, arrived: AtomicU32::new(0), round: Signal::default() }
-    }
-
-    /// Returns once all members have called it. What they wrote before is visible after.
-    pub(crate) fn wait(&self) {
-        if self.members == 1 {
-            return;
-        }
-        let round = self.round.value.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.members {
-            self.arrived.store(0, Ordering::Relaxed);
-            self.round.add_one();
-        } else {
-            self.round.wait_until(|value| value != round);
-        }
-    }
-}
-
-/// A number that rises, and that threads wait for: they spin a while, in case it is soon, then
-/// sleep, in case who raises it has no core to run on.
-#[derive(Default)]
-struct Signal {
-    value: AtomicU32,
-    sleepers: AtomicU32,
-    lock: Mutex<()>,
-    risen: Condvar,
-}
-
-impl Signal {
-    fn add_one(&self) {
-        self.value.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Who counts itself a sleeper holds the lock until it sleeps.
-            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
-            self.risen.notify_all();
-        }
-    }
-
-    fn wait_until(&self, is_reached: impl Fn(u32) -> bool) {
-        for spin in 1..=SPINS_BEFORE_PARK {
-            if is_reached(self.value.load(Ordering::Acquire)) {
-                return;
-            }
-            if spin.is_multiple_of(SPINS_BEFORE_YIELD) {
-                std::thread::yield_now();
-            } else {
-                std::hint::spin_loop();
-            }
-        }
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !is_reached(self.value.load(Ordering::SeqCst)) {
-            lock = self.risen.wait(lock).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::atomic::AtomicU32;
 
-    #[test]
-    fn members_meet_at_every_barrier() {
-        let mut group = ThreadGroup::new("test", 3, |_| {}).unwrap();
-        for _ in 0..50 {
-            let barrier = Barrier::new(group.threads());
-            let count = AtomicU32::new(0);
-            group.run(&|_| {
-                for round in 1..=20 {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    barrier.wait();
-                    assert_eq!(count.load(Ordering::Relaxed), 3 * round);
-                    barrier.wait();
-                }
-            });
-            assert_eq!(count.into_inner(), 60);
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_sleeping_group_wakes_up() {
@@ -228,7 +151,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(20));
             let members = AtomicU32::new(0);
             group.run(&|member| {
-                members.fetch_or(1 << member, Ordering::Relaxed);
+                members.fetch_or(1 << member.number(), Ordering::Relaxed);
             });
             assert_eq!(members.into_inner(), 0b11);
         }
