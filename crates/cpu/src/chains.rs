@@ -9,7 +9,7 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{
-    GruParameters, Isa, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn,
+    GruParameters, Isa, KernelError, Lines, LstmParameters, PackedGru, PackedLstm, PackedRnn,
     ProjectionRow, Recurrence, Reset, RnnParameters, StepRow, XPart,
 };
 
@@ -56,7 +56,8 @@ pub(crate) struct Chains {
 /// An embedding, and what its rows project to if that is small.
 struct LookupTable {
     lookup: Lookup,
-    projected: Option<Vec<f32>>,
+    /// Rows at [`Lines::row_stride`].
+    projected: Option<Lines>,
 }
 
 /// A chain in a batch.
@@ -206,7 +207,10 @@ impl Chains {
                 let id = usize::try_from(id).ok().filter(|&id| id < lookup.rows());
                 let id = id.expect("ids are checked where requests come in");
                 match &table.projected {
-                    Some(projected) => projected[id * self.cell.projected_len()..].as_ptr(),
+                    Some(projected) => {
+                        let stride = Lines::row_stride(self.cell.projected_len());
+                        projected.as_slice()[id * stride..].as_ptr()
+                    }
                     None => lookup.table[id * lookup.width..].as_ptr(),
                 }
             }
@@ -470,19 +474,20 @@ fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>, KernelErr
 }
 
 /// All rows of an embedding, projected, if that is small.
-fn project_table(cell: &dyn Recurrence, lookup: &Lookup) -> Option<Vec<f32>> {
-    let len = lookup.rows().checked_mul(cell.projected_len())?;
+fn project_table(cell: &dyn Recurrence, lookup: &Lookup) -> Option<Lines> {
+    let stride = Lines::row_stride(cell.projected_len());
+    let len = lookup.rows().checked_mul(stride)?;
     if len == 0 || len > PROJECTED_TABLE_BYTES_MAX / size_of::<f32>() {
         return None;
     }
-    let mut projected = vec![0.0; len];
+    let mut projected = Lines::zeros(len);
     let inputs = lookup.table.chunks_exact(lookup.width);
     let row = |(x, projected): (&[f32], &mut [f32])| ProjectionRow {
         x: x.as_ptr(),
         projected: projected.as_mut_ptr(),
     };
     let rows: Vec<_> =
-        inputs.zip(projected.chunks_exact_mut(cell.projected_len())).map(row).collect();
+        inputs.zip(projected.as_mut_slice().chunks_exact_mut(stride)).map(row).collect();
     // SAFETY: each row has elements of its own, of the cell's lengths.
     unsafe { cell.project(&rows, 0..cell.projection_panels()) };
     Some(projected)

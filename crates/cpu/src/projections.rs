@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use batchmaker_kernels::Lines;
+
 /// Steps of a chain that are projected together.
 const BLOCK_STEPS: u32 = 32;
 
@@ -10,37 +12,39 @@ const BYTES_MAX: usize = 32 << 20;
 
 /// The blocks of one roster.
 pub(crate) struct Projections {
-    /// Floats of a projected row.
-    row_len: usize,
+    /// Floats from one projected row to the next.
+    stride: usize,
     /// Blocks that may still be allocated.
     unallocated: usize,
     free: Vec<Block>,
 }
 
-type Block = Box<[f32]>;
+type Block = Lines;
 
 /// Some steps of one chain, projected.
 pub(crate) struct ProjectedSteps {
     block: Block,
-    row_len: usize,
+    stride: usize,
     steps: Range<u32>,
 }
 
 impl Projections {
+    /// For projected rows of `row_len` floats.
     pub(crate) fn new(row_len: usize) -> Self {
-        let block_bytes = BLOCK_STEPS as usize * row_len * size_of::<f32>();
-        Self { row_len, unallocated: BYTES_MAX / block_bytes.max(1), free: Vec::new() }
+        let stride = Lines::row_stride(row_len);
+        let block_bytes = BLOCK_STEPS as usize * stride * size_of::<f32>();
+        Self { stride, unallocated: BYTES_MAX / block_bytes.max(1), free: Vec::new() }
     }
 
     /// Room for the first of `steps`, as many as a block takes; none if the bound is reached.
     pub(crate) fn take(&mut self, steps: Range<u32>) -> Option<ProjectedSteps> {
-        let row_len = self.row_len;
+        let stride = self.stride;
         let block = self.free.pop().or_else(|| {
             self.unallocated = self.unallocated.checked_sub(1)?;
-            Some(vec![0.0; BLOCK_STEPS as usize * row_len].into_boxed_slice())
+            Some(Lines::zeros(BLOCK_STEPS as usize * stride))
         })?;
         let steps = steps.start..steps.end.min(steps.start + BLOCK_STEPS);
-        Some(ProjectedSteps { block, row_len, steps })
+        Some(ProjectedSteps { block, stride, steps })
     }
 
     /// Gives room back.
@@ -58,13 +62,14 @@ impl ProjectedSteps {
     /// Where a step's projection lies, to read.
     pub(crate) fn row(&self, step: u32) -> *const f32 {
         assert!(self.steps.contains(&step), "step {step} of {:?}", self.steps);
-        self.block[(step - self.steps.start) as usize * self.row_len..].as_ptr()
+        self.block.as_slice()[(step - self.steps.start) as usize * self.stride..].as_ptr()
     }
 
     /// Where a step's projection lies, to write.
     pub(crate) fn row_mut(&mut self, step: u32) -> *mut f32 {
         assert!(self.steps.contains(&step), "step {step} of {:?}", self.steps);
-        self.block[(step - self.steps.start) as usize * self.row_len..].as_mut_ptr()
+        let at = (step - self.steps.start) as usize * self.stride;
+        self.block.as_mut_slice()[at..].as_mut_ptr()
     }
 }
 
@@ -74,7 +79,8 @@ mod tests {
 
     #[test]
     fn blocks_are_bounded_and_come_back() {
-        let row_len = BYTES_MAX / 4 / BLOCK_STEPS as usize / 2;
+        // An odd number of lines, so that nothing is added.
+        let row_len = BYTES_MAX / 4 / BLOCK_STEPS as usize / 2 - 16;
         let mut projections = Projections::new(row_len);
         let first = projections.take(3..70).expect("room for two");
         assert_eq!(first.steps(), 3..3 + BLOCK_STEPS);

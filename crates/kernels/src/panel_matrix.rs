@@ -124,28 +124,39 @@ impl PanelRow {
     }
 }
 
-/// Elements in whole cache lines, so that no vector of weights straddles two.
-struct Lines(Box<[Line]>);
+/// Elements in whole cache lines, so that no vector that begins with one straddles two.
+pub struct Lines(Box<[Line]>);
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([f32; LINE_LEN]);
 
-const LINE_LEN: usize = 16;
+/// Elements of a cache line.
+pub(crate) const LINE_LEN: usize = 16;
 
 impl Lines {
-    fn zeros(len: usize) -> Self {
+    /// At least `len` zeros.
+    pub fn zeros(len: usize) -> Self {
         Self(vec![Line([0.0; LINE_LEN]); len.div_ceil(LINE_LEN)].into_boxed_slice())
     }
 
+    /// Elements from one row to the next in which rows of `len` elements lie in lines of their own,
+    /// an odd number of them: at a distance of a power of two, rows would crowd in a few sets of a
+    /// cache.
+    pub fn row_stride(len: usize) -> usize {
+        (len.div_ceil(LINE_LEN) | 1) * LINE_LEN
+    }
+
+    /// All of them.
     #[inline(always)]
-    fn as_slice(&self) -> &[f32] {
+    pub fn as_slice(&self) -> &[f32] {
         // SAFETY: a line is `LINE_LEN` floats and nothing else: its size, 64 bytes, is a multiple
         // of its alignment, so lines in a slice leave no gaps.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * LINE_LEN) }
     }
 
-    fn as_mut_slice(&mut self) -> &mut [f32] {
+    /// All of them.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
         // SAFETY: as in `as_slice`.
         unsafe {
             std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * LINE_LEN)

@@ -17,13 +17,14 @@
 //!
 //! **Blocks.** Where there is more than one tile, k runs in blocks of weights that stay in the
 //! first-level cache while all rows go over them. Where the matrix is larger than a second-level
-//! cache, the next block is fetched there meanwhile, a line now and then.
+//! cache, the next block is fetched there meanwhile, a line now and then. So are the places where
+//! the rows' next sums start and go.
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
 use std::ops::Range;
 
-use crate::panel_matrix::{PanelMatrix, PanelRow};
+use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
 use crate::simd::{Simd, SimdOp, prefetch};
 
 /// Rows that go over a panel together.
@@ -31,9 +32,6 @@ pub(crate) const ROWS_MAX: usize = 128;
 
 /// Bytes of weights in a block: half of a first-level data cache of 32 KiB.
 const BLOCK_BYTES: usize = 16 << 10;
-
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 
 /// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
@@ -141,7 +139,7 @@ impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
             let row_bytes = VECTORS * S::LANES * size_of::<f32>();
             let blocks = (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1);
             let lines = match S::IS_TUNED && self.matrix.bytes() > FETCH_AHEAD_BYTES {
-                true => (UNROLL * row_bytes).div_ceil(LINE_BYTES * tiles),
+                true => (UNROLL * VECTORS * S::LANES).div_ceil(LINE_LEN * tiles),
                 false => 0,
             };
             for block in 0..blocks {
@@ -234,10 +232,12 @@ impl<const VECTORS: usize> Product<'_, VECTORS> {
                 let mut inputs = [std::ptr::null(); ROWS];
                 for at in 0..ROWS {
                     let row = rows.get_unchecked(at);
-                    sums[at] = match k.start {
-                        0 => self.start(simd, row, 0),
-                        _ => load_vectors(simd, row.sums),
-                    };
+                    if k.start == 0 {
+                        sums[at] = self.start(simd, row, 0);
+                        self.fetch_next_panel::<S>(row);
+                    } else {
+                        sums[at] = load_vectors(simd, row.sums);
+                    }
                     inputs[at] = row.input.add(k.start);
                 }
                 let sums = accumulate::<S, ROWS, VECTORS, FETCHES>(
@@ -251,6 +251,18 @@ impl<const VECTORS: usize> Product<'_, VECTORS> {
                 for at in 0..ROWS {
                     store_vectors(simd, rows.get_unchecked(at).sums, sums[at]);
                 }
+            }
+        }
+    }
+
+    /// Fetches where the row's sums of the next panel start and go. Rows lie far apart, so the
+    /// machine foresees none of it; where it is near already, this is cheap.
+    #[inline(always)]
+    fn fetch_next_panel<S: Simd>(&self, row: &ProductRow) {
+        if S::IS_TUNED {
+            for line in (0..VECTORS * S::LANES).step_by(LINE_LEN) {
+                prefetch(row.start.wrapping_add(self.start_stride + line));
+                prefetch(row.sums.wrapping_add(self.sums_stride + line));
             }
         }
     }
@@ -304,6 +316,9 @@ impl<const VECTORS: usize> Product<'_, VECTORS> {
                     sums[row][PART - 1] = simd.load(last.panel(self.panels.start));
                 }
                 elements[row] = from.input;
+                if vector == 0 {
+                    self.fetch_next_panel::<S>(from);
+                }
             }
             let first = self.matrix.panel(self.panels.start).add(at);
             let weights = Weights { first, stride: VECTORS * S::LANES };

@@ -13,9 +13,9 @@ use std::fmt::Debug;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
+use crate::panel_matrix::{Columns, LINE_LEN, PanelMatrix, PanelRow};
 use crate::product::{Product, ProductRow, ROWS_MAX, for_each_piece, load_vectors};
-use crate::simd::{Simd, SimdOp};
+use crate::simd::{Simd, SimdOp, prefetch};
 use crate::{Isa, KernelError};
 
 /// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
@@ -510,6 +510,8 @@ impl Units {
             self.store(simd, row.h_out, h);
             if !row.y.is_null() {
                 self.store(simd, row.y, h);
+                // Nobody has been there yet, nor goes on from there to the next row.
+                prefetch(row.y.wrapping_add(self.first + LINE_LEN));
             }
         }
     }
