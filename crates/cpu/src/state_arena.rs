@@ -2,8 +2,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use batchmaker_kernels::Lines;
-
 /// Slots are allocated in chunks of so many.
 const CHUNK_SLOTS: usize = 64;
 
@@ -15,7 +13,7 @@ const LINE: usize = 16;
 struct Line(#[expect(dead_code, reason = "memory, accessed through pointers")] [f32; LINE]);
 
 /// The slots of one recurrent cell type: `[slot]`, each h at even steps and h at odd steps,
-/// `[hidden]`, then `[c_len]`, all padded to a line, and slots to an odd number of lines. A step reads one h and writes the other, so
+/// `[hidden]`, then `[c_len]`, all padded to a line. A step reads one h and writes the other, so
 /// threads that compute different units need not wait for each other within a step.
 pub(crate) struct StateArena {
     /// Floats of an h.
@@ -58,7 +56,7 @@ unsafe impl Sync for StateSlot {}
 impl StateArena {
     pub(crate) fn new(hidden_size: usize, c_len: usize) -> Self {
         let h_len = hidden_size.next_multiple_of(LINE);
-        let slot_len = Lines::row_stride(2 * h_len + c_len.next_multiple_of(LINE));
+        let slot_len = 2 * h_len + c_len.next_multiple_of(LINE);
         Self { h_len, slot_len, chunks: Mutex::default() }
     }
 

@@ -140,11 +140,9 @@ impl Lines {
         Self(vec![Line([0.0; LINE_LEN]); len.div_ceil(LINE_LEN)].into_boxed_slice())
     }
 
-    /// Elements from one row to the next in which rows of `len` elements lie in lines of their own,
-    /// an odd number of them: at a distance of a power of two, rows would crowd in a few sets of a
-    /// cache.
+    /// Elements from one row to the next in which rows of `len` elements begin with a line.
     pub fn row_stride(len: usize) -> usize {
-        (len.div_ceil(LINE_LEN) | 1) * LINE_LEN
+        len.next_multiple_of(LINE_LEN)
     }
 
     /// All of them.
