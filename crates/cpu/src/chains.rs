@@ -23,9 +23,6 @@ use crate::tuner::{Split, Tuner, Way};
 /// Multiply-adds of a step that are not worth trying to do in one thread where there are more.
 const WORTH_ALL_THREADS: usize = 4_000_000;
 
-/// Rows of each thread that make dividing a batch by rows worth a trial.
-const ROWS_WORTH_A_THREAD: usize = 6;
-
 /// Steps whose rows are written down together.
 const STEPS_AT_ONCE_MAX: u32 = 64;
 
@@ -334,7 +331,7 @@ impl Chains {
             Split::None => threads == 1 || size * step_macs < WORTH_ALL_THREADS,
             _ if threads == 1 || size * step_macs < WORTH_THREADS => false,
             Split::Units => true,
-            Split::Rows => size >= threads * ROWS_WORTH_A_THREAD,
+            Split::Rows => size >= threads,
         };
         let is_open = |way: Way| is_split_open(way.split) && is_ahead_open(way.ahead);
         batch.tuner.choose(size, is_open)
