@@ -85,13 +85,15 @@ pub struct NothingWorks {
     pub error: String,
 }
 
-/// Plays `load` to all `contenders` in turns.
+/// Plays `load` to all `contenders` in turns. `between` is called before each turn and after the
+/// last, while nothing runs: what it measures meets the same machine as they do.
 ///
 /// # Errors
 /// If a contender answers nothing but errors while it is warmed up.
 pub fn compare<S: Service>(
     load: &Load,
     contenders: &mut [Contender<S>],
+    between: &mut dyn FnMut(),
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Measured>, NothingWorks> {
     let mut warm_up_requests = 0;
@@ -102,6 +104,7 @@ pub fn compare<S: Service>(
     measurements.resize_with(contenders.len(), || Measurement::new(load.rate_rps.is_none()));
     let mut answered_before = 0;
     for (turn, part) in load.trace.parts(load.parts).iter().enumerate() {
+        between();
         for position in 0..contenders.len() {
             // Nobody is always the first.
             let index = (position + turn) % contenders.len();
@@ -127,6 +130,7 @@ pub fn compare<S: Service>(
             progress(Progress { policy, answered: answered_before });
         }
     }
+    between();
     let measured = contenders.iter().zip(measurements).map(|(contender, measurement)| {
         let subject = Subject {
             policy: contender.policy.clone(),

@@ -41,6 +41,18 @@ impl KernelRate {
         Self { by_cell: by_cell.collect() }
     }
 
+    /// The mean of several measurements of the same cell types; none of none.
+    pub fn mean(measured: &[Self]) -> Option<Self> {
+        let mut sum = measured.first()?.clone();
+        for (of_cell, times) in sum.by_cell.iter_mut().enumerate() {
+            for (at, (_, mean)) in times.iter_mut().enumerate() {
+                let total: f64 = measured.iter().map(|one| one.by_cell[of_cell][at].1).sum();
+                *mean = total / measured.len() as f64;
+            }
+        }
+        Some(sum)
+    }
+
     /// Of all batches that `cells` counts, in the order of the cell types.
     pub fn seconds(&self, cells: &[CellStatistics]) -> f64 {
         let of_cell = |(cell, times): (&CellStatistics, &Vec<(usize, f64)>)| -> f64 {
@@ -200,6 +212,9 @@ mod tests {
     #[test]
     fn batches_add_up_at_their_times() {
         let rate = KernelRate { by_cell: vec![vec![(1, 1.0), (2, 1.5), (4, 2.5)]] };
+        let slower = KernelRate { by_cell: vec![vec![(1, 1.0), (2, 2.5), (4, 2.5)]] };
+        let mean = KernelRate::mean(&[rate.clone(), slower]).unwrap();
+        assert_eq!(mean.by_cell, [vec![(1, 1.0), (2, 2.0), (4, 2.5)]]);
         let cell = |batches_by_size: &[u64]| CellStatistics {
             batches_by_size: batches_by_size.to_vec(),
             ..CellStatistics::default()

@@ -176,7 +176,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Vec<Policy>,
 
-    /// In how many turns policies are measured [default: 3 of several policies]
+    /// In how many turns policies are measured [default: 3 of several policies, and with
+    /// --kernel-rate]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) turns: Option<u16>,
 
@@ -199,7 +200,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Also measure each cell alone, and tell how much of the compute threads' time went into cells
+    /// Also measure each cell alone, between the turns, and tell how much of the compute threads' time went into cells
     /// at that rate
     #[arg(long, conflicts_with = "url")]
     pub(crate) kernel_rate: bool,

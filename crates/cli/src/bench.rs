@@ -122,7 +122,8 @@ fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
         (None, true) => vec![None],
         (None, false) => args.sweep.iter().copied().map(Some).collect(),
     };
-    let turns = if args.policy.len() > 1 { TURNS } else { 1 };
+    let takes_turns = args.policy.len() > 1 || args.kernel_rate;
+    let turns = if takes_turns { TURNS } else { 1 };
     let load = |rate_rps: Option<f64>| {
         let default = match rate_rps {
             Some(rate) => ((rate * args.seconds) as usize).max(REQUESTS_MIN),
@@ -171,10 +172,16 @@ fn measure<S: Service>(
             bar.set_message(format!("{} {rate}", progress.policy));
             bar.set_position(before + progress.answered as u64);
         };
-        let mut runs = compare(load, &mut contenders, &mut progress)?;
-        if let Some(kernels) = &kernels {
-            bar.set_message("the kernels alone");
-            let rate = kernels.rate()?;
+        let mut rates = Vec::new();
+        let mut between = || {
+            if let Some(kernels) = &kernels {
+                bar.set_message("the kernels alone");
+                rates.push(kernels.rate());
+            }
+        };
+        let mut runs = compare(load, &mut contenders, &mut between, &mut progress)?;
+        let rates: Vec<KernelRate> = rates.into_iter().collect::<anyhow::Result<_>>()?;
+        if let Some((kernels, rate)) = kernels.as_ref().zip(KernelRate::mean(&rates)) {
             for run in &mut runs {
                 run.report.kernel = Some(kernels.time(&rate, run));
             }
