@@ -138,17 +138,17 @@ impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
             }
             let row_bytes = VECTORS * S::LANES * size_of::<f32>();
             let blocks = (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1);
-            let lines = match S::IS_TUNED && self.matrix.bytes() > FETCH_AHEAD_BYTES {
+            let lines = match self.matrix.bytes() > FETCH_AHEAD_BYTES {
                 true => (UNROLL * VECTORS * S::LANES).div_ceil(LINE_LEN * tiles),
                 false => 0,
             };
             for block in 0..blocks {
                 let k = inputs * block / blocks..inputs * (block + 1) / blocks;
                 match lines {
-                    0 => self.block::<S, 0>(simd, k, tiles),
-                    1 => self.block::<S, 1>(simd, k, tiles),
-                    2 => self.block::<S, 2>(simd, k, tiles),
-                    _ => self.block::<S, 4>(simd, k, tiles),
+                    1 if S::IS_TUNED => self.block::<S, 1>(simd, k, tiles),
+                    2 if S::IS_TUNED => self.block::<S, 2>(simd, k, tiles),
+                    3.. if S::IS_TUNED => self.block::<S, 4>(simd, k, tiles),
+                    _ => self.block::<S, 0>(simd, k, tiles),
                 }
             }
         }

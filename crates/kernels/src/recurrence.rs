@@ -409,7 +409,12 @@ pub(crate) trait Finish<S: Simd>: Copy {
         unsafe {
             for panel in panels {
                 for row in 0..rows {
-                    waiting[count] = Place { panel, row };
+                    let place = Place { panel, row };
+                    if !S::IS_TUNED {
+                        self.finish(simd, [place]);
+                        continue;
+                    }
+                    waiting[count] = place;
                     count += 1;
                     if count == SIDE_BY_SIDE {
                         count = 0;
@@ -417,12 +422,14 @@ pub(crate) trait Finish<S: Simd>: Copy {
                     }
                 }
             }
-            let (pairs, last) = waiting[..count].as_chunks::<2>();
-            for &pair in pairs {
-                self.finish(simd, pair);
-            }
-            for &place in last {
-                self.finish(simd, [place]);
+            if S::IS_TUNED {
+                let (pairs, last) = waiting[..count].as_chunks::<2>();
+                for &pair in pairs {
+                    self.finish(simd, pair);
+                }
+                for &place in last {
+                    self.finish(simd, [place]);
+                }
             }
         }
     }
