@@ -2,9 +2,8 @@
 //!
 //! A step's sums start from the bias, take in x, then h. The part up to x depends on nothing but
 //! x, so it may be computed at another time, for many steps at once, and kept
-//! ([`Recurrence::project`]); the step then starts from there ([`XPart::Projected`]), row by row as it
-//! comes. Sums rest in
-//! memory as the f32 that they are, so projecting ahead changes no bit.
+//! ([`Recurrence::project`]); the step then starts from there ([`XPart::Projected`]), row by row
+//! as it comes. Sums rest in memory as the f32 that they are, so projecting ahead changes no bit.
 //!
 //! Work is divided by *panels*, pieces of the hidden units. Panels of one phase need nothing from
 //! each other, so threads may take some each; before the next phase, or the next step, they meet.
