@@ -200,8 +200,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Also measure each cell alone, between the turns, and tell how much of the compute threads' time went into cells
-    /// at that rate
+    /// Also measure each cell alone, between the turns, and tell how much of the compute threads'
+    /// time went into cells at that rate
     #[arg(long, conflicts_with = "url")]
     pub(crate) kernel_rate: bool,
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use batchmaker_kernels::{ProjectionRow, Recurrence, StepRow};
+use batchmaker_kernels::{ProjectionRow, ROWS_MAX, Recurrence, StepRow};
 
 use crate::stages::{ITEMS_MAX, Member, part};
 use crate::thread_group::ThreadGroup;
@@ -19,9 +19,6 @@ const MACS_AN_ITEM: usize = 32_000;
 
 /// Items of a step for each member, at most: neighbouring panels are better read in one go.
 const ITEMS_A_MEMBER: usize = 16;
-
-/// Rows of an item of a projection: as many as go over a panel together.
-const ROWS_AN_ITEM: usize = 128;
 
 /// The steps.
 pub(crate) struct Job<'a> {
@@ -77,14 +74,15 @@ impl Job<'_> {
         Times { projecting_ns, stepping_ns: total_ns - projecting_ns }
     }
 
-    /// A member's part of all projections: items are panels of some rows.
+    /// A member's part of all projections: items are a panel of as many rows as go
+    /// over it together.
     ///
     /// # Safety
     /// As for `run`.
     unsafe fn project(&self, member: &mut Member<'_>) {
         let (panels, rows) = (self.cell.projection_panels(), self.to_project.len());
         let parts = panels.min(ITEMS_MAX);
-        let blocks = rows.div_ceil(ROWS_AN_ITEM).min(ITEMS_MAX / parts);
+        let blocks = rows.div_ceil(ROWS_MAX).min(ITEMS_MAX / parts);
         member.share(blocks * parts, |item| {
             let rows = &self.to_project[part(rows, item / parts, blocks)];
             // SAFETY: the caller's promise; items have different panels or rows.
@@ -103,7 +101,7 @@ impl Job<'_> {
                 let macs = self.size * self.cell.step_macs() / self.cell.phases();
                 let (least, most) = (member.members(), ITEMS_A_MEMBER * member.members());
                 let items = (macs / MACS_AN_ITEM).clamp(least, most).min(panels);
-                member.share(items.min(ITEMS_MAX), |item| {
+                member.share(items, |item| {
                     // SAFETY: the caller's promise; items have different panels, and stages part
                     // phases and steps.
                     unsafe { self.cell.step(phase, step, part(panels, item, items)) };

@@ -68,6 +68,7 @@ pub use isa::Isa;
 pub use linear::{ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings};
 pub use lstm::{LstmParameters, PackedLstm};
 pub use panel_matrix::Lines;
+pub use product::ROWS_MAX;
 pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
 pub use rnn::{PackedRnn, RnnActivation, RnnParameters};
 pub use tree_lstm::{

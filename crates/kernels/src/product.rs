@@ -28,7 +28,7 @@ use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
 use crate::simd::{Simd, SimdOp, prefetch};
 
 /// Rows that go over a panel together.
-pub(crate) const ROWS_MAX: usize = 128;
+pub const ROWS_MAX: usize = 128;
 
 /// Bytes of weights in a block: half of a first-level data cache of 32 KiB.
 const BLOCK_BYTES: usize = 16 << 10;

@@ -377,8 +377,8 @@ impl StepPiece<'_> {
     }
 }
 
-/// Rows that are finished side by side. One alone waits: from its sums to its new state is a chain
-/// of operations that is twice as long as what a core looks ahead.
+/// Rows that are finished side by side. From a row's sums to its new state is one long chain of
+/// operations, each of which waits for the one before.
 const SIDE_BY_SIDE: usize = 4;
 
 /// A row of a panel.
