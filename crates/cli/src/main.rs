@@ -16,6 +16,10 @@ use clap::Parser;
 
 use args::{Cli, Command};
 
+/// A request is allocated in one thread and freed in another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(args) => serve::serve(&args),
