@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use batchmaker_kernels::Lines;
 
-/// Steps of a chain that are projected together.
+/// Steps of a chain that are projected together, at most.
 const BLOCK_STEPS: u32 = 32;
 
 /// Bytes of projected rows of one cell type and worker.
@@ -36,14 +36,17 @@ impl Projections {
         Self { stride, unallocated: BYTES_MAX / block_bytes.max(1), free: Vec::new() }
     }
 
-    /// Room for the first of `steps`, as many as a block takes; none if the bound is reached.
+    /// Room for the first of `steps`; none if the bound is reached. What takes several blocks is
+    /// divided evenly: a product of a few rows costs little less than one of many.
     pub(crate) fn take(&mut self, steps: Range<u32>) -> Option<ProjectedSteps> {
         let stride = self.stride;
         let block = self.free.pop().or_else(|| {
             self.unallocated = self.unallocated.checked_sub(1)?;
             Some(Lines::zeros(BLOCK_STEPS as usize * stride))
         })?;
-        let steps = steps.start..steps.end.min(steps.start + BLOCK_STEPS);
+        let blocks = steps.len().div_ceil(BLOCK_STEPS as usize).max(1);
+        let count = steps.len().div_ceil(blocks) as u32;
+        let steps = steps.start..steps.start + count;
         Some(ProjectedSteps { block, stride, steps })
     }
 
@@ -82,7 +85,7 @@ mod tests {
         let row_len = BYTES_MAX / 4 / BLOCK_STEPS as usize / 2;
         let mut projections = Projections::new(row_len);
         let first = projections.take(3..70).expect("room for two");
-        assert_eq!(first.steps(), 3..3 + BLOCK_STEPS);
+        assert_eq!(first.steps(), 3..3 + 23, "67 steps in three blocks");
         let second = projections.take(0..5).expect("room for two");
         assert_eq!(second.steps(), 0..5);
         assert!(projections.take(0..1).is_none());
