@@ -50,6 +50,12 @@ pub enum Answer {
     Error(String),
 }
 
+/// How long answers gather in a saturated run before others are sent in their place, where that
+/// many more are in flight: a generator that takes a core from the workers for each answer would
+/// measure itself.
+const GATHER: Duration = Duration::from_micros(200);
+const GATHER_FROM: usize = 64;
+
 /// Is told now and then how a run goes: the time since its start, how many requests have been
 /// answered, and how many were sent and were not.
 pub(crate) type Watch<'a, S> = dyn FnMut(&S, Duration, usize, usize) + 'a;
@@ -144,6 +150,9 @@ pub(crate) fn play<S: Service>(
             }
         };
         std::thread::park_timeout(due.min(next_look).saturating_sub(start.elapsed()));
+        if due == Duration::MAX && in_flight.len() >= GATHER_FROM {
+            std::thread::sleep(GATHER);
+        }
     }
 }
 
