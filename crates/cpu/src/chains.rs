@@ -300,8 +300,7 @@ impl Chains {
         let times = unsafe { job.run(group) };
 
         if !batch.to_project.is_empty() {
-            let row_ns = times.projecting_ns / batch.to_project.len() as f32;
-            batch.tuner.record_projection(size, row_ns);
+            batch.tuner.record_projection(size, batch.to_project.len(), times.projecting_ns);
         }
         let is_ahead = way.ahead || self.is_table_projected();
         if (given, projected) == (!is_ahead, is_ahead) {

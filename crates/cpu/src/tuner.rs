@@ -65,10 +65,34 @@ struct Class {
     /// Nanoseconds a step.
     costs: [f32; Way::ALL.len()],
     trials: [u32; Way::ALL.len()],
-    /// What projecting one row ahead costs, in nanoseconds; 0 before the first measurement.
-    row_projection_ns: f32,
+    projections: Projections,
     choices: u32,
 }
+
+/// What projecting ahead took of late. Many rows together cost less each than a few, so what
+/// counts is all time over all rows.
+#[derive(Debug, Default, Clone, Copy)]
+struct Projections {
+    ns: f32,
+    rows: f32,
+}
+
+impl Projections {
+    /// Nanoseconds a row; 0 before the first measurement.
+    fn row_ns(self) -> f32 {
+        self.ns / self.rows.max(1.0)
+    }
+
+    fn add(&mut self, ns: f32, rows: f32) {
+        // The thread may have lost its core meanwhile.
+        let ns = if self.rows > 0.0 { ns.min(4.0 * self.row_ns() * rows) } else { ns };
+        let kept = 1.0 - 1.0 / REMEMBERED;
+        (self.ns, self.rows) = (kept * self.ns + ns, kept * self.rows + rows);
+    }
+}
+
+/// About so many projections are remembered.
+const REMEMBERED: f32 = 16.0;
 
 impl Tuner {
     /// The way to run a batch of `size` rows, of those that are `open`.
@@ -81,8 +105,8 @@ impl Tuner {
             return way;
         }
         let cost = |way: Way| {
-            let projections = if way.ahead { size as f32 * class.row_projection_ns } else { 0.0 };
-            class.costs[way.index()] + projections
+            let row_ns = if way.ahead { class.projections.row_ns() } else { 0.0 };
+            class.costs[way.index()] + size as f32 * row_ns
         };
         let fastest = ways().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
         let mut way = fastest.expect("one thread can always do it all");
@@ -96,10 +120,9 @@ impl Tuner {
         way
     }
 
-    /// Projecting a row ahead, for a batch of `size` rows, took `ns`.
-    pub(crate) fn record_projection(&mut self, size: usize, ns: f32) {
-        let known = &mut self.class(size).row_projection_ns;
-        *known = if *known == 0.0 { ns } else { towards(*known, ns) };
+    /// Projecting `rows` rows ahead, for a batch of `size`, took `ns`.
+    pub(crate) fn record_projection(&mut self, size: usize, rows: usize, ns: f32) {
+        self.class(size).projections.add(ns, rows as f32);
     }
 
     /// A step of `size` rows took `ns`, without projections.
@@ -170,16 +193,28 @@ mod tests {
     fn the_price_of_projecting_counts() {
         let mut tuner = Tuner::default();
         let cost = |way: Way| if way.ahead { 50.0 } else { 80.0 };
-        let mut choose = |row_ns| {
+        let mut choose = |row_ns: f32| {
             for _ in 0..2 * TRIALS {
                 let way = tuner.choose(4, |way| way.split == Split::None);
                 tuner.record(4, way, cost(way));
-                tuner.record_projection(4, row_ns);
+                tuner.record_projection(4, 24, 24.0 * row_ns);
             }
             tuner.choose(4, |way| way.split == Split::None).ahead
         };
         assert!(!choose(10.0), "4 rows for 40 ns gain nothing");
         assert!(choose(5.0), "4 rows for 20 ns gain 10");
+    }
+
+    #[test]
+    fn a_few_costly_rows_among_many_count_little() {
+        let mut projections = Projections::default();
+        for _ in 0..100 {
+            projections.add(300.0, 60.0);
+            projections.add(20.0, 1.0);
+        }
+        assert!((5.0..5.5).contains(&projections.row_ns()), "{projections:?}");
+        projections.add(1e9, 60.0);
+        assert!(projections.row_ns() < 10.0, "{projections:?}");
     }
 
     #[test]
