@@ -324,7 +324,8 @@ impl Chains {
             _ if x_macs == 0 || self.is_table_projected() => !ahead,
             ProjectionAhead::Never => !ahead,
             ProjectionAhead::Always => ahead,
-            ProjectionAhead::Measured => true,
+            // Where only some fit, nothing would be learned of either way.
+            ProjectionAhead::Measured => !ahead || batch.projections.fit(size),
         };
         let is_split_open = |split: Split| match split {
             Split::None => threads == 1 || size * step_macs < WORTH_ALL_THREADS,

@@ -14,6 +14,7 @@ const BYTES_MAX: usize = 32 << 20;
 pub(crate) struct Projections {
     /// Floats from one projected row to the next.
     stride: usize,
+    blocks_max: usize,
     /// Blocks that may still be allocated.
     unallocated: usize,
     free: Vec<Block>,
@@ -33,7 +34,8 @@ impl Projections {
     pub(crate) fn new(row_len: usize) -> Self {
         let stride = Lines::row_stride(row_len);
         let block_bytes = BLOCK_STEPS as usize * stride * size_of::<f32>();
-        Self { stride, unallocated: BYTES_MAX / block_bytes.max(1), free: Vec::new() }
+        let blocks_max = BYTES_MAX / block_bytes.max(1);
+        Self { stride, blocks_max, unallocated: blocks_max, free: Vec::new() }
     }
 
     /// Room for the first of `steps`; none if the bound is reached. What takes several blocks is
@@ -48,6 +50,11 @@ impl Projections {
         let count = steps.len().div_ceil(blocks) as u32;
         let steps = steps.start..steps.start + count;
         Some(ProjectedSteps { block, stride, steps })
+    }
+
+    /// Whether there is room for so many chains at a time.
+    pub(crate) fn fit(&self, chains: usize) -> bool {
+        chains <= self.blocks_max
     }
 
     /// Gives room back.
@@ -86,6 +93,7 @@ mod tests {
         let mut projections = Projections::new(row_len);
         let first = projections.take(3..70).expect("room for two");
         assert_eq!(first.steps(), 3..3 + 23, "67 steps in three blocks");
+        assert!(projections.fit(2) && !projections.fit(3));
         let second = projections.take(0..5).expect("room for two");
         assert_eq!(second.steps(), 0..5);
         assert!(projections.take(0..1).is_none());
