@@ -13,7 +13,8 @@
 //! either one element of each row and one vector of weights, or all vectors of weights and one
 //! element, whichever takes fewer registers. One row alone runs through two panels at once: the
 //! four chains of one panel would not fill the latency of a multiply-add. A few rows more than a
-//! tile takes run over two vectors at a time, in narrower and higher tiles.
+//! tile takes run over two vectors at a time, in narrower and higher tiles, unless weights come from
+//! memory: those want to be read in their order.
 //!
 //! **Blocks.** Where there is more than one tile, k runs in blocks of weights that stay in the
 //! first-level cache while all rows go over them. Where the matrix is larger than a second-level
@@ -35,6 +36,10 @@ const BLOCK_BYTES: usize = 16 << 10;
 
 /// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
+
+/// Matrices larger than this come from memory rather than from a last-level cache, so their lines
+/// are best read one after the other.
+const NEAR_BYTES: usize = 8 << 20;
 
 /// A row of a product, and where its sums of the product's first panel lie.
 #[derive(Clone, Copy)]
@@ -129,7 +134,9 @@ impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
                 return self.two_panels(simd, inputs);
             }
             let rows_max = const { tile_rows_max::<S, VECTORS>() };
-            if self.rows.len() > rows_max && self.rows.len() <= const { tile_rows_max::<S, 2>() } {
+            let narrow_rows_max = const { tile_rows_max::<S, 2>() };
+            let is_few = self.rows.len() > rows_max && self.rows.len() <= narrow_rows_max;
+            if is_few && self.matrix.bytes() <= NEAR_BYTES {
                 return self.vectors_by_two(simd, inputs);
             }
             let tiles = self.rows.len().div_ceil(rows_max);
