@@ -65,19 +65,19 @@ struct Class {
     /// Nanoseconds a step.
     costs: [f32; Way::ALL.len()],
     trials: [u32; Way::ALL.len()],
-    projections: Projections,
+    projecting: ProjectingCost,
     choices: u32,
 }
 
 /// What projecting ahead took of late. Many rows together cost less each than a few, so what
 /// counts is all time over all rows.
 #[derive(Debug, Default, Clone, Copy)]
-struct Projections {
+struct ProjectingCost {
     ns: f32,
     rows: f32,
 }
 
-impl Projections {
+impl ProjectingCost {
     /// Nanoseconds a row; 0 before the first measurement.
     fn row_ns(self) -> f32 {
         self.ns / self.rows.max(1.0)
@@ -105,7 +105,7 @@ impl Tuner {
             return way;
         }
         let cost = |way: Way| {
-            let row_ns = if way.ahead { class.projections.row_ns() } else { 0.0 };
+            let row_ns = if way.ahead { class.projecting.row_ns() } else { 0.0 };
             class.costs[way.index()] + size as f32 * row_ns
         };
         let fastest = ways().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
@@ -122,7 +122,7 @@ impl Tuner {
 
     /// Projecting `rows` rows ahead, for a batch of `size`, took `ns`.
     pub(crate) fn record_projection(&mut self, size: usize, rows: usize, ns: f32) {
-        self.class(size).projections.add(ns, rows as f32);
+        self.class(size).projecting.add(ns, rows as f32);
     }
 
     /// A step of `size` rows took `ns`, without projections.
@@ -207,14 +207,14 @@ mod tests {
 
     #[test]
     fn a_few_costly_rows_among_many_count_little() {
-        let mut projections = Projections::default();
+        let mut projecting = ProjectingCost::default();
         for _ in 0..100 {
-            projections.add(300.0, 60.0);
-            projections.add(20.0, 1.0);
+            projecting.add(300.0, 60.0);
+            projecting.add(20.0, 1.0);
         }
-        assert!((5.0..5.5).contains(&projections.row_ns()), "{projections:?}");
-        projections.add(1e9, 60.0);
-        assert!(projections.row_ns() < 10.0, "{projections:?}");
+        assert!((5.0..5.5).contains(&projecting.row_ns()), "{projecting:?}");
+        projecting.add(1e9, 60.0);
+        assert!(projecting.row_ns() < 10.0, "{projecting:?}");
     }
 
     #[test]
