@@ -50,10 +50,11 @@ pub enum Answer {
     Error(String),
 }
 
-/// How long answers gather in a saturated run before others are sent in their place, where that
-/// many more are in flight: a generator that takes a core from the workers for each answer would
-/// measure itself.
+/// How long answers gather in a saturated run before others are sent in their place: a generator
+/// that takes a core from the workers for each answer would measure itself.
 const GATHER: Duration = Duration::from_micros(200);
+
+/// With fewer requests in flight than this, answers do not gather: workers might run dry.
 const GATHER_FROM: usize = 64;
 
 /// Is told now and then how a run goes: the time since its start, how many requests have been

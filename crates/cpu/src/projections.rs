@@ -14,6 +14,7 @@ const BYTES_MAX: usize = 32 << 20;
 pub(crate) struct Projections {
     /// Floats from one projected row to the next.
     stride: usize,
+    /// Blocks within the bound.
     blocks_max: usize,
     /// Blocks that may still be allocated.
     unallocated: usize,
