@@ -20,6 +20,11 @@ const MACS_AN_ITEM: usize = 32_000;
 /// Items of a step for each member, at most: neighbouring panels are better read in one go.
 const ITEMS_A_MEMBER: usize = 16;
 
+/// Into how many items to divide `panels` panels of so many multiply-adds in all.
+pub(crate) fn items(macs: usize, panels: usize, members: usize) -> usize {
+    (macs / MACS_AN_ITEM).clamp(members, ITEMS_A_MEMBER * members).min(panels)
+}
+
 /// The steps.
 pub(crate) struct Job<'a> {
     pub(crate) cell: &'a dyn Recurrence,
@@ -99,8 +104,7 @@ impl Job<'_> {
             for phase in 0..self.cell.phases() {
                 let panels = self.cell.panels(phase);
                 let macs = self.size * self.cell.step_macs() / self.cell.phases();
-                let (least, most) = (member.members(), ITEMS_A_MEMBER * member.members());
-                let items = (macs / MACS_AN_ITEM).clamp(least, most).min(panels);
+                let items = items(macs, panels, member.members());
                 member.share(items, |item| {
                     // SAFETY: the caller's promise; items have different panels, and stages part
                     // phases and steps.

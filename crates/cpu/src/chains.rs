@@ -143,7 +143,7 @@ impl Chains {
         let row_bytes = 4 * self.cell.hidden_size();
         let (mut y, mut other_sinks) = (None, Vec::new());
         for sink in &run.sinks {
-            let rows = memory.rows(sink.rows);
+            let rows = memory.rows(&sink.rows);
             assert_eq!(rows.row_bytes, row_bytes, "a state's row is its size");
             if sink.time == SinkTime::Every && sink.port == 0 && y.is_none() {
                 y = Some(rows);
@@ -151,7 +151,7 @@ impl Chains {
                 other_sinks.push((sink.time, sink.port, rows));
             }
         }
-        let x = memory.rows(run.inputs[0]);
+        let x = memory.rows(&run.inputs[0]);
         let x_bytes = if self.lookup.is_some() { 8 } else { 4 * self.cell.input_size() };
         assert_eq!(x.row_bytes, x_bytes, "an input's row is its size");
         let chain = Chain {
@@ -169,7 +169,7 @@ impl Chains {
         if step == 0 {
             for (port, initial) in run.initial.iter().enumerate() {
                 let state = self.state(&chain, port);
-                let initial = initial.map(|rows| memory.rows(rows));
+                let initial = initial.as_ref().map(|rows| memory.rows(rows));
                 // SAFETY: the slot is the chain's own from its first step on, and the row of the
                 // initial state was written before the chain could join.
                 unsafe {

@@ -12,9 +12,11 @@ use batchmaker_kernels::Isa;
 use core_affinity::CoreId;
 
 use crate::chains::{Chains, ProjectionAhead, RosterChains};
+use crate::leaf_cache::LeafCache;
 use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::thread_group::ThreadGroup;
+use crate::tree_nodes::{TreeNodes, TreeRoom};
 
 /// What a CPU device is told when it is made.
 #[derive(Clone, Debug)]
@@ -54,6 +56,7 @@ type Admitted = (RequestId, Arc<RequestMemory>);
 
 enum MaterializedCell {
     Recurrent(Box<Chains>),
+    Tree(Box<TreeNodes>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
 }
 
@@ -92,6 +95,11 @@ impl Device for CpuDevice {
                         .map(Box::new)
                         .map_err(|e| failed(e.to_string()))?,
                 ),
+                CellBody::Tree(cell) => MaterializedCell::Tree(
+                    TreeNodes::new(self.config.isa, cell)
+                        .map(Box::new)
+                        .map_err(|e| failed(e.to_string()))?,
+                ),
                 CellBody::Program(program) => MaterializedCell::Program {
                     program: RowProgram::new(program, &cell.inputs, &cell.outputs)
                         .map(Box::new)
@@ -116,13 +124,28 @@ impl Device for CpuDevice {
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         let roster = |cell: &MaterializedCell| match cell {
             MaterializedCell::Recurrent(chains) => Some([chains.roster(), chains.roster()]),
-            MaterializedCell::Program { .. } => None,
+            MaterializedCell::Tree(_) | MaterializedCell::Program { .. } => None,
         };
         let rosters = self.cells.iter().map(roster).collect();
+        let leaf_cache = |cell: &MaterializedCell| match cell {
+            MaterializedCell::Tree(nodes) => nodes.cache(),
+            _ => None,
+        };
+        let leaf_caches = self.cells.iter().map(leaf_cache).collect();
         let pin = Some(Box::new(pin) as Box<_>);
         let program_thread = ProgramThread::new();
-        let tasks = VecDeque::new();
-        Ok(Box::new(CpuQueue { device: self, group, pin, program_thread, rosters, tasks }))
+        let (tree_room, tasks) = (TreeRoom::default(), VecDeque::new());
+        let device = self;
+        Ok(Box::new(CpuQueue {
+            device,
+            group,
+            pin,
+            program_thread,
+            tree_room,
+            leaf_caches,
+            rosters,
+            tasks,
+        }))
     }
 
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
@@ -156,6 +179,9 @@ struct CpuQueue {
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
     /// Runs programs.
     program_thread: ProgramThread,
+    tree_room: TreeRoom,
+    /// By cell type.
+    leaf_caches: Vec<Option<LeafCache>>,
     /// By cell type: the standing batch, and an empty one for batches of items; none for row-wise
     /// cells.
     rosters: Vec<Option<[RosterChains; 2]>>,
@@ -181,7 +207,7 @@ impl TaskQueue for CpuQueue {
 
 impl CpuQueue {
     fn run(&mut self, task: &BatchedTask) -> Result<(), ()> {
-        let Self { device, group, program_thread, rosters, .. } = self;
+        let Self { device, group, program_thread, tree_room, leaf_caches, rosters, .. } = self;
         let memory_of = |request| device.memory(request);
         match (&device.cells[task.cell_type.index()], &task.work) {
             (MaterializedCell::Recurrent(chains), Work::Roster { leaves, joins, steps }) => {
@@ -201,7 +227,13 @@ impl CpuQueue {
             (MaterializedCell::Program { program, inputs }, Work::Rows(items)) => {
                 run_program(program, inputs, items, memory_of, program_thread)
             }
-            (MaterializedCell::Program { .. }, Work::Roster { .. }) => {
+            (MaterializedCell::Tree(nodes), Work::Rows(items)) => {
+                let cache = leaf_caches[task.cell_type.index()].as_mut();
+                // SAFETY: as above.
+                unsafe { nodes.run(items, memory_of, tree_room, cache, group) };
+                Ok(())
+            }
+            (MaterializedCell::Tree(_) | MaterializedCell::Program { .. }, Work::Roster { .. }) => {
                 unreachable!("a roster of row-wise cells")
             }
         }
@@ -230,7 +262,7 @@ fn run_program(
     let gather = |(port, spec): (usize, &RowSpec)| {
         let mut gathered = Gathered::with_capacity(spec, rows);
         for (item, memory) in items() {
-            let from = memory.rows(memory.graph.runs()[item.run.index()].inputs[port]);
+            let from = memory.rows(&memory.graph.runs()[item.run.index()].inputs[port]);
             let nodes = nodes_of(item, memory);
             // SAFETY: the manager gives out rows after those that they depend on.
             unsafe { gathered.append(&from, item.first, nodes) };
@@ -246,7 +278,7 @@ fn run_program(
     for (item, memory) in items() {
         let run = &memory.graph.runs()[item.run.index()];
         for sink in &run.sinks {
-            let to = memory.rows(sink.rows);
+            let to = memory.rows(&sink.rows);
             let output = &mut outputs[sink.port];
             let count = nodes_of(item, memory);
             // SAFETY: each row of a run is given out once, and its target is its own.

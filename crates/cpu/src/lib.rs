@@ -7,6 +7,8 @@
 //! | `batch_job.rs` | some steps of a batch, divided among threads |
 //! | `projections.rs` | inputs projected ahead |
 //! | `tuner.rs` | which way of running a batch is the fastest |
+//! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
+//! | `leaf_cache.rs` | leaves that were computed before |
 //! | `program.rs` | row-wise programs, run by a general executor |
 //! | `request_memory.rs` | the values of one request |
 //! | `state_arena.rs` | the state slots of one cell type |
@@ -20,6 +22,7 @@
 mod batch_job;
 mod chains;
 mod device;
+mod leaf_cache;
 mod program;
 mod projections;
 mod request_memory;
@@ -27,6 +30,7 @@ mod signal;
 mod stages;
 mod state_arena;
 mod thread_group;
+mod tree_nodes;
 mod tuner;
 
 pub use batchmaker_kernels::Isa;

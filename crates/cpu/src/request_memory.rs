@@ -1,9 +1,12 @@
 //! The values of one request: what it brought, what stands between cells, the reply.
 
 use std::cell::UnsafeCell;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, ElementType, RowSpec, Rows, Tensor, TensorData, ValueIndex};
+use batchmaker_graph::{
+    CellGraph, ElementType, RowOrder, RowSpec, Rows, Tensor, TensorData, ValueIndex,
+};
 
 /// The values of a request in flight. Workers read and write rows through raw pointers; that no
 /// row is written while it is read or written elsewhere is what the manager's order of
@@ -58,17 +61,18 @@ impl RequestMemory {
         Self { graph, values }
     }
 
-    /// The rows of a run's port.
-    pub(crate) fn rows(&self, rows: Rows) -> RowPointers {
+    /// The rows of a run's port: of a run of this memory's graph, which must outlive the pointers.
+    pub(crate) fn rows(&self, rows: &Rows) -> RowPointers {
         let value = &self.values[rows.value.index()];
-        let first = rows.first as usize;
+        let row_bytes = value.row_bytes;
+        let (first, stride, list) = match &rows.order {
+            RowOrder::Strided { first, stride } => (*first as usize, *stride as isize, None),
+            RowOrder::Listed(list) => (0, 1, Some(NonNull::from(&**list).cast())),
+        };
         assert!(first < value.rows, "row {first} of {:?}, which has {}", rows.value, value.rows);
-        RowPointers {
-            // SAFETY: the row is within the value.
-            first: unsafe { value.elements.add(first * value.row_bytes) },
-            stride: rows.stride as isize * value.row_bytes as isize,
-            row_bytes: value.row_bytes,
-        }
+        // SAFETY: the row is within the value.
+        let first = unsafe { value.elements.add(first * row_bytes) };
+        RowPointers { first, stride: stride * row_bytes as isize, list, row_bytes }
     }
 
     /// The output values, each flat. Frees the others: a roster may keep the request itself for a
@@ -91,11 +95,13 @@ impl RequestMemory {
     }
 }
 
-/// Where the rows of a run's port lie. Row `i` is `stride` bytes from row `i - 1`.
+/// Where the rows of a run's port lie: node `i`'s `i * stride` bytes from the first, or, where there
+/// is a list, `list[i] * stride` bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct RowPointers {
     first: *mut u8,
     stride: isize,
+    list: Option<NonNull<u32>>,
     pub(crate) row_bytes: usize,
 }
 
@@ -107,8 +113,13 @@ unsafe impl Sync for RowPointers {}
 impl RowPointers {
     /// The row of `node`, which is one of the run.
     pub(crate) fn row(&self, node: u32) -> *mut u8 {
+        let position = match self.list {
+            None => node,
+            // SAFETY: a list has an entry for each node of its run, and outlives the pointers.
+            Some(list) => unsafe { list.add(node as usize).read() },
+        };
         // A builder of graphs checks that the rows of all nodes are within their value.
-        self.first.wrapping_offset(self.stride * node as isize)
+        self.first.wrapping_offset(self.stride * position as isize)
     }
 }
 

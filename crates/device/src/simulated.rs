@@ -357,7 +357,7 @@ impl SimulatedDevice {
         let graph = values.graph.clone();
         let run = &graph.runs()[node.run.index()];
         let mut inputs = Vec::with_capacity(run.inputs.len());
-        for &rows in &run.inputs {
+        for rows in &run.inputs {
             inputs.push(self.read(task.worker, node.request, rows, node.node)?);
         }
         let states = match node.slot {
@@ -368,7 +368,7 @@ impl SimulatedDevice {
                 }
                 let mut states = Vec::with_capacity(run.initial.len());
                 for initial in &run.initial {
-                    states.push(match *initial {
+                    states.push(match initial {
                         Some(rows) => self.read(task.worker, node.request, rows, 0)?,
                         None => Some(0),
                     });
@@ -384,7 +384,7 @@ impl SimulatedDevice {
         &mut self,
         worker: WorkerId,
         request: RequestId,
-        rows: Rows,
+        rows: &Rows,
         node: u32,
     ) -> Result<Datum, Misuse> {
         let index = rows.row(node);

@@ -314,12 +314,17 @@ impl ServedModel {
         outputs.iter().for_each(|(position, _)| left[*position] += 1);
         let named = outputs.into_iter().map(|(position, output)| {
             left[position] -= 1;
-            let value = match left[position] {
-                0 => {
+            let value = match (output.rows, left[position]) {
+                (Some(rows), _) => {
+                    let row = output.shape.iter().product::<usize>() / rows.len();
+                    let elements = rows.start * row..rows.end * row;
+                    Tensor::new(vec![rows.len() * row], values[position].data().slice(elements))
+                }
+                (None, 0) => {
                     let empty = Tensor::new(vec![0], TensorData::F32(Vec::new()));
                     std::mem::replace(&mut values[position], empty)
                 }
-                _ => values[position].clone(),
+                (None, _) => values[position].clone(),
             };
             let tensor = value.reshaped(output.shape);
             let tensor = match &output.permutation {

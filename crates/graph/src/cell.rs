@@ -47,6 +47,8 @@ pub struct Cell {
 pub enum CellBody {
     /// A step of a recurrent operator, run by a fused kernel.
     Recurrent(RecurrentCell),
+    /// A cell of a binary TreeLSTM, run by a fused kernel.
+    Tree(TreeCell),
     /// Anything else: an opaque serialised program.
     Program(Program),
 }
@@ -120,6 +122,44 @@ impl RecurrentKind {
     }
 }
 
+/// A cell of a binary TreeLSTM (Tai, Socher and Manning, 2015, the N-ary form with N = 2; a leaf has
+/// no children and no forget gates). Outputs: h and c, each `[hidden_size]`.
+///
+/// ```text
+/// leaf:    i = sigmoid(W_i x + b_i)    o likewise    u = tanh(W_u x + b_u)    c = i u
+/// inner:   i = sigmoid(L_i h_l + R_i h_r + b_i)      o, f_l, f_r likewise
+///          u = tanh(L_u h_l + R_u h_r + b_u)
+///          c = i u + f_l c_l + f_r c_r
+/// both:    h = o tanh(c)
+/// ```
+#[derive(Clone)]
+pub enum TreeCell {
+    /// Sees a word. Input port: x.
+    Leaf {
+        /// Elements of x.
+        input_size: usize,
+        /// Elements of h and c.
+        hidden_size: usize,
+        /// `[3 * hidden_size, input_size]`, gates i, o, u.
+        w: Arc<[f32]>,
+        /// `[3 * hidden_size]`; none is zero.
+        b: Option<Arc<[f32]>>,
+        /// A table that turns the input port into one id, if x is an embedding.
+        lookup: Option<Lookup>,
+    },
+    /// Sees its two children. Input ports: h and c of the left one, h and c of the right one.
+    Inner {
+        /// Elements of h and c.
+        hidden_size: usize,
+        /// Weights of the left child's h, `[5 * hidden_size, hidden_size]`, gates i, o, f_l, f_r, u.
+        l: Arc<[f32]>,
+        /// Weights of the right child's h, likewise.
+        r: Arc<[f32]>,
+        /// `[5 * hidden_size]`; none is zero.
+        b: Option<Arc<[f32]>>,
+    },
+}
+
 /// An embedding table fused into its consumer: the consumer's input port is one I64
 /// id, and row `id` of the table is what it computes on.
 #[derive(Clone)]
@@ -135,6 +175,16 @@ impl Lookup {
     pub fn rows(&self) -> usize {
         self.table.len() / self.width.max(1)
     }
+
+    /// The row of `id`.
+    ///
+    /// # Panics
+    /// If there is none: ids are checked where requests come in.
+    pub fn row(&self, id: i64) -> &[f32] {
+        let id = usize::try_from(id).ok().filter(|&id| id < self.rows());
+        let id = id.expect("ids are checked where requests come in");
+        &self.table[id * self.width..][..self.width]
+    }
 }
 
 impl fmt::Debug for RecurrentCell {
@@ -145,6 +195,23 @@ impl fmt::Debug for RecurrentCell {
             .field("hidden_size", &self.hidden_size)
             .field("lookup", &self.lookup)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TreeCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leaf { input_size, hidden_size, lookup, .. } => f
+                .debug_struct("TreeLeaf")
+                .field("input_size", input_size)
+                .field("hidden_size", hidden_size)
+                .field("lookup", lookup)
+                .finish_non_exhaustive(),
+            Self::Inner { hidden_size, .. } => f
+                .debug_struct("TreeInner")
+                .field("hidden_size", hidden_size)
+                .finish_non_exhaustive(),
+        }
     }
 }
 
@@ -199,6 +266,22 @@ impl Cell {
         Self { body, inputs: vec![x], outputs: states.clone(), states }
     }
 
+    /// A cell of a binary TreeLSTM with its ports.
+    pub fn tree(cell: TreeCell) -> Self {
+        let row = |size: usize| RowSpec::new(ElementType::F32, [size]);
+        let (inputs, hidden_size) = match &cell {
+            TreeCell::Leaf { hidden_size, lookup: Some(_), .. } => {
+                (vec![RowSpec::new(ElementType::I64, [])], *hidden_size)
+            }
+            TreeCell::Leaf { input_size, hidden_size, .. } => {
+                (vec![row(*input_size)], *hidden_size)
+            }
+            TreeCell::Inner { hidden_size, .. } => (vec![row(*hidden_size); 4], *hidden_size),
+        };
+        let outputs = vec![row(hidden_size); 2];
+        Self { body: CellBody::Tree(cell), inputs, states: Vec::new(), outputs }
+    }
+
     /// See [`CellIdentity`].
     pub fn identity(&self) -> CellIdentity {
         let mut hasher = blake3::Hasher::new();
@@ -226,6 +309,18 @@ impl Cell {
                     floats(&mut part, &lookup.table);
                 }
             }
+            CellBody::Tree(TreeCell::Leaf { w, b, lookup, .. }) => {
+                part(b"tree leaf");
+                floats(&mut part, w);
+                floats(&mut part, b.as_deref().unwrap_or_default());
+                floats(&mut part, lookup.as_ref().map_or(&[], |lookup| &lookup.table));
+            }
+            CellBody::Tree(TreeCell::Inner { l, r, b, .. }) => {
+                part(b"tree inner");
+                floats(&mut part, l);
+                floats(&mut part, r);
+                floats(&mut part, b.as_deref().unwrap_or_default());
+            }
             CellBody::Program(program) => {
                 part(b"program");
                 part(&program.bytes);
@@ -246,6 +341,13 @@ impl Cell {
                     RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 0,
                 };
                 4 * (cell.w.len() + cell.r.len() + bias + peepholes + table)
+            }
+            CellBody::Tree(TreeCell::Leaf { w, b, lookup, .. }) => {
+                let table = lookup.as_ref().map_or(0, |lookup| lookup.table.len());
+                4 * (w.len() + b.as_ref().map_or(0, |b| b.len()) + table)
+            }
+            CellBody::Tree(TreeCell::Inner { l, r, b, .. }) => {
+                4 * (l.len() + r.len() + b.as_ref().map_or(0, |b| b.len()))
             }
             CellBody::Program(program) => program.bytes.len(),
         }

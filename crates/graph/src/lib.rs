@@ -8,21 +8,25 @@
 
 #![forbid(unsafe_code)]
 
+mod builder;
 mod cell;
 mod cell_graph;
+mod dag;
 mod ids;
+mod rows;
 mod task;
 mod tensor;
 mod unfold;
 
+pub use builder::CellGraphBuilder;
 pub use cell::{
     Cell, CellBody, CellIdentity, CellRegistry, CellType, Lookup, ModelPriority, Program,
-    RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
+    RecurrentCell, RecurrentKind, RnnActivation, RowSpec, TreeCell,
 };
-pub use cell_graph::{
-    CellGraph, CellGraphBuilder, Edge, Need, Rows, Run, RunKind, Sink, SinkTime, ValueSpec,
-};
+pub use cell_graph::{CellGraph, Edge, Need, Run, RunKind, Sink, SinkTime, ValueSpec};
+pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
 pub use ids::{CellTypeId, ModelId, RequestId, RunIndex, SlotId, TaskId, ValueIndex, WorkerId};
+pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, Item, Join, Work};
 pub use tensor::{ElementType, Tensor, TensorData};
 pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Unfold, Unfolded};

@@ -1,6 +1,7 @@
 //! Dense row-major tensors of requests and replies.
 
 use std::fmt;
+use std::ops::Range;
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,6 +98,20 @@ impl TensorData {
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Some of the elements.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(data) => Self::F32(data[range].to_vec()),
+            Self::I64(data) => Self::I64(data[range].to_vec()),
+            Self::I32(data) => Self::I32(data[range].to_vec()),
+            Self::Bool(data) => Self::Bool(data[range].to_vec()),
+            Self::Bytes(data) => Self::Bytes(data[range].to_vec()),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The user-defined unfolding function (section 4.1 of the BatchMaker paper).
 
+use std::ops::Range;
+
 use crate::{CellGraph, Tensor, ValueIndex};
 
 /// A tensor of a request or a reply.
@@ -36,7 +38,9 @@ pub struct OutputTensor {
     pub name: String,
     /// The value; one of [`CellGraph::outputs`].
     pub value: ValueIndex,
-    /// The value's rows under their own axes, before `permutation`.
+    /// The rows of it that the tensor holds; none: all of them.
+    pub rows: Option<Range<usize>>,
+    /// The rows under their own axes, before `permutation`.
     pub shape: Vec<usize>,
     /// How to order the axes ([`Tensor::permuted`]); none: as they are.
     pub permutation: Option<Vec<usize>>,
@@ -46,6 +50,11 @@ pub struct OutputTensor {
 /// request, before the request is admitted.
 pub trait Unfold: Send + Sync {
     /// Unfolds a request whose tensors already bear the names, data types and ranks that
-    /// the model declares, each name once; tensors stand in the declared order.
+    /// the model declares, each name once; tensors stand in the declared order. Those that are
+    /// optional may be missing.
+    ///
+    /// # Errors
+    /// Whatever else is wrong with the request is found here: past this call every row and id must
+    /// be in range.
     fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest>;
 }

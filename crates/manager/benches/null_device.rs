@@ -1,6 +1,8 @@
 //! What the manager itself costs: one thread drives it, and tasks are complete at once.
 //!
-//! `cargo bench -p batchmaker-manager`. An item is a node in `node`, a request in the others.
+//! `cargo bench -p batchmaker-manager`. An item is a node in `node` and `tree_node`, a request in the
+//! others. `TREES=FILE cargo bench -p batchmaker-manager tree_node` takes the trees of a file, one
+//! in labelled brackets a line.
 
 use std::sync::Arc;
 
@@ -31,23 +33,29 @@ struct Bench {
 
 impl Bench {
     fn new(limit: u32, max_tasks_to_submit: u32) -> Self {
+        Self::with_cells(1, limit, max_tasks_to_submit)
+    }
+
+    /// Later cell types have a higher priority.
+    fn with_cells(cells: i32, limit: u32, max_tasks_to_submit: u32) -> Self {
+        let cell_types = (0..cells).map(|priority| CellTypeConfig {
+            batch_sizes: BatchSizes::up_to(limit),
+            priorities: vec![ModelPriority { model: ModelId(0), priority }],
+        });
         let manager = Manager::new(Config {
-            cell_types: vec![CellTypeConfig {
-                batch_sizes: BatchSizes::up_to(limit),
-                priorities: vec![ModelPriority { model: ModelId(0), priority: 0 }],
-            }],
+            cell_types: cell_types.collect(),
             workers: 1,
             policy: Policy::Cellular,
             max_tasks_to_submit,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,
         });
-        let free = (0..2 * limit).rev().map(|index| RequestId { index, generation: 0 }).collect();
+        let free = (0..4 * limit).rev().map(|index| RequestId { index, generation: 0 }).collect();
         Self { manager, now_ns: 0, free }
     }
 
     fn arrive(&mut self, graph: &Arc<CellGraph>) {
-        let request = self.free.pop().expect("twice as many ids as the roster has room");
+        let request = self.free.pop().expect("more ids than requests in flight");
         let (model, graph) = (ModelId(0), graph.clone());
         self.now_ns += 1;
         self.manager.handle(self.now_ns, Event::Arrive { request, model, priority: 0, graph });
@@ -156,4 +164,108 @@ fn request_of_24_steps(bencher: Bencher<'_, '_>, roster: u32) {
             bench.round();
         }
     });
+}
+
+/// Trees that arrive, run and leave, as many in flight as four full batches: leaves, then inner nodes
+/// level by level. Arrivals and answers are part of the figure.
+#[divan::bench(args = [64, 256], sample_size = 5)]
+fn tree_node(bencher: Bencher<'_, '_>, limit: u32) {
+    let trees = trees();
+    let mut bench = Bench::with_cells(2, limit, MAX_TASKS_TO_SUBMIT);
+    let nodes: u64 = trees.iter().map(|tree| tree.nodes()).sum();
+    bencher.counter(ItemsCount::new(nodes)).bench_local(|| {
+        let mut waiting = trees.iter();
+        while bench.manager.requests() > 0 || waiting.len() > 0 {
+            while bench.manager.requests() < 4 * limit as usize {
+                let Some(tree) = waiting.next() else { break };
+                bench.arrive(tree);
+            }
+            bench.round();
+        }
+    });
+}
+
+/// Trees of type 0 leaves and type 1 inner nodes.
+fn trees() -> Vec<Arc<CellGraph>> {
+    match std::env::var("TREES") {
+        Ok(path) => {
+            let text = std::fs::read_to_string(&path).expect("TREES names a file");
+            text.lines().map(|line| tree(&read_children(line))).collect()
+        }
+        Err(_) => (0..2_000).map(|seed| tree(&drawn_children(seed))).collect(),
+    }
+}
+
+/// The inner nodes of a tree in brackets, as they end.
+fn read_children(line: &str) -> Vec<[Node; 2]> {
+    let (mut children, mut open, mut leaves) = (Vec::new(), Vec::<Vec<Node>>::new(), 0);
+    for bracket in line.chars().filter(|c| "()".contains(*c)) {
+        if bracket == '(' {
+            open.push(Vec::new());
+            continue;
+        }
+        let node = match open.pop().expect("brackets match")[..] {
+            [left, right] => {
+                children.push([left, right]);
+                Node::Inner(children.len() as u32 - 1)
+            }
+            _ => {
+                leaves += 1;
+                Node::Leaf(leaves - 1)
+            }
+        };
+        if let Some(parent) = open.last_mut() {
+            parent.push(node);
+        }
+    }
+    children
+}
+
+#[derive(Clone, Copy)]
+enum Node {
+    Leaf(u32),
+    Inner(u32),
+}
+
+/// Neighbours joined at random: 1 to 37 leaves, as deep as parse trees.
+fn drawn_children(seed: u32) -> Vec<[Node; 2]> {
+    let mut state = (seed + 1).wrapping_mul(2_654_435_761) | 1;
+    let mut next = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as usize % below
+    };
+    let mut open: Vec<Node> = (0..1 + next(37) as u32).map(Node::Leaf).collect();
+    let mut children = Vec::new();
+    while open.len() > 1 {
+        let left = next(open.len() - 1);
+        children.push([open[left], open.remove(left + 1)]);
+        open[left] = Node::Inner(children.len() as u32 - 1);
+    }
+    children
+}
+
+fn tree(children: &[[Node; 2]]) -> Arc<CellGraph> {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let (inner, leaves) = (children.len() as u32, children.len() as u32 + 1);
+    let mut graph = CellGraphBuilder::new();
+    let x = graph.input(row(), leaves);
+    let h = graph.value(row(), leaves + inner);
+    let every = |first| {
+        let rows = Rows::strided(h, first, 1);
+        vec![Sink { port: 0, time: SinkTime::Every, rows }]
+    };
+    graph.rows(CellTypeId(0), leaves, vec![Rows::all(x)], every(0));
+    let child = |side: usize| {
+        let row = |children: &[Node; 2]| match children[side] {
+            Node::Leaf(leaf) => leaf,
+            Node::Inner(inner) => leaves + inner,
+        };
+        Rows::listed(h, children.iter().map(row).collect::<Vec<u32>>())
+    };
+    if inner > 0 {
+        graph.nodes(CellTypeId(1), inner, vec![child(0), child(1)], every(leaves));
+    }
+    Arc::new(graph.finish())
 }

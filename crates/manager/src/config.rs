@@ -56,6 +56,24 @@ pub enum Policy {
     /// Requests of like length share a batch from their start to their end, padded to one length
     /// (section 7.1): what cellular batching is compared with.
     Padded(Padding),
+    /// Graphs that wait share a batch from its start to its end, merged level by level (section
+    /// 7.5): what cellular batching is compared with where padding makes no sense, as for trees.
+    Merged(Merging),
+}
+
+/// The batches of [`Policy::Merged`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Merging {
+    /// The most graphs in a batch.
+    pub graphs: u32,
+}
+
+impl Merging {
+    /// As many as the paper gives Fold and DyNet.
+    pub const GRAPHS: u32 = 64;
+
+    /// The most that a number of graphs reads as.
+    pub const GRAPHS_MAX: u32 = 65_536;
 }
 
 /// The buckets of [`Policy::Padded`], and how far a batch is padded.
@@ -95,11 +113,13 @@ impl std::fmt::Display for Policy {
             Self::Cellular => write!(f, "cellular"),
             Self::Padded(Padding { width, to: PadTo::Bucket }) => write!(f, "padded:{width}"),
             Self::Padded(Padding { width, to: PadTo::Longest }) => write!(f, "padded:{width}:own"),
+            Self::Merged(Merging { graphs: Merging::GRAPHS }) => write!(f, "merged"),
+            Self::Merged(Merging { graphs }) => write!(f, "merged:{graphs}"),
         }
     }
 }
 
-/// `cellular` or `padded[:WIDTH][:own]`.
+/// `cellular`, `padded[:WIDTH][:own]` or `merged[:GRAPHS]`.
 impl std::str::FromStr for Policy {
     type Err = String;
 
@@ -116,12 +136,17 @@ impl std::str::FromStr for Policy {
             ["padded", "own"] => padded(&default_width, PadTo::Longest),
             ["padded", width] => padded(width, PadTo::Bucket),
             ["padded", width, "own"] => padded(width, PadTo::Longest),
-            ["merged"] => return Err("merged is not built yet".to_owned()),
+            ["merged"] => Some(Self::Merged(Merging { graphs: Merging::GRAPHS })),
+            ["merged", graphs] => {
+                let graphs = graphs.parse().ok();
+                let graphs = graphs.filter(|graphs| (1..=Merging::GRAPHS_MAX).contains(graphs));
+                graphs.map(|graphs| Self::Merged(Merging { graphs }))
+            }
             _ => None,
         };
         policy.ok_or_else(|| {
-            let expected = "expected cellular or padded[:WIDTH][:own]";
-            format!("'{text}' is no policy: {expected}, a width from 1 to {}", Padding::WIDTH_MAX)
+            let expected = "expected cellular, padded[:WIDTH][:own] or merged[:GRAPHS]";
+            format!("'{text}' is no policy: {expected}, numbers from 1 to {}", Padding::WIDTH_MAX)
         })
     }
 }
@@ -133,7 +158,7 @@ pub struct Config {
     pub cell_types: Vec<CellTypeConfig>,
     /// How many workers there are, up to 64. All are up at the start.
     pub workers: u16,
-    /// How requests share batches. [`Policy::Padded`] has no use for the next two.
+    /// How requests share batches. Only [`Policy::Cellular`] has a use for the next two.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
@@ -170,7 +195,7 @@ mod tests {
 
     #[test]
     fn policies_read_back() {
-        for text in ["cellular", "padded:10", "padded:1", "padded:40:own"] {
+        for text in ["cellular", "padded:10", "padded:1", "padded:40:own", "merged", "merged:8"] {
             assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
         }
         let read = |text: &str| text.parse::<Policy>().map(|policy| policy.to_string());
@@ -181,7 +206,8 @@ mod tests {
             "padded:",
             "padded:5:",
             "padded:5:no",
-            "merged",
+            "merged:0",
+            "merged:own",
             "padded:65537",
         ]) {
             assert!(read(text).is_err(), "{text}");

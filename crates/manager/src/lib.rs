@@ -25,7 +25,7 @@ mod slot_table;
 mod tally;
 
 pub use config::{
-    BatchSizes, CellTypeConfig, Config, PadTo, Padding, Policy, StatePlacement, TaskForm,
+    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
 pub use event::{Event, Failure, Finished, Outcome};
 pub use manager::{CellTypeStatistics, Manager};

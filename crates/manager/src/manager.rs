@@ -5,7 +5,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, WorkerId};
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy};
 use crate::event::{Event, Finished};
-use crate::graph_batching::GraphBatching;
+use crate::graph_batching::{ClosedBatches, GraphBatching};
 use crate::tally::Tally;
 
 /// See the crate's first page for how it is driven.
@@ -52,7 +52,12 @@ impl Manager {
         assert!(config.max_tasks_to_submit > 0);
         let batching: Box<dyn Batching> = match config.policy {
             Policy::Cellular => Box::new(Cellular::new(config)),
-            Policy::Padded(padding) => Box::new(GraphBatching::new(&config, padding)),
+            Policy::Padded(padding) => {
+                Box::new(GraphBatching::new(&config, ClosedBatches::Padded(padding)))
+            }
+            Policy::Merged(merging) => {
+                Box::new(GraphBatching::new(&config, ClosedBatches::Merged(merging)))
+            }
         };
         Self { now: 0, batching }
     }

@@ -10,21 +10,36 @@ use batchmaker_manager::{Event, Manager, TaskForm};
 use proptest::prelude::*;
 
 use common::reference::Reference;
-use common::{Node, Roster, arrive, config, request, stack};
+use common::{Node, Roster, arrive, config, joined_at_random, request, stack, tree};
 
 #[derive(Clone, Debug)]
 enum Move {
-    Arrive { layers: u32, length: u32, with_head: bool },
-    Complete { worker: u32 },
-    Ask { worker: u32 },
+    Arrive {
+        layers: u32,
+        length: u32,
+        with_head: bool,
+    },
+    /// A tree; the numbers choose which nodes are joined.
+    ArriveTree {
+        leaves: u32,
+        choices: Vec<u32>,
+    },
+    Complete {
+        worker: u32,
+    },
+    Ask {
+        worker: u32,
+    },
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let arrive = (1..=3u32, 1..=12u32, any::<bool>())
         .prop_map(|(layers, length, with_head)| Move::Arrive { layers, length, with_head });
+    let tree = (1..=12u32, prop::collection::vec(any::<u32>(), 24))
+        .prop_map(|(leaves, choices)| Move::ArriveTree { leaves, choices });
     let complete = (0..3u32).prop_map(|worker| Move::Complete { worker });
     let ask = (0..3u32).prop_map(|worker| Move::Ask { worker });
-    prop::collection::vec(prop_oneof![2 => arrive, 5 => complete, 5 => ask], 1..120)
+    prop::collection::vec(prop_oneof![2 => arrive, 1 => tree, 5 => complete, 5 => ask], 1..120)
 }
 
 /// The manager, a device that only unfolds rosters, and the reference beside them.
@@ -65,8 +80,9 @@ impl Pair {
 }
 
 fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]) {
-    // Three layers and a head; the head's limit counts rows.
-    let mut config = config(&[limit, limit, limit + 1, limit], workers as u16, max_tasks);
+    // Three layers and a head; leaves and inner nodes. The last three's limits count rows.
+    let limits = [limit, limit, limit + 1, limit, limit + 2, limit];
+    let mut config = config(&limits, workers as u16, max_tasks);
     config.task_form = form;
     let mut pair = Pair {
         manager: Manager::new(config.clone()),
@@ -76,10 +92,17 @@ fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]
     };
     let mut arrived = 0;
     for step in moves {
-        match *step {
-            Move::Arrive { layers, length, with_head } => {
+        match step {
+            &Move::Arrive { layers, length, with_head } => {
                 // Every request has the head in the same type, after three layers.
                 let graph = stack(if with_head { 3 } else { layers }, length, with_head);
+                pair.manager.handle(0, arrive(arrived, graph.clone()));
+                pair.reference.arrive(request(arrived), graph);
+                arrived += 1;
+            }
+            Move::ArriveTree { leaves, choices } => {
+                let children = joined_at_random(*leaves, choices);
+                let graph = tree([CellTypeId(4), CellTypeId(5)], *leaves, &children);
                 pair.manager.handle(0, arrive(arrived, graph.clone()));
                 pair.reference.arrive(request(arrived), graph);
                 arrived += 1;
@@ -100,7 +123,7 @@ fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]
     }
     finished += pair.manager.drain_finished().count();
     assert_eq!(finished, arrived as usize, "every request ends");
-    for cell_type in (0..4).map(CellTypeId) {
+    for cell_type in (0..limits.len() as u32).map(CellTypeId) {
         assert_eq!(pair.manager.statistics(cell_type).slots_in_use, 0);
     }
 }

@@ -221,17 +221,19 @@ impl Plan {
         };
         let slot = read.slot * lengths.rows(value.domain);
         let moves = time && over_time && read.at.is_none();
-        Rows {
-            value: ValueIndex(read.value as u32),
-            first: (slot + step * time_stride + b * batch_stride) as u32,
-            stride: if moves { time_stride as i32 } else { 0 },
-        }
+        let first = slot + step * time_stride + b * batch_stride;
+        let stride = if moves { time_stride as i32 } else { 0 };
+        Rows::strided(ValueIndex(read.value as u32), first as u32, stride)
     }
 }
 
 /// Whether every integer is one that a cell can take; otherwise the first that is not.
-fn check_integers(input: &PlanInput, data: &TensorData) -> Result<(), InvalidRequest> {
-    let (low, high, what) = match (input.ids, input.narrow) {
+pub(crate) fn check_integers(
+    name: &str,
+    (ids, narrow): (Option<usize>, bool),
+    data: &TensorData,
+) -> Result<(), InvalidRequest> {
+    let (low, high, what) = match (ids, narrow) {
         (Some(ids), _) => (0, ids as i64, "ids in"),
         (None, true) => (i64::from(i32::MIN), i64::from(i32::MAX) + 1, "integers in"),
         (None, false) => return Ok(()),
@@ -246,7 +248,6 @@ fn check_integers(input: &PlanInput, data: &TensorData) -> Result<(), InvalidReq
     match bad {
         None => Ok(()),
         Some(bad) => {
-            let name = &input.name;
             let text = format!("tensor `{name}`: expected {what} {low}..{high}, got {bad}");
             Err(InvalidRequest(text))
         }
@@ -259,7 +260,7 @@ impl Unfold for Plan {
         let mut graph = CellGraphBuilder::new();
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
-            check_integers(input, tensor.tensor.data())?;
+            check_integers(&input.name, (input.ids, input.narrow), tensor.tensor.data())?;
             let Some(value) = input.value else { continue };
             let tensor = match &input.permutation {
                 Some(permutation) => tensor.tensor.permuted(permutation),
@@ -307,6 +308,7 @@ impl Unfold for Plan {
             .map(|output| OutputTensor {
                 name: output.name.clone(),
                 value: ValueIndex(output.value as u32),
+                rows: None,
                 shape: output.axes.iter().map(|&axis| lengths.of(axis)).collect(),
                 permutation: output.permutation.clone(),
             })

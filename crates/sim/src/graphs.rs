@@ -1,6 +1,6 @@
 //! The models of a scenario, and the cell graphs of their requests.
 //!
-//! A model is a stack of layers over a batch of sequences, with or without what real networks
+//! A model draws trees, other acyclic graphs, or is a stack of layers over a batch of sequences, with or without what real networks
 //! add: row-wise cells before, heads on every step or on the last state, initial
 //! states computed by another run, backward and bidirectional layers, layers that skip rows,
 //! lag behind or follow two producers in turn. Its layers may be of one cell type.
@@ -11,6 +11,7 @@ use batchmaker_graph::{
 };
 
 use crate::rng::Rng;
+use crate::trees::{dag, tree};
 
 /// A cell type, as far as graphs go.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,18 @@ enum Head {
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) id: ModelId,
+    shape: Shape,
+}
+
+#[derive(Clone, Debug)]
+enum Shape {
+    Stack(Stack),
+    Tree { cells: [CellTypeId; 2], arity: u32 },
+    Dag { cells: Vec<CellTypeId> },
+}
+
+#[derive(Clone, Debug)]
+struct Stack {
     before: Option<CellTypeId>,
     layers: Vec<Layer>,
     initial: CellTypeId,
@@ -75,6 +88,43 @@ pub(crate) struct Model {
 impl Model {
     /// A model of some of `cells`, among which are a chain and a row-wise one.
     pub(crate) fn draw(id: ModelId, cells: &[CellShape], rng: &mut Rng) -> Self {
+        let rows = cells.iter().filter(|cell| cell.kind == RunKind::Rows);
+        let rows: Vec<CellTypeId> = rows.map(|cell| cell.id).collect();
+        let shape = match rng.within(0..=9) {
+            0 | 1 => {
+                let cells = [*rng.pick(&rows), *rng.pick(&rows)];
+                Shape::Tree { cells, arity: *rng.pick(&[1, 2, 2, 2, 3]) }
+            }
+            2 | 3 => Shape::Dag { cells: rows },
+            _ => Shape::Stack(Stack::draw(cells, rng)),
+        };
+        Self { id, shape }
+    }
+
+    /// The graph of a request of `sequences` sequences of `length` rows, or of a tree or another
+    /// graph of about so many nodes.
+    pub(crate) fn unfold(
+        &self,
+        length: u32,
+        sequences: u32,
+        layout: Layout,
+        rng: &mut Rng,
+    ) -> CellGraph {
+        match &self.shape {
+            Shape::Tree { cells, arity } => tree(*cells, *arity, length, rng),
+            Shape::Dag { cells } => dag(cells, length, rng),
+            Shape::Stack(stack) => {
+                let graph = CellGraphBuilder::new();
+                let mut unfolding = Unfolding { graph, sequences, layout, last: None };
+                unfolding.model(stack, length);
+                unfolding.graph.finish()
+            }
+        }
+    }
+}
+
+impl Stack {
+    fn draw(cells: &[CellShape], rng: &mut Rng) -> Self {
         let of = |kind| cells.iter().copied().filter(|cell| cell.kind == kind).collect::<Vec<_>>();
         let (chains, rows) = (of(RunKind::Chain), of(RunKind::Rows));
         let is_plain = rng.chance(40);
@@ -99,7 +149,6 @@ impl Model {
         let layers = layers.collect();
         let head = rng.pick(&rows).id;
         Self {
-            id,
             before: rng.chance(30).then(|| rng.pick(&rows).id),
             layers,
             initial: rng.pick(&rows).id,
@@ -109,14 +158,6 @@ impl Model {
                 _ => Head::Last(head),
             },
         }
-    }
-
-    /// The graph of a request of `sequences` sequences of `length` rows.
-    pub(crate) fn unfold(&self, length: u32, sequences: u32, layout: Layout) -> CellGraph {
-        let mut unfolding =
-            Unfolding { graph: CellGraphBuilder::new(), sequences, layout, last: None };
-        unfolding.model(self, length);
-        unfolding.graph.finish()
     }
 }
 
@@ -143,7 +184,7 @@ struct Unfolding {
 }
 
 impl Unfolding {
-    fn model(&mut self, model: &Model, length: u32) {
+    fn model(&mut self, model: &Stack, length: u32) {
         let input = self.graph.input(row(), length * self.sequences);
         let input = Sequences { value: input, length };
         let mut below = vec![input];
@@ -183,7 +224,7 @@ impl Unfolding {
 
     fn layer(
         &mut self,
-        model: &Model,
+        model: &Stack,
         layer: &Layer,
         input: Sequences,
         mut below: Vec<Sequences>,
@@ -221,7 +262,10 @@ impl Unfolding {
             let output = Sequences { value, length };
             let last = self.graph.value(row(), self.sequences);
             for b in 0..self.sequences {
-                let directed = |rows: Rows| if is_backward { reversed(rows, length) } else { rows };
+                let directed = |rows: Rows| match is_backward {
+                    true => rows.reversed(length),
+                    false => rows,
+                };
                 let sources = below.iter().map(|&below| self.layout_rows(below, b, first, stride));
                 let mut inputs: Vec<Rows> = sources.map(directed).collect();
                 if layer.skips {
@@ -242,12 +286,12 @@ impl Unfolding {
     }
 
     /// As long as `below`: a row of its own, then the outputs of a chain but for the last one.
-    fn lagging(&mut self, model: &Model, layer: &Layer, below: Sequences) -> Sequences {
+    fn lagging(&mut self, model: &Stack, layer: &Layer, below: Sequences) -> Sequences {
         let value = self.graph.value(row(), (below.length + 1) * self.sequences);
         let output = Sequences { value, length: below.length + 1 };
         for b in 0..self.sequences {
-            let first = Rows { stride: 0, ..self.layout_rows(output, b, 0, 1) };
-            let input = Rows { stride: 0, ..self.layout_rows(below, b, 0, 1) };
+            let first = self.layout_row(output, b, 0);
+            let input = self.layout_row(below, b, 0);
             self.graph.rows(model.initial, 1, vec![input], vec![every(first)]);
         }
         for b in 0..self.sequences {
@@ -282,17 +326,17 @@ impl Unfolding {
             Layout::TimeFirst => (first * self.sequences + b, every * self.sequences),
             Layout::SequenceFirst => (b * of.length + first, every),
         };
-        Rows { value: of.value, first, stride: stride as i32 }
+        Rows::strided(of.value, first, stride as i32)
+    }
+
+    /// One row of sequence `b`.
+    fn layout_row(&self, of: Sequences, b: u32, row: u32) -> Rows {
+        Rows::one(of.value, self.layout_rows(of, b, row, 1).row(0) as u32)
     }
 }
 
 fn every(rows: Rows) -> Sink {
     Sink { port: 0, time: SinkTime::Every, rows }
-}
-
-/// The same `length` rows, last first.
-fn reversed(rows: Rows, length: u32) -> Rows {
-    Rows { first: rows.row(length - 1) as u32, stride: -rows.stride, ..rows }
 }
 
 fn row() -> RowSpec {

@@ -116,11 +116,8 @@ impl Request {
             )
         };
         let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
-        let ready = available.saturating_sub(progress.submitted);
-        match shape.kind {
-            batchmaker_graph::RunKind::Chain => ready.min(1),
-            batchmaker_graph::RunKind::Rows => ready,
-        }
+        let reach = shape.reach(progress.submitted);
+        available.min(reach).saturating_sub(progress.submitted)
     }
 
     fn place(&self, run: RunIndex) -> Place {

@@ -28,6 +28,7 @@ mod rng;
 mod scenario;
 mod simulation;
 mod trace;
+mod trees;
 
 use std::cell::Cell;
 use std::collections::VecDeque;

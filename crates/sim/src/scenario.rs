@@ -5,7 +5,7 @@ use std::sync::Arc;
 use batchmaker_device::{CellCost, SimulatedConfig, SimulatedMemory};
 use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, Config, PadTo, Padding, Policy, StatePlacement, TaskForm,
+    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
 
 use crate::graphs::{CellShape, Layout, Model};
@@ -94,6 +94,9 @@ fn policy(rng: &mut Rng) -> Policy {
     if rng.chance(80) {
         return Policy::Cellular;
     }
+    if rng.chance(40) {
+        return Policy::Merged(Merging { graphs: *rng.pick(&[1, 3, 16, 64]) });
+    }
     let to = *rng.pick(&[PadTo::Bucket, PadTo::Longest]);
     Policy::Padded(Padding { width: *rng.pick(&[1, 4, 10, 40]), to })
 }
@@ -166,7 +169,7 @@ fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
         let length = rng.log_within(1..=length_max) as u32;
         let sequences = if rng.chance(75) { 1 } else { rng.within(2..=4) as u32 };
         let layout = *rng.pick(&[Layout::TimeFirst, Layout::SequenceFirst]);
-        let graph = Arc::new(model.unfold(length, sequences, layout));
+        let graph = Arc::new(model.unfold(length, sequences, layout, rng));
         let priority = if has_priorities { rng.within(0..=3) as u32 } else { 0 };
         Arrival { time_ns, model: model.id, priority, graph }
     });

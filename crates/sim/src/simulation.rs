@@ -144,7 +144,7 @@ impl<'a> Simulation<'a> {
     /// included, and each task is run once and told once.
     fn steps_to_drain(&self) -> u64 {
         let padded = |graph: &CellGraph| match self.scenario.manager.policy {
-            Policy::Cellular => 0,
+            Policy::Cellular | Policy::Merged(_) => 0,
             Policy::Padded(Padding { width, .. }) => {
                 let longest = graph.runs().iter().map(|run| run.length).max().unwrap_or(0);
                 longest.next_multiple_of(width)

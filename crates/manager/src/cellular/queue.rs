@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batchmaker_graph::{RunKind, WorkerId};
+use batchmaker_graph::WorkerId;
 
 use crate::cellular::roster::Roster;
 use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
@@ -13,8 +13,8 @@ use crate::tally::Tally;
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) config: CellTypeConfig,
-    /// What its runs are; known from the first on.
-    pub(crate) kind: Option<RunKind>,
+    /// Whether its runs are chains; known from the first on.
+    pub(crate) is_chain: Option<bool>,
     /// Subgraphs outside rosters with a ready node for some worker.
     pub(crate) waiting: BTreeMap<QueueKey, SubgraphIndex>,
     /// Ready nodes of `waiting`, per worker that may run them.
@@ -32,7 +32,7 @@ impl Queue {
         assert!(0 < config.batch_sizes.min && config.batch_sizes.min <= config.batch_sizes.max);
         Self {
             config,
-            kind: None,
+            is_chain: None,
             waiting: BTreeMap::new(),
             waiting_nodes: vec![0; workers],
             rosters: std::iter::repeat_with(Roster::default).take(workers).collect(),

@@ -148,6 +148,7 @@ impl Cellular {
                 cell_type: run.cell_type,
                 kind: run.kind,
                 length: run.length,
+                precedence: run.precedence.clone(),
                 key: QueueKey { priority, arrival, run: run_index },
                 edges: edges.collect(),
                 consumers: Vec::new(),
@@ -252,11 +253,9 @@ impl Cellular {
         if self.pinned_to(index).is_some_and(|pin| pin != worker) {
             return 0;
         }
-        let ready = self.available(index, worker).saturating_sub(self.submitted(index));
-        match self.subgraph(index).kind {
-            RunKind::Chain => ready.min(1),
-            RunKind::Rows => ready,
-        }
+        let (subgraph, submitted) = (self.subgraph(index), self.submitted(index));
+        let reach = subgraph.kind.reach(submitted, subgraph.length, &subgraph.precedence);
+        self.available(index, worker).min(reach).saturating_sub(submitted)
     }
 
     /// Counts the ready nodes of a subgraph outside rosters anew, and puts it into or
@@ -422,9 +421,10 @@ impl Cellular {
         }
     }
 
-    /// All runs of a cell type are chains, or all are rows.
+    /// All runs of a cell type are chains, or none is.
     fn check_kind(&mut self, cell_type: CellTypeId, kind: RunKind) {
-        let known = self.queues[cell_type.index()].kind.get_or_insert(kind);
-        assert_eq!(*known, kind, "{cell_type} is used both as a chain and row by row");
+        let is_chain = kind == RunKind::Chain;
+        let known = self.queues[cell_type.index()].is_chain.get_or_insert(is_chain);
+        assert_eq!(*known, is_chain, "{cell_type} is used both as a chain and row by row");
     }
 }

@@ -6,9 +6,7 @@
 //! for as many batches as it has steps. "Ready nodes" are those that the asking
 //! worker may run.
 
-use batchmaker_graph::{
-    BatchedTask, CellTypeId, Item, Join, RunKind, SlotId, TaskId, Work, WorkerId,
-};
+use batchmaker_graph::{BatchedTask, CellTypeId, Item, Join, SlotId, TaskId, Work, WorkerId};
 
 use crate::cellular::roster::Roster;
 use crate::cellular::subgraph::{Place, QueueKey, Stay, SubgraphIndex};
@@ -155,9 +153,9 @@ impl Cellular {
         }
         let left = self.config.max_tasks_to_submit - tasks;
         let is_first = tasks == 0;
-        let (work, in_flight) = match self.queues[cell_type.index()].kind? {
-            RunKind::Chain => self.form_roster_task(cell_type, worker, left, is_first)?,
-            RunKind::Rows => self.form_rows_task(cell_type, worker, is_first)?,
+        let (work, in_flight) = match self.queues[cell_type.index()].is_chain? {
+            true => self.form_roster_task(cell_type, worker, left, is_first)?,
+            false => self.form_rows_task(cell_type, worker, is_first)?,
         };
         let state = &mut self.workers[worker.index()];
         state.last_task += 1;
@@ -167,7 +165,8 @@ impl Cellular {
         Some(BatchedTask { id, worker, cell_type, work })
     }
 
-    /// `FormBatchedTask` for row-wise nodes: rows of the waiting subgraphs, in order.
+    /// `FormBatchedTask` for row-wise nodes: those of the waiting subgraphs that are ready, in order.
+    /// Nodes that these make ready in their own subgraphs are for the next batch.
     fn form_rows_task(
         &mut self,
         cell_type: CellTypeId,

@@ -1,6 +1,7 @@
 //! A subgraph: one run of a request's cell graph, with its progress.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use batchmaker_graph::{CellTypeId, Need, RequestId, RunIndex, RunKind, SlotId, TaskId, WorkerId};
 
@@ -55,6 +56,8 @@ pub(crate) struct Subgraph {
     pub(crate) cell_type: CellTypeId,
     pub(crate) kind: RunKind,
     pub(crate) length: u32,
+    /// See [`batchmaker_graph::Run::precedence`].
+    pub(crate) precedence: Arc<[u32]>,
     pub(crate) key: QueueKey,
     pub(crate) edges: Vec<SubgraphEdge>,
     pub(crate) consumers: Vec<SubgraphIndex>,

@@ -2,6 +2,7 @@
 //! must be padded.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use batchmaker_graph::{CellGraph, CellTypeId, Item, RequestId, RunIndex, RunKind};
 
@@ -17,6 +18,8 @@ pub(super) struct Level {
     pub(super) length: u32,
     /// Nodes of each run.
     pub(super) lengths: Vec<u32>,
+    /// Of each run of nodes that feed each other, the nodes that may run together, in their order.
+    pub(super) waves: Vec<Vec<Range<u32>>>,
 }
 
 /// A request's length: that of its longest chain, or of its longest run if it has none.
@@ -42,25 +45,31 @@ pub(super) fn levels<'a>(
     members: impl Iterator<Item = (RequestId, &'a CellGraph)>,
     padding: Padding,
 ) -> Vec<Level> {
-    let mut levels: BTreeMap<(u32, CellTypeId), Level> = BTreeMap::new();
+    type Key = (u32, CellTypeId, bool);
+    let mut levels: BTreeMap<Key, Level> = BTreeMap::new();
     // A run that is as long as its request runs to the bucket's bound.
-    let mut bounds: BTreeMap<(u32, CellTypeId), u32> = BTreeMap::new();
+    let mut bounds: BTreeMap<Key, u32> = BTreeMap::new();
     for (request, graph) in members {
         let request_length = length_of(graph);
         let bound = (padding.bucket(request_length) + 1).saturating_mul(padding.width);
         for ((depth, run), index) in depths(graph).into_iter().zip(graph.runs()).zip(0..) {
-            let key = (depth, run.cell_type);
+            let is_nodes = run.kind == RunKind::Nodes;
+            let key = (depth, run.cell_type, is_nodes);
             let level = levels.entry(key).or_insert_with(|| Level {
                 cell_type: run.cell_type,
                 kind: run.kind,
                 runs: Vec::new(),
                 length: 0,
                 lengths: Vec::new(),
+                waves: Vec::new(),
             });
             assert_eq!(level.kind, run.kind, "{} is a chain and row by row", run.cell_type);
             level.runs.push((request, RunIndex(index)));
             level.lengths.push(run.length);
             level.length = level.length.max(run.length);
+            if is_nodes {
+                level.waves.push(run.waves().collect());
+            }
             if run.length == request_length {
                 bounds.insert(key, bound);
             }
@@ -68,7 +77,8 @@ pub(super) fn levels<'a>(
     }
     for (key, level) in &mut levels {
         // One row in every member is a row of the request, not of a step.
-        let is_over_time = level.kind == RunKind::Chain || level.length > 1;
+        let is_over_time =
+            level.kind == RunKind::Chain || (level.kind == RunKind::Rows && level.length > 1);
         if let (PadTo::Bucket, true, Some(&bound)) = (padding.to, is_over_time, bounds.get(key)) {
             level.length = level.length.max(bound);
         }
@@ -98,28 +108,58 @@ pub(super) struct RowBatch {
 }
 
 impl Level {
-    /// Cuts a row-wise level into batches of at most `limit` rows.
-    pub(super) fn row_batches(&self, limit: u32) -> Vec<RowBatch> {
-        let mut batches: Vec<RowBatch> = Vec::new();
-        for (&(request, run), &length) in self.runs.iter().zip(&self.lengths) {
-            let mut first = 0;
-            while first < self.length {
-                if batches.last().is_none_or(|batch| batch.rows == limit) {
-                    batches.push(RowBatch::default());
+    /// Cuts a row-wise level into batches of at most `limit` rows; those of a later list need all of
+    /// the lists before.
+    pub(super) fn row_batches(&self, limit: u32) -> Vec<Vec<RowBatch>> {
+        let item = |&(request, run): &(RequestId, RunIndex), first| Item {
+            request,
+            run,
+            first,
+            count: 0,
+            slot: None,
+            moved_from: None,
+        };
+        if self.kind == RunKind::Nodes {
+            let waves = self.waves.iter().map(Vec::len).max().unwrap_or(0);
+            let wave = |number: usize| {
+                let mut batches = Vec::new();
+                for (run, waves) in self.runs.iter().zip(&self.waves) {
+                    let Some(nodes) = waves.get(number) else { continue };
+                    let count = nodes.len() as u32;
+                    RowBatch::cut(&mut batches, limit, item(run, nodes.start), count, u32::MAX);
                 }
-                let batch = batches.last_mut().expect("one was just pushed");
-                let count = (limit - batch.rows).min(self.length - first);
-                let nodes = length.saturating_sub(first).min(count);
-                batch.items.push(Item { request, run, first, count, slot: None, moved_from: None });
-                batch.rows += count;
-                batch.padding += u64::from(count - nodes);
-                if nodes > 0 {
-                    batch.holders.push(request);
-                }
-                first += count;
-            }
+                batches
+            };
+            return (0..waves).map(wave).collect();
         }
-        batches
+        let mut batches = Vec::new();
+        for (run, &length) in self.runs.iter().zip(&self.lengths) {
+            RowBatch::cut(&mut batches, limit, item(run, 0), self.length, length);
+        }
+        vec![batches]
+    }
+}
+
+impl RowBatch {
+    /// Adds `rows` rows from that of `item` on, of which those from `length` on are padding, to the
+    /// last batch, and to new ones where it is full.
+    pub(super) fn cut(batches: &mut Vec<Self>, limit: u32, item: Item, rows: u32, length: u32) {
+        let (mut first, end) = (item.first, item.first + rows);
+        while first < end {
+            if batches.last().is_none_or(|batch| batch.rows == limit) {
+                batches.push(Self::default());
+            }
+            let batch = batches.last_mut().expect("one was just pushed");
+            let count = (limit - batch.rows).min(end - first);
+            let nodes = length.saturating_sub(first).min(count);
+            batch.items.push(Item { first, count, ..item });
+            batch.rows += count;
+            batch.padding += u64::from(count - nodes);
+            if nodes > 0 {
+                batch.holders.push(item.request);
+            }
+            first += count;
+        }
     }
 }
 
@@ -165,8 +205,9 @@ mod tests {
             runs: runs.collect(),
             length: 5,
             lengths: vec![5, 2],
+            waves: Vec::new(),
         };
-        let batches = level.row_batches(4);
+        let batches = level.row_batches(4).remove(0);
         let summary: Vec<_> = batches
             .iter()
             .map(|batch| {

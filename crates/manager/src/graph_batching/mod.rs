@@ -6,32 +6,37 @@
 //! the last of its tasks is complete. There is one set of buckets for all workers.
 //!
 //! Padding is computed like nodes: chains stay on the roster past their end, and row-wise
-//! items run over it (see [`Work`]).
+//! items run over it (see [`Work`]). Nodes that feed each other (a tree's) are not padded: they run
+//! level by level.
+//!
+//! Or nothing is padded, and graphs wait in one bucket: a batch's graphs are merged node by node.
 
 mod buckets;
 mod levels;
+mod merged;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Join, ModelId, RequestId, RunKind, SlotId, TaskId, Work,
-    WorkerId,
+    BatchedTask, CellGraph, CellTypeId, Item, Join, ModelId, RequestId, RunIndex, RunKind, SlotId,
+    TaskId, Work, WorkerId,
 };
 
-use crate::config::{Config, Padding, StatePlacement};
+use crate::config::{Config, Merging, Padding, StatePlacement};
 use crate::event::{Event, Failure, Finished, Outcome};
 use crate::manager::Batching;
 use crate::slot_table::SlotTable;
 use crate::tally::Tally;
 
 use buckets::{Bucket, Buckets, Place};
-use levels::{Level, length_of, levels, widths};
+use levels::{Level, RowBatch, length_of, levels, widths};
+use merged::merged;
 
 /// See the module's first paragraph.
 #[derive(Debug)]
 pub(crate) struct GraphBatching {
-    padding: Padding,
+    policy: ClosedBatches,
     state_placement: StatePlacement,
     now: u64,
     cells: Vec<Cell>,
@@ -42,6 +47,15 @@ pub(crate) struct GraphBatching {
     arrivals: u64,
     live_requests: usize,
     finished: Vec<Finished>,
+}
+
+/// What a batch holds, and how its graphs run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClosedBatches {
+    /// Requests of one bucket, padded.
+    Padded(Padding),
+    /// Requests of one model, merged.
+    Merged(Merging),
 }
 
 #[derive(Debug)]
@@ -87,7 +101,7 @@ struct Batch {
 }
 
 impl GraphBatching {
-    pub(crate) fn new(config: &Config, padding: Padding) -> Self {
+    pub(crate) fn new(config: &Config, policy: ClosedBatches) -> Self {
         let cell = |cell: &crate::CellTypeConfig| Cell {
             limit: cell.batch_sizes.max,
             slots: SlotTable::default(),
@@ -97,7 +111,7 @@ impl GraphBatching {
         let worker =
             || Worker { on_roster: vec![Vec::new(); config.cell_types.len()], ..Worker::default() };
         Self {
-            padding,
+            policy,
             state_placement: config.state_placement,
             now: 0,
             cells: config.cell_types.iter().map(cell).collect(),
@@ -120,7 +134,11 @@ impl GraphBatching {
     }
 
     fn bucket_of(&self, request: &Request) -> Bucket {
-        (request.model, self.padding.bucket(length_of(&request.graph)))
+        let bucket = match self.policy {
+            ClosedBatches::Padded(padding) => padding.bucket(length_of(&request.graph)),
+            ClosedBatches::Merged(_) => 0,
+        };
+        (request.model, bucket)
     }
 
     fn arrive(&mut self, id: RequestId, model: ModelId, priority: u32, graph: Arc<CellGraph>) {
@@ -175,10 +193,45 @@ impl GraphBatching {
         });
     }
 
-    /// Forms a batch of the bucket whose turn it is: its first requests, as many as their chains do
-    /// not outgrow a cell's limit at any level, and one at least.
+    /// Forms a batch of the bucket whose turn it is.
     fn form_batch(&mut self, worker: WorkerId) -> Option<Batch> {
         let bucket = self.buckets.next_turn()?;
+        let members = match self.policy {
+            ClosedBatches::Padded(_) => self.within_limits(bucket),
+            ClosedBatches::Merged(Merging { graphs }) => {
+                self.buckets.requests(bucket).take(graphs as usize).collect()
+            }
+        };
+        for &id in &members {
+            self.leave_bucket(id);
+            let now = self.now;
+            let request = self.request_mut(id).expect("a waiting request is in flight");
+            request.batched_ns = Some(now);
+        }
+        let graphs = members.iter().map(|&id| (id, &*self.request(id).graph));
+        let mut batch = Batch { members: members.clone(), ..Batch::default() };
+        match self.policy {
+            ClosedBatches::Padded(padding) => {
+                for level in levels(graphs, padding) {
+                    match level.kind {
+                        RunKind::Chain => self.add_chains(&mut batch, worker, &level),
+                        RunKind::Rows | RunKind::Nodes => self.add_rows(&mut batch, worker, &level),
+                    }
+                }
+            }
+            ClosedBatches::Merged(_) => {
+                let mut slots = BTreeMap::new();
+                for (cell_type, nodes) in merged(graphs) {
+                    self.add_merged(&mut batch, worker, cell_type, &nodes, &mut slots);
+                }
+            }
+        }
+        Some(batch)
+    }
+
+    /// The first requests of a bucket, as many as their chains do not outgrow a cell's limit at any
+    /// level, and one at least.
+    fn within_limits(&self, bucket: Bucket) -> Vec<RequestId> {
         let mut taken = BTreeMap::new();
         let mut members = Vec::new();
         for id in self.buckets.requests(bucket) {
@@ -195,22 +248,35 @@ impl GraphBatching {
             }
             members.push(id);
         }
-        for &id in &members {
-            self.leave_bucket(id);
-            let now = self.now;
-            let request = self.request_mut(id).expect("a waiting request is in flight");
-            request.batched_ns = Some(now);
+        members
+    }
+
+    /// A task for every so many nodes as the limit lets run together. A chain has a slot from its
+    /// first node on.
+    fn add_merged(
+        &mut self,
+        batch: &mut Batch,
+        worker: WorkerId,
+        cell_type: CellTypeId,
+        nodes: &[merged::Nodes],
+        slots: &mut BTreeMap<(RequestId, RunIndex), SlotId>,
+    ) {
+        let mut batches: Vec<RowBatch> = Vec::new();
+        let limit = self.cells[cell_type.index()].limit;
+        for merged::Nodes { request, run, nodes } in nodes {
+            let kind = self.request(*request).graph.runs()[run.index()].kind;
+            let slot = (kind == RunKind::Chain).then(|| {
+                *slots.entry((*request, *run)).or_insert_with(|| {
+                    let slot = self.cells[cell_type.index()].slots.acquire();
+                    batch.slots.push((cell_type, slot));
+                    slot
+                })
+            });
+            let (request, run) = (*request, *run);
+            let item = Item { request, run, first: nodes.start, count: 0, slot, moved_from: None };
+            RowBatch::cut(&mut batches, limit, item, nodes.len() as u32, u32::MAX);
         }
-        let graphs = members.iter().map(|&id| (id, &*self.request(id).graph));
-        let levels = levels(graphs, self.padding);
-        let mut batch = Batch { members, ..Batch::default() };
-        for level in levels {
-            match level.kind {
-                RunKind::Chain => self.add_chains(&mut batch, worker, &level),
-                RunKind::Rows => self.add_rows(&mut batch, worker, &level),
-            }
-        }
-        Some(batch)
+        self.add_row_batches(batch, worker, cell_type, batches);
     }
 
     /// A task for every so many chains as the limit lets run together.
@@ -238,11 +304,24 @@ impl GraphBatching {
 
     /// A task for every so many rows as the limit lets run together.
     fn add_rows(&mut self, batch: &mut Batch, worker: WorkerId, level: &Level) {
-        let cell = &mut self.cells[level.cell_type.index()];
+        let limit = self.cells[level.cell_type.index()].limit;
+        for batches in level.row_batches(limit) {
+            self.add_row_batches(batch, worker, level.cell_type, batches);
+        }
+    }
+
+    fn add_row_batches(
+        &mut self,
+        batch: &mut Batch,
+        worker: WorkerId,
+        cell_type: CellTypeId,
+        batches: Vec<RowBatch>,
+    ) {
+        let tally = &mut self.cells[cell_type.index()].tally;
         let worker_state = &mut self.workers[worker.index()];
-        for rows in level.row_batches(cell.limit) {
-            cell.tally.count(1, rows.rows as usize, rows.padding);
-            let task = worker_state.task(worker, level.cell_type, Work::Rows(rows.items));
+        for rows in batches {
+            tally.count(1, rows.rows as usize, rows.padding);
+            let task = worker_state.task(worker, cell_type, Work::Rows(rows.items));
             batch.tasks.push_back((task, rows.holders));
         }
     }

@@ -50,6 +50,53 @@ pub(crate) fn stack(layers: u32, length: u32, with_head: bool) -> CellGraph {
     graph.finish()
 }
 
+/// A tree of leaves of one cell type and inner nodes of another: nodes are the leaves, then
+/// `children` of each inner node, the last of which is the root.
+pub(crate) fn tree(
+    [leaf, inner]: [CellTypeId; 2],
+    leaves: u32,
+    children: &[[u32; 2]],
+) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let x = graph.input(row(), leaves);
+    let h = graph.value(row(), leaves + children.len() as u32);
+    let every = |rows| vec![Sink { port: 0, time: SinkTime::Every, rows }];
+    graph.rows(leaf, leaves, vec![Rows::all(x)], every(Rows::all(h)));
+    if !children.is_empty() {
+        let child = |side: usize| {
+            let rows: Vec<u32> = children.iter().map(|children| children[side]).collect();
+            Rows::listed(h, rows)
+        };
+        let of_inner = every(Rows::strided(h, leaves, 1));
+        graph.nodes(inner, children.len() as u32, vec![child(0), child(1)], of_inner);
+    }
+    graph.finish()
+}
+
+/// The children of the complete tree, level by level; `leaves` is a power of two.
+pub(crate) fn complete_tree(leaves: u32) -> Vec<[u32; 2]> {
+    (0..leaves - 1).map(|node| [2 * node, 2 * node + 1]).collect()
+}
+
+/// The children of a tree that arises as two of the nodes without a parent are joined, which ones
+/// being chosen by `choices`.
+pub(crate) fn joined_at_random(leaves: u32, choices: &[u32]) -> Vec<[u32; 2]> {
+    let mut open: Vec<u32> = (0..leaves).collect();
+    let mut choices = choices.iter().cycle();
+    let mut choose = |open: &mut Vec<u32>| {
+        let choice = *choices.next().expect("there are choices") as usize;
+        open.swap_remove(choice % open.len())
+    };
+    (leaves..2 * leaves - 1)
+        .map(|node| {
+            let children = [choose(&mut open), choose(&mut open)];
+            open.push(node);
+            children
+        })
+        .collect()
+}
+
 pub(crate) fn request(index: u32) -> RequestId {
     RequestId { index, generation: 0 }
 }

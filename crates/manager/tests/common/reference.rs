@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker_graph::{CellGraph, CellTypeId, RequestId, RunIndex, RunKind, WorkerId};
+use batchmaker_graph::{CellGraph, CellTypeId, RequestId, Run, RunIndex, RunKind, WorkerId};
 use batchmaker_manager::Config;
 
 use super::Node;
@@ -12,10 +12,21 @@ struct Subgraph {
     key: (u64, RunIndex),
     request: RequestId,
     run: RunIndex,
-    submitted: u32,
+    submitted: BTreeSet<u32>,
     completed: u32,
     pinned: Option<WorkerId>,
     tasks_in_flight: u32,
+}
+
+/// The nodes of `run` that write what its node `node` reads, found row by row.
+fn own_producers(run: &Run, node: u32) -> impl Iterator<Item = u32> {
+    let reads = run.inputs.iter().map(move |rows| (rows.value, rows.row(node)));
+    reads.flat_map(move |read| {
+        let writes = move |sink: &batchmaker_graph::Sink, node| {
+            (sink.rows.value, sink.rows.row(node)) == read
+        };
+        (0..run.length).filter(move |&node| run.sinks.iter().any(|sink| writes(sink, node)))
+    })
 }
 
 struct Task {
@@ -44,7 +55,7 @@ impl Reference {
                 key: (self.arrivals, RunIndex(run)),
                 request,
                 run: RunIndex(run),
-                submitted: 0,
+                submitted: BTreeSet::new(),
                 completed: 0,
                 pinned: None,
                 tasks_in_flight: 0,
@@ -64,27 +75,31 @@ impl Reference {
     }
 
     /// The nodes of `subgraph` that `worker` may run.
-    fn ready(&self, subgraph: &Subgraph, worker: WorkerId) -> std::ops::Range<u32> {
+    fn ready(&self, subgraph: &Subgraph, worker: WorkerId) -> Vec<u32> {
         let runs = self.graphs[&subgraph.request].runs();
         let run = &runs[subgraph.run.index()];
         let mut available = run.length;
         for edge in &run.edges {
             let producer = self.find(subgraph.request, edge.producer);
             let progress = match producer.pinned {
-                Some(pinned) if pinned == worker => producer.submitted,
+                Some(pinned) if pinned == worker => producer.submitted.len() as u32,
                 _ => producer.completed,
             };
             let producer_length = runs[edge.producer.index()].length;
             available = available.min(edge.need.available(progress, producer_length, run.length));
         }
-        let first = subgraph.submitted;
-        if subgraph.pinned.is_some_and(|pinned| pinned != worker) || available <= first {
-            return first..first;
+        if subgraph.pinned.is_some_and(|pinned| pinned != worker) {
+            return Vec::new();
         }
-        match run.kind {
-            RunKind::Chain => first..first + 1,
-            RunKind::Rows => first..available,
-        }
+        let has_all = |&node: &u32| match run.kind {
+            RunKind::Chain => node == 0 || subgraph.submitted.contains(&(node - 1)),
+            RunKind::Rows => true,
+            RunKind::Nodes => {
+                own_producers(run, node).all(|node| subgraph.submitted.contains(&node))
+            }
+        };
+        let waiting = (0..available).filter(|node| !subgraph.submitted.contains(node));
+        waiting.filter(has_all).collect()
     }
 
     fn ready_nodes(&self, cell_type: CellTypeId, worker: WorkerId) -> usize {
@@ -131,8 +146,8 @@ impl Reference {
             for subgraph in &mut self.subgraphs {
                 let member = (subgraph.request, subgraph.run);
                 if members.contains(&member) {
-                    let count = nodes.iter().filter(|node| (node.0, node.1) == member).count();
-                    subgraph.submitted += count as u32;
+                    let own = nodes.iter().filter(|node| (node.0, node.1) == member);
+                    subgraph.submitted.extend(own.map(|node| node.2));
                     subgraph.pinned = Some(worker);
                     subgraph.tasks_in_flight += 1;
                 }

@@ -52,7 +52,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
                     })
                     .collect();
                 for node in 0..run.length {
-                    let rows = run.inputs[0];
+                    let rows = &run.inputs[0];
                     let at = rows.row(node);
                     let value = rows.value.index();
                     let x: Vec<f32> = match (&lstm.lookup, &values[value]) {
@@ -80,6 +80,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
                     }
                 }
             }
+            CellBody::Tree(_) => unreachable!("a whole file has no cells of trees"),
             CellBody::Program(program) => {
                 assert_eq!(run.kind, RunKind::Rows);
                 let program = RowProgram::new(program, &cell.inputs, &cell.outputs).unwrap();

@@ -41,7 +41,7 @@ impl Ends {
     fn under(policy: Policy) -> Self {
         match policy {
             Policy::Cellular => Self::Alone,
-            Policy::Padded(_) => Self::WithItsBatch,
+            Policy::Padded(_) | Policy::Merged(_) => Self::WithItsBatch,
         }
     }
 }

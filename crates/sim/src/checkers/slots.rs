@@ -39,7 +39,7 @@ impl Slots {
         let Some((request, run)) = ledger.run_of(part) else { return Ok(()) };
         let kind = request.graph.runs()[part.run.index()].kind;
         match (kind, part.slot, run.slot) {
-            (RunKind::Rows, None, _) => Ok(()),
+            (RunKind::Rows | RunKind::Nodes, None, _) => Ok(()),
             (RunKind::Chain, Some(slot), None) => self.acquire(ledger, cell_type, part, slot),
             (RunKind::Chain, Some(slot), Some(known)) if slot == known => Ok(()),
             (RunKind::Chain, _, Some(known)) => Err(format!("{part:?}, whose slot is {known:?}")),
