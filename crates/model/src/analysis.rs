@@ -180,12 +180,26 @@ pub(crate) struct Analysis {
 
 type Roles = HashMap<(usize, usize), Role>;
 
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// A whole network: batch and time are where its recurrent operators have them.
+    Network,
+    /// A cell: dimension 0 of every input is the batch.
+    Cell,
+}
+
 /// Finds out what every value of a file is.
-pub(crate) fn analyse(file: &OnnxFile) -> Analysis {
-    let mut roles = Roles::new();
+pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
+    let known = match kind {
+        FileKind::Network => Roles::new(),
+        FileKind::Cell => (0..file.inputs.len()).map(|input| ((input, 0), Role::Batch)).collect(),
+    };
+    let mut roles = known.clone();
     for _ in 0..4 {
-        let draft = Analysis::pass(file, &roles, true, (false, false));
-        let found = draft.roles();
+        let draft = Analysis::pass(file, kind, &roles, true, (false, false));
+        let mut found = draft.roles();
+        found.extend(&known);
         if found == roles {
             break;
         }
@@ -193,9 +207,9 @@ pub(crate) fn analyse(file: &OnnxFile) -> Analysis {
     }
     let mut ones = (false, false);
     loop {
-        let analysis = Analysis::pass(file, &roles, false, ones);
+        let analysis = Analysis::pass(file, kind, &roles, false, ones);
         let now = (analysis.batch_is_one, analysis.time_is_one);
-        if now == ones {
+        if now == ones || kind == FileKind::Cell {
             return analysis;
         }
         ones = now;
@@ -203,7 +217,13 @@ pub(crate) fn analyse(file: &OnnxFile) -> Analysis {
 }
 
 impl Analysis {
-    fn pass(file: &OnnxFile, roles: &Roles, draft: bool, ones: (bool, bool)) -> Self {
+    fn pass(
+        file: &OnnxFile,
+        kind: FileKind,
+        roles: &Roles,
+        draft: bool,
+        ones: (bool, bool),
+    ) -> Self {
         let mut analysis = Self {
             axes: Axes::new(None, None),
             inputs: Vec::new(),
@@ -221,7 +241,9 @@ impl Analysis {
             values: HashMap::new(),
             atoms: Vec::new(),
         };
-        analysis.bind_lengths(file, roles);
+        if kind == FileKind::Network {
+            analysis.bind_lengths(file, roles);
+        }
         for (index, input) in file.inputs.iter().enumerate() {
             analysis.add_input(index, input, roles);
         }
@@ -233,7 +255,7 @@ impl Analysis {
             let unknown = std::mem::take(&mut analysis.unknown_axes);
             analysis.blockers.splice(0..0, unknown);
         }
-        if !file.nodes.iter().any(operators::is_recurrent) {
+        if kind == FileKind::Network && !file.nodes.iter().any(operators::is_recurrent) {
             analysis.block("graph", &file.name, "there is no recurrent operator (LSTM) in it");
         }
         for name in &file.outputs {

@@ -6,16 +6,105 @@ use serde::Deserialize;
 
 use crate::LoadError;
 use crate::files::Files;
+use crate::kinds::Direction;
 use crate::load::MAX_LENGTH;
 use crate::model::Tables;
 use crate::text::{OutputTable, TextTable, Unit};
 
-/// A directory of `kind = "onnx"`.
+/// A directory, read.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    pub(crate) graph: String,
+    pub(crate) unfold: UnfoldTable,
+    pub(crate) cells: Vec<CellTable>,
     pub(crate) max_length: usize,
     pub(crate) tables: Tables,
+}
+
+/// `[unfold]`.
+#[derive(Debug)]
+pub(crate) enum UnfoldTable {
+    Onnx { graph: String },
+    Chain(ChainTable),
+    Tree(TreeTable),
+}
+
+/// `[[cell]]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CellTable {
+    pub(crate) name: String,
+    pub(crate) graph: String,
+    pub(crate) max_batch_size: Option<u32>,
+    pub(crate) priority: Option<i32>,
+    batch_axis: Option<BTreeMap<String, usize>>,
+}
+
+/// `[unfold]` of `kind = "chain"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChainTable {
+    #[serde(rename = "kind")]
+    _kind: String,
+    pub(crate) cell: String,
+    #[serde(default)]
+    direction: Option<String>,
+    #[serde(default)]
+    pub(crate) sequence: Vec<String>,
+    #[serde(default)]
+    pub(crate) constant: Vec<String>,
+    #[serde(default)]
+    pub(crate) state: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) outputs: BTreeMap<String, StepOutput>,
+}
+
+/// `[unfold]` of `kind = "tree"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TreeTable {
+    #[serde(rename = "kind")]
+    _kind: String,
+    pub(crate) leaf: LeafTable,
+    pub(crate) internal: InternalTable,
+    #[serde(default)]
+    pub(crate) outputs: BTreeMap<String, StepOutput>,
+}
+
+/// `[unfold.leaf]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeafTable {
+    pub(crate) cell: String,
+    pub(crate) sequence: Vec<String>,
+}
+
+/// `[unfold.internal]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InternalTable {
+    pub(crate) cell: String,
+    pub(crate) children: Vec<BTreeMap<String, String>>,
+}
+
+/// `[unfold.outputs.NAME]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StepOutput {
+    pub(crate) from: String,
+    #[serde(default)]
+    pub(crate) every_step: bool,
+}
+
+impl ChainTable {
+    pub(crate) fn direction(&self) -> Result<Direction, String> {
+        match self.direction.as_deref() {
+            None | Some("forward") => Ok(Direction::Forward),
+            Some("reverse") => Ok(Direction::Reverse),
+            Some(other) => Err(format!(
+                "unfold.direction: expected \"forward\" or \"reverse\", got \"{other}\""
+            )),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -29,7 +118,8 @@ struct ModelToml {
     #[serde(default)]
     outputs: BTreeMap<String, OutputTable>,
     fixed: Option<toml::Value>,
-    cell: Option<toml::Value>,
+    #[serde(default)]
+    cell: Vec<CellTable>,
 }
 
 #[derive(Deserialize)]
@@ -58,24 +148,49 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         Some(_) => return Err(malformed("unfold.kind: expected a string".to_owned())),
         None => return Err(malformed("unfold: missing `kind`".to_owned())),
     };
-    match kind.as_str() {
-        "onnx" => {}
-        "chain" | "encoder_decoder" | "tree" => {
-            return Err(malformed(format!("unfold.kind: \"{kind}\" is not supported yet")));
-        }
-        _ => {
-            return Err(malformed(format!("unfold.kind: expected \"onnx\", got \"{kind}\"")));
-        }
-    }
-    if parsed.cell.is_some() {
-        return Err(malformed("[[cell]] is not supported yet".to_owned()));
-    }
     if parsed.fixed.is_some() {
         return Err(malformed("`fixed` is not supported yet".to_owned()));
     }
-    let onnx: OnnxToml = toml::Value::Table(parsed.unfold)
-        .try_into()
-        .map_err(|error: toml::de::Error| malformed(format!("unfold: {}", error.message())))?;
+    let table = toml::Value::Table(parsed.unfold);
+    let unfold = |error: toml::de::Error| malformed(format!("unfold: {}", error.message()));
+    let unfold = match kind.as_str() {
+        "onnx" if !parsed.cell.is_empty() => {
+            let reason = "[[cell]]: a whole ONNX file (unfold.kind = \"onnx\") has its own cells";
+            return Err(malformed(reason.to_owned()));
+        }
+        "onnx" => {
+            let OnnxToml { graph, .. } = table.try_into().map_err(unfold)?;
+            UnfoldTable::Onnx { graph }
+        }
+        "chain" => UnfoldTable::Chain(table.try_into().map_err(unfold)?),
+        "tree" => UnfoldTable::Tree(table.try_into().map_err(unfold)?),
+        "encoder_decoder" => {
+            return Err(malformed(format!("unfold.kind: \"{kind}\" is not supported yet")));
+        }
+        _ => {
+            let expected = "expected \"onnx\", \"chain\" or \"tree\"";
+            return Err(malformed(format!("unfold.kind: {expected}, got \"{kind}\"")));
+        }
+    };
+    for cell in &parsed.cell {
+        let of_name = parsed.cell.iter().filter(|other| other.name == cell.name);
+        if of_name.count() > 1 {
+            return Err(malformed(format!("[[cell]]: two cells are named `{}`", cell.name)));
+        }
+        if cell.max_batch_size == Some(0) {
+            return Err(malformed(format!(
+                "cell `{}`: max_batch_size: expected 1 or more",
+                cell.name
+            )));
+        }
+        let elsewhere = cell.batch_axis.iter().flatten().find(|(_, axis)| **axis != 0);
+        if let Some((tensor, axis)) = elsewhere {
+            return Err(malformed(format!(
+                "cell `{}`: batch_axis of `{tensor}`: {axis} is not supported yet, 0 is",
+                cell.name
+            )));
+        }
+    }
     let max_length = parsed.max_length.unwrap_or(MAX_LENGTH);
     if max_length == 0 || max_length > i32::MAX as usize {
         return Err(malformed(format!("max_length: expected 1 to {}, got {max_length}", i32::MAX)));
@@ -86,7 +201,7 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         text: parsed.inputs.and_then(|inputs| inputs.text),
         outputs: parsed.outputs,
     };
-    Ok(Directory { graph: onnx.graph, max_length, tables })
+    Ok(Directory { unfold, cells: parsed.cell, max_length, tables })
 }
 
 /// Unit of text, as `model.toml` spells it.

@@ -10,6 +10,8 @@ pub struct InputLayout {
     pub axes: Vec<Axis>,
     /// Its elements.
     pub content: Content,
+    /// Whether a request may leave it out.
+    pub optional: bool,
 }
 
 /// An axis of a request tensor.
@@ -19,8 +21,10 @@ pub enum Axis {
     Fixed(usize),
     /// A row a sequence.
     Batch,
-    /// A row a step.
+    /// A row a step; of a tree, a row a leaf.
     Time,
+    /// A row for each inner node of a tree.
+    Inner,
 }
 
 /// What the elements of a request tensor may be.
@@ -34,6 +38,8 @@ pub enum Content {
     Chars,
     /// One string, a word a step.
     Words,
+    /// Node ids: of a tree's inner nodes, their children.
+    Children,
 }
 
 impl InputLayout {
@@ -43,6 +49,7 @@ impl InputLayout {
             Axis::Fixed(extent) => extent,
             Axis::Batch => 1,
             Axis::Time => length,
+            Axis::Inner => length.saturating_sub(1),
         };
         self.axes.iter().map(extent).collect()
     }
@@ -51,7 +58,8 @@ impl InputLayout {
 impl fmt::Display for InputLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let axes: Vec<String> = self.axes.iter().map(Axis::to_string).collect();
-        write!(f, "[{}] {}", axes.join(", "), self.content)
+        let optional = if self.optional { ", optional" } else { "" };
+        write!(f, "[{}] {}{optional}", axes.join(", "), self.content)
     }
 }
 
@@ -61,6 +69,7 @@ impl fmt::Display for Axis {
             Self::Fixed(extent) => write!(f, "{extent}"),
             Self::Batch => write!(f, "batch"),
             Self::Time => write!(f, "time"),
+            Self::Inner => write!(f, "inner"),
         }
     }
 }
@@ -72,6 +81,7 @@ impl fmt::Display for Content {
             Self::Ids(count) => write!(f, "ids below {count}"),
             Self::Chars => write!(f, "chars"),
             Self::Words => write!(f, "words"),
+            Self::Children => write!(f, "children"),
         }
     }
 }
@@ -86,15 +96,21 @@ impl FromStr for InputLayout {
             let axis = |axis| match axis {
                 "batch" => Some(Axis::Batch),
                 "time" => Some(Axis::Time),
+                "inner" => Some(Axis::Inner),
                 extent => extent.parse().ok().map(Axis::Fixed),
+            };
+            let (content, optional) = match content.strip_suffix(", optional") {
+                Some(content) => (content, true),
+                None => (content, false),
             };
             let content = match content {
                 "numbers" => Content::Numbers,
                 "chars" => Content::Chars,
                 "words" => Content::Words,
+                "children" => Content::Children,
                 ids => Content::Ids(ids.strip_prefix("ids below ")?.parse().ok()?),
             };
-            Some(Self { axes: axes.map(axis).collect::<Option<_>>()?, content })
+            Some(Self { axes: axes.map(axis).collect::<Option<_>>()?, content, optional })
         });
         read.ok_or_else(|| format!("'{text}' is no layout like `[time, batch, 256] numbers`"))
     }
@@ -106,9 +122,14 @@ mod tests {
 
     #[test]
     fn layouts_read_back() {
-        for text in
-            ["[time, batch, 256] numbers", "[batch, time] ids below 51", "[1] chars", "[] words"]
-        {
+        for text in [
+            "[time, batch, 256] numbers",
+            "[batch, time] ids below 51",
+            "[1] chars",
+            "[] words",
+            "[inner, 2] children",
+            "[128] numbers, optional",
+        ] {
             assert_eq!(text.parse::<InputLayout>().unwrap().to_string(), text);
         }
         for text in ["", "[time]", "[time] many", "[x] numbers", "[time] ids below x"] {

@@ -8,16 +8,19 @@
 //!
 //! The way of a file: `onnx_file` → `analysis` (with `operators` and `lstm`) →
 //! `segment` (with `stack`) → `plan` (with `program`) → `unfolder`. A
-//! `directory` adds names, limits and `text` tables. ONNX is known here alone:
-//! what leaves is cells, and programs that are opaque bytes.
+//! `directory` adds names, limits and `text` tables, or names files that are one cell each
+//! (`cell_file`, with `recognise` for those that a fused kernel computes) and how `kinds` unfold
+//! them. ONNX is known here alone: what leaves is cells, and programs that are opaque bytes.
 
 #![forbid(unsafe_code)]
 
 mod analysis;
 mod array;
+mod cell_file;
 mod directory;
 mod error;
 mod files;
+mod kinds;
 mod layout;
 mod literal;
 mod load;
@@ -27,16 +30,21 @@ mod onnx_file;
 mod operators;
 mod plan;
 mod program;
+mod recognise;
 mod segment;
 mod stack;
 mod symbolic;
 mod text;
 mod unfolder;
 
+pub use cell_file::{CellInput, CellOutput, NamedCell};
 pub use error::{Blocker, LoadError};
+pub use kinds::{Chain, ChainOutput, Direction, KindError, RowTensor, Tree, TreeOutput, UsedCell};
 pub use layout::{Axis, Content, InputLayout};
 pub use load::{
     BatchLimits, LSTM_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,
     load_embedded,
 };
-pub use model::{CellUse, Model, ReplyError, ReplyPlan, TensorInfo};
+pub use model::{
+    CellUse, Model, ReplyError, ReplyPlan, ReplyTensor, RequestTensor, TensorInfo, Unfolding,
+};

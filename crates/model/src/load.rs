@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use batchmaker_graph::{CellRegistry, ModelId};
+use batchmaker_graph::{CellRegistry, ModelId, ModelPriority};
 
-use crate::analysis::analyse;
-use crate::directory;
+use crate::analysis::{FileKind, analyse};
+use crate::directory::{self, CellTable, ChainTable, Directory, TreeTable, UnfoldTable};
 use crate::files::Files;
-use crate::model::{Model, Tables};
+use crate::kinds::{Chain, ChainOutput, Tree, TreeOutput, UsedCell};
+use crate::model::{CellUse, Model, Tables, Unfolding};
 use crate::onnx_file::OnnxFile;
 use crate::plan::{check_outputs, plan};
 use crate::segment::cut;
-use crate::{Blocker, LoadError};
+use crate::{Blocker, LoadError, NamedCell};
 
 /// The most chains in one batch of a recurrent cell, unless a limit is given. Beyond it
 /// throughput hardly rises and every step takes longer.
@@ -44,10 +46,10 @@ pub struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// The limit of cell `name`.
-    pub(crate) fn of(&self, name: &str, recurrent: bool) -> u32 {
-        let default = if recurrent { LSTM_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-        self.cells.get(name).copied().or(self.all).unwrap_or(default).max(1)
+    /// The limit of cell `name`, for which the model may say one.
+    pub(crate) fn of(&self, name: &str, fused: bool, models: Option<u32>) -> u32 {
+        let default = if fused { LSTM_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
+        self.cells.get(name).copied().or(self.all).or(models).unwrap_or(default).max(1)
     }
 }
 
@@ -101,9 +103,95 @@ fn load_directory(
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
-    let directory = directory::read(files, name)?;
-    let (graph, max_length) = (directory.graph, directory.max_length);
-    load_graph(files, &graph, directory.tables, max_length, options, registry)
+    let Directory { unfold, cells, max_length, tables } = directory::read(files, name)?;
+    if let UnfoldTable::Onnx { graph } = &unfold {
+        return load_graph(files, graph, tables, max_length, options, registry);
+    }
+    // Registered in a copy first: the tables may still refuse the model.
+    let mut registered = registry.clone();
+    let cells = Cells { files, cells, used: Vec::new(), options, registry: &mut registered };
+    let unfolding = match unfold {
+        UnfoldTable::Onnx { .. } => unreachable!("it was loaded above"),
+        UnfoldTable::Chain(table) => cells.chain(&table, max_length),
+        UnfoldTable::Tree(table) => cells.tree(&table, max_length),
+    };
+    let model = Model::with_tables(unfolding?, tables, files)?;
+    *registry = registered;
+    Ok(model)
+}
+
+/// The cells of a directory, and those of them that were used so far.
+struct Cells<'a> {
+    files: &'a Files<'a>,
+    cells: Vec<CellTable>,
+    used: Vec<CellUse>,
+    options: &'a LoadOptions,
+    registry: &'a mut CellRegistry,
+}
+
+impl Cells<'_> {
+    fn malformed(&self, reason: String) -> LoadError {
+        LoadError::Malformed { file: self.files.label("model.toml"), reason }
+    }
+
+    /// Reads and registers the cell `name`, the next in the order of computation.
+    fn take(&mut self, name: &str) -> Result<UsedCell, LoadError> {
+        let Some(table) = self.cells.iter().find(|cell| cell.name == name).cloned() else {
+            return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
+        };
+        let cell = NamedCell::read(self.files, &table.graph)?;
+        let limits = &self.options.max_batch_size;
+        let limit = limits.of(name, cell.fused, table.max_batch_size);
+        let priority = table.priority.unwrap_or(self.used.len() as i32);
+        let rank = ModelPriority { model: self.options.model, priority };
+        let cell_type = self.registry.add(name, cell.cell.clone(), limit, rank);
+        let (name, fused, why) = (name.to_owned(), cell.fused, cell.why.clone());
+        self.used.push(CellUse { name: name.clone(), cell_type, fused, priority, why });
+        Ok(UsedCell { name, cell_type, cell })
+    }
+
+    /// That every cell is used.
+    fn finish(self) -> Result<Vec<CellUse>, LoadError> {
+        let is_used = |cell: &CellTable| self.used.iter().any(|used| used.name == cell.name);
+        match self.cells.iter().find(|cell| !is_used(cell)) {
+            Some(cell) => {
+                Err(self.malformed(format!("[[cell]] `{}`: unfold makes no use of it", cell.name)))
+            }
+            None => Ok(self.used),
+        }
+    }
+
+    fn chain(mut self, table: &ChainTable, max_length: usize) -> Result<Unfolding, LoadError> {
+        let step = self.take(&table.cell)?;
+        let direction = table.direction().map_err(|reason| self.malformed(reason))?;
+        let outputs = table.outputs.iter().map(|(name, output)| ChainOutput {
+            name: name.clone(),
+            from: output.from.clone(),
+            every_step: output.every_step,
+        });
+        let rows = [&table.sequence[..], &table.constant[..]];
+        let chain = Chain::new(step, direction, rows, &table.state, outputs.collect(), max_length);
+        let chain = chain.map_err(|reason| self.malformed(reason))?;
+        let (inputs, outputs) = (chain.inputs(), chain.reply());
+        let cells = self.finish()?;
+        Ok(Unfolding { unfolder: Arc::new(chain), inputs, outputs, cells, max_length })
+    }
+
+    fn tree(mut self, table: &TreeTable, max_length: usize) -> Result<Unfolding, LoadError> {
+        let leaf = self.take(&table.leaf.cell)?;
+        let inner = self.take(&table.internal.cell)?;
+        let outputs = table.outputs.iter().map(|(name, output)| TreeOutput {
+            name: name.clone(),
+            from: output.from.clone(),
+            every_step: output.every_step,
+        });
+        let (sequence, children) = (&table.leaf.sequence, &table.internal.children);
+        let tree = Tree::new(leaf, sequence, inner, children, outputs.collect(), max_length);
+        let tree = tree.map_err(|reason| self.malformed(reason))?;
+        let (inputs, outputs) = (tree.inputs(), tree.reply());
+        let cells = self.finish()?;
+        Ok(Unfolding { unfolder: Arc::new(tree), inputs, outputs, cells, max_length })
+    }
 }
 
 fn load_graph(
@@ -115,24 +203,18 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     let file = OnnxFile::read(files, graph)?;
-    let mut analysis = analyse(&file);
+    let mut analysis = analyse(&file, FileKind::Network);
     for (node, reason) in check_outputs(&analysis) {
         analysis.blockers.push(Blocker { operator: "output".to_owned(), node, reason });
     }
     if !analysis.blockers.is_empty() {
-        let mut blockers: Vec<Blocker> = Vec::new();
-        for blocker in analysis.blockers {
-            if !blockers.contains(&blocker) {
-                blockers.push(blocker);
-            }
-        }
-        return Err(LoadError::Refused { file: file.name, blockers });
+        return Err(LoadError::refused(file.name, analysis.blockers));
     }
     let cut = cut(&mut analysis);
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
-    let planned = plan(&analysis, &cut, options, max_length, &mut registered);
-    let model = Model::new(planned, tables, files)?;
+    let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);
+    let model = Model::with_tables(unfolding, tables, files)?;
     *registry = registered;
     Ok(model)
 }

@@ -10,9 +10,7 @@ use batchmaker_graph::{
 use crate::LoadError;
 use crate::files::Files;
 use crate::layout::{Axis, Content, InputLayout};
-use crate::plan::Planned;
 use crate::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
-use crate::unfolder::{Extent, Plan, PlanInput};
 
 /// A tensor of requests or replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +36,41 @@ pub struct CellUse {
     pub priority: i32,
     /// What it does, what it is made of, and why it is a cell of its own.
     pub why: String,
+}
+
+/// What turns requests into cell graphs, and what they and their replies look like.
+#[derive(Clone)]
+pub struct Unfolding {
+    /// The unfolding function.
+    pub unfolder: Arc<dyn Unfold>,
+    /// The tensors that it takes, in the order in which it takes them.
+    pub inputs: Vec<RequestTensor>,
+    /// The tensors that it gives.
+    pub outputs: Vec<ReplyTensor>,
+    /// The cells of its graphs, in order of computation.
+    pub cells: Vec<CellUse>,
+    /// The most rows that a request may carry.
+    pub max_length: usize,
+}
+
+/// A tensor of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestTensor {
+    /// Name, type and shape.
+    pub info: TensorInfo,
+    /// What its axes and elements stand for.
+    pub layout: InputLayout,
+    /// The axis along which it holds one element a step, where it holds nothing else.
+    pub step_axis: Option<usize>,
+}
+
+/// A tensor of replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyTensor {
+    /// Name, type and shape.
+    pub info: TensorInfo,
+    /// The axis of the request's sequences, where there is one.
+    pub batch_axis: Option<usize>,
 }
 
 /// What a `model.toml` says beside the graph.
@@ -72,12 +105,8 @@ pub struct Model {
     pub outputs: Vec<TensorInfo>,
     /// Its cells, in order of computation: how its graph was cut, and why.
     pub cells: Vec<CellUse>,
-    unfolder: Arc<Plan>,
-    /// The tensors that the unfolder takes and gives.
-    graph_inputs: Vec<TensorInfo>,
+    unfolding: Unfolding,
     text: Option<Text>,
-    /// Of each of the graph's outputs, the axis of batch.
-    batch_axes: Vec<Option<usize>>,
     labels: Vec<Labels>,
 }
 
@@ -102,26 +131,35 @@ impl std::fmt::Debug for Model {
 }
 
 impl Model {
-    pub(crate) fn new(
-        planned: Planned,
+    /// A model with an unfolding function of one's own.
+    ///
+    /// # Errors
+    /// Where two tensors have one name.
+    pub fn new(name: &str, version: &str, unfolding: Unfolding) -> Result<Self, LoadError> {
+        let (name, version) = (name.to_owned(), version.to_owned());
+        let tables = Tables { name, version, ..Tables::default() };
+        Self::with_tables(unfolding, tables, &Files::Embedded(&[]))
+    }
+
+    pub(crate) fn with_tables(
+        unfolding: Unfolding,
         tables: Tables,
         files: &Files<'_>,
     ) -> Result<Self, LoadError> {
-        let text = tables.text.as_ref().map(|table| Text::new(&planned, table, files));
+        let text = tables.text.as_ref().map(|table| Text::new(&unfolding, table, files));
         let text = text.transpose()?;
-        let batch_axes: Vec<Option<usize>> =
-            planned.plan.outputs.iter().map(|output| output.batch_axis()).collect();
-        let mut inputs = planned.inputs.clone();
+        let mut inputs: Vec<TensorInfo> =
+            unfolding.inputs.iter().map(|input| input.info.clone()).collect();
         if let Some(text) = &text {
             inputs[text.input] =
                 TensorInfo { name: "text".to_owned(), element: ElementType::Bytes, shape: vec![1] };
         }
         let mut labels = Vec::new();
         for (name, table) in &tables.outputs {
-            labels.push(output_labels(name, table, &planned, files)?);
+            labels.push(output_labels(name, table, &unfolding, files)?);
         }
         let mut outputs = Vec::new();
-        for (info, batch_axis) in planned.outputs.iter().zip(&batch_axes) {
+        for ReplyTensor { info, batch_axis } in &unfolding.outputs {
             let mut info = info.clone();
             if let (Some(axis), true) = (batch_axis, text.is_some()) {
                 info.shape.remove(*axis);
@@ -150,38 +188,25 @@ impl Model {
             version: tables.version,
             inputs,
             outputs,
-            cells: planned.cells,
-            unfolder: Arc::new(planned.plan),
-            graph_inputs: planned.inputs,
+            cells: unfolding.cells.clone(),
+            unfolding,
             text,
-            batch_axes,
             labels,
         })
     }
 
     /// What the tensors of a request look like, in the order of `inputs`.
     pub fn layouts(&self) -> Vec<InputLayout> {
-        let layout = |(index, input): (usize, &PlanInput)| {
+        let layout = |(index, input): (usize, &RequestTensor)| {
             let text = self.text.as_ref().filter(|text| text.input == index);
-            let content = match (text.map(|text| text.tokenizer.unit()), input.ids) {
-                (Some(Unit::Char), _) => Content::Chars,
-                (Some(Unit::Word), _) => Content::Words,
-                (None, Some(ids)) => Content::Ids(ids as u64),
-                (None, None) => Content::Numbers,
+            let Some(text) = text else { return input.layout.clone() };
+            let content = match text.tokenizer.unit() {
+                Unit::Char => Content::Chars,
+                Unit::Word => Content::Words,
             };
-            let Plan { batch, time, .. } = *self.unfolder;
-            let axis = |&extent: &Extent| match extent {
-                Extent::Fixed(extent) => Axis::Fixed(extent),
-                Extent::Batch => batch.map_or(Axis::Batch, Axis::Fixed),
-                Extent::Time | Extent::Both => time.map_or(Axis::Time, Axis::Fixed),
-            };
-            let axes = match text {
-                Some(_) => vec![Axis::Fixed(1)],
-                None => input.axes.iter().map(axis).collect(),
-            };
-            InputLayout { axes, content }
+            InputLayout { axes: vec![Axis::Fixed(1)], content, optional: false }
         };
-        self.unfolder.inputs.iter().enumerate().map(layout).collect()
+        self.unfolding.inputs.iter().enumerate().map(layout).collect()
     }
 
     /// Unfolds a request, whose tensors may come in any order.
@@ -220,21 +245,24 @@ impl Model {
             }
             sorted[index] = Some(tensor);
         }
-        let missing = |(input, tensor): (&TensorInfo, Option<NamedTensor>)| {
-            let TensorInfo { name, element, shape } = input;
-            tensor.ok_or_else(|| {
-                let text = format!("tensor `{name}`: missing; expected {element} {shape:?}");
-                InvalidRequest(text)
-            })
-        };
-        let mut tensors: Vec<NamedTensor> =
-            self.inputs.iter().zip(sorted).map(missing).collect::<Result<_, _>>()?;
-        if let Some(text) = &self.text {
-            let max = self.unfolder.max_length;
-            let ids = text.tokenizer.encode_tensor(&tensors[text.input].tensor, max)?;
-            tensors[text.input] = text.as_tensor(&self.graph_inputs[text.input], ids);
+        let mut tensors = Vec::with_capacity(sorted.len());
+        for (index, tensor) in sorted.into_iter().enumerate() {
+            let TensorInfo { name, element, shape } = &self.inputs[index];
+            match (tensor, self.text.as_ref().filter(|text| text.input == index)) {
+                (Some(tensor), None) => tensors.push(tensor),
+                (Some(tensor), Some(text)) => {
+                    let ids =
+                        text.tokenizer.encode_tensor(&tensor.tensor, self.unfolding.max_length)?;
+                    tensors.push(text.as_tensor(&self.unfolding.inputs[index].info, ids));
+                }
+                (None, _) if self.unfolding.inputs[index].layout.optional => {}
+                (None, _) => {
+                    let text = format!("tensor `{name}`: missing; expected {element} {shape:?}");
+                    return Err(InvalidRequest(text));
+                }
+            }
         }
-        let unfolded = self.unfolder.unfold(tensors)?;
+        let unfolded = self.unfolding.unfolder.unfold(tensors)?;
         Ok((unfolded, ReplyPlan { drop_batch: self.text.is_some() }))
     }
 
@@ -252,8 +280,8 @@ impl Model {
             return Ok(outputs);
         }
         let mut reply = Vec::with_capacity(self.outputs.len());
-        for (mut output, batch_axis) in outputs.into_iter().zip(&self.batch_axes) {
-            if let (Some(axis), true) = (batch_axis, plan.drop_batch) {
+        for (mut output, tensor) in outputs.into_iter().zip(&self.unfolding.outputs) {
+            if let (Some(axis), true) = (&tensor.batch_axis, plan.drop_batch) {
                 let mut shape = output.tensor.shape().to_vec();
                 shape.remove(*axis);
                 output.tensor = output.tensor.reshaped(shape);
@@ -277,22 +305,20 @@ fn toml_error(files: &Files<'_>, reason: String) -> LoadError {
 }
 
 impl Text {
-    fn new(planned: &Planned, table: &TextTable, files: &Files<'_>) -> Result<Self, LoadError> {
+    fn new(unfolding: &Unfolding, table: &TextTable, files: &Files<'_>) -> Result<Self, LoadError> {
         let tensor = &table.tensor;
         let refuse = |reason: String| Err(toml_error(files, format!("inputs.text: {reason}")));
-        let Some(input) = planned.plan.inputs.iter().position(|input| input.name == *tensor) else {
+        let Some(input) = unfolding.inputs.iter().position(|input| input.info.name == *tensor)
+        else {
             return refuse(format!("the graph has no input `{tensor}`"));
         };
-        let integer = matches!(planned.inputs[input].element, ElementType::I64 | ElementType::I32);
-        let axes = &planned.plan.inputs[input].axes;
-        let times: Vec<usize> =
-            (0..axes.len()).filter(|&axis| axes[axis] == Extent::Time).collect();
-        let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both);
-        let ([axis], true, true) = (&times[..], integer, axes.iter().all(inside)) else {
+        let RequestTensor { info, layout, step_axis } = &unfolding.inputs[input];
+        let integer = matches!(info.element, ElementType::I64 | ElementType::I32);
+        let (&Some(axis), true) = (step_axis, integer) else {
             return refuse(format!("input `{tensor}` does not hold one id a step"));
         };
         let tokenizer = Tokenizer::new(files, table)?;
-        if let Some(ids) = planned.plan.inputs[input].ids
+        if let Content::Ids(ids) = layout.content
             && (tokenizer.largest() >= ids as i64 || table.unknown < 0)
         {
             let largest = tokenizer.largest();
@@ -302,7 +328,7 @@ impl Text {
                 ids as i64 - 1
             ));
         }
-        Ok(Self { tokenizer, input, axis: *axis })
+        Ok(Self { tokenizer, input, axis })
     }
 
     /// One sequence of ids as the graph's input.
@@ -320,12 +346,13 @@ impl Text {
 fn output_labels(
     name: &str,
     table: &OutputTable,
-    planned: &Planned,
+    unfolding: &Unfolding,
     files: &Files<'_>,
 ) -> Result<Labels, LoadError> {
     let tensor = &table.tensor;
     let refuse = |reason: String| Err(toml_error(files, format!("outputs.{name}: {reason}")));
-    let Some(info) = planned.outputs.iter().find(|output| output.name == *tensor) else {
+    let mut infos = unfolding.outputs.iter().map(|output| &output.info);
+    let Some(info) = infos.find(|info| info.name == *tensor) else {
         return refuse(format!("the graph has no output `{tensor}`"));
     };
     let labels = read_vocabulary(files, &table.vocabulary)?;

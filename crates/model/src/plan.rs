@@ -1,6 +1,7 @@
 //! From an analysed, cut file to cell types and a [`Plan`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use batchmaker_graph::{
     Cell, CellRegistry, CellTypeId, ElementType, Lookup, ModelPriority, RecurrentCell,
@@ -8,23 +9,16 @@ use batchmaker_graph::{
 };
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source};
+use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::lstm::Initial;
-use crate::model::{CellUse, TensorInfo};
+use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, flat, row_of};
 use crate::segment::{Cut, Reading, Segment, Stage};
 use crate::symbolic::{BATCH, Dim, Factor, TIME};
 use crate::unfolder::{
     Extent, Plan, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage, PlanValue, is_wide,
 };
-
-/// A file, ready to be served.
-pub(crate) struct Planned {
-    pub(crate) plan: Plan,
-    pub(crate) inputs: Vec<TensorInfo>,
-    pub(crate) outputs: Vec<TensorInfo>,
-    pub(crate) cells: Vec<CellUse>,
-}
 
 struct Planner<'a> {
     analysis: &'a Analysis,
@@ -88,7 +82,7 @@ pub(crate) fn plan(
     options: &LoadOptions,
     max_length: usize,
     registry: &mut CellRegistry,
-) -> Planned {
+) -> Unfolding {
     let mut planner = Planner {
         analysis,
         cut,
@@ -125,16 +119,37 @@ pub(crate) fn plan(
         element,
         shape: dims.iter().map(|dim| length(analysis, dim)).collect(),
     };
-    Planned {
-        plan,
-        inputs: analysis.inputs.iter().map(|i| info(&i.name, i.element, &i.dims)).collect(),
-        outputs: analysis
-            .outputs
-            .iter()
-            .map(|(name, view)| info(name, view.element, &view.dims))
-            .collect(),
-        cells,
-    }
+    let inputs = analysis.inputs.iter().zip(&plan.inputs).map(|(input, planned)| RequestTensor {
+        info: info(&input.name, input.element, &input.dims),
+        layout: layout(planned, &plan),
+        step_axis: step_axis(planned),
+    });
+    let outputs = analysis.outputs.iter().zip(&plan.outputs);
+    let outputs = outputs.map(|((name, view), planned)| ReplyTensor {
+        info: info(name, view.element, &view.dims),
+        batch_axis: planned.batch_axis(),
+    });
+    let (inputs, outputs) = (inputs.collect(), outputs.collect());
+    Unfolding { unfolder: Arc::new(plan), inputs, outputs, cells, max_length }
+}
+
+fn layout(input: &PlanInput, plan: &Plan) -> InputLayout {
+    let axis = |&extent: &Extent| match extent {
+        Extent::Fixed(extent) => Axis::Fixed(extent),
+        Extent::Batch => plan.batch.map_or(Axis::Batch, Axis::Fixed),
+        Extent::Time | Extent::Both => plan.time.map_or(Axis::Time, Axis::Fixed),
+    };
+    let content = input.ids.map_or(Content::Numbers, |ids| Content::Ids(ids as u64));
+    InputLayout { axes: input.axes.iter().map(axis).collect(), content, optional: false }
+}
+
+/// The axis of time, if there is one and every other is of batch or 1.
+fn step_axis(input: &PlanInput) -> Option<usize> {
+    let axes = &input.axes;
+    let mut times = (0..axes.len()).filter(|&axis| axes[axis] == Extent::Time);
+    let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both);
+    let first = times.next()?;
+    (times.next().is_none() && axes.iter().all(inside)).then_some(first)
 }
 
 /// The length of a dimension, -1 where requests choose it.
@@ -417,7 +432,7 @@ impl Planner<'_> {
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> CellUse {
-        let max_batch_size = options.max_batch_size.of(name, chain);
+        let max_batch_size = options.max_batch_size.of(name, chain, None);
         let rank = ModelPriority { model: options.model, priority };
         let cell_type: CellTypeId = registry.add(name, cell, max_batch_size, rank);
         CellUse { name: name.to_owned(), cell_type, fused: chain, priority, why }

@@ -153,7 +153,7 @@ impl Cut {
 
 /// An output must be a matrix over exactly its own axes that a cell writes; whatever is
 /// not gets an op that copies rows.
-fn copy_plain_outputs(analysis: &mut Analysis) {
+pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
     for index in 0..analysis.outputs.len() {
         let (name, view) = analysis.outputs[index].clone();
         let reading = analysis.resolve(view.source, view.at);

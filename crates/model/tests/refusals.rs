@@ -161,8 +161,12 @@ fn files_that_are_no_models() {
     assert!(toml("colour = 3").contains("unknown field `colour`"));
     assert_eq!(toml("fixed = {}"), "model.toml: `fixed` is not supported yet");
     assert_eq!(
+        load(b"", "[unfold]\nkind = \"encoder_decoder\""),
+        "model.toml: unfold.kind: \"encoder_decoder\" is not supported yet"
+    );
+    assert_eq!(
         load(b"", "[unfold]\nkind = \"tree\"\nleaf = {}"),
-        "model.toml: unfold.kind: \"tree\" is not supported yet"
+        "model.toml: unfold: missing field `cell`"
     );
     assert_eq!(
         load(b"", "[unfold]\nkind = \"onnx\"\ngraph = \"../m.onnx\""),

@@ -75,23 +75,21 @@ pub(crate) async fn model(target: Target) -> Response {
 /// cells are batched.
 pub(crate) async fn config(target: Target) -> Response {
     let model = target.model();
-    let tensors = |tensors: &[TensorInfo]| {
-        let tensor = |tensor: &TensorInfo| wire::ConfigTensor {
-            name: tensor.name.clone(),
-            data_type: datatype_of(tensor.element),
-            dims: tensor.shape.clone(),
-            optional: false,
-        };
-        tensors.iter().map(tensor).collect()
+    let tensor = |tensor: &TensorInfo, optional| wire::ConfigTensor {
+        name: tensor.name.clone(),
+        data_type: datatype_of(tensor.element),
+        dims: tensor.shape.clone(),
+        optional,
     };
+    let inputs = model.inputs.iter().zip(model.layouts());
     json(&wire::ModelConfig {
         name: model.name.clone(),
         platform: PLATFORM.into(),
         backend: BACKEND.into(),
         version_policy: wire::VersionPolicy::default(),
         max_batch_size: 0,
-        input: tensors(&model.inputs),
-        output: tensors(&model.outputs),
+        input: inputs.map(|(input, layout)| tensor(input, layout.optional)).collect(),
+        output: model.outputs.iter().map(|output| tensor(output, false)).collect(),
         sequence_batching: None,
         model_transaction_policy: wire::TransactionPolicy::default(),
         parameters: layouts(model),

@@ -1,0 +1,224 @@
+//! An ONNX file that is one cell: dimension 0 of every input and output is the batch.
+
+use std::path::Path;
+
+use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec};
+
+use crate::analysis::{Analysis, Domain, FileKind, Source, analyse};
+use crate::files::Files;
+use crate::onnx_file::OnnxFile;
+use crate::segment::{Instance, Reading, Segment, copy_plain_outputs};
+use crate::symbolic::{BATCH, row_shape};
+use crate::{Blocker, LoadError, program, recognise};
+
+/// A cell and what its file calls its ports.
+#[derive(Clone, Debug)]
+pub struct NamedCell {
+    /// The cell.
+    pub cell: Cell,
+    /// The file's inputs, in its order.
+    pub inputs: Vec<CellInput>,
+    /// The file's outputs, in its order.
+    pub outputs: Vec<CellOutput>,
+    /// Whether a fused kernel runs it, not the general executor.
+    pub fused: bool,
+    /// What it does and what it is made of.
+    pub why: String,
+}
+
+/// An input of a cell's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellInput {
+    /// Its name.
+    pub name: String,
+    /// A row of it, as declared; the cell's own row is as long, and flat.
+    pub row: RowSpec,
+    /// Its elements must be at least 0 and less than this: they index a table.
+    pub ids: Option<usize>,
+    /// Whether its integers must fit 32 bits.
+    pub narrow: bool,
+    /// The cell's input port; none where the cell makes no use of it.
+    pub port: Option<usize>,
+}
+
+/// An output of a cell's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellOutput {
+    /// Its name.
+    pub name: String,
+    /// A row of it, as computed; the cell's own row is as long, and flat.
+    pub row: RowSpec,
+    /// The cell's output port.
+    pub port: usize,
+}
+
+impl NamedCell {
+    /// Reads the ONNX file `file` in the folder `folder`, which external data stays within.
+    ///
+    /// A TreeLSTM cell in primitive operators is recognised and run by a fused kernel; other cells
+    /// run as programs.
+    ///
+    /// # Errors
+    /// See [`LoadError`]: among others, where rows of the batch interact.
+    pub fn load(folder: &Path, file: &str) -> Result<Self, LoadError> {
+        Self::read(&Files::Folder(folder.to_owned()), file)
+    }
+
+    pub(crate) fn read(files: &Files<'_>, file: &str) -> Result<Self, LoadError> {
+        let file = OnnxFile::read(files, file)?;
+        let mut analysis = analyse(&file, FileKind::Cell);
+        check_edges(&mut analysis);
+        if !analysis.blockers.is_empty() {
+            return Err(LoadError::refused(file.name, analysis.blockers));
+        }
+        if let Some(recognised) = recognise::tree_cell(&analysis) {
+            return Ok(fused(&analysis, recognised));
+        }
+        copy_plain_outputs(&mut analysis);
+        Ok(row_wise(&analysis))
+    }
+
+    /// The input of that name.
+    pub fn input(&self, name: &str) -> Option<&CellInput> {
+        self.inputs.iter().find(|input| input.name == name)
+    }
+
+    /// The output of that name.
+    pub fn output(&self, name: &str) -> Option<&CellOutput> {
+        self.outputs.iter().find(|output| output.name == name)
+    }
+}
+
+/// Every input and output is `[batch, ...row]`, and nothing binds the batch to one row.
+fn check_edges(analysis: &mut Analysis) {
+    for index in 0..analysis.inputs.len() {
+        let input = &analysis.inputs[index];
+        if input.dims.is_empty() && !analysis.blockers.iter().any(|b| b.node == input.name) {
+            let name = input.name.clone();
+            analysis.block("input", &name, "it is a scalar; dimension 0 is the batch");
+        }
+    }
+    for index in 0..analysis.outputs.len() {
+        let (name, view) = analysis.outputs[index].clone();
+        let is_batch_first = view.dims.first().and_then(|dim| dim.as_atom()) == Some(BATCH)
+            && view.dims[1..].iter().all(|dim| dim.in_row());
+        if !is_batch_first {
+            let shape = analysis.axes.show(&view.dims);
+            let reason =
+                format!("its shape is {shape}; dimension 0 of a cell's output is the batch");
+            analysis.block("output", &name, &reason);
+        }
+    }
+    let recurrent: Vec<String> = analysis.recurrents.iter().map(|r| r.label.clone()).collect();
+    for label in recurrent {
+        let reason = "a recurrent operator inside a cell is not supported yet: write its step in \
+                      primitive operators, or serve the whole file";
+        analysis.block("LSTM", &label, reason);
+    }
+    if analysis.batch_is_one {
+        analysis.block("graph", "batch", "an operator takes the batch to be one row");
+    }
+}
+
+fn fused(analysis: &Analysis, recognised: recognise::Recognised) -> NamedCell {
+    let recognise::Recognised { cell, inputs, outputs, summary } = recognised;
+    let port_of = |index: usize| inputs.iter().position(|&known| known == index);
+    let output = |source: Source| outputs.iter().position(|&known| known == source);
+    let outputs = analysis.outputs.iter().map(|(name, view)| CellOutput {
+        name: name.clone(),
+        row: RowSpec::new(view.element, row_shape(&view.dims)),
+        port: output(recognise::plain(analysis, view.source)).expect("it is h or c"),
+    });
+    NamedCell {
+        inputs: named_inputs(analysis, true, port_of),
+        outputs: outputs.collect(),
+        cell: Cell::tree(cell),
+        fused: true,
+        why: summary,
+    }
+}
+
+fn row_wise(analysis: &Analysis) -> NamedCell {
+    let mut outputs: Vec<Reading> = Vec::new();
+    for (_, view) in &analysis.outputs {
+        let reading = Reading { source: view.source, at: None };
+        if !outputs.contains(&reading) {
+            outputs.push(reading);
+        }
+    }
+    let needed = needed(analysis, &outputs);
+    let instances: Vec<Instance> = (0..analysis.ops.len())
+        .filter(|&op| needed[op])
+        .map(|op| Instance { op, at: None })
+        .collect();
+    let is_read = |input: usize| {
+        let reading = Reading { source: Source::Input(input), at: None };
+        let operands = instances.iter().flat_map(|instance| &analysis.ops[instance.op].operands);
+        operands.filter_map(|operand| analysis.reads(operand, None)).any(|read| read == reading)
+    };
+    let read: Vec<usize> = (0..analysis.inputs.len()).filter(|&input| is_read(input)).collect();
+    let inputs = read.iter().map(|&input| Reading { source: Source::Input(input), at: None });
+    let segment = Segment {
+        instances,
+        domain: Domain { time: false, batch: true },
+        level: 0,
+        inputs: inputs.collect(),
+        outputs: outputs.clone(),
+    };
+    let cell = program::build(analysis, &segment);
+    let port_of = |index: usize| read.iter().position(|&known| known == index);
+    let named = analysis.outputs.iter().map(|(name, view)| CellOutput {
+        name: name.clone(),
+        row: RowSpec::new(view.element, row_shape(&view.dims)),
+        port: outputs.iter().position(|known| known.source == view.source).expect("all are there"),
+    });
+    let outputs = named.collect();
+    let why = match &cell.body {
+        CellBody::Program(program) => format!("row by row: {}", program.summary),
+        _ => String::new(),
+    };
+    let inputs = named_inputs(analysis, false, port_of);
+    NamedCell { cell, inputs, outputs, fused: false, why }
+}
+
+/// By op, whether `outputs` depend on it.
+fn needed(analysis: &Analysis, outputs: &[Reading]) -> Vec<bool> {
+    let mut needed = vec![false; analysis.ops.len()];
+    let mut open: Vec<Source> = outputs.iter().map(|reading| reading.source).collect();
+    while let Some(source) = open.pop() {
+        let Source::Op(op, _) = source else { continue };
+        if !std::mem::replace(&mut needed[op], true) {
+            let operands = analysis.ops[op].operands.iter();
+            open.extend(operands.filter_map(|o| Some(analysis.reads(o, None)?.source)));
+        }
+    }
+    needed
+}
+
+fn named_inputs(
+    analysis: &Analysis,
+    fused: bool,
+    port_of: impl Fn(usize) -> Option<usize>,
+) -> Vec<CellInput> {
+    let inputs = analysis.inputs.iter().enumerate().map(|(index, input)| CellInput {
+        name: input.name.clone(),
+        row: RowSpec::new(input.element, row_shape(&input.dims)),
+        ids: input.ids,
+        narrow: input.element == ElementType::I64 && !fused && port_of(index).is_some(),
+        port: port_of(index),
+    });
+    inputs.collect()
+}
+
+impl LoadError {
+    /// A refusal for the blockers, each once.
+    pub(crate) fn refused(file: String, found: Vec<Blocker>) -> Self {
+        let mut blockers: Vec<Blocker> = Vec::new();
+        for blocker in found {
+            if !blockers.contains(&blocker) {
+                blockers.push(blocker);
+            }
+        }
+        Self::Refused { file, blockers }
+    }
+}

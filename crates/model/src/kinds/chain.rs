@@ -1,0 +1,272 @@
+//! `kind = "chain"`: one cell applied along a sequence.
+
+use std::collections::BTreeMap;
+
+use batchmaker_graph::{
+    CellGraphBuilder, InvalidRequest, NamedTensor, OutputTensor, RowSpec, Rows, Sink, SinkTime,
+    Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+};
+
+use super::{KindError, RowTensor, UsedCell, check_length};
+use crate::layout::Axis;
+use crate::model::{ReplyTensor, RequestTensor, TensorInfo};
+use crate::program::flat;
+
+/// Chains of one cell whose states pass from step to step.
+///
+/// Request: a tensor `[T, ...row]` for each input that is fed one row a step, `[...row]` for each
+/// that is fed the same row every step, and, if the client has them, first states, `[...row]`.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    step: UsedCell,
+    direction: Direction,
+    sequence: Vec<RowTensor>,
+    constant: Vec<RowTensor>,
+    states: Vec<State>,
+    /// By the cell's input port.
+    feeds: Vec<Feed>,
+    outputs: Vec<Output>,
+    max_length: usize,
+}
+
+/// Which end of a sequence is the first step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Row 0.
+    #[default]
+    Forward,
+    /// The last row.
+    Reverse,
+}
+
+/// A tensor of the reply.
+#[derive(Clone, Debug)]
+pub struct ChainOutput {
+    /// Its name.
+    pub name: String,
+    /// The output of the cell that it is.
+    pub from: String,
+    /// Whether it is that of every step, in the order of the sequence's rows, and not the last
+    /// step's alone.
+    pub every_step: bool,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    /// The tensor of the first state.
+    first: RowTensor,
+    /// The cell's output port.
+    port: usize,
+}
+
+/// What an input port is fed: a position in the list of its kind.
+#[derive(Clone, Copy, Debug)]
+enum Feed {
+    Sequence(usize),
+    Constant(usize),
+    State(usize),
+}
+
+#[derive(Clone, Debug)]
+struct Output {
+    named: ChainOutput,
+    port: usize,
+    row: RowSpec,
+}
+
+impl Chain {
+    /// Chains of `step`, over the request's `sequence` and `constant` tensors. `state` has, for
+    /// each input that is a state, the output that is its next value.
+    ///
+    /// # Errors
+    /// Where names or rows do not fit.
+    pub fn new(
+        step: UsedCell,
+        direction: Direction,
+        [sequence, constant]: [&[String]; 2],
+        state: &BTreeMap<String, String>,
+        outputs: Vec<ChainOutput>,
+        max_length: usize,
+    ) -> Result<Self, KindError> {
+        let rows_of = |names: &[String]| {
+            let row = |name: &String| Ok(RowTensor::of(step.input(name)?));
+            names.iter().map(row).collect::<Result<Vec<_>, KindError>>()
+        };
+        let (sequence, constant) = (rows_of(sequence)?, rows_of(constant)?);
+        if sequence.is_empty() {
+            return Err("unfold.sequence names no input: nothing says how long a chain is".into());
+        }
+        let mut states = Vec::new();
+        for (input, output) in state {
+            let (first, next) = (step.input(input)?, step.output(output)?);
+            if first.row != next.row {
+                let cell = &step.name;
+                return Err(format!(
+                    "cell `{cell}`: its state `{input}` is {:?}, its output `{output}` {:?}",
+                    first.row, next.row
+                ));
+            }
+            states.push(State { first: RowTensor::of(first), port: next.port });
+        }
+        let at = |list: &[RowTensor], name: &str| list.iter().position(|row| row.name == name);
+        let fed = |name: &str| {
+            let state = states.iter().position(|state| state.first.name == name);
+            let feeds = [
+                at(&sequence, name).map(Feed::Sequence),
+                at(&constant, name).map(Feed::Constant),
+                state.map(Feed::State),
+            ];
+            feeds.into_iter().flatten().collect::<Vec<_>>()
+        };
+        if let Some(twice) = step.cell.inputs.iter().find(|input| fed(&input.name).len() > 1) {
+            return Err(format!("cell `{}`: its input `{}` is fed twice", step.name, twice.name));
+        }
+        let feeds = step.feeds(|name| fed(name).first().copied())?;
+        if outputs.is_empty() {
+            return Err("the reply has no tensor: unfold.outputs is empty".to_owned());
+        }
+        let output = |named: ChainOutput| {
+            let from = step.output(&named.from)?;
+            Ok(Output { port: from.port, row: from.row.clone(), named })
+        };
+        let outputs = outputs.into_iter().map(output).collect::<Result<_, KindError>>()?;
+        Ok(Self { direction, sequence, constant, states, feeds, outputs, max_length, step })
+    }
+
+    /// The tensors of a request.
+    pub fn inputs(&self) -> Vec<RequestTensor> {
+        let sequence = self.sequence.iter().map(|row| row.described(Some(Axis::Time), false));
+        let constant = self.constant.iter().map(|row| row.described(None, false));
+        let states = self.states.iter().map(|state| state.first.described(None, true));
+        sequence.chain(constant).chain(states).collect()
+    }
+
+    /// The tensors of a reply.
+    pub fn reply(&self) -> Vec<ReplyTensor> {
+        let reply = |output: &Output| {
+            let all = output.named.every_step.then_some(-1);
+            let shape = all.into_iter().chain(output.row.shape.iter().map(|&n| n as i64)).collect();
+            let (name, element) = (output.named.name.clone(), output.row.element);
+            ReplyTensor { info: TensorInfo { name, element, shape }, batch_axis: None }
+        };
+        self.outputs.iter().map(reply).collect()
+    }
+
+    /// How many steps the sequences have.
+    fn steps(&self, tensors: &[NamedTensor]) -> Result<usize, InvalidRequest> {
+        let mut steps: Option<(usize, &str)> = None;
+        for (row, tensor) in self.sequence.iter().zip(tensors) {
+            let count = row.check_rows(&tensor.tensor)?;
+            match steps {
+                Some((known, by)) if known != count => {
+                    let (name, shape) = (&row.name, tensor.tensor.shape());
+                    let text = format!(
+                        "tensor `{name}`: expected {known} rows as in tensor `{by}`, got {shape:?}"
+                    );
+                    return Err(InvalidRequest(text));
+                }
+                _ => steps = Some((count, &row.name)),
+            }
+        }
+        let (steps, name) = steps.expect("a chain has a sequence");
+        check_length(name, steps, self.max_length)?;
+        Ok(steps)
+    }
+}
+
+impl Unfold for Chain {
+    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+        let steps = self.steps(&tensors)?;
+        let (mut graph, mut inputs) = (CellGraphBuilder::new(), Vec::new());
+        let mut tensors = tensors.into_iter().peekable();
+        // Row `i` of a sequence for step `i`, or from the other end.
+        let directed = |value: ValueIndex| match self.direction {
+            Direction::Forward => Rows::all(value),
+            Direction::Reverse => Rows::all(value).reversed(steps as u32),
+        };
+        let mut add = |graph: &mut CellGraphBuilder, row: &RowTensor, tensor: Tensor| {
+            row.add_to(graph, &mut inputs, tensor)
+        };
+        let mut sequence = Vec::new();
+        for row in &self.sequence {
+            let tensor = tensors.next().expect("sequences are there").tensor;
+            sequence.push(add(&mut graph, row, tensor));
+        }
+        let mut constant = Vec::new();
+        for row in &self.constant {
+            let tensor = tensors.next().expect("constants are there").tensor;
+            row.check_row(&tensor)?;
+            constant.push(add(&mut graph, row, tensor));
+        }
+        // Step `i` reads row `i` of a state's value, and writes row `i + 1`.
+        let mut first = Vec::new();
+        for State { first: row, .. } in &self.states {
+            let tensor = tensors.next_if(|tensor| tensor.name == row.name);
+            first.push(match tensor {
+                None => None,
+                Some(tensor) => {
+                    row.check_row(&tensor.tensor)?;
+                    let data = padded(tensor.tensor.into_data(), steps + 1);
+                    let tensor = Tensor::new(vec![data.len()], data);
+                    Some(add(&mut graph, row, tensor))
+                }
+            });
+        }
+        let states = self.states.iter().zip(first).map(|(state, first)| {
+            first.unwrap_or_else(|| graph.value(state.first.flat_row(), steps as u32 + 1))
+        });
+        let states: Vec<ValueIndex> = states.collect();
+        let mut sinks: Vec<Sink> = Vec::new();
+        for (state, &value) in self.states.iter().zip(&states) {
+            let rows = Rows::strided(value, 1, 1);
+            sinks.push(Sink { port: state.port, time: SinkTime::Every, rows });
+        }
+        let mut outputs = Vec::new();
+        for output in &self.outputs {
+            let row = flat(output.row.element, output.row.elements());
+            let value = graph.value(row, steps as u32);
+            let rows = directed(value);
+            let last = rows.row(steps as u32 - 1);
+            sinks.push(Sink { port: output.port, time: SinkTime::Every, rows });
+            let (rows, all) = match output.named.every_step {
+                true => (None, Some(steps)),
+                false => (Some(last..last + 1), None),
+            };
+            let shape = all.into_iter().chain(output.row.shape.iter().copied()).collect();
+            let name = output.named.name.clone();
+            outputs.push(OutputTensor { name, value, rows, shape, permutation: None });
+            graph.output(value);
+        }
+        let feeds = self.feeds.iter().map(|feed| match *feed {
+            Feed::Sequence(position) => directed(sequence[position]),
+            Feed::Constant(position) => Rows::one(constant[position], 0),
+            Feed::State(position) => Rows::all(states[position]),
+        });
+        graph.nodes(self.step.cell_type, steps as u32, feeds.collect(), sinks);
+        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+    }
+}
+
+/// `[row]` as the first of `rows` rows, the others zero.
+fn padded(data: TensorData, rows: usize) -> TensorData {
+    let count = data.len() * rows;
+    match data {
+        TensorData::F32(mut data) => {
+            data.resize(count, 0.0);
+            TensorData::F32(data)
+        }
+        TensorData::I64(mut data) => {
+            data.resize(count, 0);
+            TensorData::I64(data)
+        }
+        TensorData::I32(mut data) => {
+            data.resize(count, 0);
+            TensorData::I32(data)
+        }
+        TensorData::Bool(mut data) => {
+            data.resize(count, false);
+            TensorData::Bool(data)
+        }
+        TensorData::Bytes(_) => unreachable!("text ends at the edge of the model"),
+    }
+}

@@ -1,0 +1,160 @@
+"""Model directories whose cells are written here, and plain recursions over them."""
+
+import pathlib
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "bench" / "peers"))
+
+import make_tree_lstm  # noqa: E402  (found by the line above)
+
+
+def info(name, *shape, of=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, of, ["batch", *shape])
+
+
+def save(path, nodes, inputs, outputs, constants):
+    initializers = [numpy_helper.from_array(values, name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "cell", inputs, outputs, initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    onnx.save(model, path)
+
+
+def session(path):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def tree_lstm(folder, hidden, input_size, apart, seed):
+    """A TreeLSTM whose reply has all nodes; its weights in float64."""
+    drawn = make_tree_lstm.write(
+        folder, hidden, input_size, 97, seed, apart=apart, all_nodes=True
+    )
+    return {name: values.astype(np.float64) for name, values in drawn.items()}
+
+
+def tree_lstm_nodes(weights, words, children):
+    """h and c of all nodes, each [nodes, hidden] float64: a recursion node by node."""
+    h, c = [], []
+    for word in words:
+        i, o, u = np.split(weights["embedding"][word] @ weights["w"] + weights["w_b"], 3)
+        c.append(sigmoid(i) * np.tanh(u))
+        h.append(sigmoid(o) * np.tanh(c[-1]))
+    for left, right in children:
+        both = np.concatenate([h[left], h[right]])
+        i, o, f_l, f_r, u = np.split(both @ weights["u"] + weights["u_b"], 5)
+        c.append(sigmoid(i) * np.tanh(u) + sigmoid(f_l) * c[left] + sigmoid(f_r) * c[right])
+        h.append(sigmoid(o) * np.tanh(c[-1]))
+    return np.array(h), np.array(c)
+
+
+TERNARY = """\
+[[cell]]
+name = "word"
+graph = "word.onnx"
+[[cell]]
+name = "join"
+graph = "join.onnx"
+max_batch_size = 7
+
+[unfold]
+kind = "tree"
+[unfold.leaf]
+cell = "word"
+sequence = ["x"]
+[unfold.internal]
+cell = "join"
+children = [ { a = "h" }, { b = "h" }, { c = "h" } ]
+[unfold.outputs]
+all = { from = "h", every_step = true }
+root = { from = "h" }
+"""
+
+
+def ternary_tree(folder, size, seed):
+    """A tree of arity 3 that no fused kernel computes: leaves with a layer norm, inner nodes with a
+    softmax over their children."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
+    node = helper.make_node
+    save(
+        folder / "word.onnx",
+        [
+            node("MatMul", ["x", "w"], ["product"]),
+            node("LayerNormalization", ["product", "scale"], ["normal"], axis=-1),
+            node("Tanh", ["normal"], ["h"]),
+        ],
+        [info("x", 2, 3)], [info("h", 2, size)],
+        {"w": uniform(3, size), "scale": uniform(size)},
+    )
+    save(
+        folder / "join.onnx",
+        [
+            node("Concat", ["a", "b", "c"], ["all"], axis=1),
+            node("MatMul", ["all", "u"], ["scores"]),
+            node("Softmax", ["scores"], ["shares"], axis=1),
+            node("Mul", ["shares", "all"], ["weighted"]),
+            node("Reshape", ["weighted", "by_child"], ["apart"]),
+            node("ReduceSum", ["apart", "axis"], ["sum"], keepdims=0),
+            node("Tanh", ["sum"], ["h"]),
+        ],
+        [info(name, 2, size) for name in "abc"], [info("h", 2, size)],
+        {
+            "u": uniform(size, size), "axis": np.array([1]),
+            "by_child": np.array([-1, 3, 2, size]),
+        },
+    )
+    (folder / "model.toml").write_text(TERNARY)
+
+
+STEP = """\
+[[cell]]
+name = "step"
+graph = "step.onnx"
+
+[unfold]
+kind = "chain"
+cell = "step"
+direction = "{direction}"
+sequence = ["x"]
+constant = ["speaker"]
+state = {{ h = "h_out" }}
+[unfold.outputs]
+y = {{ from = "y", every_step = true }}
+h_n = {{ from = "h_out" }}
+"""
+
+
+def chain(folder, direction, seed):
+    """A recurrence in primitive operators with a constant input and an output of its own."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
+    node = helper.make_node
+    save(
+        folder / "step.onnx",
+        [
+            node("Concat", ["x", "speaker", "h"], ["all"], axis=1),
+            node("MatMul", ["all", "w"], ["sums"]),
+            node("Relu", ["sums"], ["squashed"]),
+            node("Add", ["squashed", "h"], ["both"]),
+            node("Tanh", ["both"], ["h_out"]),
+            node("MatMul", ["h_out", "v"], ["y"]),
+        ],
+        [info("x", 3), info("speaker", 2), info("h", 5)], [info("h_out", 5), info("y", 4)],
+        {"w": uniform(10, 5), "v": uniform(5, 4)},
+    )
+    (folder / "model.toml").write_text(STEP.format(direction=direction))

@@ -1,0 +1,221 @@
+"""Model directories of cells (`kind = "tree"` and `"chain"`) through the server, many requests in
+flight, against plain recursions.
+
+A reply is within 1e-5 of the recursion (|a - b| <= 1e-5 * max(1, max|b|)) and, bit for bit, the
+same as the reply to the same request sent alone.
+"""
+
+import concurrent.futures
+import json
+import subprocess
+import urllib.error
+import urllib.request
+
+import cell_files
+import numpy as np
+import pytest
+from conftest import BINARY
+
+SEED = 20265
+
+
+def infer(server, model, tensors):
+    """Sends tensors {name: (datatype, array)} as JSON; the reply's tensors as arrays."""
+    inputs = [
+        {"name": name, "datatype": datatype, "shape": array.shape, "data": array.ravel().tolist()}
+        for name, (datatype, array) in tensors.items()
+    ]
+    url = f"http://{server.http}/v2/models/{model}/infer"
+    body = json.dumps({"inputs": inputs}).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as response:
+        outputs = json.load(response)["outputs"]
+    return {
+        of["name"]: np.array(of["data"], np.float32).reshape(of["shape"]) for of in outputs
+    }
+
+
+def infer_together(server, model, requests):
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        return list(pool.map(lambda request: infer(server, model, request), requests))
+
+
+def random_tree(random, leaves, arity):
+    """Children of inner nodes; which nodes are joined is random."""
+    open_, children = list(range(leaves)), []
+    while len(open_) > 1:
+        chosen = [open_.pop(random.integers(len(open_))) for _ in range(arity)]
+        open_.append(leaves + len(children))
+        children.append(chosen)
+    return children
+
+
+def trees(random, arity, count):
+    """Children of trees: one leaf, 52 leaves branching left and right, then any."""
+    joins = 51 // (arity - 1)
+    leaves = joins * (arity - 1) + 1
+
+    def branching(is_left):
+        children, node = [], 0 if is_left else leaves - 1
+        for join in range(joins):
+            first = 1 + join * (arity - 1)
+            others = [first + at for at in range(arity - 1)]
+            if not is_left:
+                others = [leaves - 1 - other for other in reversed(others)]
+            children.append([node, *others] if is_left else [*others, node])
+            node = leaves + join
+        return leaves, children
+
+    yield 1, []
+    yield branching(True)
+    yield branching(False)
+    for _ in range(count):
+        leaves = int(random.integers(0, 30)) * (arity - 1) + 1
+        yield leaves, random_tree(random, leaves, arity)
+
+
+def close(a, b):
+    return np.all(np.abs(a - b) <= 1e-5 * max(1.0, np.abs(b).max()))
+
+
+def children_tensor(children, arity):
+    return "INT32", np.array(children, np.int32).reshape(len(children), arity)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one_product", "gates_apart"])
+@pytest.mark.parametrize("hidden", [19, 150])
+def test_tree_lstm(serve, tmp_path, hidden, apart):
+    weights = cell_files.tree_lstm(tmp_path / "tree", hidden, hidden + 7, apart, SEED)
+    shown = subprocess.run([BINARY, "inspect", tmp_path / "tree", "--json"], capture_output=True)
+    cells = json.loads(shown.stdout)["cells"]
+    assert [cell["how"] for cell in cells] == ["fused", "fused"], cells
+    random = np.random.default_rng(SEED)
+    requests, expected = [], []
+    for leaves, children in trees(random, 2, 60):
+        words = random.integers(0, 97, leaves)
+        requests.append({"token": ("INT64", words), "children": children_tensor(children, 2)})
+        expected.append(cell_files.tree_lstm_nodes(weights, words, children))
+    server = serve(tmp_path / "tree", "--workers", 2)
+    replies = infer_together(server, "tree", requests)
+    for request, reply, (h, c) in zip(requests, replies, expected):
+        assert close(reply["nodes"], h) and close(reply["cells"], c)
+        assert np.array_equal(reply["root"], reply["nodes"][-1])
+        alone = infer(server, "tree", request)
+        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+    server.wait_until_unused()
+
+
+def test_trees_of_arity_3_and_rows_of_two_axes(serve, tmp_path):
+    cell_files.ternary_tree(tmp_path / "ternary", 6, SEED)
+    word, join = (cell_files.session(tmp_path / "ternary" / f"{of}.onnx") for of in ("word", "join"))
+    random = np.random.default_rng(SEED)
+    requests, expected = [], []
+    for leaves, children in trees(random, 3, 40):
+        x = random.standard_normal((leaves, 2, 3)).astype(np.float32)
+        requests.append({"x": ("FP32", x), "children": children_tensor(children, 3)})
+        nodes = list(word.run(["h"], {"x": x})[0])
+        for of_node in children:
+            feeds = {name: nodes[child][None] for name, child in zip("abc", of_node)}
+            nodes.append(join.run(["h"], feeds)[0][0])
+        expected.append(np.array(nodes))
+    server = serve(tmp_path / "ternary")
+    replies = infer_together(server, "ternary", requests)
+    for request, reply, nodes in zip(requests, replies, expected):
+        assert close(reply["all"], nodes) and reply["root"].shape == (2, 6)
+        alone = infer(server, "ternary", request)
+        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_chain(serve, tmp_path, direction):
+    cell_files.chain(tmp_path / "chain", direction, SEED)
+    step = cell_files.session(tmp_path / "chain" / "step.onnx")
+    random = np.random.default_rng(SEED)
+    normal = lambda *shape: random.standard_normal(shape).astype(np.float32)
+    requests, expected = [], []
+    for length in [1, 2, *random.integers(1, 40, 40)]:
+        x, speaker, h = normal(length, 3), normal(2), np.zeros(5, np.float32)
+        request = {"x": ("FP32", x), "speaker": ("FP32", speaker)}
+        if random.random() < 0.5:
+            h = normal(5)
+            request["h"] = ("FP32", h)
+        requests.append(request)
+        y = np.zeros((length, 4), np.float32)
+        for row in range(length) if direction == "forward" else reversed(range(length)):
+            feeds = {"x": x[row][None], "speaker": speaker[None], "h": h[None]}
+            (h,), (y[row],) = step.run(["h_out", "y"], feeds)
+        expected.append({"y": y, "h_n": h})
+    server = serve(tmp_path / "chain")
+    replies = infer_together(server, "chain", requests)
+    for request, reply, wanted in zip(requests, replies, expected):
+        assert all(close(reply[name], wanted[name]) for name in wanted)
+        alone = infer(server, "chain", request)
+        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+
+
+MALFORMED = {
+    "a child that is no node": ([[0, 5]], "node 3 has child 5; there are 4 nodes"),
+    "a child below 0": ([[0, -1], [3, 1]], "node 3 has child -1; there are 5 nodes"),
+    "a child after its parent": ([[0, 4], [3, 1]], "node 3 has child 4, which does not come before"),
+    "a node that is its own child": ([[0, 3], [3, 1]], "node 3 has child 3, which does not come"),
+    "two parents": ([[0, 1], [0, 3]], "node 0 has two parents"),
+    "one child twice": ([[0, 0], [3, 1]], "node 0 has two parents"),
+    "two roots": ([[0, 1]], "two roots: node 2 has no parent, and node 3 is last"),
+    "leaves that nothing joins": ([], "two roots: node 0 has no parent, and node 2 is last"),
+    "another arity": ([[0, 1, 2]], "expected shape [inner, 2], got [1, 3]"),
+}
+
+
+def test_malformed_trees_are_refused(serve, tmp_path):
+    cell_files.tree_lstm(tmp_path / "tree", 5, 4, False, SEED)
+    server = serve(tmp_path / "tree")
+
+    def refusal(tensors):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            infer(server, "tree", tensors)
+        assert refused.value.code == 400
+        return json.load(refused.value)["error"]
+
+    words = ("INT64", np.array([3, 1, 4]))
+    for what, (children, expected) in MALFORMED.items():
+        arity = len(children[0]) if children else 2
+        error = refusal({"token": words, "children": children_tensor(children, arity)})
+        assert expected in error, f"{what}: {error}"
+    joined = children_tensor([[0, 1], [3, 2]], 2)
+    empty = ("INT64", np.array([], np.int64))
+    assert "empty sequence" in refusal({"token": empty, "children": children_tensor([], 2)})
+    unknown = ("INT64", np.array([3, 97, 4]))
+    assert "ids in 0..97, got 97" in refusal({"token": unknown, "children": joined})
+    assert "missing" in refusal({"token": words})
+    assert "root" in infer(server, "tree", {"token": words, "children": joined})
+    server.wait_until_unused()
+
+
+def refused(folder, toml):
+    (folder / "model.toml").write_text(toml)
+    done = subprocess.run([BINARY, "inspect", folder], capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+def test_directories_that_do_not_fit_are_refused(tmp_path):
+    cell_files.chain(tmp_path / "chain", "forward", SEED)
+    folder, toml = tmp_path / "chain", (tmp_path / "chain" / "model.toml").read_text()
+    for old, new, expected in [
+        ('cell = "step"', 'cell = "stop"', "there is no [[cell]] named `stop`"),
+        ('sequence = ["x"]', 'sequence = ["z"]', "cell `step` has no input `z`"),
+        ('constant = ["speaker"]', "constant = []", "nothing feeds its input `speaker`"),
+        ('"forward"', '"sideways"', 'expected "forward" or "reverse", got "sideways"'),
+        ('h = "h_out"', 'h = "y"', "its state `h` is"),
+        ('from = "y"', 'from = "z"', "cell `step` has no output `z`"),
+        ('[unfold]', '[[cell]]\nname = "b"\ngraph = "step.onnx"\n[unfold]', "makes no use of it"),
+        ('sequence = ["x"]', 'sequence = ["x", "h"]', "its input `h` is fed twice"),
+    ]:
+        assert old in toml
+        assert expected in refused(folder, toml.replace(old, new, 1)), new
+    node = cell_files.helper.make_node
+    cell_files.save(
+        folder / "step.onnx",
+        [node("ReduceMean", ["x"], ["mean"], axes=[0]), node("Sub", ["x", "mean"], ["y"])],
+        [cell_files.info("x", 3)], [cell_files.info("y", 3)], {},
+    )
+    assert "rows interact" in refused(folder, toml)
