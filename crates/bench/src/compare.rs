@@ -161,8 +161,8 @@ fn read<S: Service>(service: &S) -> Reading {
 
 /// Lets a contender allocate what it needs and its threads start; tells with how many requests.
 fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<u64, NothingWorks> {
-    let lengths = load.trace.arrivals.iter().map(|arrival| arrival.length);
-    let trace = Trace::saturated(lengths.take(load.in_flight_max.min(WARM_UP_MAX)).collect());
+    let shapes = load.trace.arrivals.iter().map(|arrival| arrival.shape.clone());
+    let trace = Trace::saturated(shapes.take(load.in_flight_max.min(WARM_UP_MAX)).collect());
     let service = &mut contender.service;
     let saturation = Saturation { in_flight_max: load.in_flight_max, time: None };
     let (_, sent) = play(service, &trace, saturation, &mut |_, _, _, _| {});

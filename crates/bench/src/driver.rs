@@ -13,6 +13,7 @@ use batchmaker_engine::Statistics;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 
+use crate::shape::Shape;
 use crate::trace::Trace;
 
 /// How often a [`Watch`] is called.
@@ -25,8 +26,13 @@ pub trait Service {
     /// Its answer.
     type Answer: Future<Output = Answer>;
 
-    /// Makes request number `index`, of `length`, ready. Called ahead of its time.
-    fn prepare(&mut self, index: usize, length: u32) -> Self::Request;
+    /// Makes request number `index`, of `shape`, ready. Called ahead of its time.
+    fn prepare(&mut self, index: usize, shape: &Shape) -> Self::Request;
+
+    /// How many children a node has, where requests are trees.
+    fn arity(&self) -> Option<u32> {
+        None
+    }
 
     /// Sends it.
     fn send(&mut self, request: Self::Request) -> Self::Answer;
@@ -64,7 +70,7 @@ pub(crate) type Watch<'a, S> = dyn FnMut(&S, Duration, usize, usize) + 'a;
 /// A request as it went.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
-    pub(crate) length: u32,
+    pub(crate) steps: u32,
     /// When it should have been sent; in a saturated run, when it was.
     pub(crate) intended: Instant,
     pub(crate) sent: Instant,
@@ -98,7 +104,7 @@ pub(crate) fn play<S: Service>(
     let mut arrivals = (0..rounds).flat_map(|_| &trace.arrivals).enumerate();
     let mut prepare = |service: &mut S| {
         let (index, arrival) = arrivals.next()?;
-        Some((*arrival, service.prepare(index, arrival.length)))
+        Some((arrival, service.prepare(index, &arrival.shape)))
     };
     let mut next = prepare(service);
     let start = Instant::now();
@@ -121,11 +127,11 @@ pub(crate) fn play<S: Service>(
                 next = Some((arrival, request));
                 break;
             }
-            let length = arrival.length;
+            let steps = arrival.shape.steps();
             let intended = intended.unwrap_or(now);
             let answer = service.send(request);
             in_flight
-                .push(async move { Sent { length, intended, sent: now, answer: answer.await } });
+                .push(async move { Sent { steps, intended, sent: now, answer: answer.await } });
             next = prepare(service);
         }
         let since_start = start.elapsed();
@@ -200,8 +206,8 @@ mod tests {
         type Request = (usize, u32);
         type Answer = std::pin::Pin<Box<dyn Future<Output = Answer>>>;
 
-        fn prepare(&mut self, index: usize, length: u32) -> Self::Request {
-            (index, length)
+        fn prepare(&mut self, index: usize, shape: &Shape) -> Self::Request {
+            (index, shape.length())
         }
 
         fn send(&mut self, (index, _): Self::Request) -> Self::Answer {
@@ -240,7 +246,8 @@ mod tests {
 
     #[test]
     fn requests_are_sent_at_their_times_whatever_is_in_flight() {
-        let at_ms = |at_ms: u64| Arrival { at_ns: Some(at_ms * 1_000_000), length: 1 };
+        let at_ms =
+            |at_ms: u64| Arrival { at_ns: Some(at_ms * 1_000_000), shape: Shape::Sequence(1) };
         let trace = Trace { arrivals: (0..10).map(|index| at_ms(2 * index)).collect() };
         let mut service = Delays::new(Duration::from_millis(50));
         let (start, mut sent) = play_all(&mut service, &trace, THREE);
@@ -262,7 +269,8 @@ mod tests {
     #[test]
     fn saturation_keeps_so_many_in_flight() {
         let mut service = Delays::new(Duration::from_millis(3));
-        let (start, sent) = play_all(&mut service, &Trace::saturated(vec![1; 20]), THREE);
+        let (start, sent) =
+            play_all(&mut service, &Trace::saturated(vec![Shape::Sequence(1); 20]), THREE);
         assert!(start.elapsed() < Duration::from_millis(800), "an answer wakes the generator");
         assert_eq!((sent.len(), service.in_flight_most), (20, 3));
         assert!(sent.iter().all(|request| request.intended == request.sent));
@@ -272,7 +280,8 @@ mod tests {
     fn saturation_ends_with_its_time() {
         let mut service = Delays::new(Duration::from_millis(3));
         let saturation = Saturation { time: Some(Duration::from_millis(30)), ..THREE };
-        let (_, sent) = play_all(&mut service, &Trace::saturated(vec![1; 2]), saturation);
+        let (_, sent) =
+            play_all(&mut service, &Trace::saturated(vec![Shape::Sequence(1); 2]), saturation);
         assert!((3..1000).contains(&sent.len()), "{}", sent.len());
     }
 }

@@ -8,6 +8,7 @@ use batchmaker_engine::{Engine, EngineError, NamedTensor, Reply, Request, Statis
 
 use crate::driver::{Answer, Service};
 use crate::inputs::{Inputs, NoLength};
+use crate::shape::Shape;
 
 /// A model of an engine.
 #[derive(Debug)]
@@ -37,8 +38,12 @@ impl Service for InProcess<'_> {
     type Request = Vec<NamedTensor>;
     type Answer = Pin<Box<dyn Future<Output = Answer>>>;
 
-    fn prepare(&mut self, index: usize, length: u32) -> Vec<NamedTensor> {
-        self.inputs.request(index, length)
+    fn prepare(&mut self, index: usize, shape: &Shape) -> Vec<NamedTensor> {
+        self.inputs.request(index, shape)
+    }
+
+    fn arity(&self) -> Option<u32> {
+        self.inputs.arity()
     }
 
     fn send(&mut self, tensors: Vec<NamedTensor>) -> Self::Answer {

@@ -6,6 +6,7 @@ use batchmaker_model::{Axis, Content, InputLayout};
 use rand_distr::{Distribution, StandardNormal};
 
 use crate::random::{Purpose, stream};
+use crate::shape::{Shape, Tree};
 
 /// Numbers in the pool: 16 MiB of floats.
 const POOL: usize = 4 << 20;
@@ -44,24 +45,60 @@ impl Inputs {
         Ok(Self { tensors, numbers })
     }
 
-    /// The tensors of request number `index`, one sequence of `length`.
-    pub fn request(&self, index: usize, length: u32) -> Vec<NamedTensor> {
+    /// How many children a node has, where requests are trees.
+    pub fn arity(&self) -> Option<u32> {
+        let children = self.tensors.iter().find(|(_, _, l)| l.content == Content::Children)?;
+        match children.2.axes[..] {
+            [_, Axis::Fixed(arity)] => Some(arity as u32),
+            _ => None,
+        }
+    }
+
+    /// The tensors of request number `index`; those that a request may leave out are left out.
+    ///
+    /// # Panics
+    /// If the shape is a tree whose nodes have not [as many children](Self::arity) as they should.
+    pub fn request(&self, index: usize, shape: &Shape) -> Vec<NamedTensor> {
+        let length = shape.length();
         // Odd, so that starts are spread over the whole pool.
         let mut start = index.wrapping_mul(0x9e37_79b1) % POOL;
         let tensor = |(name, element, layout): &(String, ElementType, InputLayout)| {
-            let shape = layout.shape(length as usize);
-            let count = shape.iter().product();
+            let axes = layout.shape(length as usize);
+            let count = axes.iter().product();
             let numbers = Numbers { pool: &self.numbers, start };
             start = (start + count) % POOL;
-            let data = match (layout.content, element) {
-                (Content::Chars, _) => numbers.text(length, 1),
-                (Content::Words, _) => numbers.text(length, 6),
-                (_, ElementType::F32) => TensorData::F32(numbers.floats(count)),
-                (content, element) => numbers.integers(content, *element, count),
+            let data = match (layout.content, element, shape) {
+                (Content::Children, _, Shape::Tree(tree)) => return children(name, tree, layout),
+                (Content::Ids(below), _, Shape::Tree(tree)) if tree.words.len() == count => {
+                    words(tree, below, *element)
+                }
+                (Content::Chars, ..) => numbers.text(length, 1),
+                (Content::Words, ..) => numbers.text(length, 6),
+                (_, ElementType::F32, _) => TensorData::F32(numbers.floats(count)),
+                (content, element, _) => numbers.integers(content, *element, count),
             };
-            NamedTensor { name: name.clone(), tensor: Tensor::new(shape, data) }
+            NamedTensor { name: name.clone(), tensor: Tensor::new(axes, data) }
         };
-        self.tensors.iter().map(tensor).collect()
+        self.tensors.iter().filter(|(_, _, layout)| !layout.optional).map(tensor).collect()
+    }
+}
+
+fn children(name: &str, tree: &Tree, layout: &InputLayout) -> NamedTensor {
+    let arity = match layout.axes[..] {
+        [_, Axis::Fixed(arity)] => arity,
+        _ => 0,
+    };
+    let ids: Vec<i32> = tree.children.iter().flatten().map(|&child| child as i32).collect();
+    let tensor = Tensor::new(vec![tree.children.len(), arity], TensorData::I32(ids));
+    NamedTensor { name: name.to_owned(), tensor }
+}
+
+/// Ids by hash.
+fn words(tree: &Tree, below: u64, element: ElementType) -> TensorData {
+    let ids = tree.words.iter().map(|&word| u64::from(word) % below.max(1));
+    match element {
+        ElementType::I32 => TensorData::I32(ids.map(|id| id as i32).collect()),
+        _ => TensorData::I64(ids.map(|id| id as i64).collect()),
     }
 }
 
@@ -133,7 +170,7 @@ mod tests {
             ("h0", ElementType::F32, "[1, batch, 4] numbers"),
             ("token", ElementType::I64, "[batch, time] ids below 7"),
         ]);
-        let request = drawn.unwrap().request(5, 100);
+        let request = drawn.unwrap().request(5, &Shape::Sequence(100));
         let shapes: Vec<&[usize]> = request.iter().map(|tensor| tensor.tensor.shape()).collect();
         assert_eq!(shapes, [&[100, 1, 3][..], &[1, 1, 4], &[1, 100]]);
         let TensorData::F32(x) = request[0].tensor.data() else { panic!("{request:?}") };
@@ -146,21 +183,40 @@ mod tests {
     #[test]
     fn requests_differ_and_repeat_by_number() {
         let inputs = inputs(&[("x", ElementType::F32, "[time, batch, 3] numbers")]).unwrap();
-        assert_eq!(inputs.request(3, 4), inputs.request(3, 4));
-        assert_ne!(inputs.request(3, 4), inputs.request(4, 4));
+        let four = &Shape::Sequence(4);
+        assert_eq!(inputs.request(3, four), inputs.request(3, four));
+        assert_ne!(inputs.request(3, four), inputs.request(4, four));
         // The last starts run over the pool's end.
-        assert_eq!(inputs.request(POOL - 1, 9)[0].tensor.shape(), [9, 1, 3]);
+        assert_eq!(inputs.request(POOL - 1, &Shape::Sequence(9))[0].tensor.shape(), [9, 1, 3]);
     }
 
     #[test]
     fn text_is_so_many_characters_or_words() {
         let text = |layout| {
-            let request = inputs(&[("text", ElementType::Bytes, layout)]).unwrap().request(1, 5);
+            let request = inputs(&[("text", ElementType::Bytes, layout)])
+                .unwrap()
+                .request(1, &Shape::Sequence(5));
             let TensorData::Bytes(texts) = request[0].tensor.data() else { panic!("{request:?}") };
             String::from_utf8(texts[0].clone()).unwrap()
         };
         assert_eq!(text("[1] chars").chars().count(), 5);
         assert_eq!(text("[1] words").split_whitespace().count(), 5);
+    }
+
+    #[test]
+    fn trees_have_children_and_words() {
+        let inputs = inputs(&[
+            ("token", ElementType::I64, "[time] ids below 7"),
+            ("children", ElementType::I32, "[inner, 2] children"),
+            ("h", ElementType::F32, "[4] numbers, optional"),
+        ]);
+        let (inputs, tree) = (inputs.unwrap(), Tree::read("(1 (2 a) (3 b))").unwrap());
+        assert_eq!(inputs.arity(), Some(2));
+        let words: Vec<i64> = tree.words.iter().map(|word| i64::from(word % 7)).collect();
+        let request = inputs.request(1, &Shape::Tree(tree.into()));
+        assert_eq!(request[0].tensor.data(), &TensorData::I64(words));
+        assert_eq!(request[1].tensor, Tensor::new(vec![1, 2], TensorData::I32(vec![0, 1])));
+        assert_eq!(request.len(), 2);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! of this process ([`InProcess`]), or a server at the end of a wire ([`OverHttp`]).
 //!
 //! **Open loop.** Users do not wait for each other: requests arrive as a Poisson process, whatever
-//! the server does. [`Workload::lengths`] and [`Trace::poisson`] draw a run before its clock
+//! the server does. [`Workload::shapes`] and [`Trace::poisson`] draw a run before its clock
 //! starts, and every policy is given the same trace. A closed loop, where a client sends its next
 //! request after the reply to the last, would slow down with the server and hide its queue.
 //!
@@ -39,6 +39,7 @@ mod over_http;
 mod plot;
 mod random;
 mod report;
+mod shape;
 mod table;
 mod trace;
 mod workload;
@@ -52,6 +53,7 @@ pub use kernel_rate::KernelRate;
 pub use over_http::{HttpError, OverHttp};
 pub use plot::{PlotError, latency_against_throughput, time_cdf};
 pub use report::{BatchSample, CellReport, CpuSeconds, KernelTime, Lateness, ManagerNs, Report};
+pub use shape::{Shape, Tree};
 pub use table::table;
 pub use trace::{Arrival, Trace};
 pub use workload::{Workload, WorkloadError};

@@ -102,7 +102,7 @@ impl Measurement {
     fn count_throughput(&mut self, start: Instant, sent: &[Sent]) {
         let replies = || {
             sent.iter().filter_map(|request| match request.answer {
-                Answer::Reply { at, .. } => Some((at, request.length)),
+                Answer::Reply { at, .. } => Some((at, request.steps)),
                 Answer::Error(_) => None,
             })
         };
@@ -118,9 +118,9 @@ impl Measurement {
             start..=last_reply
         };
         self.counted_time += *window.end() - *window.start();
-        for (_, length) in replies().filter(|(at, _)| window.contains(at)) {
+        for (_, steps) in replies().filter(|(at, _)| window.contains(at)) {
             self.counted += 1;
-            self.counted_steps += u64::from(length);
+            self.counted_steps += u64::from(steps);
         }
     }
 
@@ -306,7 +306,7 @@ mod tests {
             let at = intended + Duration::from_millis(2);
             let queue_and_compute_ns = Some((500_000, 1_000_000));
             let answer = Answer::Reply { at, queue_and_compute_ns };
-            Sent { length: 4, intended, sent: intended + late, answer }
+            Sent { steps: 4, intended, sent: intended + late, answer }
         };
         (1..=10).map(request).collect()
     }

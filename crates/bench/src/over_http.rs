@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 
 use crate::driver::{Answer, Service};
 use crate::inputs::{Inputs, NoLength};
+use crate::shape::Shape;
 
 /// A server that takes longer does not answer at all.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
@@ -124,8 +125,12 @@ impl Service for OverHttp {
     type Request = wire::EncodedBody;
     type Answer = Pin<Box<dyn Future<Output = Answer>>>;
 
-    fn prepare(&mut self, index: usize, length: u32) -> wire::EncodedBody {
-        let inputs = self.inputs.request(index, length).into_iter().map(to_wire).collect();
+    fn arity(&self) -> Option<u32> {
+        self.inputs.arity()
+    }
+
+    fn prepare(&mut self, index: usize, shape: &Shape) -> wire::EncodedBody {
+        let inputs = self.inputs.request(index, shape).into_iter().map(to_wire).collect();
         let mut request = wire::InferRequest { inputs, ..Default::default() };
         request.outputs.default_format = wire::DataFormat::Binary;
         wire::encode_request(&request, wire::DataFormat::Binary).expect("a drawn request is valid")

@@ -7,17 +7,18 @@ use rand_distr::{Distribution, Exp};
 use serde::Serialize;
 
 use crate::random::{Purpose, stream};
+use crate::shape::{Shape, Tree};
 
 const NS_PER_S: f64 = 1e9;
 
 /// One request to come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// When it should arrive, in nanoseconds since the start; none where it is sent as soon as
     /// there is room for it (saturated).
     pub at_ns: Option<u64>,
-    /// Its length, in the units of the workload (words, steps, leaves).
-    pub length: u32,
+    /// What it is like.
+    pub shape: Shape,
 }
 
 /// The requests of a run in the order of their arrival.
@@ -34,22 +35,22 @@ impl Trace {
     ///
     /// # Panics
     /// Unless `rate_rps` is finite and above 0: whoever reads the rate checks it.
-    pub fn poisson(lengths: Vec<u32>, rate_rps: f64, seed: u64) -> Self {
+    pub fn poisson(shapes: Vec<Shape>, rate_rps: f64, seed: u64) -> Self {
         assert!(rate_rps.is_finite() && rate_rps > 0.0, "a rate of {rate_rps} requests a second");
         let gaps_s = Exp::new(rate_rps).expect("the rate is above 0");
         let mut rng = stream(seed, Purpose::Arrivals);
         let mut now_ns = 0_u64;
-        let arrivals = lengths.into_iter().map(|length| {
+        let arrivals = shapes.into_iter().map(|shape| {
             let gap_ns = (gaps_s.sample(&mut rng) * NS_PER_S).round() as u64;
             now_ns = now_ns.saturating_add(gap_ns);
-            Arrival { at_ns: Some(now_ns), length }
+            Arrival { at_ns: Some(now_ns), shape }
         });
         Self { arrivals: arrivals.collect() }
     }
 
     /// Requests without times: the next is sent whenever there is room for it.
-    pub fn saturated(lengths: Vec<u32>) -> Self {
-        let arrivals = lengths.into_iter().map(|length| Arrival { at_ns: None, length });
+    pub fn saturated(shapes: Vec<Shape>) -> Self {
+        let arrivals = shapes.into_iter().map(|shape| Arrival { at_ns: None, shape });
         Self { arrivals: arrivals.collect() }
     }
 
@@ -67,26 +68,34 @@ impl Trace {
             let start_ns = before.last().and_then(|arrival| arrival.at_ns).unwrap_or(0);
             let arrivals = rest[..cut(part + 1) - before.len()].iter().map(|arrival| Arrival {
                 at_ns: arrival.at_ns.map(|at_ns| at_ns - start_ns),
-                ..*arrival
+                ..arrival.clone()
             });
             Self { arrivals: arrivals.collect() }
         };
         (0..n).map(part).collect()
     }
 
-    /// Writes the trace as JSON lines `{"at_s": number|null, "length": n}`. A time in seconds,
-    /// times 10⁹ and rounded, is the time in nanoseconds again, up to 2⁵³ ns (104 days).
+    /// Writes the trace as JSON lines `{"at_s": number|null, "length": n}`; of trees, with `leaves`,
+    /// `words` and `children` (see [`Tree`]). A time in seconds, times 10⁹ and rounded, is the time in
+    /// nanoseconds again, up to 2⁵³ ns (104 days).
     ///
     /// # Errors
     /// Those of `to`.
     pub fn write_jsonl(&self, mut to: impl Write) -> io::Result<()> {
         #[derive(Serialize)]
-        struct Line {
+        struct Line<'a> {
             at_s: Option<f64>,
             length: u32,
+            #[serde(flatten)]
+            tree: Option<&'a Tree>,
         }
-        for &Arrival { at_ns, length } in &self.arrivals {
-            let line = Line { at_s: at_ns.map(|at_ns| at_ns as f64 / NS_PER_S), length };
+        for Arrival { at_ns, shape } in &self.arrivals {
+            let tree = match shape {
+                Shape::Sequence(_) => None,
+                Shape::Tree(tree) => Some(&**tree),
+            };
+            let at_s = at_ns.map(|at_ns| at_ns as f64 / NS_PER_S);
+            let line = Line { at_s, length: shape.length(), tree };
             serde_json::to_writer(&mut to, &line)?;
             to.write_all(b"\n")?;
         }
@@ -100,14 +109,21 @@ mod tests {
 
     /// A trace of `(at_ns, length)`.
     fn trace<const N: usize>(arrivals: [(u64, u32); N]) -> Trace {
-        let arrival = |(at_ns, length)| Arrival { at_ns: Some(at_ns), length };
+        let arrival = |(at_ns, length)| {
+            let (at_ns, shape) = (Some(at_ns), Shape::Sequence(length));
+            Arrival { at_ns, shape }
+        };
         Trace { arrivals: arrivals.map(arrival).to_vec() }
+    }
+
+    fn sequences(lengths: Vec<u32>) -> Vec<Shape> {
+        lengths.into_iter().map(Shape::Sequence).collect()
     }
 
     #[test]
     fn gaps_are_those_of_a_poisson_process() {
         const RATE_RPS: f64 = 2000.0;
-        let trace = Trace::poisson(vec![1; 100_000], RATE_RPS, 1);
+        let trace = Trace::poisson(sequences(vec![1; 100_000]), RATE_RPS, 1);
         let mut before_ns = 0;
         let gaps_s: Vec<f64> = trace
             .arrivals
@@ -129,7 +145,7 @@ mod tests {
     #[test]
     fn a_seed_means_the_same_times_for_ever() {
         let times = |seed, rate_rps| {
-            let arrivals = Trace::poisson(vec![1; 4], rate_rps, seed).arrivals;
+            let arrivals = Trace::poisson(sequences(vec![1; 4]), rate_rps, seed).arrivals;
             arrivals.into_iter().map(|arrival| arrival.at_ns.unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(times(1, 1000.0), [1_318_726, 1_550_895, 2_719_000, 3_360_905]);
@@ -140,13 +156,13 @@ mod tests {
     #[test]
     #[should_panic(expected = "a rate of 0 requests a second")]
     fn a_rate_of_nothing_is_refused() {
-        Trace::poisson(vec![1], 0.0, 1);
+        Trace::poisson(sequences(vec![1]), 0.0, 1);
     }
 
     #[test]
     fn saturated_requests_have_no_times() {
         let mut lines = Vec::new();
-        Trace::saturated(vec![3, 5]).write_jsonl(&mut lines).unwrap();
+        Trace::saturated(sequences(vec![3, 5])).write_jsonl(&mut lines).unwrap();
         let lines = String::from_utf8(lines).unwrap();
         assert_eq!(lines, "{\"at_s\":null,\"length\":3}\n{\"at_s\":null,\"length\":5}\n");
     }
@@ -174,7 +190,7 @@ mod tests {
         assert_eq!(whole.parts(1), std::slice::from_ref(&whole));
         let counts: Vec<_> = whole.parts(7).iter().map(|part| part.arrivals.len()).collect();
         assert_eq!(counts, [0, 1, 1, 0, 1, 1, 1]);
-        let lengths = Trace::saturated(vec![1, 2, 3]);
-        assert_eq!(lengths.parts(3)[2], Trace::saturated(vec![3]));
+        let lengths = Trace::saturated(sequences(vec![1, 2, 3]));
+        assert_eq!(lengths.parts(3)[2], Trace::saturated(sequences(vec![3])));
     }
 }

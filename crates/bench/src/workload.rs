@@ -1,4 +1,4 @@
-//! How long the requests of a run are: drawn from a distribution, fixed, or sampled from a file.
+//! How long the requests of a run are, or which trees: drawn from a distribution, fixed, or sampled from a file.
 //! Not what they hold (inputs are drawn for the model that gets them) and not when they arrive
 //! (see [`Trace`](crate::Trace)).
 
@@ -8,11 +8,13 @@ use std::io;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rand::RngExt;
 use rand_distr::{Distribution, LogNormal};
 
 use crate::random::{Purpose, stream};
+use crate::shape::{Shape, Tree};
 
 /// The longest sentence of the paper's dataset (BatchMaker, section 7.1).
 const EUROPARL_LONGEST: NonZeroU32 = NonZeroU32::new(330).unwrap();
@@ -33,13 +35,13 @@ pub enum Workload {
         /// The longest length drawn; above 330 it changes nothing.
         max_length: NonZeroU32,
     },
-    /// `fixed:LEN`: every request has this length.
+    /// `fixed:LEN`: every request has this length; of trees, the complete tree of so many leaves.
     Fixed {
         /// The length.
         length: NonZeroU32,
     },
-    /// `file:PATH`: a sequence a line, its length in words (runs of what is not white space);
-    /// lines without words are skipped.
+    /// `file:PATH`: a sequence a line, its length in words (runs of what is not white space), or a
+    /// labelled tree a line ([`Tree::read`]); blank lines are skipped.
     File {
         /// The file.
         path: PathBuf,
@@ -86,6 +88,22 @@ pub enum WorkloadError {
         /// The first such line, from 1.
         line: usize,
     },
+    /// The workload is of sequences, the model of trees.
+    #[error("the workload `{0}` has no trees: use fixed:LEAVES or file:PATH with a tree a line")]
+    NoTrees(String),
+    /// No tree of the model's arity has so many leaves.
+    #[error("{0}")]
+    NoSuchTree(String),
+    /// A line of the file is no tree for the model.
+    #[error("line {line} of the workload file {}: {reason}", path.display())]
+    NoTree {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// The file holds no sequence.
     #[error(
         "the workload file {} holds no sequence, its {lines} lines are blank: \
@@ -101,15 +119,43 @@ pub enum WorkloadError {
 }
 
 impl Workload {
-    /// The lengths of `count` requests, none of them 0.
+    /// What `count` requests are like; trees whose inner nodes have `arity` children, if it is given.
     ///
-    /// The same seed gives the same lengths, and fewer of them are the first of more. A file's
-    /// sequences are sampled with the seed, each line as likely at every draw and any number of
-    /// times, as the paper samples requests from its dataset; the order of the file plays no part.
+    /// The same seed gives the same requests, and fewer of them are the first of more. A file's
+    /// lines are sampled with the seed, each as likely at every draw and any number of times, as
+    /// the paper samples requests from its dataset; the order of the file plays no part.
     ///
     /// # Errors
-    /// For a file that cannot be read, is not text or holds no sequence.
-    pub fn lengths(&self, count: usize, seed: u64) -> Result<Vec<u32>, WorkloadError> {
+    /// For a file that cannot be read, is not text or holds no sequence or tree; for a workload
+    /// that has no trees.
+    pub fn shapes(
+        &self,
+        arity: Option<u32>,
+        count: usize,
+        seed: u64,
+    ) -> Result<Vec<Shape>, WorkloadError> {
+        let Some(arity) = arity else {
+            let lengths = self.lengths(count, seed)?;
+            return Ok(lengths.into_iter().map(Shape::Sequence).collect());
+        };
+        match self {
+            Self::Europarl { .. } => Err(WorkloadError::NoTrees(self.to_string())),
+            Self::Fixed { length } => {
+                let tree = Tree::complete(length.get(), arity);
+                let tree = Arc::new(tree.map_err(WorkloadError::NoSuchTree)?);
+                Ok(vec![Shape::Tree(tree); count])
+            }
+            Self::File { path } => {
+                let trees = file_trees(path, arity)?;
+                let mut rng = stream(seed, Purpose::Lengths);
+                let draw = |_| Shape::Tree(trees[rng.random_range(0..trees.len())].clone());
+                Ok((0..count).map(draw).collect())
+            }
+        }
+    }
+
+    /// The lengths of `count` sequences, none of them 0.
+    fn lengths(&self, count: usize, seed: u64) -> Result<Vec<u32>, WorkloadError> {
         let mut rng = stream(seed, Purpose::Lengths);
         Ok(match self {
             Self::Europarl { max_length } => {
@@ -134,13 +180,7 @@ impl Workload {
 
 /// The length of every sequence of a file, in its order; at least one.
 fn file_lengths(path: &Path) -> Result<Vec<u32>, WorkloadError> {
-    let bytes =
-        fs::read(path).map_err(|source| WorkloadError::Read { path: path.to_owned(), source })?;
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
-        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-        WorkloadError::NotText { path: path.to_owned(), line }
-    })?;
+    let text = read(path)?;
     let lengths: Vec<u32> = text
         .lines()
         .map(|line| line.split_whitespace().count() as u32)
@@ -151,6 +191,43 @@ fn file_lengths(path: &Path) -> Result<Vec<u32>, WorkloadError> {
         return Err(WorkloadError::NoSequence { path: path.to_owned(), lines });
     }
     Ok(lengths)
+}
+
+/// Every tree of a file, in its order; at least one.
+fn file_trees(path: &Path, arity: u32) -> Result<Vec<Arc<Tree>>, WorkloadError> {
+    let text = read(path)?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let tree = |(number, line): (usize, &str)| {
+        let wrong = |reason: String| WorkloadError::NoTree {
+            path: path.to_owned(),
+            line: number + 1,
+            reason,
+        };
+        let tree = Tree::read(line).map_err(wrong)?;
+        match tree.children.iter().find(|children| children.len() != arity as usize) {
+            Some(children) => {
+                let found = children.len();
+                Err(wrong(format!("a node has {found} children; the model's have {arity}")))
+            }
+            None => Ok(Arc::new(tree)),
+        }
+    };
+    let trees = lines.map(tree).collect::<Result<Vec<_>, _>>()?;
+    if trees.is_empty() {
+        let lines = text.lines().count();
+        return Err(WorkloadError::NoSequence { path: path.to_owned(), lines });
+    }
+    Ok(trees)
+}
+
+fn read(path: &Path) -> Result<String, WorkloadError> {
+    let bytes =
+        fs::read(path).map_err(|source| WorkloadError::Read { path: path.to_owned(), source })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
+        WorkloadError::NotText { path: path.to_owned(), line }
+    })
 }
 
 impl FromStr for Workload {

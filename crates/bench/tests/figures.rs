@@ -14,7 +14,7 @@ fn run(trace: &Trace, request_ns: u64, step_ns: u64) -> (Recorder, Recorder, Rec
     for arrival in &trace.arrivals {
         let at_ns = arrival.at_ns.expect("the trace has times");
         let start_ns = at_ns.max(free_ns);
-        free_ns = start_ns + request_ns + step_ns * u64::from(arrival.length);
+        free_ns = start_ns + request_ns + step_ns * u64::from(arrival.shape.length());
         queue.record(start_ns - at_ns);
         compute.record(free_ns - start_ns);
         latency.record(free_ns - at_ns);
@@ -29,8 +29,8 @@ fn figures_can_be_drawn() -> Result<(), Box<dyn Error>> {
         [("cellular", 20_000, 2_000), ("padded:10", 50_000, 4_500), ("merged", 120_000, 3_000)];
     let (mut reports, mut cdfs) = (Vec::new(), Vec::new());
     for rate_rps in [1000.0, 3000.0, 4500.0, 6000.0, 9000.0, 12_000.0, 14_000.0] {
-        let lengths = "europarl".parse::<Workload>()?.lengths(REQUESTS, 1)?;
-        let trace = Trace::poisson(lengths, rate_rps, 1);
+        let shapes = "europarl".parse::<Workload>()?.shapes(None, REQUESTS, 1)?;
+        let trace = Trace::poisson(shapes, rate_rps, 1);
         for (policy, request_ns, step_ns) in policies {
             let (latency, queue, compute, end_ns) = run(&trace, request_ns, step_ns);
             let throughput_rps = REQUESTS as f64 / (end_ns as f64 / 1e9);

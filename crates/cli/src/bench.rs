@@ -14,6 +14,7 @@ use batchmaker_bench::{
 use batchmaker_device::Device;
 use batchmaker_engine::{Engine, Policy};
 use batchmaker_graph::CellType;
+use batchmaker_model::{Axis, Content};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::BenchArgs;
@@ -116,7 +117,7 @@ impl Kernels {
 }
 
 /// The loads that the arguments ask for.
-fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
+fn loads(args: &BenchArgs, arity: Option<u32>, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
     let rates: Vec<Option<f64>> = match (args.rate, args.saturate) {
         (Some(rate), _) => vec![Some(rate)],
         (None, true) => vec![None],
@@ -130,10 +131,10 @@ fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
             None => SATURATED_REQUESTS,
         };
         let requests = args.requests.map_or(default, |requests| requests as usize);
-        let lengths = args.workload.lengths(requests, args.seed)?;
+        let shapes = args.workload.shapes(arity, requests, args.seed)?;
         let trace = match rate_rps {
-            Some(rate_rps) => Trace::poisson(lengths, rate_rps, args.seed),
-            None => Trace::saturated(lengths),
+            Some(rate_rps) => Trace::poisson(shapes, rate_rps, args.seed),
+            None => Trace::saturated(shapes),
         };
         let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
         let (workload, seed) = (args.workload.to_string(), args.seed);
@@ -144,9 +145,23 @@ fn loads(args: &BenchArgs, in_flight_max: usize) -> anyhow::Result<Vec<Load>> {
     rates.into_iter().map(load).collect()
 }
 
+/// How many children the nodes of a model's trees have, if it is a model of trees; `-` is none.
+fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
+    if model == Path::new("-") {
+        return Ok(None);
+    }
+    let loaded = models::load(&[model.to_owned()], &[])?;
+    let layouts = loaded.models.iter().flat_map(|model| model.layouts());
+    let mut children = layouts.filter(|layout| layout.content == Content::Children);
+    Ok(children.next().and_then(|layout| match layout.axes[..] {
+        [_, Axis::Fixed(arity)] => Some(arity as u32),
+        _ => None,
+    }))
+}
+
 fn write_trace(args: &BenchArgs, path: &Path) -> anyhow::Result<()> {
     let failed = || format!("cannot write '{}'", path.display());
-    for load in loads(args, 1)? {
+    for load in loads(args, arity_of(&args.model)?, 1)? {
         let file = BufWriter::new(File::create(path).with_context(failed)?);
         load.trace.write_jsonl(file).with_context(failed)?;
     }
@@ -159,7 +174,8 @@ fn measure<S: Service>(
     in_flight_max: usize,
     kernels: Option<Kernels>,
 ) -> anyhow::Result<()> {
-    let loads = loads(args, in_flight_max)?;
+    let arity = contenders.first().and_then(|contender| contender.service.arity());
+    let loads = loads(args, arity, in_flight_max)?;
     let requests: usize = loads.iter().map(|load| load.trace.arrivals.len()).sum();
     let is_counted = args.requests.is_some() || !args.saturate;
     let bar = progress_bar(is_counted.then_some(requests * contenders.len()));
