@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import cell_files
 import lstm_files
 from conftest import BINARY, ROOT
 
@@ -142,3 +143,32 @@ def test_the_onnx_runtime_peer_computes_what_it_should(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["check"] == "passed"
+
+
+TREES = "(3 (2 (2 not) (1 very)) (2 bad))\n(2 fine)\n\n(1 (1 a) (2 (2 b) (3 (3 a) (3 c))))\n"
+
+
+def test_trees_of_a_file_and_complete_ones(tmp_path):
+    model = tmp_path / "tree"
+    cell_files.tree_lstm(model, 9, 7, False, 1)
+    trees = tmp_path / "trees.txt"
+    trees.write_text(TREES)
+    load = ["--rate", 500, "--requests", 200, "--workload", f"file:{trees}"]
+    found = reports(model, *load, "--policy", "cellular", "--policy", "merged:8")
+    trace = tmp_path / "trace"
+    bench(model, *load, "--write-trace", trace)
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    leaves = sum(line["leaves"] for line in lines)
+    inner = sum(len(line["children"]) for line in lines)
+    assert {line["leaves"] for line in lines} == {1, 3, 4} and leaves == inner + 200
+    for report in found:
+        cells = report["cells"]
+        nodes = {name: round(of["tasks"] * of["batch_mean"]) for name, of in cells.items()}
+        assert (report["errors"], nodes) == (0, {"leaf": leaves, "internal": inner})
+    (report,) = reports(model, "--saturate", "--requests", 100, "--workload", "fixed:16")
+    tasks = {name: round(of["tasks"] * of["batch_mean"]) for name, of in report["cells"].items()}
+    assert tasks == {"leaf": 1600, "internal": 1500}
+    assert "has no trees" in bench(model, "--saturate", status=1).stderr
+    trees.write_text(TREES + "(1 (2 a) (2 b) (2 c))\n")
+    refused = bench(model, *load, status=1).stderr
+    assert "line 5" in refused and "a node has 3 children; the model's have 2" in refused

@@ -6,8 +6,10 @@ same as the reply to the same request sent alone.
 """
 
 import concurrent.futures
+import http.client
 import json
 import subprocess
+import time
 import urllib.error
 import urllib.request
 
@@ -188,6 +190,36 @@ def test_malformed_trees_are_refused(serve, tmp_path):
     assert "missing" in refusal({"token": words})
     assert "root" in infer(server, "tree", {"token": words, "children": joined})
     server.wait_until_unused()
+
+
+def test_a_client_that_leaves_ends_its_tree(serve, tmp_path):
+    cell_files.tree_lstm(tmp_path / "tree", 512, 16, False, SEED)
+    server = serve(tmp_path / "tree")
+    leaves = 20_000
+    children = [[leaves + at - 1 if at else 0, at + 1] for at in range(leaves - 1)]
+    inputs = [
+        {"name": "token", "datatype": "INT64", "shape": [leaves], "data": [1] * leaves},
+        {"name": "children", "datatype": "INT32", "shape": [leaves - 1, 2], "data": children},
+    ]
+    # Its inner nodes run one after the other: that would take many seconds.
+    connection = http.client.HTTPConnection(server.http)
+    connection.request("POST", "/v2/models/tree/infer", json.dumps({"inputs": inputs}))
+    end = time.monotonic() + 30
+    while server.in_use()["permits"] == 0:
+        assert time.monotonic() < end, "the request never arrived"
+        time.sleep(0.01)
+    connection.close()
+    server.wait_until_unused(5)
+
+
+def test_equal_cells_of_two_models_are_one_type(tmp_path):
+    types = []
+    for name, apart in [("one", False), ("two", False), ("three", True)]:
+        cell_files.tree_lstm(tmp_path / name, 8, 6, apart, SEED)
+        shown = subprocess.run([BINARY, "inspect", tmp_path / name, "--json"], capture_output=True)
+        types.append([cell["type"] for cell in json.loads(shown.stdout)["cells"]])
+    # However a file spells them.
+    assert types[0] == types[1] == types[2]
 
 
 def refused(folder, toml):

@@ -63,7 +63,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) max_body_bytes: usize,
 
-    /// How requests share batches: cellular, or padded to compare with (see bench --help)
+    /// How requests share batches: cellular, or padded or merged to compare with (see bench --help)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
 
@@ -130,18 +130,21 @@ pub(crate) struct InspectArgs {
 Workloads (lengths of sequences):
   europarl       of English sentences, as a log-normal: 1 to 330, mean 24
   europarl:MAX   the same, those over MAX drawn again
-  fixed:LEN      all alike
-  file:PATH      of the lines of a file, in words
+  fixed:LEN      all alike; of a model of trees, the complete tree of LEN leaves
+  file:PATH      of the lines of a file, in words; of a model of trees, a labelled tree a line,
+                 as (3 (2 not) (3 (3 very) (2 bad)))
 
 Policies:
   cellular              requests join and leave the batch at every step
   padded[:WIDTH][:own]  buckets of WIDTH lengths (10), padded to the bucket's bound or,
                         with :own, to the batch's own longest
+  merged[:GRAPHS]       batches of up to GRAPHS requests (64), merged level by level
 
 Examples:
   batchmaker bench lstm.onnx --saturate
   batchmaker bench lstm.onnx --rate 400 --requests 12000 --policy cellular --policy padded:10
   batchmaker bench lstm.onnx --sweep 100,200,300,400 --policy cellular --policy padded --plot l.svg
+  batchmaker bench tree --workload file:trees.txt --saturate --policy cellular --policy merged
   batchmaker bench langid --rate 1000 --url http://127.0.0.1:8000 --json")]
 pub(crate) struct BenchArgs {
     /// An ONNX file, a model directory, or the name of a model that comes with the project; with

@@ -1,5 +1,6 @@
 //! `cargo xtask peers`: BatchMaker beside graph batching around ONNX Runtime's and PyTorch's LSTM
-//! (`bench/peers`), in turns, on the same lengths, arrivals and weights.
+//! (`bench/peers`), in turns, on the same lengths, arrivals and weights; or, with `--trees`, a
+//! TreeLSTM beside DyNet and a level batcher in PyTorch.
 //!
 //! Every system is tried in several configurations, and goes on with the best of them: the one
 //! with the highest throughput when saturated, the one with the lowest p90 at a middle rate in open
@@ -22,6 +23,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask peers                                    all of it; about an hour
   cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
+  cargo xtask peers --hidden 1024 --trees train.txt    trees, a labelled one a line
 
 Nothing else should run meanwhile. Needs Python 3.11 or later with venv; installs the rest into
 target/peers.";
@@ -34,6 +36,9 @@ pub(crate) struct Arguments {
     /// How long sequences are: europarl, europarl:MAX or fixed:LEN
     #[arg(long, default_value = "europarl")]
     workload: String,
+    /// Trees instead of sequences, of this file: a labelled tree a line, as (3 (2 not) (1 bad))
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    trees: Option<PathBuf>,
     /// How often each point is measured; each time with other draws
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
@@ -61,9 +66,15 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     build()?;
     let kit = Kit::install(Path::new("target/peers"))?;
+    if arguments.trees.is_some() {
+        kit.require("requirements-trees.txt")?;
+    }
     let mut results = Results::create(&arguments.runs)?;
     for &hidden in &arguments.hidden {
-        let model = kit.model(hidden)?;
+        let model = match &arguments.trees {
+            Some(_) => kit.tree_model(hidden)?,
+            None => kit.model(hidden)?,
+        };
         measure(arguments, &kit, &model, &mut results)
             .with_context(|| format!("at hidden size {hidden}"))?;
     }
@@ -78,10 +89,14 @@ fn measure(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let mean_length = kit.mean_length(&arguments.workload)?;
+    let workload = match &arguments.trees {
+        Some(file) => format!("file:{}", file.display()),
+        None => arguments.workload.clone(),
+    };
+    let mean_steps = kit.mean_steps(model, &workload)?;
     let load = |rate_rps: Option<f64>, seconds: f64, repeat: u16| Load {
-        mean_length,
-        workload: arguments.workload.clone(),
+        mean_steps,
+        workload: workload.clone(),
         rate_rps,
         seconds,
         seed: arguments.seed + u64::from(repeat),
@@ -89,18 +104,20 @@ fn measure(
     let screening_s = arguments.screening_seconds;
 
     let saturated = load(None, screening_s, 0);
-    let best = screen(kit, model, &saturated, results, |run| -run.throughput_rps)?;
+    let of_trees = arguments.trees.is_some();
+    let tried = candidates(of_trees);
+    let best = screen(kit, model, &saturated, tried, results, |run| -run.throughput_rps)?;
     let rows = in_turns(arguments, &best, |system, repeat| {
         let load = load(None, arguments.saturated_seconds, repeat);
         results.keep(kit.run(system, model, &load)?)
     })?;
-    println!("{}", results::table(&format!("{name}, {}, saturated", arguments.workload), &rows));
+    println!("{}", results::table(&format!("{name}, {workload}, saturated"), &rows));
     let peers = rows.iter().filter(|row| row.is_peer);
     let peer_rps = peers.map(Row::throughput_rps).fold(0.0, f64::max);
 
     let middle = arguments.shares.get(arguments.shares.len() / 2).copied().unwrap_or(0.65);
     let tried = load(Some(middle * peer_rps), screening_s, 0);
-    let best = screen(kit, model, &tried, results, |run| run.p90_ms)?;
+    let best = screen(kit, model, &tried, candidates(of_trees), results, |run| run.p90_ms)?;
     for &share in &arguments.shares {
         let rate = share * peer_rps;
         let rows = in_turns(arguments, &best, |system, repeat| {
@@ -108,8 +125,7 @@ fn measure(
             results.keep(kit.run(system, model, &load)?)
         })?;
         let title = format!(
-            "{name}, {}, {rate:.0} req/s ({share} of the best peer's saturated throughput)",
-            arguments.workload
+            "{name}, {workload}, {rate:.0} req/s ({share} of the best peer's saturated throughput)"
         );
         println!("{}", results::table(&title, &rows));
     }
@@ -121,11 +137,12 @@ fn screen(
     kit: &Kit,
     model: &Path,
     load: &Load,
+    candidates: Vec<Vec<System>>,
     results: &mut Results,
     cost: impl Fn(&Run) -> f64,
 ) -> anyhow::Result<Vec<System>> {
     let mut best = Vec::new();
-    for configurations in candidates() {
+    for configurations in candidates {
         let mut least: Option<(f64, System)> = None;
         for system in configurations {
             let run = results.keep(kit.run(&system, model, load)?)?;

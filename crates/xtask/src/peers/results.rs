@@ -37,7 +37,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new(system: &System) -> Self {
-        let is_peer = matches!(system, System::Peer { .. });
+        let is_peer = !matches!(system, System::BatchMaker { .. });
         Self { name: system.to_string(), is_peer, runs: Vec::new() }
     }
 

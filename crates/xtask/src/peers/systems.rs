@@ -16,11 +16,32 @@ const SATURATED_DEPTH: u32 = 16;
 /// More than a peer answers in a second.
 const SATURATED_REQUESTS_PER_S: f64 = 20_000.0;
 
+/// Trees that a saturated peer goes through, over and over again.
+const SATURATED_TREES: &str = "8000";
+
 /// A system in one configuration.
 #[derive(Clone, Debug)]
 pub(crate) enum System {
-    BatchMaker { workers: usize, threads_per_worker: usize, limit: u32 },
-    Peer { executor: &'static str, workers: usize, threads: usize, limit: u32, width: u32 },
+    BatchMaker {
+        policy: &'static str,
+        workers: usize,
+        threads_per_worker: usize,
+        limit: u32,
+    },
+    /// Trees: closed batches, merged.
+    TreePeer {
+        executor: &'static str,
+        workers: usize,
+        threads: usize,
+        limit: u32,
+    },
+    Peer {
+        executor: &'static str,
+        workers: usize,
+        threads: usize,
+        limit: u32,
+        width: u32,
+    },
 }
 
 /// What a system is measured with.
@@ -31,14 +52,14 @@ pub(crate) struct Load {
     pub(crate) rate_rps: Option<f64>,
     pub(crate) seconds: f64,
     pub(crate) seed: u64,
-    /// Of the workload's sequences.
-    pub(crate) mean_length: f64,
+    /// Steps of the workload's requests.
+    pub(crate) mean_steps: f64,
 }
 
 /// What one run came to.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Saturated, steps a second over the mean length: a short run of graph batching may see
+    /// Saturated, steps a second over the mean of a request's: a short run of graph batching may see
     /// short sequences alone, since its buckets take turns.
     pub(crate) throughput_rps: f64,
     pub(crate) p50_ms: f64,
@@ -50,15 +71,43 @@ pub(crate) struct Run {
 }
 
 /// For each system the configurations to try: one worker on all cores and a worker a core, with a
-/// small and a large batch limit; of graph batching also the paper's widths (section 7.2).
-pub(crate) fn candidates() -> Vec<Vec<System>> {
+/// small and a large batch limit (trees: with batches of 64, as in the paper's section 7.5); of
+/// graph batching also the paper's widths (section 7.2).
+pub(crate) fn candidates(of_trees: bool) -> Vec<Vec<System>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut splits = vec![(1, cores)];
     if cores > 1 {
         splits.push((cores, 1));
     }
+    if of_trees {
+        let own = |policy| {
+            let of = |&(workers, threads_per_worker)| System::BatchMaker {
+                policy,
+                workers,
+                threads_per_worker,
+                limit: 64,
+            };
+            splits.iter().map(of).collect()
+        };
+        let peer = |executor, splits: &[(usize, usize)]| {
+            let of =
+                |&(workers, threads)| System::TreePeer { executor, workers, threads, limit: 64 };
+            splits.iter().map(of).collect()
+        };
+        return vec![
+            own("cellular"),
+            own("merged"),
+            peer("pytorch", &splits),
+            peer("dynet", &[(cores, 1)]),
+        ];
+    }
     let own = splits.into_iter().flat_map(|(workers, threads_per_worker)| {
-        [64, 256].map(|limit| System::BatchMaker { workers, threads_per_worker, limit })
+        [64, 256].map(|limit| System::BatchMaker {
+            policy: "cellular",
+            workers,
+            threads_per_worker,
+            limit,
+        })
     });
     let peer = |executor| {
         let of = |workers, threads, width| {
@@ -77,8 +126,13 @@ pub(crate) fn candidates() -> Vec<Vec<System>> {
 impl std::fmt::Display for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::BatchMaker { workers, threads_per_worker, limit } => {
-                write!(f, "batchmaker {workers}x{threads_per_worker}, limit {limit}")
+            Self::BatchMaker { policy, workers, threads_per_worker, limit } => {
+                let policy =
+                    if *policy == "cellular" { String::new() } else { format!("{policy}, ") };
+                write!(f, "batchmaker {policy}{workers}x{threads_per_worker}, limit {limit}")
+            }
+            Self::TreePeer { executor, workers, threads, limit } => {
+                write!(f, "{executor} {workers}x{threads}, {limit} trees")
             }
             Self::Peer { executor, workers, threads, limit, width } => {
                 write!(f, "{executor} {workers}x{threads}, limit {limit}, width {width}")
@@ -97,17 +151,26 @@ impl Kit {
     /// Makes the virtual environment unless it is there as its requirements say.
     pub(crate) fn install(folder: &Path) -> anyhow::Result<Self> {
         let venv = folder.join("venv");
-        let python = venv.join("bin/python");
-        let requirements = Path::new(SCRIPTS).join("requirements.txt");
-        let (wanted, stamp) = (std::fs::read_to_string(&requirements)?, venv.join("installed"));
-        if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
+        let kit = Self { folder: folder.to_owned(), python: venv.join("bin/python") };
+        if !kit.python.exists() {
             std::fs::create_dir_all(folder)?;
             succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        }
+        kit.require("requirements.txt")?;
+        Ok(kit)
+    }
+
+    /// Installs what a file of `bench/peers` asks for, unless it is there.
+    pub(crate) fn require(&self, requirements: &str) -> anyhow::Result<()> {
+        let file = Path::new(SCRIPTS).join(requirements);
+        let stamp = self.folder.join("venv").join(format!("installed-{requirements}"));
+        let wanted = std::fs::read_to_string(&file)?;
+        if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
             let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
-            succeed(Command::new(&python).args(install).arg(&requirements))?;
+            succeed(Command::new(&self.python).args(install).arg(&file))?;
             std::fs::write(&stamp, wanted)?;
         }
-        Ok(Self { folder: folder.to_owned(), python })
+        Ok(())
     }
 
     /// A script of `bench/peers`, to be given arguments.
@@ -126,17 +189,28 @@ impl Kit {
         Ok(path)
     }
 
-    /// Of the sequences of a workload.
-    pub(crate) fn mean_length(&self, workload: &str) -> anyhow::Result<f64> {
+    /// A TreeLSTM of this hidden and input size.
+    pub(crate) fn tree_model(&self, hidden: u32) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(format!("tree-{hidden}"));
+        let size = hidden.to_string();
+        let arguments = ["--hidden", &size, "--seed", "1", "--out"];
+        succeed(self.script("make_tree_lstm.py").args(arguments).arg(&path))?;
+        Ok(path)
+    }
+
+    /// Of the requests of a workload.
+    pub(crate) fn mean_steps(&self, model: &Path, workload: &str) -> anyhow::Result<f64> {
         let trace = self.folder.join("lengths.jsonl");
         let mut write = batchmaker();
-        write.args(["bench", "-", "--saturate", "--requests", "100000", "--workload", workload]);
+        write.arg("bench").arg(model).args(["--saturate", "--requests", "100000"]);
+        write.args(["--workload", workload]);
         succeed(write.arg("--write-trace").arg(&trace))?;
         let text = std::fs::read_to_string(&trace)?;
         let mut total = 0.0;
         for line in text.lines() {
             let arrival: Value = serde_json::from_str(line)?;
-            total += arrival["length"].as_f64().context("a length")?;
+            let inner = arrival["children"].as_array().map_or(0, Vec::len);
+            total += arrival["length"].as_f64().context("a length")? + inner as f64;
         }
         Ok(total / text.lines().count() as f64)
     }
@@ -144,11 +218,29 @@ impl Kit {
     /// Runs one configuration.
     pub(crate) fn run(&self, system: &System, model: &Path, load: &Load) -> anyhow::Result<Run> {
         let mut command = match system {
-            System::BatchMaker { workers, threads_per_worker, limit } => {
+            System::BatchMaker { policy, workers, threads_per_worker, limit } => {
                 let mut command = bench(model, load);
+                command.args(["--policy", policy]);
                 command.args(["--workers", &workers.to_string()]);
                 command.args(["--threads-per-worker", &threads_per_worker.to_string()]);
                 command.args(["--max-batch-size", &limit.to_string(), "--json"]);
+                command
+            }
+            System::TreePeer { executor, workers, threads, limit } => {
+                let trace = self.folder.join("trace.jsonl");
+                let mut write = bench(model, load);
+                if load.rate_rps.is_none() {
+                    write.args(["--requests", SATURATED_TREES]);
+                }
+                succeed(write.arg("--write-trace").arg(&trace))?;
+                let mut command = self.script("tree_peer.py");
+                command.arg("--model").arg(model).arg("--trace").arg(&trace);
+                command.args(["--executor", executor, "--threads", &threads.to_string()]);
+                command.args(["--workers", &workers.to_string()]);
+                command.args(["--max-batch-size", &limit.to_string()]);
+                if load.rate_rps.is_none() {
+                    command.args(["--saturate", "--seconds", &load.seconds.to_string()]);
+                }
                 command
             }
             System::Peer { executor, workers, threads, limit, width } => {
@@ -185,7 +277,7 @@ impl Kit {
         let run = Run {
             throughput_rps: match load.rate_rps {
                 Some(_) => number("/throughput_rps")?,
-                None => number("/steps_per_s")? / load.mean_length,
+                None => number("/steps_per_s")? / load.mean_steps,
             },
             p50_ms: number("/latency_ms/p50")?,
             p90_ms: number("/latency_ms/p90")?,
