@@ -158,3 +158,54 @@ def chain(folder, direction, seed):
         {"w": uniform(10, 5), "v": uniform(5, 4)},
     )
     (folder / "model.toml").write_text(STEP.format(direction=direction))
+
+
+LSTM_STEP = """\
+[[cell]]
+name = "step"
+graph = "step.onnx"
+
+[unfold]
+kind = "chain"
+cell = "step"
+sequence = ["token"]
+state = { h = "h_out", c = "c_out" }
+[unfold.outputs]
+scores = { from = "scores", every_step = true }
+h_n = { from = "h_out" }
+c_n = { from = "c_out" }
+"""
+
+
+def lstm_chain(folder, vocabulary, size, seed):
+    """A cell with an LSTM operator of one step between an embedding and a head that sees h."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
+    node = helper.make_node
+    save(
+        folder / "step.onnx",
+        [
+            node("Gather", ["table", "token"], ["embedded"]),
+            node("Unsqueeze", ["embedded", "zero"], ["x"]),
+            node("Unsqueeze", ["h", "zero"], ["h_0"]),
+            node("Unsqueeze", ["c", "zero"], ["c_0"]),
+            node(
+                "LSTM", ["x", "W", "R", "B", "", "h_0", "c_0"], ["", "h_1", "c_1"],
+                hidden_size=size,
+            ),
+            node("Squeeze", ["h_1", "zero"], ["h_out"]),
+            node("Squeeze", ["c_1", "zero"], ["c_out"]),
+            node("MatMul", ["h_out", "head"], ["logits"]),
+            node("Softmax", ["logits"], ["scores"], axis=-1),
+        ],
+        [info("token", of=TensorProto.INT64), info("h", size), info("c", size)],
+        [info("scores", 4), info("h_out", size), info("c_out", size)],
+        {
+            "table": uniform(vocabulary, 6), "zero": np.array([0]), "head": uniform(size, 4),
+            "W": uniform(1, 4 * size, 6), "R": uniform(1, 4 * size, size),
+            "B": uniform(1, 8 * size),
+        },
+    )
+    (folder / "model.toml").write_text(LSTM_STEP)

@@ -154,6 +154,34 @@ def test_chain(serve, tmp_path, direction):
         assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
 
 
+def test_a_recurrent_operator_inside_a_cell(serve, tmp_path):
+    cell_files.lstm_chain(tmp_path / "lstm", 31, 20, SEED)
+    shown = subprocess.run([BINARY, "inspect", tmp_path / "lstm", "--json"], capture_output=True)
+    assert "LSTM (fused kernel)" in json.loads(shown.stdout)["cells"][0]["why"]
+    step = cell_files.session(tmp_path / "lstm" / "step.onnx")
+    random = np.random.default_rng(SEED)
+    requests, expected = [], []
+    for length in [1, *random.integers(1, 40, 40)]:
+        tokens, h, c = random.integers(0, 31, length), np.zeros(20), np.zeros(20)
+        request = {"token": ("INT64", tokens)}
+        if random.random() < 0.5:
+            h, c = random.standard_normal((2, 20))
+            request |= {"h": ("FP32", h.astype(np.float32)), "c": ("FP32", c.astype(np.float32))}
+        requests.append(request)
+        scores = []
+        for token in tokens:
+            feeds = {"token": np.array([token]), "h": np.float32(h)[None], "c": np.float32(c)[None]}
+            (row,), (h,), (c,) = step.run(["scores", "h_out", "c_out"], feeds)
+            scores.append(row)
+        expected.append({"scores": np.array(scores), "h_n": h, "c_n": c})
+    server = serve(tmp_path / "lstm")
+    replies = infer_together(server, "lstm", requests)
+    for request, reply, wanted in zip(requests, replies, expected):
+        assert all(close(reply[name], wanted[name]) for name in wanted)
+        alone = infer(server, "lstm", request)
+        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+
+
 MALFORMED = {
     "a child that is no node": ([[0, 5]], "node 3 has child 5; there are 4 nodes"),
     "a child below 0": ([[0, -1], [3, 1]], "node 3 has child -1; there are 5 nodes"),

@@ -442,7 +442,8 @@ impl Chains {
     }
 }
 
-fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>, KernelError> {
+/// Packs the weights of a recurrent cell.
+pub(crate) fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>, KernelError> {
     let RecurrentCell { input_size, hidden_size, .. } = *cell;
     let (w, r, b) = (&*cell.w, &*cell.r, cell.b.as_deref());
     Ok(match &cell.kind {

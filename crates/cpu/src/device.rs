@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
 use batchmaker_graph::{
-    BatchedTask, CellBody, CellGraph, CellType, Item, RequestId, RowSpec, SinkTime, Tensor, Work,
-    WorkerId,
+    BatchedTask, CellBody, CellGraph, CellType, Item, RequestId, RowSpec, SinkTime, Tensor,
+    TensorData, Work, WorkerId,
 };
 use batchmaker_kernels::Isa;
 use core_affinity::CoreId;
@@ -15,6 +15,7 @@ use crate::chains::{Chains, ProjectionAhead, RosterChains};
 use crate::leaf_cache::LeafCache;
 use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
+use crate::staged::StagedProgram;
 use crate::thread_group::ThreadGroup;
 use crate::tree_nodes::{TreeNodes, TreeRoom};
 
@@ -58,6 +59,7 @@ enum MaterializedCell {
     Recurrent(Box<Chains>),
     Tree(Box<TreeNodes>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
+    Staged { program: Box<StagedProgram>, inputs: Vec<RowSpec> },
 }
 
 impl CpuDevice {
@@ -106,6 +108,12 @@ impl Device for CpuDevice {
                         .map_err(|e| failed(e.to_string()))?,
                     inputs: cell.inputs.clone(),
                 },
+                CellBody::Staged(staged) => MaterializedCell::Staged {
+                    program: StagedProgram::new(self.config.isa, staged)
+                        .map(Box::new)
+                        .map_err(|e| failed(e.to_string()))?,
+                    inputs: cell.inputs.clone(),
+                },
             });
         }
         Ok(())
@@ -124,7 +132,7 @@ impl Device for CpuDevice {
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         let roster = |cell: &MaterializedCell| match cell {
             MaterializedCell::Recurrent(chains) => Some([chains.roster(), chains.roster()]),
-            MaterializedCell::Tree(_) | MaterializedCell::Program { .. } => None,
+            _ => None,
         };
         let rosters = self.cells.iter().map(roster).collect();
         let leaf_cache = |cell: &MaterializedCell| match cell {
@@ -225,7 +233,12 @@ impl CpuQueue {
                 Ok(())
             }
             (MaterializedCell::Program { program, inputs }, Work::Rows(items)) => {
-                run_program(program, inputs, items, memory_of, program_thread)
+                let run = |rows, inputs| program.run(rows, inputs, program_thread);
+                run_rows(run, inputs, items, memory_of)
+            }
+            (MaterializedCell::Staged { program, inputs }, Work::Rows(items)) => {
+                let run = |rows, inputs| program.run(rows, inputs, program_thread, group);
+                run_rows(run, inputs, items, memory_of)
             }
             (MaterializedCell::Tree(nodes), Work::Rows(items)) => {
                 let cache = leaf_caches[task.cell_type.index()].as_mut();
@@ -233,7 +246,7 @@ impl CpuQueue {
                 unsafe { nodes.run(items, memory_of, tree_room, cache, group) };
                 Ok(())
             }
-            (MaterializedCell::Tree(_) | MaterializedCell::Program { .. }, Work::Roster { .. }) => {
+            (_, Work::Roster { .. }) => {
                 unreachable!("a roster of row-wise cells")
             }
         }
@@ -249,12 +262,11 @@ fn cores() -> &'static [CoreId] {
 
 /// Gathers the rows of `items`, runs them as one batch, and scatters what comes out. Padding is
 /// rows of zeros.
-fn run_program(
-    program: &RowProgram,
+fn run_rows<E: std::fmt::Display>(
+    run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
     inputs: &[RowSpec],
     items: &[Item],
     memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-    thread: &ProgramThread,
 ) -> Result<(), ()> {
     let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
     let items = || items.iter().zip(&memories);
@@ -271,7 +283,7 @@ fn run_program(
         gathered.finish()
     };
     let inputs = inputs.iter().enumerate().map(gather).collect();
-    let mut outputs = program.run(rows, inputs, thread).map_err(|error| {
+    let mut outputs = run(rows, inputs).map_err(|error| {
         eprintln!("batchmaker: a batch of {rows} rows failed: {error}");
     })?;
     let mut skip = 0;

@@ -10,6 +10,7 @@
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
 //! | `leaf_cache.rs` | leaves that were computed before |
 //! | `program.rs` | row-wise programs, run by a general executor |
+//! | `staged.rs` | cells in stages: programs, and steps of recurrent operators between them |
 //! | `request_memory.rs` | the values of one request |
 //! | `state_arena.rs` | the state slots of one cell type |
 //! | `thread_group.rs` | threads that start a job together |
@@ -27,6 +28,7 @@ mod program;
 mod projections;
 mod request_memory;
 mod signal;
+mod staged;
 mod stages;
 mod state_arena;
 mod thread_group;

@@ -51,6 +51,41 @@ pub enum CellBody {
     Tree(TreeCell),
     /// Anything else: an opaque serialised program.
     Program(Program),
+    /// Programs and steps of recurrent operators, one after the other.
+    Staged(StagedCell),
+}
+
+/// A row-wise cell with recurrent operators of one step inside. What stands between stages are
+/// *registers*, a row of each for each row of the batch.
+#[derive(Clone, Debug)]
+pub struct StagedCell {
+    /// A row of each register. The first hold the cell's inputs.
+    pub registers: Vec<RowSpec>,
+    /// In the order in which they run.
+    pub stages: Vec<Stage>,
+    /// The register of each output port.
+    pub outputs: Vec<usize>,
+}
+
+/// A stage of a [`StagedCell`].
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// What it computes.
+    pub body: StageBody,
+    /// The registers that it reads: of a program, one for each input; of a step, x, then each
+    /// state, which is zero where there is none.
+    pub reads: Vec<Option<usize>>,
+    /// The registers that it writes: of a program, one for each output; of a step, each state.
+    pub writes: Vec<usize>,
+}
+
+/// What a stage computes.
+#[derive(Clone, Debug)]
+pub enum StageBody {
+    /// See [`Program`].
+    Program(Program),
+    /// A step of a recurrent operator, run by a fused kernel.
+    Step(RecurrentCell),
 }
 
 /// One step of the ONNX operators `LSTM`, `GRU` and `RNN` (opset 7 and later), forward, with their
@@ -101,6 +136,18 @@ pub enum RnnActivation {
     Tanh,
     /// The positive part.
     Relu,
+}
+
+impl RecurrentCell {
+    fn weight_bytes(&self) -> usize {
+        let table = self.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
+        let bias = self.b.as_ref().map_or(0, |b| b.len());
+        let peepholes = match &self.kind {
+            RecurrentKind::Lstm { p } => p.as_ref().map_or(0, |p| p.len()),
+            RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 0,
+        };
+        4 * (self.w.len() + self.r.len() + bias + peepholes + table)
+    }
 }
 
 impl RecurrentKind {
@@ -289,25 +336,18 @@ impl Cell {
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
         };
-        let floats = |part: &mut dyn FnMut(&[u8]), values: &[f32]| {
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            part(&bytes);
-        };
         match &self.body {
-            CellBody::Recurrent(cell) => {
-                match &cell.kind {
-                    RecurrentKind::Lstm { p } => {
-                        part(b"lstm");
-                        floats(&mut part, p.as_deref().unwrap_or_default());
+            CellBody::Recurrent(cell) => hash_recurrent(cell, &mut part),
+            CellBody::Staged(cell) => {
+                part(b"staged");
+                for Stage { body, reads, writes } in &cell.stages {
+                    match body {
+                        StageBody::Program(program) => part(&program.bytes),
+                        StageBody::Step(step) => hash_recurrent(step, &mut part),
                     }
-                    kind => part(format!("{kind:?}").as_bytes()),
+                    part(format!("{reads:?} {writes:?}").as_bytes());
                 }
-                floats(&mut part, &cell.w);
-                floats(&mut part, &cell.r);
-                floats(&mut part, cell.b.as_deref().unwrap_or_default());
-                if let Some(lookup) = &cell.lookup {
-                    floats(&mut part, &lookup.table);
-                }
+                part(format!("{:?} {:?}", cell.registers, cell.outputs).as_bytes());
             }
             CellBody::Tree(TreeCell::Leaf { w, b, lookup, .. }) => {
                 part(b"tree leaf");
@@ -333,14 +373,13 @@ impl Cell {
     /// Bytes of weights, as they came.
     pub fn weight_bytes(&self) -> usize {
         match &self.body {
-            CellBody::Recurrent(cell) => {
-                let table = cell.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
-                let bias = cell.b.as_ref().map_or(0, |b| b.len());
-                let peepholes = match &cell.kind {
-                    RecurrentKind::Lstm { p } => p.as_ref().map_or(0, |p| p.len()),
-                    RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 0,
+            CellBody::Recurrent(cell) => cell.weight_bytes(),
+            CellBody::Staged(cell) => {
+                let bytes = |stage: &Stage| match &stage.body {
+                    StageBody::Program(program) => program.bytes.len(),
+                    StageBody::Step(step) => step.weight_bytes(),
                 };
-                4 * (cell.w.len() + cell.r.len() + bias + peepholes + table)
+                cell.stages.iter().map(bytes).sum()
             }
             CellBody::Tree(TreeCell::Leaf { w, b, lookup, .. }) => {
                 let table = lookup.as_ref().map_or(0, |lookup| lookup.table.len());
@@ -351,6 +390,27 @@ impl Cell {
             }
             CellBody::Program(program) => program.bytes.len(),
         }
+    }
+}
+
+fn floats(part: &mut dyn FnMut(&[u8]), values: &[f32]) {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    part(&bytes);
+}
+
+fn hash_recurrent(cell: &RecurrentCell, part: &mut dyn FnMut(&[u8])) {
+    match &cell.kind {
+        RecurrentKind::Lstm { p } => {
+            part(b"lstm");
+            floats(part, p.as_deref().unwrap_or_default());
+        }
+        kind => part(format!("{kind:?}").as_bytes()),
+    }
+    floats(part, &cell.w);
+    floats(part, &cell.r);
+    floats(part, cell.b.as_deref().unwrap_or_default());
+    if let Some(lookup) = &cell.lookup {
+        floats(part, &lookup.table);
     }
 }
 

@@ -1,13 +1,17 @@
 //! An ONNX file that is one cell: dimension 0 of every input and output is the batch.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec};
+use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, StagedCell};
 
-use crate::analysis::{Analysis, Domain, FileKind, Source, analyse};
+use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, analyse};
 use crate::files::Files;
+use crate::lstm::Initial;
 use crate::onnx_file::OnnxFile;
-use crate::segment::{Instance, Reading, Segment, copy_plain_outputs};
+use crate::program::flat;
+use crate::segment::Stage as planned;
+use crate::segment::{Cut, Instance, Reading, Segment, copy_plain_outputs, cut};
 use crate::symbolic::{BATCH, row_shape};
 use crate::{Blocker, LoadError, program, recognise};
 
@@ -74,6 +78,10 @@ impl NamedCell {
         if let Some(recognised) = recognise::tree_cell(&analysis) {
             return Ok(fused(&analysis, recognised));
         }
+        if !analysis.recurrents.is_empty() {
+            return staged(&mut analysis)
+                .map_err(|blockers| LoadError::refused(file.name, blockers));
+        }
         copy_plain_outputs(&mut analysis);
         Ok(row_wise(&analysis))
     }
@@ -108,12 +116,6 @@ fn check_edges(analysis: &mut Analysis) {
                 format!("its shape is {shape}; dimension 0 of a cell's output is the batch");
             analysis.block("output", &name, &reason);
         }
-    }
-    let recurrent: Vec<String> = analysis.recurrents.iter().map(|r| r.label.clone()).collect();
-    for label in recurrent {
-        let reason = "a recurrent operator inside a cell is not supported yet: write its step in \
-                      primitive operators, or serve the whole file";
-        analysis.block("LSTM", &label, reason);
     }
     if analysis.batch_is_one {
         analysis.block("graph", "batch", "an operator takes the batch to be one row");
@@ -179,6 +181,130 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
     };
     let inputs = named_inputs(analysis, false, port_of);
     NamedCell { cell, inputs, outputs, fused: false, why }
+}
+
+/// A cell with recurrent operators in it, cut as a whole file would be.
+fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
+    let cut = cut(analysis);
+    let analysis = &*analysis;
+    let mut blockers = Vec::new();
+    let mut registers = Registers::default();
+    for (index, input) in analysis.inputs.iter().enumerate() {
+        let source = Source::Input(index);
+        registers.add(Reading { source, at: None }, program::row_of(analysis, source));
+        if cut.stacks.inputs.contains_key(&index) {
+            blockers.push(blocker("input", &input.name, "it holds the states of several layers"));
+        }
+    }
+    let mut stages = Vec::new();
+    for &stage in &cut.stages {
+        stages.push(match stage {
+            planned::Segment(index) => {
+                let segment = &cut.segments[index];
+                let cell = program::build(analysis, segment);
+                let CellBody::Program(program) = cell.body else {
+                    unreachable!("a segment is a program")
+                };
+                let reads = segment.inputs.iter().map(|&read| Some(registers.find(&cut, read)));
+                let reads = reads.collect();
+                let written = segment.outputs.iter().zip(cell.outputs);
+                let writes = written.map(|(&reading, row)| registers.add(reading, row)).collect();
+                Stage { body: StageBody::Program(program), reads, writes }
+            }
+            planned::Recurrent(index) => {
+                let recurrent = &analysis.recurrents[index];
+                let mut reads = vec![Some(registers.find(&cut, cut.x(analysis, index)))];
+                for initial in &recurrent.initial {
+                    reads.push(match initial {
+                        Initial::Zeros => None,
+                        Initial::View(view) => {
+                            let reading = analysis.resolve(view.source, view.at);
+                            Some(registers.find(&cut, reading))
+                        }
+                        Initial::Constant { .. } => {
+                            let reason = "a first state that is a constant other than zero";
+                            blockers.push(blocker("LSTM", &recurrent.label, reason));
+                            None
+                        }
+                    });
+                }
+                let row = flat(ElementType::F32, recurrent.hidden_size);
+                let mut write = |port| {
+                    let source = Source::Recurrent(index, port);
+                    registers.add(Reading { source, at: None }, row.clone())
+                };
+                let writes = vec![write(RecurrentPort::Hidden), write(RecurrentPort::Cell)];
+                // There is one step: every is the last.
+                let every = Source::Recurrent(index, RecurrentPort::Every);
+                registers.alias(Reading { source: every, at: None }, writes[0]);
+                let lookup = cut.lookup_table(analysis, index);
+                let body = StageBody::Step(recurrent.step(lookup));
+                Stage { body, reads, writes }
+            }
+        });
+    }
+    if !cut.stacks.outputs.is_empty() {
+        let reason = "an output holds the states of several layers";
+        blockers.push(blocker("graph", "output", reason));
+    }
+    if !blockers.is_empty() {
+        return Err(blockers);
+    }
+    let mut ports: Vec<usize> = Vec::new();
+    let mut outputs = Vec::new();
+    for (name, view) in &analysis.outputs {
+        let register = registers.find(&cut, analysis.resolve(view.source, view.at));
+        let port = ports.iter().position(|&known| known == register).unwrap_or_else(|| {
+            ports.push(register);
+            ports.len() - 1
+        });
+        let row = RowSpec::new(view.element, row_shape(&view.dims));
+        outputs.push(CellOutput { name: name.clone(), row, port });
+    }
+    let parts: Vec<&str> = stages
+        .iter()
+        .map(|stage| match &stage.body {
+            StageBody::Program(program) => program.summary.as_str(),
+            StageBody::Step(_) => "LSTM (fused kernel)",
+        })
+        .collect();
+    let why = format!("row by row: {}", parts.join(", "));
+    let inputs = named_inputs(analysis, false, Some);
+    let cell = Cell {
+        inputs: registers.rows[..analysis.inputs.len()].to_vec(),
+        states: Vec::new(),
+        outputs: ports.iter().map(|&register| registers.rows[register].clone()).collect(),
+        body: CellBody::Staged(StagedCell { registers: registers.rows, stages, outputs: ports }),
+    };
+    Ok(NamedCell { cell, inputs, outputs, fused: false, why })
+}
+
+/// What stands between stages.
+#[derive(Default)]
+struct Registers {
+    rows: Vec<RowSpec>,
+    by_reading: BTreeMap<Reading, usize>,
+}
+
+impl Registers {
+    fn add(&mut self, reading: Reading, row: RowSpec) -> usize {
+        self.rows.push(row);
+        self.by_reading.insert(reading, self.rows.len() - 1);
+        self.rows.len() - 1
+    }
+
+    fn alias(&mut self, reading: Reading, register: usize) {
+        self.by_reading.insert(reading, register);
+    }
+
+    fn find(&self, cut: &Cut, reading: Reading) -> usize {
+        self.by_reading[&cut.made(reading)]
+    }
+}
+
+fn blocker(operator: &str, node: &str, reason: &str) -> Blocker {
+    let [operator, node, reason] = [operator, node, reason].map(str::to_owned);
+    Blocker { operator, node, reason }
 }
 
 /// By op, whether `outputs` depend on it.

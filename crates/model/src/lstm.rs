@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::ElementType;
+use batchmaker_graph::{ElementType, Lookup, RecurrentCell, RecurrentKind};
 
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
 use crate::literal::Literal;
@@ -32,6 +32,21 @@ pub(crate) struct Recurrent {
     pub(crate) domain: Domain,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) level: usize,
+}
+
+impl Recurrent {
+    /// One step, over an embedding if that is absorbed.
+    pub(crate) fn step(&self, lookup: Option<Lookup>) -> RecurrentCell {
+        RecurrentCell {
+            kind: RecurrentKind::Lstm { p: None },
+            input_size: self.input_size,
+            hidden_size: self.hidden_size,
+            w: self.w.clone(),
+            r: self.r.clone(),
+            b: self.b.clone(),
+            lookup,
+        }
+    }
 }
 
 /// A first state.

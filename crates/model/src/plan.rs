@@ -3,12 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use batchmaker_graph::{
-    Cell, CellRegistry, CellTypeId, ElementType, Lookup, ModelPriority, RecurrentCell,
-    RecurrentKind, SinkTime,
-};
+use batchmaker_graph::{Cell, CellRegistry, CellTypeId, ElementType, ModelPriority, SinkTime};
 
-use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source};
+use crate::analysis::{Analysis, Domain, RecurrentPort, Source};
 use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::lstm::Initial;
@@ -308,11 +305,7 @@ impl Planner<'_> {
         registry: &mut CellRegistry,
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
-        let lookup = self.cut.lookups[index].and_then(|op| {
-            let Operand::Constant(table) = &self.analysis.ops[op].operands[0] else { return None };
-            let table = table.as_f32()?;
-            Some(Lookup { table: table.data[..].into(), width: table.shape[1] })
-        });
+        let lookup = self.cut.lookup_table(self.analysis, index);
         let why = match &lookup {
             Some(lookup) => format!(
                 "LSTM, a chain of steps for each sequence, fused kernel; x is looked up in a table \
@@ -321,15 +314,7 @@ impl Planner<'_> {
             ),
             None => "LSTM, a chain of steps for each sequence, fused kernel".to_owned(),
         };
-        let cell = Cell::recurrent(RecurrentCell {
-            kind: RecurrentKind::Lstm { p: None },
-            input_size: recurrent.input_size,
-            hidden_size: recurrent.hidden_size,
-            w: recurrent.w.clone(),
-            r: recurrent.r.clone(),
-            b: recurrent.b.clone(),
-            lookup,
-        });
+        let cell = Cell::recurrent(recurrent.step(lookup));
         let priority = 2 * recurrent.level as i32 + 1;
         let used = self.register(&recurrent.label, cell, priority, true, why, options, registry);
         let x = self.cut.x(self.analysis, index);

@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use batchmaker_graph::Lookup;
+
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Source};
 use crate::lstm::Initial;
 use crate::stack::{self, Stacks};
@@ -127,6 +129,15 @@ impl Cut {
             Source::Op(op, _) if !self.full.contains(&op) => reading,
             source => Reading { source, at: None },
         }
+    }
+
+    /// The embedding that a recurrent operator absorbs.
+    pub(crate) fn lookup_table(&self, analysis: &Analysis, index: usize) -> Option<Lookup> {
+        let Operand::Constant(table) = &analysis.ops[self.lookups[index]?].operands[0] else {
+            return None;
+        };
+        let table = table.as_f32()?;
+        Some(Lookup { table: table.data[..].into(), width: table.shape[1] })
     }
 
     /// What a recurrent operator's steps read.

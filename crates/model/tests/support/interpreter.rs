@@ -80,7 +80,9 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
                     }
                 }
             }
-            CellBody::Tree(_) => unreachable!("a whole file has no cells of trees"),
+            CellBody::Tree(_) | CellBody::Staged(_) => {
+                unreachable!("a whole file has no such cell")
+            }
             CellBody::Program(program) => {
                 assert_eq!(run.kind, RunKind::Rows);
                 let program = RowProgram::new(program, &cell.inputs, &cell.outputs).unwrap();

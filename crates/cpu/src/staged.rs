@@ -1,0 +1,206 @@
+//! Cells in stages: programs, and steps of recurrent operators between them.
+
+use batchmaker_graph::{Lookup, RowSpec, Stage, StageBody, StagedCell, TensorData};
+use batchmaker_kernels::{Isa, KernelError, Recurrence, StepRow, XPart};
+
+use crate::batch_job::{Job, WORTH_THREADS};
+use crate::chains::pack;
+use crate::program::{ProgramError, ProgramThread, RowProgram};
+use crate::thread_group::ThreadGroup;
+use crate::tuner::Split;
+
+/// A materialised [`StagedCell`].
+pub(crate) struct StagedProgram {
+    registers: Vec<RowSpec>,
+    stages: Vec<LoadedStage>,
+    outputs: Vec<usize>,
+}
+
+struct LoadedStage {
+    body: LoadedBody,
+    reads: Vec<Option<usize>>,
+    writes: Vec<usize>,
+}
+
+enum LoadedBody {
+    Program(Box<RowProgram>),
+    Step { cell: Box<dyn Recurrence>, lookup: Option<Lookup> },
+}
+
+/// A staged cell cannot be loaded or run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StagedError {
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Step(#[from] KernelError),
+}
+
+impl StagedProgram {
+    pub(crate) fn new(isa: Isa, cell: &StagedCell) -> Result<Self, StagedError> {
+        let row = |&register: &usize| cell.registers[register].clone();
+        let stages = cell.stages.iter().map(|Stage { body, reads, writes }| {
+            let body = match body {
+                StageBody::Program(program) => {
+                    let inputs: Vec<RowSpec> = reads.iter().flatten().map(row).collect();
+                    let outputs: Vec<RowSpec> = writes.iter().map(row).collect();
+                    LoadedBody::Program(Box::new(RowProgram::new(program, &inputs, &outputs)?))
+                }
+                StageBody::Step(step) => {
+                    LoadedBody::Step { cell: pack(isa, step)?, lookup: step.lookup.clone() }
+                }
+            };
+            Ok(LoadedStage { body, reads: reads.clone(), writes: writes.clone() })
+        });
+        let stages = stages.collect::<Result<_, StagedError>>()?;
+        Ok(Self { registers: cell.registers.clone(), stages, outputs: cell.outputs.clone() })
+    }
+
+    /// Runs `rows` rows. Each input has `rows` rows of its port, and so has each output.
+    pub(crate) fn run(
+        &self,
+        rows: usize,
+        inputs: Vec<TensorData>,
+        thread: &ProgramThread,
+        group: &mut ThreadGroup,
+    ) -> Result<Vec<TensorData>, StagedError> {
+        let mut registers: Vec<Option<TensorData>> = inputs.into_iter().map(Some).collect();
+        registers.resize(self.registers.len(), None);
+        for LoadedStage { body, reads, writes } in &self.stages {
+            let read = |register: usize| registers[register].as_ref().expect("written before");
+            let written = match body {
+                LoadedBody::Program(program) => {
+                    let inputs = reads.iter().flatten().map(|&register| read(register).clone());
+                    program.run(rows, inputs.collect(), thread)?
+                }
+                LoadedBody::Step { cell, lookup } => {
+                    let reads: Vec<_> = reads.iter().map(|read_| read_.map(read)).collect();
+                    let x = reads[0].expect("a step reads x");
+                    step(&**cell, lookup.as_ref(), rows, x, &reads[1..], group)
+                }
+            };
+            for (&register, data) in writes.iter().zip(written) {
+                registers[register] = Some(data);
+            }
+        }
+        let output =
+            |&register: &usize| registers[register].clone().expect("every output is written");
+        Ok(self.outputs.iter().map(output).collect())
+    }
+}
+
+/// One step of `rows` rows: the states after it, from x (or ids) and the states before it.
+fn step(
+    cell: &dyn Recurrence,
+    lookup: Option<&Lookup>,
+    rows: usize,
+    x: &TensorData,
+    states: &[Option<&TensorData>],
+    group: &mut ThreadGroup,
+) -> Vec<TensorData> {
+    let (hidden, input) = (cell.hidden_size(), cell.input_size());
+    let zeros = vec![0.0; rows * hidden];
+    let state = |port: usize| match states.get(port).copied().flatten() {
+        Some(TensorData::F32(data)) => &data[..],
+        _ => &zeros[..],
+    };
+    let h_in = state(0);
+    let mut h_out = vec![0.0; rows * hidden];
+    // An LSTM's second state, or room for the step's own use.
+    let has_c = states.len() > 1;
+    let mut c = if has_c { state(1).to_vec() } else { vec![0.0; rows * cell.c_len()] };
+    let c_len = cell.c_len();
+    assert_eq!((h_in.len(), c.len()), (rows * hidden, rows * c_len), "states are the cell's");
+    let x_of = |row: usize| match (x, lookup) {
+        (TensorData::I64(ids), Some(lookup)) => lookup.row(ids[row]),
+        (TensorData::F32(x), None) => &x[row * input..][..input],
+        _ => unreachable!("x is {}", x.element()),
+    };
+    let step_rows: Vec<StepRow> = h_out
+        .chunks_exact_mut(hidden)
+        .enumerate()
+        .map(|(row, h_out)| StepRow {
+            x: x_of(row).as_ptr(),
+            x_part: XPart::Given,
+            h_in: h_in[row * hidden..].as_ptr(),
+            h_out: h_out.as_mut_ptr(),
+            c: c[row * c_len..].as_mut_ptr(),
+            y: std::ptr::null_mut(),
+        })
+        .collect();
+    let macs = rows * (cell.step_macs() + cell.projection_macs());
+    let split = if macs >= WORTH_THREADS { Split::Units } else { Split::None };
+    let job = Job { cell, to_project: &[], rows: &step_rows, size: rows, split };
+    // SAFETY: every row has elements of its own in buffers of this call, of the cell's lengths.
+    unsafe { job.run(group) };
+    let mut after = vec![TensorData::F32(h_out)];
+    after.extend(has_c.then_some(TensorData::F32(c)));
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use batchmaker_graph::{ElementType, RecurrentCell, RecurrentKind};
+
+    use super::*;
+
+    /// Two steps in one cell, the second over the first's h: the same as one after the other, and
+    /// each row the same alone.
+    #[test]
+    fn stages_pass_rows_on() {
+        let numbers = |count: usize, scale: f32| -> Arc<[f32]> {
+            (0..count).map(|i| ((i * 7919 % 97) as f32 / 48.0 - 1.0) * scale).collect()
+        };
+        let lstm = RecurrentCell {
+            kind: RecurrentKind::Lstm { p: None },
+            input_size: 5,
+            hidden_size: 5,
+            w: numbers(100, 0.4),
+            r: numbers(100, 0.3),
+            b: None,
+            lookup: None,
+        };
+        let row = RowSpec::new(ElementType::F32, [5]);
+        let stage = |reads: [Option<usize>; 3], writes: [usize; 2]| {
+            let body = StageBody::Step(lstm.clone());
+            Stage { body, reads: reads.into(), writes: writes.into() }
+        };
+        let both = StagedCell {
+            registers: vec![row.clone(); 7],
+            stages: vec![
+                stage([Some(0), Some(1), Some(2)], [3, 4]),
+                stage([Some(3), None, None], [5, 6]),
+            ],
+            outputs: vec![5, 4],
+        };
+        let one = StagedCell {
+            registers: vec![row; 5],
+            stages: vec![stage([Some(0), None, None], [1, 2])],
+            outputs: vec![1],
+        };
+        let load = |cell| StagedProgram::new(Isa::best(), cell).unwrap();
+        let (both, one, thread) = (load(&both), load(&one), ProgramThread::new());
+        let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
+        let mut run = |cell: &StagedProgram, rows: usize, inputs: &[&[f32]]| {
+            let inputs = inputs.iter().map(|data| TensorData::F32(data.to_vec())).collect();
+            let outputs = cell.run(rows, inputs, &thread, &mut group).unwrap();
+            outputs
+                .into_iter()
+                .map(|output| match output {
+                    TensorData::F32(data) => data,
+                    _ => unreachable!(),
+                })
+                .collect::<Vec<_>>()
+        };
+        let (x, h, c) = (numbers(15, 1.0), numbers(15, 0.5), numbers(15, 0.7));
+        let together = run(&both, 3, &[&x, &h, &c]);
+        for at in 0..3 {
+            let of = |data: &[f32]| data[5 * at..5 * at + 5].to_vec();
+            let alone = run(&both, 1, &[&of(&x), &of(&h), &of(&c)]);
+            assert_eq!(alone, [of(&together[0]), of(&together[1])]);
+        }
+        assert_ne!(run(&one, 3, &[&x])[0], together[0], "states are read");
+    }
+}
