@@ -98,7 +98,7 @@ def test_a_server_is_measured_over_the_wire(lstm, serve):
         (["langid"], 2, "--rate"),
         (["langid", "--rate", "0"], 2, "above 0"),
         (["langid", "--rate", "1", "--saturate"], 2, "cannot be used with"),
-        (["langid", "--rate", "1", "--policy", "merged"], 2, "not built yet"),
+        (["langid", "--rate", "1", "--policy", "merged:0"], 2, "no policy"),
         (["langid", "--rate", "1", "--policy", "padded:0"], 2, "no policy"),
         (["langid", "--rate", "1", "--workload", "pairs:a:b"], 2, "not built yet"),
         (["langid", "--rate", "1", "--workload", "file:nowhere.txt"], 1, "nowhere.txt"),
