@@ -209,3 +209,50 @@ def lstm_chain(folder, vocabulary, size, seed):
         },
     )
     (folder / "model.toml").write_text(LSTM_STEP)
+
+
+def lstm_constants(input_size, hidden_size, seed):
+    random = np.random.default_rng(seed)
+    uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
+    return {
+        "W": uniform(1, 4 * hidden_size, input_size), "R": uniform(1, 4 * hidden_size, hidden_size),
+        "zero": np.array([0]),
+    }
+
+
+GREEDY = """\
+[[cell]]
+name = "step"
+graph = "step.onnx"
+
+[unfold]
+kind = "chain"
+cell = "step"
+sequence = ["x"]
+state = { token = "next" }
+[unfold.outputs]
+token = { from = "next", every_step = true }
+"""
+
+
+def greedy_chain(folder, vocabulary, scores, seed):
+    """A cell whose token is the arg-max of `scores` scores of the token before."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    node = helper.make_node
+    save(
+        folder / "step.onnx",
+        [
+            node("Gather", ["table", "token"], ["embedded"]),
+            node("Add", ["embedded", "x"], ["both"]),
+            node("MatMul", ["both", "head"], ["scores"]),
+            node("ArgMax", ["scores"], ["next"], axis=1, keepdims=0),
+        ],
+        [info("x", 3), info("token", of=TensorProto.INT64)], [info("next", of=TensorProto.INT64)],
+        {
+            "table": random.standard_normal((vocabulary, 3)).astype(np.float32),
+            "head": random.standard_normal((3, scores)).astype(np.float32),
+        },
+    )
+    (folder / "model.toml").write_text(GREEDY)

@@ -265,7 +265,7 @@ def test_directories_that_do_not_fit_are_refused(tmp_path):
         ('sequence = ["x"]', 'sequence = ["z"]', "cell `step` has no input `z`"),
         ('constant = ["speaker"]', "constant = []", "nothing feeds its input `speaker`"),
         ('"forward"', '"sideways"', 'expected "forward" or "reverse", got "sideways"'),
-        ('h = "h_out"', 'h = "y"', "its state `h` is"),
+        ('h = "h_out"', 'h = "y"', "its state: output `y` is FP32 [4], input `h` FP32 [5]"),
         ('from = "y"', 'from = "z"', "cell `step` has no output `z`"),
         ('[unfold]', '[[cell]]\nname = "b"\ngraph = "step.onnx"\n[unfold]', "makes no use of it"),
         ('sequence = ["x"]', 'sequence = ["x", "h"]', "its input `h` is fed twice"),
@@ -279,3 +279,43 @@ def test_directories_that_do_not_fit_are_refused(tmp_path):
         [cell_files.info("x", 3)], [cell_files.info("y", 3)], {},
     )
     assert "rows interact" in refused(folder, toml)
+
+
+def test_cells_that_are_more_than_one_step_are_refused(tmp_path):
+    cell_files.chain(tmp_path / "chain", "forward", SEED)
+    toml = (tmp_path / "chain" / "model.toml").read_text()
+    node, constants = cell_files.helper.make_node, cell_files.lstm_constants(3, 5, SEED)
+    nodes = [
+        node("Transpose", ["x"], ["by_step"], perm=[1, 0, 2]),
+        node("LSTM", ["by_step", "W", "R"], ["", "last"], hidden_size=5),
+        node("Squeeze", ["last", "zero"], ["y"]),
+    ]
+    for steps, expected in [(4, "its X is [4, batch, 3]"), ("steps", "input `x`: its shape is")]:
+        inputs, outputs = [cell_files.info("x", steps, 3)], [cell_files.info("y", 5)]
+        cell_files.save(tmp_path / "chain" / "step.onnx", nodes, inputs, outputs, constants)
+        assert expected in refused(tmp_path / "chain", toml)
+    inputs = [cell_files.info("x", 0, 3)]
+    cell_files.save(
+        tmp_path / "chain" / "step.onnx",
+        [node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], inputs, [cell_files.info("y", 3)],
+        {"axes": np.array([1])},
+    )
+    assert "input `x`: its rows are empty" in refused(tmp_path / "chain", toml)
+
+
+def test_ids_that_a_table_may_not_have_are_not_fed_back(tmp_path):
+    """A token that feeds itself: the arg-max of as many scores as the table has rows, or of more."""
+    folder = tmp_path / "greedy"
+    for scores, is_refused in [(7, False), (8, True)]:
+        cell_files.greedy_chain(folder, 7, scores, SEED)
+        if is_refused:
+            toml = (folder / "model.toml").read_text()
+            assert "integers that input `token`, ids below 7, cannot take" in refused(folder, toml)
+        else:
+            subprocess.run([BINARY, "inspect", folder], check=True, capture_output=True)
+
+
+def test_a_child_that_is_fed_twice_is_refused(tmp_path):
+    cell_files.tree_lstm(tmp_path / "tree", 5, 4, False, SEED)
+    toml = (tmp_path / "tree" / "model.toml").read_text()
+    assert "its input `h_l` is fed twice" in refused(tmp_path / "tree", toml.replace("h_r", "h_l"))

@@ -52,7 +52,13 @@ impl RequestMemory {
         let values = graph.values().iter().zip(brought).map(|(spec, brought)| {
             let rows = spec.rows as usize;
             let data = match brought {
-                Some(tensor) => tensor.into_data(),
+                Some(tensor) => {
+                    let mut data = tensor.into_data();
+                    let elements = rows * spec.row.elements();
+                    assert!(data.len() <= elements, "an input brings more rows than said");
+                    data.resize(elements);
+                    data
+                }
                 None => TensorData::zeros(spec.row.element, rows * spec.row.elements()),
             };
             Value::new(data, &spec.row, rows)

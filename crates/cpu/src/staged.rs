@@ -111,6 +111,7 @@ fn step(
     let mut c = if has_c { state(1).to_vec() } else { vec![0.0; rows * cell.c_len()] };
     let c_len = cell.c_len();
     assert_eq!((h_in.len(), c.len()), (rows * hidden, rows * c_len), "states are the cell's");
+    let c_first = c.as_mut_ptr();
     let x_of = |row: usize| match (x, lookup) {
         (TensorData::I64(ids), Some(lookup)) => lookup.row(ids[row]),
         (TensorData::F32(x), None) => &x[row * input..][..input],
@@ -124,7 +125,7 @@ fn step(
             x_part: XPart::Given,
             h_in: h_in[row * hidden..].as_ptr(),
             h_out: h_out.as_mut_ptr(),
-            c: c[row * c_len..].as_mut_ptr(),
+            c: c_first.wrapping_add(row * c_len),
             y: std::ptr::null_mut(),
         })
         .collect();

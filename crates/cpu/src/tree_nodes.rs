@@ -42,14 +42,20 @@ pub(crate) struct TreeRoom {
     copies: Vec<(*const f32, *mut f32)>,
     /// For outputs that go nowhere, `[hidden]`.
     unread: Option<Lines>,
-    /// Of each of `leaves`, the id to remember it under.
-    ids: Vec<usize>,
+    /// Of each of `leaves`, the id to remember it under, if all of it is written somewhere.
+    ids: Vec<Option<usize>>,
 }
 
 // SAFETY: the places in it are forgotten when `TreeNodes::run` ends.
 unsafe impl Send for TreeRoom {}
 
 impl TreeRoom {
+    /// Whether an output goes nowhere.
+    fn is_unread(&self, row: *mut f32) -> bool {
+        let unread = self.unread.as_ref().map(|lines| lines.as_slice().as_ptr());
+        unread == Some(row.cast_const())
+    }
+
     /// Where an output of `node` goes first; where else is noted in `copies`.
     fn output(&mut self, port: usize, node: u32, length: u32, hidden_size: usize) -> *mut f32 {
         let mut first = None;
@@ -136,7 +142,7 @@ impl TreeNodes {
             }
         }
         for (&id, row) in room.ids.iter().zip(&room.leaves) {
-            let Some(cache) = &mut cache else { break };
+            let (Some(cache), Some(id)) = (&mut cache, id) else { continue };
             // SAFETY: the rows were just written, and are this batch's own.
             let [h, c] = [row.h, row.c]
                 .map(|row| unsafe { std::slice::from_raw_parts(row, self.hidden_size) });
@@ -219,7 +225,9 @@ impl TreeNodes {
                         }
                         continue;
                     }
-                    room.ids.push(id as usize);
+                    let is_unread = |row| room.is_unread(row);
+                    let is_whole = !is_unread(h) && !is_unread(c);
+                    room.ids.push(is_whole.then_some(id as usize));
                     room.leaves.push(TreeLeafRow { x, h, c });
                 }
             }

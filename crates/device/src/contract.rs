@@ -34,7 +34,8 @@ pub trait Device: Send + Sync {
     fn queue(self: Arc<Self>, worker: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError>;
 
     /// Takes a request: `inputs` are the elements of the graph's input values, in their
-    /// order, `[rows, ...row]`. All its other values are allocated here, zeroed.
+    /// order, `[rows, ...row]`; rows of zeros follow where one brings fewer than its value has. All
+    /// its other values are allocated here, zeroed.
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>);
 
     /// Forgets a request of which no task is in flight, and gives the elements of the graph's

@@ -100,7 +100,7 @@ impl CellGraphBuilder {
         for rows in inputs.iter().chain(sinks.iter().map(|sink| &sink.rows)) {
             self.check_bounds(rows, length);
         }
-        let producers = self.own_producers(length, &inputs, &sinks);
+        let producers = own_producers(length, &inputs, &sinks);
         if producers.iter().all(Vec::is_empty) {
             return self.rows(cell_type, length, inputs, sinks);
         }
@@ -152,28 +152,6 @@ impl CellGraphBuilder {
         let run_ = Run { cell_type, kind, length, inputs, initial, sinks, edges, precedence };
         self.graph.runs.push(run_);
         run
-    }
-
-    /// For each node of a run, those of the same run whose rows it reads.
-    fn own_producers(&self, length: u32, inputs: &[Rows], sinks: &[Sink]) -> Vec<Vec<u32>> {
-        let mut writers: Vec<(ValueIndex, Vec<Option<u32>>)> = Vec::new();
-        for Sink { rows, .. } in sinks {
-            let count = self.graph.values[rows.value.index()].rows as usize;
-            let mut by_row = vec![None; count];
-            (0..length).for_each(|node| by_row[rows.row(node)] = Some(node));
-            writers.push((rows.value, by_row));
-        }
-        let of = |node| {
-            let mut producers = Vec::new();
-            for rows in inputs {
-                let of_value = writers.iter().filter(|(value, _)| *value == rows.value);
-                producers.extend(of_value.filter_map(|(_, by_row)| by_row[rows.row(node)]));
-            }
-            producers.sort_unstable();
-            producers.dedup();
-            producers
-        };
-        (0..length).map(of).collect()
     }
 
     fn check_bounds(&self, rows: &Rows, length: u32) {
@@ -261,6 +239,30 @@ fn need(rows: &Rows, length: u32, writer: &Writer, node: u32) -> Need {
         }
         _ => whole,
     }
+}
+
+/// For each node of a run, those of the same run whose rows it reads.
+fn own_producers(length: u32, inputs: &[Rows], sinks: &[Sink]) -> Vec<Vec<u32>> {
+    let mut writers: Vec<(ValueIndex, Vec<(usize, u32)>)> = Vec::new();
+    for Sink { rows, .. } in sinks {
+        let mut by_row: Vec<_> = (0..length).map(|node| (rows.row(node), node)).collect();
+        by_row.sort_unstable();
+        writers.push((rows.value, by_row));
+    }
+    let of = |node| {
+        let mut producers = Vec::new();
+        for rows in inputs {
+            let row = rows.row(node);
+            for (_, by_row) in writers.iter().filter(|(value, _)| *value == rows.value) {
+                let found = by_row.binary_search_by_key(&row, |&(row, _)| row);
+                producers.extend(found.map(|position| by_row[position].1));
+            }
+        }
+        producers.sort_unstable();
+        producers.dedup();
+        producers
+    };
+    (0..length).map(of).collect()
 }
 
 /// The nodes in the order in which they become ready if each is taken as soon as it is: Kahn's

@@ -21,6 +21,15 @@ impl RowSpec {
         Self { element, shape: shape.into() }
     }
 
+    /// The one form of a row of so many elements that stands between cells: flat; a single integer
+    /// has no axis.
+    pub fn flat(element: ElementType, elements: usize) -> Self {
+        match (element, elements) {
+            (ElementType::F32, _) | (_, 2..) => Self::new(element, [elements]),
+            _ => Self::new(element, []),
+        }
+    }
+
     /// The number of elements in a row.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()

@@ -100,6 +100,17 @@ impl TensorData {
         self.len() == 0
     }
 
+    /// The first `count` elements, with zeros (see [`zeros`](Self::zeros)) where there are fewer.
+    pub fn resize(&mut self, count: usize) {
+        match self {
+            Self::F32(data) => data.resize(count, 0.0),
+            Self::I64(data) => data.resize(count, 0),
+            Self::I32(data) => data.resize(count, 0),
+            Self::Bool(data) => data.resize(count, false),
+            Self::Bytes(data) => data.resize(count, Vec::new()),
+        }
+    }
+
     /// Some of the elements.
     ///
     /// # Panics

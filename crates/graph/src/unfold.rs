@@ -25,7 +25,8 @@ pub struct Unfolded {
     /// What to compute.
     pub graph: CellGraph,
     /// The elements of the graph's input values, in the order of
-    /// [`CellGraph::inputs`], laid out as rows.
+    /// [`CellGraph::inputs`], laid out as rows. Rows of zeros follow where one brings fewer rows
+    /// than its value has.
     pub inputs: Vec<Tensor>,
     /// How the reply's tensors are read from values.
     pub outputs: Vec<OutputTensor>,

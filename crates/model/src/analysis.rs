@@ -245,7 +245,7 @@ impl Analysis {
             analysis.bind_lengths(file, roles);
         }
         for (index, input) in file.inputs.iter().enumerate() {
-            analysis.add_input(index, input, roles);
+            analysis.add_input(index, input, roles, kind);
         }
         for node in &file.nodes {
             analysis.add_node(node, file);
@@ -286,7 +286,13 @@ impl Analysis {
         self.axes = Axes::new(batch, time);
     }
 
-    fn add_input(&mut self, index: usize, input: &crate::onnx_file::GraphInput, roles: &Roles) {
+    fn add_input(
+        &mut self,
+        index: usize,
+        input: &crate::onnx_file::GraphInput,
+        roles: &Roles,
+        kind: FileKind,
+    ) {
         let Some(shape) = &input.shape else {
             self.block("input", &input.name, "the file does not declare its rank");
             return self.push_input(&input.name, ElementType::F32, Vec::new(), Val::Unknown);
@@ -314,7 +320,9 @@ impl Analysis {
             dims.push(match (role, length) {
                 (Some(Role::Batch), _) if !self.draft && self.batch_is_one => Dim::fixed(1),
                 (Some(Role::Time), _) if !self.draft && self.time_is_one => Dim::fixed(1),
-                (None | Some(Role::Fixed(_)), Some(n)) if !self.draft => Dim::fixed(n),
+                (None | Some(Role::Fixed(_)), Some(n)) if !self.draft || kind == FileKind::Cell => {
+                    Dim::fixed(n)
+                }
                 _ => Dim::atom(atom),
             });
             if let (Some(Role::Time), DeclaredDimension::Named(name)) = (role, declared) {

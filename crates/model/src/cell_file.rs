@@ -5,11 +5,11 @@ use std::path::Path;
 
 use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, StagedCell};
 
-use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, analyse};
+use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, View, analyse};
 use crate::files::Files;
 use crate::lstm::Initial;
 use crate::onnx_file::OnnxFile;
-use crate::program::flat;
+use crate::operators::id_bound;
 use crate::segment::Stage as planned;
 use crate::segment::{Cut, Instance, Reading, Segment, copy_plain_outputs, cut};
 use crate::symbolic::{BATCH, row_shape};
@@ -52,8 +52,40 @@ pub struct CellOutput {
     pub name: String,
     /// A row of it, as computed; the cell's own row is as long, and flat.
     pub row: RowSpec,
+    /// Its integers are at least 0 and less than this; none: they may be any.
+    pub bound: Option<usize>,
     /// The cell's output port.
     pub port: usize,
+}
+
+impl CellOutput {
+    fn new(analysis: &Analysis, (name, view): &(String, View), port: usize) -> Self {
+        Self {
+            name: name.clone(),
+            row: RowSpec::new(view.element, row_shape(&view.dims)),
+            bound: id_bound(analysis, view),
+            port,
+        }
+    }
+
+    /// Whether every row of it may feed `input`.
+    ///
+    /// # Errors
+    /// Why not: rows of another kind, or integers that a table has no rows for.
+    pub fn check_feeds(&self, input: &CellInput) -> Result<(), String> {
+        let (from, to) = (&self.name, &input.name);
+        let show = |row: &RowSpec| format!("{} {:?}", row.element, row.shape);
+        if self.row != input.row {
+            let (from_row, to_row) = (show(&self.row), show(&input.row));
+            return Err(format!("output `{from}` is {from_row}, input `{to}` {to_row}"));
+        }
+        match (input.ids, self.bound) {
+            (Some(ids), bound) if bound.is_none_or(|bound| bound > ids) => Err(format!(
+                "output `{from}` may hold integers that input `{to}`, ids below {ids}, cannot take"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl NamedCell {
@@ -101,9 +133,21 @@ impl NamedCell {
 fn check_edges(analysis: &mut Analysis) {
     for index in 0..analysis.inputs.len() {
         let input = &analysis.inputs[index];
-        if input.dims.is_empty() && !analysis.blockers.iter().any(|b| b.node == input.name) {
-            let name = input.name.clone();
+        let (name, dims) = (input.name.clone(), input.dims.clone());
+        if dims.is_empty() && !analysis.blockers.iter().any(|b| b.node == name) {
             analysis.block("input", &name, "it is a scalar; dimension 0 is the batch");
+        }
+        let row = dims.get(1..).unwrap_or_default();
+        if row.iter().any(|dim| !dim.in_row()) {
+            let shape = analysis.axes.show(&dims);
+            let reason = format!(
+                "its shape is {shape}; but for dimension 0, a cell's are fixed, and \
+                                  a recurrent operator in it does one step"
+            );
+            analysis.block("input", &name, &reason);
+        }
+        if row.iter().any(|dim| dim.fixed_part() == 0) {
+            analysis.block("input", &name, "its rows are empty");
         }
     }
     for index in 0..analysis.outputs.len() {
@@ -126,10 +170,9 @@ fn fused(analysis: &Analysis, recognised: recognise::Recognised) -> NamedCell {
     let recognise::Recognised { cell, inputs, outputs, summary } = recognised;
     let port_of = |index: usize| inputs.iter().position(|&known| known == index);
     let output = |source: Source| outputs.iter().position(|&known| known == source);
-    let outputs = analysis.outputs.iter().map(|(name, view)| CellOutput {
-        name: name.clone(),
-        row: RowSpec::new(view.element, row_shape(&view.dims)),
-        port: output(recognise::plain(analysis, view.source)).expect("it is h or c"),
+    let outputs = analysis.outputs.iter().map(|named| {
+        let port = output(recognise::plain(analysis, named.1.source)).expect("it is h or c");
+        CellOutput::new(analysis, named, port)
     });
     NamedCell {
         inputs: named_inputs(analysis, true, port_of),
@@ -169,10 +212,9 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
     };
     let cell = program::build(analysis, &segment);
     let port_of = |index: usize| read.iter().position(|&known| known == index);
-    let named = analysis.outputs.iter().map(|(name, view)| CellOutput {
-        name: name.clone(),
-        row: RowSpec::new(view.element, row_shape(&view.dims)),
-        port: outputs.iter().position(|known| known.source == view.source).expect("all are there"),
+    let named = analysis.outputs.iter().map(|named| {
+        let port = outputs.iter().position(|known| known.source == named.1.source);
+        CellOutput::new(analysis, named, port.expect("all are there"))
     });
     let outputs = named.collect();
     let why = match &cell.body {
@@ -228,7 +270,7 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
                         }
                     });
                 }
-                let row = flat(ElementType::F32, recurrent.hidden_size);
+                let row = RowSpec::flat(ElementType::F32, recurrent.hidden_size);
                 let mut write = |port| {
                     let source = Source::Recurrent(index, port);
                     registers.add(Reading { source, at: None }, row.clone())
@@ -252,14 +294,14 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
     }
     let mut ports: Vec<usize> = Vec::new();
     let mut outputs = Vec::new();
-    for (name, view) in &analysis.outputs {
+    for named in &analysis.outputs {
+        let view = &named.1;
         let register = registers.find(&cut, analysis.resolve(view.source, view.at));
         let port = ports.iter().position(|&known| known == register).unwrap_or_else(|| {
             ports.push(register);
             ports.len() - 1
         });
-        let row = RowSpec::new(view.element, row_shape(&view.dims));
-        outputs.push(CellOutput { name: name.clone(), row, port });
+        outputs.push(CellOutput::new(analysis, named, port));
     }
     let parts: Vec<&str> = stages
         .iter()

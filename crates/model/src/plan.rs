@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use batchmaker_graph::{Cell, CellRegistry, CellTypeId, ElementType, ModelPriority, SinkTime};
+use batchmaker_graph::{
+    Cell, CellRegistry, CellTypeId, ElementType, ModelPriority, RowSpec, SinkTime,
+};
 
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source};
 use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::lstm::Initial;
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
-use crate::program::{self, flat, row_of};
+use crate::program::{self, row_of};
 use crate::segment::{Cut, Reading, Segment, Stage};
 use crate::symbolic::{BATCH, Dim, Factor, TIME};
 use crate::unfolder::{
@@ -197,7 +199,7 @@ impl Planner<'_> {
             let value = used.then(|| {
                 let mut row = row_of(self.analysis, source);
                 if let Some(layers) = stack {
-                    row = flat(row.element, row.elements() / layers);
+                    row = RowSpec::flat(row.element, row.elements() / layers);
                 }
                 let domain = Domain::of(&input.dims);
                 let time_major = time_first(&input.dims);
@@ -223,7 +225,7 @@ impl Planner<'_> {
         for (index, recurrent) in self.analysis.recurrents.iter().enumerate() {
             for (state, initial) in recurrent.initial.iter().enumerate() {
                 if let Initial::Constant { rows, data } = initial {
-                    let row = flat(ElementType::F32, recurrent.hidden_size);
+                    let row = RowSpec::flat(ElementType::F32, recurrent.hidden_size);
                     let domain = Domain { time: false, batch: *rows > 1 };
                     let planned = PlanValue { row, domain, time_major: false, slots: 1 };
                     let value = self.add(planned);

@@ -21,27 +21,19 @@ use crate::symbolic::Int;
 /// The opset that programs are written in.
 const PROGRAM_OPSET: i64 = 20;
 
-/// The one form of a row that stands between cells: flat; a single integer has no axis.
-pub(crate) fn flat(element: ElementType, elements: usize) -> RowSpec {
-    match (element, elements) {
-        (ElementType::F32, _) | (_, 2..) => RowSpec::new(element, [elements]),
-        _ => RowSpec::new(element, []),
-    }
-}
-
 /// The rows of a source, flat.
 pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
     match source {
         Source::Input(index) => {
             let input = &analysis.inputs[index];
-            flat(input.element, crate::symbolic::row_shape(&input.dims).iter().product())
+            RowSpec::flat(input.element, crate::symbolic::row_shape(&input.dims).iter().product())
         }
         Source::Recurrent(index, _) => {
-            flat(ElementType::F32, analysis.recurrents[index].hidden_size)
+            RowSpec::flat(ElementType::F32, analysis.recurrents[index].hidden_size)
         }
         Source::Op(index, port) => {
             let spec = &analysis.ops[index].outputs[port];
-            flat(spec.element, spec.elements())
+            RowSpec::flat(spec.element, spec.elements())
         }
     }
 }

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use batchmaker_graph::{
     CellGraphBuilder, InvalidRequest, NamedTensor, OutputTensor, RowSpec, Rows, Sink, SinkTime,
-    Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+    Unfold, Unfolded, ValueIndex,
 };
 
-use super::{KindError, RowTensor, UsedCell, check_length};
+use super::{KindError, RowTensor, UsedCell, check_length, common_rows};
 use crate::layout::Axis;
 use crate::model::{ReplyTensor, RequestTensor, TensorInfo};
-use crate::program::flat;
 
 /// Chains of one cell whose states pass from step to step.
 ///
@@ -99,13 +98,9 @@ impl Chain {
         let mut states = Vec::new();
         for (input, output) in state {
             let (first, next) = (step.input(input)?, step.output(output)?);
-            if first.row != next.row {
-                let cell = &step.name;
-                return Err(format!(
-                    "cell `{cell}`: its state `{input}` is {:?}, its output `{output}` {:?}",
-                    first.row, next.row
-                ));
-            }
+            let cell = &step.name;
+            next.check_feeds(first)
+                .map_err(|reason| format!("cell `{cell}`, its state: {reason}"))?;
             states.push(State { first: RowTensor::of(first), port: next.port });
         }
         let at = |list: &[RowTensor], name: &str| list.iter().position(|row| row.name == name);
@@ -154,21 +149,7 @@ impl Chain {
 
     /// How many steps the sequences have.
     fn steps(&self, tensors: &[NamedTensor]) -> Result<usize, InvalidRequest> {
-        let mut steps: Option<(usize, &str)> = None;
-        for (row, tensor) in self.sequence.iter().zip(tensors) {
-            let count = row.check_rows(&tensor.tensor)?;
-            match steps {
-                Some((known, by)) if known != count => {
-                    let (name, shape) = (&row.name, tensor.tensor.shape());
-                    let text = format!(
-                        "tensor `{name}`: expected {known} rows as in tensor `{by}`, got {shape:?}"
-                    );
-                    return Err(InvalidRequest(text));
-                }
-                _ => steps = Some((count, &row.name)),
-            }
-        }
-        let (steps, name) = steps.expect("a chain has a sequence");
+        let (steps, name) = common_rows(&self.sequence, tensors)?.expect("a chain has a sequence");
         check_length(name, steps, self.max_length)?;
         Ok(steps)
     }
@@ -184,19 +165,16 @@ impl Unfold for Chain {
             Direction::Forward => Rows::all(value),
             Direction::Reverse => Rows::all(value).reversed(steps as u32),
         };
-        let mut add = |graph: &mut CellGraphBuilder, row: &RowTensor, tensor: Tensor| {
-            row.add_to(graph, &mut inputs, tensor)
-        };
         let mut sequence = Vec::new();
         for row in &self.sequence {
             let tensor = tensors.next().expect("sequences are there").tensor;
-            sequence.push(add(&mut graph, row, tensor));
+            sequence.push(row.add_to(&mut graph, &mut inputs, tensor));
         }
         let mut constant = Vec::new();
         for row in &self.constant {
             let tensor = tensors.next().expect("constants are there").tensor;
             row.check_row(&tensor)?;
-            constant.push(add(&mut graph, row, tensor));
+            constant.push(row.add_to(&mut graph, &mut inputs, tensor));
         }
         // Step `i` reads row `i` of a state's value, and writes row `i + 1`.
         let mut first = Vec::new();
@@ -206,9 +184,8 @@ impl Unfold for Chain {
                 None => None,
                 Some(tensor) => {
                     row.check_row(&tensor.tensor)?;
-                    let data = padded(tensor.tensor.into_data(), steps + 1);
-                    let tensor = Tensor::new(vec![data.len()], data);
-                    Some(add(&mut graph, row, tensor))
+                    inputs.push(tensor.tensor);
+                    Some(graph.input(row.flat_row(), steps as u32 + 1))
                 }
             });
         }
@@ -223,7 +200,7 @@ impl Unfold for Chain {
         }
         let mut outputs = Vec::new();
         for output in &self.outputs {
-            let row = flat(output.row.element, output.row.elements());
+            let row = RowSpec::flat(output.row.element, output.row.elements());
             let value = graph.value(row, steps as u32);
             let rows = directed(value);
             let last = rows.row(steps as u32 - 1);
@@ -244,29 +221,5 @@ impl Unfold for Chain {
         });
         graph.nodes(self.step.cell_type, steps as u32, feeds.collect(), sinks);
         Ok(Unfolded { graph: graph.finish(), inputs, outputs })
-    }
-}
-
-/// `[row]` as the first of `rows` rows, the others zero.
-fn padded(data: TensorData, rows: usize) -> TensorData {
-    let count = data.len() * rows;
-    match data {
-        TensorData::F32(mut data) => {
-            data.resize(count, 0.0);
-            TensorData::F32(data)
-        }
-        TensorData::I64(mut data) => {
-            data.resize(count, 0);
-            TensorData::I64(data)
-        }
-        TensorData::I32(mut data) => {
-            data.resize(count, 0);
-            TensorData::I32(data)
-        }
-        TensorData::Bool(mut data) => {
-            data.resize(count, false);
-            TensorData::Bool(data)
-        }
-        TensorData::Bytes(_) => unreachable!("text ends at the edge of the model"),
     }
 }

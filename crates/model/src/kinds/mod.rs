@@ -11,7 +11,7 @@ pub use chain::{Chain, ChainOutput, Direction};
 pub use row_tensor::RowTensor;
 pub use tree::{Tree, TreeOutput};
 
-use batchmaker_graph::{CellTypeId, InvalidRequest};
+use batchmaker_graph::{CellTypeId, InvalidRequest, NamedTensor};
 
 use crate::NamedCell;
 
@@ -35,7 +35,7 @@ impl UsedCell {
     ///
     /// # Errors
     /// If an input is fed by nothing.
-    fn feeds<F>(&self, feeds: impl Fn(&str) -> Option<F>) -> Result<Vec<F>, KindError> {
+    pub fn feeds<F>(&self, feeds: impl Fn(&str) -> Option<F>) -> Result<Vec<F>, KindError> {
         let mut by_port: Vec<(usize, F)> = Vec::new();
         for input in &self.cell.inputs {
             let (cell, name) = (&self.name, &input.name);
@@ -48,15 +48,42 @@ impl UsedCell {
         Ok(by_port.into_iter().map(|(_, feed)| feed).collect())
     }
 
-    fn input(&self, name: &str) -> Result<&crate::CellInput, KindError> {
+    /// The input of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn input(&self, name: &str) -> Result<&crate::CellInput, KindError> {
         let cell = &self.name;
         self.cell.input(name).ok_or_else(|| format!("cell `{cell}` has no input `{name}`"))
     }
 
-    fn output(&self, name: &str) -> Result<&crate::CellOutput, KindError> {
+    /// The output of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn output(&self, name: &str) -> Result<&crate::CellOutput, KindError> {
         let cell = &self.name;
         self.cell.output(name).ok_or_else(|| format!("cell `{cell}` has no output `{name}`"))
     }
+}
+
+/// How many rows all sequences of a request have, and the name of the last of them; none of none.
+fn common_rows<'a>(
+    sequences: &'a [RowTensor],
+    tensors: &[NamedTensor],
+) -> Result<Option<(usize, &'a str)>, InvalidRequest> {
+    let mut common: Option<(usize, &str)> = None;
+    for (row, tensor) in sequences.iter().zip(tensors) {
+        let (name, count) = (&row.name, row.check_rows(&tensor.tensor)?);
+        if let Some((known, by)) = common.filter(|&(known, _)| known != count) {
+            let shape = tensor.tensor.shape();
+            return Err(InvalidRequest(format!(
+                "tensor `{name}`: expected {known} rows as in tensor `{by}`, got {shape:?}"
+            )));
+        }
+        common = Some((count, name));
+    }
+    Ok(common)
 }
 
 /// All rows of a request together.

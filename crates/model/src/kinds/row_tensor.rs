@@ -5,7 +5,6 @@ use batchmaker_graph::{CellGraphBuilder, InvalidRequest, RowSpec, Tensor, ValueI
 use crate::CellInput;
 use crate::layout::{Axis, Content, InputLayout};
 use crate::model::{RequestTensor, TensorInfo};
-use crate::program::flat;
 use crate::unfolder::check_integers;
 
 /// A request tensor of rows that feed a cell's input: `[...row]`, or `[rows, ...row]`.
@@ -87,7 +86,7 @@ impl RowTensor {
 
     /// A row as it stands between cells.
     pub fn flat_row(&self) -> RowSpec {
-        flat(self.row.element, self.row.elements())
+        RowSpec::flat(self.row.element, self.row.elements())
     }
 
     fn wrong_shape(&self, leading: &str, found: &[usize], why: &str) -> InvalidRequest {

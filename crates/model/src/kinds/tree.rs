@@ -7,10 +7,9 @@ use batchmaker_graph::{
     SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
 };
 
-use super::{KindError, RowTensor, UsedCell, check_length};
+use super::{KindError, RowTensor, UsedCell, check_length, common_rows};
 use crate::layout::{Axis, Content, InputLayout};
 use crate::model::{ReplyTensor, RequestTensor, TensorInfo};
-use crate::program::flat;
 
 /// The name of the tensor that says what a tree looks like.
 const CHILDREN: &str = "children";
@@ -81,6 +80,12 @@ impl Tree {
             }
             tensors.push(RowTensor::of(leaf.input(name)?));
         }
+        if tensors.is_empty() {
+            return Err(
+                "unfold.leaf.sequence names no input: nothing says how many leaves there are"
+                    .to_owned(),
+            );
+        }
         let of_sequence = |name: &str| sequence.iter().position(|known| known == name);
         let leaf_feeds = leaf.feeds(of_sequence)?;
 
@@ -92,16 +97,13 @@ impl Tree {
             }
         }
         for (input, name) in children.iter().flatten() {
-            let (input, feature) = (inner.input(input)?, features.iter().find(|f| f.name == *name));
-            let row = &feature.expect("all were added").row;
-            if input.row != *row {
-                return Err(format!(
-                    "cell `{}`: its input `{}` is {}, the child's output `{name}` {}",
-                    inner.name,
-                    input.name,
-                    show(&input.row),
-                    show(row)
-                ));
+            if children.iter().filter(|of_child| of_child.contains_key(input)).count() > 1 {
+                return Err(format!("cell `{}`: its input `{input}` is fed twice", inner.name));
+            }
+            let input = inner.input(input)?;
+            for child in [&leaf, &inner] {
+                let misfit = |reason| format!("a child of cell `{}`: {reason}", child.name);
+                child.output(name)?.check_feeds(input).map_err(misfit)?;
             }
         }
         let of_child = |name: &str| {
@@ -182,23 +184,7 @@ fn show(row: &RowSpec) -> String {
 impl Unfold for Tree {
     fn unfold(&self, mut tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
         let children = tensors.pop().expect("`children` is the last tensor").tensor;
-        let mut leaves: Option<(usize, &str)> = None;
-        for (row, tensor) in self.tensors.iter().zip(&tensors) {
-            let count = row.check_rows(&tensor.tensor)?;
-            match leaves {
-                Some((known, by)) if known != count => {
-                    let (name, shape) = (&row.name, tensor.tensor.shape());
-                    let text = format!(
-                        "tensor `{name}`: expected {known} rows as in tensor `{by}`, got {shape:?}"
-                    );
-                    return Err(InvalidRequest(text));
-                }
-                _ => leaves = Some((count, &row.name)),
-            }
-        }
-        let (leaves, name) = leaves.ok_or_else(|| {
-            InvalidRequest("a tree has leaves: the model takes no sequence".to_owned())
-        })?;
+        let (leaves, name) = common_rows(&self.tensors, &tensors)?.expect("a leaf is fed");
         let children = self.check_children(&children, leaves)?;
         let inner = children.len() / self.arity;
         let nodes = leaves + inner;
@@ -215,7 +201,7 @@ impl Unfold for Tree {
             .features
             .iter()
             .map(|feature| {
-                let row = flat(feature.row.element, feature.row.elements());
+                let row = RowSpec::flat(feature.row.element, feature.row.elements());
                 graph.value(row, nodes as u32)
             })
             .collect();

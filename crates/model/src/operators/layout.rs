@@ -219,7 +219,7 @@ fn cast(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, St
 }
 
 /// The number that all elements are below, where the file shows that there is one.
-pub(super) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
+pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
     match view.source {
         Source::Op(index, _) => analysis.ops[index].bound,
         _ => None,

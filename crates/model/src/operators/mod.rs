@@ -12,6 +12,8 @@ mod layout;
 mod reduce;
 mod select;
 
+pub(crate) use layout::id_bound;
+
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::analysis::{Analysis, Operand, Source};
+use crate::analysis::{Analysis, Operand, RowOp, Source};
 use crate::array::Array;
 use crate::literal::Literal;
 
@@ -126,7 +126,15 @@ impl<'a> Reader<'a> {
 
     fn read_op(&mut self, op: usize) -> Option<Rc<Expression>> {
         let op = &self.analysis.ops[op];
-        let width = op.outputs[0].elements();
+        let row = &op.outputs[0];
+        if row.shape.iter().filter(|&&n| n != 1).count() > 1 {
+            return None;
+        }
+        let read = self.read_flat_op(op, row.elements())?;
+        (width(&read) == Some(row.elements())).then_some(read)
+    }
+
+    fn read_flat_op(&mut self, op: &RowOp, width: usize) -> Option<Rc<Expression>> {
         match (op.operator.as_str(), &op.operands[..]) {
             ("Identity" | "Reshape", [operand, ..]) => self.operand(operand),
             ("Sigmoid", [operand]) => self.apply(Function::Sigmoid, operand),
