@@ -79,6 +79,17 @@ def close(a, b):
     return np.all(np.abs(a - b) <= 1e-5 * max(1.0, np.abs(b).max()))
 
 
+def check(server, model, requests, expected):
+    """Sends all requests together; each reply is close to what is expected, and the same alone."""
+    replies = infer_together(server, model, requests)
+    for request, reply, wanted in zip(requests, replies, expected):
+        for name, array in wanted.items():
+            assert reply[name].shape == array.shape and close(reply[name], array), name
+        alone = infer(server, model, request)
+        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+    server.wait_until_unused()
+
+
 def children_tensor(children, arity):
     return "INT32", np.array(children, np.int32).reshape(len(children), arity)
 
@@ -95,15 +106,9 @@ def test_tree_lstm(serve, tmp_path, hidden, apart):
     for leaves, children in trees(random, 2, 60):
         words = random.integers(0, 97, leaves)
         requests.append({"token": ("INT64", words), "children": children_tensor(children, 2)})
-        expected.append(cell_files.tree_lstm_nodes(weights, words, children))
-    server = serve(tmp_path / "tree", "--workers", 2)
-    replies = infer_together(server, "tree", requests)
-    for request, reply, (h, c) in zip(requests, replies, expected):
-        assert close(reply["nodes"], h) and close(reply["cells"], c)
-        assert np.array_equal(reply["root"], reply["nodes"][-1])
-        alone = infer(server, "tree", request)
-        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
-    server.wait_until_unused()
+        h, c = cell_files.tree_lstm_nodes(weights, words, children)
+        expected.append({"nodes": h, "cells": c, "root": h[-1]})
+    check(serve(tmp_path / "tree", "--workers", 2), "tree", requests, expected)
 
 
 def test_trees_of_arity_3_and_rows_of_two_axes(serve, tmp_path):
@@ -118,13 +123,8 @@ def test_trees_of_arity_3_and_rows_of_two_axes(serve, tmp_path):
         for of_node in children:
             feeds = {name: nodes[child][None] for name, child in zip("abc", of_node)}
             nodes.append(join.run(["h"], feeds)[0][0])
-        expected.append(np.array(nodes))
-    server = serve(tmp_path / "ternary")
-    replies = infer_together(server, "ternary", requests)
-    for request, reply, nodes in zip(requests, replies, expected):
-        assert close(reply["all"], nodes) and reply["root"].shape == (2, 6)
-        alone = infer(server, "ternary", request)
-        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+        expected.append({"all": np.array(nodes), "root": nodes[-1]})
+    check(serve(tmp_path / "ternary"), "ternary", requests, expected)
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
@@ -146,12 +146,7 @@ def test_chain(serve, tmp_path, direction):
             feeds = {"x": x[row][None], "speaker": speaker[None], "h": h[None]}
             (h,), (y[row],) = step.run(["h_out", "y"], feeds)
         expected.append({"y": y, "h_n": h})
-    server = serve(tmp_path / "chain")
-    replies = infer_together(server, "chain", requests)
-    for request, reply, wanted in zip(requests, replies, expected):
-        assert all(close(reply[name], wanted[name]) for name in wanted)
-        alone = infer(server, "chain", request)
-        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+    check(serve(tmp_path / "chain"), "chain", requests, expected)
 
 
 def test_a_recurrent_operator_inside_a_cell(serve, tmp_path):
@@ -174,12 +169,7 @@ def test_a_recurrent_operator_inside_a_cell(serve, tmp_path):
             (row,), (h,), (c,) = step.run(["scores", "h_out", "c_out"], feeds)
             scores.append(row)
         expected.append({"scores": np.array(scores), "h_n": h, "c_n": c})
-    server = serve(tmp_path / "lstm")
-    replies = infer_together(server, "lstm", requests)
-    for request, reply, wanted in zip(requests, replies, expected):
-        assert all(close(reply[name], wanted[name]) for name in wanted)
-        alone = infer(server, "lstm", request)
-        assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
+    check(serve(tmp_path / "lstm"), "lstm", requests, expected)
 
 
 MALFORMED = {

@@ -225,8 +225,7 @@ impl TreeNodes {
                         }
                         continue;
                     }
-                    let is_unread = |row| room.is_unread(row);
-                    let is_whole = !is_unread(h) && !is_unread(c);
+                    let is_whole = !room.is_unread(h) && !room.is_unread(c);
                     room.ids.push(is_whole.then_some(id as usize));
                     room.leaves.push(TreeLeafRow { x, h, c });
                 }

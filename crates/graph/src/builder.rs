@@ -149,8 +149,16 @@ impl CellGraphBuilder {
             self.written[sink.rows.value.index()].add(writer, written, rows);
         }
         let precedence = Arc::default();
-        let run_ = Run { cell_type, kind, length, inputs, initial, sinks, edges, precedence };
-        self.graph.runs.push(run_);
+        self.graph.runs.push(Run {
+            cell_type,
+            kind,
+            length,
+            inputs,
+            initial,
+            sinks,
+            edges,
+            precedence,
+        });
         run
     }
 

@@ -10,8 +10,9 @@ use crate::files::Files;
 use crate::lstm::Initial;
 use crate::onnx_file::OnnxFile;
 use crate::operators::id_bound;
-use crate::segment::Stage as planned;
-use crate::segment::{Cut, Instance, Reading, Segment, copy_plain_outputs, cut};
+use crate::segment::{
+    Cut, Instance, Reading, Segment, Stage as PlannedStage, copy_plain_outputs, cut,
+};
 use crate::symbolic::{BATCH, row_shape};
 use crate::{Blocker, LoadError, program, recognise};
 
@@ -241,7 +242,7 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
     let mut stages = Vec::new();
     for &stage in &cut.stages {
         stages.push(match stage {
-            planned::Segment(index) => {
+            PlannedStage::Segment(index) => {
                 let segment = &cut.segments[index];
                 let cell = program::build(analysis, segment);
                 let CellBody::Program(program) = cell.body else {
@@ -253,7 +254,7 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
                 let writes = written.map(|(&reading, row)| registers.add(reading, row)).collect();
                 Stage { body: StageBody::Program(program), reads, writes }
             }
-            planned::Recurrent(index) => {
+            PlannedStage::Recurrent(index) => {
                 let recurrent = &analysis.recurrents[index];
                 let mut reads = vec![Some(registers.find(&cut, cut.x(analysis, index)))];
                 for initial in &recurrent.initial {

@@ -134,10 +134,10 @@ fn leaf(o: &Affine, c: &Expression) -> Option<(TreeCell, Vec<usize>)> {
 fn inner(o: &Affine, c: &Rc<Expression>) -> Option<(TreeCell, Vec<usize>)> {
     let mut terms = Vec::new();
     flatten(c, &mut terms);
-    let written_ = terms.iter().filter_map(|term| written(term)).collect::<Vec<_>>();
-    let mut kept_ = terms.iter().filter_map(|term| kept(term)).collect::<Vec<_>>();
-    kept_.sort_by_key(|(_, c)| c.index);
-    let ([[i, u]], [(f_l, c_l), (f_r, c_r)], 3) = (&written_[..], &kept_[..], terms.len()) else {
+    let news: Vec<[Affine; 2]> = terms.iter().filter_map(|term| written(term)).collect();
+    let mut olds: Vec<(Affine, Input)> = terms.iter().filter_map(|term| kept(term)).collect();
+    olds.sort_by_key(|(_, c)| c.index);
+    let ([[i, u]], [(f_l, c_l), (f_r, c_r)], 3) = (&news[..], &olds[..], terms.len()) else {
         return None;
     };
     let gates = [i, o, f_l, f_r, u];
