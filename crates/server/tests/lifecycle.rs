@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -125,9 +125,15 @@ fn a_stop_answers_what_is_in_flight_and_refuses_the_rest() {
     // The stop comes while this one's body is on its way.
     let mut uploading = Client::new(server.http);
     let whole = bytes(&body(3));
-    let head =
-        format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", whole.len());
+    let length = whole.len();
+    let head = format!(
+        "POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+    );
     uploading.stream.write_all(head.as_bytes()).unwrap();
+    // It says so once it waits for the body.
+    let mut interim = *b"HTTP/1.1 100 Continue\r\n\r\n";
+    uploading.stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     uploading.stream.write_all(&whole[..9]).unwrap();
     wait_until_held(&server, 1.0);
 
