@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from make_lstm import positive
+
 LEAF_GATES = ("i", "o", "u")
 INNER_GATES = ("i", "o", "f_l", "f_r", "u")
 
@@ -162,13 +164,6 @@ def write(folder, hidden, input_size, vocabulary, seed, *, apart=False, all_node
     with open(os.path.join(folder, "model.toml"), "w", encoding="utf-8") as file:
         file.write(MODEL_TOML + (ALL_NODES if all_nodes else ""))
     return drawn
-
-
-def positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def main():

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 
 import cell_files
 import numpy as np
@@ -34,7 +35,7 @@ def read(line):
         else:
             node = open_.pop()[1:]
             if isinstance(node[0], str):
-                words.append(hash(node[0]) % VOCABULARY)
+                words.append(zlib.crc32(node[0].encode()) % VOCABULARY)
                 node = ("leaf", len(words) - 1)
             else:
                 inner.append(node)

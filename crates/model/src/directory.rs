@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::LoadError;
 use crate::files::Files;
-use crate::kinds::Direction;
+use crate::kinds::{Direction, StepOutput};
 use crate::load::MAX_LENGTH;
 use crate::model::Tables;
 use crate::text::{OutputTable, TextTable, Unit};
@@ -55,7 +55,7 @@ pub(crate) struct ChainTable {
     #[serde(default)]
     pub(crate) state: BTreeMap<String, String>,
     #[serde(default)]
-    pub(crate) outputs: BTreeMap<String, StepOutput>,
+    pub(crate) outputs: BTreeMap<String, StepOutputTable>,
 }
 
 /// `[unfold]` of `kind = "tree"`.
@@ -67,7 +67,7 @@ pub(crate) struct TreeTable {
     pub(crate) leaf: LeafTable,
     pub(crate) internal: InternalTable,
     #[serde(default)]
-    pub(crate) outputs: BTreeMap<String, StepOutput>,
+    pub(crate) outputs: BTreeMap<String, StepOutputTable>,
 }
 
 /// `[unfold.leaf]`.
@@ -89,10 +89,20 @@ pub(crate) struct InternalTable {
 /// `[unfold.outputs.NAME]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StepOutput {
+pub(crate) struct StepOutputTable {
     pub(crate) from: String,
     #[serde(default)]
     pub(crate) every_step: bool,
+}
+
+/// The reply's tensors, in the order of their names.
+pub(crate) fn step_outputs(table: &BTreeMap<String, StepOutputTable>) -> Vec<StepOutput> {
+    let output = |(name, output): (&String, &StepOutputTable)| StepOutput {
+        name: name.clone(),
+        from: output.from.clone(),
+        every_step: output.every_step,
+    };
+    table.iter().map(output).collect()
 }
 
 impl ChainTable {

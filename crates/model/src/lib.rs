@@ -39,7 +39,7 @@ mod unfolder;
 
 pub use cell_file::{CellInput, CellOutput, NamedCell};
 pub use error::{Blocker, LoadError};
-pub use kinds::{Chain, ChainOutput, Direction, KindError, RowTensor, Tree, TreeOutput, UsedCell};
+pub use kinds::{Chain, Direction, KindError, RowTensor, StepOutput, Tree, UsedCell};
 pub use layout::{Axis, Content, InputLayout};
 pub use load::{
     BatchLimits, LSTM_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use batchmaker_graph::{CellRegistry, ModelId, ModelPriority};
 
 use crate::analysis::{FileKind, analyse};
-use crate::directory::{self, CellTable, ChainTable, Directory, TreeTable, UnfoldTable};
+use crate::directory::{
+    self, CellTable, ChainTable, Directory, TreeTable, UnfoldTable, step_outputs,
+};
 use crate::files::Files;
-use crate::kinds::{Chain, ChainOutput, Tree, TreeOutput, UsedCell};
+use crate::kinds::{Chain, Tree, UsedCell};
 use crate::model::{CellUse, Model, Tables, Unfolding};
 use crate::onnx_file::OnnxFile;
 use crate::plan::{check_outputs, plan};
@@ -164,13 +166,9 @@ impl Cells<'_> {
     fn chain(mut self, table: &ChainTable, max_length: usize) -> Result<Unfolding, LoadError> {
         let step = self.take(&table.cell)?;
         let direction = table.direction().map_err(|reason| self.malformed(reason))?;
-        let outputs = table.outputs.iter().map(|(name, output)| ChainOutput {
-            name: name.clone(),
-            from: output.from.clone(),
-            every_step: output.every_step,
-        });
+        let outputs = step_outputs(&table.outputs);
         let rows = [&table.sequence[..], &table.constant[..]];
-        let chain = Chain::new(step, direction, rows, &table.state, outputs.collect(), max_length);
+        let chain = Chain::new(step, direction, rows, &table.state, outputs, max_length);
         let chain = chain.map_err(|reason| self.malformed(reason))?;
         let (inputs, outputs) = (chain.inputs(), chain.reply());
         let cells = self.finish()?;
@@ -180,13 +178,9 @@ impl Cells<'_> {
     fn tree(mut self, table: &TreeTable, max_length: usize) -> Result<Unfolding, LoadError> {
         let leaf = self.take(&table.leaf.cell)?;
         let inner = self.take(&table.internal.cell)?;
-        let outputs = table.outputs.iter().map(|(name, output)| TreeOutput {
-            name: name.clone(),
-            from: output.from.clone(),
-            every_step: output.every_step,
-        });
+        let outputs = step_outputs(&table.outputs);
         let (sequence, children) = (&table.leaf.sequence, &table.internal.children);
-        let tree = Tree::new(leaf, sequence, inner, children, outputs.collect(), max_length);
+        let tree = Tree::new(leaf, sequence, inner, children, outputs, max_length);
         let tree = tree.map_err(|reason| self.malformed(reason))?;
         let (inputs, outputs) = (tree.inputs(), tree.reply());
         let cells = self.finish()?;

@@ -7,9 +7,9 @@ use batchmaker_graph::{
     Unfold, Unfolded, ValueIndex,
 };
 
-use super::{KindError, RowTensor, UsedCell, check_length, common_rows};
+use super::{KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows};
 use crate::layout::Axis;
-use crate::model::{ReplyTensor, RequestTensor, TensorInfo};
+use crate::model::{ReplyTensor, RequestTensor};
 
 /// Chains of one cell whose states pass from step to step.
 ///
@@ -38,18 +38,6 @@ pub enum Direction {
     Reverse,
 }
 
-/// A tensor of the reply.
-#[derive(Clone, Debug)]
-pub struct ChainOutput {
-    /// Its name.
-    pub name: String,
-    /// The output of the cell that it is.
-    pub from: String,
-    /// Whether it is that of every step, in the order of the sequence's rows, and not the last
-    /// step's alone.
-    pub every_step: bool,
-}
-
 #[derive(Clone, Debug)]
 struct State {
     /// The tensor of the first state.
@@ -68,7 +56,7 @@ enum Feed {
 
 #[derive(Clone, Debug)]
 struct Output {
-    named: ChainOutput,
+    named: StepOutput,
     port: usize,
     row: RowSpec,
 }
@@ -84,7 +72,7 @@ impl Chain {
         direction: Direction,
         [sequence, constant]: [&[String]; 2],
         state: &BTreeMap<String, String>,
-        outputs: Vec<ChainOutput>,
+        outputs: Vec<StepOutput>,
         max_length: usize,
     ) -> Result<Self, KindError> {
         let rows_of = |names: &[String]| {
@@ -120,7 +108,7 @@ impl Chain {
         if outputs.is_empty() {
             return Err("the reply has no tensor: unfold.outputs is empty".to_owned());
         }
-        let output = |named: ChainOutput| {
+        let output = |named: StepOutput| {
             let from = step.output(&named.from)?;
             Ok(Output { port: from.port, row: from.row.clone(), named })
         };
@@ -138,13 +126,7 @@ impl Chain {
 
     /// The tensors of a reply.
     pub fn reply(&self) -> Vec<ReplyTensor> {
-        let reply = |output: &Output| {
-            let all = output.named.every_step.then_some(-1);
-            let shape = all.into_iter().chain(output.row.shape.iter().map(|&n| n as i64)).collect();
-            let (name, element) = (output.named.name.clone(), output.row.element);
-            ReplyTensor { info: TensorInfo { name, element, shape }, batch_axis: None }
-        };
-        self.outputs.iter().map(reply).collect()
+        self.outputs.iter().map(|output| output.named.described(&output.row)).collect()
     }
 
     /// How many steps the sequences have.

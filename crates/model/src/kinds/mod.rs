@@ -7,13 +7,36 @@ mod chain;
 mod row_tensor;
 mod tree;
 
-pub use chain::{Chain, ChainOutput, Direction};
+pub use chain::{Chain, Direction};
 pub use row_tensor::RowTensor;
-pub use tree::{Tree, TreeOutput};
+pub use tree::Tree;
 
-use batchmaker_graph::{CellTypeId, InvalidRequest, NamedTensor};
+use batchmaker_graph::{CellTypeId, InvalidRequest, NamedTensor, RowSpec};
 
 use crate::NamedCell;
+use crate::model::{ReplyTensor, TensorInfo};
+
+/// A tensor of the reply.
+#[derive(Clone, Debug)]
+pub struct StepOutput {
+    /// Its name.
+    pub name: String,
+    /// The output of the cells that it is.
+    pub from: String,
+    /// Whether it is that of every step in the order of the sequence's rows, or of all nodes in the
+    /// order of their ids, and not the last step's or the root's alone.
+    pub every_step: bool,
+}
+
+impl StepOutput {
+    /// As part of a model's interface, where a row of it is `row`.
+    fn described(&self, row: &RowSpec) -> ReplyTensor {
+        let all = self.every_step.then_some(-1);
+        let shape = all.into_iter().chain(row.shape.iter().map(|&n| n as i64)).collect();
+        let (name, element) = (self.name.clone(), row.element);
+        ReplyTensor { info: TensorInfo { name, element, shape }, batch_axis: None }
+    }
+}
 
 /// A registered cell as an unfolding function uses it.
 #[derive(Clone, Debug)]

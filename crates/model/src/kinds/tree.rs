@@ -7,7 +7,7 @@ use batchmaker_graph::{
     SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
 };
 
-use super::{KindError, RowTensor, UsedCell, check_length, common_rows};
+use super::{KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows};
 use crate::layout::{Axis, Content, InputLayout};
 use crate::model::{ReplyTensor, RequestTensor, TensorInfo};
 
@@ -30,7 +30,7 @@ pub struct Tree {
     inner_feeds: Vec<(usize, usize)>,
     arity: usize,
     features: Vec<Feature>,
-    outputs: Vec<TreeOutput>,
+    outputs: Vec<StepOutput>,
     max_length: usize,
 }
 
@@ -45,17 +45,6 @@ struct Feature {
     inner: usize,
 }
 
-/// A tensor of the reply.
-#[derive(Clone, Debug)]
-pub struct TreeOutput {
-    /// Its name.
-    pub name: String,
-    /// The output of both cells that it is.
-    pub from: String,
-    /// Whether it is that of all nodes, in the order of their ids, and not the root's alone.
-    pub every_step: bool,
-}
-
 impl Tree {
     /// Trees over `leaf`, fed by the request's `sequence` tensors, and `inner`, whose inputs are
     /// the outputs of its children: per child, inputs of the cell and outputs of the child.
@@ -67,7 +56,7 @@ impl Tree {
         sequence: &[String],
         inner: UsedCell,
         children: &[BTreeMap<String, String>],
-        outputs: Vec<TreeOutput>,
+        outputs: Vec<StepOutput>,
         max_length: usize,
     ) -> Result<Self, KindError> {
         if children.is_empty() {
@@ -144,17 +133,11 @@ impl Tree {
 
     /// The tensors of a reply.
     pub fn reply(&self) -> Vec<ReplyTensor> {
-        let reply = |output: &TreeOutput| {
-            let row = &self.feature(output).1.row;
-            let all = output.every_step.then_some(-1);
-            let shape = all.into_iter().chain(row.shape.iter().map(|&n| n as i64)).collect();
-            let (name, element) = (output.name.clone(), row.element);
-            ReplyTensor { info: TensorInfo { name, element, shape }, batch_axis: None }
-        };
+        let reply = |output: &StepOutput| output.described(&self.feature(output).1.row);
         self.outputs.iter().map(reply).collect()
     }
 
-    fn feature(&self, output: &TreeOutput) -> (usize, &Feature) {
+    fn feature(&self, output: &StepOutput) -> (usize, &Feature) {
         let mut features = self.features.iter().enumerate();
         features.find(|(_, feature)| feature.name == output.from).expect("all were added")
     }
