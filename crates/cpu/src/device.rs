@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
 use batchmaker_graph::{
-    BatchedTask, CellBody, CellGraph, CellType, Item, RequestId, RowSpec, SinkTime, Tensor,
-    TensorData, Work, WorkerId,
+    BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, RequestId, RowSpec, SinkTime,
+    Tensor, TensorData, Work, WorkerId,
 };
 use batchmaker_kernels::Isa;
 use core_affinity::CoreId;
 
 use crate::chains::{Chains, ProjectionAhead, RosterChains};
-use crate::leaf_cache::LeafCache;
 use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::staged::StagedProgram;
@@ -49,6 +48,8 @@ impl Default for CpuConfig {
 pub struct CpuDevice {
     config: CpuConfig,
     cells: Vec<MaterializedCell>,
+    /// Ids of all cells whose output is a function of one, numbered through.
+    words: usize,
     /// By position of the request's id.
     requests: Mutex<Vec<Option<Admitted>>>,
 }
@@ -73,7 +74,7 @@ impl CpuDevice {
             return Err(DeviceError::Resources(reason));
         }
         assert!(config.threads_per_worker > 0, "a worker without threads");
-        Ok(Self { config, cells: Vec::new(), requests: Mutex::default() })
+        Ok(Self { config, cells: Vec::new(), words: 0, requests: Mutex::default() })
     }
 
     fn memory(&self, request: RequestId) -> Arc<RequestMemory> {
@@ -97,11 +98,12 @@ impl Device for CpuDevice {
                         .map(Box::new)
                         .map_err(|e| failed(e.to_string()))?,
                 ),
-                CellBody::Tree(cell) => MaterializedCell::Tree(
-                    TreeNodes::new(self.config.isa, cell)
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
-                ),
+                CellBody::Tree(cell) => {
+                    let nodes = TreeNodes::new(self.config.isa, cell, self.words)
+                        .map_err(|e| failed(e.to_string()))?;
+                    self.words += nodes.words();
+                    MaterializedCell::Tree(Box::new(nodes))
+                }
                 CellBody::Program(program) => MaterializedCell::Program {
                     program: RowProgram::new(program, &cell.inputs, &cell.outputs)
                         .map(Box::new)
@@ -135,29 +137,19 @@ impl Device for CpuDevice {
             _ => None,
         };
         let rosters = self.cells.iter().map(roster).collect();
-        let leaf_cache = |cell: &MaterializedCell| match cell {
-            MaterializedCell::Tree(nodes) => nodes.cache(),
-            _ => None,
-        };
-        let leaf_caches = self.cells.iter().map(leaf_cache).collect();
         let pin = Some(Box::new(pin) as Box<_>);
         let program_thread = ProgramThread::new();
         let (tree_room, tasks) = (TreeRoom::default(), VecDeque::new());
         let device = self;
-        Ok(Box::new(CpuQueue {
-            device,
-            group,
-            pin,
-            program_thread,
-            tree_room,
-            leaf_caches,
-            rosters,
-            tasks,
-        }))
+        Ok(Box::new(CpuQueue { device, group, pin, program_thread, tree_room, rosters, tasks }))
     }
 
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
-        let memory = Arc::new(RequestMemory::new(graph, inputs));
+        let of_words = |cell_type: CellTypeId| match &self.cells[cell_type.index()] {
+            MaterializedCell::Tree(nodes) => nodes.words() > 0,
+            _ => false,
+        };
+        let memory = Arc::new(RequestMemory::new(graph, inputs, of_words));
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let index = request.index as usize;
         if requests.len() <= index {
@@ -188,8 +180,6 @@ struct CpuQueue {
     /// Runs programs.
     program_thread: ProgramThread,
     tree_room: TreeRoom,
-    /// By cell type.
-    leaf_caches: Vec<Option<LeafCache>>,
     /// By cell type: the standing batch, and an empty one for batches of items; none for row-wise
     /// cells.
     rosters: Vec<Option<[RosterChains; 2]>>,
@@ -215,7 +205,7 @@ impl TaskQueue for CpuQueue {
 
 impl CpuQueue {
     fn run(&mut self, task: &BatchedTask) -> Result<(), ()> {
-        let Self { device, group, program_thread, tree_room, leaf_caches, rosters, .. } = self;
+        let Self { device, group, program_thread, tree_room, rosters, .. } = self;
         let memory_of = |request| device.memory(request);
         match (&device.cells[task.cell_type.index()], &task.work) {
             (MaterializedCell::Recurrent(chains), Work::Roster { leaves, joins, steps }) => {
@@ -241,9 +231,8 @@ impl CpuQueue {
                 run_rows(run, inputs, items, memory_of)
             }
             (MaterializedCell::Tree(nodes), Work::Rows(items)) => {
-                let cache = leaf_caches[task.cell_type.index()].as_mut();
                 // SAFETY: as above.
-                unsafe { nodes.run(items, memory_of, tree_room, cache, group) };
+                unsafe { nodes.run(items, memory_of, device.words, tree_room, group) };
                 Ok(())
             }
             (_, Work::Roster { .. }) => {

@@ -8,11 +8,12 @@
 //! | `projections.rs` | inputs projected ahead |
 //! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
-//! | `leaf_cache.rs` | leaves that were computed before |
+//! | `remembered.rs` | rows that are a function of one word, computed once and kept |
 //! | `program.rs` | row-wise programs, run by a general executor |
 //! | `staged.rs` | cells in stages: programs, and steps of recurrent operators between them |
 //! | `request_memory.rs` | the values of one request |
 //! | `state_arena.rs` | the state slots of one cell type |
+//! | `row_arena.rs` | memory that grows and never moves |
 //! | `thread_group.rs` | threads that start a job together |
 //! | `stages.rs` | a job's work in stages, divided among threads as they come to it |
 //! | `signal.rs` | waiting for another thread |
@@ -23,10 +24,11 @@
 mod batch_job;
 mod chains;
 mod device;
-mod leaf_cache;
 mod program;
 mod projections;
+mod remembered;
 mod request_memory;
+mod row_arena;
 mod signal;
 mod staged;
 mod stages;

@@ -3,9 +3,10 @@
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use batchmaker_graph::{
-    CellGraph, ElementType, RowOrder, RowSpec, Rows, Tensor, TensorData, ValueIndex,
+    CellGraph, CellTypeId, ElementType, RowOrder, RowSpec, Rows, Tensor, TensorData, ValueIndex,
 };
 
 /// The values of a request in flight. Workers read and write rows through raw pointers; that no
@@ -22,6 +23,8 @@ struct Value {
     elements: *mut u8,
     row_bytes: usize,
     rows: usize,
+    /// By row: 0, or the word and 1 that the row is a function of. Empty where no row is.
+    words: Box<[AtomicU32]>,
 }
 
 // SAFETY: the pointers lead into vectors that the value itself owns, and that stay where they are
@@ -37,13 +40,18 @@ impl Value {
         assert_eq!(data.len(), rows * row.elements(), "a value holds other rows than said");
         let elements = data_pointer(&mut data);
         let row_bytes = row.elements() * row.element.bytes();
-        Self { data: UnsafeCell::new(data), elements, row_bytes, rows }
+        Self { data: UnsafeCell::new(data), elements, row_bytes, rows, words: Box::default() }
     }
 }
 
 impl RequestMemory {
-    /// Takes the inputs; zeroes the rest.
-    pub(crate) fn new(graph: Arc<CellGraph>, inputs: Vec<Tensor>) -> Self {
+    /// Takes the inputs; zeroes the rest. Nodes of cell types that are `of_words` may note words
+    /// of what their first output port yields.
+    pub(crate) fn new(
+        graph: Arc<CellGraph>,
+        inputs: Vec<Tensor>,
+        of_words: impl Fn(CellTypeId) -> bool,
+    ) -> Self {
         assert_eq!(graph.inputs().len(), inputs.len(), "as many tensors as input values");
         let mut brought: Vec<Option<Tensor>> = graph.values().iter().map(|_| None).collect();
         for (&value, tensor) in graph.inputs().iter().zip(inputs) {
@@ -63,8 +71,28 @@ impl RequestMemory {
             };
             Value::new(data, &spec.row, rows)
         });
-        let values = values.collect();
+        let mut values: Vec<Value> = values.collect();
+        for run in graph.runs().iter().filter(|run| of_words(run.cell_type)) {
+            for sink in run.sinks.iter().filter(|sink| sink.port == 0) {
+                let value = &mut values[sink.rows.value.index()];
+                value.words = (0..value.rows).map(|_| AtomicU32::new(0)).collect();
+            }
+        }
         Self { graph, values }
+    }
+
+    /// Notes that a node's row is a function of `word`. Who reads that comes after who writes it,
+    /// as for the row itself.
+    pub(crate) fn note_word(&self, rows: &Rows, node: u32, word: usize) {
+        let words = &self.values[rows.value.index()].words;
+        words[rows.row(node)].store(word as u32 + 1, Ordering::Relaxed);
+    }
+
+    /// The word that a node's row is a function of, if that was noted.
+    pub(crate) fn word(&self, rows: &Rows, node: u32) -> Option<usize> {
+        let words = &self.values[rows.value.index()].words;
+        let noted = words.get(rows.row(node))?.load(Ordering::Relaxed);
+        noted.checked_sub(1).map(|word| word as usize)
     }
 
     /// The rows of a run's port: of a run of this memory's graph, which must outlive the pointers.

@@ -2,32 +2,59 @@
 //! children, and writes nodes, where the request's values lie.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use batchmaker_graph::{Item, Lookup, RequestId, SinkTime, TreeCell};
+use batchmaker_graph::{Item, Lookup, RequestId, Run, SinkTime, TreeCell};
 use batchmaker_kernels::{
-    Isa, KernelError, Lines, PackedTreeInner, PackedTreeLeaf, TreeInnerParameters, TreeInnerRow,
-    TreeLeafParameters, TreeLeafRow,
+    Isa, KernelError, Lines, PackedTreeInner, PackedTreeLeaf, ProjectionRow, Side, TreeChild,
+    TreeInnerParameters, TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
 };
 
 use crate::batch_job::{WORTH_THREADS, items};
-use crate::leaf_cache::LeafCache;
+use crate::remembered::{Claim, Remembered};
 use crate::request_memory::{RequestMemory, RowPointers};
 use crate::stages::{Member, part};
 use crate::thread_group::ThreadGroup;
+
+/// Bytes of h and c that a leaf remembers.
+const LEAF_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of projections that an inner node remembers of children on one side.
+const PROJECTED_BYTES_MAX: usize = 128 << 20;
+
+/// What a unit of an inner node costs besides products, in multiply-adds that take as long.
+const UNIT_MACS: usize = 200;
 
 /// A materialised cell type of a TreeLSTM.
 pub(crate) struct TreeNodes {
     packed: Packed,
     hidden_size: usize,
-    /// Multiply-adds of a node.
-    macs: usize,
 }
 
 enum Packed {
-    Leaf { cell: PackedTreeLeaf, input_size: usize, lookup: Option<Lookup> },
-    Inner(PackedTreeInner),
+    Leaf {
+        cell: PackedTreeLeaf,
+        input_size: usize,
+        of_words: Option<OfWords>,
+    },
+    Inner {
+        cell: PackedTreeInner,
+        /// What words project to as left and as right children; there once one was met.
+        projected: OnceLock<[Remembered; 2]>,
+    },
 }
+
+/// A leaf whose input is an id.
+struct OfWords {
+    lookup: Lookup,
+    /// What id 0 is among the words of the device.
+    first: usize,
+    /// h, then c.
+    states: Remembered,
+}
+
+/// The children of a node, and the input ports of their h and c.
+const SIDES: [(Side, usize, usize); 2] = [(Side::Left, 0, 1), (Side::Right, 2, 3)];
 
 /// Room that a queue keeps for its batches.
 #[derive(Default)]
@@ -44,6 +71,10 @@ pub(crate) struct TreeRoom {
     unread: Option<Lines>,
     /// Of each of `leaves`, the id to remember it under, if all of it is written somewhere.
     ids: Vec<Option<usize>>,
+    /// Left and right children to project before the nodes that have them, into rows that are
+    /// remembered from then on.
+    to_project: [Vec<ProjectionRow>; 2],
+    claims: [Vec<Claim>; 2],
 }
 
 // SAFETY: the places in it are forgotten when `TreeNodes::run` ends.
@@ -78,37 +109,61 @@ impl TreeRoom {
     }
 }
 
+impl TreeRoom {
+    /// Where the projection of a word's h as a child on `side` lies, or will before the nodes run.
+    fn projection(
+        &mut self,
+        projected: &[Remembered; 2],
+        side: Side,
+        word: usize,
+        h: *const f32,
+    ) -> Option<*const f32> {
+        let side = side as usize;
+        if let Some(known) = projected[side].get(word) {
+            return Some(known.as_ptr());
+        }
+        let claim = projected[side].claim(word)?;
+        let row = claim.row();
+        self.to_project[side].push(ProjectionRow { x: h, projected: row });
+        self.claims[side].push(claim);
+        Some(row.cast_const())
+    }
+}
+
 impl TreeNodes {
-    pub(crate) fn new(isa: Isa, cell: &TreeCell) -> Result<Self, KernelError> {
+    /// `first_word` words are there of other cell types.
+    pub(crate) fn new(isa: Isa, cell: &TreeCell, first_word: usize) -> Result<Self, KernelError> {
         Ok(match cell {
             TreeCell::Leaf { input_size, hidden_size, w, b, lookup } => {
                 let (input_size, hidden_size) = (*input_size, *hidden_size);
                 let b = b.as_deref();
                 let parameters = TreeLeafParameters { input_size, hidden_size, w, b };
                 let cell = PackedTreeLeaf::new(isa, parameters)?;
-                let packed = Packed::Leaf { cell, input_size, lookup: lookup.clone() };
-                Self { packed, hidden_size, macs: 3 * hidden_size * input_size }
+                let of_words = lookup.clone().map(|lookup| OfWords {
+                    states: Remembered::new(lookup.rows(), 2 * hidden_size, LEAF_BYTES_MAX),
+                    lookup,
+                    first: first_word,
+                });
+                Self { packed: Packed::Leaf { cell, input_size, of_words }, hidden_size }
             }
             TreeCell::Inner { hidden_size, l, r, b } => {
                 let hidden_size = *hidden_size;
                 let parameters = TreeInnerParameters { hidden_size, l, r, b: b.as_deref() };
-                let packed = Packed::Inner(PackedTreeInner::new(isa, parameters)?);
-                Self { packed, hidden_size, macs: 10 * hidden_size * hidden_size }
+                let cell = PackedTreeInner::new(isa, parameters)?;
+                Self { packed: Packed::Inner { cell, projected: OnceLock::new() }, hidden_size }
             }
         })
     }
 
-    /// What a queue remembers of its leaves; none where they are no function of an id.
-    pub(crate) fn cache(&self) -> Option<LeafCache> {
+    /// How many words the nodes are a function of one of; 0 if they are not.
+    pub(crate) fn words(&self) -> usize {
         match &self.packed {
-            Packed::Leaf { lookup: Some(lookup), .. } => {
-                Some(LeafCache::new(lookup.rows(), self.hidden_size))
-            }
-            _ => None,
+            Packed::Leaf { of_words: Some(of_words), .. } => of_words.lookup.rows(),
+            _ => 0,
         }
     }
 
-    /// Runs the nodes of `items` as one batch.
+    /// Runs the nodes of `items` as one batch, on a device with so many words.
     ///
     /// # Safety
     /// The rows that the nodes read are written, and nobody else accesses those that they write.
@@ -116,64 +171,92 @@ impl TreeNodes {
         &self,
         items: &[Item],
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+        words: usize,
         room: &mut TreeRoom,
-        mut cache: Option<&mut LeafCache>,
         group: &mut ThreadGroup,
     ) {
         for item in items {
             let memory = memory_of(item.request);
             // SAFETY: the caller's promise.
-            unsafe { self.list(item, &memory, room, cache.as_deref()) };
+            unsafe { self.list(item, &memory, words, room) };
             room.memories.push(memory);
         }
-        let (leaves, inner) = (&room.leaves[..], &room.inner[..]);
         match &self.packed {
-            Packed::Leaf { cell, .. } => {
-                self.share(group, leaves.len(), cell.panels(), |panels| {
-                    // SAFETY: the caller's promise; members have different panels.
-                    unsafe { cell.step(leaves, panels) }
+            Packed::Leaf { cell, input_size, of_words } => {
+                let leaves = &room.leaves[..];
+                let macs = leaves.len() * 3 * self.hidden_size * input_size;
+                run_shared(group, macs, &|member| {
+                    share(member, macs, cell.panels(), |panels| {
+                        // SAFETY: the caller's promise; members have different panels.
+                        unsafe { cell.step(leaves, panels) }
+                    });
                 });
+                if let Some(of_words) = of_words {
+                    // SAFETY: the rows were just written, and are this batch's own.
+                    unsafe { self.remember_leaves(room, &of_words.states) };
+                }
             }
-            Packed::Inner(cell) => {
-                self.share(group, inner.len(), cell.panels(), |panels| {
-                    // SAFETY: as above; a child is never in one batch with its parent.
-                    unsafe { cell.step(inner, panels) }
-                });
+            Packed::Inner { cell, projected } => {
+                self.run_inner(cell, room, group);
+                for (claims, projected) in
+                    room.claims.iter_mut().zip(projected.get().into_iter().flatten())
+                {
+                    claims.drain(..).for_each(|claim| projected.publish(claim));
+                }
             }
         }
-        for (&id, row) in room.ids.iter().zip(&room.leaves) {
-            let (Some(cache), Some(id)) = (&mut cache, id) else { continue };
-            // SAFETY: the rows were just written, and are this batch's own.
-            let [h, c] = [row.h, row.c]
-                .map(|row| unsafe { std::slice::from_raw_parts(row, self.hidden_size) });
-            cache.insert(id, h, c);
-        }
-        room.ids.clear();
         for (from, to) in room.copies.drain(..) {
             // SAFETY: both are rows of h or c, `[hidden]`, and different.
             unsafe { std::ptr::copy_nonoverlapping(from, to, self.hidden_size) };
         }
+        room.ids.clear();
         room.leaves.clear();
         room.inner.clear();
+        room.to_project.iter_mut().for_each(Vec::clear);
         room.memories.clear();
     }
 
-    /// Divides the panels of `rows` nodes among the threads.
-    fn share(
-        &self,
-        group: &mut ThreadGroup,
-        rows: usize,
-        panels: usize,
-        step: impl Fn(Range<usize>) + Sync,
-    ) {
-        let macs = rows * self.macs;
-        let job = |member: &mut Member<'_>| {
-            let items = items(macs, panels, member.members());
-            member.share(items, |item| step(part(panels, item, items)));
-        };
-        match macs >= WORTH_THREADS {
-            true => group.run(&job),
-            false => group.run_alone(&job),
+    /// Projects the children that are to be, then runs the nodes.
+    fn run_inner(&self, cell: &PackedTreeInner, room: &TreeRoom, group: &mut ThreadGroup) {
+        let (nodes, to_project) = (&room.inner[..], &room.to_project);
+        let child_macs = 5 * self.hidden_size * self.hidden_size;
+        let is_given = |child: &TreeChild| usize::from(child.h_part == XPart::Given);
+        let given: usize = nodes.iter().map(|node| is_given(&node.l) + is_given(&node.r)).sum();
+        let step_macs = given * child_macs + nodes.len() * self.hidden_size * UNIT_MACS;
+        let projected: usize = to_project.iter().map(Vec::len).sum();
+        run_shared(group, step_macs + projected * child_macs, &|member| {
+            for ((side, ..), rows) in SIDES.into_iter().zip(to_project) {
+                if rows.is_empty() {
+                    continue;
+                }
+                share(member, rows.len() * child_macs, cell.panels(), |panels| {
+                    // SAFETY: the rows were claimed for this batch; members have different panels.
+                    unsafe { cell.project(side, rows, panels) }
+                });
+            }
+            share(member, step_macs, cell.panels(), |panels| {
+                // SAFETY: the promise of `run`; what is to be projected is since the last stage,
+                // members have different panels, and a child is never in one batch with its
+                // parent.
+                unsafe { cell.step(nodes, panels) }
+            });
+        });
+    }
+
+    /// Remembers h and c of leaves.
+    ///
+    /// # Safety
+    /// The room's leaves are written, and nobody else writes them.
+    unsafe fn remember_leaves(&self, room: &TreeRoom, states: &Remembered) {
+        for (&id, row) in room.ids.iter().zip(&room.leaves) {
+            let Some(claim) = id.and_then(|id| states.claim(id)) else { continue };
+            // SAFETY: the caller's promise; a row that is remembered is h and c.
+            unsafe {
+                std::ptr::copy_nonoverlapping(row.h, claim.row(), self.hidden_size);
+                let c = claim.row().add(self.hidden_size);
+                std::ptr::copy_nonoverlapping(row.c, c, self.hidden_size);
+            }
+            states.publish(claim);
         }
     }
 
@@ -181,13 +264,7 @@ impl TreeNodes {
     ///
     /// # Safety
     /// As for `run`.
-    unsafe fn list(
-        &self,
-        item: &Item,
-        memory: &RequestMemory,
-        room: &mut TreeRoom,
-        cache: Option<&LeafCache>,
-    ) {
+    unsafe fn list(&self, item: &Item, memory: &RequestMemory, words: usize, room: &mut TreeRoom) {
         let run = &memory.graph.runs()[item.run.index()];
         let input = |port: usize, row_bytes: usize| {
             let rows = memory.rows(&run.inputs[port]);
@@ -201,44 +278,88 @@ impl TreeNodes {
             assert_eq!(rows.row_bytes, state_bytes, "a state's row is its size");
             room.sinks.push((sink.port, sink.time, rows));
         }
-        let output =
-            |port, node, room: &mut TreeRoom| room.output(port, node, run.length, self.hidden_size);
+        let outputs = |node, room: &mut TreeRoom| {
+            [0, 1].map(|port| room.output(port, node, run.length, self.hidden_size))
+        };
         let nodes = item.first..run.length.min(item.first + item.count);
         match &self.packed {
-            Packed::Leaf { input_size, lookup, .. } => {
-                let x = input(0, if lookup.is_some() { 8 } else { 4 * input_size });
+            Packed::Leaf { input_size, of_words: None, .. } => {
+                let x = input(0, 4 * input_size);
                 for node in nodes {
-                    let x = x.row(node);
-                    let (h, c) = (output(0, node, room), output(1, node, room));
-                    let Some(lookup) = lookup else {
-                        let x = x.cast::<f32>().cast_const();
-                        room.leaves.push(TreeLeafRow { x, h, c });
-                        continue;
-                    };
+                    let [h, c] = outputs(node, room);
+                    let x = x.row(node).cast::<f32>().cast_const();
+                    room.leaves.push(TreeLeafRow { x, h, c });
+                }
+            }
+            Packed::Leaf { of_words: Some(of_words), .. } => {
+                let ids = input(0, 8);
+                for node in nodes {
+                    let [h, c] = outputs(node, room);
                     // SAFETY: the row is one id, written before the node could run.
-                    let id = unsafe { x.cast::<i64>().read() };
-                    let x = lookup.row(id).as_ptr();
-                    if let Some(known) = cache.and_then(|cache| cache.get(id as usize)) {
-                        for (from, to) in known.into_iter().zip([h, c]) {
+                    let id = unsafe { ids.row(node).cast::<i64>().read() };
+                    let x = of_words.lookup.row(id).as_ptr();
+                    let id = id as usize;
+                    note_word(memory, run, node, of_words.first + id);
+                    if let Some(known) = of_words.states.get(id) {
+                        let known = [(known, h), (&known[self.hidden_size..], c)];
+                        for (from, to) in known {
+                            let from = from.as_ptr();
                             // SAFETY: both are `[hidden]`; the caller vouches for the target.
-                            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+                            unsafe { std::ptr::copy_nonoverlapping(from, to, self.hidden_size) };
                         }
                         continue;
                     }
                     let is_whole = !room.is_unread(h) && !room.is_unread(c);
-                    room.ids.push(is_whole.then_some(id as usize));
+                    room.ids.push(is_whole.then_some(id));
                     room.leaves.push(TreeLeafRow { x, h, c });
                 }
             }
-            Packed::Inner(_) => {
-                let children = [0, 1, 2, 3].map(|port| input(port, state_bytes));
+            Packed::Inner { cell, projected } => {
+                let states = [0, 1, 2, 3].map(|port| input(port, state_bytes));
                 for node in nodes {
-                    let [h_l, c_l, h_r, c_r] =
-                        children.map(|rows| rows.row(node).cast::<f32>().cast_const());
-                    let (h, c) = (output(0, node, room), output(1, node, room));
-                    room.inner.push(TreeInnerRow { h_l, c_l, h_r, c_r, h, c });
+                    let [h, c] = outputs(node, room);
+                    let [l, r] = SIDES.map(|(side, h, c)| {
+                        let [h_of_child, c] =
+                            [h, c].map(|port| states[port].row(node).cast::<f32>().cast_const());
+                        let given = TreeChild { h: h_of_child, h_part: XPart::Given, c };
+                        let Some(word) = memory.word(&run.inputs[h], node) else { return given };
+                        let projected = projected.get_or_init(|| {
+                            let len = cell.projected_len();
+                            [(); 2].map(|()| Remembered::new(words, len, PROJECTED_BYTES_MAX))
+                        });
+                        match room.projection(projected, side, word, h_of_child) {
+                            Some(h) => TreeChild { h, h_part: XPart::Projected, c },
+                            None => given,
+                        }
+                    });
+                    room.inner.push(TreeInnerRow { l, r, h, c });
                 }
             }
         }
     }
+}
+
+/// Notes the word that a leaf's h is a function of, wherever that goes.
+fn note_word(memory: &RequestMemory, run: &Run, leaf: u32, word: usize) {
+    for sink in run.sinks.iter().filter(|sink| sink.port == 0) {
+        match sink.time {
+            SinkTime::Every => memory.note_word(&sink.rows, leaf, word),
+            SinkTime::Last if leaf + 1 == run.length => memory.note_word(&sink.rows, 0, word),
+            SinkTime::Last => {}
+        }
+    }
+}
+
+/// Runs a job of so many multiply-adds on as many threads as it is worth.
+fn run_shared(group: &mut ThreadGroup, macs: usize, job: &(dyn Fn(&mut Member<'_>) + Sync)) {
+    match macs >= WORTH_THREADS {
+        true => group.run(job),
+        false => group.run_alone(job),
+    }
+}
+
+/// Divides the panels of a stage of so many multiply-adds among the threads.
+fn share(member: &mut Member<'_>, macs: usize, panels: usize, step: impl Fn(Range<usize>)) {
+    let items = items(macs, panels, member.members());
+    member.share(items, |item| step(part(panels, item, items)));
 }

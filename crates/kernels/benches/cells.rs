@@ -8,8 +8,8 @@
 use batchmaker_kernels::{
     ArgMax, ArgMaxRow, GruParameters, Isa, LinearParameters, LinearRow, LstmParameters, PackedGru,
     PackedLinear, PackedLstm, PackedRnn, PackedTreeInner, PackedTreeLeaf, ProjectionRow,
-    Recurrence, Reset, RnnActivation, RnnParameters, StepRow, TreeInnerParameters, TreeInnerRow,
-    TreeLeafParameters, TreeLeafRow, XPart, copy_embeddings, peaks,
+    Recurrence, Reset, RnnActivation, RnnParameters, StepRow, TreeChild, TreeInnerParameters,
+    TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart, copy_embeddings, peaks,
 };
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
@@ -237,13 +237,14 @@ fn tree_lstm_inner(bencher: Bencher<'_, '_>, (hidden, batch): (usize, usize)) {
     let [h_l, c_l, h_r, c_r, h, c] = memory.each_mut().map(|part| part.as_mut_ptr());
     let rows: Vec<_> = (0..batch)
         .map(|row| row * hidden)
-        .map(|at| TreeInnerRow {
-            h_l: h_l.wrapping_add(at),
-            c_l: c_l.wrapping_add(at),
-            h_r: h_r.wrapping_add(at),
-            c_r: c_r.wrapping_add(at),
-            h: h.wrapping_add(at),
-            c: c.wrapping_add(at),
+        .map(|at| {
+            let child = |h: *mut f32, c: *mut f32| TreeChild {
+                h: h.wrapping_add(at),
+                h_part: XPart::Given,
+                c: c.wrapping_add(at),
+            };
+            let (l, r) = (child(h_l, c_l), child(h_r, c_r));
+            TreeInnerRow { l, r, h: h.wrapping_add(at), c: c.wrapping_add(at) }
         })
         .collect();
     bencher

@@ -72,6 +72,6 @@ pub use product::ROWS_MAX;
 pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
 pub use rnn::{PackedRnn, RnnActivation, RnnParameters};
 pub use tree_lstm::{
-    PackedTreeInner, PackedTreeLeaf, TreeInnerParameters, TreeInnerRow, TreeLeafParameters,
-    TreeLeafRow,
+    PackedTreeInner, PackedTreeLeaf, Side, TreeChild, TreeInnerParameters, TreeInnerRow,
+    TreeLeafParameters, TreeLeafRow,
 };

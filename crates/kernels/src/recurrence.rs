@@ -58,12 +58,12 @@ unsafe impl Send for ProjectionRow {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for ProjectionRow {}
 
-/// What the `x` of a row points to.
+/// What an input of a row points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XPart {
     /// The input itself.
     Given,
-    /// What [`Recurrence::project`] made of it.
+    /// What [`Recurrence::project`], or its like for other cells, made of it.
     Projected,
 }
 

@@ -4,26 +4,31 @@
 //! ```text
 //! leaf:    i = sigmoid(W_i x + b_i)    o likewise    u = tanh(W_u x + b_u)    c = i u
 //!
-//! inner:   i = sigmoid(L_i h_l + R_i h_r + b_i)      o, f_l, f_r likewise
-//!          u = tanh(L_u h_l + R_u h_r + b_u)
+//! inner:   i = sigmoid((b_i + L_i h_l) + R_i h_r)      o, f_l, f_r likewise
+//!          u = tanh((b_u + L_u h_l) + R_u h_r)
 //!          c = f_l c_l + (f_r c_r + (i u))
 //!
 //! both:    h = o tanh(c)
 //! ```
 //! (products in brackets of i and u are one fraction). A panel has one group of units, all its
 //! gates side by side: i, o, u of a leaf; i, o, f_l, f_r, u of an inner node.
+//!
+//! What a child adds to its parent's sums depends on nothing but the child: the left one's sums
+//! start from the bias, the right one's from 0, and the two are added at the end. So either may be
+//! computed at another time and kept ([`PackedTreeInner::project`]), which changes no bit.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
 use crate::isa::VectorUnit;
-use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow, check_len, check_sizes};
 use crate::product::{Product, ProductRow, for_each_piece};
 use crate::recurrence::{
-    Finish, InputPart, Place, ProductRows, Room, Units, check_panels, columns, load_sums,
+    Finish, InputPart, Place, ProductRows, ProjectRows, ProjectionRow, Room, Units, XPart,
+    check_panels, columns, load_sums,
 };
-use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
+use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp, prefetch};
 use crate::{Isa, KernelError};
 
 /// Gates of a leaf: i, o, u.
@@ -76,23 +81,46 @@ unsafe impl Send for TreeLeafRow {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for TreeLeafRow {}
 
+/// Which child of an inner node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The first.
+    Left,
+    /// The second.
+    Right,
+}
+
+/// A child of an inner node to compute.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct TreeChild {
+    /// The child's h, `[hidden]`, or its projection for its side,
+    /// `[projected_len]`.
+    pub h: *const f32,
+    /// Which of them.
+    pub h_part: XPart,
+    /// `[hidden]`.
+    pub c: *const f32,
+}
+
 /// An inner node to compute.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct TreeInnerRow {
-    /// The left child's, `[hidden]`.
-    pub h_l: *const f32,
-    /// The left child's, `[hidden]`.
-    pub c_l: *const f32,
-    /// The right child's, `[hidden]`.
-    pub h_r: *const f32,
-    /// The right child's, `[hidden]`.
-    pub c_r: *const f32,
+    /// The left child.
+    pub l: TreeChild,
+    /// The right child.
+    pub r: TreeChild,
     /// `[hidden]`.
     pub h: *mut f32,
     /// `[hidden]`.
     pub c: *mut f32,
 }
+
+// SAFETY: as for `TreeLeafRow`.
+unsafe impl Send for TreeChild {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for TreeChild {}
 
 // SAFETY: as for `TreeLeafRow`.
 unsafe impl Send for TreeInnerRow {}
@@ -113,8 +141,10 @@ pub struct PackedTreeInner {
     unit: VectorUnit,
     hidden_size: usize,
     panels: usize,
+    projected_len: usize,
     l: InputPart,
-    r: PanelMatrix,
+    /// Its bias is 0.
+    r: InputPart,
 }
 
 impl PackedTreeLeaf {
@@ -199,8 +229,10 @@ impl PackedTreeInner {
         let gates = columns(unit.lanes(), hidden_size, 0..INNER_GATES, 1);
         let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
         let l = InputPart { weights: PanelMatrix::new(&gates, l, hidden_size), bias };
-        let r = PanelMatrix::new(&gates, r, hidden_size);
-        Ok(Self { unit, hidden_size, panels: gates.panels(), l, r })
+        let no_bias = PanelRow::new(&gates, 0.0, |_| 0.0);
+        let r = InputPart { weights: PanelMatrix::new(&gates, r, hidden_size), bias: no_bias };
+        let (panels, projected_len) = (gates.panels(), gates.row_len());
+        Ok(Self { unit, hidden_size, panels, projected_len, l, r })
     }
 
     /// The instruction set that the weights were packed for.
@@ -218,15 +250,39 @@ impl PackedTreeInner {
         self.l.bytes() + self.r.bytes()
     }
 
+    /// Elements of a projected h.
+    pub fn projected_len(&self) -> usize {
+        self.projected_len
+    }
+
+    /// Projects rows of h of children of one side: the given panels of them.
+    ///
+    /// # Panics
+    /// If `panels` is not within [`Self::panels`].
+    ///
+    /// # Safety
+    /// For each row `x`, which is an h, is readable, `[hidden]`, and `projected` is writable,
+    /// `[projected_len]`, aligned as f32. The given panels of `projected` are accessed by nobody
+    /// else.
+    pub unsafe fn project(&self, side: Side, rows: &[ProjectionRow], panels: Range<usize>) {
+        check_panels(&panels, self.panels);
+        let part = match side {
+            Side::Left => &self.l,
+            Side::Right => &self.r,
+        };
+        self.unit.vectorize(ProjectRows::<INNER_GATES> { part, rows, panels, skip: 0 });
+    }
+
     /// Computes the given panels of inner nodes.
     ///
     /// # Panics
     /// If `panels` is not within [`Self::panels`].
     ///
     /// # Safety
-    /// For each row the children's `h` and `c` are readable, the node's are writable, `[hidden]`
-    /// each, aligned as f32. The units of `panels` in the node's are accessed by nobody else, and
-    /// they overlap no child's.
+    /// For each row what [`TreeChild`] points to is readable, with the lengths given there, and
+    /// where it is a projection, the given panels of it are initialised. The node's `h` and `c` are
+    /// writable, `[hidden]` each, aligned as f32. The units of `panels` in them are accessed by
+    /// nobody else, and they overlap no child's.
     pub unsafe fn step(&self, rows: &[TreeInnerRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.unit.vectorize(InnerStep { inner: self, rows, panels });
@@ -253,28 +309,32 @@ impl Sums {
     }
 }
 
-/// The sums of a piece's rows over `input`, from the bias on or from where they are.
+/// The sums of a piece's rows over `input`, of those that have one.
 ///
 /// # Safety
 /// As for [`Product::multiply`]; there is room for the sums.
 #[inline(always)]
 unsafe fn sum<S: Simd, const VECTORS: usize, R>(
     simd: S,
-    (matrix, bias): (&PanelMatrix, Option<&PanelRow>),
+    part: &InputPart,
     panels: Range<usize>,
     rows: &[R],
-    input: impl Fn(&R) -> *const f32,
+    input: impl Fn(&R) -> Option<*const f32>,
     sums: Sums,
 ) {
+    let start = part.bias.panel(panels.start);
     let mut place = 0;
     let mut room = ProductRows::new();
     let rows = room.fill(rows, |row| {
         let sums = sums.first.wrapping_add(place * sums.row_len);
         place += 1;
-        let start = bias.map_or(sums.cast_const(), |bias| bias.panel(panels.start));
-        Some(ProductRow { input: input(row), start, sums })
+        input(row).map(|input| ProductRow { input, start, sums })
     });
-    let (start_stride, sums_stride) = (sums.row_len, sums.row_len);
+    if rows.is_empty() {
+        return;
+    }
+    let (matrix, stride) = (&part.weights, sums.row_len);
+    let (start_stride, sums_stride) = (stride, stride);
     let product =
         Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
     // SAFETY: the caller's promises.
@@ -302,11 +362,10 @@ impl SimdOp for LeafStep<'_> {
                 let (row_len, first_panel) = (LEAF_GATES * S::LANES, panels.start);
                 let (first, count) = (room.sums(), rows.len());
                 let sums = Sums { first, first_panel, rows: count, row_len };
-                let weights = (&leaf.x.weights, Some(&leaf.x.bias));
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
                     let all = panels.clone();
-                    sum::<S, LEAF_GATES, _>(simd, weights, all, rows, |row| row.x, sums);
+                    sum::<S, LEAF_GATES, _>(simd, &leaf.x, all, rows, |row| Some(row.x), sums);
                     let finish = LeafActivations { hidden_size: leaf.hidden_size, rows, sums };
                     finish.finish_all(simd, panels, count);
                 }
@@ -359,18 +418,22 @@ impl SimdOp for InnerStep<'_> {
             panels,
             #[inline(always)]
             |panels, part| {
-                let mut room = Room::<S, INNER_GATES>::new();
+                let mut rooms = [Room::<S, INNER_GATES>::new(), Room::new()];
                 let rows = &rows[part];
-                let (row_len, first_panel) = (INNER_GATES * S::LANES, panels.start);
-                let (first, count) = (room.sums(), rows.len());
-                let sums = Sums { first, first_panel, rows: count, row_len };
-                let left = (&inner.l.weights, Some(&inner.l.bias));
-                let right = (&inner.r, None);
+                let (row_len, first_panel, count) =
+                    (INNER_GATES * S::LANES, panels.start, rows.len());
+                let sums = rooms.each_mut().map(|room| Sums {
+                    first: room.sums(),
+                    first_panel,
+                    rows: count,
+                    row_len,
+                });
+                let [l, r] = sums;
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
-                    let all = panels.clone();
-                    sum::<S, INNER_GATES, _>(simd, left, all.clone(), rows, |row| row.h_l, sums);
-                    sum::<S, INNER_GATES, _>(simd, right, all, rows, |row| row.h_r, sums);
+                    let all = || panels.clone();
+                    sum::<S, INNER_GATES, _>(simd, &inner.l, all(), rows, |row| row.l.given(), l);
+                    sum::<S, INNER_GATES, _>(simd, &inner.r, all(), rows, |row| row.r.given(), r);
                     let finish = InnerActivations { hidden_size: inner.hidden_size, rows, sums };
                     finish.finish_all(simd, panels, count);
                 }
@@ -379,28 +442,76 @@ impl SimdOp for InnerStep<'_> {
     }
 }
 
+impl TreeChild {
+    /// h itself, if that is what there is.
+    #[inline(always)]
+    fn given(&self) -> Option<*const f32> {
+        (self.h_part == XPart::Given).then_some(self.h)
+    }
+
+    /// What the child adds to the sums of the place: in its projection, or in `sums`, where that
+    /// of the piece's children was done just now.
+    ///
+    /// # Safety
+    /// The place is the piece's.
+    #[inline(always)]
+    unsafe fn sums(&self, place: Place, sums: Sums) -> *const f32 {
+        match self.h_part {
+            // SAFETY: the caller's promise.
+            XPart::Given => unsafe { sums.of(place.panel, place.row) },
+            XPart::Projected => self.h.wrapping_add(place.panel * sums.row_len),
+        }
+    }
+
+    /// Fetches the projection's next panel: rows lie far apart, so the machine does not foresee it.
+    #[inline(always)]
+    fn fetch_next_panel(&self, place: Place, row_len: usize) {
+        if self.h_part == XPart::Projected {
+            let next = self.h.wrapping_add((place.panel + 1) * row_len);
+            for line in (0..row_len).step_by(LINE_LEN) {
+                prefetch(next.wrapping_add(line));
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct InnerActivations<'a> {
     hidden_size: usize,
     rows: &'a [TreeInnerRow],
-    sums: Sums,
+    /// Of left and right children that were not projected ahead.
+    sums: [Sums; 2],
 }
 
 impl<S: Simd> Finish<S> for InnerActivations<'_> {
     #[inline(always)]
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
-        let Self { hidden_size, rows, sums } = self;
+        let Self { hidden_size, rows, sums: [l, r] } = self;
         let each = SideBySide::<S, N>(simd);
         // SAFETY: the caller's promise.
         unsafe {
-            let [i, o, f_l, f_r, u] =
-                load_sums(simd, places, |place| sums.of(place.panel, place.row));
+            let of_row = |place: Place| rows.get_unchecked(place.row);
+            let of_l: [_; INNER_GATES] =
+                load_sums(simd, places, |place| of_row(place).l.sums(place, l));
+            let of_r: [_; INNER_GATES] =
+                load_sums(simd, places, |place| of_row(place).r.sums(place, r));
+            if S::IS_TUNED {
+                for place in places {
+                    of_row(place).l.fetch_next_panel(place, l.row_len);
+                    of_row(place).r.fetch_next_panel(place, r.row_len);
+                }
+            }
+            let mut sums = of_l;
+            for gate in 0..INNER_GATES {
+                sums[gate] = each.add(of_l[gate], of_r[gate]);
+            }
+            let [i, o, f_l, f_r, u] = sums;
             let units = places.map(|place| Units::of::<S>(hidden_size, place.panel, 1, 0));
-            let rows = places.map(|place| rows.get_unchecked(place.row));
+            let rows = places.map(of_row);
             let (mut c_l, mut c_r) = (each.splat(0.0), each.splat(0.0));
             for at in 0..N {
-                c_l[at] = units[at].load(simd, rows[at].c_l);
-                c_r[at] = units[at].load(simd, rows[at].c_r);
+                c_l[at] = units[at].load(simd, rows[at].l.c);
+                c_r[at] = units[at].load(simd, rows[at].r.c);
             }
             let i_u = product(each, sigmoid(each, i), tanh(each, u));
             let f_l = value(each, sigmoid(each, f_l));

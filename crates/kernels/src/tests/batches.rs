@@ -1,16 +1,16 @@
 //! A row's bits are the same alone and in any batch, at any place, with panels and rows split in
-//! any way, and with its x given or projected ahead.
+//! any way, and with its x, or its children's h, given or projected ahead.
 
 use std::ptr;
 
 use proptest::prelude::{ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::test_runner::RngSeed;
 
-use super::cells::{Cell, Kind};
+use super::cells::{Cell, Inner, Kind};
 use super::kernels::{Kernel, Layer, Memory, STEP_Y, run_in_pieces, run_whole};
 use super::random::{Random, bits};
 use crate::isa::VectorUnit;
-use crate::{ProjectionRow, Recurrence, StepRow, XPart};
+use crate::{ProjectionRow, Recurrence, Side, StepRow, TreeChild, TreeInnerRow, XPart};
 
 /// What the row gives alone, all of it at once.
 fn alone(kernel: &dyn Kernel, memory: &Memory) -> Vec<Vec<u32>> {
@@ -148,6 +148,66 @@ fn check_projections(random: &mut Random, input: usize, hidden: usize, rows: usi
     }
 }
 
+/// Inner nodes, some of whose children are projected ahead, against nodes alone.
+fn check_children(random: &mut Random, hidden: usize, rows: usize) {
+    let weights = Inner::random(random, hidden);
+    for unit in VectorUnit::all_for_tests() {
+        let cell = weights.pack(unit);
+        let alone_kernel = Layer::Inner(weights.clone()).pack(unit);
+        let starts: Vec<Memory> = (0..rows).map(|_| alone_kernel.memory(random)).collect();
+        // Of each row the left child, then the right one.
+        let mut projections: Vec<[Option<Box<[f32]>>; 2]> = starts
+            .iter()
+            .map(|_| {
+                [(); 2].map(|()| random.coin().then(|| vec![f32::NAN; cell.projected_len()].into()))
+            })
+            .collect();
+        for (at, side) in [Side::Left, Side::Right].into_iter().enumerate() {
+            let to_project: Vec<ProjectionRow> = projections
+                .iter_mut()
+                .zip(&starts)
+                .filter_map(|(projections, start)| {
+                    let projected = projections[at].as_mut()?.as_mut_ptr();
+                    Some(ProjectionRow { x: start.inputs[2 * at].as_ptr(), projected })
+                })
+                .collect();
+            for panels in random.pieces(cell.panels()) {
+                // SAFETY: each row has memory of its own, of the cell's sizes.
+                unsafe { cell.project(side, &to_project, panels) };
+            }
+        }
+        let mut outputs: Vec<_> = starts.iter().map(|start| start.outputs.clone()).collect();
+        let inner_rows: Vec<TreeInnerRow> = outputs
+            .iter_mut()
+            .zip(starts.iter().zip(&projections))
+            .map(|(outputs, (start, projections))| {
+                let [l, r] = [0, 1].map(|at| {
+                    let given = start.inputs[2 * at].as_ptr();
+                    let (h, h_part) = match &projections[at] {
+                        None => (given, XPart::Given),
+                        Some(projected) => (projected.as_ptr(), XPart::Projected),
+                    };
+                    TreeChild { h, h_part, c: start.inputs[2 * at + 1].as_ptr() }
+                });
+                let [h, c] = [0, 1].map(|at| outputs[at].as_mut_ptr());
+                TreeInnerRow { l, r, h, c }
+            })
+            .collect();
+        for panels in random.pieces(cell.panels()) {
+            for part in random.pieces(rows) {
+                // SAFETY: as above, and what is to be projected is.
+                unsafe { cell.step(&inner_rows[part], panels.clone()) };
+            }
+        }
+        for (row, start) in starts.iter().enumerate() {
+            let expected = alone(&*alone_kernel, start);
+            let what = format!("{unit:?} [{hidden}] {row} of {rows}");
+            assert_eq!(bits(&outputs[row][0]), expected[0], "{what}: h");
+            assert_eq!(bits(&outputs[row][1]), expected[1], "{what}: c");
+        }
+    }
+}
+
 /// Mostly small; now and then enough for blocks of k.
 fn input_sizes() -> impl Strategy<Value = usize> {
     prop_oneof![7 => 0_usize..24, 1 => 120_usize..280]
@@ -184,6 +244,15 @@ proptest! {
     ) {
         check_projections(&mut Random(seed), input, hidden, rows);
     }
+
+    #[test]
+    fn a_node_does_not_see_whether_its_children_are_projected(
+        seed in any::<u64>(),
+        hidden in 1_usize..(if cfg!(miri) { 20 } else { 140 }),
+        rows in 1_usize..(if cfg!(miri) { 6 } else { 24 }),
+    ) {
+        check_children(&mut Random(seed), hidden, rows);
+    }
 }
 
 /// More rows than go over a panel together.
@@ -192,4 +261,5 @@ proptest! {
 fn a_row_does_not_see_a_large_batch() {
     check_kernels(&mut Random(1), 5, 19, 300);
     check_projections(&mut Random(2), 5, 19, 300);
+    check_children(&mut Random(3), 19, 300);
 }

@@ -8,7 +8,7 @@ use super::random::{Random, bits};
 use crate::isa::VectorUnit;
 use crate::{
     ArgMax, ArgMaxRow, LinearRow, PackedLinear, PackedTreeInner, PackedTreeLeaf, ProjectionRow,
-    Recurrence, StepRow, TreeInnerRow, TreeLeafRow, XPart,
+    Recurrence, StepRow, TreeChild, TreeInnerRow, TreeLeafRow, XPart,
 };
 
 /// The arrays of one row, every one an allocation of its exact size, so that Miri sees an access
@@ -325,11 +325,14 @@ impl Kernel for PackedInner {
     }
 
     unsafe fn run(&self, _: usize, rows: &[Row], panels: Range<usize>) {
+        let child = |row: &Row, input| TreeChild {
+            h: row.inputs[input],
+            h_part: XPart::Given,
+            c: row.inputs[input + 1],
+        };
         let row = |row: &Row| TreeInnerRow {
-            h_l: row.inputs[0],
-            c_l: row.inputs[1],
-            h_r: row.inputs[2],
-            c_r: row.inputs[3],
+            l: child(row, 0),
+            r: child(row, 2),
             h: row.outputs[0],
             c: row.outputs[1],
         };

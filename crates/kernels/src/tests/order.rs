@@ -1,5 +1,5 @@
 //! Sums are accumulated in the documented order: the bias, then x, then h, k ascending, one fused
-//! multiply-add each.
+//! multiply-add each; in a tree the left child from the bias, the right one from 0, then both.
 
 use std::ops::Range;
 
@@ -247,8 +247,9 @@ fn of_trees() {
         for unit in VectorUnit::all_for_tests() {
             for (row, memory) in run(&layer, unit, rows).iter().enumerate() {
                 let [h_l, h_r] = [&memory.inputs[0], &memory.inputs[2]];
-                let sum =
-                    |column| chain(chain(b[column], &inner.l, column, h_l), &inner.r, column, h_r);
+                let sum = |column| {
+                    chain(b[column], &inner.l, column, h_l) + chain(0.0, &inner.r, column, h_r)
+                };
                 let sums: Vec<f32> = (4 * hidden..5 * hidden).map(sum).collect();
                 let what = format!("{unit:?} {} {row} of {rows}", layer.name());
                 assert_eq!(bits(&memory.outputs[1]), bits(&tanh(&sums)), "{what}");

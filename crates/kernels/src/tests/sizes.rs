@@ -5,7 +5,7 @@ use super::random::Random;
 use crate::isa::VectorUnit;
 use crate::{
     ArgMaxRow, LinearRow, PackedGru, PackedLinear, PackedLstm, PackedRnn, PackedTreeInner,
-    PackedTreeLeaf, ProjectionRow, Recurrence, StepRow, TreeInnerRow, TreeLeafRow,
+    PackedTreeLeaf, ProjectionRow, Recurrence, StepRow, TreeChild, TreeInnerRow, TreeLeafRow,
 };
 
 const HIDDEN: [usize; 6] = [1, 8, 17, 64, 65, 130];
@@ -76,7 +76,7 @@ fn of_trees_and_linear_layers() {
             let row = 4 * lanes;
             for (name, bytes, least) in [
                 ("leaf", leaf.bytes(), panels * 3 * row * (input + 1)),
-                ("inner", inner.bytes(), panels * 5 * row * (2 * units + 1)),
+                ("inner", inner.bytes(), panels * 5 * row * (2 * units + 2)),
                 ("linear", linear.bytes(), linear.panels() * 4 * row * (input + 1)),
             ] {
                 // Each matrix and each row ends with its cache line.
@@ -100,6 +100,7 @@ fn types_are_shared_between_threads() {
     shared::<StepRow>();
     shared::<ProjectionRow>();
     shared::<TreeLeafRow>();
+    shared::<TreeChild>();
     shared::<TreeInnerRow>();
     shared::<LinearRow>();
     shared::<ArgMaxRow>();
