@@ -52,7 +52,7 @@ impl Job<'_> {
         let share = |member: &mut Member<'_>| {
             if !self.to_project.is_empty() {
                 // SAFETY: the caller's promise.
-                unsafe { self.project(member) };
+                unsafe { project(self.cell, self.to_project, member) };
                 if member.number() == 0 {
                     projected_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
                 }
@@ -77,22 +77,6 @@ impl Job<'_> {
         let total_ns = start.elapsed().as_nanos() as f32;
         let projecting_ns = projected_ns.into_inner() as f32;
         Times { projecting_ns, stepping_ns: total_ns - projecting_ns }
-    }
-
-    /// A member's part of all projections: items are a panel of as many rows as go
-    /// over it together.
-    ///
-    /// # Safety
-    /// As for `run`.
-    unsafe fn project(&self, member: &mut Member<'_>) {
-        let (panels, rows) = (self.cell.projection_panels(), self.to_project.len());
-        let parts = panels.min(ITEMS_MAX);
-        let blocks = rows.div_ceil(ROWS_MAX).min(ITEMS_MAX / parts);
-        member.share(blocks * parts, |item| {
-            let rows = &self.to_project[part(rows, item / parts, blocks)];
-            // SAFETY: the caller's promise; items have different panels or rows.
-            unsafe { self.cell.project(rows, part(panels, item % parts, parts)) };
-        });
     }
 
     /// A member's part of all steps, in which items are panels of all rows.
@@ -126,4 +110,38 @@ impl Job<'_> {
             }
         }
     }
+}
+
+/// Projects rows on all threads that are worth it.
+///
+/// # Safety
+/// As for [`Recurrence::project`].
+pub(crate) unsafe fn project_rows(
+    cell: &dyn Recurrence,
+    rows: &[ProjectionRow],
+    group: &mut ThreadGroup,
+) {
+    let share = |member: &mut Member<'_>| {
+        // SAFETY: the caller's promise.
+        unsafe { project(cell, rows, member) }
+    };
+    match rows.len() * cell.projection_macs() >= WORTH_THREADS {
+        true => group.run(&share),
+        false => group.run_alone(&share),
+    }
+}
+
+/// A member's part of projections: items are a panel of as many rows as go over it together.
+///
+/// # Safety
+/// As for [`Recurrence::project`]; all members call it.
+unsafe fn project(cell: &dyn Recurrence, rows: &[ProjectionRow], member: &mut Member<'_>) {
+    let panels = cell.projection_panels();
+    let parts = panels.min(ITEMS_MAX);
+    let blocks = rows.len().div_ceil(ROWS_MAX).min(ITEMS_MAX / parts);
+    member.share(blocks * parts, |item| {
+        let rows = &rows[part(rows.len(), item / parts, blocks)];
+        // SAFETY: the caller's promise; items have different panels or rows.
+        unsafe { cell.project(rows, part(panels, item % parts, parts)) };
+    });
 }

@@ -4,17 +4,18 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Item, Join, Lookup, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex, SinkTime,
-    SlotId,
+    Item, Join, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex, SinkTime, SlotId,
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{
-    GruParameters, Isa, KernelError, Lines, LstmParameters, PackedGru, PackedLstm, PackedRnn,
+    GruParameters, Isa, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn,
     ProjectionRow, Recurrence, Reset, RnnParameters, StepRow, XPart,
 };
 
-use crate::batch_job::{Job, WORTH_THREADS};
+use crate::batch_job::{Job, WORTH_THREADS, project_rows};
+use crate::embedding::Embedding;
 use crate::projections::{ProjectedSteps, Projections};
+use crate::remembered::Claim;
 use crate::request_memory::{RequestMemory, RowPointers};
 use crate::state_arena::{StateArena, StateSlot};
 use crate::thread_group::ThreadGroup;
@@ -26,8 +27,8 @@ const WORTH_ALL_THREADS: usize = 4_000_000;
 /// Steps whose rows are written down together.
 const STEPS_AT_ONCE_MAX: u32 = 64;
 
-/// Bytes of an embedding table that is projected as a whole when the cell is materialised.
-const PROJECTED_TABLE_BYTES_MAX: usize = 8 << 20;
+/// New words that are projected together before a batch goes on.
+const NEW_WORDS_MAX: usize = 256;
 
 /// Whether inputs are projected ahead of the steps that need them. Changes no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,16 +46,9 @@ pub enum ProjectionAhead {
 pub(crate) struct Chains {
     cell: Box<dyn Recurrence>,
     states: usize,
-    lookup: Option<LookupTable>,
+    embedding: Option<Embedding>,
     slots: StateArena,
     ahead: ProjectionAhead,
-}
-
-/// An embedding, and what its rows project to if that is small.
-struct LookupTable {
-    lookup: Lookup,
-    /// Rows at [`Lines::row_stride`].
-    projected: Option<Lines>,
 }
 
 /// A chain in a batch.
@@ -67,6 +61,8 @@ pub(crate) struct Chain {
     x: RowPointers,
     /// Whether x came with the request, so that all of it is there.
     is_x_known: bool,
+    /// The step from which on no word was looked at.
+    words_met: u32,
     projected: Option<ProjectedSteps>,
     /// Where h goes after every step, if anywhere.
     y: Option<RowPointers>,
@@ -83,6 +79,10 @@ pub(crate) struct RosterChains {
     rows: Vec<StepRow>,
     /// Room for rows to project.
     to_project: Vec<ProjectionRow>,
+    /// Steps that `to_project` is for.
+    steps_to_project: usize,
+    /// Room for new words.
+    claims: Vec<Claim>,
     projections: Projections,
     tuner: Tuner,
 }
@@ -91,6 +91,12 @@ impl Chain {
     /// The last step is repeated past the chain's end.
     fn node(&self, step: u32) -> u32 {
         step.min(self.length - 1)
+    }
+
+    /// The first step whose input may not be written, where those of `known` steps are.
+    fn known_end(&self, known: u32) -> u32 {
+        let end = if self.is_x_known { u32::MAX } else { self.step + known };
+        end.min(self.length)
     }
 
     /// How many steps until a projection ends that is worth going on with another.
@@ -113,16 +119,11 @@ impl Chains {
         ahead: ProjectionAhead,
     ) -> Result<Self, KernelError> {
         let packed = pack(isa, cell)?;
-        let lookup = cell.lookup.clone().map(|lookup| {
-            assert_eq!(lookup.width, cell.input_size, "an embedding is the cell's x");
-            let projected = match ahead {
-                ProjectionAhead::Never => None,
-                _ => project_table(&*packed, &lookup),
-            };
-            LookupTable { lookup, projected }
-        });
+        let is_projected = ahead != ProjectionAhead::Never;
+        let embedding =
+            cell.lookup.clone().map(|lookup| Embedding::new(&*packed, lookup, is_projected));
         let slots = StateArena::new(packed.hidden_size(), packed.c_len());
-        Ok(Self { cell: packed, states: cell.kind.states(), lookup, slots, ahead })
+        Ok(Self { cell: packed, states: cell.kind.states(), embedding, slots, ahead })
     }
 
     /// An empty roster.
@@ -131,6 +132,8 @@ impl Chains {
             chains: Vec::new(),
             rows: Vec::new(),
             to_project: Vec::new(),
+            steps_to_project: 0,
+            claims: Vec::new(),
             projections: Projections::new(self.cell.projected_len()),
             tuner: Tuner::default(),
         }
@@ -152,7 +155,7 @@ impl Chains {
             }
         }
         let x = memory.rows(&run.inputs[0]);
-        let x_bytes = if self.lookup.is_some() { 8 } else { 4 * self.cell.input_size() };
+        let x_bytes = if self.embedding.is_some() { 8 } else { 4 * self.cell.input_size() };
         assert_eq!(x.row_bytes, x_bytes, "an input's row is its size");
         let chain = Chain {
             slot_id: slot,
@@ -161,6 +164,7 @@ impl Chains {
             length: run.length,
             x,
             is_x_known: graph.inputs().contains(&run.inputs[0].value),
+            words_met: step,
             projected: None,
             y,
             other_sinks,
@@ -192,25 +196,11 @@ impl Chains {
         if port == 0 { chain.slot.h(chain.step) } else { chain.slot.c() }
     }
 
-    /// The input of a chain's step.
-    fn x(&self, chain: &Chain, step: u32) -> *const f32 {
-        let x = chain.x.row(chain.node(step));
-        match &self.lookup {
-            None => x.cast::<f32>().cast_const(),
-            Some(table) => {
-                let lookup = &table.lookup;
-                // SAFETY: the row is one id, written before the step could run.
-                let id = unsafe { x.cast::<i64>().read() };
-                let id = usize::try_from(id).ok().filter(|&id| id < lookup.rows());
-                let id = id.expect("ids are checked where requests come in");
-                match &table.projected {
-                    Some(projected) => {
-                        let stride = Lines::row_stride(self.cell.projected_len());
-                        projected.as_slice()[id * stride..].as_ptr()
-                    }
-                    None => lookup.table[id * lookup.width..].as_ptr(),
-                }
-            }
+    /// The input of a chain's step, which is written, but for what was projected ahead.
+    fn x(&self, chain: &Chain, step: u32) -> (*const f32, XPart) {
+        match &self.embedding {
+            None => (chain.x.row(step).cast::<f32>().cast_const(), XPart::Given),
+            Some(embedding) => embedding.x(word(chain, step)),
         }
     }
 
@@ -218,12 +208,10 @@ impl Chains {
     /// again, into the chain's own state, which nobody reads any more.
     fn row(&self, chain: &Chain, step: u32) -> StepRow {
         let node = chain.node(step);
-        let (x, x_part) = match &chain.projected {
-            Some(projected) if projected.steps().contains(&node) => {
-                (projected.row(node), XPart::Projected)
-            }
-            _ if self.is_table_projected() => (self.x(chain, step), XPart::Projected),
-            _ => (self.x(chain, step), XPart::Given),
+        let ahead = chain.projected.as_ref().filter(|ahead| ahead.steps().contains(&node));
+        let (x, x_part) = match (self.x(chain, node), ahead.and_then(|ahead| ahead.row(node))) {
+            ((_, XPart::Given), Some(projected)) => (projected, XPart::Projected),
+            (x, _) => x,
         };
         let y = chain.y.filter(|_| step == node);
         let y = y.map_or(std::ptr::null_mut(), |y| y.row(node).cast());
@@ -233,7 +221,7 @@ impl Chains {
 
     /// Whether all inputs are projected since the cell was materialised.
     fn is_table_projected(&self) -> bool {
-        self.lookup.as_ref().is_some_and(|table| table.projected.is_some())
+        self.embedding.as_ref().is_some_and(Embedding::is_whole)
     }
 
     /// Runs `steps` steps of `batch`.
@@ -250,6 +238,7 @@ impl Chains {
             let to_end = |chain: &Chain| chain.length.checked_sub(chain.step).filter(|&n| n > 0);
             let first_end = batch.chains.iter().filter_map(to_end).min().unwrap_or(left);
             let at_once = left.min(steps_max).min(first_end);
+            self.meet_words(batch, left, group);
             // SAFETY: the caller's promise.
             left -= unsafe { self.run_at_once(batch, at_once, left, group) };
         }
@@ -300,10 +289,15 @@ impl Chains {
         let times = unsafe { job.run(group) };
 
         if !batch.to_project.is_empty() {
-            batch.tuner.record_projection(size, batch.to_project.len(), times.projecting_ns);
+            batch.tuner.record_projection(size, batch.steps_to_project, times.projecting_ns);
         }
-        let is_ahead = way.ahead || self.is_table_projected();
-        if (given, projected) == (!is_ahead, is_ahead) {
+        let remembers = self.embedding.as_ref().is_some_and(Embedding::remembers);
+        let is_as_meant = match way.ahead || self.is_table_projected() {
+            true => !given,
+            // Words that are known come projected either way.
+            false => remembers || !projected,
+        };
+        if is_as_meant {
             batch.tuner.record(size, way, times.stepping_ns / steps as f32);
         }
         for chain in &mut batch.chains {
@@ -337,9 +331,35 @@ impl Chains {
         batch.tuner.choose(size, is_open)
     }
 
+    /// Projects words that nobody has met yet, of the steps whose inputs are written: `known` of
+    /// each chain, if not all.
+    fn meet_words(&self, batch: &mut RosterChains, known: u32, group: &mut ThreadGroup) {
+        let Some(embedding) = self.embedding.as_ref().filter(|table| table.remembers()) else {
+            return;
+        };
+        batch.to_project.clear();
+        for chain in &mut batch.chains {
+            let end = chain.known_end(known);
+            while chain.words_met < end && batch.claims.len() < NEW_WORDS_MAX {
+                if let Some((row, claim)) = embedding.meet(word(chain, chain.words_met)) {
+                    batch.to_project.push(row);
+                    batch.claims.push(claim);
+                }
+                chain.words_met += 1;
+            }
+        }
+        if batch.claims.is_empty() {
+            return;
+        }
+        // SAFETY: inputs are rows of the table, and the other rows were claimed for this.
+        unsafe { project_rows(&*self.cell, &batch.to_project, group) };
+        embedding.publish(batch.claims.drain(..));
+    }
+
     /// Lists the rows to project: the next known steps of chains that have none projected.
     fn project_ahead(&self, batch: &mut RosterChains, ahead: bool, known: u32) {
         batch.to_project.clear();
+        batch.steps_to_project = 0;
         for chain in &mut batch.chains {
             if chain.is_projected() {
                 continue;
@@ -347,18 +367,20 @@ impl Chains {
             if let Some(done) = chain.projected.take() {
                 batch.projections.give_back(done);
             }
-            let end = if chain.is_x_known { u32::MAX } else { chain.step + known };
-            let end = end.min(chain.length);
+            let end = chain.known_end(known);
             if !ahead || chain.step >= end {
                 continue;
             }
-            chain.projected = batch.projections.take(chain.step..end);
+            let is_given = |step| self.x(chain, step).1 == XPart::Given;
+            chain.projected = batch.projections.take(chain.step..end, is_given);
             let mut projected = chain.projected.take();
             if let Some(projected) = &mut projected {
                 for step in projected.steps() {
-                    let (x, projected) = (self.x(chain, step), projected.row_mut(step));
+                    let (x, XPart::Given) = self.x(chain, step) else { continue };
+                    let Some(projected) = projected.row_mut(step) else { continue };
                     batch.to_project.push(ProjectionRow { x, projected });
                 }
+                batch.steps_to_project += projected.steps().len();
             }
             chain.projected = projected;
         }
@@ -471,22 +493,8 @@ pub(crate) fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>
     })
 }
 
-/// All rows of an embedding, projected, if that is small.
-fn project_table(cell: &dyn Recurrence, lookup: &Lookup) -> Option<Lines> {
-    let stride = Lines::row_stride(cell.projected_len());
-    let len = lookup.rows().checked_mul(stride)?;
-    if len == 0 || len > PROJECTED_TABLE_BYTES_MAX / size_of::<f32>() {
-        return None;
-    }
-    let mut projected = Lines::zeros(len);
-    let inputs = lookup.table.chunks_exact(lookup.width);
-    let row = |(x, projected): (&[f32], &mut [f32])| ProjectionRow {
-        x: x.as_ptr(),
-        projected: projected.as_mut_ptr(),
-    };
-    let rows: Vec<_> =
-        inputs.zip(projected.as_mut_slice().chunks_exact_mut(stride)).map(row).collect();
-    // SAFETY: each row has elements of its own, of the cell's lengths.
-    unsafe { cell.project(&rows, 0..cell.projection_panels()) };
-    Some(projected)
+/// The id that is a chain's input at a step, which is written.
+fn word(chain: &Chain, step: u32) -> i64 {
+    // SAFETY: the row is one id, written before the step could run.
+    unsafe { chain.x.row(step).cast::<i64>().read() }
 }

@@ -6,6 +6,7 @@
 //! | `chains.rs` | a batch of chains as rows of a fused kernel: rosters, states, outputs |
 //! | `batch_job.rs` | some steps of a batch, divided among threads |
 //! | `projections.rs` | inputs projected ahead |
+//! | `embedding.rs` | an embedding in front of a recurrent cell, and what its rows project to |
 //! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
 //! | `remembered.rs` | rows that are a function of one word, computed once and kept |
@@ -24,6 +25,7 @@
 mod batch_job;
 mod chains;
 mod device;
+mod embedding;
 mod program;
 mod projections;
 mod remembered;

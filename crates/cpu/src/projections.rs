@@ -23,9 +23,10 @@ pub(crate) struct Projections {
 
 type Block = Lines;
 
-/// Some steps of one chain, projected.
+/// Some steps of one chain, those of them projected that had to be.
 pub(crate) struct ProjectedSteps {
-    block: Block,
+    /// None where no step had to be.
+    block: Option<Block>,
     stride: usize,
     steps: Range<u32>,
 }
@@ -39,17 +40,25 @@ impl Projections {
         Self { stride, blocks_max, unallocated: blocks_max, free: Vec::new() }
     }
 
-    /// Room for the first of `steps`; none if the bound is reached. What takes several blocks is
-    /// divided evenly: a product of a few rows costs little less than one of many.
-    pub(crate) fn take(&mut self, steps: Range<u32>) -> Option<ProjectedSteps> {
-        let stride = self.stride;
-        let block = self.free.pop().or_else(|| {
-            self.unallocated = self.unallocated.checked_sub(1)?;
-            Some(Lines::zeros(BLOCK_STEPS as usize * stride))
-        })?;
+    /// The first of `steps`, with room if any of them `is_wanted`; none if the bound is reached.
+    /// What takes several blocks is divided evenly: a product of a few rows costs little less than
+    /// one of many.
+    pub(crate) fn take(
+        &mut self,
+        steps: Range<u32>,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Option<ProjectedSteps> {
         let blocks = steps.len().div_ceil(BLOCK_STEPS as usize).max(1);
         let count = steps.len().div_ceil(blocks) as u32;
         let steps = steps.start..steps.start + count;
+        let stride = self.stride;
+        let block = match steps.clone().any(is_wanted) {
+            false => None,
+            true => Some(self.free.pop().or_else(|| {
+                self.unallocated = self.unallocated.checked_sub(1)?;
+                Some(Lines::zeros(BLOCK_STEPS as usize * stride))
+            })?),
+        };
         Some(ProjectedSteps { block, stride, steps })
     }
 
@@ -60,7 +69,7 @@ impl Projections {
 
     /// Gives room back.
     pub(crate) fn give_back(&mut self, steps: ProjectedSteps) {
-        self.free.push(steps.block);
+        self.free.extend(steps.block);
     }
 }
 
@@ -70,17 +79,22 @@ impl ProjectedSteps {
         self.steps.clone()
     }
 
-    /// Where a step's projection lies, to read.
-    pub(crate) fn row(&self, step: u32) -> *const f32 {
-        assert!(self.steps.contains(&step), "step {step} of {:?}", self.steps);
-        self.block.as_slice()[(step - self.steps.start) as usize * self.stride..].as_ptr()
+    /// Where a step's projection lies, to read, if there is room for it.
+    pub(crate) fn row(&self, step: u32) -> Option<*const f32> {
+        let block = self.block.as_ref()?;
+        Some(block.as_slice()[self.place(step)..].as_ptr())
     }
 
-    /// Where a step's projection lies, to write.
-    pub(crate) fn row_mut(&mut self, step: u32) -> *mut f32 {
+    /// Where a step's projection lies, to write, if there is room for it.
+    pub(crate) fn row_mut(&mut self, step: u32) -> Option<*mut f32> {
+        let place = self.place(step);
+        let block = self.block.as_mut()?;
+        Some(block.as_mut_slice()[place..].as_mut_ptr())
+    }
+
+    fn place(&self, step: u32) -> usize {
         assert!(self.steps.contains(&step), "step {step} of {:?}", self.steps);
-        let at = (step - self.steps.start) as usize * self.stride;
-        self.block.as_mut_slice()[at..].as_mut_ptr()
+        (step - self.steps.start) as usize * self.stride
     }
 }
 
@@ -92,15 +106,19 @@ mod tests {
     fn blocks_are_bounded_and_come_back() {
         let row_len = BYTES_MAX / 4 / BLOCK_STEPS as usize / 2;
         let mut projections = Projections::new(row_len);
-        let first = projections.take(3..70).expect("room for two");
+        let first = projections.take(3..70, |_| true).expect("room for two");
         assert_eq!(first.steps(), 3..3 + 23, "67 steps in three blocks");
         assert!(projections.fit(2) && !projections.fit(3));
-        let second = projections.take(0..5).expect("room for two");
+        let second = projections.take(0..5, |step| step == 4).expect("room for two");
         assert_eq!(second.steps(), 0..5);
-        assert!(projections.take(0..1).is_none());
+        assert!(projections.take(0..1, |_| true).is_none());
+        let unwanted = projections.take(0..1, |_| false).expect("no room is needed");
+        assert_eq!(unwanted.row(0), None);
+        projections.give_back(unwanted);
+        assert!(projections.take(0..1, |_| true).is_none());
         let place = first.row(3);
         projections.give_back(first);
-        assert_eq!(projections.take(7..9).expect("one came back").row(7), place);
-        assert!(projections.take(0..1).is_none());
+        assert_eq!(projections.take(7..9, |_| true).expect("one came back").row(7), place);
+        assert!(projections.take(0..1, |_| true).is_none());
     }
 }

@@ -1,14 +1,14 @@
-//! What a device remembers of words changes no bit: trees over an embedding, on a device that has
-//! met their words and on one that sees each row of the embedding as numbers.
+//! What a device remembers of words changes no bit: trees and chains over an embedding, on a device
+//! that has met their words and on one that sees each row of the embedding as numbers.
 
 use std::sync::Arc;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice};
+use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
 use batchmaker_device::{Device, Progress, TaskQueue};
 use batchmaker_graph::{
     BatchedTask, Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item,
-    Lookup, ModelId, ModelPriority, RequestId, RowSpec, Rows, RunIndex, Sink, SinkTime, TaskId,
-    Tensor, TensorData, TreeCell, Work, WorkerId,
+    Join, Lookup, ModelId, ModelPriority, RecurrentCell, RecurrentKind, RequestId, RowSpec, Rows,
+    RunIndex, Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, TreeCell, Work, WorkerId,
 };
 
 const INPUT: usize = 7;
@@ -80,14 +80,8 @@ impl Cells {
     }
 
     fn device(&self, threads_per_worker: usize) -> Arc<CpuDevice> {
-        let mut registry = CellRegistry::default();
-        let rank = |priority| ModelPriority { model: ModelId(0), priority };
-        registry.add("leaf", Cell::tree(self.leaf.clone()), 64, rank(0));
-        registry.add("inner", Cell::tree(self.inner.clone()), 64, rank(1));
-        let config = CpuConfig { threads_per_worker, ..CpuConfig::default() };
-        let mut device = CpuDevice::new(config).expect("a device");
-        device.materialize(registry.cell_types()).expect("cells fit");
-        Arc::new(device)
+        let cells = [Cell::tree(self.leaf.clone()), Cell::tree(self.inner.clone())];
+        device(CpuConfig { threads_per_worker, ..CpuConfig::default() }, cells)
     }
 
     /// h of every node, then c.
@@ -130,13 +124,11 @@ impl Cells {
 
     /// The bits of h and c of all nodes of each tree; the `n`th nodes of all trees are one batch.
     fn play(&self, device: &Arc<CpuDevice>, trees: &[Tree]) -> Vec<Vec<u32>> {
-        let mut queue = device.clone().queue(WorkerId(0)).expect("a queue");
-        let request = |index: usize| RequestId { index: index as u32, generation: 1 };
+        let mut player = Player::new(device);
         for (index, tree) in trees.iter().enumerate() {
             let (graph, x) = self.graph(tree);
             device.admit(request(index), Arc::new(graph), vec![x]);
         }
-        let mut last_task = 0;
         let mut run = |cell_type: CellTypeId, lengths: &dyn Fn(&Tree) -> usize| {
             for first in 0..trees.iter().map(lengths).max().unwrap_or(0) {
                 let has = |&(_, tree): &(usize, &Tree)| first < lengths(tree);
@@ -148,31 +140,63 @@ impl Cells {
                     slot: None,
                     moved_from: None,
                 };
-                let work = Work::Rows(trees.iter().enumerate().filter(has).map(item).collect());
-                last_task += 1;
-                let id = TaskId(last_task);
-                queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
-                assert_eq!(complete(&mut *queue), Progress::Complete(id));
+                let items = trees.iter().enumerate().filter(has).map(item).collect();
+                player.run(cell_type, Work::Rows(items));
             }
         };
         run(LEAF, &|tree| tree.words.len());
         run(INNER, &|tree| tree.children.len());
-        let bits = |tensor: Tensor| match tensor.into_data() {
-            TensorData::F32(data) => data.into_iter().map(f32::to_bits),
-            _ => unreachable!("states are f32"),
-        };
-        (0..trees.len())
-            .map(|index| device.retire(request(index)).into_iter().flat_map(bits).collect())
-            .collect()
+        (0..trees.len()).map(|index| retire(device, index)).collect()
     }
 }
 
-fn complete(queue: &mut dyn TaskQueue) -> Progress {
-    loop {
-        match queue.poll() {
-            Progress::None => std::hint::spin_loop(),
-            progress => return progress,
-        }
+fn device(config: CpuConfig, cells: impl IntoIterator<Item = Cell>) -> Arc<CpuDevice> {
+    let mut registry = CellRegistry::default();
+    for (cell, priority) in cells.into_iter().zip(0..) {
+        let rank = ModelPriority { model: ModelId(0), priority };
+        registry.add("cell", cell, 64, rank);
+    }
+    let mut device = CpuDevice::new(config).expect("a device");
+    device.materialize(registry.cell_types()).expect("cells fit");
+    Arc::new(device)
+}
+
+fn request(index: usize) -> RequestId {
+    RequestId { index: index as u32, generation: 1 }
+}
+
+/// The bits of what a request yields.
+fn retire(device: &CpuDevice, index: usize) -> Vec<u32> {
+    let bits = |tensor: Tensor| match tensor.into_data() {
+        TensorData::F32(data) => data.into_iter().map(f32::to_bits),
+        _ => unreachable!("states are f32"),
+    };
+    device.retire(request(index)).into_iter().flat_map(bits).collect()
+}
+
+/// Gives a device's only worker its tasks.
+struct Player {
+    queue: Box<dyn TaskQueue>,
+    last_task: u64,
+}
+
+impl Player {
+    fn new(device: &Arc<CpuDevice>) -> Self {
+        let queue = device.clone().queue(WorkerId(0)).expect("a queue");
+        Self { queue, last_task: 0 }
+    }
+
+    fn run(&mut self, cell_type: CellTypeId, work: Work) {
+        self.last_task += 1;
+        let id = TaskId(self.last_task);
+        self.queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
+        let progress = loop {
+            match self.queue.poll() {
+                Progress::None => std::hint::spin_loop(),
+                progress => break progress,
+            }
+        };
+        assert_eq!(progress, Progress::Complete(id));
     }
 }
 
@@ -191,6 +215,105 @@ fn words_are_remembered_bit_for_bit() {
         for turn in ["fresh", "after these", "after others"] {
             assert_eq!(of_words.play(&device, &trees), expected, "{threads} threads, {turn}");
             of_words.play(&device, &others);
+        }
+    }
+}
+
+/// Too many words for a table that is projected as a whole.
+const CHAIN_WORDS: usize = 30_000;
+
+/// An LSTM over an embedding, or over its rows.
+fn lstm(random: &mut Random, lookup: Option<Lookup>) -> RecurrentCell {
+    RecurrentCell {
+        kind: RecurrentKind::Lstm { p: None },
+        input_size: INPUT,
+        hidden_size: HIDDEN,
+        w: random.floats(4 * HIDDEN * INPUT, 0.5),
+        r: random.floats(4 * HIDDEN * HIDDEN, 0.3),
+        b: Some(random.floats(8 * HIDDEN, 0.5)),
+        lookup,
+    }
+}
+
+/// h after every step of a sequence.
+fn chain(x: TensorData, row: RowSpec, length: u32) -> (CellGraph, Tensor) {
+    let mut graph = CellGraphBuilder::new();
+    let x_value = graph.input(row, length);
+    let y = graph.value(RowSpec::new(ElementType::F32, [HIDDEN]), length);
+    let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
+    graph.chain(CellTypeId(0), length, vec![Rows::all(x_value)], vec![None, None], vec![sink]);
+    graph.output(y);
+    (graph.finish(), Tensor::new(vec![x.len()], x))
+}
+
+/// Sequences of one length, as one batch, on a device that may have run others.
+fn play_chains(
+    player: &mut Player,
+    device: &CpuDevice,
+    graphs: Vec<(CellGraph, Tensor)>,
+    length: u32,
+) -> Vec<Vec<u32>> {
+    let count = graphs.len();
+    for (index, (graph, x)) in graphs.into_iter().enumerate() {
+        device.admit(request(index), Arc::new(graph), vec![x]);
+    }
+    let slot = |index: usize| SlotId { index: index as u32, generation: 0 };
+    let join = |index: usize| Join {
+        request: request(index),
+        run: RunIndex(0),
+        slot: slot(index),
+        step: 0,
+        moved_from: None,
+    };
+    let joins = (0..count).map(join).collect();
+    let cell_type = CellTypeId(0);
+    player.run(cell_type, Work::Roster { leaves: Vec::new(), joins, steps: 5 });
+    let (leaves, joins) = (Vec::new(), Vec::new());
+    player.run(cell_type, Work::Roster { leaves, joins, steps: length - 5 });
+    let leaves = (0..count).map(slot).collect();
+    player.run(cell_type, Work::Roster { leaves, joins: Vec::new(), steps: 0 });
+    (0..count).map(|index| retire(device, index)).collect()
+}
+
+#[test]
+fn words_of_chains_are_remembered_bit_for_bit() {
+    let length = 40;
+    let mut random = Random(99);
+    let table = random.floats(CHAIN_WORDS * INPUT, 1.0);
+    let mut sentences = |count: usize| -> Vec<Vec<usize>> {
+        let word = |random: &mut Random| match random.below(3) {
+            0 => random.below(CHAIN_WORDS),
+            _ => random.below(40),
+        };
+        (0..count).map(|_| (0..length).map(|_| word(&mut random)).collect()).collect()
+    };
+    let (sentences, others) = (sentences(24), sentences(24));
+    let as_numbers = |sentence: &Vec<usize>| {
+        let row = |&word: &usize| &table[word * INPUT..][..INPUT];
+        let x = TensorData::F32(sentence.iter().flat_map(row).copied().collect());
+        chain(x, RowSpec::new(ElementType::F32, [INPUT]), length)
+    };
+    let as_ids = |sentence: &Vec<usize>| {
+        let x = TensorData::I64(sentence.iter().map(|&word| word as i64).collect());
+        chain(x, RowSpec::new(ElementType::I64, []), length)
+    };
+
+    let cell = lstm(&mut Random(3), None);
+    let numbers = device(CpuConfig::default(), [Cell::recurrent(cell)]);
+    let graphs = sentences.iter().map(as_numbers).collect();
+    let expected = play_chains(&mut Player::new(&numbers), &numbers, graphs, length);
+    let lookup = Lookup { table: table.clone(), width: INPUT };
+    let cell = lstm(&mut Random(3), Some(lookup));
+    use ProjectionAhead::{Always, Measured, Never};
+    for (projection_ahead, threads_per_worker) in [(Measured, 1), (Always, 3), (Never, 1)] {
+        let config = CpuConfig { projection_ahead, threads_per_worker, ..CpuConfig::default() };
+        let device = device(config, [Cell::recurrent(cell.clone())]);
+        let player = &mut Player::new(&device);
+        for turn in ["fresh", "after these", "after others", "after others, again"] {
+            let graphs = sentences.iter().map(as_ids).collect();
+            let actual = play_chains(player, &device, graphs, length);
+            assert!(actual == expected, "{projection_ahead:?}, {turn}");
+            play_chains(player, &device, others.iter().map(as_ids).collect(), length);
         }
     }
 }
