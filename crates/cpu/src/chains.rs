@@ -28,7 +28,7 @@ const WORTH_ALL_THREADS: usize = 4_000_000;
 const STEPS_AT_ONCE_MAX: u32 = 64;
 
 /// New words that are projected together before a batch goes on.
-const NEW_WORDS_MAX: usize = 256;
+const NEW_WORDS_MAX: usize = 64;
 
 /// Whether inputs are projected ahead of the steps that need them. Changes no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -107,9 +107,7 @@ impl TreeRoom {
             self.unread.insert(unread).as_mut_slice().as_mut_ptr()
         })
     }
-}
 
-impl TreeRoom {
     /// Where the projection of a word's h as a child on `side` lies, or will before the nodes run.
     fn projection(
         &mut self,
