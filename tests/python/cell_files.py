@@ -13,6 +13,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
 
 import make_tree_lstm  # noqa: E402  (found by the line above)
+import recurrent_files  # noqa: E402
 
 
 def info(name, *shape, of=TensorProto.FLOAT):
@@ -177,38 +178,54 @@ c_n = { from = "c_out" }
 """
 
 
-def lstm_chain(folder, vocabulary, size, seed):
-    """A cell with an LSTM operator of one step between an embedding and a head that sees h."""
+RECURRENT_STEP = """\
+[[cell]]
+name = "step"
+graph = "step.onnx"
+
+[unfold]
+kind = "chain"
+cell = "step"
+sequence = ["token"]
+state = { h = "h_out" }
+[unfold.outputs]
+scores = { from = "scores", every_step = true }
+h_n = { from = "h_out" }
+"""
+
+
+def recurrent_chain(folder, vocabulary, size, seed, operator="LSTM", **attributes):
+    """A cell with a recurrent operator of one step between an embedding and a head that sees h."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
     uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
-    node = helper.make_node
+    node, gates = helper.make_node, recurrent_files.GATES[operator]
+    states = ["h", "c"] if operator == "LSTM" else ["h"]
+    firsts, lasts = [f"{state}_0" for state in states], [f"{state}_1" for state in states]
     save(
         folder / "step.onnx",
         [
             node("Gather", ["table", "token"], ["embedded"]),
             node("Unsqueeze", ["embedded", "zero"], ["x"]),
-            node("Unsqueeze", ["h", "zero"], ["h_0"]),
-            node("Unsqueeze", ["c", "zero"], ["c_0"]),
+            *(node("Unsqueeze", [state, "zero"], [f"{state}_0"]) for state in states),
             node(
-                "LSTM", ["x", "W", "R", "B", "", "h_0", "c_0"], ["", "h_1", "c_1"],
-                hidden_size=size,
+                operator, ["x", "W", "R", "B", "", *firsts], ["", *lasts], hidden_size=size,
+                **attributes,
             ),
-            node("Squeeze", ["h_1", "zero"], ["h_out"]),
-            node("Squeeze", ["c_1", "zero"], ["c_out"]),
+            *(node("Squeeze", [f"{state}_1", "zero"], [f"{state}_out"]) for state in states),
             node("MatMul", ["h_out", "head"], ["logits"]),
             node("Softmax", ["logits"], ["scores"], axis=-1),
         ],
-        [info("token", of=TensorProto.INT64), info("h", size), info("c", size)],
-        [info("scores", 4), info("h_out", size), info("c_out", size)],
+        [info("token", of=TensorProto.INT64), *(info(state, size) for state in states)],
+        [info("scores", 4), *(info(f"{state}_out", size) for state in states)],
         {
             "table": uniform(vocabulary, 6), "zero": np.array([0]), "head": uniform(size, 4),
-            "W": uniform(1, 4 * size, 6), "R": uniform(1, 4 * size, size),
-            "B": uniform(1, 8 * size),
+            "W": uniform(1, gates * size, 6), "R": uniform(1, gates * size, size),
+            "B": uniform(1, 2 * gates * size),
         },
     )
-    (folder / "model.toml").write_text(LSTM_STEP)
+    (folder / "model.toml").write_text(LSTM_STEP if operator == "LSTM" else RECURRENT_STEP)
 
 
 def lstm_constants(input_size, hidden_size, seed):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import cell_files
-import lstm_files
+import recurrent_files
 from conftest import BINARY, ROOT
 
 DISTRIBUTION = {"mean", "p50", "p90", "p99", "max"}
@@ -35,7 +35,7 @@ def reports(*arguments):
 @pytest.fixture(scope="module")
 def lstm(tmp_path_factory):
     path = tmp_path_factory.mktemp("bench") / "lstm.onnx"
-    lstm_files.write(path, seed=1, input_size=8, hidden_size=32, layers=2, head=5)
+    recurrent_files.write(path, seed=1, input_size=8, hidden_size=32, layers=2, head=5)
     return path
 
 

@@ -149,27 +149,42 @@ def test_chain(serve, tmp_path, direction):
     check(serve(tmp_path / "chain"), "chain", requests, expected)
 
 
-def test_a_recurrent_operator_inside_a_cell(serve, tmp_path):
-    cell_files.lstm_chain(tmp_path / "lstm", 31, 20, SEED)
-    shown = subprocess.run([BINARY, "inspect", tmp_path / "lstm", "--json"], capture_output=True)
-    assert "LSTM (fused kernel)" in json.loads(shown.stdout)["cells"][0]["why"]
-    step = cell_files.session(tmp_path / "lstm" / "step.onnx")
+@pytest.mark.parametrize(
+    "operator, attributes",
+    [
+        ("LSTM", {}),
+        ("GRU", {}),
+        ("GRU", {"linear_before_reset": 1}),
+        ("RNN", {}),
+        ("RNN", {"activations": ["Relu"]}),
+    ],
+)
+def test_a_recurrent_operator_inside_a_cell(serve, tmp_path, operator, attributes):
+    folder = tmp_path / "step"
+    cell_files.recurrent_chain(folder, 31, 20, SEED, operator, **attributes)
+    shown = subprocess.run([BINARY, "inspect", folder, "--json"], capture_output=True)
+    assert f"{operator} (fused kernel)" in json.loads(shown.stdout)["cells"][0]["why"]
+    step = cell_files.session(folder / "step.onnx")
+    names = ["h", "c"] if operator == "LSTM" else ["h"]
     random = np.random.default_rng(SEED)
     requests, expected = [], []
     for length in [1, *random.integers(1, 40, 40)]:
-        tokens, h, c = random.integers(0, 31, length), np.zeros(20), np.zeros(20)
+        tokens, states = random.integers(0, 31, length), np.zeros((len(names), 20), np.float32)
         request = {"token": ("INT64", tokens)}
         if random.random() < 0.5:
-            h, c = random.standard_normal((2, 20))
-            request |= {"h": ("FP32", h.astype(np.float32)), "c": ("FP32", c.astype(np.float32))}
+            states = random.standard_normal(states.shape, np.float32)
+            request |= {name: ("FP32", state) for name, state in zip(names, states)}
         requests.append(request)
         scores = []
         for token in tokens:
-            feeds = {"token": np.array([token]), "h": np.float32(h)[None], "c": np.float32(c)[None]}
-            (row,), (h,), (c,) = step.run(["scores", "h_out", "c_out"], feeds)
-            scores.append(row)
-        expected.append({"scores": np.array(scores), "h_n": h, "c_n": c})
-    check(serve(tmp_path / "lstm"), "lstm", requests, expected)
+            feeds = {name: np.float32(state)[None] for name, state in zip(names, states)}
+            feeds["token"] = np.array([token])
+            row, *states = step.run(["scores", *(f"{name}_out" for name in names)], feeds)
+            states = [state[0] for state in states]
+            scores.append(row[0])
+        last = {f"{name}_n": state for name, state in zip(names, states)}
+        expected.append({"scores": np.array(scores), **last})
+    check(serve(folder), "step", requests, expected)
 
 
 MALFORMED = {

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-import lstm_files
+import recurrent_files
 import numpy as np
 import pytest
 
@@ -17,7 +17,7 @@ INPUT, HIDDEN = 16, 256
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "lstm.onnx"
-    return lstm_files.write(
+    return recurrent_files.write(
         path, seed=7, input_size=INPUT, hidden_size=HIDDEN, layers=2, initial_states=True, head=4
     )
 

@@ -18,9 +18,9 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::Blocker;
 use crate::literal::Literal;
-use crate::lstm::Recurrent;
 use crate::onnx_file::{DeclaredDimension, Node, OnnxFile};
 use crate::operators;
+use crate::recurrent::Recurrent;
 use crate::symbolic::{Axes, BATCH, Dim, Factor, TIME};
 
 /// Which of the two axes rows of a matrix run along.
@@ -256,7 +256,11 @@ impl Analysis {
             analysis.blockers.splice(0..0, unknown);
         }
         if kind == FileKind::Network && !file.nodes.iter().any(operators::is_recurrent) {
-            analysis.block("graph", &file.name, "there is no recurrent operator (LSTM) in it");
+            analysis.block(
+                "graph",
+                &file.name,
+                "there is no recurrent operator (LSTM, GRU, RNN) in it",
+            );
         }
         for name in &file.outputs {
             analysis.add_output(name, file);
@@ -378,7 +382,7 @@ impl Analysis {
         let results = match operators::unsupported(node) {
             Some(reason) => Err(reason),
             None if operators::is_recurrent(node) => {
-                let (results, reasons) = crate::lstm::evaluate(self, node, &inputs);
+                let (results, reasons) = crate::recurrent::evaluate(self, node, &inputs);
                 self.blockers.extend(reasons.into_iter().map(|reason| node.blocker(reason)));
                 Ok(results)
             }

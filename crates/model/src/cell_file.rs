@@ -7,9 +7,9 @@ use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, S
 
 use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, View, analyse};
 use crate::files::Files;
-use crate::lstm::Initial;
 use crate::onnx_file::OnnxFile;
 use crate::operators::id_bound;
+use crate::recurrent::{Initial, operator};
 use crate::segment::{
     Cut, Instance, Reading, Segment, Stage as PlannedStage, copy_plain_outputs, cut,
 };
@@ -266,7 +266,8 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
                         }
                         Initial::Constant { .. } => {
                             let reason = "a first state that is a constant other than zero";
-                            blockers.push(blocker("LSTM", &recurrent.label, reason));
+                            let operator = recurrent.operator();
+                            blockers.push(blocker(operator, &recurrent.label, reason));
                             None
                         }
                     });
@@ -276,7 +277,8 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
                     let source = Source::Recurrent(index, port);
                     registers.add(Reading { source, at: None }, row.clone())
                 };
-                let writes = vec![write(RecurrentPort::Hidden), write(RecurrentPort::Cell)];
+                let writes: Vec<_> =
+                    recurrent.last_states().iter().map(|&port| write(port)).collect();
                 // There is one step: every is the last.
                 let every = Source::Recurrent(index, RecurrentPort::Every);
                 registers.alias(Reading { source: every, at: None }, writes[0]);
@@ -304,11 +306,11 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
         });
         outputs.push(CellOutput::new(analysis, named, port));
     }
-    let parts: Vec<&str> = stages
+    let parts: Vec<String> = stages
         .iter()
         .map(|stage| match &stage.body {
-            StageBody::Program(program) => program.summary.as_str(),
-            StageBody::Step(_) => "LSTM (fused kernel)",
+            StageBody::Program(program) => program.summary.clone(),
+            StageBody::Step(step) => format!("{} (fused kernel)", operator(&step.kind)),
         })
         .collect();
     let why = format!("row by row: {}", parts.join(", "));

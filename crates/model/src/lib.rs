@@ -24,13 +24,13 @@ mod kinds;
 mod layout;
 mod literal;
 mod load;
-mod lstm;
 mod model;
 mod onnx_file;
 mod operators;
 mod plan;
 mod program;
 mod recognise;
+mod recurrent;
 mod segment;
 mod stack;
 mod symbolic;
@@ -42,7 +42,7 @@ pub use error::{Blocker, LoadError};
 pub use kinds::{Chain, Direction, KindError, RowTensor, StepOutput, Tree, UsedCell};
 pub use layout::{Axis, Content, InputLayout};
 pub use load::{
-    BatchLimits, LSTM_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,
+    BatchLimits, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,
     load_embedded,
 };
 pub use model::{

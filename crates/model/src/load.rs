@@ -20,7 +20,7 @@ use crate::{Blocker, LoadError, NamedCell};
 
 /// The most chains in one batch of a recurrent cell, unless a limit is given. Beyond it
 /// throughput hardly rises and every step takes longer.
-pub const LSTM_BATCH_SIZE_MAX: u32 = 64;
+pub const FUSED_BATCH_SIZE_MAX: u32 = 64;
 
 /// The most rows in one batch of a row-wise program, unless a limit is given. Rows of one
 /// sequence share a batch, so it is higher than a recurrent cell's.
@@ -41,7 +41,7 @@ pub struct LoadOptions {
 /// The most rows in one batch, by cell.
 #[derive(Clone, Debug, Default)]
 pub struct BatchLimits {
-    /// For every cell; none: [`LSTM_BATCH_SIZE_MAX`] and [`PROGRAM_BATCH_SIZE_MAX`].
+    /// For every cell; none: [`FUSED_BATCH_SIZE_MAX`] and [`PROGRAM_BATCH_SIZE_MAX`].
     pub all: Option<u32>,
     /// By a cell's name, before `all`.
     pub cells: BTreeMap<String, u32>,
@@ -50,7 +50,7 @@ pub struct BatchLimits {
 impl BatchLimits {
     /// The limit of cell `name`, for which the model may say one.
     pub(crate) fn of(&self, name: &str, fused: bool, models: Option<u32>) -> u32 {
-        let default = if fused { LSTM_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
+        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
         self.cells.get(name).copied().or(self.all).or(models).unwrap_or(default).max(1)
     }
 }

@@ -10,9 +10,9 @@ use batchmaker_graph::{
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source};
 use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
-use crate::lstm::Initial;
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
+use crate::recurrent::Initial;
 use crate::segment::{Cut, Reading, Segment, Stage};
 use crate::symbolic::{BATCH, Dim, Factor, TIME};
 use crate::unfolder::{
@@ -308,21 +308,22 @@ impl Planner<'_> {
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
-        let why = match &lookup {
-            Some(lookup) => format!(
-                "LSTM, a chain of steps for each sequence, fused kernel; x is looked up in a table \
-                 of {} ids",
-                lookup.rows()
-            ),
-            None => "LSTM, a chain of steps for each sequence, fused kernel".to_owned(),
-        };
+        let mut why = recurrent.operator().to_owned();
+        why.push_str(", a chain of steps for each sequence, fused kernel");
+        if let Some(lookup) = &lookup {
+            let ids = lookup.rows();
+            why.push_str(&format!("; x is looked up in a table of {ids} ids"));
+        }
         let cell = Cell::recurrent(recurrent.step(lookup));
         let priority = 2 * recurrent.level as i32 + 1;
         let used = self.register(&recurrent.label, cell, priority, true, why, options, registry);
         let x = self.cut.x(self.analysis, index);
         let inputs = vec![self.read(x)];
-        let initial = (0..2)
-            .map(|state| match &recurrent.initial[state] {
+        let initial = recurrent
+            .initial
+            .iter()
+            .enumerate()
+            .map(|(state, initial)| match initial {
                 Initial::Zeros => None,
                 Initial::Constant { .. } => {
                     Some(PlanRead { value: self.initial[&(index, state)], at: None, slot: 0 })

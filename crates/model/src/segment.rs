@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use batchmaker_graph::Lookup;
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Source};
-use crate::lstm::Initial;
+use crate::recurrent::Initial;
 use crate::stack::{self, Stacks};
 
 /// A matrix that stands between stages, or what a stage reads of it.
@@ -202,7 +202,7 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
 
 /// Embeddings that feed one recurrent operator and nothing else.
 fn find_lookups(analysis: &Analysis) -> Vec<Option<usize>> {
-    let lookup = |recurrent: &crate::lstm::Recurrent| {
+    let lookup = |recurrent: &crate::recurrent::Recurrent| {
         let Source::Op(index, _) = recurrent.x.source else { return None };
         let op = &analysis.ops[index];
         let ([Operand::Constant(table), Operand::Rows { source, at: None, shape }], "Gather") =

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::analysis::{Analysis, Operand, RecurrentPort, Source, View};
-use crate::lstm::Initial;
+use crate::recurrent::Initial;
 use crate::symbolic::{BATCH, Dim};
 
 /// What is read and written layer by layer.

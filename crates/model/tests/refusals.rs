@@ -57,7 +57,6 @@ fn every_reason_of_every_node_is_given() {
             "LSTM `both`: direction \"bidirectional\" is not supported yet",
             "LSTM `both`: input_forget=1 is not supported",
             "LSTM `OP_1`: sequence_lens is not supported",
-            "LSTM `OP_1`: peepholes (input P) are not supported",
             "Cumsum2 `odd`: the operator is not supported",
             "F `f`: operators of domain `my` (functions of the file included) are not supported",
         ]
@@ -65,12 +64,28 @@ fn every_reason_of_every_node_is_given() {
 }
 
 #[test]
-fn other_recurrent_operators() {
-    let mut graph = Graph::new(vec![node("GRU", "gru", &["x", "W", "R"], &["Y"])], &["Y"]);
-    graph.graph.initializer = vec![floats("W", &[1, 6, 3]), floats("R", &[1, 6, 2])];
-    assert_eq!(graph.refusal(), ["GRU `gru`: the operator is not supported yet (LSTM is)"]);
+fn activations_of_other_recurrent_operators() {
+    let refused = |operator: &str, gates: i64, names: &[&str]| {
+        let strings = names.iter().map(|&name| name.to_owned()).collect();
+        let attribute = vec![AttributeProto { strings, ..string("activations", "") }];
+        let node = node(operator, "n", &["x", "W", "R"], &["Y"]);
+        let mut graph = Graph::new(vec![NodeProto { attribute, ..node }], &["Y"]);
+        let rows = gates * 2;
+        graph.graph.initializer = vec![floats("W", &[1, rows, 3]), floats("R", &[1, rows, 2])];
+        graph.refusal()
+    };
+    assert_eq!(
+        refused("GRU", 3, &["HardSigmoid", "Tanh"]),
+        ["GRU `n`: activations [\"HardSigmoid\", \"Tanh\"] are not supported"]
+    );
+    assert_eq!(refused("RNN", 1, &["Elu"]), ["RNN `n`: activations [\"Elu\"] are not supported"]);
+}
+
+#[test]
+fn a_file_without_recurrence() {
     let lines = refusal(vec![node("Relu", "relu", &["x"], &["y"])], "y");
-    assert!(lines.contains(&"graph `m.onnx`: there is no recurrent operator (LSTM) in it".into()));
+    let reason = "graph `m.onnx`: there is no recurrent operator (LSTM, GRU, RNN) in it";
+    assert!(lines.contains(&reason.to_owned()));
 }
 
 #[test]

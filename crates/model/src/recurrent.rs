@@ -1,12 +1,11 @@
-//! ONNX operator `LSTM` (opset 7 and later): its attributes, weights and initial states.
+//! ONNX operators `LSTM`, `GRU` and `RNN` (opset 7 and later): their attributes, weights and
+//! initial states.
 //!
-//! Everything that the fused cell does not do is refused by name; nothing is ignored.
-//! `GRU` and `RNN` are analysed as far as shapes go, so that a refusal names whatever
-//! else stands in the way.
+//! Everything that the fused cells do not do is refused by name; nothing is ignored.
 
 use std::sync::Arc;
 
-use batchmaker_graph::{ElementType, Lookup, RecurrentCell, RecurrentKind};
+use batchmaker_graph::{ElementType, Lookup, RecurrentCell, RecurrentKind, RnnActivation};
 
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
 use crate::literal::Literal;
@@ -14,21 +13,22 @@ use crate::onnx_file::Node;
 use crate::operators::Inputs;
 use crate::symbolic::{BATCH, Dim, TIME};
 
-/// A forward LSTM over the steps of every sequence.
+/// A forward recurrent operator over the steps of every sequence.
 pub(crate) struct Recurrent {
     pub(crate) label: String,
+    pub(crate) kind: RecurrentKind,
     /// `[time, batch, input_size]`.
     pub(crate) x: View,
     pub(crate) input_size: usize,
     pub(crate) hidden_size: usize,
-    /// `[4 * hidden_size, input_size]`.
+    /// `[gates * hidden_size, input_size]`.
     pub(crate) w: Arc<[f32]>,
-    /// `[4 * hidden_size, hidden_size]`.
+    /// `[gates * hidden_size, hidden_size]`.
     pub(crate) r: Arc<[f32]>,
-    /// `[8 * hidden_size]`.
+    /// `[2 * gates * hidden_size]`.
     pub(crate) b: Option<Arc<[f32]>>,
-    /// Of h and c.
-    pub(crate) initial: [Initial; 2],
+    /// Of each state: h, and of an LSTM c.
+    pub(crate) initial: Vec<Initial>,
     pub(crate) domain: Domain,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) level: usize,
@@ -38,7 +38,7 @@ impl Recurrent {
     /// One step, over an embedding if that is absorbed.
     pub(crate) fn step(&self, lookup: Option<Lookup>) -> RecurrentCell {
         RecurrentCell {
-            kind: RecurrentKind::Lstm { p: None },
+            kind: self.kind.clone(),
             input_size: self.input_size,
             hidden_size: self.hidden_size,
             w: self.w.clone(),
@@ -46,6 +46,25 @@ impl Recurrent {
             b: self.b.clone(),
             lookup,
         }
+    }
+
+    /// The operator.
+    pub(crate) fn operator(&self) -> &'static str {
+        operator(&self.kind)
+    }
+
+    /// The outputs that are states after the last step, in the order of states.
+    pub(crate) fn last_states(&self) -> &'static [RecurrentPort] {
+        &[RecurrentPort::Hidden, RecurrentPort::Cell][..self.kind.states()]
+    }
+}
+
+/// The name of the operator whose step it is.
+pub(crate) fn operator(kind: &RecurrentKind) -> &'static str {
+    match kind {
+        RecurrentKind::Lstm { .. } => "LSTM",
+        RecurrentKind::Gru { .. } => "GRU",
+        RecurrentKind::Rnn { .. } => "RNN",
     }
 }
 
@@ -72,18 +91,15 @@ pub(crate) fn evaluate(
     if given(4).is_some() {
         reasons.push("sequence_lens is not supported".to_owned());
     }
-    if given(7).is_some() && node.operator == "LSTM" {
-        reasons.push("peepholes (input P) are not supported".to_owned());
-    }
     let directions = match node.string("direction") {
         Some("bidirectional") => 2,
         _ => 1,
     };
-    let gates = match node.operator.as_str() {
-        "LSTM" => 4,
-        "GRU" => 3,
-        _ => 1,
-    };
+    let (mut kind, has_its_activations) = kind(node);
+    if !has_its_activations {
+        reasons.push(format!("activations {:?} are not supported", node.strings("activations")));
+    }
+    let gates = kind.gates();
     let (weights, sizes) = match weights(node, inputs, directions, gates) {
         Ok((weights, sizes)) => (Some(weights), sizes),
         Err(reason) => {
@@ -109,8 +125,14 @@ pub(crate) fn evaluate(
         reasons.push(reason);
         return (Vec::new(), reasons);
     }
+    if let RecurrentKind::Lstm { p } = &mut kind {
+        match peepholes(given(7), directions, hidden_size) {
+            Ok(peepholes) => *p = peepholes,
+            Err(reason) => reasons.push(reason),
+        }
+    }
     let mut state = |index: usize, name: &str| {
-        let val = given(index).filter(|_| node.operator == "LSTM" || index == 5)?;
+        let val = given(index)?;
         match initial(analysis, val, x.dims.get(1)?, hidden_size, name) {
             Ok(initial) => Some(initial),
             Err(reason) => {
@@ -119,8 +141,10 @@ pub(crate) fn evaluate(
             }
         }
     };
-    let initial = [(5, "initial_h"), (6, "initial_c")]
-        .map(|(index, name)| state(index, name).unwrap_or(Initial::Zeros));
+    let initial = [(5, "initial_h"), (6, "initial_c")][..kind.states()]
+        .iter()
+        .map(|&(index, name)| state(index, name).unwrap_or(Initial::Zeros))
+        .collect();
     let outputs = outputs(analysis, node, &x, directions, hidden_size);
     let ([w, r], b) = weights.unwrap_or_else(|| ([Arc::default(), Arc::default()], None));
     let level = |val: &Val| match val {
@@ -131,16 +155,13 @@ pub(crate) fn evaluate(
     let domain = Domain::of(&x.dims);
     let label = node.label.clone();
     let recurrent =
-        Recurrent { label, x, input_size, hidden_size, w, r, b, initial, domain, level };
+        Recurrent { label, kind, x, input_size, hidden_size, w, r, b, initial, domain, level };
     analysis.recurrents.push(recurrent);
     (outputs, reasons)
 }
 
 fn attribute_reasons(node: &Node) -> Vec<String> {
     let mut reasons = Vec::new();
-    if node.operator != "LSTM" {
-        reasons.push("the operator is not supported yet (LSTM is)".to_owned());
-    }
     match node.string("direction") {
         None | Some("forward") => {}
         Some(direction) => {
@@ -150,12 +171,6 @@ fn attribute_reasons(node: &Node) -> Vec<String> {
     if node.has("clip") {
         reasons.push("clip is not supported".to_owned());
     }
-    let activations = node.strings("activations");
-    let standard = ["sigmoid", "tanh", "tanh"];
-    let custom = |(i, name): (usize, &String)| !name.eq_ignore_ascii_case(standard[i % 3]);
-    if node.operator == "LSTM" && activations.iter().enumerate().any(custom) {
-        reasons.push(format!("activations {activations:?} are not supported"));
-    }
     if node.int("input_forget").unwrap_or(0) != 0 {
         reasons.push("input_forget=1 is not supported".to_owned());
     }
@@ -163,6 +178,39 @@ fn attribute_reasons(node: &Node) -> Vec<String> {
         reasons.push("layout=1 is not supported".to_owned());
     }
     reasons
+}
+
+/// The kind of step, without peepholes, and whether its activations are the kind's.
+fn kind(node: &Node) -> (RecurrentKind, bool) {
+    let activations = node.strings("activations");
+    let are = |standard: &[&str]| {
+        let mut pairs = activations.iter().zip(standard.iter().cycle());
+        pairs.all(|(name, standard)| name.eq_ignore_ascii_case(standard))
+    };
+    match node.operator.as_str() {
+        "LSTM" => (RecurrentKind::Lstm { p: None }, are(&["sigmoid", "tanh", "tanh"])),
+        "GRU" => {
+            let linear_before_reset = node.int("linear_before_reset").unwrap_or(0) != 0;
+            (RecurrentKind::Gru { linear_before_reset }, are(&["sigmoid", "tanh"]))
+        }
+        _ if are(&["tanh"]) => (RecurrentKind::Rnn { activation: RnnActivation::Tanh }, true),
+        _ => (RecurrentKind::Rnn { activation: RnnActivation::Relu }, are(&["relu"])),
+    }
+}
+
+/// Input P of an LSTM, `[directions, 3 * hidden_size]`.
+fn peepholes(
+    p: Option<&Val>,
+    directions: usize,
+    hidden_size: usize,
+) -> Result<Option<Arc<[f32]>>, String> {
+    let Some(p) = p else { return Ok(None) };
+    let Val::Literal(literal) = p else { return Err("its P is not constant".to_owned()) };
+    let p = literal.as_f32().ok_or("its P is not FLOAT")?;
+    if p.shape != [directions, 3 * hidden_size] {
+        return Err(format!("P of {:?}, not [{directions}, {}]", p.shape, 3 * hidden_size));
+    }
+    Ok(p.data.iter().any(|&x| x != 0.0).then(|| Arc::from(&p.data[..])))
 }
 
 type Weights = ([Arc<[f32]>; 2], Option<Arc<[f32]>>);
@@ -311,9 +359,12 @@ fn outputs(
         Val::View(View { source, at: None, element: ElementType::F32, dims })
     };
     let last = vec![one.clone(), batch.clone(), features.clone()];
-    vec![
+    let mut outputs = vec![
         view(RecurrentPort::Every, vec![time, one, batch, features]),
         view(RecurrentPort::Hidden, last.clone()),
-        view(RecurrentPort::Cell, last),
-    ]
+    ];
+    if node.operator == "LSTM" {
+        outputs.push(view(RecurrentPort::Cell, last));
+    }
+    outputs
 }
