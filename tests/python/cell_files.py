@@ -228,6 +228,67 @@ def recurrent_chain(folder, vocabulary, size, seed, operator="LSTM", **attribute
     (folder / "model.toml").write_text(LSTM_STEP if operator == "LSTM" else RECURRENT_STEP)
 
 
+STACKED_STATE = """\
+fixed = { rate = 4, gain = [0.5, 2.0, 1.0] }
+
+[[cell]]
+name = "step"
+graph = "step.onnx"
+batch_axis = { state = 1, state_out = 1 }
+
+[unfold]
+kind = "chain"
+cell = "step"
+sequence = ["x"]
+state = { state = "state_out" }
+[unfold.outputs]
+y = { from = "y", every_step = true }
+state_n = { from = "state_out" }
+"""
+
+
+def stacked_state(folder, size, seed):
+    """An LSTM step whose h and c are one tensor [2, batch, size], as exporters of voice detectors
+    write it; x [batch, 3] is multiplied by the inputs `gain` [3] and 1 / `rate`, a scalar."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
+    node = helper.make_node
+    tensor = helper.make_tensor_value_info
+    save(
+        folder / "step.onnx",
+        [
+            node("Cast", ["rate"], ["rate_f"], to=TensorProto.FLOAT),
+            node("Div", ["x", "rate_f"], ["x_1"]),
+            node("Mul", ["x_1", "gain"], ["x_2"]),
+            node("Unsqueeze", ["x_2", "zero"], ["x_3"]),
+            node("Gather", ["state", "index_0"], ["h"], axis=0),
+            node("Gather", ["state", "index_1"], ["c"], axis=0),
+            node("Unsqueeze", ["h", "zero"], ["h_0"]),
+            node("Unsqueeze", ["c", "zero"], ["c_0"]),
+            node(
+                "LSTM", ["x_3", "W", "R", "", "", "h_0", "c_0"], ["", "h_1", "c_1"],
+                hidden_size=size,
+            ),
+            node("Concat", ["h_1", "c_1"], ["state_out"], axis=0),
+            node("Squeeze", ["h_1", "zero"], ["h_2"]),
+            node("MatMul", ["h_2", "head"], ["logits"]),
+            node("Sigmoid", ["logits"], ["y"]),
+        ],
+        [
+            info("x", 3), tensor("state", TensorProto.FLOAT, [2, "batch", size]),
+            tensor("rate", TensorProto.INT64, []), tensor("gain", TensorProto.FLOAT, [3]),
+        ],
+        [info("y", 1), tensor("state_out", TensorProto.FLOAT, [2, "batch", size])],
+        {
+            "zero": np.array([0]), "index_0": np.array(0), "index_1": np.array(1),
+            "W": uniform(1, 4 * size, 3), "R": uniform(1, 4 * size, size), "head": uniform(size, 1),
+        },
+    )
+    (folder / "model.toml").write_text(STACKED_STATE)
+
+
 def lstm_constants(input_size, hidden_size, seed):
     random = np.random.default_rng(seed)
     uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)

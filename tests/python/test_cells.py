@@ -187,6 +187,29 @@ def test_a_recurrent_operator_inside_a_cell(serve, tmp_path, operator, attribute
     check(serve(folder), "step", requests, expected)
 
 
+def test_constants_and_a_batch_that_is_not_in_front(serve, tmp_path):
+    size = 12
+    cell_files.stacked_state(tmp_path / "voice", size, SEED)
+    step = cell_files.session(tmp_path / "voice" / "step.onnx")
+    fixed = {"rate": np.array(4), "gain": np.array([0.5, 2, 1], np.float32)}
+    random = np.random.default_rng(SEED)
+    requests, expected = [], []
+    for length in [1, *random.integers(1, 40, 30)]:
+        x, state = random.standard_normal((length, 3), np.float32), np.zeros((2, size), np.float32)
+        request = {"x": ("FP32", x)}
+        if random.random() < 0.5:
+            state = random.standard_normal(state.shape, np.float32)
+            request["state"] = ("FP32", state)
+        requests.append(request)
+        rows = []
+        for row in x:
+            y, state = step.run(None, {"x": row[None], "state": state[:, None], **fixed})
+            state = state[:, 0]
+            rows.append(y[0])
+        expected.append({"y": np.array(rows), "state_n": state})
+    check(serve(tmp_path / "voice"), "voice", requests, expected)
+
+
 MALFORMED = {
     "a child that is no node": ([[0, 5]], "node 3 has child 5; there are 4 nodes"),
     "a child below 0": ([[0, -1], [3, 1]], "node 3 has child -1; there are 5 nodes"),
@@ -225,24 +248,37 @@ def test_malformed_trees_are_refused(serve, tmp_path):
     server.wait_until_unused()
 
 
-def test_a_client_that_leaves_ends_its_tree(serve, tmp_path):
+@pytest.mark.parametrize("end_by", ["the client leaves", "a deadline"])
+def test_a_tree_ends_at_its_next_node(serve, tmp_path, end_by):
     cell_files.tree_lstm(tmp_path / "tree", 512, 16, False, SEED)
     server = serve(tmp_path / "tree")
     leaves = 20_000
     children = [[leaves + at - 1 if at else 0, at + 1] for at in range(leaves - 1)]
-    inputs = [
+    body = {"inputs": [
         {"name": "token", "datatype": "INT64", "shape": [leaves], "data": [1] * leaves},
         {"name": "children", "datatype": "INT32", "shape": [leaves - 1, 2], "data": children},
-    ]
-    # Its inner nodes run one after the other: that would take many seconds.
+    ]}
+    if end_by == "a deadline":
+        body["parameters"] = {"timeout": 400_000}
+
+    def inner_nodes():
+        name = 'batchmaker_nodes_total{cell="internal",cell_type="1"}'
+        return server.metrics()[name]
+
+    # Its inner nodes run one after the other: that would take seconds.
     connection = http.client.HTTPConnection(server.http)
-    connection.request("POST", "/v2/models/tree/infer", json.dumps({"inputs": inputs}))
-    end = time.monotonic() + 30
-    while server.in_use()["permits"] == 0:
-        assert time.monotonic() < end, "the request never arrived"
-        time.sleep(0.01)
+    connection.request("POST", "/v2/models/tree/infer", json.dumps(body))
+    if end_by == "a deadline":
+        reply = connection.getresponse()
+        assert reply.status == 504 and b"400000" in reply.read()
+    else:
+        end = time.monotonic() + 30
+        while inner_nodes() == 0:
+            assert time.monotonic() < end, "the request never arrived"
+            time.sleep(0.01)
     connection.close()
     server.wait_until_unused(5)
+    assert inner_nodes() < leaves - 1
 
 
 def test_equal_cells_of_two_models_are_one_type(tmp_path):
@@ -284,6 +320,24 @@ def test_directories_that_do_not_fit_are_refused(tmp_path):
         [cell_files.info("x", 3)], [cell_files.info("y", 3)], {},
     )
     assert "rows interact" in refused(folder, toml)
+
+
+@pytest.mark.parametrize(
+    "given, changed, reason",
+    [
+        ("state = 1,", "state = 3,", "batch_axis of `state`: there is no axis 3: its rank is 3"),
+        ("state = 1,", "stat = 1,", "batch_axis of `stat`: there is no such input or output"),
+        ("rate = 4", "rate = 4, speed = 1", "fixed `speed`: there is no such input"),
+        ("rate = 4", "rate = 4.5", "fixed `rate`: the input is INT64, the value is FP32"),
+        ("[0.5, 2.0, 1.0]", "[1, 2]", "fixed `gain`: expected shape [3] or one number, got [2]"),
+    ],
+)
+def test_constants_and_axes_that_do_not_fit_are_refused(tmp_path, given, changed, reason):
+    cell_files.stacked_state(tmp_path / "voice", 8, SEED)
+    table = tmp_path / "voice" / "model.toml"
+    table.write_text(table.read_text().replace(given, changed))
+    shown = subprocess.run([BINARY, "inspect", tmp_path / "voice"], capture_output=True, text=True)
+    assert shown.returncode == 1 and reason in shown.stderr
 
 
 def test_cells_that_are_more_than_one_step_are_refused(tmp_path):

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, StagedCell};
 
+use crate::amend::Amendments;
 use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, View, analyse};
 use crate::files::Files;
 use crate::onnx_file::OnnxFile;
@@ -98,11 +99,32 @@ impl NamedCell {
     /// # Errors
     /// See [`LoadError`]: among others, where rows of the batch interact.
     pub fn load(folder: &Path, file: &str) -> Result<Self, LoadError> {
-        Self::read(&Files::Folder(folder.to_owned()), file)
+        Self::load_amended(folder, file, &Amendments::default())
     }
 
-    pub(crate) fn read(files: &Files<'_>, file: &str) -> Result<Self, LoadError> {
-        let file = OnnxFile::read(files, file)?;
+    /// As [`Self::load`], with inputs bound to constants and batches on other axes.
+    ///
+    /// # Errors
+    /// As there, and where the file has no such inputs or outputs.
+    pub fn load_amended(
+        folder: &Path,
+        file: &str,
+        amendments: &Amendments,
+    ) -> Result<Self, LoadError> {
+        let files = Files::Folder(folder.to_owned());
+        let read = OnnxFile::read(&files, file)?;
+        let unknown = amendments.fixed.keys().find(|name| !read.has_input(name));
+        if let Some(name) = unknown {
+            let reason = format!("fixed `{name}`: there is no such input");
+            return Err(LoadError::Malformed { file: read.name, reason });
+        }
+        Self::of_file(read, amendments)
+    }
+
+    pub(crate) fn of_file(mut file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
+        if let Err(reason) = file.amend(amendments) {
+            return Err(LoadError::Malformed { file: file.name, reason });
+        }
         let mut analysis = analyse(&file, FileKind::Cell);
         check_edges(&mut analysis);
         if !analysis.blockers.is_empty() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use batchmaker_graph::{Tensor, TensorData};
 use serde::Deserialize;
 
 use crate::LoadError;
@@ -18,6 +19,8 @@ pub(crate) struct Directory {
     pub(crate) cells: Vec<CellTable>,
     pub(crate) max_length: usize,
     pub(crate) tables: Tables,
+    /// Inputs that are constants.
+    pub(crate) fixed: BTreeMap<String, Tensor>,
 }
 
 /// `[unfold]`.
@@ -36,7 +39,8 @@ pub(crate) struct CellTable {
     pub(crate) graph: String,
     pub(crate) max_batch_size: Option<u32>,
     pub(crate) priority: Option<i32>,
-    batch_axis: Option<BTreeMap<String, usize>>,
+    #[serde(default)]
+    pub(crate) batch_axis: BTreeMap<String, usize>,
 }
 
 /// `[unfold]` of `kind = "chain"`.
@@ -127,7 +131,8 @@ struct ModelToml {
     inputs: Option<InputsToml>,
     #[serde(default)]
     outputs: BTreeMap<String, OutputTable>,
-    fixed: Option<toml::Value>,
+    #[serde(default)]
+    fixed: BTreeMap<String, toml::Value>,
     #[serde(default)]
     cell: Vec<CellTable>,
 }
@@ -158,9 +163,17 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         Some(_) => return Err(malformed("unfold.kind: expected a string".to_owned())),
         None => return Err(malformed("unfold: missing `kind`".to_owned())),
     };
-    if parsed.fixed.is_some() {
-        return Err(malformed("`fixed` is not supported yet".to_owned()));
-    }
+    let fixed = parsed
+        .fixed
+        .iter()
+        .map(|(name, value)| match tensor(value) {
+            Some(tensor) => Ok((name.clone(), tensor)),
+            None => Err(malformed(format!(
+                "fixed `{name}`: expected a number, true or false, or arrays of them of equal \
+                 lengths, got {value}"
+            ))),
+        })
+        .collect::<Result<_, _>>()?;
     let table = toml::Value::Table(parsed.unfold);
     let unfold = |error: toml::de::Error| malformed(format!("unfold: {}", error.message()));
     let unfold = match kind.as_str() {
@@ -193,13 +206,6 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
                 cell.name
             )));
         }
-        let elsewhere = cell.batch_axis.iter().flatten().find(|(_, axis)| **axis != 0);
-        if let Some((tensor, axis)) = elsewhere {
-            return Err(malformed(format!(
-                "cell `{}`: batch_axis of `{tensor}`: {axis} is not supported yet, 0 is",
-                cell.name
-            )));
-        }
     }
     let max_length = parsed.max_length.unwrap_or(MAX_LENGTH);
     if max_length == 0 || max_length > i32::MAX as usize {
@@ -211,7 +217,38 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         text: parsed.inputs.and_then(|inputs| inputs.text),
         outputs: parsed.outputs,
     };
-    Ok(Directory { unfold, cells: parsed.cell, max_length, tables })
+    Ok(Directory { unfold, cells: parsed.cell, max_length, tables, fixed })
+}
+
+/// A number or truth value, or nested arrays of them.
+fn tensor(value: &toml::Value) -> Option<Tensor> {
+    let (mut shape, mut elements) = (Vec::new(), vec![value]);
+    while let Some(toml::Value::Array(first)) = elements.first() {
+        let length = first.len();
+        let inner = elements.iter().map(|element| element.as_array());
+        let inner: Vec<_> = inner.collect::<Option<_>>()?;
+        if inner.iter().any(|array| array.len() != length) {
+            return None;
+        }
+        elements = inner.into_iter().flatten().collect();
+        shape.push(length);
+    }
+    if elements.is_empty() {
+        return None;
+    }
+    let ints = || elements.iter().map(|element| element.as_integer()).collect();
+    let bools = || elements.iter().map(|element| element.as_bool()).collect();
+    let float = |element: &&toml::Value| match element {
+        toml::Value::Integer(x) => Some(*x as f32),
+        toml::Value::Float(x) => Some(*x as f32),
+        _ => None,
+    };
+    let data = match (ints(), bools()) {
+        (Some(ints), _) => TensorData::I64(ints),
+        (_, Some(bools)) => TensorData::Bool(bools),
+        _ => TensorData::F32(elements.iter().map(float).collect::<Option<_>>()?),
+    };
+    Some(Tensor::new(shape, data))
 }
 
 /// Unit of text, as `model.toml` spells it.

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod amend;
 mod analysis;
 mod array;
 mod cell_file;
@@ -37,6 +38,7 @@ mod symbolic;
 mod text;
 mod unfolder;
 
+pub use amend::Amendments;
 pub use cell_file::{CellInput, CellOutput, NamedCell};
 pub use error::{Blocker, LoadError};
 pub use kinds::{Chain, Direction, KindError, RowTensor, StepOutput, Tree, UsedCell};

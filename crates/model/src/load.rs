@@ -1,11 +1,12 @@
 //! Loading: from a path or embedded bytes to a [`Model`] whose cells are registered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use batchmaker_graph::{CellRegistry, ModelId, ModelPriority};
+use batchmaker_graph::{CellRegistry, ModelId, ModelPriority, Tensor};
 
+use crate::amend::Amendments;
 use crate::analysis::{FileKind, analyse};
 use crate::directory::{
     self, CellTable, ChainTable, Directory, TreeTable, UnfoldTable, step_outputs,
@@ -82,7 +83,8 @@ pub fn load(
     let files = Files::Folder(folder.to_owned());
     let (name, file) = (text(path.file_stem())?, text(path.file_name())?);
     let tables = Tables { name, version: "1".to_owned(), ..Tables::default() };
-    load_graph(&files, &file, tables, MAX_LENGTH, options, registry)
+    let file = OnnxFile::read(&files, &file)?;
+    load_graph(&file, &files, tables, MAX_LENGTH, options, registry)
 }
 
 /// Loads a model directory that is compiled into the program: names and bytes of its
@@ -105,13 +107,22 @@ fn load_directory(
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
-    let Directory { unfold, cells, max_length, tables } = directory::read(files, name)?;
+    let Directory { unfold, cells, max_length, tables, fixed } = directory::read(files, name)?;
     if let UnfoldTable::Onnx { graph } = &unfold {
-        return load_graph(files, graph, tables, max_length, options, registry);
+        let mut file = OnnxFile::read(files, graph)?;
+        if let Some(name) = fixed.keys().find(|name| !file.has_input(name)) {
+            return Err(no_input(files, name));
+        }
+        let amendments = Amendments { fixed, ..Amendments::default() };
+        file.amend(&amendments)
+            .map_err(|reason| LoadError::Malformed { file: files.label("model.toml"), reason })?;
+        return load_graph(&file, files, tables, max_length, options, registry);
     }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
-    let cells = Cells { files, cells, used: Vec::new(), options, registry: &mut registered };
+    let (used, bound) = (Vec::new(), BTreeSet::new());
+    let registry_copy = &mut registered;
+    let cells = Cells { files, cells, fixed, bound, used, options, registry: registry_copy };
     let unfolding = match unfold {
         UnfoldTable::Onnx { .. } => unreachable!("it was loaded above"),
         UnfoldTable::Chain(table) => cells.chain(&table, max_length),
@@ -126,6 +137,9 @@ fn load_directory(
 struct Cells<'a> {
     files: &'a Files<'a>,
     cells: Vec<CellTable>,
+    /// Inputs that are constants, and which of them cells have.
+    fixed: BTreeMap<String, Tensor>,
+    bound: BTreeSet<String>,
     used: Vec<CellUse>,
     options: &'a LoadOptions,
     registry: &'a mut CellRegistry,
@@ -141,7 +155,11 @@ impl Cells<'_> {
         let Some(table) = self.cells.iter().find(|cell| cell.name == name).cloned() else {
             return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
         };
-        let cell = NamedCell::read(self.files, &table.graph)?;
+        let file = OnnxFile::read(self.files, &table.graph)?;
+        let of_file = self.fixed.keys().filter(|name| file.has_input(name)).cloned();
+        self.bound.extend(of_file);
+        let (fixed, batch_axis) = (self.fixed.clone(), table.batch_axis.clone());
+        let cell = NamedCell::of_file(file, &Amendments { fixed, batch_axis })?;
         let limits = &self.options.max_batch_size;
         let limit = limits.of(name, cell.fused, table.max_batch_size);
         let priority = table.priority.unwrap_or(self.used.len() as i32);
@@ -152,8 +170,11 @@ impl Cells<'_> {
         Ok(UsedCell { name, cell_type, cell })
     }
 
-    /// That every cell is used.
+    /// That every cell and every constant is used.
     fn finish(self) -> Result<Vec<CellUse>, LoadError> {
+        if let Some(name) = self.fixed.keys().find(|name| !self.bound.contains(*name)) {
+            return Err(no_input(self.files, name));
+        }
         let is_used = |cell: &CellTable| self.used.iter().any(|used| used.name == cell.name);
         match self.cells.iter().find(|cell| !is_used(cell)) {
             Some(cell) => {
@@ -188,21 +209,26 @@ impl Cells<'_> {
     }
 }
 
+/// `fixed` names what is no input.
+fn no_input(files: &Files<'_>, name: &str) -> LoadError {
+    let reason = format!("fixed `{name}`: there is no such input");
+    LoadError::Malformed { file: files.label("model.toml"), reason }
+}
+
 fn load_graph(
+    file: &OnnxFile,
     files: &Files<'_>,
-    graph: &str,
     tables: Tables,
     max_length: usize,
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
-    let file = OnnxFile::read(files, graph)?;
-    let mut analysis = analyse(&file, FileKind::Network);
+    let mut analysis = analyse(file, FileKind::Network);
     for (node, reason) in check_outputs(&analysis) {
         analysis.blockers.push(Blocker { operator: "output".to_owned(), node, reason });
     }
     if !analysis.blockers.is_empty() {
-        return Err(LoadError::refused(file.name, analysis.blockers));
+        return Err(LoadError::refused(file.name.clone(), analysis.blockers));
     }
     let cut = cut(&mut analysis);
     // Registered in a copy first: the tables may still refuse the model.

@@ -16,6 +16,8 @@ pub(crate) struct OnnxFile {
     pub(crate) opset: i64,
     pub(crate) inputs: Vec<GraphInput>,
     pub(crate) outputs: Vec<String>,
+    /// Of each output, where the file declares it.
+    pub(crate) output_ranks: Vec<Option<usize>>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: HashMap<String, Result<Literal, String>>,
     /// What is wrong with the graph as such.
@@ -48,6 +50,23 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// A `Transpose` of the value `from` to the value `to`.
+    pub(crate) fn transpose(label: String, from: &str, to: &str, permutation: &[usize]) -> Self {
+        let perm = AttributeProto {
+            name: Some("perm".to_owned()),
+            ints: permutation.iter().map(|&axis| axis as i64).collect(),
+            ..AttributeProto::default()
+        };
+        Self {
+            operator: "Transpose".to_owned(),
+            domain: String::new(),
+            label,
+            inputs: vec![from.to_owned()],
+            outputs: vec![to.to_owned()],
+            attributes: vec![perm],
+        }
+    }
+
     fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
     }
@@ -168,10 +187,19 @@ impl OnnxFile {
             .collect();
         let outputs: Vec<String> =
             graph.output.iter().map(|info| info.name.clone().unwrap_or_default()).collect();
+        let output_ranks = graph
+            .output
+            .iter()
+            .map(|info| {
+                let tensor = info.r#type.as_ref()?.tensor_type.as_ref()?;
+                Some(tensor.shape.as_ref()?.dim.len())
+            })
+            .collect();
         let nodes: Vec<Node> =
             graph.node.into_iter().enumerate().map(|(k, node)| read_node(k, node)).collect();
         let nodes = live(nodes, &outputs);
-        Ok(Self { name: files.label(name), opset, inputs, outputs, nodes, initializers, blockers })
+        let name = files.label(name);
+        Ok(Self { name, opset, inputs, outputs, output_ranks, nodes, initializers, blockers })
     }
 }
 

@@ -174,7 +174,11 @@ fn files_that_are_no_models() {
     assert!(load(b"no onnx", TOML).starts_with("m.onnx: not an ONNX file"));
     let toml = |text: &str| load(b"", &format!("{text}\n{TOML}"));
     assert!(toml("colour = 3").contains("unknown field `colour`"));
-    assert_eq!(toml("fixed = {}"), "model.toml: `fixed` is not supported yet");
+    assert_eq!(
+        toml("fixed = { sr = \"fast\" }"),
+        "model.toml: fixed `sr`: expected a number, true or false, or arrays of them of equal \
+         lengths, got \"fast\""
+    );
     assert_eq!(
         load(b"", "[unfold]\nkind = \"encoder_decoder\""),
         "model.toml: unfold.kind: \"encoder_decoder\" is not supported yet"

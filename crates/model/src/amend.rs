@@ -1,0 +1,162 @@
+//! What is changed in an ONNX file before it is analysed: inputs bound to constants, and the batch
+//! brought to the front.
+
+use std::collections::BTreeMap;
+
+use batchmaker_graph::{ElementType, Tensor, TensorData};
+
+use crate::array::Array;
+use crate::literal::Literal;
+use crate::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile};
+use crate::symbolic::Int;
+
+/// Changes to an ONNX file.
+#[derive(Clone, Debug, Default)]
+pub struct Amendments {
+    /// Inputs that are constants: of the input's shape, or one number for all of it.
+    pub fixed: BTreeMap<String, Tensor>,
+    /// Inputs and outputs whose batch is another axis than 0. To who feeds and reads them, it is
+    /// axis 0, with the others after it in their order.
+    pub batch_axis: BTreeMap<String, usize>,
+}
+
+impl OnnxFile {
+    /// Applies what concerns the inputs and outputs that the file has.
+    ///
+    /// # Errors
+    /// What does not fit them.
+    pub(crate) fn amend(&mut self, amendments: &Amendments) -> Result<(), String> {
+        for (name, tensor) in &amendments.fixed {
+            let Some(at) = self.inputs.iter().position(|input| input.name == *name) else {
+                continue;
+            };
+            let literal =
+                constant(&self.inputs[at], tensor).map_err(|e| format!("fixed `{name}`: {e}"))?;
+            self.inputs.remove(at);
+            self.initializers.insert(name.clone(), Ok(literal));
+        }
+        for (name, &axis) in &amendments.batch_axis {
+            self.bring_to_front(name, axis)
+                .map_err(|reason| format!("batch_axis of `{name}`: {reason}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the file has an input of that name.
+    pub(crate) fn has_input(&self, name: &str) -> bool {
+        self.inputs.iter().any(|input| input.name == name)
+    }
+
+    fn bring_to_front(&mut self, name: &str, axis: usize) -> Result<(), String> {
+        let input = self.inputs.iter_mut().find(|input| input.name == name);
+        let output = self.outputs.iter().position(|output| output == name);
+        if input.is_none() && output.is_none() {
+            return Err("there is no such input or output".to_owned());
+        }
+        let label = format!("batch_axis of {name}");
+        // A name that no file can give: names of values are not empty, nor do they hold this.
+        let elsewhere = format!("{name}\u{0}{axis}");
+        if let Some(input) = input {
+            let shape = input.shape.as_mut().ok_or("the file does not declare its rank")?;
+            check_axis(axis, shape.len())?;
+            let rank = shape.len();
+            let batch = shape.remove(axis);
+            shape.insert(0, batch);
+            let values = self.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+            values.filter(|value| *value == name).for_each(|value| value.clone_from(&elsewhere));
+            // The batch goes from the front to where the file has it.
+            let mut permutation: Vec<usize> = (1..rank).collect();
+            permutation.insert(axis, 0);
+            self.nodes.insert(0, Node::transpose(label.clone(), name, &elsewhere, &permutation));
+        }
+        if let Some(output) = output {
+            let rank = self.output_ranks[output].ok_or("the file does not declare its rank")?;
+            check_axis(axis, rank)?;
+            for node in &mut self.nodes {
+                let values = node.inputs.iter_mut().chain(&mut node.outputs);
+                let values = values.filter(|value| *value == name);
+                values.for_each(|value| value.clone_from(&elsewhere));
+            }
+            let mut permutation: Vec<usize> = (0..rank).filter(|&at| at != axis).collect();
+            permutation.insert(0, axis);
+            self.nodes.push(Node::transpose(label, &elsewhere, name, &permutation));
+        }
+        Ok(())
+    }
+}
+
+fn check_axis(axis: usize, rank: usize) -> Result<(), String> {
+    match axis < rank {
+        true => Ok(()),
+        false => Err(format!("there is no axis {axis}: its rank is {rank}")),
+    }
+}
+
+/// The constant that takes an input's place.
+fn constant(input: &GraphInput, tensor: &Tensor) -> Result<Literal, String> {
+    let element = input.element.clone()?;
+    let declared = input.shape.as_ref().ok_or("the file does not declare its rank")?;
+    let fits = |shape: &[usize]| {
+        let pairs = shape.iter().zip(declared);
+        let is_like = |(&n, of): (&usize, &DeclaredDimension)| match of {
+            DeclaredDimension::Static(of) => n == *of,
+            DeclaredDimension::Named(_) | DeclaredDimension::Unnamed => true,
+        };
+        shape.len() == declared.len() && pairs.into_iter().all(is_like)
+    };
+    let known: Option<Vec<usize>> = declared
+        .iter()
+        .map(|of| match of {
+            DeclaredDimension::Static(n) => Some(*n),
+            DeclaredDimension::Named(_) | DeclaredDimension::Unnamed => None,
+        })
+        .collect();
+    let shape = match known {
+        _ if fits(tensor.shape()) => tensor.shape().to_vec(),
+        Some(shape) if tensor.shape().is_empty() => shape,
+        _ => {
+            let show = |of: &DeclaredDimension| match of {
+                DeclaredDimension::Static(n) => n.to_string(),
+                DeclaredDimension::Named(name) => name.clone(),
+                DeclaredDimension::Unnamed => "?".to_owned(),
+            };
+            let declared: Vec<String> = declared.iter().map(show).collect();
+            let (declared, got) = (declared.join(", "), tensor.shape());
+            return Err(format!("expected shape [{declared}] or one number, got {got:?}"));
+        }
+    };
+    let count: usize = shape.iter().product();
+    let array = |numbers: Vec<f64>| -> Vec<f64> {
+        if numbers.len() == count { numbers } else { vec![numbers[0]; count] }
+    };
+    let misfit = || format!("the input is {element}, the value is {}", tensor.data().element());
+    let whole = |numbers: Vec<f64>| -> Result<Vec<Int>, String> {
+        let int = |x: f64| (x.fract() == 0.0).then(|| Int::number(x as i64));
+        numbers.into_iter().map(int).collect::<Option<_>>().ok_or_else(misfit)
+    };
+    Ok(match (element, tensor.data()) {
+        (ElementType::Bool, TensorData::Bool(data)) => {
+            let data = if data.len() == count { data.clone() } else { vec![data[0]; count] };
+            Literal::Bool(Array::new(shape, data))
+        }
+        (ElementType::F32, data) => {
+            let numbers = array(numbers(data).ok_or_else(misfit)?);
+            Literal::F32(Array::new(shape, numbers.into_iter().map(|x| x as f32).collect()))
+        }
+        (ElementType::I64 | ElementType::I32, data) => {
+            let numbers = array(numbers(data).ok_or_else(misfit)?);
+            Literal::Int(Array::new(shape, whole(numbers)?), element)
+        }
+        _ => return Err(misfit()),
+    })
+}
+
+/// Numbers, of which integers up to 2^53 are exact.
+fn numbers(data: &TensorData) -> Option<Vec<f64>> {
+    match data {
+        TensorData::F32(data) => Some(data.iter().map(|&x| f64::from(x)).collect()),
+        TensorData::I64(data) => Some(data.iter().map(|&x| x as f64).collect()),
+        TensorData::I32(data) => Some(data.iter().map(|&x| f64::from(x)).collect()),
+        TensorData::Bool(_) | TensorData::Bytes(_) => None,
+    }
+}
