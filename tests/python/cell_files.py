@@ -289,6 +289,107 @@ def stacked_state(folder, size, seed):
     (folder / "model.toml").write_text(STACKED_STATE)
 
 
+TRANSLATOR = """\
+max_length = 400
+
+[[cell]]
+name = "encoder"
+graph = "encoder.onnx"
+[[cell]]
+name = "decoder"
+graph = "decoder.onnx"
+max_batch_size = 32
+
+[unfold]
+kind = "encoder_decoder"
+[unfold.encoder]
+cell = "encoder"
+sequence = ["source"]
+state = { h = "h_out", c = "c_out" }
+[unfold.decoder]
+cell = "decoder"
+feed = { token = "token_out" }
+start = { token = 1 }
+stop = { output = "token_out", value = 2 }
+state = { h = "h_out", c = "c_out" }
+init = { h = "encoder.h_out", c = "encoder.c_out" }
+max_steps = { per_input = 0.1, plus = 8 }
+[unfold.outputs]
+token = { from = "decoder.token_out", every_step = true }
+scores = { from = "decoder.scores", every_step = true }
+h_n = { from = "decoder.h_out" }
+"""
+
+
+def translator(folder, vocabulary, size, seed):
+    """An LSTM encoder, and an LSTM decoder whose next token is the arg-max of its scores."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(seed)
+    uniform = lambda *shape: random.uniform(-1, 1, shape).astype(np.float32)
+    node = helper.make_node
+
+    def step(name, token, after, outputs, constants):
+        constants |= {
+            "table": uniform(vocabulary, 8), "zero": np.array([0]), "W": uniform(1, 4 * size, 8),
+            "R": 0.3 * uniform(1, 4 * size, size), "B": uniform(1, 8 * size),
+        }
+        save(
+            folder / name,
+            [
+                node("Gather", ["table", token], ["embedded"]),
+                node("Unsqueeze", ["embedded", "zero"], ["x"]),
+                node("Unsqueeze", ["h", "zero"], ["h_0"]),
+                node("Unsqueeze", ["c", "zero"], ["c_0"]),
+                node(
+                    "LSTM", ["x", "W", "R", "B", "", "h_0", "c_0"], ["", "h_1", "c_1"],
+                    hidden_size=size,
+                ),
+                node("Squeeze", ["h_1", "zero"], ["h_out"]),
+                node("Squeeze", ["c_1", "zero"], ["c_out"]),
+                *after,
+            ],
+            [info(token, of=TensorProto.INT64), info("h", size), info("c", size)],
+            [*outputs, info("h_out", size), info("c_out", size)],
+            constants,
+        )
+
+    step("encoder.onnx", "source", [], [], {})
+    head = [
+        node("MatMul", ["h_out", "head"], ["product"]),
+        node("Add", ["product", "bias"], ["scores"]),
+        node("ArgMax", ["scores"], ["token_out"], axis=1, keepdims=0),
+    ]
+    # Stopping is not rare, nor the rule.
+    bias = np.zeros(vocabulary, np.float32)
+    bias[2] = 0.3
+    outputs = [info("token_out", of=TensorProto.INT64), info("scores", vocabulary)]
+    constants = {"head": uniform(size, vocabulary), "bias": bias}
+    step("decoder.onnx", "token", head, outputs, constants)
+    (folder / "model.toml").write_text(TRANSLATOR)
+
+
+def translate(encoder, decoder, source, size, *, bound=None, force=None):
+    """The reply of a model that :func:`translator` wrote, by its cells' ONNX Runtime sessions."""
+    h, c = np.zeros((1, size), np.float32), np.zeros((1, size), np.float32)
+    for token in source:
+        h, c = encoder.run(["h_out", "c_out"], {"source": np.array([token]), "h": h, "c": c})
+    if bound is None:
+        bound = int(np.ceil(0.1 * len(source) + 8))
+    token, last = np.array([1]), np.zeros_like(h)
+    tokens, scores = [], []
+    while len(tokens) < (force or bound):
+        feeds = {"token": token, "h": h, "c": c}
+        token, row, h, c = decoder.run(["token_out", "scores", "h_out", "c_out"], feeds)
+        if token[0] == 2 and not force:
+            break
+        tokens.append(token[0])
+        scores.append(row[0])
+        last = h
+    scores = np.array(scores, np.float32).reshape(len(tokens), row.shape[1])
+    return {"token": np.array(tokens, np.int64), "scores": scores, "h_n": last[0]}
+
+
 def lstm_constants(input_size, hidden_size, seed):
     random = np.random.default_rng(seed)
     uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)

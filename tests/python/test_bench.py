@@ -53,7 +53,7 @@ def test_policies_take_turns_on_the_same_requests(lstm, tmp_path):
         assert set(report["latency_ms"]) == set(report["queue_ms"]) == DISTRIBUTION
         assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p99"]
         assert report["lateness_ms"]["max"] >= report["lateness_ms"]["p50"] >= 0
-        assert set(report["cells"]) == {"lstm_0", "lstm_1", "head"}
+        assert set(report["cells"]) == {"layer_0", "layer_1", "head"}
         for cell in report["cells"].values():
             rows = cell["tasks"] * cell["batch_mean"]
             nodes = round(rows * (1 - cell["padding_share"]))

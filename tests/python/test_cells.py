@@ -21,14 +21,14 @@ from conftest import BINARY
 SEED = 20265
 
 
-def infer(server, model, tensors):
+def infer(server, model, tensors, parameters=None):
     """Sends tensors {name: (datatype, array)} as JSON; the reply's tensors as arrays."""
     inputs = [
         {"name": name, "datatype": datatype, "shape": array.shape, "data": array.ravel().tolist()}
         for name, (datatype, array) in tensors.items()
     ]
     url = f"http://{server.http}/v2/models/{model}/infer"
-    body = json.dumps({"inputs": inputs}).encode()
+    body = json.dumps({"inputs": inputs, "parameters": parameters or {}}).encode()
     with urllib.request.urlopen(urllib.request.Request(url, body), timeout=60) as response:
         outputs = json.load(response)["outputs"]
     return {
@@ -36,9 +36,9 @@ def infer(server, model, tensors):
     }
 
 
-def infer_together(server, model, requests):
+def infer_together(server, model, requests, parameters):
     with concurrent.futures.ThreadPoolExecutor(32) as pool:
-        return list(pool.map(lambda request: infer(server, model, request), requests))
+        return list(pool.map(lambda request: infer(server, model, request, parameters), requests))
 
 
 def random_tree(random, leaves, arity):
@@ -76,16 +76,16 @@ def trees(random, arity, count):
 
 
 def close(a, b):
-    return np.all(np.abs(a - b) <= 1e-5 * max(1.0, np.abs(b).max()))
+    return np.all(np.abs(a - b) <= 1e-5 * np.abs(b).max(initial=1.0))
 
 
-def check(server, model, requests, expected):
+def check(server, model, requests, expected, parameters=None):
     """Sends all requests together; each reply is close to what is expected, and the same alone."""
-    replies = infer_together(server, model, requests)
+    replies = infer_together(server, model, requests, parameters)
     for request, reply, wanted in zip(requests, replies, expected):
         for name, array in wanted.items():
             assert reply[name].shape == array.shape and close(reply[name], array), name
-        alone = infer(server, model, request)
+        alone = infer(server, model, request, parameters)
         assert all(alone[name].tobytes() == reply[name].tobytes() for name in reply)
     server.wait_until_unused()
 
@@ -208,6 +208,43 @@ def test_constants_and_a_batch_that_is_not_in_front(serve, tmp_path):
             rows.append(y[0])
         expected.append({"y": np.array(rows), "state_n": state})
     check(serve(tmp_path / "voice"), "voice", requests, expected)
+
+
+@pytest.mark.parametrize("workers, threads", [(1, 1), (2, 1), (1, 2)])
+def test_encoder_decoder(serve, tmp_path, workers, threads):
+    size, vocabulary = 24, 15
+    folder = tmp_path / "translator"
+    cell_files.translator(folder, vocabulary, size, SEED + 1)
+    encoder = cell_files.session(folder / "encoder.onnx")
+    decoder = cell_files.session(folder / "decoder.onnx")
+    server = serve(folder, "--workers", workers, "--threads-per-worker", threads)
+    random = np.random.default_rng(SEED)
+    sources = [random.integers(0, vocabulary, n) for n in [1, *random.integers(1, 60, 60)]]
+    requests = [{"source": ("INT64", source)} for source in sources]
+
+    def expected(**limits):
+        return [cell_files.translate(encoder, decoder, s, size, **limits) for s in sources]
+
+    unbounded = expected()
+    lengths = {len(reply["token"]) for reply in unbounded}
+    assert 0 in lengths and len(lengths) > 5, lengths
+    bounds = [int(np.ceil(0.1 * len(source) + 8)) for source in sources]
+    assert any(len(reply["token"]) == bound for reply, bound in zip(unbounded, bounds))
+    check(server, "translator", requests, unbounded)
+    check(server, "translator", requests, expected(bound=4), {"max_steps": 4})
+    check(server, "translator", requests, expected(force=33), {"force_steps": 33})
+    wasted = [name for name in server.metrics() if name.startswith("batchmaker_wasted_steps")]
+    assert wasted
+
+    def refusal(parameters):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            infer(server, "translator", requests[0], parameters)
+        assert refused.value.code == 400
+        return json.load(refused.value)["error"]
+
+    assert "expected 1 to 400 steps, got 401" in refusal({"force_steps": 401})
+    assert "expected 1 to 400 steps, got 0" in refusal({"max_steps": 0})
+    assert "expected a number of steps" in refusal({"max_steps": -1})
 
 
 MALFORMED = {

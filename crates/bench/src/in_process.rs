@@ -47,7 +47,7 @@ impl Service for InProcess<'_> {
     }
 
     fn send(&mut self, tensors: Vec<NamedTensor>) -> Self::Answer {
-        let pending = self.engine.submit(self.model, Request { tensors, priority: 0 });
+        let pending = self.engine.submit(self.model, Request { tensors, ..Request::default() });
         let answer = move |reply: Result<Reply, EngineError>| match reply {
             Ok(Reply { queue_ns, compute_ns, answered, .. }) => {
                 Answer::Reply { at: answered, queue_and_compute_ns: Some((queue_ns, compute_ns)) }

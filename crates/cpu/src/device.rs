@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
 use batchmaker_graph::{
     BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, RequestId, RowSpec, SinkTime,
-    Tensor, TensorData, Work, WorkerId,
+    Stopped, Tensor, TensorData, Work, WorkerId,
 };
 use batchmaker_kernels::Isa;
 use core_affinity::CoreId;
@@ -15,6 +15,7 @@ use crate::chains::{Chains, ProjectionAhead, RosterChains};
 use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::staged::StagedProgram;
+use crate::staged_chains::{Runner, StagedChains, StagedRoster};
 use crate::thread_group::ThreadGroup;
 use crate::tree_nodes::{TreeNodes, TreeRoom};
 
@@ -61,6 +62,14 @@ enum MaterializedCell {
     Tree(Box<TreeNodes>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
     Staged { program: Box<StagedProgram>, inputs: Vec<RowSpec> },
+    StagedChains(Box<StagedChains>),
+}
+
+/// What a queue keeps of a cell type whose nodes form chains: the standing batch, and an empty one
+/// for batches of items.
+enum Rosters {
+    Recurrent(Box<[RosterChains; 2]>),
+    Staged([StagedRoster; 2]),
 }
 
 impl CpuDevice {
@@ -110,6 +119,13 @@ impl Device for CpuDevice {
                         .map_err(|e| failed(e.to_string()))?,
                     inputs: cell.inputs.clone(),
                 },
+                CellBody::Staged(staged) if !cell.states.is_empty() => {
+                    MaterializedCell::StagedChains(
+                        StagedChains::new(self.config.isa, cell, staged)
+                            .map(Box::new)
+                            .map_err(|e| failed(e.to_string()))?,
+                    )
+                }
                 CellBody::Staged(staged) => MaterializedCell::Staged {
                     program: StagedProgram::new(self.config.isa, staged)
                         .map(Box::new)
@@ -133,7 +149,10 @@ impl Device for CpuDevice {
         let group = ThreadGroup::new(&name, threads, pin)
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         let roster = |cell: &MaterializedCell| match cell {
-            MaterializedCell::Recurrent(chains) => Some([chains.roster(), chains.roster()]),
+            MaterializedCell::Recurrent(chains) => {
+                Some(Rosters::Recurrent(Box::new([chains.roster(), chains.roster()])))
+            }
+            MaterializedCell::StagedChains(_) => Some(Rosters::Staged(Default::default())),
             _ => None,
         };
         let rosters = self.cells.iter().map(roster).collect();
@@ -141,7 +160,17 @@ impl Device for CpuDevice {
         let program_thread = ProgramThread::new();
         let (tree_room, tasks) = (TreeRoom::default(), VecDeque::new());
         let device = self;
-        Ok(Box::new(CpuQueue { device, group, pin, program_thread, tree_room, rosters, tasks }))
+        let stops = Vec::new();
+        Ok(Box::new(CpuQueue {
+            device,
+            group,
+            pin,
+            program_thread,
+            tree_room,
+            rosters,
+            tasks,
+            stops,
+        }))
     }
 
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
@@ -180,13 +209,18 @@ struct CpuQueue {
     /// Runs programs.
     program_thread: ProgramThread,
     tree_room: TreeRoom,
-    /// By cell type: the standing batch, and an empty one for batches of items; none for row-wise
-    /// cells.
-    rosters: Vec<Option<[RosterChains; 2]>>,
+    /// By cell type; none for row-wise cells.
+    rosters: Vec<Option<Rosters>>,
     tasks: VecDeque<BatchedTask>,
+    /// Chains that said stop in the last task.
+    stops: Vec<Stopped>,
 }
 
 impl TaskQueue for CpuQueue {
+    fn take_stops(&mut self, into: &mut Vec<Stopped>) {
+        into.append(&mut self.stops);
+    }
+
     fn submit(&mut self, task: BatchedTask) {
         self.tasks.push_back(task);
     }
@@ -205,39 +239,50 @@ impl TaskQueue for CpuQueue {
 
 impl CpuQueue {
     fn run(&mut self, task: &BatchedTask) -> Result<(), ()> {
-        let Self { device, group, program_thread, tree_room, rosters, .. } = self;
+        let Self { device, group, program_thread, tree_room, rosters, stops, .. } = self;
         let memory_of = |request| device.memory(request);
-        match (&device.cells[task.cell_type.index()], &task.work) {
-            (MaterializedCell::Recurrent(chains), Work::Roster { leaves, joins, steps }) => {
-                let [roster, _] =
-                    rosters[task.cell_type.index()].as_mut().expect("a chain's roster");
+        let rosters = rosters[task.cell_type.index()].as_mut();
+        match (&device.cells[task.cell_type.index()], rosters, &task.work) {
+            (MaterializedCell::Recurrent(chains), Some(Rosters::Recurrent(rosters)), work) => {
+                let [roster, batch] = &mut **rosters;
                 // SAFETY: the manager gives out a node after those that it depends on, once.
-                unsafe { chains.run_roster(roster, leaves, joins, *steps, memory_of, group) };
+                unsafe {
+                    match work {
+                        Work::Roster { leaves, joins, steps } => {
+                            chains.run_roster(roster, leaves, joins, *steps, memory_of, group);
+                        }
+                        Work::Rows(items) => chains.run_items(batch, items, memory_of, group),
+                    }
+                }
                 Ok(())
             }
-            (MaterializedCell::Recurrent(chains), Work::Rows(items)) => {
-                let [_, batch] =
-                    rosters[task.cell_type.index()].as_mut().expect("a chain's roster");
+            (MaterializedCell::StagedChains(chains), Some(Rosters::Staged(rosters)), work) => {
+                let [roster, batch] = rosters;
+                let mut run = Runner { thread: program_thread, group, stops };
                 // SAFETY: as above.
-                unsafe { chains.run_items(batch, items, memory_of, group) };
-                Ok(())
+                unsafe {
+                    match work {
+                        Work::Roster { leaves, joins, steps } => {
+                            chains.run_roster(roster, leaves, joins, *steps, memory_of, &mut run)
+                        }
+                        Work::Rows(items) => chains.run_items(batch, items, memory_of, &mut run),
+                    }
+                }
             }
-            (MaterializedCell::Program { program, inputs }, Work::Rows(items)) => {
+            (MaterializedCell::Program { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, program_thread);
                 run_rows(run, inputs, items, memory_of)
             }
-            (MaterializedCell::Staged { program, inputs }, Work::Rows(items)) => {
+            (MaterializedCell::Staged { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, program_thread, group);
                 run_rows(run, inputs, items, memory_of)
             }
-            (MaterializedCell::Tree(nodes), Work::Rows(items)) => {
+            (MaterializedCell::Tree(nodes), _, Work::Rows(items)) => {
                 // SAFETY: as above.
                 unsafe { nodes.run(items, memory_of, device.words, tree_room, group) };
                 Ok(())
             }
-            (_, Work::Roster { .. }) => {
-                unreachable!("a roster of row-wise cells")
-            }
+            _ => unreachable!("a roster of row-wise cells, or a chain without one"),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
 //! | `remembered.rs` | rows that are a function of one word, computed once and kept |
 //! | `program.rs` | row-wise programs, run by a general executor |
+//! | `staged_chains.rs` | a batch of chains whose steps are programs |
 //! | `staged.rs` | cells in stages: programs, and steps of recurrent operators between them |
 //! | `request_memory.rs` | the values of one request |
 //! | `state_arena.rs` | the state slots of one cell type |
@@ -33,6 +34,7 @@ mod request_memory;
 mod row_arena;
 mod signal;
 mod staged;
+mod staged_chains;
 mod stages;
 mod state_arena;
 mod thread_group;

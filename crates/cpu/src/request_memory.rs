@@ -2,11 +2,12 @@
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, ElementType, RowOrder, RowSpec, Rows, Tensor, TensorData, ValueIndex,
+    CellGraph, CellTypeId, ElementType, RowOrder, RowSpec, Rows, RunIndex, Tensor, TensorData,
+    ValueIndex,
 };
 
 /// The values of a request in flight. Workers read and write rows through raw pointers; that no
@@ -15,6 +16,8 @@ use batchmaker_graph::{
 pub(crate) struct RequestMemory {
     pub(crate) graph: Arc<CellGraph>,
     values: Vec<Value>,
+    /// The runs that said stop.
+    stopped: Mutex<Vec<RunIndex>>,
 }
 
 struct Value {
@@ -78,7 +81,17 @@ impl RequestMemory {
                 value.words = (0..value.rows).map(|_| AtomicU32::new(0)).collect();
             }
         }
-        Self { graph, values }
+        Self { graph, values, stopped: Mutex::default() }
+    }
+
+    /// Notes that a chain said stop: it may be in a task of a roster that it joins again.
+    pub(crate) fn note_stop(&self, run: RunIndex) {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+    }
+
+    /// Whether a chain said stop.
+    pub(crate) fn is_stopped(&self, run: RunIndex) -> bool {
+        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).contains(&run)
     }
 
     /// Notes that a node's row is a function of `word`. Who reads that comes after who writes it,
@@ -145,6 +158,11 @@ unsafe impl Send for RowPointers {}
 unsafe impl Sync for RowPointers {}
 
 impl RowPointers {
+    /// One row for all nodes.
+    pub(crate) fn one(row: *mut u8, row_bytes: usize) -> Self {
+        Self { first: row, stride: 0, list: None, row_bytes }
+    }
+
     /// The row of `node`, which is one of the run.
     pub(crate) fn row(&self, node: u32) -> *mut u8 {
         let position = match self.list {

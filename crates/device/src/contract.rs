@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::{BatchedTask, CellGraph, CellType, RequestId, TaskId, Tensor, WorkerId};
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellType, RequestId, Stopped, TaskId, Tensor, WorkerId,
+};
 
 /// Why a device cannot do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,4 +64,10 @@ pub trait TaskQueue: Send {
     /// Tells of the oldest task not told of yet, if it is over. A device that computes on
     /// its worker's own thread runs that task within this call.
     fn poll(&mut self) -> Progress;
+
+    /// Tells which chains said stop in the task last told of as complete, each once. Nodes of such a
+    /// chain that come after are not computed, and write nothing. None do where no chain has a stop.
+    fn take_stops(&mut self, into: &mut Vec<Stopped>) {
+        let _ = into;
+    }
 }

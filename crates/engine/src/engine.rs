@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{
-    CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, RequestId, Tensor, TensorData,
-    WorkerId,
+    CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, Parameters, RequestId, Stopped,
+    Tensor, TensorData, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
@@ -55,6 +55,8 @@ impl Default for EngineConfig {
 pub struct Request {
     /// The input tensors, in any order.
     pub tensors: Vec<NamedTensor>,
+    /// What else is said of how to unfold it.
+    pub parameters: Parameters,
     /// 1 is served first, then 2, …; 0, the default, comes after all of them.
     pub priority: u32,
 }
@@ -180,7 +182,7 @@ impl Engine {
             return Err(EngineError::ShuttingDown);
         }
         let mut permit = self.shared.admission.permit()?;
-        let (unfolded, plan) = served.model.unfold(request.tensors)?;
+        let (unfolded, plan) = served.model.unfold_with(request.tensors, &request.parameters)?;
         let graph = Arc::new(unfolded.graph);
         permit.add_bytes(graph.bytes())?;
         let position = |output: &OutputTensor| {
@@ -189,8 +191,14 @@ impl Engine {
         };
         let outputs = unfolded.outputs.into_iter().map(|output| (position(&output), output));
         let (sender, reply) = oneshot::channel();
-        let responder =
-            Responder { sender, model: served.clone(), permit, plan, outputs: outputs.collect() };
+        let responder = Responder {
+            sender,
+            model: served.clone(),
+            permit,
+            plan,
+            outputs: outputs.collect(),
+            stopped: Vec::new(),
+        };
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
         self.shared.device.admit(id, graph.clone(), unfolded.inputs);
@@ -210,6 +218,7 @@ impl Engine {
                 tasks: counts.tasks,
                 nodes: counts.nodes,
                 padding: counts.padding,
+                wasted: counts.wasted,
                 batches_by_size: manager.batches_by_size(CellTypeId(cell_type)).to_vec(),
                 slots_in_use: counts.slots_in_use,
                 waiting: counts.waiting,
@@ -304,21 +313,30 @@ impl Shared {
 }
 
 impl ServedModel {
-    /// Gives the values the shapes and names of the reply's tensors.
+    /// Gives the values the shapes and names of the reply's tensors, where these chains
+    /// `stopped`.
     pub(crate) fn named_outputs(
         &self,
         outputs: Vec<(usize, OutputTensor)>,
+        stopped: &[Stopped],
         mut values: Vec<Tensor>,
     ) -> Vec<NamedTensor> {
         let mut left: Vec<usize> = vec![0; values.len()];
         outputs.iter().for_each(|(position, _)| left[*position] += 1);
-        let named = outputs.into_iter().map(|(position, output)| {
+        let named = outputs.into_iter().map(|(position, mut output)| {
             left[position] -= 1;
+            let stop = stopped.iter().find(|stop| Some(stop.run) == output.until);
+            if let Some(stop) = stop {
+                // All but the node that said so.
+                output.shape[0] = stop.nodes as usize - 1;
+                output.rows = Some(0..output.shape[0]);
+            }
             let value = match (output.rows, left[position]) {
                 (Some(rows), _) => {
-                    let row = output.shape.iter().product::<usize>() / rows.len();
+                    let all = output.shape.iter().product::<usize>();
+                    let row = all.checked_div(rows.len()).unwrap_or(0);
                     let elements = rows.start * row..rows.end * row;
-                    Tensor::new(vec![rows.len() * row], values[position].data().slice(elements))
+                    Tensor::new(vec![all], values[position].data().slice(elements))
                 }
                 (None, 0) => {
                     let empty = Tensor::new(vec![0], TensorData::F32(Vec::new()));

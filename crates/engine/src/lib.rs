@@ -20,7 +20,7 @@ mod request_table;
 mod statistics;
 mod worker;
 
-pub use batchmaker_graph::{ElementType, NamedTensor, Tensor, TensorData};
+pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
 pub use batchmaker_manager::{PadTo, Padding, Policy};
 pub use engine::{Engine, EngineConfig, Request};
 pub use error::EngineError;

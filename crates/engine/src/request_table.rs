@@ -1,6 +1,6 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
-use batchmaker_graph::{OutputTensor, RequestId, Tensor};
+use batchmaker_graph::{OutputTensor, RequestId, Stopped, Tensor};
 use batchmaker_manager::Outcome;
 use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
@@ -22,6 +22,8 @@ pub(crate) struct Responder {
     pub(crate) plan: ReplyPlan,
     /// The graph's output values, by position in [`batchmaker_graph::CellGraph::outputs`].
     pub(crate) outputs: Vec<(usize, OutputTensor)>,
+    /// Chains of it that said stop.
+    pub(crate) stopped: Vec<Stopped>,
 }
 
 /// A request that ended, taken out of all tables.
@@ -40,12 +42,12 @@ pub(crate) struct Ended {
 impl Ended {
     /// Puts the reply together and sends it. Nobody may be there to take it.
     pub(crate) fn answer(self) {
-        let Responder { sender, model, permit, plan, outputs } = self.responder;
+        let Responder { sender, model, permit, plan, outputs, stopped } = self.responder;
         let reply = match self.outcome {
             Outcome::Cancelled => Err(EngineError::Cancelled),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {
-                let named = model.named_outputs(outputs, self.values);
+                let named = model.named_outputs(outputs, &stopped, self.values);
                 let outputs = model.model.reply(&plan, named).map_err(EngineError::Reply);
                 let answered = Instant::now();
                 let since_end_ns = (answered - self.ended).as_nanos() as u64;
@@ -85,6 +87,16 @@ impl RequestTable {
         });
         self.responders[index as usize] = Some(responder);
         Some(RequestId { index, generation: self.generations[index as usize] })
+    }
+
+    /// Notes that a chain of a request in flight said stop.
+    pub(crate) fn note_stop(&mut self, stopped: Stopped) {
+        let index = stopped.request.index as usize;
+        if self.generations[index] == stopped.request.generation
+            && let Some(responder) = &mut self.responders[index]
+        {
+            responder.stopped.push(stopped);
+        }
     }
 
     pub(crate) fn remove(&mut self, request: RequestId) -> Responder {

@@ -13,6 +13,8 @@ pub struct CellStatistics {
     pub nodes: u64,
     /// Rows in them that are no nodes: padding.
     pub padding: u64,
+    /// Nodes in them of chains that had said stop: computed by nobody.
+    pub wasted: u64,
     /// By size from 0 on, padding included: how many of these batches.
     pub batches_by_size: Vec<u64>,
     /// State slots in use now.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use batchmaker_device::{Progress, TaskQueue};
-use batchmaker_graph::{BatchedTask, WorkerId};
+use batchmaker_graph::{BatchedTask, Stopped, WorkerId};
 use batchmaker_manager::Event;
 
 use crate::engine::{Shared, lock};
@@ -13,11 +13,11 @@ use crate::statistics::Turn;
 /// Runs until the engine stops.
 pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueue>) {
     let _guard = AbortOnPanic;
-    let (mut tasks, mut ended) = (Vec::new(), Vec::new());
+    let (mut tasks, mut stops, mut ended) = (Vec::new(), Vec::new(), Vec::new());
     let mut progress = Progress::None;
     while !shared.is_stopping.load(Ordering::SeqCst) {
         let begun_ns = shared.now_ns();
-        let is_busy = meet_manager(shared, worker, progress, &mut tasks, &mut ended);
+        let is_busy = meet_manager(shared, worker, (progress, &mut stops), &mut tasks, &mut ended);
         let managed_ns = shared.now_ns();
         for task in tasks.drain(..) {
             queue.submit(task);
@@ -25,6 +25,7 @@ pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueu
         answer(shared, &mut ended);
         let answered_ns = shared.now_ns();
         progress = if is_busy { queue.poll() } else { Progress::None };
+        queue.take_stops(&mut stops);
         let turn = Turn {
             manager_ns: managed_ns - begun_ns,
             replies_ns: answered_ns - managed_ns,
@@ -41,7 +42,7 @@ pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueu
 fn meet_manager(
     shared: &Shared,
     worker: WorkerId,
-    progress: Progress,
+    (progress, stops): (Progress, &mut Vec<Stopped>),
     tasks: &mut Vec<BatchedTask>,
     ended: &mut Vec<Ended>,
 ) -> bool {
@@ -51,6 +52,10 @@ fn meet_manager(
         manager.handle(at_ns, event);
     }
     let now = shared.now_ns();
+    for chain in stops.drain(..) {
+        lock(&shared.requests).note_stop(chain);
+        manager.handle(now, Event::Stopped { chain });
+    }
     match progress {
         Progress::None => {}
         Progress::Complete(task) => manager.handle(now, Event::Complete { worker, task }),

@@ -60,7 +60,10 @@ fn steps_of_a_steady_batch_allocate_nothing() {
         let text = "a".repeat(LENGTH);
         let request = || {
             let tensor = Tensor::new(vec![1], TensorData::Bytes(vec![text.clone().into_bytes()]));
-            Request { tensors: vec![NamedTensor { name: "text".to_owned(), tensor }], priority: 0 }
+            Request {
+                tensors: vec![NamedTensor { name: "text".to_owned(), tensor }],
+                ..Request::default()
+            }
         };
         let pending: Vec<_> = (0..4).map(|_| engine.submit("langid", request()).unwrap()).collect();
         // All are in, and every way of running a batch has been tried.

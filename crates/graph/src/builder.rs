@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{
     CellGraph, CellTypeId, Edge, Need, RowOrder, RowSpec, Rows, Run, RunIndex, RunKind, Sink,
-    SinkTime, ValueIndex, ValueSpec,
+    SinkTime, Stop, ValueIndex, ValueSpec,
 };
 
 /// Builds a [`CellGraph`], run by run, producers before consumers.
@@ -72,6 +72,22 @@ impl CellGraphBuilder {
         sinks: Vec<Sink>,
     ) -> RunIndex {
         self.run(cell_type, RunKind::Chain, length, inputs, initial, sinks)
+    }
+
+    /// Adds a chain as [`Self::chain`] does, of at most `bound` nodes: it ends with the first whose
+    /// output says stop. No run may depend on it.
+    pub fn chain_until(
+        &mut self,
+        cell_type: CellTypeId,
+        bound: u32,
+        inputs: Vec<Rows>,
+        initial: Vec<Option<Rows>>,
+        sinks: Vec<Sink>,
+        stop: Stop,
+    ) -> RunIndex {
+        let run = self.chain(cell_type, bound, inputs, initial, sinks);
+        self.graph.runs[run.index()].stop = Some(stop);
+        run
     }
 
     /// Adds `length` independent rows through a row-wise cell.
@@ -158,6 +174,7 @@ impl CellGraphBuilder {
             sinks,
             edges,
             precedence,
+            stop: None,
         });
         run
     }
@@ -193,6 +210,8 @@ impl CellGraphBuilder {
             }
             last = Some(writer);
             let writer = &written.writers[writer as usize];
+            let is_open = self.graph.runs[writer.run.index()].stop.is_some();
+            assert!(!is_open, "a run depends on one whose end is not known");
             add_edge(edges, Edge { producer: writer.run, need: need(rows, length, writer, node) });
         }
     }

@@ -38,6 +38,8 @@ impl RowSpec {
 
 /// A cell: a function of rows with its weights inside (section 3.1 of the
 /// BatchMaker paper). No row of its batch depends on another.
+///
+/// A body in stages has the input ports, then the states for inputs.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// What a row goes through.
@@ -64,11 +66,11 @@ pub enum CellBody {
     Staged(StagedCell),
 }
 
-/// A row-wise cell with recurrent operators of one step inside. What stands between stages are
-/// *registers*, a row of each for each row of the batch.
+/// Programs and recurrent operators of one step, one after the other. What stands between stages
+/// are *registers*, a row of each for each row of the batch.
 #[derive(Clone, Debug)]
 pub struct StagedCell {
-    /// A row of each register. The first hold the cell's inputs.
+    /// A row of each register. The first hold the cell's inputs, then its states.
     pub registers: Vec<RowSpec>,
     /// In the order in which they run.
     pub stages: Vec<Stage>,

@@ -106,7 +106,7 @@ pub struct Run {
     pub cell_type: CellTypeId,
     /// How they depend on each other.
     pub kind: RunKind,
-    /// How many they are; at least 1.
+    /// How many they are; at least 1. Of a chain with a stop, at most so many.
     pub length: u32,
     /// What feeds each input port.
     pub inputs: Vec<Rows>,
@@ -119,6 +119,18 @@ pub struct Run {
     /// Of [`RunKind::Nodes`], for each node: how many of the run's first nodes must run before it.
     /// Never falls from one node to the next. Empty for other kinds.
     pub precedence: Arc<[u32]>,
+    /// What ends a chain before its last node.
+    pub stop: Option<Stop>,
+}
+
+/// An open chain runs until a node's output says stop, or to its bound (the paper's section 7.4:
+/// a decoder, up to its `<eos>`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// An output port of one I64 element.
+    pub port: usize,
+    /// The element that says so.
+    pub value: i64,
 }
 
 impl Run {

@@ -23,10 +23,10 @@ pub use cell::{
     Cell, CellBody, CellIdentity, CellRegistry, CellType, Lookup, ModelPriority, Program,
     RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell, TreeCell,
 };
-pub use cell_graph::{CellGraph, Edge, Need, Run, RunKind, Sink, SinkTime, ValueSpec};
+pub use cell_graph::{CellGraph, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
 pub use ids::{CellTypeId, ModelId, RequestId, RunIndex, SlotId, TaskId, ValueIndex, WorkerId};
 pub use rows::{RowOrder, Rows};
-pub use task::{BatchedTask, Item, Join, Work};
+pub use task::{BatchedTask, Item, Join, Stopped, Work};
 pub use tensor::{ElementType, Tensor, TensorData};
-pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Unfold, Unfolded};
+pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, Unfolded};

@@ -68,3 +68,14 @@ pub struct Join {
     /// The worker whose memory holds the chain's state, where that is another one.
     pub moved_from: Option<WorkerId>,
 }
+
+/// A chain said stop: see [`crate::Stop`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Whose.
+    pub request: RequestId,
+    /// Which run of the request.
+    pub run: RunIndex,
+    /// How many nodes it ran, the one that said so included.
+    pub nodes: u32,
+}

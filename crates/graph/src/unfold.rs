@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{CellGraph, Tensor, ValueIndex};
+use crate::{CellGraph, RunIndex, Tensor, ValueIndex};
 
 /// A tensor of a request or a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,8 +43,36 @@ pub struct OutputTensor {
     pub rows: Option<Range<usize>>,
     /// The rows under their own axes, before `permutation`.
     pub shape: Vec<usize>,
+    /// A chain with a stop whose nodes the rows are of, one each: the tensor holds those before the
+    /// node that said stop, and `shape` begins with their number if none does.
+    pub until: Option<RunIndex>,
     /// How to order the axes ([`Tensor::permuted`]); none: as they are.
     pub permutation: Option<Vec<usize>>,
+}
+
+/// What a client says of a request besides tensors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// The most steps that an open chain may run.
+    pub max_steps: Option<u32>,
+    /// How many steps an open chain is to run, whatever its output says.
+    pub force_steps: Option<u32>,
+}
+
+impl Parameters {
+    /// Refuses what only open chains take.
+    ///
+    /// # Errors
+    /// If there is any of it.
+    pub fn refuse_steps(&self) -> Result<(), InvalidRequest> {
+        let given = [("max_steps", self.max_steps), ("force_steps", self.force_steps)];
+        match given.into_iter().find(|(_, value)| value.is_some()) {
+            Some((name, _)) => Err(InvalidRequest(format!(
+                "parameter '{name}': the model has no decoder whose steps it could bound"
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Turns a request into a cell graph. Implementations are pure and quick: one call a
@@ -58,4 +86,18 @@ pub trait Unfold: Send + Sync {
     /// Whatever else is wrong with the request is found here: past this call every row and id must
     /// be in range.
     fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest>;
+
+    /// As [`Self::unfold`], with what the client says besides tensors. Who does not define this
+    /// refuses all of it.
+    ///
+    /// # Errors
+    /// As there.
+    fn unfold_with(
+        &self,
+        tensors: Vec<NamedTensor>,
+        parameters: &Parameters,
+    ) -> Result<Unfolded, InvalidRequest> {
+        parameters.refuse_steps()?;
+        self.unfold(tensors)
+    }
 }

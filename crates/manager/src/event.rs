@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, ModelId, RequestId, TaskId, WorkerId};
+use batchmaker_graph::{CellGraph, ModelId, RequestId, Stopped, TaskId, WorkerId};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -24,6 +24,12 @@ pub enum Event {
         worker: WorkerId,
         /// Which task.
         task: TaskId,
+    },
+    /// An open chain said stop, in a task that is about to be told of as complete. Ignored if its
+    /// request has finished.
+    Stopped {
+        /// Which chain, and how many nodes it ran.
+        chain: Stopped,
     },
     /// A worker could not run its oldest unfinished task; the requests in it fail.
     TaskFailed {

@@ -38,6 +38,8 @@ pub struct CellTypeStatistics {
     pub nodes: u64,
     /// Rows in them that are no nodes: padding.
     pub padding: u64,
+    /// Nodes in them of chains that had said stop.
+    pub wasted: u64,
     /// Slots that hold a chain's state now.
     pub slots_in_use: usize,
     /// Subgraphs that wait outside a running batch with a ready node.
@@ -101,6 +103,7 @@ impl Manager {
             tasks: tally.batches,
             nodes: tally.nodes,
             padding: tally.padding,
+            wasted: tally.wasted,
             slots_in_use: self.batching.slots_in_use(cell_type),
             waiting: self.batching.waiting(cell_type),
         }

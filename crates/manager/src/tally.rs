@@ -8,6 +8,8 @@ pub(crate) struct Tally {
     pub(crate) batches: u64,
     pub(crate) nodes: u64,
     pub(crate) padding: u64,
+    /// Steps submitted of chains that had said stop.
+    pub(crate) wasted: u64,
 }
 
 impl Tally {

@@ -43,8 +43,10 @@ pub struct CellInput {
     pub ids: Option<usize>,
     /// Whether its integers must fit 32 bits.
     pub narrow: bool,
-    /// The cell's input port; none where the cell makes no use of it.
+    /// The cell's input port; none where it is a state, or the cell makes no use of it.
     pub port: Option<usize>,
+    /// Which of the cell's states it is, if it is one.
+    pub state: Option<usize>,
 }
 
 /// An output of a cell's file.
@@ -121,24 +123,18 @@ impl NamedCell {
         Self::of_file(read, amendments)
     }
 
-    pub(crate) fn of_file(mut file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
-        if let Err(reason) = file.amend(amendments) {
-            return Err(LoadError::Malformed { file: file.name, reason });
+    pub(crate) fn of_file(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
+        let (file, mut analysis) = analyse_cell(file, amendments)?;
+        match recognise::tree_cell(&analysis) {
+            Some(recognised) => Ok(fused(&analysis, recognised)),
+            None => general(&file, &mut analysis),
         }
-        let mut analysis = analyse(&file, FileKind::Cell);
-        check_edges(&mut analysis);
-        if !analysis.blockers.is_empty() {
-            return Err(LoadError::refused(file.name, analysis.blockers));
-        }
-        if let Some(recognised) = recognise::tree_cell(&analysis) {
-            return Ok(fused(&analysis, recognised));
-        }
-        if !analysis.recurrents.is_empty() {
-            return staged(&mut analysis)
-                .map_err(|blockers| LoadError::refused(file.name, blockers));
-        }
-        copy_plain_outputs(&mut analysis);
-        Ok(row_wise(&analysis))
+    }
+
+    /// As [`Self::of_file`], but for what is recognised as more than rows.
+    pub(crate) fn unrecognised(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
+        let (file, mut analysis) = analyse_cell(file, amendments)?;
+        general(&file, &mut analysis)
     }
 
     /// The input of that name.
@@ -150,6 +146,31 @@ impl NamedCell {
     pub fn output(&self, name: &str) -> Option<&CellOutput> {
         self.outputs.iter().find(|output| output.name == name)
     }
+}
+
+fn analyse_cell(
+    mut file: OnnxFile,
+    amendments: &Amendments,
+) -> Result<(OnnxFile, Analysis), LoadError> {
+    if let Err(reason) = file.amend(amendments) {
+        return Err(LoadError::Malformed { file: file.name, reason });
+    }
+    let mut analysis = analyse(&file, FileKind::Cell);
+    check_edges(&mut analysis);
+    match analysis.blockers.is_empty() {
+        true => Ok((file, analysis)),
+        false => Err(LoadError::refused(file.name, analysis.blockers)),
+    }
+}
+
+/// A cell of rows, in stages where there are recurrent operators in it.
+fn general(file: &OnnxFile, analysis: &mut Analysis) -> Result<NamedCell, LoadError> {
+    if !analysis.recurrents.is_empty() {
+        let refused = |blockers| LoadError::refused(file.name.clone(), blockers);
+        return staged(analysis).map_err(refused);
+    }
+    copy_plain_outputs(analysis);
+    Ok(row_wise(analysis))
 }
 
 /// Every input and output is `[batch, ...row]`, and nothing binds the batch to one row.
@@ -399,6 +420,7 @@ fn named_inputs(
         ids: input.ids,
         narrow: input.element == ElementType::I64 && !fused && port_of(index).is_some(),
         port: port_of(index),
+        state: None,
     });
     inputs.collect()
 }

@@ -29,6 +29,7 @@ pub(crate) enum UnfoldTable {
     Onnx { graph: String },
     Chain(ChainTable),
     Tree(TreeTable),
+    EncoderDecoder(EncoderDecoderTable),
 }
 
 /// `[[cell]]`.
@@ -88,6 +89,86 @@ pub(crate) struct LeafTable {
 pub(crate) struct InternalTable {
     pub(crate) cell: String,
     pub(crate) children: Vec<BTreeMap<String, String>>,
+}
+
+/// `[unfold]` of `kind = "encoder_decoder"`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EncoderDecoderTable {
+    #[serde(rename = "kind")]
+    _kind: String,
+    pub(crate) encoder: EncoderTable,
+    pub(crate) decoder: DecoderTable,
+    #[serde(default)]
+    pub(crate) outputs: BTreeMap<String, StepOutputTable>,
+}
+
+/// `[unfold.encoder]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EncoderTable {
+    pub(crate) cell: String,
+    pub(crate) sequence: Vec<String>,
+    #[serde(default)]
+    pub(crate) state: BTreeMap<String, String>,
+}
+
+/// `[unfold.decoder]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecoderTable {
+    pub(crate) cell: String,
+    pub(crate) feed: BTreeMap<String, String>,
+    pub(crate) start: BTreeMap<String, i64>,
+    pub(crate) stop: Option<StopTable>,
+    #[serde(default)]
+    pub(crate) state: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(crate) init: BTreeMap<String, String>,
+    pub(crate) max_steps: MaxStepsTable,
+}
+
+/// `stop` of `[unfold.decoder]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StopTable {
+    pub(crate) output: String,
+    pub(crate) value: i64,
+}
+
+/// `max_steps` of `[unfold.decoder]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MaxStepsTable {
+    #[serde(default)]
+    pub(crate) per_input: f64,
+    #[serde(default)]
+    pub(crate) plus: u32,
+}
+
+impl DecoderTable {
+    /// Inputs that an output of the step before is fed to: states, and what is fed back.
+    pub(crate) fn states(&self) -> Result<BTreeMap<String, String>, String> {
+        let mut states = self.state.clone();
+        for (input, output) in &self.feed {
+            if !self.start.contains_key(input) {
+                return Err(format!("unfold.decoder.start: nothing for `{input}`, which is fed"));
+            }
+            if states.insert(input.clone(), output.clone()).is_some() {
+                return Err(format!("unfold.decoder: `{input}` is both fed and a state"));
+            }
+        }
+        let first = |map: &BTreeMap<String, _>| -> Vec<String> { map.keys().cloned().collect() };
+        for input in self.start.keys().chain(&first(&self.init)) {
+            if !states.contains_key(input) {
+                return Err(format!("unfold.decoder: `{input}` is neither fed nor a state"));
+            }
+        }
+        if let Some(twice) = self.init.keys().find(|input| self.start.contains_key(*input)) {
+            return Err(format!("unfold.decoder: `{twice}` has both a start and an init"));
+        }
+        Ok(states)
+    }
 }
 
 /// `[unfold.outputs.NAME]`.
@@ -187,11 +268,9 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         }
         "chain" => UnfoldTable::Chain(table.try_into().map_err(unfold)?),
         "tree" => UnfoldTable::Tree(table.try_into().map_err(unfold)?),
-        "encoder_decoder" => {
-            return Err(malformed(format!("unfold.kind: \"{kind}\" is not supported yet")));
-        }
+        "encoder_decoder" => UnfoldTable::EncoderDecoder(table.try_into().map_err(unfold)?),
         _ => {
-            let expected = "expected \"onnx\", \"chain\" or \"tree\"";
+            let expected = "expected \"onnx\", \"chain\", \"tree\" or \"encoder_decoder\"";
             return Err(malformed(format!("unfold.kind: {expected}, got \"{kind}\"")));
         }
     };

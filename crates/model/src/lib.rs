@@ -18,6 +18,7 @@ mod amend;
 mod analysis;
 mod array;
 mod cell_file;
+mod chain_cell;
 mod directory;
 mod error;
 mod files;
@@ -41,7 +42,10 @@ mod unfolder;
 pub use amend::Amendments;
 pub use cell_file::{CellInput, CellOutput, NamedCell};
 pub use error::{Blocker, LoadError};
-pub use kinds::{Chain, Direction, KindError, RowTensor, StepOutput, Tree, UsedCell};
+pub use kinds::{
+    Chain, DecoderRules, Direction, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput,
+    Tree, UsedCell,
+};
 pub use layout::{Axis, Content, InputLayout};
 pub use load::{
     BatchLimits, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,

@@ -9,10 +9,11 @@ use batchmaker_graph::{CellRegistry, ModelId, ModelPriority, Tensor};
 use crate::amend::Amendments;
 use crate::analysis::{FileKind, analyse};
 use crate::directory::{
-    self, CellTable, ChainTable, Directory, TreeTable, UnfoldTable, step_outputs,
+    self, CellTable, ChainTable, Directory, EncoderDecoderTable, TreeTable, UnfoldTable,
+    step_outputs,
 };
 use crate::files::Files;
-use crate::kinds::{Chain, Tree, UsedCell};
+use crate::kinds::{Chain, DecoderRules, EncoderDecoder, StepBound, Tree, UsedCell};
 use crate::model::{CellUse, Model, Tables, Unfolding};
 use crate::onnx_file::OnnxFile;
 use crate::plan::{check_outputs, plan};
@@ -127,6 +128,7 @@ fn load_directory(
         UnfoldTable::Onnx { .. } => unreachable!("it was loaded above"),
         UnfoldTable::Chain(table) => cells.chain(&table, max_length),
         UnfoldTable::Tree(table) => cells.tree(&table, max_length),
+        UnfoldTable::EncoderDecoder(table) => cells.encoder_decoder(&table, max_length),
     };
     let model = Model::with_tables(unfolding?, tables, files)?;
     *registry = registered;
@@ -152,6 +154,15 @@ impl Cells<'_> {
 
     /// Reads and registers the cell `name`, the next in the order of computation.
     fn take(&mut self, name: &str) -> Result<UsedCell, LoadError> {
+        self.take_step(name, &BTreeMap::new())
+    }
+
+    /// As [`Self::take`], with states.
+    fn take_step(
+        &mut self,
+        name: &str,
+        states: &BTreeMap<String, String>,
+    ) -> Result<UsedCell, LoadError> {
         let Some(table) = self.cells.iter().find(|cell| cell.name == name).cloned() else {
             return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
         };
@@ -159,7 +170,9 @@ impl Cells<'_> {
         let of_file = self.fixed.keys().filter(|name| file.has_input(name)).cloned();
         self.bound.extend(of_file);
         let (fixed, batch_axis) = (self.fixed.clone(), table.batch_axis.clone());
-        let cell = NamedCell::of_file(file, &Amendments { fixed, batch_axis })?;
+        let amendments = Amendments { fixed, batch_axis };
+        let cell = NamedCell::step_of_file(file, &amendments, states)?
+            .map_err(|reason| self.malformed(format!("cell `{name}`: {reason}")))?;
         let limits = &self.options.max_batch_size;
         let limit = limits.of(name, cell.fused, table.max_batch_size);
         let priority = table.priority.unwrap_or(self.used.len() as i32);
@@ -185,15 +198,42 @@ impl Cells<'_> {
     }
 
     fn chain(mut self, table: &ChainTable, max_length: usize) -> Result<Unfolding, LoadError> {
-        let step = self.take(&table.cell)?;
+        let step = self.take_step(&table.cell, &table.state)?;
         let direction = table.direction().map_err(|reason| self.malformed(reason))?;
         let outputs = step_outputs(&table.outputs);
         let rows = [&table.sequence[..], &table.constant[..]];
-        let chain = Chain::new(step, direction, rows, &table.state, outputs, max_length);
+        let chain = Chain::new(step, direction, rows, outputs, max_length);
         let chain = chain.map_err(|reason| self.malformed(reason))?;
         let (inputs, outputs) = (chain.inputs(), chain.reply());
         let cells = self.finish()?;
         Ok(Unfolding { unfolder: Arc::new(chain), inputs, outputs, cells, max_length })
+    }
+
+    fn encoder_decoder(
+        mut self,
+        table: &EncoderDecoderTable,
+        max_length: usize,
+    ) -> Result<Unfolding, LoadError> {
+        let EncoderDecoderTable { encoder, decoder, outputs, .. } = table;
+        let states = decoder.states().map_err(|reason| self.malformed(reason))?;
+        let encoder_cell = self.take_step(&encoder.cell, &encoder.state)?;
+        let decoder_cell = self.take_step(&decoder.cell, &states)?;
+        let rules = DecoderRules {
+            start: &decoder.start,
+            init: &decoder.init,
+            stop: decoder.stop.as_ref().map(|stop| (&*stop.output, stop.value)),
+            max_steps: StepBound {
+                per_input: decoder.max_steps.per_input,
+                plus: decoder.max_steps.plus,
+            },
+        };
+        let (outputs, sequence) = (step_outputs(outputs), &encoder.sequence);
+        let unfolder =
+            EncoderDecoder::new(encoder_cell, sequence, decoder_cell, &rules, outputs, max_length);
+        let unfolder = unfolder.map_err(|reason| self.malformed(reason))?;
+        let (inputs, outputs) = (unfolder.inputs(), unfolder.reply());
+        let cells = self.finish()?;
+        Ok(Unfolding { unfolder: Arc::new(unfolder), inputs, outputs, cells, max_length })
     }
 
     fn tree(mut self, table: &TreeTable, max_length: usize) -> Result<Unfolding, LoadError> {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellTypeId, ElementType, InvalidRequest, NamedTensor, Tensor, TensorData, Unfold, Unfolded,
+    CellTypeId, ElementType, InvalidRequest, NamedTensor, Parameters, Tensor, TensorData, Unfold,
+    Unfolded,
 };
 
 use crate::LoadError;
@@ -219,6 +220,18 @@ impl Model {
         &self,
         tensors: Vec<NamedTensor>,
     ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
+        self.unfold_with(tensors, &Parameters::default())
+    }
+
+    /// As [`Self::unfold`], with what the client says besides tensors.
+    ///
+    /// # Errors
+    /// As there, and a parameter that the model does not take.
+    pub fn unfold_with(
+        &self,
+        tensors: Vec<NamedTensor>,
+        parameters: &Parameters,
+    ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
         let mut sorted: Vec<Option<NamedTensor>> = self.inputs.iter().map(|_| None).collect();
         for tensor in tensors {
             let name = &tensor.name;
@@ -262,7 +275,7 @@ impl Model {
                 }
             }
         }
-        let unfolded = self.unfolding.unfolder.unfold(tensors)?;
+        let unfolded = self.unfolding.unfolder.unfold_with(tensors, parameters)?;
         Ok((unfolded, ReplyPlan { drop_batch: self.text.is_some() }))
     }
 

@@ -12,7 +12,7 @@ use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
-use crate::recurrent::Initial;
+use crate::recurrent::{Initial, chain_summary};
 use crate::segment::{Cut, Reading, Segment, Stage};
 use crate::symbolic::{BATCH, Dim, Factor, TIME};
 use crate::unfolder::{
@@ -308,13 +308,9 @@ impl Planner<'_> {
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
-        let mut why = recurrent.operator().to_owned();
-        why.push_str(", a chain of steps for each sequence, fused kernel");
-        if let Some(lookup) = &lookup {
-            let ids = lookup.rows();
-            why.push_str(&format!("; x is looked up in a table of {ids} ids"));
-        }
-        let cell = Cell::recurrent(recurrent.step(lookup));
+        let step = recurrent.step(lookup);
+        let why = chain_summary(&step);
+        let cell = Cell::recurrent(step);
         let priority = 2 * recurrent.level as i32 + 1;
         let used = self.register(&recurrent.label, cell, priority, true, why, options, registry);
         let x = self.cut.x(self.analysis, index);

@@ -48,7 +48,7 @@ impl Recurrent {
         }
     }
 
-    /// The operator.
+    /// The operator's name.
     pub(crate) fn operator(&self) -> &'static str {
         operator(&self.kind)
     }
@@ -66,6 +66,16 @@ pub(crate) fn operator(kind: &RecurrentKind) -> &'static str {
         RecurrentKind::Gru { .. } => "GRU",
         RecurrentKind::Rnn { .. } => "RNN",
     }
+}
+
+/// For people: what a chain of the cell is.
+pub(crate) fn chain_summary(cell: &RecurrentCell) -> String {
+    let mut text = operator(&cell.kind).to_owned();
+    text.push_str(", a chain of steps for each sequence, fused kernel");
+    if let Some(lookup) = &cell.lookup {
+        text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
+    }
+    text
 }
 
 /// A first state.

@@ -310,6 +310,7 @@ impl Unfold for Plan {
                 value: ValueIndex(output.value as u32),
                 rows: None,
                 shape: output.axes.iter().map(|&axis| lengths.of(axis)).collect(),
+                until: None,
                 permutation: output.permutation.clone(),
             })
             .collect();

@@ -181,7 +181,7 @@ fn files_that_are_no_models() {
     );
     assert_eq!(
         load(b"", "[unfold]\nkind = \"encoder_decoder\""),
-        "model.toml: unfold.kind: \"encoder_decoder\" is not supported yet"
+        "model.toml: unfold: missing field `encoder`"
     );
     assert_eq!(
         load(b"", "[unfold]\nkind = \"tree\"\nleaf = {}"),

@@ -7,6 +7,7 @@ use batchmaker_wire as wire;
 use wire::{InferRequest, RequestedOutputs};
 
 use crate::convert;
+use crate::parameters::Scheduling;
 use crate::status::ApiError;
 
 /// What the reply must know of its request.
@@ -23,12 +24,13 @@ pub(crate) fn submit(
     engine: &Engine,
     model: &Model,
     request: InferRequest,
-    priority: u32,
+    scheduling: &Scheduling,
 ) -> Result<(Context, Pending), ApiError> {
     let InferRequest { id, inputs, outputs: requested, .. } = request;
     check_requested(&requested, model)?;
     let tensors = convert::from_wire(inputs, &model.inputs)?;
-    let pending = engine.submit(&model.name, Request { tensors, priority })?;
+    let (priority, parameters) = (scheduling.priority, scheduling.steps);
+    let pending = engine.submit(&model.name, Request { tensors, parameters, priority })?;
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     Ok((Context { model_name, model_version, id, requested }, pending))
 }

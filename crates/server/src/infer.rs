@@ -17,7 +17,6 @@ use batchmaker_wire as wire;
 use wire::ContentEncoding;
 
 use crate::attempt::{Attempt, Phases};
-use crate::parameters::Scheduling;
 use crate::router::App;
 use crate::status::ApiError;
 use crate::target::Target;
@@ -76,10 +75,10 @@ async fn answer(
         let message = format!("header '{SESSION}': sessions are not supported by this server");
         return Err(ApiError::Invalid(message));
     }
-    let Scheduling { priority, timeout } = parameters::read(&request)?;
-    let (context, pending) = exchange::submit(&app.engine, model, request, priority)?;
+    let scheduling = parameters::read(&request)?;
+    let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling)?;
     let input = arrival.elapsed();
-    let reply = match timeout {
+    let reply = match scheduling.timeout {
         None => pending.await?,
         Some(timeout) => {
             let left = timeout.saturating_sub(input);

@@ -26,14 +26,16 @@ const WAITING: &str = "batchmaker_waiting_subgraphs";
 const BATCHES: &str = "batchmaker_batches_total";
 const NODES: &str = "batchmaker_nodes_total";
 const PADDING: &str = "batchmaker_padding_rows_total";
+const WASTED: &str = "batchmaker_wasted_steps_total";
 const BUILD_INFO: &str = "batchmaker_build_info";
 
-const COUNTERS: [(&str, &str); 5] = [
+const COUNTERS: [(&str, &str); 6] = [
     (REQUESTS, "Inference requests that ended, by model and outcome."),
     (RESPONSES, "Responses on the HTTP port, by status."),
     (BATCHES, "Batches of a cell type that were formed."),
     (NODES, "Cells in the batches of a cell type."),
     (PADDING, "Rows of padding in the batches of a cell type."),
+    (WASTED, "Steps in the batches of a cell type of chains that had said stop."),
 ];
 const GAUGES: [(&str, &str); 5] = [
     (PERMITS_IN_USE, "Requests in flight."),
@@ -117,6 +119,7 @@ impl Metrics {
             self.counter(BATCHES, labels()).absolute(cell.tasks);
             self.counter(NODES, labels()).absolute(cell.nodes);
             self.counter(PADDING, labels()).absolute(cell.padding);
+            self.counter(WASTED, labels()).absolute(cell.wasted);
         }
         self.handle.render()
     }

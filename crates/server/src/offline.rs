@@ -5,7 +5,6 @@ use batchmaker_model::Model;
 use batchmaker_wire as wire;
 use wire::{DataFormat, InferRequest, Tensor};
 
-use crate::parameters::Scheduling;
 use crate::status::ApiError;
 use crate::{exchange, parameters};
 
@@ -34,11 +33,11 @@ pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pen
     let unknown = || ApiError::Engine(EngineError::UnknownModel(model.to_owned()));
     let model = engine.model(model).ok_or_else(unknown)?;
     let request = read(model, line)?;
-    let Scheduling { priority, timeout } = parameters::read(&request)?;
-    if timeout.is_some() {
+    let scheduling = parameters::read(&request)?;
+    if scheduling.timeout.is_some() {
         return Err(ApiError::Invalid("parameter 'timeout' has no meaning here".into()).into());
     }
-    let (context, pending) = exchange::submit(engine, model, request, priority)?;
+    let (context, pending) = exchange::submit(engine, model, request, &scheduling)?;
     Ok((Context(context), pending))
 }
 

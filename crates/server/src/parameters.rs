@@ -13,6 +13,8 @@ pub(crate) struct Scheduling {
     pub(crate) priority: u32,
     /// How long its client will wait, from the moment that the request is here.
     pub(crate) timeout: Option<Duration>,
+    /// What bounds the steps of a decoder.
+    pub(crate) steps: batchmaker_engine::Parameters,
 }
 
 /// Reads the parameters of a request, of its inputs and of the outputs that it asks for.
@@ -42,6 +44,14 @@ pub(crate) fn read(request: &InferRequest) -> Result<Scheduling, ApiError> {
                     0 => None,
                     timeout_us => Some(Duration::from_micros(timeout_us)),
                 };
+            }
+            "max_steps" | "force_steps" => {
+                let steps = value.as_u64().and_then(|value| u32::try_from(value).ok());
+                let steps = steps.ok_or_else(|| wrong(name, "a number of steps", value))?;
+                match name.as_str() {
+                    "max_steps" => scheduling.steps.max_steps = Some(steps),
+                    _ => scheduling.steps.force_steps = Some(steps),
+                }
             }
             "sequence_id" if is_no_sequence(value) => {}
             "sequence_start" | "sequence_end" if !has_sequence(&request.parameters) => {
@@ -101,7 +111,7 @@ mod tests {
     fn what_is_known_is_read() {
         let read = parameters(r#""priority": 2, "timeout": 1500, "binary_data_output": true"#);
         let timeout = Some(Duration::from_micros(1500));
-        assert_eq!(read, Ok(Scheduling { priority: 2, timeout }));
+        assert_eq!(read, Ok(Scheduling { priority: 2, timeout, ..Scheduling::default() }));
         assert_eq!(parameters(r#""priority": 0, "timeout": 0"#), Ok(Scheduling::default()));
         let none = r#""sequence_id": 0, "sequence_start": false, "sequence_end": false"#;
         assert_eq!(parameters(none), Ok(Scheduling::default()));

@@ -124,7 +124,7 @@ impl Unfold for Expressions {
         let (hidden, last) = (self.h.elements(), last as usize);
         let output = |name: &str, rows, shape| {
             let name = name.to_owned();
-            OutputTensor { name, value, rows, shape, permutation: None }
+            OutputTensor { name, value, rows, shape, until: None, permutation: None }
         };
         let outputs = vec![
             output("code", Some(last..last + 1), vec![hidden]),

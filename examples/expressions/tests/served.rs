@@ -21,7 +21,7 @@ fn engine() -> Engine {
 fn request(expression: &str) -> Request {
     let data = TensorData::Bytes(vec![expression.into()]);
     let (name, tensor) = ("expression".to_owned(), Tensor::new(vec![1], data));
-    Request { tensors: vec![NamedTensor { name, tensor }], priority: 0 }
+    Request { tensors: vec![NamedTensor { name, tensor }], ..Request::default() }
 }
 
 /// `code` and `parts`.

@@ -44,6 +44,8 @@ pub(crate) struct Worker {
     pub(crate) in_flight: VecDeque<InFlight>,
     /// The round of Algorithm 1's `Batch` that is being handed out.
     pub(crate) round: Option<Round>,
+    /// Since when it has been at its oldest task.
+    pub(crate) since_ns: u64,
 }
 
 #[derive(Debug)]
@@ -118,7 +120,13 @@ impl Cellular {
         let done = self.workers[worker.index()].in_flight.pop_front();
         let done = done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
         assert_eq!(done.id, task, "{worker} completed a task out of order");
-        self.queues[done.cell_type.index()].running_tasks -= 1;
+        let since_ns = &mut self.workers[worker.index()].since_ns;
+        let took_ns = self.now.saturating_sub(std::mem::replace(since_ns, self.now));
+        let queue = &mut self.queues[done.cell_type.index()];
+        queue.running_tasks -= 1;
+        if let InFlightWork::Steps(steps) = &done.work {
+            queue.note_time(took_ns, *steps);
+        }
         match done.work {
             InFlightWork::Rows(rows) => {
                 for (subgraph, completed) in rows {
@@ -157,6 +165,7 @@ impl Batching for Cellular {
                 self.arrive(request, model, priority, &graph);
             }
             Event::Complete { worker, task } => self.complete(worker, task),
+            Event::Stopped { chain } => self.stopped(chain),
             Event::TaskFailed { worker, task } => self.task_failed(worker, task),
             Event::Cancel { request } => self.abort(request, Outcome::Cancelled),
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,

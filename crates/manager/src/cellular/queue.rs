@@ -25,7 +25,14 @@ pub(crate) struct Queue {
     pub(crate) running_tasks: u32,
     pub(crate) slots: SlotTable,
     pub(crate) tally: Tally,
+    /// Whether any of its chains may stop before its last node.
+    pub(crate) is_open: bool,
+    /// What a step of a roster took of late; 0 before the first.
+    step_ns: u64,
 }
+
+/// How much work to submit ahead of knowing whether chains stop in it.
+const AHEAD_NS: u64 = 1_000_000;
 
 impl Queue {
     pub(crate) fn new(config: CellTypeConfig, workers: usize) -> Self {
@@ -39,6 +46,27 @@ impl Queue {
             running_tasks: 0,
             slots: SlotTable::default(),
             tally: Tally::default(),
+            is_open: false,
+            step_ns: 0,
+        }
+    }
+
+    /// Notes how long some steps of a roster took.
+    pub(crate) fn note_time(&mut self, ns: u64, steps: u32) {
+        let step_ns = ns / u64::from(steps.max(1));
+        self.step_ns = match self.step_ns {
+            0 => step_ns,
+            known => (3 * known + step_ns) / 4,
+        };
+    }
+
+    /// How many steps may be submitted at a time: where chains may stop in them, about as many as
+    /// take a millisecond.
+    pub(crate) fn steps_ahead(&self) -> u32 {
+        match (self.is_open, self.step_ns) {
+            (false, _) => u32::MAX,
+            (true, 0) => 1,
+            (true, step_ns) => (AHEAD_NS / step_ns).clamp(1, u64::from(u32::MAX)) as u32,
         }
     }
 

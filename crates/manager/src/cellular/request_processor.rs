@@ -2,7 +2,7 @@
 //! and when the request is finished.
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, ModelId, RequestId, RunIndex, RunKind, TaskId, WorkerId,
+    CellGraph, CellTypeId, ModelId, RequestId, RunIndex, RunKind, Stopped, TaskId, WorkerId,
 };
 
 use crate::cellular::Cellular;
@@ -137,6 +137,7 @@ impl Cellular {
         let mut subgraphs = std::mem::take(&mut self.processor.request_mut(id).subgraphs);
         for (run, index) in graph.runs().iter().zip(0..) {
             self.check_kind(run.cell_type, run.kind);
+            self.queues[run.cell_type.index()].is_open |= run.stop.is_some();
             let run_index = RunIndex(index);
             let edges = run.edges.iter().map(|edge| SubgraphEdge {
                 producer: subgraphs[edge.producer.index()],
@@ -345,6 +346,29 @@ impl Cellular {
         }
         if self.processor.is_live(request) {
             self.wake_consumers(index);
+        }
+    }
+
+    /// An open chain said stop: it ends with what was submitted of it.
+    pub(crate) fn stopped(&mut self, chain: Stopped) {
+        if !self.processor.is_live(chain.request) {
+            return;
+        }
+        let index = self.processor.request(chain.request).subgraphs[chain.run.index()];
+        let Subgraph { place, cell_type, .. } = *self.subgraph(index);
+        if place == Place::Ended {
+            return;
+        }
+        let wasted = self.submitted(index) - chain.nodes;
+        self.queues[cell_type.index()].tally.wasted += u64::from(wasted);
+        if let Place::Roster(worker) = place {
+            self.leave_roster(index, worker);
+        }
+        self.take_from_queue(index);
+        let subgraph = self.subgraph_mut(index);
+        subgraph.length = subgraph.submitted;
+        if subgraph.pin.is_none() {
+            self.settle(index);
         }
     }
 

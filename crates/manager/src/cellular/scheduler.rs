@@ -21,6 +21,10 @@ impl Cellular {
         if state.is_down {
             return None;
         }
+        if state.in_flight.is_empty() {
+            self.workers[worker.index()].since_ns = self.now;
+        }
+        let state = &self.workers[worker.index()];
         let Round { cell_type, tasks } = match state.round {
             Some(Round { cell_type, tasks }) => Round { cell_type, tasks },
             None if state.in_flight.is_empty() => {
@@ -28,7 +32,7 @@ impl Cellular {
             }
             None => return None,
         };
-        let task = if tasks < self.config.max_tasks_to_submit {
+        let task = if tasks < self.tasks_to_submit(cell_type) {
             self.batch(cell_type, worker, tasks)
         } else {
             None
@@ -42,6 +46,11 @@ impl Cellular {
                 },
         });
         task
+    }
+
+    /// `MaxTasksToSubmit`, or less where chains may stop meanwhile.
+    fn tasks_to_submit(&self, cell_type: CellTypeId) -> u32 {
+        self.config.max_tasks_to_submit.min(self.queues[cell_type.index()].steps_ahead())
     }
 
     /// `Schedule` (lines 4 to 10): the cell type to run.
@@ -151,7 +160,7 @@ impl Cellular {
                 self.dissolve(cell_type, owner);
             }
         }
-        let left = self.config.max_tasks_to_submit - tasks;
+        let left = self.tasks_to_submit(cell_type) - tasks;
         let is_first = tasks == 0;
         let (work, in_flight) = match self.queues[cell_type.index()].is_chain? {
             true => self.form_roster_task(cell_type, worker, left, is_first)?,

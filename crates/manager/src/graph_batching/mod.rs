@@ -393,6 +393,8 @@ impl Batching for GraphBatching {
             Event::Arrive { request, model, priority, graph } => {
                 self.arrive(request, model, priority, graph);
             }
+            // A batch ends as a whole.
+            Event::Stopped { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),
             Event::TaskFailed { worker, task } => {
                 self.task_over(worker, task, Some(Failure::Task));

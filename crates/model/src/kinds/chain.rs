@@ -1,7 +1,5 @@
 //! `kind = "chain"`: one cell applied along a sequence.
 
-use std::collections::BTreeMap;
-
 use batchmaker_graph::{
     CellGraphBuilder, InvalidRequest, NamedTensor, OutputTensor, RowSpec, Rows, Sink, SinkTime,
     Unfold, Unfolded, ValueIndex,
@@ -42,8 +40,8 @@ pub enum Direction {
 struct State {
     /// The tensor of the first state.
     first: RowTensor,
-    /// The cell's output port.
-    port: usize,
+    /// Which of the cell's states it is.
+    state: usize,
 }
 
 /// What an input port is fed: a position in the list of its kind.
@@ -51,7 +49,6 @@ struct State {
 enum Feed {
     Sequence(usize),
     Constant(usize),
-    State(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +59,8 @@ struct Output {
 }
 
 impl Chain {
-    /// Chains of `step`, over the request's `sequence` and `constant` tensors. `state` has, for
-    /// each input that is a state, the output that is its next value.
+    /// Chains of `step` (see [`NamedCell::load_step`](crate::NamedCell::load_step)), over the
+    /// request's `sequence` and `constant` tensors.
     ///
     /// # Errors
     /// Where names or rows do not fit.
@@ -71,7 +68,6 @@ impl Chain {
         step: UsedCell,
         direction: Direction,
         [sequence, constant]: [&[String]; 2],
-        state: &BTreeMap<String, String>,
         outputs: Vec<StepOutput>,
         max_length: usize,
     ) -> Result<Self, KindError> {
@@ -83,28 +79,27 @@ impl Chain {
         if sequence.is_empty() {
             return Err("unfold.sequence names no input: nothing says how long a chain is".into());
         }
-        let mut states = Vec::new();
-        for (input, output) in state {
-            let (first, next) = (step.input(input)?, step.output(output)?);
-            let cell = &step.name;
-            next.check_feeds(first)
-                .map_err(|reason| format!("cell `{cell}`, its state: {reason}"))?;
-            states.push(State { first: RowTensor::of(first), port: next.port });
-        }
+        let states = step.cell.inputs.iter().filter_map(|input| {
+            input.state.map(|state| State { first: RowTensor::of(input), state })
+        });
+        let states: Vec<State> = states.collect();
         let at = |list: &[RowTensor], name: &str| list.iter().position(|row| row.name == name);
-        let fed = |name: &str| {
-            let state = states.iter().position(|state| state.first.name == name);
-            let feeds = [
-                at(&sequence, name).map(Feed::Sequence),
-                at(&constant, name).map(Feed::Constant),
-                state.map(Feed::State),
+        for input in &step.cell.inputs {
+            let name = &input.name;
+            let fed = [
+                at(&sequence, name).is_some(),
+                at(&constant, name).is_some(),
+                input.state.is_some(),
             ];
-            feeds.into_iter().flatten().collect::<Vec<_>>()
-        };
-        if let Some(twice) = step.cell.inputs.iter().find(|input| fed(&input.name).len() > 1) {
-            return Err(format!("cell `{}`: its input `{}` is fed twice", step.name, twice.name));
+            if fed.into_iter().filter(|&fed| fed).count() > 1 {
+                return Err(format!("cell `{}`: its input `{name}` is fed twice", step.name));
+            }
         }
-        let feeds = step.feeds(|name| fed(name).first().copied())?;
+        let feeds = step.feeds(|name| {
+            at(&sequence, name)
+                .map(Feed::Sequence)
+                .or_else(|| at(&constant, name).map(Feed::Constant))
+        })?;
         if outputs.is_empty() {
             return Err("the reply has no tensor: unfold.outputs is empty".to_owned());
         }
@@ -158,50 +153,48 @@ impl Unfold for Chain {
             row.check_row(&tensor)?;
             constant.push(row.add_to(&mut graph, &mut inputs, tensor));
         }
-        // Step `i` reads row `i` of a state's value, and writes row `i + 1`.
-        let mut first = Vec::new();
-        for State { first: row, .. } in &self.states {
-            let tensor = tensors.next_if(|tensor| tensor.name == row.name);
-            first.push(match tensor {
-                None => None,
-                Some(tensor) => {
-                    row.check_row(&tensor.tensor)?;
-                    inputs.push(tensor.tensor);
-                    Some(graph.input(row.flat_row(), steps as u32 + 1))
-                }
-            });
+        let mut initial = vec![None; self.states.len()];
+        for State { first, state } in &self.states {
+            if let Some(tensor) = tensors.next_if(|tensor| tensor.name == first.name) {
+                first.check_row(&tensor.tensor)?;
+                inputs.push(tensor.tensor);
+                initial[*state] = Some(Rows::one(graph.input(first.flat_row(), 1), 0));
+            }
         }
-        let states = self.states.iter().zip(first).map(|(state, first)| {
-            first.unwrap_or_else(|| graph.value(state.first.flat_row(), steps as u32 + 1))
-        });
-        let states: Vec<ValueIndex> = states.collect();
         let mut sinks: Vec<Sink> = Vec::new();
-        for (state, &value) in self.states.iter().zip(&states) {
-            let rows = Rows::strided(value, 1, 1);
-            sinks.push(Sink { port: state.port, time: SinkTime::Every, rows });
-        }
         let mut outputs = Vec::new();
         for output in &self.outputs {
             let row = RowSpec::flat(output.row.element, output.row.elements());
-            let value = graph.value(row, steps as u32);
-            let rows = directed(value);
-            let last = rows.row(steps as u32 - 1);
-            sinks.push(Sink { port: output.port, time: SinkTime::Every, rows });
-            let (rows, all) = match output.named.every_step {
-                true => (None, Some(steps)),
-                false => (Some(last..last + 1), None),
+            let (time, rows, all) = match output.named.every_step {
+                true => {
+                    let rows = directed(graph.value(row, steps as u32));
+                    (SinkTime::Every, rows, Some(steps))
+                }
+                false => (SinkTime::Last, Rows::one(graph.value(row, 1), 0), None),
             };
+            let value = rows.value;
+            sinks.push(Sink { port: output.port, time, rows });
             let shape = all.into_iter().chain(output.row.shape.iter().copied()).collect();
             let name = output.named.name.clone();
-            outputs.push(OutputTensor { name, value, rows, shape, permutation: None });
+            outputs.push(OutputTensor {
+                name,
+                value,
+                rows: None,
+                shape,
+                until: None,
+                permutation: None,
+            });
             graph.output(value);
         }
         let feeds = self.feeds.iter().map(|feed| match *feed {
             Feed::Sequence(position) => directed(sequence[position]),
             Feed::Constant(position) => Rows::one(constant[position], 0),
-            Feed::State(position) => Rows::all(states[position]),
         });
-        graph.nodes(self.step.cell_type, steps as u32, feeds.collect(), sinks);
+        let (cell_type, feeds) = (self.step.cell_type, feeds.collect());
+        match self.states.is_empty() {
+            true => graph.rows(cell_type, steps as u32, feeds, sinks),
+            false => graph.chain(cell_type, steps as u32, feeds, initial, sinks),
+        };
         Ok(Unfolded { graph: graph.finish(), inputs, outputs })
     }
 }

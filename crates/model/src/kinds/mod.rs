@@ -4,10 +4,12 @@
 //! [`Unfold`]: batchmaker_graph::Unfold
 
 mod chain;
+mod encoder_decoder;
 mod row_tensor;
 mod tree;
 
 pub use chain::{Chain, Direction};
+pub use encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
 pub use row_tensor::RowTensor;
 pub use tree::Tree;
 
@@ -54,13 +56,13 @@ pub type KindError = String;
 
 impl UsedCell {
     /// What feeds each input port, in their order. `feeds` is asked for every input of the cell's
-    /// file by its name.
+    /// file that is no state, by its name.
     ///
     /// # Errors
     /// If an input is fed by nothing.
     pub fn feeds<F>(&self, feeds: impl Fn(&str) -> Option<F>) -> Result<Vec<F>, KindError> {
         let mut by_port: Vec<(usize, F)> = Vec::new();
-        for input in &self.cell.inputs {
+        for input in self.cell.inputs.iter().filter(|input| input.state.is_none()) {
             let (cell, name) = (&self.name, &input.name);
             let feed = feeds(name);
             let feed =

@@ -216,7 +216,7 @@ impl Unfold for Tree {
             };
             let shape = all.into_iter().chain(feature.row.shape.iter().copied()).collect();
             let (name, value) = (output.name.clone(), values[position]);
-            OutputTensor { name, value, rows, shape, permutation: None }
+            OutputTensor { name, value, rows, shape, until: None, permutation: None }
         });
         let outputs: Vec<OutputTensor> = outputs.collect();
         outputs.iter().for_each(|output| graph.output(output.value));
