@@ -15,5 +15,5 @@ mod simulated;
 pub use contract::{Device, DeviceError, Progress, TaskQueue};
 pub use simulated::{
     CellCost, Datum, Fate, Misuse, SimulatedConfig, SimulatedDevice, SimulatedMemory, Started,
-    cell_output,
+    cell_output, says_stop,
 };

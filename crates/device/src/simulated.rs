@@ -12,12 +12,12 @@
 //!
 //! It does not implement [`Device`](crate::Device), whose queues run in real time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Join, RequestId, Rows, RunIndex, SinkTime, SlotId, TaskId,
-    Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, Join, RequestId, Rows, RunIndex, SinkTime, SlotId, Stop,
+    Stopped, TaskId, Work, WorkerId,
 };
 
 /// Which workers share a memory.
@@ -87,6 +87,12 @@ pub fn cell_output(
     output_of(node_digest(cell_type, inputs, states), port)
 }
 
+/// Whether an open chain ends with a node of this output: one in eight do, which ones follows from
+/// the stop's value.
+pub fn says_stop(stop: Stop, output: Datum) -> bool {
+    output.is_some_and(|datum| datum % 8 == (stop.value as u64) % 8)
+}
+
 /// See the module's first paragraph. The requests that it is told of are in flight from
 /// [`admit`](Self::admit) to [`retire`](Self::retire).
 #[derive(Debug)]
@@ -103,6 +109,8 @@ pub struct SimulatedDevice {
 struct Values {
     graph: Arc<CellGraph>,
     rows: Vec<Vec<Row>>,
+    /// The chains that said stop.
+    stopped: BTreeSet<RunIndex>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +138,8 @@ struct Stamp {
 struct Queue {
     waiting: VecDeque<BatchedTask>,
     running: Option<TaskId>,
+    /// What said stop in the running task.
+    stops: Vec<Stopped>,
     /// The last task completed in each life; the last entry is the current one's.
     completed: Vec<TaskId>,
     /// Per cell type: the chains on the standing list.
@@ -182,14 +192,14 @@ impl SimulatedDevice {
         for (&value, input) in graph.inputs().iter().zip(inputs) {
             rows[value.index()] = input.iter().map(|&datum| Row::Input(datum)).collect();
         }
-        let known = self.requests.insert(request, Values { graph, rows });
+        let known = self.requests.insert(request, Values { graph, rows, stopped: BTreeSet::new() });
         assert!(known.is_none(), "{request:?} is in flight");
     }
 
     /// Forgets a request of which no task is in flight, and gives the rows of its output values.
     pub fn retire(&mut self, request: RequestId) -> Result<Vec<Vec<Datum>>, Misuse> {
         let values = self.requests.remove(&request);
-        let Values { graph, rows } = values.ok_or_else(|| unknown(request))?;
+        let Values { graph, rows, .. } = values.ok_or_else(|| unknown(request))?;
         let datum = |row: &Row| match *row {
             Row::Unwritten => None,
             Row::Input(datum) => Some(datum),
@@ -243,15 +253,16 @@ impl SimulatedDevice {
         Ok(Some(Started { task: task.id, cost_ns }))
     }
 
-    /// The running task of the worker is over. What it wrote may be read by others.
+    /// The running task of the worker is over. What it wrote may be read by others. Tells which
+    /// chains said stop in it.
     ///
     /// # Panics
     /// If the worker runs none.
-    pub fn finish(&mut self, worker: WorkerId) -> TaskId {
+    pub fn finish(&mut self, worker: WorkerId) -> (TaskId, Vec<Stopped>) {
         let queue = &mut self.workers[worker.index()];
         let task = queue.running.take().expect("a task is running");
         *queue.completed.last_mut().expect("a life") = task;
-        task
+        (task, std::mem::take(&mut queue.stops))
     }
 
     /// The worker loses its tasks, its rosters and, if it has its own, its memory. It is
@@ -261,6 +272,7 @@ impl SimulatedDevice {
         queue.waiting.clear();
         queue.rosters.clear();
         queue.running = None;
+        queue.stops.clear();
         let last = *queue.completed.last().expect("a life");
         queue.completed.push(last);
         if self.config.memory == SimulatedMemory::Shared {
@@ -325,12 +337,15 @@ impl SimulatedDevice {
         roster.iter_mut().map(step).collect()
     }
 
-    /// Reads for all nodes, then writes for all: no node of a batch sees another's output. Padding
-    /// costs time and is nothing else.
+    /// Reads for all nodes, then writes for all: no node of a batch sees another's output. Padding,
+    /// and nodes after a stop, cost time and are nothing else.
     fn run_batch(&mut self, task: &BatchedTask, nodes: &[Node], fate: Fate) -> Result<(), Misuse> {
         let is_node = |node: &&Node| {
             let request = self.requests.get(&node.request);
-            request.is_none_or(|values| node.node < values.graph.runs()[node.run.index()].length)
+            request.is_none_or(|values| {
+                let length = values.graph.runs()[node.run.index()].length;
+                node.node < length && !values.stopped.contains(&node.run)
+            })
         };
         let nodes: Vec<Node> = nodes.iter().filter(is_node).copied().collect();
         let digests = nodes.iter().map(|node| {
@@ -448,6 +463,14 @@ impl SimulatedDevice {
         let memory = self.memory_of(task.worker);
         let values = self.requests.get_mut(&node.request).ok_or_else(|| unknown(node.request))?;
         let run = &values.graph.runs()[node.run.index()];
+        if let Some(stop) = run.stop
+            && says_stop(stop, output_of(digest, stop.port))
+        {
+            values.stopped.insert(node.run);
+            let (request, run, nodes) = (node.request, node.run, node.node + 1);
+            self.workers[task.worker.index()].stops.push(Stopped { request, run, nodes });
+            return Ok(());
+        }
         for sink in &run.sinks {
             let row = match sink.time {
                 SinkTime::Every => sink.rows.row(node.node),

@@ -3,11 +3,12 @@
 //! A model draws trees, other acyclic graphs, or is a stack of layers over a batch of sequences, with or without what real networks
 //! add: row-wise cells before, heads on every step or on the last state, initial
 //! states computed by another run, backward and bidirectional layers, layers that skip rows,
-//! lag behind or follow two producers in turn. Its layers may be of one cell type.
+//! lag behind or follow two producers in turn, open chains that begin with the last state. Its
+//! layers may be of one cell type.
 
 use batchmaker_graph::{
     CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, RowSpec, Rows, RunKind, Sink,
-    SinkTime, ValueIndex,
+    SinkTime, Stop, ValueIndex,
 };
 
 use crate::rng::Rng;
@@ -83,6 +84,16 @@ struct Stack {
     layers: Vec<Layer>,
     initial: CellTypeId,
     head: Head,
+    /// An open chain for each sequence.
+    decoder: Option<Decoder>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Decoder {
+    cell: CellShape,
+    stop: Stop,
+    /// Its bound is the sequence's length and so much more.
+    plus: u32,
 }
 
 impl Model {
@@ -148,7 +159,13 @@ impl Stack {
         });
         let layers = layers.collect();
         let head = rng.pick(&rows).id;
+        let decoder = rng.chance(25).then(|| Decoder {
+            cell: *rng.pick(&chains),
+            stop: Stop { port: 0, value: rng.within(0..=7) as i64 },
+            plus: rng.within(0..=12) as u32,
+        });
         Self {
+            decoder,
             before: rng.chance(30).then(|| rng.pick(&rows).id),
             layers,
             initial: rng.pick(&rows).id,
@@ -210,7 +227,24 @@ impl Unfolding {
         }
         if let Some(last) = self.last {
             self.graph.output(last);
+            if let Some(decoder) = model.decoder {
+                self.open_chains(decoder, last, length);
+            }
         }
+    }
+
+    /// A chain for each sequence that begins with its last state and ends when it says so.
+    fn open_chains(&mut self, decoder: Decoder, last: ValueIndex, length: u32) {
+        let Decoder { cell, stop, plus } = decoder;
+        let bound = length + plus;
+        let value = self.graph.value(row(), bound * self.sequences);
+        for b in 0..self.sequences {
+            let mut states = vec![None; cell.states];
+            states[0] = Some(Rows::one(last, b));
+            let sinks = vec![every(Rows::strided(value, b * bound, 1))];
+            self.graph.chain_until(cell.id, bound, Vec::new(), states, sinks, stop);
+        }
+        self.graph.output(value);
     }
 
     /// A row-wise cell over all rows, in one run.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, RequestId, RunIndex, SlotId, TaskId, WorkerId};
+use batchmaker_graph::{CellGraph, RequestId, RunIndex, SlotId, Stopped, TaskId, WorkerId};
 use batchmaker_manager::{Failure, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
@@ -47,8 +47,10 @@ pub(crate) struct Request {
     workers: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Run {
+    /// How many nodes it has; of a chain that said stop, those that were submitted.
+    pub(crate) length: u32,
     pub(crate) submitted: u32,
     pub(crate) completed: u32,
     /// Nodes in flight, first ones first.
@@ -78,6 +80,10 @@ pub(crate) struct Task {
 }
 
 impl Run {
+    fn new(length: u32) -> Self {
+        Self { length, submitted: 0, completed: 0, flights: VecDeque::new(), slot: None }
+    }
+
     /// Whether `worker` can rely on `node`: it is complete, or in flight there.
     pub(crate) fn has_run_for(&self, node: u32, worker: WorkerId) -> bool {
         let flight = || self.flights.iter().find(|flight| node < flight.end);
@@ -108,16 +114,13 @@ impl Request {
             return 0;
         }
         let watermark = |edge: &batchmaker_graph::Edge| {
-            let producer = self.run(edge.producer).progress_for(worker);
-            edge.need.available(
-                producer,
-                self.graph.runs()[edge.producer.index()].length,
-                shape.length,
-            )
+            let producer = self.run(edge.producer);
+            let made = producer.progress_for(worker);
+            edge.need.available(made, producer.length, shape.length)
         };
         let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
         let reach = shape.reach(progress.submitted);
-        available.min(reach).saturating_sub(progress.submitted)
+        available.min(reach).min(progress.length).saturating_sub(progress.submitted)
     }
 
     fn place(&self, run: RunIndex) -> Place {
@@ -156,6 +159,7 @@ impl Ledger {
             Observation::Batch { worker, task, nodes, .. } => {
                 nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
             }
+            Observation::Stopped { chain } => self.stop(chain),
             Observation::Over { worker, task, end } => self.over(worker, task, end),
             Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Observation::WorkerDown { worker } => self.lose(worker),
@@ -172,7 +176,7 @@ impl Ledger {
             graph: graph.clone(),
             rank: if priority == 0 { u32::MAX } else { priority },
             arrival: self.arrivals,
-            runs: graph.runs().iter().map(|_| Run::default()).collect(),
+            runs: graph.runs().iter().map(|run| Run::new(run.length)).collect(),
             given_up: None,
             unfinished: graph.runs().len(),
             in_flight: 0,
@@ -210,6 +214,16 @@ impl Ledger {
         }
     }
 
+    /// The chain is as long as what was submitted of it.
+    fn stop(&mut self, chain: Stopped) {
+        let Some(request) = self.requests.get_mut(&chain.request) else { return };
+        let place = request.place(chain.run);
+        let run = &mut request.runs[chain.run.index()];
+        run.length = run.submitted;
+        let cell_type = request.graph.runs()[chain.run.index()].cell_type;
+        self.open[cell_type.index()].remove(&place);
+    }
+
     fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd) {
         let Some(task) = self.workers[worker.index()].tasks.pop_front() else { return };
         assert_eq!(task.id, id, "the simulator tells of tasks in their order");
@@ -223,8 +237,7 @@ impl Ledger {
                 run.completed = flight.end;
             }
             request.in_flight -= usize::from(run.flights.is_empty());
-            let length = request.graph.runs()[run_index.index()].length;
-            request.unfinished -= usize::from(run.completed == length);
+            request.unfinished -= usize::from(run.completed == run.length);
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Join, RequestId, RunIndex, SlotId, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, Join, RequestId, RunIndex, SlotId, Stopped, TaskId, Work,
+    WorkerId,
 };
 use batchmaker_manager::{CellTypeStatistics, Finished};
 
@@ -38,6 +39,10 @@ pub(crate) enum Observation<'a> {
         worker: WorkerId,
         task: TaskId,
         end: TaskEnd,
+    },
+    /// An open chain ends here, whatever its bound.
+    Stopped {
+        chain: Stopped,
     },
     WorkerUp {
         worker: WorkerId,

@@ -1,6 +1,6 @@
 //! What a request's reply must be: its graph evaluated alone, run by run, node by node.
 
-use batchmaker_device::{Datum, cell_output};
+use batchmaker_device::{Datum, cell_output, says_stop};
 use batchmaker_graph::{CellGraph, RunKind, SinkTime};
 
 use crate::rng::scramble;
@@ -34,6 +34,10 @@ pub(crate) fn outputs(graph: &CellGraph, inputs: &[Vec<u64>]) -> Vec<Vec<Datum>>
                 let states = states.iter().copied();
                 cell_output(run.cell_type, input.iter().copied(), states, port)
             };
+            // It ends before it writes anything.
+            if run.stop.is_some_and(|stop| says_stop(stop, output(stop.port))) {
+                break;
+            }
             for sink in &run.sinks {
                 let rows = &mut values[sink.rows.value.index()];
                 match sink.time {

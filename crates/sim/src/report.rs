@@ -24,6 +24,8 @@ pub struct Summary {
     pub nodes: u64,
     /// Rows of padding in those.
     pub padding: u64,
+    /// Chains that said stop.
+    pub stops: u64,
     /// Rows and states copied between workers.
     pub copies: u64,
     /// Cancellations, those of finished and unknown requests among them.
@@ -49,6 +51,7 @@ impl AddAssign for Summary {
         self.batches += other.batches;
         self.nodes += other.nodes;
         self.padding += other.padding;
+        self.stops += other.stops;
         self.copies += other.copies;
         self.cancellations += other.cancellations;
         self.failed_tasks += other.failed_tasks;
@@ -69,6 +72,7 @@ impl fmt::Display for Summary {
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;
+        writeln!(f, "stops          {}", self.stops)?;
         writeln!(f, "copies         {}", self.copies)?;
         writeln!(f, "cancellations  {}", self.cancellations)?;
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;

@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use batchmaker_device::{Datum, Fate, SimulatedDevice};
-use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, RequestId, TaskId, WorkerId};
+use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, RequestId, Stopped, TaskId, WorkerId};
 use batchmaker_manager::{Event, Finished, Manager, Outcome, Padding, Policy};
 
 use crate::checkers::{self, Checker};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Run};
 use crate::observation::{Nodes, Observation, Rosters, TaskEnd};
 use crate::oracle;
 use crate::report::Summary;
@@ -79,6 +79,8 @@ pub(crate) struct Simulation<'a> {
     free: Vec<RequestId>,
     positions: u32,
     finished: Vec<RequestId>,
+    /// What said stop in tasks that the manager has not been told of.
+    stops: BTreeMap<(WorkerId, u32, TaskId), Vec<Stopped>>,
     rng: Rng,
     summary: Summary,
     trace: &'a mut Trace<'a>,
@@ -103,6 +105,7 @@ impl<'a> Simulation<'a> {
             free: Vec::new(),
             positions: 0,
             finished: Vec::new(),
+            stops: BTreeMap::new(),
             rng: scenario.rng.clone(),
             summary: Summary { seeds: 1, ..Summary::default() },
             trace,
@@ -152,8 +155,8 @@ impl<'a> Simulation<'a> {
         };
         let runs = self.ledger.requests.values().flat_map(|request| {
             let padded = padded(&request.graph);
-            let lengths = request.graph.runs().iter().map(move |run| run.length.max(padded));
-            lengths.zip(&request.runs).map(|(length, run)| u64::from(length - run.submitted))
+            let left = move |run: &Run| run.length.max(padded).saturating_sub(run.submitted);
+            request.runs.iter().map(move |run| u64::from(left(run)))
         });
         let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
         2 * (runs.sum::<u64>() + in_flight as u64) + self.agenda.len() as u64
@@ -254,7 +257,8 @@ impl<'a> Simulation<'a> {
 
     /// The device is done with a task; the next one starts, the manager hears of it later.
     fn ran(&mut self, worker: WorkerId, is_failed: bool) -> Result<(), Broken> {
-        let task = self.device.finish(worker);
+        let (task, stops) = self.device.finish(worker);
+        self.stops.insert((worker, self.workers[worker.index()].life, task), stops);
         let late_ns = self.rng.within(0..=self.disturbances.told_late_ns_max);
         let state = &mut self.workers[worker.index()];
         state.told_ns = state.told_ns.max(self.now_ns + late_ns);
@@ -264,6 +268,17 @@ impl<'a> Simulation<'a> {
     }
 
     fn told(&mut self, worker: WorkerId, task: TaskId, is_failed: bool) -> Result<(), Broken> {
+        let life = self.workers[worker.index()].life;
+        for chain in self.stops.remove(&(worker, life, task)).into_iter().flatten() {
+            self.summary.stops += 1;
+            // Graph batching runs a batch to its end.
+            match self.scenario.manager.policy {
+                Policy::Cellular => {
+                    self.tell(Event::Stopped { chain }, &Observation::Stopped { chain })?;
+                }
+                _ => self.manager.handle(self.now_ns, Event::Stopped { chain }),
+            }
+        }
         let (event, end) = if is_failed {
             self.summary.failed_tasks += 1;
             (Event::TaskFailed { worker, task }, TaskEnd::Failed)

@@ -28,7 +28,7 @@ impl Checker for ExactlyOnce {
                     if part.first != expected {
                         return Err(format!("{part:?} where node {expected} is the next"));
                     }
-                    let length = request.graph.runs()[part.run.index()].length;
+                    let length = request.run(part.run).length;
                     if part.first + part.count > length {
                         return Err(format!("{part:?} of a run of {length}"));
                     }

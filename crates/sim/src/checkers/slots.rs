@@ -76,7 +76,7 @@ impl Slots {
 fn is_over(ledger: &Ledger, request: RequestId, run: RunIndex) -> bool {
     let Some(request) = ledger.requests.get(&request) else { return true };
     let progress = request.run(run);
-    let is_complete = progress.completed == request.graph.runs()[run.index()].length;
+    let is_complete = progress.completed == progress.length;
     is_complete || (request.given_up.is_some() && progress.flights.is_empty())
 }
 
