@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use batchmaker_engine::{Engine, EngineError, NamedTensor, Reply, Request, Statistics};
+use batchmaker_engine::{Engine, EngineError, Parameters, Reply, Request, Statistics};
 
 use crate::driver::{Answer, Service};
 use crate::inputs::{Inputs, NoLength};
@@ -35,19 +35,20 @@ impl<'a> InProcess<'a> {
 }
 
 impl Service for InProcess<'_> {
-    type Request = Vec<NamedTensor>;
+    type Request = Request;
     type Answer = Pin<Box<dyn Future<Output = Answer>>>;
 
-    fn prepare(&mut self, index: usize, shape: &Shape) -> Vec<NamedTensor> {
-        self.inputs.request(index, shape)
+    fn prepare(&mut self, index: usize, shape: &Shape) -> Request {
+        let parameters = Parameters { force_steps: shape.target(), ..Parameters::default() };
+        Request { tensors: self.inputs.request(index, shape), parameters, priority: 0 }
     }
 
     fn arity(&self) -> Option<u32> {
         self.inputs.arity()
     }
 
-    fn send(&mut self, tensors: Vec<NamedTensor>) -> Self::Answer {
-        let pending = self.engine.submit(self.model, Request { tensors, ..Request::default() });
+    fn send(&mut self, request: Request) -> Self::Answer {
+        let pending = self.engine.submit(self.model, request);
         let answer = move |reply: Result<Reply, EngineError>| match reply {
             Ok(Reply { queue_ns, compute_ns, answered, .. }) => {
                 Answer::Reply { at: answered, queue_and_compute_ns: Some((queue_ns, compute_ns)) }

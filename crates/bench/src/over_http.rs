@@ -133,6 +133,9 @@ impl Service for OverHttp {
         let inputs = self.inputs.request(index, shape).into_iter().map(to_wire).collect();
         let mut request = wire::InferRequest { inputs, ..Default::default() };
         request.outputs.default_format = wire::DataFormat::Binary;
+        if let Some(target) = shape.target() {
+            request.parameters.insert("force_steps".to_owned(), u64::from(target).into());
+        }
         wire::encode_request(&request, wire::DataFormat::Binary).expect("a drawn request is valid")
     }
 

@@ -1,4 +1,4 @@
-//! What a request is like: a sequence of so many rows, or a tree.
+//! What a request is like: a sequence of so many rows, a pair of sequences, or a tree.
 
 use std::sync::Arc;
 
@@ -9,6 +9,13 @@ use serde::Serialize;
 pub enum Shape {
     /// So many rows, one a step.
     Sequence(u32),
+    /// A sequence, and how many steps a decoder makes of it.
+    Pair {
+        /// Rows.
+        source: u32,
+        /// Steps of the decoder.
+        target: u32,
+    },
     /// A tree.
     Tree(Arc<Tree>),
 }
@@ -28,8 +35,16 @@ impl Shape {
     /// Rows, leaves: what an axis of time is as long as.
     pub fn length(&self) -> u32 {
         match self {
-            Self::Sequence(length) => *length,
+            Self::Sequence(length) | Self::Pair { source: length, .. } => *length,
             Self::Tree(tree) => tree.leaves,
+        }
+    }
+
+    /// How many steps a decoder is told to run, if it is.
+    pub fn target(&self) -> Option<u32> {
+        match self {
+            Self::Pair { target, .. } => Some(*target),
+            Self::Sequence(_) | Self::Tree(_) => None,
         }
     }
 
@@ -37,6 +52,7 @@ impl Shape {
     pub fn steps(&self) -> u32 {
         match self {
             Self::Sequence(length) => *length,
+            Self::Pair { source, target } => source + target,
             Self::Tree(tree) => tree.leaves + tree.children.len() as u32,
         }
     }

@@ -75,8 +75,8 @@ impl Trace {
         (0..n).map(part).collect()
     }
 
-    /// Writes the trace as JSON lines `{"at_s": number|null, "length": n}`; of trees, with `leaves`,
-    /// `words` and `children` (see [`Tree`]). A time in seconds, times 10⁹ and rounded, is the time in
+    /// Writes the trace as JSON lines `{"at_s": number|null, "length": n}`; of pairs, with
+    /// `target`; of trees, with `leaves`, `words` and `children` (see [`Tree`]). A time in seconds, times 10⁹ and rounded, is the time in
     /// nanoseconds again, up to 2⁵³ ns (104 days).
     ///
     /// # Errors
@@ -86,16 +86,19 @@ impl Trace {
         struct Line<'a> {
             at_s: Option<f64>,
             length: u32,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            target: Option<u32>,
             #[serde(flatten)]
             tree: Option<&'a Tree>,
         }
         for Arrival { at_ns, shape } in &self.arrivals {
             let tree = match shape {
-                Shape::Sequence(_) => None,
+                Shape::Sequence(_) | Shape::Pair { .. } => None,
                 Shape::Tree(tree) => Some(&**tree),
             };
             let at_s = at_ns.map(|at_ns| at_ns as f64 / NS_PER_S);
-            let line = Line { at_s, length: shape.length(), tree };
+            let (length, target) = (shape.length(), shape.target());
+            let line = Line { at_s, length, target, tree };
             serde_json::to_writer(&mut to, &line)?;
             to.write_all(b"\n")?;
         }

@@ -1,4 +1,5 @@
-//! How long the requests of a run are, or which trees: drawn from a distribution, fixed, or sampled from a file.
+//! How long the requests of a run are, or which trees: drawn from a distribution, fixed, or sampled
+//! from files.
 //! Not what they hold (inputs are drawn for the model that gets them) and not when they arrive
 //! (see [`Trace`](crate::Trace)).
 
@@ -46,19 +47,44 @@ pub enum Workload {
         /// The file.
         path: PathBuf,
     },
+    /// `pairs:SOURCE:TARGET`: a sequence a line of one file, and on the same line of the other what
+    /// a decoder makes of it: it is told to run as many steps as that has words. Pairs of which
+    /// either line is blank are skipped.
+    Pairs {
+        /// The sequences.
+        source: PathBuf,
+        /// What becomes of them.
+        target: PathBuf,
+    },
 }
 
 /// Why a workload cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// No such workload.
-    #[error("unknown workload `{0}`: use europarl, europarl:MAX, fixed:LEN or file:PATH")]
-    Unknown(String),
-    /// `pairs:SOURCE:TARGET` has no code yet.
     #[error(
-        "the workload `{0}` is not built yet: use europarl, europarl:MAX, fixed:LEN or file:PATH"
+        "unknown workload `{0}`: use europarl, europarl:MAX, fixed:LEN, file:PATH or \
+         pairs:SOURCE:TARGET"
     )]
-    NotBuilt(String),
+    Unknown(String),
+    /// `pairs:` without two paths.
+    #[error("the workload `{0}` does not name two files: write pairs:SOURCE:TARGET")]
+    NoPair(String),
+    /// Two files that are no pairs.
+    #[error(
+        "{} has {source_lines} lines, {} {target_lines}: they are no pairs",
+        source_path.display(), target_path.display()
+    )]
+    Unpaired {
+        /// The sequences.
+        source_path: PathBuf,
+        /// How many.
+        source_lines: usize,
+        /// What becomes of them.
+        target_path: PathBuf,
+        /// How many.
+        target_lines: usize,
+    },
     /// A workload that takes a number came with something else.
     #[error("in the workload `{workload}`, `{number}` is not a whole number from 1 to {most}")]
     Number {
@@ -135,11 +161,19 @@ impl Workload {
         seed: u64,
     ) -> Result<Vec<Shape>, WorkloadError> {
         let Some(arity) = arity else {
+            if let Self::Pairs { source, target } = self {
+                let pairs = file_pairs(source, target)?;
+                let mut rng = stream(seed, Purpose::Lengths);
+                let draw = |_| pairs[rng.random_range(0..pairs.len())].clone();
+                return Ok((0..count).map(draw).collect());
+            }
             let lengths = self.lengths(count, seed)?;
             return Ok(lengths.into_iter().map(Shape::Sequence).collect());
         };
         match self {
-            Self::Europarl { .. } => Err(WorkloadError::NoTrees(self.to_string())),
+            Self::Europarl { .. } | Self::Pairs { .. } => {
+                Err(WorkloadError::NoTrees(self.to_string()))
+            }
             Self::Fixed { length } => {
                 let tree = Tree::complete(length.get(), arity);
                 let tree = Arc::new(tree.map_err(WorkloadError::NoSuchTree)?);
@@ -174,6 +208,7 @@ impl Workload {
                 let lines = file_lengths(path)?;
                 (0..count).map(|_| lines[rng.random_range(0..lines.len())]).collect()
             }
+            Self::Pairs { .. } => unreachable!("pairs are drawn as such"),
         })
     }
 }
@@ -191,6 +226,29 @@ fn file_lengths(path: &Path) -> Result<Vec<u32>, WorkloadError> {
         return Err(WorkloadError::NoSequence { path: path.to_owned(), lines });
     }
     Ok(lengths)
+}
+
+/// Every pair of two files, in their order; at least one.
+fn file_pairs(source: &Path, target: &Path) -> Result<Vec<Shape>, WorkloadError> {
+    let (sources, targets) = (read(source)?, read(target)?);
+    let lines = |text: &str| text.lines().count();
+    let (source_lines, target_lines) = (lines(&sources), lines(&targets));
+    if source_lines != target_lines {
+        let (source_path, target_path) = (source.to_owned(), target.to_owned());
+        let unpaired =
+            WorkloadError::Unpaired { source_path, source_lines, target_path, target_lines };
+        return Err(unpaired);
+    }
+    let words = |line: &str| line.split_whitespace().count() as u32;
+    let pairs = sources.lines().map(words).zip(targets.lines().map(words));
+    let pairs: Vec<Shape> = pairs
+        .filter(|&(source, target)| source > 0 && target > 0)
+        .map(|(source, target)| Shape::Pair { source, target })
+        .collect();
+    if pairs.is_empty() {
+        return Err(WorkloadError::NoSequence { path: source.to_owned(), lines: source_lines });
+    }
+    Ok(pairs)
 }
 
 /// Every tree of a file, in its order; at least one.
@@ -247,7 +305,12 @@ impl FromStr for Workload {
             Some(("fixed", length)) => Ok(Self::Fixed { length: number(length, u32::MAX)? }),
             Some(("file", "")) => Err(WorkloadError::NoPath),
             Some(("file", path)) => Ok(Self::File { path: path.into() }),
-            Some(("pairs", _)) => Err(WorkloadError::NotBuilt(workload.into())),
+            Some(("pairs", paths)) => match paths.split_once(':') {
+                Some((source, target)) if !source.is_empty() && !target.is_empty() => {
+                    Ok(Self::Pairs { source: source.into(), target: target.into() })
+                }
+                _ => Err(WorkloadError::NoPair(workload.into())),
+            },
             _ => Err(WorkloadError::Unknown(workload.into())),
         }
     }
@@ -260,6 +323,9 @@ impl fmt::Display for Workload {
             Self::Europarl { max_length } => write!(f, "europarl:{max_length}"),
             Self::Fixed { length } => write!(f, "fixed:{length}"),
             Self::File { path } => write!(f, "file:{}", path.display()),
+            Self::Pairs { source, target } => {
+                write!(f, "pairs:{}:{}", source.display(), target.display())
+            }
         }
     }
 }
@@ -296,7 +362,9 @@ mod tests {
 
     #[test]
     fn workloads_read_as_they_are_written() {
-        for text in ["europarl", "europarl:50", "fixed:24", "file:data/de.txt", "file:C:\\a b"] {
+        for text in
+            ["europarl", "europarl:50", "fixed:24", "file:data/de.txt", "file:a b", "pairs:en:de"]
+        {
             assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
         }
     }
@@ -304,10 +372,13 @@ mod tests {
     #[test]
     fn errors_say_what_there_is() {
         let error = |text: &str| text.parse::<Workload>().unwrap_err().to_string();
-        let all = "use europarl, europarl:MAX, fixed:LEN or file:PATH";
+        let all = "use europarl, europarl:MAX, fixed:LEN, file:PATH or pairs:SOURCE:TARGET";
         assert_eq!(error("wmt"), format!("unknown workload `wmt`: {all}"));
         assert_eq!(error("fixed"), format!("unknown workload `fixed`: {all}"));
-        assert_eq!(error("pairs:a:b"), format!("the workload `pairs:a:b` is not built yet: {all}"));
+        assert_eq!(
+            error("pairs:a"),
+            "the workload `pairs:a` does not name two files: write pairs:SOURCE:TARGET"
+        );
         assert_eq!(
             error("europarl:331"),
             "in the workload `europarl:331`, `331` is not a whole number from 1 to 330"
@@ -354,6 +425,28 @@ mod tests {
         assert!(lengths.iter().all(|length| [2, 5].contains(length)));
         assert_eq!(lengths, file.lengths(1000, 1).unwrap());
         assert_ne!(lengths, file.lengths(1000, 2).unwrap());
+    }
+
+    #[test]
+    fn pairs_are_lines_of_two_files() {
+        let source = Scratch::new("en", b"one two\n\na b c\nx\n");
+        let target = Scratch::new("de", b"eins\nnichts\na b c d\n \n");
+        let pairs = |target: &Scratch| Workload::Pairs {
+            source: source.0.clone(),
+            target: target.0.clone(),
+        };
+        let shapes = pairs(&target).shapes(None, 200, 1).unwrap();
+        let is_one = |shape: &Shape| *shape == Shape::Pair { source: 2, target: 1 };
+        let ones = shapes.iter().filter(|shape| is_one(shape)).count();
+        assert!((60..140).contains(&ones), "{ones}");
+        let other = Shape::Pair { source: 3, target: 4 };
+        assert!(shapes.iter().all(|shape| is_one(shape) || *shape == other));
+        let short = Scratch::new("short", b"eins\n");
+        let error = pairs(&short).shapes(None, 1, 1).unwrap_err().to_string();
+        assert!(
+            error.contains("has 4 lines") && error.ends_with("1: they are no pairs"),
+            "{error}"
+        );
     }
 
     #[test]

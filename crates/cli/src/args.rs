@@ -133,6 +133,8 @@ Workloads (lengths of sequences):
   fixed:LEN      all alike; of a model of trees, the complete tree of LEN leaves
   file:PATH      of the lines of a file, in words; of a model of trees, a labelled tree a line,
                  as (3 (2 not) (3 (3 very) (2 bad)))
+  pairs:SOURCE:TARGET  of the lines of one file, in words; a decoder runs as many steps as the
+                 same line of the other has words
 
 Policies:
   cellular              requests join and leave the batch at every step
