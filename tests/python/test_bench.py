@@ -100,7 +100,7 @@ def test_a_server_is_measured_over_the_wire(lstm, serve):
         (["langid", "--rate", "1", "--saturate"], 2, "cannot be used with"),
         (["langid", "--rate", "1", "--policy", "merged:0"], 2, "no policy"),
         (["langid", "--rate", "1", "--policy", "padded:0"], 2, "no policy"),
-        (["langid", "--rate", "1", "--workload", "pairs:a:b"], 2, "not built yet"),
+        (["langid", "--rate", "1", "--workload", "pairs:a"], 2, "write pairs:SOURCE:TARGET"),
         (["langid", "--rate", "1", "--workload", "file:nowhere.txt"], 1, "nowhere.txt"),
         (["langid", "--rate", "1", "--url", "http://127.0.0.1:1"], 1, "is the server running"),
         (["langid", "--rate", "1", "--url", "x", "--policy", "padded"], 2, "cannot be used with"),
@@ -146,6 +146,24 @@ def test_the_onnx_runtime_peer_computes_what_it_should(tmp_path):
 
 
 TREES = "(3 (2 (2 not) (1 very)) (2 bad))\n(2 fine)\n\n(1 (1 a) (2 (2 b) (3 (3 a) (3 c))))\n"
+
+
+def test_pairs_force_what_a_decoder_runs(lstm, tmp_path):
+    model, source, target = tmp_path / "translator", tmp_path / "en", tmp_path / "de"
+    cell_files.translator(model, 15, 8, 1)
+    source.write_text("one two three\n\nfour\n")
+    target.write_text("eins zwei\nnichts\nv i e r\n")
+    load = ["--rate", 500, "--requests", 100, "--workload", f"pairs:{source}:{target}"]
+    (found,) = reports(model, *load)
+    trace = tmp_path / "trace"
+    bench(model, *load, "--write-trace", trace)
+    requests = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert {(of["length"], of["target"]) for of in requests} == {(3, 2), (1, 4)}
+    assert found["errors"] == 0
+    nodes = {name: round(cell["tasks"] * cell["batch_mean"]) for name, cell in found["cells"].items()}
+    assert nodes["encoder"] == sum(of["length"] for of in requests)
+    assert nodes["decoder"] == sum(of["target"] for of in requests)
+    assert "the model has no decoder" in bench(lstm, *load, status=1).stderr
 
 
 def test_trees_of_a_file_and_complete_ones(tmp_path):

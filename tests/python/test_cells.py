@@ -210,14 +210,19 @@ def test_constants_and_a_batch_that_is_not_in_front(serve, tmp_path):
     check(serve(tmp_path / "voice"), "voice", requests, expected)
 
 
-@pytest.mark.parametrize("workers, threads", [(1, 1), (2, 1), (1, 2)])
-def test_encoder_decoder(serve, tmp_path, workers, threads):
+@pytest.mark.parametrize(
+    "workers, threads, policy",
+    [(1, 1, "cellular"), (2, 1, "cellular"), (1, 2, "cellular"), (2, 1, "padded"), (1, 1, "merged")],
+)
+def test_encoder_decoder(serve, tmp_path, workers, threads, policy):
     size, vocabulary = 24, 15
     folder = tmp_path / "translator"
     cell_files.translator(folder, vocabulary, size, SEED + 1)
     encoder = cell_files.session(folder / "encoder.onnx")
     decoder = cell_files.session(folder / "decoder.onnx")
-    server = serve(folder, "--workers", workers, "--threads-per-worker", threads)
+    server = serve(
+        folder, "--workers", workers, "--threads-per-worker", threads, "--policy", policy
+    )
     random = np.random.default_rng(SEED)
     sources = [random.integers(0, vocabulary, n) for n in [1, *random.integers(1, 60, 60)]]
     requests = [{"source": ("INT64", source)} for source in sources]

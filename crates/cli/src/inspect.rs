@@ -32,7 +32,7 @@ fn cells<'a>(
 
 /// Bytes of the states that one request holds in a cell.
 fn state_bytes(cell_type: &CellType) -> usize {
-    cell_type.cell.states.iter().map(|state| 4 * state.elements()).sum()
+    cell_type.cell.state_bytes()
 }
 
 fn how(cell: &CellUse) -> &'static str {

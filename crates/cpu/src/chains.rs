@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Item, Join, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex, SinkTime, SlotId,
+    CellGraph, Item, Join, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex,
+    SinkTime, SlotId, ValueIndex,
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{
@@ -163,7 +164,7 @@ impl Chains {
             step,
             length: run.length,
             x,
-            is_x_known: graph.inputs().contains(&run.inputs[0].value),
+            is_x_known: is_brought(&graph, run.inputs[0].value),
             words_met: step,
             projected: None,
             y,
@@ -491,6 +492,12 @@ pub(crate) fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>
             Box::new(PackedRnn::new(isa, parameters)?)
         }
     })
+}
+
+/// Whether all of a value comes with the request.
+fn is_brought(graph: &CellGraph, value: ValueIndex) -> bool {
+    let mut sinks = graph.runs().iter().flat_map(|run| &run.sinks);
+    graph.inputs().contains(&value) && !sinks.any(|sink| sink.rows.value == value)
 }
 
 /// The id that is a chain's input at a step, which is written.

@@ -2,8 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// Rows are allocated in chunks of so many.
+/// Rows are allocated in chunks of so many, or as many as this is bytes, but one at least.
 const CHUNK_ROWS: usize = 64;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Floats of a cache line, the unit of alignment.
 pub(crate) const LINE: usize = 16;
@@ -16,10 +17,11 @@ struct Line(#[expect(dead_code, reason = "memory, accessed through pointers")] [
 pub(crate) struct RowArena {
     /// Lines of a row.
     row_lines: usize,
+    chunk_rows: usize,
     chunks: Mutex<Vec<Chunk>>,
 }
 
-/// One allocation of [`CHUNK_ROWS`] rows, owned through its pointer so that no reference to the
+/// One allocation of some rows, owned through its pointer so that no reference to the
 /// whole of it is formed while threads write parts.
 struct Chunk {
     first: *mut Line,
@@ -40,15 +42,17 @@ impl Drop for Chunk {
 impl RowArena {
     /// For rows of `row_len` floats.
     pub(crate) fn new(row_len: usize) -> Self {
-        Self { row_lines: row_len.div_ceil(LINE), chunks: Mutex::default() }
+        let row_lines = row_len.div_ceil(LINE);
+        let chunk_rows = CHUNK_BYTES / (row_lines * size_of::<Line>()).max(1);
+        Self { row_lines, chunk_rows: chunk_rows.clamp(1, CHUNK_ROWS), chunks: Mutex::default() }
     }
 
     /// The place of row `index`; allocated if there was none. It is valid as long as the arena.
     pub(crate) fn row(&self, index: usize) -> *mut f32 {
-        let (chunk, within) = (index / CHUNK_ROWS, index % CHUNK_ROWS);
+        let (chunk, within) = (index / self.chunk_rows, index % self.chunk_rows);
         let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         while chunks.len() <= chunk {
-            let lines = CHUNK_ROWS * self.row_lines;
+            let lines = self.chunk_rows * self.row_lines;
             let memory = vec![Line([0.0; LINE]); lines].into_boxed_slice();
             chunks.push(Chunk { first: Box::into_raw(memory).cast(), lines });
         }

@@ -244,10 +244,12 @@ impl StagedChains {
         }
         for (time, port, to) in &chain.sinks {
             let node = match time {
-                SinkTime::Every if node < chain.length => node,
+                // Padding.
+                _ if node >= chain.length => continue,
+                SinkTime::Every => node,
                 // Of a chain that may stop at the next node this may be the last.
                 SinkTime::Last if node + 1 == chain.length || chain.stop.is_some() => 0,
-                _ => continue,
+                SinkTime::Last => continue,
             };
             // SAFETY: the caller's promise.
             unsafe { scatter(&mut outputs[*port], row, to, node, 1) };

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{
-    CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, Parameters, RequestId, Stopped,
-    Tensor, TensorData, WorkerId,
+    CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, Parameters, RequestId, RunKind,
+    Stopped, Tensor, TensorData, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
@@ -93,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) times: Times,
     threads: Vec<OnceLock<Thread>>,
     cell_names: Vec<String>,
+    /// By cell type, the bytes of the states of a chain.
+    state_bytes: Vec<usize>,
     start: Instant,
 }
 
@@ -141,6 +143,7 @@ impl Engine {
             times: Times::default(),
             threads: (0..workers).map(|_| OnceLock::new()).collect(),
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
+            state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
             start: Instant::now(),
         });
         let ids = (0..u32::from(config.workers)).map(WorkerId);
@@ -184,7 +187,9 @@ impl Engine {
         let mut permit = self.shared.admission.permit()?;
         let (unfolded, plan) = served.model.unfold_with(request.tensors, &request.parameters)?;
         let graph = Arc::new(unfolded.graph);
-        permit.add_bytes(graph.bytes())?;
+        let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
+        let states = chains.map(|run| self.shared.state_bytes[run.cell_type.index()]);
+        permit.add_bytes(graph.bytes() + states.sum::<usize>())?;
         let position = |output: &OutputTensor| {
             let position = graph.outputs().iter().position(|&value| value == output.value);
             position.expect("an output tensor reads an output value")

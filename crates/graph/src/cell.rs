@@ -381,6 +381,11 @@ impl Cell {
         CellIdentity(*hasher.finalize().as_bytes())
     }
 
+    /// Bytes of the states of a chain.
+    pub fn state_bytes(&self) -> usize {
+        self.states.iter().map(|state| state.elements() * state.element.bytes()).sum()
+    }
+
     /// Bytes of weights, as they came.
     pub fn weight_bytes(&self) -> usize {
         match &self.body {

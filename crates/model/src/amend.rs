@@ -56,6 +56,8 @@ impl OnnxFile {
         let label = format!("batch_axis of {name}");
         // A name that no file can give: names of values are not empty, nor do they hold this.
         let elsewhere = format!("{name}\u{0}{axis}");
+        // An input that is an output as it is has the batch in front once.
+        let output = output.filter(|_| input.is_none());
         if let Some(input) = input {
             let shape = input.shape.as_mut().ok_or("the file does not declare its rank")?;
             check_axis(axis, shape.len())?;
@@ -126,37 +128,31 @@ fn constant(input: &GraphInput, tensor: &Tensor) -> Result<Literal, String> {
         }
     };
     let count: usize = shape.iter().product();
-    let array = |numbers: Vec<f64>| -> Vec<f64> {
-        if numbers.len() == count { numbers } else { vec![numbers[0]; count] }
-    };
     let misfit = || format!("the input is {element}, the value is {}", tensor.data().element());
-    let whole = |numbers: Vec<f64>| -> Result<Vec<Int>, String> {
-        let int = |x: f64| (x.fract() == 0.0).then(|| Int::number(x as i64));
-        numbers.into_iter().map(int).collect::<Option<_>>().ok_or_else(misfit)
-    };
     Ok(match (element, tensor.data()) {
         (ElementType::Bool, TensorData::Bool(data)) => {
-            let data = if data.len() == count { data.clone() } else { vec![data[0]; count] };
-            Literal::Bool(Array::new(shape, data))
+            Literal::Bool(Array::new(shape, all(data, count)))
         }
-        (ElementType::F32, data) => {
-            let numbers = array(numbers(data).ok_or_else(misfit)?);
-            Literal::F32(Array::new(shape, numbers.into_iter().map(|x| x as f32).collect()))
+        (ElementType::F32, TensorData::F32(data)) => {
+            Literal::F32(Array::new(shape, all(data, count)))
         }
-        (ElementType::I64 | ElementType::I32, data) => {
-            let numbers = array(numbers(data).ok_or_else(misfit)?);
-            Literal::Int(Array::new(shape, whole(numbers)?), element)
+        (ElementType::F32, TensorData::I64(data)) => {
+            let data: Vec<f32> = data.iter().map(|&x| x as f32).collect();
+            Literal::F32(Array::new(shape, all(&data, count)))
+        }
+        (ElementType::I64 | ElementType::I32, TensorData::I64(data)) => {
+            let is_wide = |x: &&i64| element == ElementType::I32 && i32::try_from(**x).is_err();
+            if let Some(wide) = data.iter().find(is_wide) {
+                return Err(format!("{wide} does not fit INT32"));
+            }
+            let data: Vec<Int> = data.iter().map(|&x| Int::number(x)).collect();
+            Literal::Int(Array::new(shape, all(&data, count)), element)
         }
         _ => return Err(misfit()),
     })
 }
 
-/// Numbers, of which integers up to 2^53 are exact.
-fn numbers(data: &TensorData) -> Option<Vec<f64>> {
-    match data {
-        TensorData::F32(data) => Some(data.iter().map(|&x| f64::from(x)).collect()),
-        TensorData::I64(data) => Some(data.iter().map(|&x| x as f64).collect()),
-        TensorData::I32(data) => Some(data.iter().map(|&x| f64::from(x)).collect()),
-        TensorData::Bool(_) | TensorData::Bytes(_) => None,
-    }
+/// As many elements as there are to be: those, or the only one everywhere.
+fn all<T: Clone>(data: &[T], count: usize) -> Vec<T> {
+    if data.len() == count { data.to_vec() } else { vec![data[0].clone(); count] }
 }

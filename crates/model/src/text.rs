@@ -192,7 +192,8 @@ impl Labels {
     pub(crate) fn apply(&self, tensor: Tensor) -> Result<Tensor, String> {
         let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
         let shape: Vec<usize> = self.shape(&shape).into_iter().map(|n| n as usize).collect();
-        let width = tensor.shape().last().copied().unwrap_or(1).max(1);
+        // Of a row: a decoder may say nothing, so there may be none.
+        let width = tensor.shape().last().copied().unwrap_or(1);
         let label = |id: i64| {
             let found = usize::try_from(id).ok().and_then(|id| self.labels.get(id));
             found.ok_or_else(|| {
@@ -204,7 +205,7 @@ impl Labels {
             TensorData::F32(scores) => {
                 let k = self.top.unwrap_or(1);
                 let mut texts = Vec::new();
-                for row in scores.chunks(width) {
+                for row in scores.chunks(width.max(1)) {
                     let mut order: Vec<usize> = (0..row.len()).collect();
                     order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
                     for &id in order.iter().take(k) {
@@ -221,10 +222,10 @@ impl Labels {
         let texts: Vec<&String> = ids.into_iter().map(label).collect::<Result<_, _>>()?;
         let bytes = match &self.join {
             None => texts.into_iter().map(|text| text.clone().into_bytes()).collect(),
-            Some(separator) => texts
-                .chunks(width)
+            Some(separator) => (0..shape.iter().product())
                 .map(|row| {
-                    let row: Vec<&str> = row.iter().map(|text| text.as_str()).collect();
+                    let row = texts[row * width..][..width].iter();
+                    let row: Vec<&str> = row.map(|text| text.as_str()).collect();
                     row.join(separator).into_bytes()
                 })
                 .collect(),
@@ -236,6 +237,31 @@ impl Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_are_joined_row_by_row() {
+        let labels = Labels {
+            name: "text".to_owned(),
+            tensor: "ids".to_owned(),
+            labels: ["a", "b", "c"].map(str::to_owned).into(),
+            join: Some(" ".to_owned()),
+            top: None,
+        };
+        let joined = |shape: &[usize], ids: &[i64]| {
+            let text = labels.apply(Tensor::new(shape.to_vec(), TensorData::I64(ids.to_vec())));
+            let text = text.unwrap();
+            let TensorData::Bytes(texts) = text.data() else { panic!("{text:?}") };
+            let texts = texts.iter().map(|text| String::from_utf8(text.clone()).unwrap());
+            (text.shape().to_vec(), texts.collect::<Vec<_>>())
+        };
+        let of = |shape: &[usize], texts: &[&str]| {
+            (shape.to_vec(), texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(joined(&[3], &[0, 2, 1]), of(&[1], &["a c b"]));
+        assert_eq!(joined(&[2, 2], &[0, 1, 2, 0]), of(&[2], &["a b", "c a"]));
+        assert_eq!(joined(&[0], &[]), of(&[1], &[""]), "a decoder that said nothing");
+        assert_eq!(joined(&[2, 0], &[]), of(&[2], &["", ""]));
+    }
 
     fn tokenizer(unit: Unit, lowercase: bool) -> Tokenizer {
         let files: &[(&str, &[u8])] = &[("v", b"<unk>\na\nb\n\\s\n\\n\n\\\\\nab\n")];

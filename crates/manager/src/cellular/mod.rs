@@ -103,8 +103,10 @@ impl Cellular {
                 let end = first + u64::from(*steps);
                 let leaving = roster.leaving.iter().map(|&(_, subgraph)| subgraph);
                 let stayed = |&subgraph: &SubgraphIndex| {
-                    let mut stays = self.subgraph(subgraph).stays.iter();
-                    stays.any(|stay| stay.join_step < end && stay.leave_step > first)
+                    let subgraph = self.subgraph(subgraph);
+                    let mut stays = subgraph.stays.iter();
+                    !subgraph.is_stopped
+                        && stays.any(|stay| stay.join_step < end && stay.leave_step > first)
                 };
                 roster.members.values().copied().chain(leaving).filter(stayed).collect()
             }

@@ -149,6 +149,7 @@ impl Cellular {
                 cell_type: run.cell_type,
                 kind: run.kind,
                 length: run.length,
+                is_stopped: false,
                 precedence: run.precedence.clone(),
                 key: QueueKey { priority, arrival, run: run_index },
                 edges: edges.collect(),
@@ -367,6 +368,7 @@ impl Cellular {
         self.take_from_queue(index);
         let subgraph = self.subgraph_mut(index);
         subgraph.length = subgraph.submitted;
+        subgraph.is_stopped = true;
         if subgraph.pin.is_none() {
             self.settle(index);
         }

@@ -55,7 +55,10 @@ pub(crate) struct Subgraph {
     pub(crate) run: RunIndex,
     pub(crate) cell_type: CellTypeId,
     pub(crate) kind: RunKind,
+    /// Its nodes; of a chain that said stop, those that were submitted.
     pub(crate) length: u32,
+    /// Whether it said stop: nothing of it is computed any more.
+    pub(crate) is_stopped: bool,
     /// See [`batchmaker_graph::Run::precedence`].
     pub(crate) precedence: Arc<[u32]>,
     pub(crate) key: QueueKey,

@@ -89,6 +89,12 @@ impl EncoderDecoder {
         if sequence.is_empty() {
             return Err("unfold.encoder.sequence names no input".to_owned());
         }
+        let is_state = |row: &&RowTensor| {
+            encoder.cell.input(&row.name).is_some_and(|input| input.state.is_some())
+        };
+        if let Some(RowTensor { name, .. }) = sequence.iter().find(is_state) {
+            return Err(format!("cell `{}`: its input `{name}` is fed twice", encoder.name));
+        }
         let feeds = encoder.feeds(|name| sequence.iter().position(|row| row.name == name))?;
         decoder.feeds(|_| None::<()>)?;
         let first = first_states(&encoder, &decoder, rules)?;
@@ -179,8 +185,14 @@ fn first_states(
         if input.ids.is_some_and(|ids| !(0..ids as i64).contains(&value)) {
             return Err(format!("unfold.decoder.start: {value} is no id of input `{name}`"));
         }
-        let elements = input.row.elements();
+        let (elements, is_narrow) = (input.row.elements(), i32::try_from(value).is_ok());
         let data = match input.row.element {
+            ElementType::I32 if !is_narrow => {
+                return Err(format!("unfold.decoder.start: {value} does not fit input `{name}`"));
+            }
+            ElementType::I64 if input.narrow && !is_narrow => {
+                return Err(format!("unfold.decoder.start: {value} does not fit 32 bits"));
+            }
             ElementType::F32 => TensorData::F32(vec![value as f32; elements]),
             ElementType::I64 => TensorData::I64(vec![value; elements]),
             ElementType::I32 => TensorData::I32(vec![value as i32; elements]),
