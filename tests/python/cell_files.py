@@ -194,6 +194,22 @@ h_n = { from = "h_out" }
 """
 
 
+def step_nodes(token, states, operator, size, **attributes):
+    """One step of a recurrent operator over row `token` of `table`: its states to `h_out`, ..."""
+    node = helper.make_node
+    firsts, lasts = [f"{state}_0" for state in states], [f"{state}_1" for state in states]
+    return [
+        node("Gather", ["table", token], ["embedded"]),
+        node("Unsqueeze", ["embedded", "zero"], ["x"]),
+        *(node("Unsqueeze", [state, "zero"], [f"{state}_0"]) for state in states),
+        node(
+            operator, ["x", "W", "R", "B", "", *firsts], ["", *lasts], hidden_size=size,
+            **attributes,
+        ),
+        *(node("Squeeze", [f"{state}_1", "zero"], [f"{state}_out"]) for state in states),
+    ]
+
+
 def recurrent_chain(folder, vocabulary, size, seed, operator="LSTM", **attributes):
     """A cell with a recurrent operator of one step between an embedding and a head that sees h."""
     folder = pathlib.Path(folder)
@@ -202,18 +218,10 @@ def recurrent_chain(folder, vocabulary, size, seed, operator="LSTM", **attribute
     uniform = lambda *shape: random.uniform(-0.5, 0.5, shape).astype(np.float32)
     node, gates = helper.make_node, recurrent_files.GATES[operator]
     states = ["h", "c"] if operator == "LSTM" else ["h"]
-    firsts, lasts = [f"{state}_0" for state in states], [f"{state}_1" for state in states]
     save(
         folder / "step.onnx",
         [
-            node("Gather", ["table", "token"], ["embedded"]),
-            node("Unsqueeze", ["embedded", "zero"], ["x"]),
-            *(node("Unsqueeze", [state, "zero"], [f"{state}_0"]) for state in states),
-            node(
-                operator, ["x", "W", "R", "B", "", *firsts], ["", *lasts], hidden_size=size,
-                **attributes,
-            ),
-            *(node("Squeeze", [f"{state}_1", "zero"], [f"{state}_out"]) for state in states),
+            *step_nodes("token", states, operator, size, **attributes),
             node("MatMul", ["h_out", "head"], ["logits"]),
             node("Softmax", ["logits"], ["scores"], axis=-1),
         ],
@@ -336,19 +344,7 @@ def translator(folder, vocabulary, size, seed):
         }
         save(
             folder / name,
-            [
-                node("Gather", ["table", token], ["embedded"]),
-                node("Unsqueeze", ["embedded", "zero"], ["x"]),
-                node("Unsqueeze", ["h", "zero"], ["h_0"]),
-                node("Unsqueeze", ["c", "zero"], ["c_0"]),
-                node(
-                    "LSTM", ["x", "W", "R", "B", "", "h_0", "c_0"], ["", "h_1", "c_1"],
-                    hidden_size=size,
-                ),
-                node("Squeeze", ["h_1", "zero"], ["h_out"]),
-                node("Squeeze", ["c_1", "zero"], ["c_out"]),
-                *after,
-            ],
+            [*step_nodes(token, ["h", "c"], "LSTM", size), *after],
             [info(token, of=TensorProto.INT64), info("h", size), info("c", size)],
             [*outputs, info("h_out", size), info("c_out", size)],
             constants,
