@@ -51,6 +51,8 @@ pub(crate) struct Request {
 pub(crate) struct Run {
     /// How many nodes it has; of a chain that said stop, those that were submitted.
     pub(crate) length: u32,
+    /// Whether it said stop: what else happens to its tasks is nothing to it.
+    is_stopped: bool,
     pub(crate) submitted: u32,
     pub(crate) completed: u32,
     /// Nodes in flight, first ones first.
@@ -81,7 +83,8 @@ pub(crate) struct Task {
 
 impl Run {
     fn new(length: u32) -> Self {
-        Self { length, submitted: 0, completed: 0, flights: VecDeque::new(), slot: None }
+        let flights = VecDeque::new();
+        Self { length, is_stopped: false, submitted: 0, completed: 0, flights, slot: None }
     }
 
     /// Whether `worker` can rely on `node`: it is complete, or in flight there.
@@ -220,6 +223,7 @@ impl Ledger {
         let place = request.place(chain.run);
         let run = &mut request.runs[chain.run.index()];
         run.length = run.submitted;
+        run.is_stopped = true;
         let cell_type = request.graph.runs()[chain.run.index()].cell_type;
         self.open[cell_type.index()].remove(&place);
     }
@@ -228,7 +232,8 @@ impl Ledger {
         let Some(task) = self.workers[worker.index()].tasks.pop_front() else { return };
         assert_eq!(task.id, id, "the simulator tells of tasks in their order");
         for (id, run_index) in task.parts {
-            if end == TaskEnd::Failed {
+            let is_stopped = |request: &Request| request.run(run_index).is_stopped;
+            if end == TaskEnd::Failed && !self.requests.get(&id).is_some_and(is_stopped) {
                 self.give_up(id, Outcome::Failed(Failure::Task));
             }
             let Some(request) = self.requests.get_mut(&id) else { continue };
