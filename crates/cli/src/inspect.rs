@@ -30,11 +30,6 @@ fn cells<'a>(
     model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
 }
 
-/// Bytes of the states that one request holds in a cell.
-fn state_bytes(cell_type: &CellType) -> usize {
-    cell_type.cell.state_bytes()
-}
-
 fn how(cell: &CellUse) -> &'static str {
     if cell.fused { "fused" } else { "general" }
 }
@@ -56,7 +51,7 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
             how(cell),
             cell_type.max_batch_size,
             human_bytes(cell_type.cell.weight_bytes()),
-            state_bytes(cell_type),
+            cell_type.cell.state_bytes(),
             cell_type.identity,
             cell.why,
         );
@@ -86,7 +81,7 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
             "priority": cell.priority,
             "max_batch_size": cell_type.max_batch_size,
             "weight_bytes": cell_type.cell.weight_bytes(),
-            "state_bytes": state_bytes(cell_type),
+            "state_bytes": cell_type.cell.state_bytes(),
         })
     };
     json!({
