@@ -329,8 +329,9 @@ h_n = { from = "decoder.h_out" }
 """
 
 
-def translator(folder, vocabulary, size, seed):
-    """An LSTM encoder, and an LSTM decoder whose next token is the arg-max of its scores."""
+def translator(folder, vocabulary, size, seed, scored=True):
+    """An LSTM encoder, and an LSTM decoder whose next token is the arg-max of its scores, which the
+    reply holds as well if it is to be `scored`."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
@@ -359,10 +360,14 @@ def translator(folder, vocabulary, size, seed):
     # Stopping is not rare, nor the rule.
     bias = np.zeros(vocabulary, np.float32)
     bias[2] = 0.3
-    outputs = [info("token_out", of=TensorProto.INT64), info("scores", vocabulary)]
+    outputs = [info("token_out", of=TensorProto.INT64)]
+    if scored:
+        outputs.append(info("scores", vocabulary))
     constants = {"head": uniform(size, vocabulary), "bias": bias}
     step("decoder.onnx", "token", head, outputs, constants)
-    (folder / "model.toml").write_text(TRANSLATOR)
+    lines = TRANSLATOR.splitlines(keepends=True)
+    lines = [line for line in lines if scored or not line.startswith("scores")]
+    (folder / "model.toml").write_text("".join(lines))
 
 
 def translate(encoder, decoder, source, size, *, bound=None, force=None):
@@ -374,16 +379,20 @@ def translate(encoder, decoder, source, size, *, bound=None, force=None):
         bound = int(np.ceil(0.1 * len(source) + 8))
     token, last = np.array([1]), np.zeros_like(h)
     tokens, scores = [], []
+    scored = [output.name for output in decoder.get_outputs() if output.name == "scores"]
     while len(tokens) < (force or bound):
         feeds = {"token": token, "h": h, "c": c}
-        token, row, h, c = decoder.run(["token_out", "scores", "h_out", "c_out"], feeds)
+        token, h, c, *rows = decoder.run(["token_out", "h_out", "c_out", *scored], feeds)
         if token[0] == 2 and not force:
             break
         tokens.append(token[0])
-        scores.append(row[0])
+        scores += [row[0] for row in rows]
         last = h
-    scores = np.array(scores, np.float32).reshape(len(tokens), row.shape[1])
-    return {"token": np.array(tokens, np.int64), "scores": scores, "h_n": last[0]}
+    reply = {"token": np.array(tokens, np.int64), "h_n": last[0]}
+    if scored:
+        width = decoder.get_outputs()[1].shape[1]
+        reply["scores"] = np.array(scores, np.float32).reshape(len(tokens), width)
+    return reply
 
 
 def lstm_constants(input_size, hidden_size, seed):

@@ -252,6 +252,26 @@ def test_encoder_decoder(serve, tmp_path, workers, threads, policy):
     assert "expected a number of steps" in refusal({"max_steps": -1})
 
 
+@pytest.mark.parametrize("workers, threads", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("vocabulary", [3, 1201])
+def test_arg_max_of_a_product_is_fused(serve, tmp_path, vocabulary, workers, threads):
+    size = 70
+    folder = tmp_path / "translator"
+    cell_files.translator(folder, vocabulary, size, SEED, scored=False)
+    shown = subprocess.run([BINARY, "inspect", folder, "--json"], capture_output=True)
+    decoder = json.loads(shown.stdout)["cells"][1]
+    assert "MatMul, ArgMax (fused kernel)" in decoder["why"], decoder
+    server = serve(folder, "--workers", workers, "--threads-per-worker", threads)
+    random = np.random.default_rng(SEED)
+    sources = [random.integers(0, vocabulary, n) for n in random.integers(1, 40, 50)]
+    sessions = [cell_files.session(folder / f"{cell}.onnx") for cell in ("encoder", "decoder")]
+    for limits in ({}, {"force": 19}):
+        expected = [cell_files.translate(*sessions, source, size, **limits) for source in sources]
+        parameters = {"force_steps": 19} if limits else None
+        requests = [{"source": ("INT64", source)} for source in sources]
+        check(server, "translator", requests, expected, parameters)
+
+
 MALFORMED = {
     "a child that is no node": ([[0, 5]], "node 3 has child 5; there are 4 nodes"),
     "a child below 0": ([[0, -1], [3, 1]], "node 3 has child -1; there are 5 nodes"),

@@ -1,11 +1,14 @@
-//! Cells in stages: programs, and steps of recurrent operators between them.
+//! Cells in stages: programs, and what has fused kernels between them.
 
-use batchmaker_graph::{Lookup, RowSpec, Stage, StageBody, StagedCell, TensorData};
-use batchmaker_kernels::{Isa, KernelError, Recurrence, StepRow, XPart};
+use batchmaker_graph::{LinearArgMax, Lookup, RowSpec, Stage, StageBody, StagedCell, TensorData};
+use batchmaker_kernels::{
+    ArgMax, ArgMaxRow, Isa, KernelError, LinearParameters, PackedLinear, Recurrence, StepRow, XPart,
+};
 
-use crate::batch_job::{Job, WORTH_THREADS};
+use crate::batch_job::{Job, WORTH_THREADS, items};
 use crate::chains::pack;
 use crate::program::{ProgramError, ProgramThread, RowProgram};
+use crate::stages::{Member, part};
 use crate::thread_group::ThreadGroup;
 use crate::tuner::Split;
 
@@ -25,6 +28,7 @@ struct LoadedStage {
 enum LoadedBody {
     Program(Box<RowProgram>),
     Step { cell: Box<dyn Recurrence>, lookup: Option<Lookup> },
+    ArgMax(PackedLinear),
 }
 
 /// A staged cell cannot be loaded or run.
@@ -33,7 +37,7 @@ pub(crate) enum StagedError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     #[error(transparent)]
-    Step(#[from] KernelError),
+    Kernel(#[from] KernelError),
 }
 
 impl StagedProgram {
@@ -48,6 +52,12 @@ impl StagedProgram {
                 }
                 StageBody::Step(step) => {
                     LoadedBody::Step { cell: pack(isa, step)?, lookup: step.lookup.clone() }
+                }
+                StageBody::LinearArgMax(linear) => {
+                    let LinearArgMax { input_size, output_size, ref w, ref b } = *linear;
+                    let b = b.as_deref();
+                    let parameters = LinearParameters { input_size, output_size, w, b };
+                    LoadedBody::ArgMax(PackedLinear::new(isa, parameters)?)
                 }
             };
             Ok(LoadedStage { body, reads: reads.clone(), writes: writes.clone() })
@@ -77,6 +87,10 @@ impl StagedProgram {
                     let reads: Vec<_> = reads.iter().map(|read_| read_.map(read)).collect();
                     let x = reads[0].expect("a step reads x");
                     step(&**cell, lookup.as_ref(), rows, x, &reads[1..], group)
+                }
+                LoadedBody::ArgMax(linear) => {
+                    let x = read(reads[0].expect("an arg-max reads x"));
+                    vec![TensorData::I64(arg_max(linear, rows, x, group))]
                 }
             };
             for (&register, data) in writes.iter().zip(written) {
@@ -138,6 +152,51 @@ fn step(
     after.extend(has_c.then_some(TensorData::F32(c)));
     after
 }
+
+/// The index of the greatest sum of each row.
+fn arg_max(
+    linear: &PackedLinear,
+    rows: usize,
+    x: &TensorData,
+    group: &mut ThreadGroup,
+) -> Vec<i64> {
+    let TensorData::F32(x) = x else { unreachable!("x is {}", x.element()) };
+    let (input, panels) = (linear.input_size(), linear.panels());
+    assert_eq!(x.len(), rows * input, "x has all rows");
+    let macs = rows * input * linear.output_size();
+    let is_shared = macs >= WORTH_THREADS;
+    let items = if is_shared { items(macs, panels, group.threads()) } else { 1 };
+    // Of each item, the greatest among its panels' sums for each row.
+    let mut found = vec![ArgMax::NONE; items * rows];
+    let first = Shared(found.as_mut_ptr());
+    let work = |member: &mut Member<'_>| {
+        let first = &first;
+        member.share(items, |item| {
+            let row = |row: usize| ArgMaxRow {
+                x: x[row * input..].as_ptr(),
+                best: first.0.wrapping_add(item * rows + row),
+            };
+            let rows: Vec<ArgMaxRow> = (0..rows).map(row).collect();
+            // SAFETY: x is as long as was checked; an item has places of its own in `found`.
+            unsafe { linear.argmax(&rows, part(panels, item, items)) };
+        });
+    };
+    match is_shared {
+        true => group.run(&work),
+        false => group.run_alone(&work),
+    }
+    let best = |row: usize| {
+        let of_items = found.iter().skip(row).step_by(rows);
+        i64::from(of_items.fold(ArgMax::NONE, |best, &found| best.or(found)).index)
+    };
+    (0..rows).map(best).collect()
+}
+
+/// Places that members of a group write to, each to its own.
+struct Shared(*mut ArgMax);
+
+// SAFETY: only an address; what may be done there is said at each access.
+unsafe impl Sync for Shared {}
 
 #[cfg(test)]
 mod tests {

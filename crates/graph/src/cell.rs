@@ -97,6 +97,37 @@ pub enum StageBody {
     Program(Program),
     /// A step of a recurrent operator, run by a fused kernel.
     Step(RecurrentCell),
+    /// See [`LinearArgMax`].
+    LinearArgMax(LinearArgMax),
+}
+
+/// The first index of the greatest of the sums `W x + b`, which are never written down (the ONNX
+/// operators `MatMul` or `Gemm`, then `ArgMax` over them): what a greedy decoder says. Reads x,
+/// `[input_size]`; writes one INT64.
+#[derive(Clone)]
+pub struct LinearArgMax {
+    /// Elements of x.
+    pub input_size: usize,
+    /// Sums.
+    pub output_size: usize,
+    /// `[output_size, input_size]`.
+    pub w: Arc<[f32]>,
+    /// `[output_size]`; none is zero.
+    pub b: Option<Arc<[f32]>>,
+}
+
+impl LinearArgMax {
+    /// Bytes of weights, as they came.
+    pub fn weight_bytes(&self) -> usize {
+        4 * (self.w.len() + self.b.as_ref().map_or(0, |b| b.len()))
+    }
+}
+
+impl fmt::Debug for LinearArgMax {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { input_size, output_size, .. } = self;
+        write!(f, "LinearArgMax({input_size} to {output_size})")
+    }
 }
 
 /// One step of the ONNX operators `LSTM`, `GRU` and `RNN` (opset 7 and later), forward, with their
@@ -355,6 +386,11 @@ impl Cell {
                     match body {
                         StageBody::Program(program) => part(&program.bytes),
                         StageBody::Step(step) => hash_recurrent(step, &mut part),
+                        StageBody::LinearArgMax(LinearArgMax { w, b, .. }) => {
+                            part(b"linear argmax");
+                            floats(&mut part, w);
+                            floats(&mut part, b.as_deref().unwrap_or_default());
+                        }
                     }
                     part(format!("{reads:?} {writes:?}").as_bytes());
                 }
@@ -394,6 +430,7 @@ impl Cell {
                 let bytes = |stage: &Stage| match &stage.body {
                     StageBody::Program(program) => program.bytes.len(),
                     StageBody::Step(step) => step.weight_bytes(),
+                    StageBody::LinearArgMax(linear) => linear.weight_bytes(),
                 };
                 cell.stages.iter().map(bytes).sum()
             }

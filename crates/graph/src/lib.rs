@@ -20,8 +20,9 @@ mod unfold;
 
 pub use builder::CellGraphBuilder;
 pub use cell::{
-    Cell, CellBody, CellIdentity, CellRegistry, CellType, Lookup, ModelPriority, Program,
-    RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell, TreeCell,
+    Cell, CellBody, CellIdentity, CellRegistry, CellType, LinearArgMax, Lookup, ModelPriority,
+    Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell,
+    TreeCell,
 };
 pub use cell_graph::{CellGraph, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};

@@ -7,6 +7,7 @@ use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, S
 
 use crate::amend::Amendments;
 use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, View, analyse};
+use crate::arg_max::{self, ArgMax};
 use crate::files::Files;
 use crate::onnx_file::OnnxFile;
 use crate::operators::id_bound;
@@ -163,11 +164,12 @@ fn analyse_cell(
     }
 }
 
-/// A cell of rows, in stages where there are recurrent operators in it.
+/// A cell of rows, in stages where parts of it have fused kernels.
 fn general(file: &OnnxFile, analysis: &mut Analysis) -> Result<NamedCell, LoadError> {
-    if !analysis.recurrents.is_empty() {
+    let arg_maxes = arg_max::find(analysis);
+    if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
         let refused = |blockers| LoadError::refused(file.name.clone(), blockers);
-        return staged(analysis).map_err(refused);
+        return staged(analysis, arg_maxes).map_err(refused);
     }
     copy_plain_outputs(analysis);
     Ok(row_wise(analysis))
@@ -269,9 +271,9 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
     NamedCell { cell, inputs, outputs, fused: false, why }
 }
 
-/// A cell with recurrent operators in it, cut as a whole file would be.
-fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
-    let cut = cut(analysis);
+/// A cell with recurrent operators or an arg-max in it, cut as a whole file would be.
+fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, Vec<Blocker>> {
+    let cut = cut(analysis, arg_maxes);
     let analysis = &*analysis;
     let mut blockers = Vec::new();
     let mut registers = Registers::default();
@@ -287,6 +289,14 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
         stages.push(match stage {
             PlannedStage::Segment(index) => {
                 let segment = &cut.segments[index];
+                if let Some(arg_max) = cut.arg_max(segment) {
+                    let reads = vec![Some(registers.find(&cut, segment.inputs[0]))];
+                    let row = RowSpec::flat(ElementType::I64, 1);
+                    let writes = vec![registers.add(segment.outputs[0], row)];
+                    let body = StageBody::LinearArgMax(arg_max.fused.clone());
+                    stages.push(Stage { body, reads, writes });
+                    continue;
+                }
                 let cell = program::build(analysis, segment);
                 let CellBody::Program(program) = cell.body else {
                     unreachable!("a segment is a program")
@@ -354,6 +364,7 @@ fn staged(analysis: &mut Analysis) -> Result<NamedCell, Vec<Blocker>> {
         .map(|stage| match &stage.body {
             StageBody::Program(program) => program.summary.clone(),
             StageBody::Step(step) => format!("{} (fused kernel)", operator(&step.kind)),
+            StageBody::LinearArgMax(_) => "MatMul, ArgMax (fused kernel)".to_owned(),
         })
         .collect();
     let why = format!("row by row: {}", parts.join(", "));

@@ -16,6 +16,7 @@
 
 mod amend;
 mod analysis;
+mod arg_max;
 mod array;
 mod cell_file;
 mod chain_cell;

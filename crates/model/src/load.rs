@@ -270,7 +270,7 @@ fn load_graph(
     if !analysis.blockers.is_empty() {
         return Err(LoadError::refused(file.name.clone(), analysis.blockers));
     }
-    let cut = cut(&mut analysis);
+    let cut = cut(&mut analysis, Vec::new());
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
     let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);

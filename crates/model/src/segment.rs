@@ -3,13 +3,14 @@
 //! Row ops that the outputs and the recurrent operators need are *instances*: an op over
 //! all rows of its domain, or at one step (where only that step is needed, it alone is
 //! computed). Instances with equally many recurrent operators upstream, on the same
-//! domain and connected to each other make one segment.
+//! domain and connected to each other make one segment; so do the ops of a fused arg-max.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use batchmaker_graph::Lookup;
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Source};
+use crate::arg_max::{self, ArgMax};
 use crate::recurrent::Initial;
 use crate::stack::{self, Stacks};
 
@@ -57,6 +58,8 @@ pub(crate) struct Cut {
     /// For each recurrent operator, the embedding op that it absorbs.
     pub(crate) lookups: Vec<Option<usize>>,
     pub(crate) stacks: Stacks,
+    /// Products under an arg-max, each a segment of its own.
+    pub(crate) arg_maxes: Vec<ArgMax>,
     /// Ops that someone needs at every step: who needs one step reads it there.
     full: BTreeSet<usize>,
 }
@@ -88,14 +91,15 @@ impl Analysis {
     }
 }
 
-/// Cuts an analysed file that has no blockers.
-pub(crate) fn cut(analysis: &mut Analysis) -> Cut {
+/// Cuts an analysed file that has no blockers; `arg_maxes` are to be segments of their own.
+pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     copy_plain_outputs(analysis);
     let mut cut = Cut {
         segments: Vec::new(),
         stages: Vec::new(),
         lookups: find_lookups(analysis),
         stacks: stack::find(analysis),
+        arg_maxes,
         full: BTreeSet::new(),
     };
     let mut crossing: BTreeSet<Reading> = BTreeSet::new();
@@ -148,6 +152,12 @@ impl Cut {
             Some(op) => analysis.reads(&analysis.ops[op].operands[1], None).unwrap_or_else(whole),
             None => whole(),
         }
+    }
+
+    /// The arg-max that a segment is.
+    pub(crate) fn arg_max(&self, segment: &Segment) -> Option<&ArgMax> {
+        let op = segment.instances.first()?.op;
+        self.arg_maxes.iter().find(|arg_max| arg_max.ops.contains(&op))
     }
 
     /// All that a recurrent operator reads of other stages: x, then first states.
@@ -250,7 +260,12 @@ fn group(
     let list: Vec<Instance> = instances.iter().copied().collect();
     let position: BTreeMap<Instance, usize> =
         list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
-    let key = |i: usize| (analysis.ops[list[i].op].level, analysis.instance_domain(list[i]));
+    let after = arg_max::number_upstream(analysis, &cut.arg_maxes);
+    let key = |i: usize| {
+        let Instance { op, .. } = list[i];
+        let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
+        (analysis.ops[op].level, analysis.instance_domain(list[i]), after[op], fused)
+    };
     let mut parent: Vec<usize> = (0..list.len()).collect();
     fn find(parent: &mut [usize], mut i: usize) -> usize {
         while parent[i] != i {
@@ -283,7 +298,7 @@ fn group(
         members.entry(find(&mut parent, i)).or_default().push(instance);
     }
     let segment = |(root, instances): (usize, Vec<Instance>)| {
-        let (level, domain) = key(root);
+        let (level, domain, ..) = key(root);
         let inside: BTreeSet<Instance> = instances.iter().copied().collect();
         let made_inside = |reading: &Reading| match reading.source {
             Source::Op(op, _) => inside.contains(&Instance { op, at: cut.made(*reading).at }),
