@@ -2,16 +2,20 @@
 
 import argparse
 import json
+import os
 import sys
 
 import numpy as np
 
 import batcher
 import model
+import pairs
 from executors import EXECUTORS
 
 CHECK_REQUESTS = 40
 CHECK_TOLERANCE = 1e-5
+# Tokens that are ahead of the second best by less may be another's in float32.
+CHECK_MARGIN = 1e-4
 # The saturated throughput is counted between these shares of the run's wall time.
 MIDDLE = (0.1, 0.9)
 # An open loop is sustained where it completes at least this share of the offered rate.
@@ -47,17 +51,22 @@ def arguments():
     parser = argparse.ArgumentParser(
         description=(
             "Serve a trace of requests by graph batching with buckets, over ONNX Runtime's or\n"
-            "PyTorch's LSTM. The last line of stdout is one JSON object."
+            "PyTorch's LSTM, or an encoder-decoder in ONNX Runtime.\n"
+            "The last line of stdout is one JSON object."
         ),
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     option = parser.add_argument
-    option("--model", required=True, metavar="FILE.onnx", help="an LSTM made by make_lstm.py")
+    option(
+        "--model", required=True, metavar="PATH",
+        help="a file made by make_lstm.py or a folder made by make_encoder_decoder.py",
+    )
     option("--executor", required=True, choices=sorted(EXECUTORS), help="what runs a batch")
     option(
         "--trace", metavar="FILE",
-        help='JSON lines {"at_s": seconds or null, "length": steps}, ascending in at_s',
+        help='JSON lines {"at_s": seconds or null, "length": steps}, ascending in at_s; for an '
+        'encoder-decoder also "target": steps',
     )
     option(
         "--saturate", action="store_true",
@@ -88,8 +97,9 @@ def arguments():
 
 
 def read_trace(path, saturate):
-    """Returns (lengths [requests] int32, arrivals [requests] float64 or None where `saturate`)."""
-    lengths, arrivals = [], []
+    """Returns (lengths [requests] int32, targets the same, 0 where there is none, arrivals
+    [requests] float64 or None where `saturate`)."""
+    lengths, targets, arrivals = [], [], []
     try:
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -102,6 +112,7 @@ def read_trace(path, saturate):
                 if type(length) is not int or length < 1:
                     raise UsageError(f"{where}: length must be an integer of at least 1")
                 lengths.append(length)
+                targets.append(entry.get("target", 0))
                 if saturate:
                     continue
                 if type(at_s) not in (int, float):
@@ -113,7 +124,8 @@ def read_trace(path, saturate):
         raise UsageError(f"cannot read {path}: {error}") from None
     if not lengths:
         raise UsageError(f"{path}: no requests")
-    return np.array(lengths, np.int32), None if saturate else np.array(arrivals)
+    arrivals = None if saturate else np.array(arrivals)
+    return np.array(lengths, np.int32), np.array(targets, np.int32), arrivals
 
 
 def summary(seconds_):
@@ -124,8 +136,8 @@ def summary(seconds_):
     return {name: round(float(value), 4) for name, value in values.items()}
 
 
-def report(args, lengths, arrivals, run):
-    """The JSON object of a `batcher.Run`.
+def report(args, steps, arrivals, run):
+    """The JSON object of a `batcher.Run` of requests of so many steps.
 
     `queue_ms` ends where the batch starts, and `compute_ms` covers the rest: gathering, the
     executor, copying out the replies. `busy` is the share of the wall time so spent.
@@ -139,7 +151,7 @@ def report(args, lengths, arrivals, run):
         low, high = (share * wall for share in MIDDLE)
         counted = done & (run.finished > low) & (run.finished <= high)
         span = high - low
-        if len(lengths) == done.sum() and run.entered_s < high:
+        if len(steps) == done.sum() and run.entered_s < high:
             print(
                 "peer: the trace is short: its last request entered before the end of the middle"
                 " 80 % of the run, which was thus not saturated throughout",
@@ -152,7 +164,7 @@ def report(args, lengths, arrivals, run):
     throughput = float(counted.sum() / span)
     members = sum(len(of) for of, _, _ in run.batches)
     all_steps = sum(len(of) * time for of, time, _ in run.batches)
-    real_steps = int(lengths[done].sum())
+    real_steps = int(steps[done].sum())
     return {
         "policy": f"{args.executor}/{args.max_batch_size}/w{args.width}",
         "workers": args.workers,
@@ -163,7 +175,7 @@ def report(args, lengths, arrivals, run):
         "requests": int(done.sum()),
         "errors": 0,
         "throughput_rps": throughput,
-        "steps_per_s": float(lengths[counted].sum() / span),
+        "steps_per_s": float(steps[counted].sum() / span),
         "latency_ms": summary(finished - arrived),
         "queue_ms": summary(started - arrived),
         "compute_ms": summary(finished - started),
@@ -182,6 +194,37 @@ def start(args, weights, lengths, limit):
         batcher.Service(executor, lengths, weights.input_size, limit, args.seed)
         for executor in executors
     ]
+
+
+def start_pairs(args, weights, lengths, targets):
+    """The same of encoder-decoders."""
+    executors = (pairs.OnnxRuntime(weights, args.threads) for _ in range(args.workers))
+    return [
+        pairs.Service(executor, lengths, targets, weights.vocabulary, args.seed)
+        for executor in executors
+    ]
+
+
+def check_pairs(args, weights):
+    """Serves assorted pairs and compares their tokens with `pairs.reference`. Returns as `check`."""
+    random = np.random.default_rng(args.seed)
+    lengths, targets = random.integers(1, 3 * args.width, (2, CHECK_REQUESTS)).astype(np.int32)
+    services, replies = start_pairs(args, weights, lengths, targets), []
+    batcher.run(
+        services, lengths, np.zeros(CHECK_REQUESTS), width=args.width,
+        max_batch_size=min(args.max_batch_size, 8), keep=replies,
+    )
+    if sorted(request for request, _ in replies) != list(range(CHECK_REQUESTS)):
+        return False, "not every request was answered once"
+    for request, reply in replies:
+        words = services[0].words(request)
+        tokens, margins = pairs.reference(weights, words, targets[request])
+        if len(reply) != len(tokens):
+            return False, f"request {request} has {len(reply)} words of {len(tokens)}"
+        wrong = np.flatnonzero(tokens != reply)
+        if len(wrong) and margins[wrong[0]] > CHECK_MARGIN:
+            return False, f"request {request} has another word at {wrong[0]}"
+    return True, json.dumps({"check": "passed", "requests": len(replies)})
 
 
 def check(args, weights):
@@ -225,22 +268,30 @@ def main():
     try:
         if not args.check and args.trace is None:
             raise UsageError("--trace or --check is needed; see --help")
-        weights = model.load(args.model)
+        of_pairs = os.path.isdir(args.model)
+        if of_pairs and args.executor != "onnxruntime":
+            raise UsageError("an encoder-decoder is run by onnxruntime only")
+        weights = pairs.Weights(args.model) if of_pairs else model.load(args.model)
         if args.check:
-            passed, line = check(args, weights)
+            passed, line = (check_pairs if of_pairs else check)(args, weights)
             if not passed:
                 sys.exit(f"peer: check failed: {line}")
             print(line)
             return
-        lengths, arrivals = read_trace(args.trace, args.saturate)
-        services = start(args, weights, lengths, args.max_batch_size)
+        lengths, targets, arrivals = read_trace(args.trace, args.saturate)
+        if of_pairs:
+            if not targets.min() > 0:
+                raise UsageError(f"{args.trace}: every request of an encoder-decoder has a target")
+            services = start_pairs(args, weights, lengths, targets)
+        else:
+            services = start(args, weights, lengths, args.max_batch_size)
         for service in services:
             service.warm_up(args.warmup, args.width, args.max_batch_size, args.seed)
         run = batcher.run(
             services, lengths, arrivals, width=args.width, max_batch_size=args.max_batch_size,
             in_flight=args.in_flight or 4 * args.max_batch_size, saturated_s=args.seconds,
         )
-        print(json.dumps(report(args, lengths, arrivals, run)))
+        print(json.dumps(report(args, lengths + targets, arrivals, run)))
     except (UsageError, model.ModelError) as error:
         sys.exit(f"peer: {error}")
     except ImportError as error:

@@ -133,10 +133,18 @@ def test_a_file_gives_the_lengths(tmp_path, lstm):
     assert times == sorted(times) and 0.2 < times[-1] < 1.0
 
 
-def test_the_onnx_runtime_peer_computes_what_it_should(tmp_path):
-    peers, model = ROOT / "bench/peers", tmp_path / "lstm.onnx"
+@pytest.mark.parametrize(
+    "make",
+    [
+        ["make_lstm.py", "--hidden", "48", "--input", "20"],
+        ["make_encoder_decoder.py", "--hidden", "24", "--vocabulary", "40"],
+    ],
+    ids=["lstm", "pairs"],
+)
+def test_the_onnx_runtime_peer_computes_what_it_should(tmp_path, make):
+    peers, model = ROOT / "bench/peers", tmp_path / "model.onnx"
     for arguments in (
-        ["make_lstm.py", "--hidden", "48", "--input", "20", "--out", str(model)],
+        [*make, "--out", str(model)],
         ["peer.py", "--model", str(model), "--executor", "onnxruntime", "--check"],
     ):
         command = [sys.executable, str(peers / arguments[0]), *arguments[1:]]

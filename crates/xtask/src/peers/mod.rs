@@ -1,6 +1,7 @@
 //! `cargo xtask peers`: BatchMaker beside graph batching around ONNX Runtime's and PyTorch's LSTM
 //! (`bench/peers`), in turns, on the same lengths, arrivals and weights; or, with `--trees`, a
-//! TreeLSTM beside DyNet and a level batcher in PyTorch.
+//! TreeLSTM beside DyNet and a level batcher in PyTorch; or, with `--pairs`, an encoder-decoder
+//! beside padded batches in ONNX Runtime.
 //!
 //! Every system is tried in several configurations, and goes on with the best of them: the one
 //! with the highest throughput when saturated, the one with the lowest p90 at a middle rate in open
@@ -15,7 +16,7 @@ use anyhow::Context;
 
 use results::{Results, Row};
 pub(crate) use systems::Kit;
-use systems::{Load, Run, System, candidates};
+use systems::{Load, Run, Subject, System, candidates};
 
 use crate::batchmaker::build;
 
@@ -24,6 +25,7 @@ Examples:
   cargo xtask peers                                    all of it; about an hour
   cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
   cargo xtask peers --hidden 1024 --trees train.txt    trees, a labelled one a line
+  cargo xtask peers --hidden 1024 --pairs train.en:train.de --saturated-seconds 60   sentence pairs
 
 Nothing else should run meanwhile. Needs Python 3.11 or later with venv; installs the rest into
 target/peers.";
@@ -39,6 +41,10 @@ pub(crate) struct Arguments {
     /// Trees instead of sequences, of this file: a labelled tree a line, as (3 (2 not) (1 bad))
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     trees: Option<PathBuf>,
+    /// Pairs instead of sequences, a sentence a line of both files: what is encoded, and what is as
+    /// long as what is decoded
+    #[arg(long, value_name = "SOURCE:TARGET", conflicts_with_all = ["workload", "trees"])]
+    pairs: Option<String>,
     /// How often each point is measured; each time with other draws
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
@@ -62,6 +68,16 @@ pub(crate) struct Arguments {
     runs: PathBuf,
 }
 
+impl Arguments {
+    fn subject(&self) -> Subject {
+        match (&self.trees, &self.pairs) {
+            (Some(_), _) => Subject::Trees,
+            (None, Some(_)) => Subject::Pairs,
+            (None, None) => Subject::Sequences,
+        }
+    }
+}
+
 /// Builds, installs, measures and prints.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     build()?;
@@ -71,9 +87,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let mut results = Results::create(&arguments.runs)?;
     for &hidden in &arguments.hidden {
-        let model = match &arguments.trees {
-            Some(_) => kit.tree_model(hidden)?,
-            None => kit.model(hidden)?,
+        let model = match arguments.subject() {
+            Subject::Sequences => kit.model(hidden)?,
+            Subject::Trees => kit.tree_model(hidden)?,
+            Subject::Pairs => kit.pair_model(hidden)?,
         };
         measure(arguments, &kit, &model, &mut results)
             .with_context(|| format!("at hidden size {hidden}"))?;
@@ -89,9 +106,10 @@ fn measure(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let workload = match &arguments.trees {
-        Some(file) => format!("file:{}", file.display()),
-        None => arguments.workload.clone(),
+    let workload = match (&arguments.trees, &arguments.pairs) {
+        (Some(file), _) => format!("file:{}", file.display()),
+        (None, Some(files)) => format!("pairs:{files}"),
+        (None, None) => arguments.workload.clone(),
     };
     let mean_steps = kit.mean_steps(model, &workload)?;
     let load = |rate_rps: Option<f64>, seconds: f64, repeat: u16| Load {
@@ -104,8 +122,7 @@ fn measure(
     let screening_s = arguments.screening_seconds;
 
     let saturated = load(None, screening_s, 0);
-    let of_trees = arguments.trees.is_some();
-    let tried = candidates(of_trees);
+    let tried = candidates(arguments.subject());
     let best = screen(kit, model, &saturated, tried, results, |run| -run.throughput_rps)?;
     let rows = in_turns(arguments, &best, |system, repeat| {
         let load = load(None, arguments.saturated_seconds, repeat);
@@ -117,7 +134,8 @@ fn measure(
 
     let middle = arguments.shares.get(arguments.shares.len() / 2).copied().unwrap_or(0.65);
     let tried = load(Some(middle * peer_rps), screening_s, 0);
-    let best = screen(kit, model, &tried, candidates(of_trees), results, |run| run.p90_ms)?;
+    let best =
+        screen(kit, model, &tried, candidates(arguments.subject()), results, |run| run.p90_ms)?;
     for &share in &arguments.shares {
         let rate = share * peer_rps;
         let rows = in_turns(arguments, &best, |system, repeat| {

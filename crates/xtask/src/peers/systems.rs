@@ -26,7 +26,8 @@ pub(crate) enum System {
         policy: &'static str,
         workers: usize,
         threads_per_worker: usize,
-        limit: u32,
+        /// Values of `--max-batch-size`.
+        limits: &'static [&'static str],
     },
     /// Trees: closed batches, merged.
     TreePeer {
@@ -42,6 +43,14 @@ pub(crate) enum System {
         limit: u32,
         width: u32,
     },
+}
+
+/// What the systems are compared on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Sequences,
+    Trees,
+    Pairs,
 }
 
 /// What a system is measured with.
@@ -71,24 +80,47 @@ pub(crate) struct Run {
 }
 
 /// For each system the configurations to try: one worker on all cores and a worker a core, with a
-/// small and a large batch limit (trees: with batches of 64, as in the paper's section 7.5); of
-/// graph batching also the paper's widths (section 7.2).
-pub(crate) fn candidates(of_trees: bool) -> Vec<Vec<System>> {
+/// small and a large batch limit (trees: with batches of 64, as in the paper's section 7.5; pairs:
+/// 256, and 512 for the encoder); of graph batching also the paper's widths (section 7.2).
+pub(crate) fn candidates(subject: Subject) -> Vec<Vec<System>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut splits = vec![(1, cores)];
     if cores > 1 {
         splits.push((cores, 1));
     }
-    if of_trees {
-        let own = |policy| {
-            let of = |&(workers, threads_per_worker)| System::BatchMaker {
+    let own = |policy, limits: &[&'static [&'static str]]| -> Vec<System> {
+        let of = |&(workers, threads_per_worker)| {
+            limits.iter().map(move |limits| System::BatchMaker {
                 policy,
                 workers,
                 threads_per_worker,
-                limit: 64,
-            };
-            splits.iter().map(of).collect()
+                limits,
+            })
         };
+        splits.iter().flat_map(of).collect()
+    };
+    let bucketed = |executor, widths: &[u32]| {
+        let of = |workers, threads, width| {
+            [64, 256].map(|limit| System::Peer { executor, workers, threads, limit, width })
+        };
+        let mut all: Vec<System> = widths.iter().flat_map(|&width| of(1, cores, width)).collect();
+        if cores > 1 {
+            all.extend(of(cores, 1, 10));
+        }
+        all
+    };
+    if subject == Subject::Pairs {
+        const WIDE: &[&str] = &["encoder=512", "decoder=256"];
+        const EVEN: &[&str] = &["encoder=256", "decoder=256"];
+        return vec![
+            own("cellular", &[WIDE]),
+            own("cellular", &[EVEN]),
+            own("padded", &[EVEN]),
+            bucketed("onnxruntime", &[10, 40]),
+        ];
+    }
+    if subject == Subject::Trees {
+        let own = |policy| own(policy, &[&["64"]]);
         let peer = |executor, splits: &[(usize, usize)]| {
             let of =
                 |&(workers, threads)| System::TreePeer { executor, workers, threads, limit: 64 };
@@ -101,35 +133,18 @@ pub(crate) fn candidates(of_trees: bool) -> Vec<Vec<System>> {
             peer("dynet", &[(cores, 1)]),
         ];
     }
-    let own = splits.into_iter().flat_map(|(workers, threads_per_worker)| {
-        [64, 256].map(|limit| System::BatchMaker {
-            policy: "cellular",
-            workers,
-            threads_per_worker,
-            limit,
-        })
-    });
-    let peer = |executor| {
-        let of = |workers, threads, width| {
-            [64, 256].map(|limit| System::Peer { executor, workers, threads, limit, width })
-        };
-        let mut all: Vec<System> =
-            [1, 10, 40].into_iter().flat_map(|width| of(1, cores, width)).collect();
-        if cores > 1 {
-            all.extend(of(cores, 1, 10));
-        }
-        all
-    };
-    vec![own.collect(), peer("onnxruntime"), peer("pytorch")]
+    let peer = |executor| bucketed(executor, &[1, 10, 40]);
+    vec![own("cellular", &[&["64"], &["256"]]), peer("onnxruntime"), peer("pytorch")]
 }
 
 impl std::fmt::Display for System {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::BatchMaker { policy, workers, threads_per_worker, limit } => {
+            Self::BatchMaker { policy, workers, threads_per_worker, limits } => {
                 let policy =
                     if *policy == "cellular" { String::new() } else { format!("{policy}, ") };
-                write!(f, "batchmaker {policy}{workers}x{threads_per_worker}, limit {limit}")
+                let limits = limits.join(" ");
+                write!(f, "batchmaker {policy}{workers}x{threads_per_worker}, limit {limits}")
             }
             Self::TreePeer { executor, workers, threads, limit } => {
                 write!(f, "{executor} {workers}x{threads}, {limit} trees")
@@ -198,6 +213,15 @@ impl Kit {
         Ok(path)
     }
 
+    /// An encoder-decoder of this hidden and input size with a vocabulary of 30,000.
+    pub(crate) fn pair_model(&self, hidden: u32) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(format!("pairs-{hidden}"));
+        let size = hidden.to_string();
+        let arguments = ["--hidden", &size, "--seed", "1", "--out"];
+        succeed(self.script("make_encoder_decoder.py").args(arguments).arg(&path))?;
+        Ok(path)
+    }
+
     /// Of the requests of a workload.
     pub(crate) fn mean_steps(&self, model: &Path, workload: &str) -> anyhow::Result<f64> {
         let trace = self.folder.join("lengths.jsonl");
@@ -209,8 +233,9 @@ impl Kit {
         let mut total = 0.0;
         for line in text.lines() {
             let arrival: Value = serde_json::from_str(line)?;
-            let inner = arrival["children"].as_array().map_or(0, Vec::len);
-            total += arrival["length"].as_f64().context("a length")? + inner as f64;
+            let inner = arrival["children"].as_array().map_or(0, Vec::len) as f64;
+            let target = arrival["target"].as_f64().unwrap_or(0.0);
+            total += arrival["length"].as_f64().context("a length")? + inner + target;
         }
         Ok(total / text.lines().count() as f64)
     }
@@ -218,12 +243,15 @@ impl Kit {
     /// Runs one configuration.
     pub(crate) fn run(&self, system: &System, model: &Path, load: &Load) -> anyhow::Result<Run> {
         let mut command = match system {
-            System::BatchMaker { policy, workers, threads_per_worker, limit } => {
+            System::BatchMaker { policy, workers, threads_per_worker, limits } => {
                 let mut command = bench(model, load);
                 command.args(["--policy", policy]);
                 command.args(["--workers", &workers.to_string()]);
                 command.args(["--threads-per-worker", &threads_per_worker.to_string()]);
-                command.args(["--max-batch-size", &limit.to_string(), "--json"]);
+                for limit in *limits {
+                    command.args(["--max-batch-size", limit]);
+                }
+                command.arg("--json");
                 command
             }
             System::TreePeer { executor, workers, threads, limit } => {
