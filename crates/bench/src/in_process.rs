@@ -40,7 +40,7 @@ impl Service for InProcess<'_> {
 
     fn prepare(&mut self, index: usize, shape: &Shape) -> Request {
         let parameters = Parameters { force_steps: shape.target(), ..Parameters::default() };
-        Request { tensors: self.inputs.request(index, shape), parameters, priority: 0 }
+        Request { tensors: self.inputs.request(index, shape), parameters, ..Request::default() }
     }
 
     fn arity(&self) -> Option<u32> {

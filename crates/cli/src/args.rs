@@ -59,6 +59,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 30)]
     pub(crate) max_memory_bytes: usize,
 
+    /// The most sessions (sequences that come in pieces) that hold state; more are answered with 503
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub(crate) max_sessions: u32,
+
+    /// How long a session may be idle before it ends and its state is dropped
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
+    pub(crate) session_idle: f64,
+
     /// The largest request body, after decompression
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     pub(crate) max_body_bytes: usize,

@@ -73,7 +73,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         cell_types = loaded.registry.cell_types().to_vec();
         batch_max = cell_types.iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
-        let limits = Limits { requests: usize::MAX, bytes: usize::MAX };
+        let limits = Limits::of_own(usize::MAX);
         let engine = start(loaded, machine, &args.machine, policy, limits)?;
         engines.push((policy, model, engine, machine));
     }

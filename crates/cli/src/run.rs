@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
     };
     let model = model.name.clone();
-    let limits = Limits { requests: IN_FLIGHT_MAX, bytes: usize::MAX };
+    let limits = Limits::of_own(IN_FLIGHT_MAX);
     let engine = start(loaded, machine, &args.machine, Policy::Cellular, limits)?;
     let input = open(&args.input)?;
     let mut output = create(&args.output)?;

@@ -19,7 +19,12 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let loaded = models::load(&args.models, &args.machine.batch.max_batch_size)?;
     let machine = cores.machine(&loaded.registry);
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
-    let limits = Limits { requests: args.max_requests as usize, bytes: args.max_memory_bytes };
+    let limits = Limits {
+        requests: args.max_requests as usize,
+        bytes: args.max_memory_bytes,
+        sessions: args.max_sessions as usize,
+        session_idle: Duration::from_secs_f64(args.session_idle),
+    };
     let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);
     let config = ServerConfig {
         http: args.http,

@@ -1,6 +1,7 @@
 //! Starting an engine on this machine's cores.
 
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use anyhow::bail;
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
@@ -85,6 +86,15 @@ pub(crate) fn device(machine: Machine) -> Result<CpuDevice, DeviceError> {
 pub(crate) struct Limits {
     pub(crate) requests: usize,
     pub(crate) bytes: usize,
+    pub(crate) sessions: usize,
+    pub(crate) session_idle: Duration,
+}
+
+impl Limits {
+    /// For the requests of this process alone.
+    pub(crate) fn of_own(requests: usize) -> Self {
+        Self { requests, bytes: usize::MAX, sessions: usize::MAX, session_idle: Duration::MAX }
+    }
 }
 
 /// Starts an engine for `loaded`.
@@ -102,6 +112,8 @@ pub(crate) fn start(
         max_tasks_to_submit: args.max_tasks_to_submit,
         max_requests: limits.requests,
         max_bytes: limits.bytes,
+        max_sessions: limits.sessions,
+        session_idle: limits.session_idle,
     };
     Ok(Engine::start(loaded.models, &loaded.registry, device, &config)?)
 }

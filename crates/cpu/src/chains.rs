@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, Item, Join, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex,
+    CellGraph, Item, Join, Piece, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex,
     SinkTime, SlotId, ValueIndex,
 };
 use batchmaker_kernels as kernels;
@@ -69,6 +69,8 @@ pub(crate) struct Chain {
     y: Option<RowPointers>,
     /// Every other sink: when, from which port, where to.
     other_sinks: Vec<(SinkTime, usize, RowPointers)>,
+    /// Whether its state is left for the next piece, which begins with step 0.
+    is_piece: bool,
     /// Keeps the rows where they are.
     _memory: Arc<RequestMemory>,
 }
@@ -169,9 +171,10 @@ impl Chains {
             projected: None,
             y,
             other_sinks,
+            is_piece: graph.piece() != Piece::Whole,
             _memory: memory.clone(),
         };
-        if step == 0 {
+        if step == 0 && graph.piece() != Piece::Next {
             for (port, initial) in run.initial.iter().enumerate() {
                 let state = self.state(&chain, port);
                 let initial = initial.as_ref().map(|rows| memory.rows(rows));
@@ -405,6 +408,11 @@ impl Chains {
             // SAFETY: the state is of the size that `chain` checked the row to have; the caller
             // vouches for the row.
             unsafe { std::ptr::copy_nonoverlapping(state, rows.row(row), rows.row_bytes) };
+        }
+        if chain.is_piece && chain.step == chain.length {
+            let (from, to) = (chain.slot.h(chain.step), chain.slot.h(0));
+            // SAFETY: both are the chain's own, of an h each; they are one, or apart.
+            unsafe { std::ptr::copy(from, to, self.cell.hidden_size()) };
         }
     }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, Item, Join, RequestId, RowSpec, RunIndex, SinkTime, SlotId, StagedCell, Stop, Stopped,
-    TensorData,
+    Cell, Item, Join, Piece, RequestId, RowSpec, RunIndex, SinkTime, SlotId, StagedCell, Stop,
+    Stopped, TensorData,
 };
 use batchmaker_kernels::Isa;
 
@@ -113,7 +113,7 @@ impl StagedChains {
             run: run_index,
             memory: memory.clone(),
         };
-        if step == 0 {
+        if step == 0 && graph.piece() != Piece::Next {
             for (state, initial) in self.states.iter().zip(&run.initial) {
                 let (to, bytes) = (state.of(&chain).row(0), state.bytes());
                 let initial = initial.as_ref().map(|rows| memory.rows(rows));

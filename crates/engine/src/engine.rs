@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{
-    CellRegistry, CellTypeId, ModelId, NamedTensor, OutputTensor, Parameters, RequestId, RunKind,
-    Stopped, Tensor, TensorData, WorkerId,
+    CellRegistry, CellTypeId, InvalidRequest, ModelId, NamedTensor, OutputTensor, Parameters,
+    Piece, RequestId, RunKind, SessionId, Stopped, Tensor, TensorData, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
@@ -19,6 +19,7 @@ use crate::admission::Admission;
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::request_table::{RequestTable, Responder};
+use crate::sessions::{SessionPiece, Sessions};
 use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::worker;
 
@@ -36,6 +37,10 @@ pub struct EngineConfig {
     /// The most bytes that the values of all requests in flight may hold: inputs, outputs and
     /// what stands between.
     pub max_bytes: usize,
+    /// The most sessions that may hold state; one more is refused as overload.
+    pub max_sessions: usize,
+    /// How long a session may be idle before it ends.
+    pub session_idle: Duration,
 }
 
 impl Default for EngineConfig {
@@ -46,6 +51,8 @@ impl Default for EngineConfig {
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
             max_requests: 4096,
             max_bytes: 4 << 30,
+            max_sessions: 4096,
+            session_idle: Duration::from_secs(300),
         }
     }
 }
@@ -59,6 +66,10 @@ pub struct Request {
     pub parameters: Parameters,
     /// 1 is served first, then 2, …; 0, the default, comes after all of them.
     pub priority: u32,
+    /// If the tensors are a piece of a session's sequence: which, and of what session. What
+    /// `parameters` say of pieces is not looked at. A last piece without tensors just ends it; its
+    /// reply has none either.
+    pub session: Option<SessionPiece>,
 }
 
 /// Serves models on a device. Dropping it cancels what is in flight.
@@ -86,6 +97,7 @@ pub(crate) struct Shared {
     /// Events that the manager has not seen, each with its time.
     pub(crate) inbox: Mutex<Vec<(u64, Event)>>,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) sessions: Sessions,
     pub(crate) is_closing: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
     /// A bit for each worker that sleeps or is about to.
@@ -93,6 +105,8 @@ pub(crate) struct Shared {
     pub(crate) times: Times,
     threads: Vec<OnceLock<Thread>>,
     cell_names: Vec<String>,
+    /// Whether the policy has batches that a session's pieces can join.
+    takes_sessions: bool,
     /// By cell type, the bytes of the states of a chain.
     state_bytes: Vec<usize>,
     start: Instant,
@@ -137,6 +151,8 @@ impl Engine {
             drained: Condvar::new(),
             inbox: Mutex::default(),
             admission: Admission::new(config.max_requests, config.max_bytes),
+            sessions: Sessions::new(config.max_sessions, config.session_idle),
+            takes_sessions: config.policy == Policy::Cellular,
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             sleepers: AtomicU64::new(0),
@@ -162,6 +178,14 @@ impl Engine {
         for (thread, handle) in shared.threads.iter().zip(&threads) {
             let _ = thread.set(handle.thread().clone());
         }
+        if shared.takes_sessions {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new()
+                .name("sessions".to_owned())
+                .spawn(move || shared.sessions.reap(&shared))
+                .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
+            threads.push(thread);
+        }
         Ok(Self { shared, models: served.collect(), threads: Mutex::new(threads) })
     }
 
@@ -184,8 +208,21 @@ impl Engine {
         if self.shared.is_closing.load(Ordering::SeqCst) {
             return Err(EngineError::ShuttingDown);
         }
+        let Request { mut tensors, mut parameters, priority, session } = request;
+        let mut entering = None;
+        parameters.piece = Piece::Whole;
+        if let Some(part) = session {
+            self.check_sessions()?;
+            if part.end && !part.start && tensors.is_empty() {
+                self.shared.sessions.end(served, &part.key, &self.shared)?;
+                return Ok(Pending::answered(self.shared.clone()));
+            }
+            let (found, completed) = self.shared.sessions.prepare(served, part, tensors)?;
+            parameters.piece = found.piece();
+            (entering, tensors) = (Some(found), completed);
+        }
         let mut permit = self.shared.admission.permit()?;
-        let (unfolded, plan) = served.model.unfold_with(request.tensors, &request.parameters)?;
+        let (unfolded, plan) = served.model.unfold_with(tensors, &parameters)?;
         let graph = Arc::new(unfolded.graph);
         let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
         let states = chains.map(|run| self.shared.state_bytes[run.cell_type.index()]);
@@ -203,13 +240,41 @@ impl Engine {
             plan,
             outputs: outputs.collect(),
             stopped: Vec::new(),
+            session: None,
         };
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
-        self.shared.device.admit(id, graph.clone(), unfolded.inputs);
-        let priority = request.priority;
-        self.shared.tell(Event::Arrive { request: id, model: served.id, priority, graph });
+        let tell = |session: Option<SessionId>| {
+            if let Some(session) = session {
+                lock(&self.shared.requests).set_session(id, session);
+            }
+            self.shared.device.admit(id, graph.clone(), unfolded.inputs);
+            let model = served.id;
+            self.shared.tell(Event::Arrive { request: id, model, priority, graph, session });
+        };
+        match entering {
+            None => tell(None),
+            Some(entering) => {
+                let (sessions, tell) = (&self.shared.sessions, |id| tell(Some(id)));
+                if let Err(error) = sessions.enter(served, entering, &self.shared, tell) {
+                    let mut requests = lock(&self.shared.requests);
+                    drop(requests.remove(id));
+                    if requests.len() == 0 {
+                        self.shared.drained.notify_all();
+                    }
+                    return Err(error);
+                }
+            }
+        }
         Ok(Pending { reply, request: id, shared: self.shared.clone(), is_over: false })
+    }
+
+    fn check_sessions(&self) -> Result<(), EngineError> {
+        if self.shared.takes_sessions {
+            return Ok(());
+        }
+        let text = "sessions need the policy 'cellular': closed batches take whole sequences";
+        Err(InvalidRequest(text.to_owned()).into())
     }
 
     /// What is in flight, and what has run.
@@ -233,6 +298,7 @@ impl Engine {
         Statistics {
             permits_in_use: self.shared.admission.requests(),
             permits: self.shared.admission.max_requests,
+            sessions: self.shared.sessions.statistics(),
             cells: cells.collect(),
             manager_ns: times.manager_ns,
             replies_ns: times.replies_ns,
@@ -256,6 +322,7 @@ impl Engine {
     fn stop(&self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.shared.is_stopping.store(true, Ordering::SeqCst);
+        self.shared.sessions.stop();
         for thread in self.shared.threads.iter().filter_map(OnceLock::get) {
             thread.unpark();
         }
@@ -292,7 +359,7 @@ impl Shared {
         self.tell(Event::Cancel { request });
     }
 
-    fn tell(&self, event: Event) {
+    pub(crate) fn tell(&self, event: Event) {
         let mut inbox = lock(&self.inbox);
         inbox.push((self.now_ns(), event));
         drop(inbox);

@@ -26,6 +26,16 @@ pub enum EngineError {
         /// How many.
         bytes: usize,
     },
+    /// As many sessions hold state as the engine admits; the client may try again later.
+    #[error("{sessions} sessions are open, which is the limit: try again later")]
+    TooManySessions {
+        /// How many.
+        sessions: usize,
+    },
+    /// An earlier piece of the request's session was given up, or its state was lost; the client
+    /// must begin anew.
+    #[error("the session ended: an earlier piece of it was cancelled or failed")]
+    SessionLost,
     /// The engine takes no more requests.
     #[error("the server is shutting down")]
     ShuttingDown,
@@ -39,6 +49,7 @@ pub enum EngineError {
     #[error("the request failed: {}", match .0 {
         Failure::Task => "a batch that held a part of it could not be run",
         Failure::WorkerLost => "the worker that ran it was lost",
+        Failure::SessionLost => "an earlier piece of its session was given up",
     })]
     Failed(Failure),
 }

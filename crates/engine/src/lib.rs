@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod pending;
 mod request_table;
+mod sessions;
 mod statistics;
 mod worker;
 
@@ -25,4 +26,5 @@ pub use batchmaker_manager::{PadTo, Padding, Policy};
 pub use engine::{Engine, EngineConfig, Request};
 pub use error::EngineError;
 pub use pending::{Pending, Reply};
-pub use statistics::{CellStatistics, Statistics};
+pub use sessions::{SessionKey, SessionPiece};
+pub use statistics::{CellStatistics, SessionStatistics, Statistics};

@@ -1,7 +1,7 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
-use batchmaker_graph::{OutputTensor, RequestId, Stopped, Tensor};
-use batchmaker_manager::Outcome;
+use batchmaker_graph::{OutputTensor, RequestId, SessionId, Stopped, Tensor};
+use batchmaker_manager::{Failure, Outcome};
 use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
 
@@ -24,6 +24,8 @@ pub(crate) struct Responder {
     pub(crate) outputs: Vec<(usize, OutputTensor)>,
     /// Chains of it that said stop.
     pub(crate) stopped: Vec<Stopped>,
+    /// Of which it is a piece.
+    pub(crate) session: Option<SessionId>,
 }
 
 /// A request that ended, taken out of all tables.
@@ -42,9 +44,10 @@ pub(crate) struct Ended {
 impl Ended {
     /// Puts the reply together and sends it. Nobody may be there to take it.
     pub(crate) fn answer(self) {
-        let Responder { sender, model, permit, plan, outputs, stopped } = self.responder;
+        let Responder { sender, model, permit, plan, outputs, stopped, .. } = self.responder;
         let reply = match self.outcome {
             Outcome::Cancelled => Err(EngineError::Cancelled),
+            Outcome::Failed(Failure::SessionLost) => Err(EngineError::SessionLost),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {
                 let named = model.named_outputs(outputs, &stopped, self.values);
@@ -87,6 +90,12 @@ impl RequestTable {
         });
         self.responders[index as usize] = Some(responder);
         Some(RequestId { index, generation: self.generations[index as usize] })
+    }
+
+    /// Says of which session a request in flight is a piece.
+    pub(crate) fn set_session(&mut self, request: RequestId, session: SessionId) {
+        let responder = self.responders[request.index as usize].as_mut();
+        responder.expect("a request in flight has a responder").session = Some(session);
     }
 
     /// Notes that a chain of a request in flight said stop.

@@ -23,6 +23,23 @@ pub struct CellStatistics {
     pub waiting: usize,
 }
 
+/// Counts of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionStatistics {
+    /// Those that hold state now.
+    pub open: usize,
+    /// The most there may be.
+    pub max: usize,
+    /// Begun since the start.
+    pub begun: u64,
+    /// Ended by their client, or begun anew.
+    pub ended_by_client: u64,
+    /// Ended for having been idle.
+    pub reaped: u64,
+    /// Ended because a piece was given up.
+    pub broken: u64,
+}
+
 /// What the engine holds now, and where its time went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -32,6 +49,8 @@ pub struct Statistics {
     pub permits: usize,
     /// Per cell type.
     pub cells: Vec<CellStatistics>,
+    /// Sequences that come in pieces.
+    pub sessions: SessionStatistics,
     /// Time of all workers' threads inside the manager, waiting for its lock included, in
     /// nanoseconds.
     pub manager_ns: u64,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use batchmaker_device::{Progress, TaskQueue};
 use batchmaker_graph::{BatchedTask, Stopped, WorkerId};
-use batchmaker_manager::Event;
+use batchmaker_manager::{Event, Outcome};
 
 use crate::engine::{Shared, lock};
 use crate::request_table::Ended;
@@ -67,9 +67,13 @@ fn meet_manager(
     for finished in manager.drain_finished() {
         // Under the lock, since the id's position is free for the next request from here on.
         let values = shared.device.retire(finished.request);
-        let mut requests = lock(&shared.requests);
+        let responder = lock(&shared.requests).remove(finished.request);
+        if let Some(session) = responder.session {
+            let is_done = finished.outcome == Outcome::Succeeded;
+            shared.sessions.piece_over(session, is_done, shared);
+        }
         ended.push(Ended {
-            responder: requests.remove(finished.request),
+            responder,
             outcome: finished.outcome,
             values,
             queue_ns: finished.queue_ns,
@@ -77,6 +81,7 @@ fn meet_manager(
             ended: shared.instant_of(now),
         });
     }
+    shared.sessions.release(&manager.take_ended_sessions());
     let sleepers = shared.sleepers.load(Ordering::SeqCst);
     let others = (0..u64::BITS).filter(|bit| sleepers & (1 << bit) != 0).map(WorkerId);
     if let Some(idle) = others.into_iter().find(|&other| manager.has_work_for(other)) {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::{
-    CellGraph, CellTypeId, Edge, Need, RowOrder, RowSpec, Rows, Run, RunIndex, RunKind, Sink,
-    SinkTime, Stop, ValueIndex, ValueSpec,
+    CellGraph, CellTypeId, Edge, Need, Piece, RowOrder, RowSpec, Rows, Run, RunIndex, RunKind,
+    Sink, SinkTime, Stop, ValueIndex, ValueSpec,
 };
 
 /// Builds a [`CellGraph`], run by run, producers before consumers.
@@ -41,6 +41,13 @@ impl CellGraphBuilder {
         Self::default()
     }
 
+    /// An empty graph for a piece of a sequence.
+    pub fn of_piece(piece: Piece) -> Self {
+        let mut builder = Self::new();
+        builder.graph.piece = piece;
+        builder
+    }
+
     /// A value that cells write and cells read.
     pub fn value(&mut self, row: RowSpec, rows: u32) -> ValueIndex {
         self.graph.values.push(ValueSpec { row, rows });
@@ -62,7 +69,8 @@ impl CellGraphBuilder {
         }
     }
 
-    /// Adds a chain of `length` steps. `initial` has an entry for each state of the cell.
+    /// Adds a chain of `length` steps. `initial` has an entry for each state of the cell; of a
+    /// [`Piece::Next`] none has a row.
     pub fn chain(
         &mut self,
         cell_type: CellTypeId,
@@ -147,6 +155,8 @@ impl CellGraphBuilder {
         sinks: Vec<Sink>,
     ) -> RunIndex {
         assert!(length > 0, "a run of no nodes");
+        let is_begun = self.graph.piece == Piece::Next;
+        assert!(!is_begun || initial.iter().all(Option::is_none), "a later piece begins anew");
         let run = RunIndex(self.graph.runs.len() as u32);
         let mut edges = Vec::new();
         for rows in &inputs {

@@ -163,9 +163,24 @@ impl RunKind {
     }
 }
 
+/// What of its sequence a request brings. A client may send one in pieces, which make a *session*:
+/// the states of its chains stay in their slots from piece to piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Piece {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Its first rows. Where its chains end, they leave their states.
+    First,
+    /// The rows that follow. Its chains, run by run those of the piece before, begin with what
+    /// these left, and leave theirs.
+    Next,
+}
+
 /// The graph of one request. Acyclic: every edge points to an earlier run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellGraph {
+    pub(crate) piece: Piece,
     pub(crate) values: Vec<ValueSpec>,
     pub(crate) inputs: Vec<ValueIndex>,
     pub(crate) outputs: Vec<ValueIndex>,
@@ -173,6 +188,11 @@ pub struct CellGraph {
 }
 
 impl CellGraph {
+    /// What of its sequence the request brings.
+    pub fn piece(&self) -> Piece {
+        self.piece
+    }
+
     /// All values.
     pub fn values(&self) -> &[ValueSpec] {
         &self.values

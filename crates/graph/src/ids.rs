@@ -90,3 +90,19 @@ impl fmt::Debug for SlotId {
         write!(f, "s{}'{}", self.index, self.generation)
     }
 }
+
+/// A session: the requests that bring one sequence in pieces. A table position and the generation
+/// of its use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId {
+    /// Position in the tables of sessions; small and reused.
+    pub index: u32,
+    /// How often the position was used before.
+    pub generation: u32,
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "session{}'{}", self.index, self.generation)
+    }
+}

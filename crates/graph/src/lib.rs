@@ -24,9 +24,11 @@ pub use cell::{
     Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell,
     TreeCell,
 };
-pub use cell_graph::{CellGraph, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
+pub use cell_graph::{CellGraph, Edge, Need, Piece, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
-pub use ids::{CellTypeId, ModelId, RequestId, RunIndex, SlotId, TaskId, ValueIndex, WorkerId};
+pub use ids::{
+    CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,
+};
 pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, Item, Join, Stopped, Work};
 pub use tensor::{ElementType, Tensor, TensorData};

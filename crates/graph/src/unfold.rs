@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{CellGraph, RunIndex, Tensor, ValueIndex};
+use crate::{CellGraph, Piece, RunIndex, Tensor, ValueIndex};
 
 /// A tensor of a request or a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,9 +57,22 @@ pub struct Parameters {
     pub max_steps: Option<u32>,
     /// How many steps an open chain is to run, whatever its output says.
     pub force_steps: Option<u32>,
+    /// Whether the tensors are a piece of a session's sequence.
+    pub piece: Piece,
 }
 
 impl Parameters {
+    /// Refuses pieces, for the reason given.
+    ///
+    /// # Errors
+    /// If the request is one.
+    pub fn refuse_pieces(&self, reason: &str) -> Result<(), InvalidRequest> {
+        match self.piece {
+            Piece::Whole => Ok(()),
+            _ => Err(InvalidRequest(format!("the model takes no sessions: {reason}"))),
+        }
+    }
+
     /// Refuses what only open chains take.
     ///
     /// # Errors
@@ -98,6 +111,7 @@ pub trait Unfold: Send + Sync {
         parameters: &Parameters,
     ) -> Result<Unfolded, InvalidRequest> {
         parameters.refuse_steps()?;
+        parameters.refuse_pieces("its graph does not follow one sequence")?;
         self.unfold(tensors)
     }
 }

@@ -58,7 +58,8 @@ impl Bench {
         let request = self.free.pop().expect("more ids than requests in flight");
         let (model, graph) = (ModelId(0), graph.clone());
         self.now_ns += 1;
-        self.manager.handle(self.now_ns, Event::Arrive { request, model, priority: 0, graph });
+        let event = Event::Arrive { request, model, priority: 0, graph, session: None };
+        self.manager.handle(self.now_ns, event);
     }
 
     /// A round: all tasks that the worker is given, complete at once.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, ModelId, RequestId, Stopped, TaskId, WorkerId};
+#[expect(unused_imports, reason = "for the documentation")]
+use batchmaker_graph::Piece;
+use batchmaker_graph::{CellGraph, ModelId, RequestId, SessionId, Stopped, TaskId, WorkerId};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -17,6 +19,14 @@ pub enum Event {
         priority: u32,
         /// What to compute.
         graph: Arc<CellGraph>,
+        /// Of a piece of a sequence, the session: begun by a [`Piece::First`], and for as many as
+        /// follow. It runs when those that arrived before it have ended.
+        session: Option<SessionId>,
+    },
+    /// No piece of the session comes any more: it ends after those that arrived.
+    EndSession {
+        /// Which; one that began and was not told to end.
+        session: SessionId,
     },
     /// A worker ran its oldest unfinished task.
     Complete {
@@ -62,6 +72,8 @@ pub enum Failure {
     Task,
     /// The worker that held its state or ran its nodes was lost.
     WorkerLost,
+    /// It is a piece of a session of which an earlier piece was given up, or the state lost.
+    SessionLost,
 }
 
 /// How a request ended.

@@ -1,6 +1,6 @@
 //! The manager's doors, whatever the policy behind them.
 
-use batchmaker_graph::{BatchedTask, CellTypeId, WorkerId};
+use batchmaker_graph::{BatchedTask, CellTypeId, SessionId, WorkerId};
 
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy};
@@ -21,6 +21,9 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn handle(&mut self, now: u64, event: Event);
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
     fn finished(&mut self) -> &mut Vec<Finished>;
+    fn take_ended_sessions(&mut self) -> Vec<SessionId> {
+        Vec::new()
+    }
     fn requests(&self) -> usize;
     fn is_busy(&self, worker: WorkerId) -> bool;
     fn has_work_for(&self, worker: WorkerId) -> bool;
@@ -79,6 +82,12 @@ impl Manager {
     /// The requests that ended since the last call, in the order in which they did.
     pub fn drain_finished(&mut self) -> std::vec::Drain<'_, Finished> {
         self.batching.finished().drain(..)
+    }
+
+    /// The sessions that ended since the last call: of each, after the last of its pieces. Their
+    /// positions are free.
+    pub fn take_ended_sessions(&mut self) -> Vec<SessionId> {
+        self.batching.take_ended_sessions()
     }
 
     /// The number of requests that have arrived and not finished.

@@ -102,7 +102,7 @@ pub(crate) fn plan(
         cells.push(cell);
     }
     let outputs = planner.outputs();
-    let plan = Plan {
+    let mut plan = Plan {
         inputs,
         constants,
         stages,
@@ -112,7 +112,9 @@ pub(crate) fn plan(
         time_min: planner.time_min,
         max_length,
         values: planner.values,
+        whole: None,
     };
+    plan.whole = plan.why_whole();
     let info = |name: &str, element, dims: &[Dim]| TensorInfo {
         name: name.to_owned(),
         element,

@@ -6,8 +6,9 @@
 //! where there is one.
 
 use batchmaker_graph::{
-    CellGraphBuilder, CellTypeId, ElementType, InvalidRequest, NamedTensor, OutputTensor, RowSpec,
-    Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+    CellGraphBuilder, CellTypeId, ElementType, InvalidRequest, NamedTensor, OutputTensor,
+    Parameters, Piece, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded,
+    ValueIndex,
 };
 
 use crate::analysis::Domain;
@@ -111,6 +112,8 @@ pub(crate) struct Plan {
     pub(crate) time_min: usize,
     /// The most rows a request may carry.
     pub(crate) max_length: usize,
+    /// Why a sequence cannot come in pieces.
+    pub(crate) whole: Option<&'static str>,
 }
 
 /// A request's lengths.
@@ -151,6 +154,36 @@ fn show(axes: &[Extent]) -> String {
 }
 
 impl Plan {
+    /// Why a sequence cannot come in pieces: something of it depends on more than the steps so far.
+    pub(crate) fn why_whole(&self) -> Option<&'static str> {
+        if self.time.is_some() {
+            return Some("its sequences have one length");
+        }
+        // Values without an axis of time that are made of a sequence: the state so far, or a step.
+        let mut so_far = vec![false; self.values.len()];
+        for stage in &self.stages {
+            let over_time = stage.domain.time;
+            let is_so_far = |read: &PlanRead| {
+                let is_step = self.values[read.value].domain.time && read.at.is_some();
+                so_far[read.value] || is_step
+            };
+            let reads = stage.inputs.iter().chain(stage.initial.iter().flatten());
+            if reads.clone().any(|read| read.at.is_some_and(|at| at != -1)) {
+                return Some("it reads a step by its number");
+            }
+            if stage.initial.iter().flatten().any(is_so_far)
+                || (over_time && stage.inputs.iter().any(is_so_far))
+            {
+                return Some("its steps depend on the end of its sequence");
+            }
+            let is_made_of = over_time || reads.clone().any(is_so_far);
+            for sink in &stage.sinks {
+                so_far[sink.value] |= is_made_of && !self.values[sink.value].domain.time;
+            }
+        }
+        None
+    }
+
     /// The lengths of batch and time, which all tensors must agree on.
     fn lengths(&self, tensors: &[NamedTensor]) -> Result<Lengths, InvalidRequest> {
         // Per axis: its length and who set it.
@@ -256,8 +289,25 @@ pub(crate) fn check_integers(
 
 impl Unfold for Plan {
     fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+        self.unfold_with(tensors, &Parameters::default())
+    }
+
+    fn unfold_with(
+        &self,
+        tensors: Vec<NamedTensor>,
+        parameters: &Parameters,
+    ) -> Result<Unfolded, InvalidRequest> {
+        parameters.refuse_steps()?;
+        if let Some(reason) = self.whole {
+            parameters.refuse_pieces(reason)?;
+        }
         let lengths = self.lengths(&tensors)?;
-        let mut graph = CellGraphBuilder::new();
+        let piece = parameters.piece;
+        if piece != Piece::Whole && lengths.batch > 1 {
+            let text = format!("a session is one sequence, got a batch of {}", lengths.batch);
+            return Err(InvalidRequest(text));
+        }
+        let mut graph = CellGraphBuilder::of_piece(piece);
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
             check_integers(&input.name, (input.ids, input.narrow), tensor.tensor.data())?;
@@ -293,7 +343,8 @@ impl Unfold for Plan {
                 let sinks = sinks.collect();
                 if stage.chain {
                     let first = |state: &Option<PlanRead>| {
-                        state.map(|read| self.rows(read, false, b, lengths))
+                        let read = state.filter(|_| piece != Piece::Next)?;
+                        Some(self.rows(read, false, b, lengths))
                     };
                     let initial = stage.initial.iter().map(first).collect();
                     graph.chain(stage.cell_type, length, reads, initial, sinks);

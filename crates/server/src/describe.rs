@@ -19,8 +19,8 @@ use crate::target::Target;
 
 /// The extensions of the protocol that work. Not `model_repository`: there is its index, but
 /// nothing is loaded or unloaded.
-const EXTENSIONS: [&str; 4] =
-    ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"];
+const EXTENSIONS: [&str; 5] =
+    ["binary_tensor_data", "model_configuration", "schedule_policy", "sequence", "statistics"];
 
 const BACKEND: &str = "batchmaker";
 

@@ -29,8 +29,8 @@ pub(crate) fn submit(
     let InferRequest { id, inputs, outputs: requested, .. } = request;
     check_requested(&requested, model)?;
     let tensors = convert::from_wire(inputs, &model.inputs)?;
-    let (priority, parameters) = (scheduling.priority, scheduling.steps);
-    let pending = engine.submit(&model.name, Request { tensors, parameters, priority })?;
+    let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
+    let pending = engine.submit(&model.name, Request { tensors, parameters, priority, session })?;
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     Ok((Context { model_name, model_version, id, requested }, pending))
 }
@@ -66,7 +66,8 @@ fn select(
     outputs: Vec<NamedTensor>,
     requested: &RequestedOutputs,
 ) -> Result<Vec<wire::Tensor>, ApiError> {
-    if requested.list.is_empty() {
+    // A session's end may have none.
+    if requested.list.is_empty() || outputs.is_empty() {
         return outputs.into_iter().map(convert::to_wire).collect();
     }
     let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();

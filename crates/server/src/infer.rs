@@ -24,8 +24,7 @@ use crate::{body, exchange, parameters};
 
 const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
 
-/// The header that names a session, as proxies hash it.
-const SESSION: HeaderName = HeaderName::from_static("x-session-id");
+const SESSION: HeaderName = HeaderName::from_static(parameters::SESSION);
 
 /// Shorter replies are not worth compressing.
 const COMPRESSED_BYTES_MIN: usize = 1 << 10;
@@ -71,11 +70,7 @@ async fn answer(
     let arrival = Instant::now();
     let request = wire::decode_request(&body, header_length(&parts.headers)?)?;
     drop(body);
-    if parts.headers.contains_key(SESSION) {
-        let message = format!("header '{SESSION}': sessions are not supported by this server");
-        return Err(ApiError::Invalid(message));
-    }
-    let scheduling = parameters::read(&request)?;
+    let scheduling = parameters::read(&request, session_header(&parts.headers)?)?;
     let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling)?;
     let input = arrival.elapsed();
     let reply = match scheduling.timeout {
@@ -90,7 +85,12 @@ async fn answer(
     let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
     let start = Instant::now();
     let body = exchange::encode(context, reply)?;
-    let response = response_of(body, accepted_encoding(&parts.headers));
+    let mut response = response_of(body, accepted_encoding(&parts.headers));
+    if let Some(piece) = scheduling.session
+        && let Ok(key) = HeaderValue::from_str(&piece.key.to_string())
+    {
+        response.headers_mut().insert(SESSION, key);
+    }
     let phases = Phases {
         input_ns: input.as_nanos() as u64,
         queue_ns,
@@ -98,6 +98,11 @@ async fn answer(
         output_ns: start.elapsed().as_nanos() as u64,
     };
     Ok((response, phases))
+}
+
+fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let invalid = || ApiError::Invalid(format!("header '{SESSION}': expected visible ASCII"));
+    headers.get(SESSION).map(|value| value.to_str().map_err(|_| invalid())).transpose()
 }
 
 fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {

@@ -27,21 +27,29 @@ const BATCHES: &str = "batchmaker_batches_total";
 const NODES: &str = "batchmaker_nodes_total";
 const PADDING: &str = "batchmaker_padding_rows_total";
 const WASTED: &str = "batchmaker_wasted_steps_total";
+const SESSIONS: &str = "batchmaker_sessions";
+const SESSIONS_MAX: &str = "batchmaker_sessions_max";
+const SESSIONS_BEGUN: &str = "batchmaker_sessions_begun_total";
+const SESSIONS_ENDED: &str = "batchmaker_sessions_ended_total";
 const BUILD_INFO: &str = "batchmaker_build_info";
 
-const COUNTERS: [(&str, &str); 6] = [
+const COUNTERS: [(&str, &str); 8] = [
     (REQUESTS, "Inference requests that ended, by model and outcome."),
     (RESPONSES, "Responses on the HTTP port, by status."),
     (BATCHES, "Batches of a cell type that were formed."),
     (NODES, "Cells in the batches of a cell type."),
     (PADDING, "Rows of padding in the batches of a cell type."),
     (WASTED, "Steps in the batches of a cell type of chains that had said stop."),
+    (SESSIONS_BEGUN, "Sessions that began."),
+    (SESSIONS_ENDED, "Sessions that took no more pieces: by their client, idle, or broken."),
 ];
-const GAUGES: [(&str, &str); 5] = [
+const GAUGES: [(&str, &str); 7] = [
     (PERMITS_IN_USE, "Requests in flight."),
     (PERMITS, "The most requests that may be in flight."),
     (SLOTS_IN_USE, "State slots in use, by cell type."),
     (WAITING, "Subgraphs that wait with a ready cell, by cell type."),
+    (SESSIONS, "Sessions that hold state."),
+    (SESSIONS_MAX, "The most sessions that may hold state."),
     (BUILD_INFO, "1; the version is in the label."),
 ];
 const HISTOGRAMS: [(&str, &str); 3] = [
@@ -120,6 +128,18 @@ impl Metrics {
             self.counter(NODES, labels()).absolute(cell.nodes);
             self.counter(PADDING, labels()).absolute(cell.padding);
             self.counter(WASTED, labels()).absolute(cell.wasted);
+        }
+        let sessions = &statistics.sessions;
+        self.gauge(SESSIONS, vec![]).set(sessions.open as f64);
+        self.gauge(SESSIONS_MAX, vec![]).set(sessions.max as f64);
+        self.counter(SESSIONS_BEGUN, vec![]).absolute(sessions.begun);
+        let ended = [
+            ("client", sessions.ended_by_client),
+            ("idle", sessions.reaped),
+            ("broken", sessions.broken),
+        ];
+        for (by, count) in ended {
+            self.counter(SESSIONS_ENDED, vec![label("by", by)]).absolute(count);
         }
         self.handle.render()
     }

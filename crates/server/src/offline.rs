@@ -33,7 +33,7 @@ pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pen
     let unknown = || ApiError::Engine(EngineError::UnknownModel(model.to_owned()));
     let model = engine.model(model).ok_or_else(unknown)?;
     let request = read(model, line)?;
-    let scheduling = parameters::read(&request)?;
+    let scheduling = parameters::read(&request, None)?;
     if scheduling.timeout.is_some() {
         return Err(ApiError::Invalid("parameter 'timeout' has no meaning here".into()).into());
     }

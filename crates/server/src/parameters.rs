@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use batchmaker_engine::{SessionKey, SessionPiece};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
 use crate::status::ApiError;
 
+/// The header that names a session, as proxies hash it.
+pub(crate) const SESSION: &str = "x-session-id";
+
 /// How a request wants to be served.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// 1 is served first; 0 comes after every other.
     pub(crate) priority: u32,
@@ -15,10 +19,16 @@ pub(crate) struct Scheduling {
     pub(crate) timeout: Option<Duration>,
     /// What bounds the steps of a decoder.
     pub(crate) steps: batchmaker_engine::Parameters,
+    /// If it brings a piece of a session's sequence.
+    pub(crate) session: Option<SessionPiece>,
 }
 
-/// Reads the parameters of a request, of its inputs and of the outputs that it asks for.
-pub(crate) fn read(request: &InferRequest) -> Result<Scheduling, ApiError> {
+/// Reads the parameters of a request, of its inputs and of the outputs that it asks for. A session
+/// may be named in the header [`SESSION`] as well.
+pub(crate) fn read(
+    request: &InferRequest,
+    session_header: Option<&str>,
+) -> Result<Scheduling, ApiError> {
     for input in &request.inputs {
         if let Some(name) = input.parameters.keys().next() {
             return Err(refuse(&format!("input '{}': parameter", input.name), name));
@@ -53,36 +63,62 @@ pub(crate) fn read(request: &InferRequest) -> Result<Scheduling, ApiError> {
                     _ => scheduling.steps.force_steps = Some(steps),
                 }
             }
-            "sequence_id" if is_no_sequence(value) => {}
-            "sequence_start" | "sequence_end" if !has_sequence(&request.parameters) => {
-                match value.as_bool() {
-                    Some(false) => {}
-                    Some(true) => {
-                        return Err(ApiError::Invalid(format!(
-                            "parameter '{name}' is true, but there is no sequence_id"
-                        )));
-                    }
-                    None => return Err(wrong(name, "true or false", value)),
-                }
-            }
-            "sequence_id" | "sequence_start" | "sequence_end" => {
-                return Err(ApiError::Invalid(
-                    "parameter 'sequence_id': sessions are not supported by this server".into(),
-                ));
-            }
+            "sequence_id" | "sequence_start" | "sequence_end" => {}
             _ => return Err(refuse("parameter", name)),
         }
     }
+    scheduling.session = session(&request.parameters, session_header)?;
     Ok(scheduling)
 }
 
-/// 0 and "" are how a client says that there is no sequence.
-fn is_no_sequence(id: &Parameter) -> bool {
-    id.as_u64() == Some(0) || id.as_str() == Some("")
+/// What the parameters and the header say of a session.
+fn session(
+    parameters: &Parameters,
+    header: Option<&str>,
+) -> Result<Option<SessionPiece>, ApiError> {
+    let expected = "a number from 0 to 18446744073709551615 or a text";
+    let of_parameter = match parameters.get("sequence_id") {
+        None => None,
+        Some(id) => {
+            let text = id.as_str().map(str::to_owned).or(id.as_u64().map(|id| id.to_string()));
+            session_key(&text.ok_or_else(|| wrong("sequence_id", expected, id))?)
+        }
+    };
+    let of_header = header.and_then(session_key);
+    let key = match (of_parameter, of_header) {
+        (Some(id), Some(other)) if id != other => {
+            let text = format!(
+                "parameter 'sequence_id' is '{id}', header '{SESSION}' is '{other}': expected the same"
+            );
+            return Err(ApiError::Invalid(text));
+        }
+        (id, other) => id.or(other),
+    };
+    let flag = |name: &str| match parameters.get(name) {
+        None => Ok(false),
+        Some(value) => value.as_bool().ok_or_else(|| wrong(name, "true or false", value)),
+    };
+    let (start, end) = (flag("sequence_start")?, flag("sequence_end")?);
+    match key {
+        Some(key) => Ok(Some(SessionPiece { key, start, end })),
+        None if start || end => {
+            let name = if start { "sequence_start" } else { "sequence_end" };
+            let text = format!("parameter '{name}' is true, but there is no sequence_id");
+            Err(ApiError::Invalid(text))
+        }
+        None => Ok(None),
+    }
 }
 
-fn has_sequence(parameters: &Parameters) -> bool {
-    parameters.get("sequence_id").is_some_and(|id| !is_no_sequence(id))
+/// The session that a text names: a number, written as such, is a number. 0 and "" are how a client
+/// says that there is none.
+fn session_key(text: &str) -> Option<SessionKey> {
+    match text.parse::<u64>() {
+        Ok(0) if text == "0" => None,
+        Ok(number) if number.to_string() == text => Some(SessionKey::Number(number)),
+        _ if text.is_empty() => None,
+        _ => Some(SessionKey::Text(text.to_owned())),
+    }
 }
 
 fn wrong(name: &str, expected: &str, value: &Parameter) -> ApiError {
@@ -98,9 +134,14 @@ mod tests {
     use super::*;
     use batchmaker_wire::decode_request;
 
-    fn parse(members: &str) -> Result<Scheduling, String> {
+    fn parse_under(header: Option<&str>, members: &str) -> Result<Scheduling, String> {
         let body = format!(r#"{{"inputs": [], {members}}}"#);
-        read(&decode_request(body.as_bytes(), None).unwrap()).map_err(|error| error.to_string())
+        let request = decode_request(body.as_bytes(), None).unwrap();
+        read(&request, header).map_err(|error| error.to_string())
+    }
+
+    fn parse(members: &str) -> Result<Scheduling, String> {
+        parse_under(None, members)
     }
 
     fn parameters(parameters: &str) -> Result<Scheduling, String> {
@@ -134,8 +175,9 @@ mod tests {
             (r#""timeout": -1"#, "parameter 'timeout': expected a number of microseconds, got -1"),
             (r#""speed": 11"#, "parameter 'speed' is not supported by this server"),
             (
-                r#""sequence_id": 5, "sequence_start": true"#,
-                "parameter 'sequence_id': sessions are not supported by this server",
+                r#""sequence_id": -5"#,
+                "parameter 'sequence_id': expected a number from 0 to 18446744073709551615 or a \
+                 text, got -5",
             ),
             (
                 r#""sequence_end": true"#,
@@ -149,5 +191,25 @@ mod tests {
         let error = parse(r#""outputs": [{"name": "y", "parameters": {"classification": 3}}]"#);
         let message = "output 'y': parameter 'classification' is not supported by this server";
         assert_eq!(error, Err(message.to_owned()));
+    }
+
+    #[test]
+    fn a_session_is_named_by_parameter_or_header() {
+        let session = |header, text: &str| {
+            let read = parse_under(header, &format!(r#""parameters": {{{text}}}"#))?;
+            Ok::<_, String>(read.session.map(|piece| (piece.key, piece.start, piece.end)))
+        };
+        let five = SessionKey::Number(5);
+        let start = r#""sequence_id": 5, "sequence_start": true"#;
+        assert_eq!(session(None, start), Ok(Some((five.clone(), true, false))));
+        assert_eq!(session(Some("5"), start), Ok(Some((five.clone(), true, false))));
+        assert_eq!(session(Some("5"), r#""sequence_end": true"#), Ok(Some((five, false, true))));
+        let text = SessionKey::Text("a-05".to_owned());
+        assert_eq!(session(None, r#""sequence_id": "a-05""#), Ok(Some((text, false, false))));
+        assert_eq!(session(Some(""), r#""sequence_id": 0"#), Ok(None));
+        let both = session(Some("6"), start).unwrap_err();
+        assert!(both.contains("'5'") && both.contains("'6'"), "{both}");
+        let largest = r#""sequence_id": 18446744073709551615"#;
+        assert_eq!(session(None, largest), Ok(Some((SessionKey::Number(u64::MAX), false, false))));
     }
 }

@@ -44,10 +44,11 @@ impl ApiError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Engine(error) => match error {
-                EngineError::Invalid(_) => StatusCode::BAD_REQUEST,
+                EngineError::Invalid(_) | EngineError::SessionLost => StatusCode::BAD_REQUEST,
                 EngineError::UnknownModel(_) => StatusCode::NOT_FOUND,
                 EngineError::Overloaded { .. }
                 | EngineError::MemoryInUse { .. }
+                | EngineError::TooManySessions { .. }
                 | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
                 EngineError::Cancelled => client_closed_request(),
                 EngineError::Failed(_) | EngineError::Reply(_) => StatusCode::INTERNAL_SERVER_ERROR,

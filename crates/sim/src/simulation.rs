@@ -205,7 +205,8 @@ impl<'a> Simulation<'a> {
         let (graph, priority) = (arrival.graph, arrival.priority);
         self.device.admit(request, graph.clone(), &oracle::inputs(&graph, salt));
         self.summary.requests += 1;
-        let event = Event::Arrive { request, model: arrival.model, priority, graph: graph.clone() };
+        let (model, graph_, session) = (arrival.model, graph.clone(), None);
+        let event = Event::Arrive { request, model, priority, graph: graph_, session };
         self.tell(event, &Observation::Arrived { request, priority, graph: &graph })
     }
 
@@ -410,8 +411,9 @@ impl<'a> Simulation<'a> {
     fn tell(&mut self, event: Event, seen: &Observation<'_>) -> Result<(), Broken> {
         match &event {
             // The graph is long, and follows from the seed.
-            Event::Arrive { request, model, priority, graph } => {
-                self.trace.note("arrive", &(request, model, priority, graph.runs().len()));
+            Event::Arrive { request, model, priority, graph, session } => {
+                let runs = graph.runs().len();
+                self.trace.note("arrive", &(request, model, priority, runs, session));
             }
             event => self.trace.note("event", event),
         }

@@ -11,11 +11,12 @@ mod queue;
 mod request_processor;
 mod roster;
 mod scheduler;
+mod sessions;
 mod subgraph;
 
 use std::collections::VecDeque;
 
-use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, TaskId, WorkerId};
+use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, SessionId, TaskId, WorkerId};
 
 use crate::config::Config;
 use crate::event::{Event, Failure, Finished, Outcome};
@@ -24,6 +25,7 @@ use crate::tally::Tally;
 
 use queue::Queue;
 use request_processor::RequestProcessor;
+use sessions::{Arrival, Sessions};
 use subgraph::SubgraphIndex;
 
 /// See the module's first paragraph.
@@ -34,6 +36,7 @@ pub(crate) struct Cellular {
     pub(crate) queues: Vec<Queue>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) processor: RequestProcessor,
+    pub(crate) sessions: Sessions,
 }
 
 /// A worker as the scheduler sees it.
@@ -79,6 +82,7 @@ impl Cellular {
             queues: queues.collect(),
             workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
             processor: RequestProcessor::new(workers),
+            sessions: Sessions::default(),
             config,
         }
     }
@@ -156,6 +160,7 @@ impl Cellular {
             self.unpin_all(request, worker);
             self.abort(request, Outcome::Failed(Failure::WorkerLost));
         }
+        self.lose_sessions(worker);
     }
 }
 
@@ -163,16 +168,22 @@ impl Batching for Cellular {
     fn handle(&mut self, now: u64, event: Event) {
         self.now = now;
         match event {
-            Event::Arrive { request, model, priority, graph } => {
-                self.arrive(request, model, priority, &graph);
+            Event::Arrive { request, model, priority, graph, session } => {
+                self.admit(Arrival { request, model, priority, graph, session, at_ns: now });
             }
+            Event::EndSession { session } => self.end_session(session),
             Event::Complete { worker, task } => self.complete(worker, task),
             Event::Stopped { chain } => self.stopped(chain),
             Event::TaskFailed { worker, task } => self.task_failed(worker, task),
-            Event::Cancel { request } => self.abort(request, Outcome::Cancelled),
+            Event::Cancel { request } => {
+                if !self.cancel_waiting(request) {
+                    self.abort(request, Outcome::Cancelled);
+                }
+            }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Event::WorkerDown { worker } => self.worker_down(worker),
         }
+        self.settle_sessions();
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
@@ -184,7 +195,11 @@ impl Batching for Cellular {
     }
 
     fn requests(&self) -> usize {
-        self.processor.live_requests
+        self.processor.live_requests + self.waiting_pieces()
+    }
+
+    fn take_ended_sessions(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.sessions.ended)
     }
 
     fn is_busy(&self, worker: WorkerId) -> bool {

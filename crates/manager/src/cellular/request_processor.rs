@@ -2,10 +2,11 @@
 //! and when the request is finished.
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, ModelId, RequestId, RunIndex, RunKind, Stopped, TaskId, WorkerId,
+    CellTypeId, ModelId, RequestId, RunIndex, RunKind, SessionId, Stopped, TaskId, WorkerId,
 };
 
 use crate::cellular::Cellular;
+use crate::cellular::sessions::{Arrival, Kept};
 use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
 use crate::config::StatePlacement;
 use crate::event::{Finished, Outcome};
@@ -31,10 +32,12 @@ struct Request {
     model: Option<ModelId>,
     arrived_ns: u64,
     first_task_ns: Option<u64>,
+    /// Of which it is a piece.
+    session: Option<SessionId>,
     subgraphs: Vec<SubgraphIndex>,
     /// Subgraphs that have not ended.
     unfinished: usize,
-    /// The workers that ran any of its nodes, a bit each.
+    /// The workers that ran any of its nodes, or hold its state, a bit each.
     workers: u64,
     /// Set once the request is given up: it ends so when nothing is in flight.
     ending: Option<Outcome>,
@@ -119,13 +122,8 @@ impl Cellular {
     }
 
     /// Cuts a request into subgraphs and hands those with ready nodes to their queues.
-    pub(crate) fn arrive(
-        &mut self,
-        id: RequestId,
-        model: ModelId,
-        priority: u32,
-        graph: &CellGraph,
-    ) {
+    pub(crate) fn arrive(&mut self, arrived: &Arrival) {
+        let Arrival { request: id, model, priority, ref graph, session, at_ns } = *arrived;
         assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
         let arrival = self.processor.arrivals;
         self.processor.arrivals += 1;
@@ -135,10 +133,14 @@ impl Cellular {
             table.resize_with(id.index as usize + 1, Request::default);
         }
         let mut subgraphs = std::mem::take(&mut self.processor.request_mut(id).subgraphs);
+        let mut workers = 0;
         for (run, index) in graph.runs().iter().zip(0..) {
             self.check_kind(run.cell_type, run.kind);
             self.queues[run.cell_type.index()].is_open |= run.stop.is_some();
             let run_index = RunIndex(index);
+            let kept = session.and_then(|session| self.sessions.take_kept(session, run_index));
+            let home = kept.and_then(|kept| kept.home);
+            workers |= home.map_or(0, |home| 1 << home.0);
             let edges = run.edges.iter().map(|edge| SubgraphEdge {
                 producer: subgraphs[edge.producer.index()],
                 need: edge.need,
@@ -160,8 +162,8 @@ impl Cellular {
                 stays: Default::default(),
                 pin: None,
                 last_task: TaskId(0),
-                home: None,
-                slot: None,
+                home,
+                slot: kept.map(|kept| kept.slot),
             };
             let subgraph = self.processor.new_subgraph(subgraph);
             for edge in &run.edges {
@@ -174,14 +176,15 @@ impl Cellular {
             }
             subgraphs.push(subgraph);
         }
-        let now = self.now;
         let request = self.processor.request_mut(id);
         assert!(!request.is_live, "{id:?} arrived while its position was in use");
         *request = Request {
             generation: id.generation,
             is_live: true,
             model: Some(model),
-            arrived_ns: now,
+            arrived_ns: at_ns,
+            session,
+            workers,
             unfinished: subgraphs.len(),
             subgraphs,
             ..Request::default()
@@ -380,9 +383,13 @@ impl Cellular {
         let subgraph = self.subgraph_mut(index);
         assert!(subgraph.place == Place::Blocked && subgraph.pin.is_none());
         subgraph.place = Place::Ended;
-        let (id, cell_type, slot) = (subgraph.request, subgraph.cell_type, subgraph.slot.take());
-        if let Some(slot) = slot {
-            self.queues[cell_type.index()].slots.release(slot);
+        let Subgraph { request: id, run, cell_type, home, .. } = *subgraph;
+        if let Some(slot) = subgraph.slot.take() {
+            let request = self.processor.request(id);
+            match request.session.filter(|_| request.ending.is_none()) {
+                Some(session) => self.sessions.keep(session, run, Kept { cell_type, slot, home }),
+                None => self.queues[cell_type.index()].slots.release(slot),
+            }
         }
         let request = self.processor.request_mut(id);
         request.unfinished -= 1;
@@ -399,12 +406,16 @@ impl Cellular {
         request.is_live = false;
         processor.live_requests -= 1;
         let first_task_ns = request.first_task_ns.unwrap_or(now);
+        let outcome = request.ending.unwrap_or(Outcome::Succeeded);
         processor.finished.push(Finished {
             request: id,
-            outcome: request.ending.unwrap_or(Outcome::Succeeded),
+            outcome,
             queue_ns: first_task_ns - request.arrived_ns,
             total_ns: now - request.arrived_ns,
         });
+        if let Some(session) = request.session {
+            self.sessions.piece_ended(session, outcome);
+        }
     }
 
     /// Gives a request up: at once what is not in flight, the rest when it completes.

@@ -390,9 +390,11 @@ impl Batching for GraphBatching {
     fn handle(&mut self, now: u64, event: Event) {
         self.now = now;
         match event {
-            Event::Arrive { request, model, priority, graph } => {
+            Event::Arrive { request, model, priority, graph, session } => {
+                assert!(session.is_none(), "a closed batch has no piece of a session");
                 self.arrive(request, model, priority, graph);
             }
+            Event::EndSession { session } => unreachable!("{session:?} never began"),
             // A batch ends as a whole.
             Event::Stopped { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),

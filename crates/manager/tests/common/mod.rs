@@ -107,6 +107,7 @@ pub(crate) fn arrive(index: u32, graph: CellGraph) -> Event {
         model: ModelId(0),
         priority: 0,
         graph: Arc::new(graph),
+        session: None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! `kind = "chain"`: one cell applied along a sequence.
 
 use batchmaker_graph::{
-    CellGraphBuilder, InvalidRequest, NamedTensor, OutputTensor, RowSpec, Rows, Sink, SinkTime,
-    Unfold, Unfolded, ValueIndex,
+    CellGraphBuilder, InvalidRequest, NamedTensor, OutputTensor, Parameters, Piece, RowSpec, Rows,
+    Sink, SinkTime, Unfold, Unfolded, ValueIndex,
 };
 
 use super::{KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows};
@@ -134,8 +134,20 @@ impl Chain {
 
 impl Unfold for Chain {
     fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+        self.unfold_with(tensors, &Parameters::default())
+    }
+
+    fn unfold_with(
+        &self,
+        tensors: Vec<NamedTensor>,
+        parameters: &Parameters,
+    ) -> Result<Unfolded, InvalidRequest> {
+        parameters.refuse_steps()?;
+        if self.direction == Direction::Reverse {
+            parameters.refuse_pieces("it reads its sequence backwards")?;
+        }
         let steps = self.steps(&tensors)?;
-        let (mut graph, mut inputs) = (CellGraphBuilder::new(), Vec::new());
+        let (mut graph, mut inputs) = (CellGraphBuilder::of_piece(parameters.piece), Vec::new());
         let mut tensors = tensors.into_iter().peekable();
         // Row `i` of a sequence for step `i`, or from the other end.
         let directed = |value: ValueIndex| match self.direction {
@@ -156,6 +168,9 @@ impl Unfold for Chain {
         let mut initial = vec![None; self.states.len()];
         for State { first, state } in &self.states {
             if let Some(tensor) = tensors.next_if(|tensor| tensor.name == first.name) {
+                if parameters.piece == Piece::Next {
+                    continue;
+                }
                 first.check_row(&tensor.tensor)?;
                 inputs.push(tensor.tensor);
                 initial[*state] = Some(Rows::one(graph.input(first.flat_row(), 1), 0));

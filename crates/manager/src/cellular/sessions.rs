@@ -1,0 +1,234 @@
+//! Sessions: sequences that come in pieces, each of which is a request.
+//!
+//! The pieces of a session run one after the other. What its chains leave in their slots stays there
+//! from piece to piece: a slot belongs to a subgraph while one runs, and to the session between. So
+//! sessions and whole sequences are alike to the scheduler, and share batches.
+//!
+//! A piece that is given up breaks its session, since nobody knows how far its chains came: the slots
+//! are freed, and pieces after it fail.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    CellGraph, CellTypeId, ModelId, Piece, RequestId, RunIndex, SessionId, SlotId, WorkerId,
+};
+
+use crate::cellular::Cellular;
+use crate::config::StatePlacement;
+use crate::event::{Failure, Finished, Outcome};
+
+/// The table of sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    table: Vec<Session>,
+    /// The sessions of pieces that wait for an earlier one.
+    waiting_in: HashMap<RequestId, SessionId>,
+    /// Sessions that may go on, or end, in the order in which they may.
+    to_settle: VecDeque<SessionId>,
+    pub(crate) ended: Vec<SessionId>,
+}
+
+#[derive(Debug, Default)]
+struct Session {
+    generation: u32,
+    is_open: bool,
+    /// By run of each piece's graph, what its chain left; empty while the first piece runs.
+    kept: Vec<Option<Kept>>,
+    /// The piece that runs.
+    current: Option<RequestId>,
+    /// Those after it, in their order.
+    waiting: VecDeque<Arrival>,
+    /// Whether no piece comes any more.
+    is_ending: bool,
+    /// Whether a piece was given up.
+    is_broken: bool,
+}
+
+/// A chain's slot between two pieces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) cell_type: CellTypeId,
+    pub(crate) slot: SlotId,
+    /// The worker that ran the chain last.
+    pub(crate) home: Option<WorkerId>,
+}
+
+/// A request that arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) request: RequestId,
+    pub(crate) model: ModelId,
+    pub(crate) priority: u32,
+    pub(crate) graph: Arc<CellGraph>,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) at_ns: u64,
+}
+
+impl Sessions {
+    fn session(&mut self, id: SessionId) -> &mut Session {
+        &mut self.table[id.index as usize]
+    }
+
+    fn open(&mut self, id: SessionId) {
+        let index = id.index as usize;
+        if self.table.len() <= index {
+            self.table.resize_with(index + 1, Session::default);
+        }
+        assert!(!self.table[index].is_open, "{id:?} began while its position was in use");
+        let generation = id.generation;
+        self.table[index] = Session { generation, is_open: true, ..Session::default() };
+    }
+
+    fn is_open(&self, id: SessionId) -> bool {
+        let known = self.table.get(id.index as usize);
+        known.is_some_and(|known| known.is_open && known.generation == id.generation)
+    }
+
+    /// What the run's chain left in the piece before, for the one that arrives.
+    pub(crate) fn take_kept(&mut self, id: SessionId, run: RunIndex) -> Option<Kept> {
+        self.session(id).kept.get_mut(run.index())?.take()
+    }
+
+    /// Keeps the slot of a chain that ran to the end of its piece.
+    pub(crate) fn keep(&mut self, id: SessionId, run: RunIndex, left: Kept) {
+        let kept = &mut self.session(id).kept;
+        if kept.len() <= run.index() {
+            kept.resize(run.index() + 1, None);
+        }
+        let before = kept[run.index()].replace(left);
+        assert!(before.is_none(), "{id:?} kept two slots for {run}");
+    }
+
+    /// Notes that the session's piece is over.
+    pub(crate) fn piece_ended(&mut self, id: SessionId, outcome: Outcome) {
+        let session = self.session(id);
+        session.current = None;
+        session.is_broken |= outcome != Outcome::Succeeded;
+        self.to_settle.push_back(id);
+    }
+
+    /// Takes a piece that waits, and all that follow it, out of their session, which is broken.
+    fn give_up_from(&mut self, request: RequestId) -> Vec<Arrival> {
+        let Some(&id) = self.waiting_in.get(&request) else { return Vec::new() };
+        let session = self.session(id);
+        let position = session.waiting.iter().position(|piece| piece.request == request);
+        let given_up: Vec<Arrival> = match position {
+            Some(position) => session.waiting.drain(position..).collect(),
+            None => Vec::new(),
+        };
+        session.is_broken = true;
+        for piece in &given_up {
+            self.waiting_in.remove(&piece.request);
+        }
+        self.to_settle.push_back(id);
+        given_up
+    }
+}
+
+impl Cellular {
+    /// Starts a request, or lets it wait for the pieces before it.
+    pub(crate) fn admit(&mut self, arrival: Arrival) {
+        let Some(id) = arrival.session else {
+            return self.arrive(&arrival);
+        };
+        let sessions = &mut self.sessions;
+        match arrival.graph.piece() {
+            Piece::First => sessions.open(id),
+            Piece::Next => assert!(sessions.is_open(id), "{id:?} goes on, but never began"),
+            Piece::Whole => panic!("{:?} is no piece of {id:?}", arrival.request),
+        }
+        let session = sessions.session(id);
+        assert!(!session.is_ending, "{id:?} goes on after its end");
+        if session.is_broken {
+            return self.end_unstarted(&arrival, Outcome::Failed(Failure::SessionLost));
+        }
+        sessions.waiting_in.insert(arrival.request, id);
+        sessions.session(id).waiting.push_back(arrival);
+        sessions.to_settle.push_back(id);
+    }
+
+    /// Gives up a piece that waits for an earlier one. Tells whether the request is such a one.
+    pub(crate) fn cancel_waiting(&mut self, request: RequestId) -> bool {
+        let given_up = self.sessions.give_up_from(request);
+        for piece in &given_up {
+            let is_it = piece.request == request;
+            let later = Outcome::Failed(Failure::SessionLost);
+            self.end_unstarted(piece, if is_it { Outcome::Cancelled } else { later });
+        }
+        !given_up.is_empty()
+    }
+
+    /// After the last piece that arrived, the session ends.
+    pub(crate) fn end_session(&mut self, id: SessionId) {
+        assert!(self.sessions.is_open(id), "{id:?} ends, but never began");
+        self.sessions.session(id).is_ending = true;
+        self.sessions.to_settle.push_back(id);
+    }
+
+    /// Sessions whose state was with a worker that is lost are broken.
+    pub(crate) fn lose_sessions(&mut self, worker: WorkerId) {
+        if self.config.state_placement == StatePlacement::Shared {
+            return;
+        }
+        for index in 0..self.sessions.table.len() {
+            let session = &mut self.sessions.table[index];
+            let is_lost = |kept: &Kept| kept.home == Some(worker);
+            if session.is_open && session.kept.iter().flatten().any(is_lost) {
+                session.is_broken = true;
+                let id = SessionId { index: index as u32, generation: session.generation };
+                self.sessions.to_settle.push_back(id);
+            }
+        }
+    }
+
+    /// Starts the next pieces, frees what nobody goes on from, and ends what is to end.
+    pub(crate) fn settle_sessions(&mut self) {
+        while let Some(id) = self.sessions.to_settle.pop_front() {
+            if !self.sessions.is_open(id) {
+                continue;
+            }
+            let session = self.sessions.session(id);
+            if session.is_broken {
+                let waiting = std::mem::take(&mut session.waiting);
+                for piece in &waiting {
+                    self.sessions.waiting_in.remove(&piece.request);
+                    self.end_unstarted(piece, Outcome::Failed(Failure::SessionLost));
+                }
+            }
+            let session = self.sessions.session(id);
+            if session.current.is_some() {
+                continue;
+            }
+            if let Some(piece) = session.waiting.pop_front() {
+                session.current = Some(piece.request);
+                self.sessions.waiting_in.remove(&piece.request);
+                self.arrive(&piece);
+                continue;
+            }
+            let is_ending = session.is_ending;
+            if is_ending || session.is_broken {
+                for kept in std::mem::take(&mut session.kept).into_iter().flatten() {
+                    self.queues[kept.cell_type.index()].slots.release(kept.slot);
+                }
+            }
+            if is_ending {
+                self.sessions.session(id).is_open = false;
+                self.sessions.ended.push(id);
+            }
+        }
+    }
+
+    /// Ends a piece of which nothing ran.
+    fn end_unstarted(&mut self, piece: &Arrival, outcome: Outcome) {
+        let waited_ns = self.now - piece.at_ns;
+        let request = piece.request;
+        let finished = Finished { request, outcome, queue_ns: waited_ns, total_ns: waited_ns };
+        self.processor.finished.push(finished);
+    }
+
+    /// Requests that wait for earlier pieces of their sessions.
+    pub(crate) fn waiting_pieces(&self) -> usize {
+        self.sessions.waiting_in.len()
+    }
+}
