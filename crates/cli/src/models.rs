@@ -26,8 +26,12 @@ macro_rules! embedded {
     };
 }
 
-const EMBEDDED: &[EmbeddedModel] =
-    &[embedded!("langid": "model.toml", "model.onnx", "vocab.txt", "labels.txt")];
+const EMBEDDED: &[EmbeddedModel] = &[
+    embedded!("langid": "model.toml", "model.onnx", "vocab.txt", "labels.txt"),
+    embedded!(
+        "g2p": "model.toml", "encoder.onnx", "decoder.onnx", "letters.txt", "phonemes.txt"
+    ),
+];
 
 /// Loaded models and their cell types.
 pub(crate) struct Loaded {

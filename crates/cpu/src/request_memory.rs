@@ -1,6 +1,7 @@
 //! The values of one request: what it brought, what stands between cells, the reply.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -120,6 +121,23 @@ impl RequestMemory {
         // SAFETY: the row is within the value.
         let first = unsafe { value.elements.add(first * row_bytes) };
         RowPointers { first, stride: stride * row_bytes as isize, list, row_bytes }
+    }
+
+    /// A copy of some rows of a value.
+    ///
+    /// # Safety
+    /// Nobody writes these rows meanwhile.
+    pub(crate) unsafe fn copy(&self, value: ValueIndex, rows: Range<usize>) -> TensorData {
+        let spec = &self.graph.values()[value.index()].row;
+        let value = &self.values[value.index()];
+        assert!(rows.end <= value.rows, "rows {rows:?} of {}", value.rows);
+        let mut copied = Gathered::with_capacity(spec, rows.len());
+        let first = value.elements.wrapping_add(rows.start * value.row_bytes);
+        let (stride, row_bytes) = (value.row_bytes as isize, value.row_bytes);
+        let from = RowPointers { first, stride, list: None, row_bytes };
+        // SAFETY: the rows are the value's; the caller vouches for the rest.
+        unsafe { copied.append(&from, 0, rows.len() as u32) };
+        copied.finish()
     }
 
     /// The output values, each flat. Frees the others: a roster may keep the request itself for a

@@ -1,9 +1,11 @@
 //! See [`Device`].
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellType, RequestId, Stopped, TaskId, Tensor, WorkerId,
+    BatchedTask, CellGraph, CellType, RequestId, Stopped, TaskId, Tensor, TensorData, ValueIndex,
+    WorkerId,
 };
 
 /// Why a device cannot do what it was asked to.
@@ -39,6 +41,10 @@ pub trait Device: Send + Sync {
     /// order, `[rows, ...row]`; rows of zeros follow where one brings fewer than its value has. All
     /// its other values are allocated here, zeroed.
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>);
+
+    /// The elements of some rows of a value of a request in flight, flat: rows that nodes which are
+    /// complete have written.
+    fn peek(&self, request: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData;
 
     /// Forgets a request of which no task is in flight, and gives the elements of the graph's
     /// output values, in their order, each flat.

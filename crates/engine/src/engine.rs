@@ -13,14 +13,16 @@ use batchmaker_graph::{
 };
 use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
 use crate::admission::Admission;
 use crate::error::EngineError;
-use crate::pending::Pending;
+use crate::pending::{Pending, Steps};
 use crate::request_table::{RequestTable, Responder};
 use crate::sessions::{SessionPiece, Sessions};
 use crate::statistics::{CellStatistics, Statistics, Times};
+use crate::streaming::Streamed;
 use crate::worker;
 
 /// What an engine is told when it starts.
@@ -70,6 +72,8 @@ pub struct Request {
     /// `parameters` say of pieces is not looked at. A last piece without tensors just ends it; its
     /// reply has none either.
     pub session: Option<SessionPiece>,
+    /// Whether the steps of the reply are wanted as they come ([`Pending::next_steps`]).
+    pub stream: bool,
 }
 
 /// Serves models on a device. Dropping it cancels what is in flight.
@@ -208,7 +212,7 @@ impl Engine {
         if self.shared.is_closing.load(Ordering::SeqCst) {
             return Err(EngineError::ShuttingDown);
         }
-        let Request { mut tensors, mut parameters, priority, session } = request;
+        let Request { mut tensors, mut parameters, priority, session, stream } = request;
         let mut entering = None;
         parameters.piece = Piece::Whole;
         if let Some(part) = session {
@@ -232,15 +236,20 @@ impl Engine {
             position.expect("an output tensor reads an output value")
         };
         let outputs = unfolded.outputs.into_iter().map(|output| (position(&output), output));
+        let outputs: Vec<_> = outputs.collect();
+        let (told, receiver) = stream.then(unbounded_channel).unzip();
+        let streamed = told.and_then(|told| Streamed::new(&graph, &outputs, told));
+        let steps = receiver.map(|receiver| Steps { receiver, model: served.clone() });
         let (sender, reply) = oneshot::channel();
         let responder = Responder {
             sender,
             model: served.clone(),
             permit,
             plan,
-            outputs: outputs.collect(),
+            outputs,
             stopped: Vec::new(),
             session: None,
+            streamed,
         };
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
@@ -266,7 +275,7 @@ impl Engine {
                 }
             }
         }
-        Ok(Pending { reply, request: id, shared: self.shared.clone(), is_over: false })
+        Ok(Pending { reply, steps, request: id, shared: self.shared.clone(), is_over: false })
     }
 
     fn check_sessions(&self) -> Result<(), EngineError> {

@@ -19,6 +19,7 @@ mod pending;
 mod request_table;
 mod sessions;
 mod statistics;
+mod streaming;
 mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};

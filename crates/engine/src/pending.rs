@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use batchmaker_graph::{NamedTensor, RequestId};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-use crate::engine::Shared;
+use crate::engine::{ServedModel, Shared};
 use crate::error::EngineError;
 
 /// What a model made of a request.
@@ -30,9 +31,18 @@ pub struct Reply {
 #[derive(Debug)]
 pub struct Pending {
     pub(crate) reply: oneshot::Receiver<Result<Reply, EngineError>>,
+    /// Of a request whose steps are wanted as they come.
+    pub(crate) steps: Option<Steps>,
     pub(crate) request: RequestId,
     pub(crate) shared: Arc<Shared>,
     pub(crate) is_over: bool,
+}
+
+/// Where the steps of a reply come from.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    pub(crate) receiver: UnboundedReceiver<Vec<NamedTensor>>,
+    pub(crate) model: Arc<ServedModel>,
 }
 
 impl Pending {
@@ -43,7 +53,18 @@ impl Pending {
         let empty = Reply { outputs: Vec::new(), queue_ns: 0, compute_ns: 0, answered };
         let _ = sender.send(Ok(empty));
         let request = RequestId { index: u32::MAX, generation: 0 };
-        Self { reply, request, shared, is_over: true }
+        Self { reply, steps: None, request, shared, is_over: true }
+    }
+
+    /// The steps of the reply that came since the last call: its tensors that have a row a step, with
+    /// the rows of these steps, ids as their labels one by one. Waits for one at least; none once all
+    /// have come, or where [`Request::stream`](crate::Request::stream) did not ask for them, or the
+    /// reply comes at once. The reply that follows holds them again.
+    pub async fn next_steps(&mut self) -> Option<Vec<NamedTensor>> {
+        let Steps { receiver, model } = self.steps.as_mut()?;
+        let steps = receiver.recv().await?;
+        // What cannot be put into words, the reply tells of.
+        model.model.steps(steps).ok()
     }
 
     /// Waits for the reply on a thread that may block.

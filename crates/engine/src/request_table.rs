@@ -1,6 +1,7 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
-use batchmaker_graph::{OutputTensor, RequestId, SessionId, Stopped, Tensor};
+use batchmaker_device::Device;
+use batchmaker_graph::{OutputTensor, RequestId, RunIndex, SessionId, Stopped, Tensor};
 use batchmaker_manager::{Failure, Outcome};
 use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
@@ -12,6 +13,7 @@ use crate::admission::Permit;
 use crate::engine::ServedModel;
 use crate::error::EngineError;
 use crate::pending::Reply;
+use crate::streaming::Streamed;
 
 /// Where a reply goes, and how it is put together.
 #[derive(Debug)]
@@ -26,6 +28,23 @@ pub(crate) struct Responder {
     pub(crate) stopped: Vec<Stopped>,
     /// Of which it is a piece.
     pub(crate) session: Option<SessionId>,
+    /// Whom its steps are told to as they come.
+    pub(crate) streamed: Option<Streamed>,
+}
+
+impl Responder {
+    /// Tells of the steps that are new once the first `completed` of the streamed chain are complete.
+    pub(crate) fn tell_steps(
+        &mut self,
+        device: &dyn Device,
+        request: RequestId,
+        completed: impl FnOnce(RunIndex) -> u32,
+    ) {
+        if let Some(streamed) = &mut self.streamed {
+            let completed = completed(streamed.run);
+            streamed.tell(device, request, completed, &self.stopped);
+        }
+    }
 }
 
 /// A request that ended, taken out of all tables.
@@ -74,6 +93,8 @@ pub(crate) struct RequestTable {
     generations: Vec<u32>,
     free: Vec<u32>,
     responders: Vec<Option<Responder>>,
+    /// Requests whose steps are told as they come.
+    streamed: Vec<RequestId>,
     is_closed: bool,
 }
 
@@ -88,8 +109,26 @@ impl RequestTable {
             self.responders.push(None);
             self.generations.len() as u32 - 1
         });
+        let id = RequestId { index, generation: self.generations[index as usize] };
+        if responder.streamed.is_some() {
+            self.streamed.push(id);
+        }
         self.responders[index as usize] = Some(responder);
-        Some(RequestId { index, generation: self.generations[index as usize] })
+        Some(id)
+    }
+
+    /// Tells of what is new of the steps of all requests that want them as they come, where the
+    /// manager says how many nodes of a run are complete.
+    pub(crate) fn tell_steps(
+        &mut self,
+        device: &dyn Device,
+        completed: impl Fn(RequestId, RunIndex) -> u32,
+    ) {
+        for &id in &self.streamed {
+            let responder = self.responders[id.index as usize].as_mut();
+            let responder = responder.expect("a request in flight has a responder");
+            responder.tell_steps(device, id, |run| completed(id, run));
+        }
     }
 
     /// Says of which session a request in flight is a piece.
@@ -113,6 +152,7 @@ impl RequestTable {
         assert_eq!(self.generations[index], request.generation, "{request:?} is not in flight");
         self.generations[index] = self.generations[index].wrapping_add(1);
         self.free.push(request.index);
+        self.streamed.retain(|&streamed| streamed != request);
         self.responders[index].take().expect("a request in flight has a responder")
     }
 

@@ -61,13 +61,20 @@ fn meet_manager(
         Progress::Complete(task) => manager.handle(now, Event::Complete { worker, task }),
         Progress::Failed(task) => manager.handle(now, Event::TaskFailed { worker, task }),
     }
+    if progress != Progress::None {
+        let completed = |request, run| manager.completed_nodes(request, run);
+        lock(&shared.requests).tell_steps(&*shared.device, completed);
+    }
     while let Some(task) = manager.next_task(worker) {
         tasks.push(task);
     }
     for finished in manager.drain_finished() {
         // Under the lock, since the id's position is free for the next request from here on.
+        let mut responder = lock(&shared.requests).remove(finished.request);
+        if finished.outcome == Outcome::Succeeded {
+            responder.tell_steps(&*shared.device, finished.request, |_| u32::MAX);
+        }
         let values = shared.device.retire(finished.request);
-        let responder = lock(&shared.requests).remove(finished.request);
         if let Some(session) = responder.session {
             let is_done = finished.outcome == Outcome::Succeeded;
             shared.sessions.piece_over(session, is_done, shared);

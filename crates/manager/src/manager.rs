@@ -1,6 +1,6 @@
 //! The manager's doors, whatever the policy behind them.
 
-use batchmaker_graph::{BatchedTask, CellTypeId, SessionId, WorkerId};
+use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
 
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy};
@@ -21,6 +21,9 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn handle(&mut self, now: u64, event: Event);
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
     fn finished(&mut self) -> &mut Vec<Finished>;
+    fn completed_nodes(&self, _request: RequestId, _run: RunIndex) -> u32 {
+        0
+    }
     fn take_ended_sessions(&mut self) -> Vec<SessionId> {
         Vec::new()
     }
@@ -93,6 +96,12 @@ impl Manager {
     /// The number of requests that have arrived and not finished.
     pub fn requests(&self) -> usize {
         self.batching.requests()
+    }
+
+    /// How many nodes of a chain of a request in flight are complete, from the first on: those after a
+    /// stop included. Closed batches tell of none before their end.
+    pub fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {
+        self.batching.completed_nodes(request, run)
     }
 
     /// Whether `worker` has tasks that are not complete.

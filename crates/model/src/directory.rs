@@ -108,6 +108,8 @@ pub(crate) struct EncoderDecoderTable {
 #[serde(deny_unknown_fields)]
 pub(crate) struct EncoderTable {
     pub(crate) cell: String,
+    #[serde(default)]
+    direction: Option<String>,
     pub(crate) sequence: Vec<String>,
     #[serde(default)]
     pub(crate) state: BTreeMap<String, String>,
@@ -192,13 +194,21 @@ pub(crate) fn step_outputs(table: &BTreeMap<String, StepOutputTable>) -> Vec<Ste
 
 impl ChainTable {
     pub(crate) fn direction(&self) -> Result<Direction, String> {
-        match self.direction.as_deref() {
-            None | Some("forward") => Ok(Direction::Forward),
-            Some("reverse") => Ok(Direction::Reverse),
-            Some(other) => Err(format!(
-                "unfold.direction: expected \"forward\" or \"reverse\", got \"{other}\""
-            )),
-        }
+        direction("unfold.direction", self.direction.as_deref())
+    }
+}
+
+impl EncoderTable {
+    pub(crate) fn direction(&self) -> Result<Direction, String> {
+        direction("unfold.encoder.direction", self.direction.as_deref())
+    }
+}
+
+fn direction(key: &str, value: Option<&str>) -> Result<Direction, String> {
+    match value {
+        None | Some("forward") => Ok(Direction::Forward),
+        Some("reverse") => Ok(Direction::Reverse),
+        Some(other) => Err(format!("{key}: expected \"forward\" or \"reverse\", got \"{other}\"")),
     }
 }
 

@@ -228,6 +228,8 @@ impl Cells<'_> {
             },
         };
         let (outputs, sequence) = (step_outputs(outputs), &encoder.sequence);
+        let direction = encoder.direction().map_err(|reason| self.malformed(reason))?;
+        let sequence = (&sequence[..], direction);
         let unfolder =
             EncoderDecoder::new(encoder_cell, sequence, decoder_cell, &rules, outputs, max_length);
         let unfolder = unfolder.map_err(|reason| self.malformed(reason))?;

@@ -308,6 +308,40 @@ impl Model {
         Ok((unfolded, ReplyPlan { drop_batch: self.text.is_some() }))
     }
 
+    /// What some steps of a reply are to clients: ids as their labels, one by one, where the reply
+    /// has their text.
+    ///
+    /// # Errors
+    /// An output holds an id that its vocabulary has no line for.
+    pub fn steps(&self, outputs: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, ReplyError> {
+        let mut steps = Vec::new();
+        for output in outputs {
+            let mut mapped = false;
+            for labels in self.labels.iter().filter(|labels| labels.tensor == output.name) {
+                let one_by_one = labels.apply_apart(output.tensor.clone()).map_err(ReplyError)?;
+                steps.push(NamedTensor { name: labels.name.clone(), tensor: one_by_one });
+                mapped = true;
+            }
+            if !mapped {
+                steps.push(output);
+            }
+        }
+        Ok(steps)
+    }
+
+    /// The output that is the reply's text, if one is: of several the one that is joined, else one
+    /// of a single label, else the first.
+    pub fn text_output(&self) -> Option<&str> {
+        let is_joined = |labels: &&Labels| labels.join.is_some();
+        let is_one = |labels: &&Labels| {
+            let info = self.outputs.iter().find(|output| output.name == labels.name);
+            info.is_some_and(|info| info.shape.iter().all(|&n| n == 1))
+        };
+        let labels = self.labels.iter().find(is_joined);
+        let labels = labels.or(self.labels.iter().find(is_one)).or(self.labels.first())?;
+        Some(&labels.name)
+    }
+
     /// The reply, of the graph's outputs in the order of [`Unfolded::outputs`] and under
     /// the shape and permutation given there.
     ///

@@ -171,27 +171,41 @@ pub(crate) struct Labels {
 impl Labels {
     /// The shape of the text that a tensor of `shape` becomes.
     pub(crate) fn shape(&self, shape: &[i64]) -> Vec<i64> {
+        self.joined_shape(shape, self.join.is_some())
+    }
+
+    fn joined_shape(&self, shape: &[i64], is_joined: bool) -> Vec<i64> {
         let mut shape = shape.to_vec();
-        match (self.top, &self.join) {
+        match (self.top, is_joined) {
             (Some(k), _) => {
                 shape.pop();
                 shape.push(k as i64);
             }
-            (None, Some(_)) => {
+            (None, true) => {
                 shape.pop();
                 if shape.is_empty() {
                     shape.push(1);
                 }
             }
-            (None, None) => {}
+            (None, false) => {}
         }
         shape
     }
 
     /// The text of an output.
     pub(crate) fn apply(&self, tensor: Tensor) -> Result<Tensor, String> {
+        self.apply_joined(tensor, self.join.as_deref())
+    }
+
+    /// The text of an output, none of it joined.
+    pub(crate) fn apply_apart(&self, tensor: Tensor) -> Result<Tensor, String> {
+        self.apply_joined(tensor, None)
+    }
+
+    fn apply_joined(&self, tensor: Tensor, join: Option<&str>) -> Result<Tensor, String> {
         let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
-        let shape: Vec<usize> = self.shape(&shape).into_iter().map(|n| n as usize).collect();
+        let shape = self.joined_shape(&shape, join.is_some());
+        let shape: Vec<usize> = shape.into_iter().map(|n| n as usize).collect();
         // Of a row: a decoder may say nothing, so there may be none.
         let width = tensor.shape().last().copied().unwrap_or(1);
         let label = |id: i64| {
@@ -220,7 +234,7 @@ impl Labels {
             _ => return Err(format!("output `{}` holds no ids", self.tensor)),
         };
         let texts: Vec<&String> = ids.into_iter().map(label).collect::<Result<_, _>>()?;
-        let bytes = match &self.join {
+        let bytes = match join {
             None => texts.into_iter().map(|text| text.clone().into_bytes()).collect(),
             Some(separator) => (0..shape.iter().product())
                 .map(|row| {

@@ -162,10 +162,6 @@ fn read_only_ready(body: &[u8]) -> Result<bool, ApiError> {
     members.get("ready").map_or(Ok(false), |ready| ready.as_bool().ok_or_else(expected))
 }
 
-pub(crate) async fn no_generation(_: Target) -> ApiError {
-    ApiError::Unsupported("generating text")
-}
-
 pub(crate) async fn no_loading() -> ApiError {
     ApiError::Unsupported("loading and unloading models while it runs")
 }

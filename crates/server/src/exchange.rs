@@ -13,24 +13,27 @@ use crate::status::ApiError;
 /// What the reply must know of its request.
 #[derive(Debug)]
 pub(crate) struct Context {
-    model_name: String,
-    model_version: String,
-    id: Option<String>,
+    pub(crate) model_name: String,
+    pub(crate) model_version: String,
+    pub(crate) id: Option<String>,
     requested: RequestedOutputs,
 }
 
-/// Checks a request, whose parameters were read, and submits it.
+/// Checks a request, whose parameters were read, and submits it; `stream`: its steps are wanted as
+/// they come.
 pub(crate) fn submit(
     engine: &Engine,
     model: &Model,
     request: InferRequest,
     scheduling: &Scheduling,
+    stream: bool,
 ) -> Result<(Context, Pending), ApiError> {
     let InferRequest { id, inputs, outputs: requested, .. } = request;
     check_requested(&requested, model)?;
     let tensors = convert::from_wire(inputs, &model.inputs)?;
     let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
-    let pending = engine.submit(&model.name, Request { tensors, parameters, priority, session })?;
+    let request = Request { tensors, parameters, priority, session, stream };
+    let pending = engine.submit(&model.name, request)?;
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     Ok((Context { model_name, model_version, id, requested }, pending))
 }

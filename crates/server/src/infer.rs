@@ -12,11 +12,13 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
+use batchmaker_engine::{Pending, Reply};
 use batchmaker_model::Model;
 use batchmaker_wire as wire;
 use wire::ContentEncoding;
 
 use crate::attempt::{Attempt, Phases};
+use crate::parameters::Scheduling;
 use crate::router::App;
 use crate::status::ApiError;
 use crate::target::Target;
@@ -71,17 +73,9 @@ async fn answer(
     let request = wire::decode_request(&body, header_length(&parts.headers)?)?;
     drop(body);
     let scheduling = parameters::read(&request, session_header(&parts.headers)?)?;
-    let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling)?;
+    let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling, false)?;
     let input = arrival.elapsed();
-    let reply = match scheduling.timeout {
-        None => pending.await?,
-        Some(timeout) => {
-            let left = timeout.saturating_sub(input);
-            let reply = tokio::time::timeout(left, pending).await;
-            let timeout_us = timeout.as_micros() as u64;
-            reply.map_err(|_| ApiError::TimedOut { timeout_us })??
-        }
-    };
+    let reply = reply_by(pending, deadline(&scheduling, arrival), &scheduling).await?;
     let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
     let start = Instant::now();
     let body = exchange::encode(context, reply)?;
@@ -100,7 +94,24 @@ async fn answer(
     Ok((response, phases))
 }
 
-fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+/// Until when a client waits whose request was here at `arrival`.
+pub(crate) fn deadline(scheduling: &Scheduling, arrival: Instant) -> Option<Instant> {
+    scheduling.timeout.and_then(|timeout| arrival.checked_add(timeout))
+}
+
+/// The reply, unless it comes too late.
+pub(crate) async fn reply_by(
+    pending: Pending,
+    deadline: Option<Instant>,
+    scheduling: &Scheduling,
+) -> Result<Reply, ApiError> {
+    let Some(deadline) = deadline else { return Ok(pending.await?) };
+    let reply = tokio::time::timeout_at(deadline.into(), pending).await;
+    let timeout_us = scheduling.timeout.unwrap_or_default().as_micros() as u64;
+    Ok(reply.map_err(|_| ApiError::TimedOut { timeout_us })??)
+}
+
+pub(crate) fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let invalid = || ApiError::Invalid(format!("header '{SESSION}': expected visible ASCII"));
     headers.get(SESSION).map(|value| value.to_str().map_err(|_| invalid())).transpose()
 }

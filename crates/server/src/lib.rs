@@ -43,6 +43,7 @@ mod connection;
 mod convert;
 mod describe;
 mod exchange;
+mod generate;
 mod infer;
 mod lifecycle;
 mod metrics;

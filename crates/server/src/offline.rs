@@ -37,7 +37,7 @@ pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pen
     if scheduling.timeout.is_some() {
         return Err(ApiError::Invalid("parameter 'timeout' has no meaning here".into()).into());
     }
-    let (context, pending) = exchange::submit(engine, model, request, &scheduling)?;
+    let (context, pending) = exchange::submit(engine, model, request, &scheduling, false)?;
     Ok((Context(context), pending))
 }
 

@@ -15,7 +15,7 @@ use crate::attempt::ModelRecord;
 use crate::body::{self, BodyLimits};
 use crate::metrics::Metrics;
 use crate::status::ApiError;
-use crate::{describe, infer, metrics};
+use crate::{describe, generate, infer, metrics};
 
 /// What handlers share.
 #[derive(Debug)]
@@ -62,8 +62,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .merge(of_model("/ready", get(describe::model_ready)))
         .merge(of_model("/config", get(describe::config)))
         .merge(of_model("/stats", get(describe::statistics)))
-        .merge(of_model("/generate", post(describe::no_generation)))
-        .merge(of_model("/generate_stream", post(describe::no_generation)))
         .route("/v2/repository/index", post(describe::repository_index))
         .route("/v2/repository/models/{model}/load", post(describe::no_loading))
         .route("/v2/repository/models/{model}/unload", post(describe::no_loading))
@@ -72,7 +70,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(wrong_verb)
         .layer(from_fn_with_state(app.clone(), take_body));
     // The body of an inference is the handler's own to read.
-    let infer = of_model("/infer", post(infer::infer)).method_not_allowed_fallback(wrong_verb);
+    let infer = of_model("/infer", post(infer::infer))
+        .merge(of_model("/generate", post(generate::generate)))
+        .merge(of_model("/generate_stream", post(generate::generate_stream)))
+        .method_not_allowed_fallback(wrong_verb);
     finish(app, described.merge(infer))
 }
 

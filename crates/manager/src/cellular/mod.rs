@@ -16,7 +16,7 @@ mod subgraph;
 
 use std::collections::VecDeque;
 
-use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, SessionId, TaskId, WorkerId};
+use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
 
 use crate::config::Config;
 use crate::event::{Event, Failure, Finished, Outcome};
@@ -196,6 +196,13 @@ impl Batching for Cellular {
 
     fn requests(&self) -> usize {
         self.processor.live_requests + self.waiting_pieces()
+    }
+
+    fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {
+        match self.processor.subgraph_of(request, run) {
+            Some(subgraph) => self.completed(subgraph),
+            None => 0,
+        }
     }
 
     fn take_ended_sessions(&mut self) -> Vec<SessionId> {

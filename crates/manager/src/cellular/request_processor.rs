@@ -63,6 +63,12 @@ impl RequestProcessor {
             .is_some_and(|known| known.is_live && known.generation == request.generation)
     }
 
+    /// The subgraph of a run of a request that started and has not finished.
+    pub(crate) fn subgraph_of(&self, request: RequestId, run: RunIndex) -> Option<SubgraphIndex> {
+        let is_live = self.is_live(request);
+        is_live.then(|| self.request(request).subgraphs[run.index()])
+    }
+
     /// The requests that end when `worker` is lost.
     pub(crate) fn lost_with(
         &self,
@@ -221,7 +227,7 @@ impl Cellular {
     }
 
     /// Nodes completed so far.
-    fn completed(&self, index: SubgraphIndex) -> u32 {
+    pub(crate) fn completed(&self, index: SubgraphIndex) -> u32 {
         let subgraph = self.subgraph(index);
         let worker = match subgraph.place {
             Place::Roster(worker) => Some(worker),

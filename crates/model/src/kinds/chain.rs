@@ -36,6 +36,16 @@ pub enum Direction {
     Reverse,
 }
 
+impl Direction {
+    /// The rows of a sequence of `length` for its steps: row `i` for step `i`, or from the other end.
+    pub(crate) fn of(self, rows: Rows, length: u32) -> Rows {
+        match self {
+            Self::Forward => rows,
+            Self::Reverse => rows.reversed(length),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct State {
     /// The tensor of the first state.
@@ -149,11 +159,7 @@ impl Unfold for Chain {
         let steps = self.steps(&tensors)?;
         let (mut graph, mut inputs) = (CellGraphBuilder::of_piece(parameters.piece), Vec::new());
         let mut tensors = tensors.into_iter().peekable();
-        // Row `i` of a sequence for step `i`, or from the other end.
-        let directed = |value: ValueIndex| match self.direction {
-            Direction::Forward => Rows::all(value),
-            Direction::Reverse => Rows::all(value).reversed(steps as u32),
-        };
+        let directed = |value: ValueIndex| self.direction.of(Rows::all(value), steps as u32);
         let mut sequence = Vec::new();
         for row in &self.sequence {
             let tensor = tensors.next().expect("sequences are there").tensor;

@@ -7,7 +7,7 @@ use batchmaker_graph::{
     Rows, Sink, SinkTime, Stop, Tensor, TensorData, Unfold, Unfolded,
 };
 
-use super::{KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows};
+use super::{Direction, KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows};
 use crate::CellInput;
 use crate::layout::Axis;
 use crate::model::{ReplyTensor, RequestTensor};
@@ -19,6 +19,7 @@ use crate::model::{ReplyTensor, RequestTensor};
 #[derive(Clone, Debug)]
 pub struct EncoderDecoder {
     encoder: UsedCell,
+    direction: Direction,
     sequence: Vec<RowTensor>,
     /// By the encoder's input port, a position in `sequence`.
     feeds: Vec<usize>,
@@ -70,7 +71,8 @@ struct Output {
 }
 
 impl EncoderDecoder {
-    /// Chains of `encoder` over the request's `sequence` tensors, then of `decoder`; both cells as
+    /// Chains of `encoder` over the request's `sequence` tensors, in that direction, then of `decoder`;
+    /// both cells as
     /// [`NamedCell::load_step`](crate::NamedCell::load_step) makes them. `outputs` are the
     /// decoder's.
     ///
@@ -78,7 +80,7 @@ impl EncoderDecoder {
     /// Where names or rows do not fit.
     pub fn new(
         encoder: UsedCell,
-        sequence: &[String],
+        (sequence, direction): (&[String], Direction),
         decoder: UsedCell,
         rules: &DecoderRules<'_>,
         outputs: Vec<StepOutput>,
@@ -124,7 +126,18 @@ impl EncoderDecoder {
         };
         let outputs = outputs.into_iter().map(output).collect::<Result<_, KindError>>()?;
         let max_steps = rules.max_steps;
-        Ok(Self { encoder, sequence, feeds, decoder, first, stop, max_steps, outputs, max_length })
+        Ok(Self {
+            encoder,
+            direction,
+            sequence,
+            feeds,
+            decoder,
+            first,
+            stop,
+            max_steps,
+            outputs,
+            max_length,
+        })
     }
 
     /// The tensors of a request.
@@ -234,7 +247,9 @@ impl Unfold for EncoderDecoder {
             .zip(tensors)
             .map(|(row, tensor)| row.add_to(&mut graph, &mut inputs, tensor.tensor))
             .collect();
-        let feeds = self.feeds.iter().map(|&position| Rows::all(fed[position])).collect();
+        let directed = |rows: Rows| self.direction.of(rows, source as u32);
+        let feeds = self.feeds.iter().map(|&position| directed(Rows::all(fed[position])));
+        let feeds = feeds.collect();
         let mut handed_on = Vec::new();
         let mut initial = Vec::new();
         for first in &self.first {

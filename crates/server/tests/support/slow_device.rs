@@ -1,11 +1,14 @@
 //! The CPU device, slowed down, so that requests stay in flight for as long as a test needs.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_cpu::CpuDevice;
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
-use batchmaker_graph::{BatchedTask, CellGraph, CellType, RequestId, Tensor, WorkerId};
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellType, RequestId, Tensor, TensorData, ValueIndex, WorkerId,
+};
 
 /// A device whose tasks take `pause` longer.
 pub struct SlowDevice {
@@ -31,6 +34,10 @@ impl Device for SlowDevice {
 
     fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
         self.inner.admit(request, graph, inputs);
+    }
+
+    fn peek(&self, request: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData {
+        self.inner.peek(request, value, rows)
     }
 
     fn retire(&self, request: RequestId) -> Vec<Tensor> {
