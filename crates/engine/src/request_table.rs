@@ -131,6 +131,13 @@ impl RequestTable {
         }
     }
 
+    /// Tells of the steps of a request of which all have run.
+    pub(crate) fn tell_last_steps(&mut self, device: &dyn Device, request: RequestId) {
+        let responder = self.responders[request.index as usize].as_mut();
+        let responder = responder.expect("a request in flight has a responder");
+        responder.tell_steps(device, request, |_| u32::MAX);
+    }
+
     /// Says of which session a request in flight is a piece.
     pub(crate) fn set_session(&mut self, request: RequestId, session: SessionId) {
         let responder = self.responders[request.index as usize].as_mut();

@@ -69,12 +69,13 @@ fn meet_manager(
         tasks.push(task);
     }
     for finished in manager.drain_finished() {
-        // Under the lock, since the id's position is free for the next request from here on.
-        let mut responder = lock(&shared.requests).remove(finished.request);
+        let request = finished.request;
         if finished.outcome == Outcome::Succeeded {
-            responder.tell_steps(&*shared.device, finished.request, |_| u32::MAX);
+            lock(&shared.requests).tell_last_steps(&*shared.device, request);
         }
-        let values = shared.device.retire(finished.request);
+        // Under the manager's lock: once it is removed, the id's position is free for the next.
+        let values = shared.device.retire(request);
+        let responder = lock(&shared.requests).remove(request);
         if let Some(session) = responder.session {
             let is_done = finished.outcome == Outcome::Succeeded;
             shared.sessions.piece_over(session, is_done, shared);
