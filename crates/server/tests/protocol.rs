@@ -79,8 +79,8 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
         ("POST", "/v2/models/lstm1", b"", 405, "/v2/models/lstm1 does not take POST"),
         ("GET", INFER, b"", 405, "/v2/models/lstm1/infer does not take GET"),
         ("DELETE", "/v2", b"", 405, "/v2 does not take DELETE"),
-        ("POST", "/v2/models/lstm1/generate", b"{}", 501, "generating text is not supported"),
-        ("POST", "/v2/models/lstm1/generate_stream", b"{}", 501, "generating text"),
+        ("POST", "/v2/models/lstm1/generate", b"{}", 400, "text_input"),
+        ("POST", "/v2/models/lstm1/generate_stream", b"[]", 400, "request"),
         ("POST", "/v2/repository/models/lstm1/load", b"{}", 501, "loading and unloading"),
         ("POST", "/v2/repository/models/lstm1/unload", b"", 501, "loading and unloading"),
         ("POST", "/v2/repository/index", b"[]", 400, "the body: expected {}"),
@@ -92,7 +92,13 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
         ("POST", INFER, &bytes(&json!({"inputs": []})), 400, "x"),
         ("POST", INFER, &parameter("speed", json!(11)), 400, "'speed' is not supported"),
         ("POST", INFER, &parameter("priority", json!("high")), 400, "'priority'"),
-        ("POST", INFER, &parameter("sequence_id", json!(5)), 400, "sequence_id"),
+        (
+            "POST",
+            INFER,
+            &parameter("sequence_id", json!(5)),
+            400,
+            "sequence '5' of model 'lstm1' is not",
+        ),
         ("POST", INFER, &outputs(json!([{"name": "z"}])), 400, "output 'z' is unknown"),
     ];
     for (verb, path, body, status, message) in table {
