@@ -253,9 +253,9 @@ def test_encoder_decoder(serve, tmp_path, workers, threads, policy):
 
 
 @pytest.mark.parametrize("workers, threads", [(2, 1), (1, 2)])
-@pytest.mark.parametrize("vocabulary", [3, 1201])
+@pytest.mark.parametrize("vocabulary", [3, 30_001])
 def test_arg_max_of_a_product_is_fused(serve, tmp_path, vocabulary, workers, threads):
-    size = 70
+    size = 40
     folder = tmp_path / "translator"
     cell_files.translator(folder, vocabulary, size, SEED, scored=False)
     shown = subprocess.run([BINARY, "inspect", folder, "--json"], capture_output=True)

@@ -1,12 +1,13 @@
 //! Cells in stages: programs, and what has fused kernels between them.
 
-use batchmaker_graph::{LinearArgMax, Lookup, RowSpec, Stage, StageBody, StagedCell, TensorData};
+use batchmaker_graph::{LinearArgMax, RowSpec, Stage, StageBody, StagedCell, TensorData};
 use batchmaker_kernels::{
     ArgMax, ArgMaxRow, Isa, KernelError, LinearParameters, PackedLinear, Recurrence, StepRow, XPart,
 };
 
-use crate::batch_job::{Job, WORTH_THREADS, items};
+use crate::batch_job::{Job, WORTH_THREADS, items, project_rows};
 use crate::chains::pack;
+use crate::embedding::Embedding;
 use crate::program::{ProgramError, ProgramThread, RowProgram};
 use crate::stages::{Member, part};
 use crate::thread_group::ThreadGroup;
@@ -27,7 +28,7 @@ struct LoadedStage {
 
 enum LoadedBody {
     Program(Box<RowProgram>),
-    Step { cell: Box<dyn Recurrence>, lookup: Option<Lookup> },
+    Step { cell: Box<dyn Recurrence>, embedding: Option<Embedding> },
     ArgMax(PackedLinear),
 }
 
@@ -51,7 +52,9 @@ impl StagedProgram {
                     LoadedBody::Program(Box::new(RowProgram::new(program, &inputs, &outputs)?))
                 }
                 StageBody::Step(step) => {
-                    LoadedBody::Step { cell: pack(isa, step)?, lookup: step.lookup.clone() }
+                    let (cell, lookup) = (pack(isa, step)?, step.lookup.clone());
+                    let embedding = lookup.map(|lookup| Embedding::new(&*cell, lookup, true));
+                    LoadedBody::Step { cell, embedding }
                 }
                 StageBody::LinearArgMax(linear) => {
                     let LinearArgMax { input_size, output_size, ref w, ref b } = *linear;
@@ -83,10 +86,10 @@ impl StagedProgram {
                     let inputs = reads.iter().flatten().map(|&register| read(register).clone());
                     program.run(rows, inputs.collect(), thread)?
                 }
-                LoadedBody::Step { cell, lookup } => {
+                LoadedBody::Step { cell, embedding } => {
                     let reads: Vec<_> = reads.iter().map(|read_| read_.map(read)).collect();
                     let x = reads[0].expect("a step reads x");
-                    step(&**cell, lookup.as_ref(), rows, x, &reads[1..], group)
+                    step(&**cell, embedding.as_ref(), rows, x, &reads[1..], group)
                 }
                 LoadedBody::ArgMax(linear) => {
                     let x = read(reads[0].expect("an arg-max reads x"));
@@ -106,7 +109,7 @@ impl StagedProgram {
 /// One step of `rows` rows: the states after it, from x (or ids) and the states before it.
 fn step(
     cell: &dyn Recurrence,
-    lookup: Option<&Lookup>,
+    embedding: Option<&Embedding>,
     rows: usize,
     x: &TensorData,
     states: &[Option<&TensorData>],
@@ -126,21 +129,22 @@ fn step(
     let c_len = cell.c_len();
     assert_eq!((h_in.len(), c.len()), (rows * hidden, rows * c_len), "states are the cell's");
     let c_first = c.as_mut_ptr();
-    let x_of = |row: usize| match (x, lookup) {
-        (TensorData::I64(ids), Some(lookup)) => lookup.row(ids[row]),
-        (TensorData::F32(x), None) => &x[row * input..][..input],
+    if let (TensorData::I64(ids), Some(embedding)) = (x, embedding) {
+        meet_words(cell, embedding, ids, group);
+    }
+    let x_of = |row: usize| match (x, embedding) {
+        (TensorData::I64(ids), Some(embedding)) => embedding.x(ids[row]),
+        (TensorData::F32(x), None) => (x[row * input..].as_ptr(), XPart::Given),
         _ => unreachable!("x is {}", x.element()),
     };
     let step_rows: Vec<StepRow> = h_out
         .chunks_exact_mut(hidden)
         .enumerate()
-        .map(|(row, h_out)| StepRow {
-            x: x_of(row).as_ptr(),
-            x_part: XPart::Given,
-            h_in: h_in[row * hidden..].as_ptr(),
-            h_out: h_out.as_mut_ptr(),
-            c: c_first.wrapping_add(row * c_len),
-            y: std::ptr::null_mut(),
+        .map(|(row, h_out)| {
+            let (x, x_part) = x_of(row);
+            let (h_in, h_out) = (h_in[row * hidden..].as_ptr(), h_out.as_mut_ptr());
+            let c = c_first.wrapping_add(row * c_len);
+            StepRow { x, x_part, h_in, h_out, c, y: std::ptr::null_mut() }
         })
         .collect();
     let macs = rows * (cell.step_macs() + cell.projection_macs());
@@ -151,6 +155,18 @@ fn step(
     let mut after = vec![TensorData::F32(h_out)];
     after.extend(has_c.then_some(TensorData::F32(c)));
     after
+}
+
+/// Projects the words that nobody has met yet, which are remembered.
+fn meet_words(cell: &dyn Recurrence, embedding: &Embedding, ids: &[i64], group: &mut ThreadGroup) {
+    let (to_project, claims): (Vec<_>, Vec<_>) =
+        ids.iter().filter_map(|&id| embedding.meet(id)).unzip();
+    if claims.is_empty() {
+        return;
+    }
+    // SAFETY: inputs are rows of the table, and the other rows were claimed for this.
+    unsafe { project_rows(cell, &to_project, group) };
+    embedding.publish(claims);
 }
 
 /// The index of the greatest sum of each row.

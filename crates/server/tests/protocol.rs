@@ -21,7 +21,8 @@ fn the_server_and_its_models_describe_themselves() {
     };
     assert_eq!(get("/v2")["name"], "batchmaker");
     let extensions = get("/v2")["extensions"].clone();
-    let expected = ["binary_tensor_data", "model_configuration", "schedule_policy", "statistics"];
+    let expected =
+        ["binary_tensor_data", "model_configuration", "schedule_policy", "sequence", "statistics"];
     assert_eq!(extensions, json!(expected));
     assert_eq!(get("/v2/health/live"), json!({"live": true}));
     assert_eq!(get("/v2/health/ready"), json!({"ready": true}));
@@ -122,7 +123,8 @@ fn headers_that_are_wrong_are_told_so() {
         ("Inference-Header-Content-Length", "100000", 400, "the body has"),
         ("Content-Encoding", "br", 415, "content encoding 'br'"),
         ("Content-Encoding", "gzip", 400, "not sound gzip"),
-        ("X-Session-Id", "5", 400, "x-session-id"),
+        ("X-Session-Id", "5", 400, "sequence '5' of model 'lstm1' is not running"),
+        ("X-Session-Id", "\u{e9}", 400, "header 'x-session-id': expected visible ASCII"),
     ];
     for (name, value, status, message) in table {
         let reply = Client::new(server.http).call("POST", INFER, &[(name, value)], &good);
