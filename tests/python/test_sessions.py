@@ -118,10 +118,10 @@ def test_what_is_wrong_is_said(serve, tmp_path):
     first["c0"] = first["h0"]
 
     error = refusal(client.piece, 7, {"x": x})
-    assert error.status == 400 and "sequence '7' of model 'model' is not running" in error.error
+    assert error.status == 400 and "sequence_id '7': no such sequence of model 'model'" in error.error
     assert "sequence_start" in error.error
     error = refusal(client.piece, 7, {}, end=True)
-    assert error.status == 400 and "is not running" in error.error
+    assert error.status == 400 and "no such sequence" in error.error
 
     batch = {"x": np.zeros((2, 3, 6), np.float32)} | {
         state: np.zeros((1, 3, SIZE), np.float32) for state in ("h0", "c0")
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said(serve, tmp_path):
     error = refusal(client.piece, 7, batch, start=True)
     assert error.status == 400 and "one sequence, got a batch of 3" in error.error
     # Nothing began.
-    assert "is not running" in refusal(client.piece, 7, {"x": x}).error
+    assert "no such sequence" in refusal(client.piece, 7, {"x": x}).error
 
     client.piece(7, first, start=True)
     error = refusal(client.piece, 7, {"x": x, "h0": first["h0"]})
@@ -141,7 +141,7 @@ def test_what_is_wrong_is_said(serve, tmp_path):
     outputs, headers = client.receive()
     assert headers["x-session-id"] == "7" and outputs["y"].shape == (2, 1, SIZE)
     assert client.piece(7, {}, end=True) == {}
-    assert "is not running" in refusal(client.piece, 7, {"x": x}).error
+    assert "no such sequence" in refusal(client.piece, 7, {"x": x}).error
 
     tree = {"token": np.array([1]), "children": np.zeros((0, 2), np.int64)}
     error = refusal(Client(server, "tree").piece, 1, tree, start=True)
@@ -198,7 +198,7 @@ def test_idle_ones_end(serve, tmp_path):
     for _ in range(12):
         time.sleep(0.1)
         client.piece("busy", {"x": x})
-    assert "is not running" in refusal(client.piece, "idle", {"x": x}).error
+    assert "no such sequence" in refusal(client.piece, "idle", {"x": x}).error
     server.wait_until_unused(5)
     assert server.metrics()['batchmaker_sessions_ended_total{by="idle"}'] == 2
 
@@ -219,7 +219,7 @@ def test_who_leaves_frees_what_it_held(serve, tmp_path):
         time.sleep(0.01)
     leaver.close()
     server.wait_until_unused(5)
-    assert "is not running" in refusal(other.piece, "left", {"x": x}).error
+    assert "no such sequence" in refusal(other.piece, "left", {"x": x}).error
     assert server.metrics()['batchmaker_sessions_ended_total{by="broken"}'] == 1
 
 

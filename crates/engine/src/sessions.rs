@@ -239,7 +239,8 @@ impl Table {
         let found = self.by_key.get(&(served.id, key.clone())).copied();
         found.ok_or_else(|| {
             let text = format!(
-                "sequence '{key}' of model '{}' is not running: its first piece has sequence_start",
+                "sequence_id '{key}': no such sequence of model '{}' is running; the first piece of \
+                 one has sequence_start",
                 served.model.name
             );
             InvalidRequest(text).into()

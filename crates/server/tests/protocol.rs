@@ -98,7 +98,7 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
             INFER,
             &parameter("sequence_id", json!(5)),
             400,
-            "sequence '5' of model 'lstm1' is not",
+            "sequence_id '5': no such sequence of model 'lstm1'",
         ),
         ("POST", INFER, &outputs(json!([{"name": "z"}])), 400, "output 'z' is unknown"),
     ];
@@ -123,7 +123,7 @@ fn headers_that_are_wrong_are_told_so() {
         ("Inference-Header-Content-Length", "100000", 400, "the body has"),
         ("Content-Encoding", "br", 415, "content encoding 'br'"),
         ("Content-Encoding", "gzip", 400, "not sound gzip"),
-        ("X-Session-Id", "5", 400, "sequence '5' of model 'lstm1' is not running"),
+        ("X-Session-Id", "5", 400, "sequence_id '5': no such sequence of model 'lstm1'"),
         ("X-Session-Id", "\u{e9}", 400, "header 'x-session-id': expected visible ASCII"),
     ];
     for (name, value, status, message) in table {
