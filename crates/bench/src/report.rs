@@ -106,6 +106,8 @@ pub struct CellReport {
     pub batch_max: u64,
     /// The share of rows computed that belong to no request's own steps, from 0 to 1.
     pub padding_share: f64,
+    /// The share of steps that came after a stop, which are computed by nobody, from 0 to 1.
+    pub wasted_share: f64,
 }
 
 /// Processor time of the run by who took it, in seconds over all threads.
@@ -166,7 +168,7 @@ impl Report {
         }
         floats.extend(self.lateness_ms.iter().flat_map(|late| [late.p50, late.p99, late.max]));
         for cell in self.cells.iter().flat_map(BTreeMap::values) {
-            floats.extend([cell.batch_mean, cell.padding_share]);
+            floats.extend([cell.batch_mean, cell.padding_share, cell.wasted_share]);
         }
         floats.extend(self.cpu_s.iter().flat_map(|cpu| [cpu.compute, cpu.manager, cpu.other]));
         floats.extend(self.manager_ns.iter().flat_map(|ns| [ns.per_request, ns.per_node]));
@@ -206,6 +208,7 @@ pub(crate) mod tests {
             batch_p50: 16,
             batch_max: 64,
             padding_share: 0.125,
+            wasted_share: 0.0,
         };
         let sample = |i| BatchSample { at_s: f64::from(i) * 0.5, batch_mean: 12.25, in_flight: 40 };
         Report {
@@ -265,8 +268,8 @@ pub(crate) mod tests {
             "throughput_rps":495.0,"steps_per_s":12000.0,"latency_ms":{"mean":5.0,"p50":4.0,"p90":8.0,"p99":16.0,"max":32.0},
             "queue_ms":{"mean":1.25,"p50":1.0,"p90":2.0,"p99":4.0,"max":8.0},
             "compute_ms":{"mean":3.75,"p50":3.0,"p90":6.0,"p99":12.0,"max":24.0},
-            "cells":{"embed":{"tasks":90,"batch_mean":20.0,"batch_p50":16,"batch_max":64,"padding_share":0.125},
-            "lstm":{"tasks":2000,"batch_mean":12.5,"batch_p50":16,"batch_max":64,"padding_share":0.125}},
+            "cells":{"embed":{"tasks":90,"batch_mean":20.0,"batch_p50":16,"batch_max":64,"padding_share":0.125,"wasted_share":0.0},
+            "lstm":{"tasks":2000,"batch_mean":12.5,"batch_p50":16,"batch_max":64,"padding_share":0.125,"wasted_share":0.0}},
             "busy":0.75,"cpu_s":{"compute":8.0,"manager":1.5,"other":0.5},
             "model":"lstm","warm_up":256,"manager_ns":{"per_request":5000.0,"per_node":123.4},
             "batch_over_time":[{"at_s":0.0,"batch_mean":12.25,"in_flight":40},

@@ -149,9 +149,12 @@ fn where_time_goes(report: &Report) -> String {
     for (name, cell) in report.cells.iter().flatten() {
         let (tasks, p50, max) = (cell.tasks, cell.batch_p50, cell.batch_max);
         let (mean, padding) = (number(cell.batch_mean), number(100.0 * cell.padding_share));
-        let text = format!(
+        let mut text = format!(
             "{name}: {tasks} tasks, batch mean {mean}, p50 {p50}, max {max}, padding {padding} %"
         );
+        if cell.wasted_share > 0.0 {
+            let _ = write!(text, ", after a stop {} %", number(100.0 * cell.wasted_share));
+        }
         lines.push(("cell", text));
     }
     let mut text = String::new();
