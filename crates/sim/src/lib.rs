@@ -2,9 +2,9 @@
 //! checkers that look after every event.
 //!
 //! One seed draws a scenario: the policy, workers, cell types with their limits and costs, models,
-//! arrivals, lengths, sessions, cancellations, lost workers, failing and slow tasks. A **safety** phase
-//! with all of that is followed by a **liveness** phase, in which nothing arrives, nothing goes
-//! wrong, and everything must drain within a bounded number of steps. The same seed plays the
+//! arrivals, lengths, sessions, cancellations, lost workers, failing and slow tasks. A **safety**
+//! phase with all of that is followed by a **liveness** phase, in which nothing arrives, nothing
+//! goes wrong, and everything must drain within a bounded number of steps. The same seed plays the
 //! same run, event for event.
 //!
 //! # What is checked

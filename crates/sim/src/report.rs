@@ -20,6 +20,8 @@ pub struct Summary {
     pub sessions: u64,
     /// Requests that were pieces of them.
     pub pieces: u64,
+    /// Pieces that succeeded.
+    pub succeeded_pieces: u64,
     /// Pieces that waited for an earlier one when they arrived.
     pub waiting_pieces: u64,
     /// Pieces that failed since their session was broken.
@@ -57,6 +59,7 @@ impl AddAssign for Summary {
         self.failed += other.failed;
         self.sessions += other.sessions;
         self.pieces += other.pieces;
+        self.succeeded_pieces += other.succeeded_pieces;
         self.waiting_pieces += other.waiting_pieces;
         self.lost_pieces += other.lost_pieces;
         self.tasks += other.tasks;
@@ -82,10 +85,11 @@ impl fmt::Display for Summary {
             "requests       {}: {} succeeded, {} cancelled, {} failed",
             self.requests, self.succeeded, self.cancelled, self.failed
         )?;
+        writeln!(f, "sessions       {}", self.sessions)?;
         writeln!(
             f,
-            "sessions       {}: {} pieces, of which {} waited and {} were lost with them",
-            self.sessions, self.pieces, self.waiting_pieces, self.lost_pieces
+            "pieces         {}: {} succeeded, {} waited, {} lost with their session",
+            self.pieces, self.succeeded_pieces, self.waiting_pieces, self.lost_pieces
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;

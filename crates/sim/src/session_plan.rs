@@ -32,7 +32,7 @@ pub(crate) fn draw(models: &[Model], last_ns: u64, rng: &mut Rng) -> Vec<Session
     if models.is_empty() || rng.chance(30) {
         return Vec::new();
     }
-    let gap_ns_max = rng.log_within(1_000..=2_000_000);
+    let gap_ns_max = rng.log_within(10_000..=20_000_000);
     let burst_percent = *rng.pick(&[0, 30, 90]);
     let has_priorities = rng.chance(30);
     let length_max = *rng.pick(&[1, 4, 20, 20]);

@@ -446,6 +446,7 @@ impl<'a> Simulation<'a> {
                     let (expected, states) = oracle::outputs(&graph, &inputs, &before);
                     compare(id, &values, &expected)?;
                     if let Some(session) = session {
+                        self.summary.succeeded_pieces += 1;
                         self.sessions.leave(session, states);
                     }
                 }

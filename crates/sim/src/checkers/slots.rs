@@ -1,6 +1,7 @@
-//! Slots are conserved: a chain keeps the one it was first given, through all pieces of a session,
-//! a slot has one owner from then until the chain is over, or the session is, comes back under a higher generation, and the manager
-//! counts as many in use as there are owners (no fewer, where batches keep them to their end).
+//! Slots are conserved: a chain keeps the one it was first given, through all pieces of its session
+//! if it is of one, a slot has one owner from then until the chain is over, or the session ends or
+//! is broken, comes back under a higher generation, and the manager counts as many in use as there
+//! are owners (no fewer, where batches keep them to their end).
 
 use std::collections::BTreeMap;
 
@@ -12,18 +13,18 @@ use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Slots {
     /// By index: to whom a slot was given last, under which generation.
-    cell_types: Vec<BTreeMap<u32, ((Owner, RunIndex), u32)>>,
+    cell_types: Vec<BTreeMap<u32, (Owner, u32)>>,
     /// Slots by the owners that may still hold them.
-    held: BTreeMap<(Owner, RunIndex), CellTypeId>,
+    held: BTreeMap<Owner, CellTypeId>,
     ends: Ends,
 }
 
-/// Whose chains have slots.
+/// A chain that has a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
-    Request(RequestId),
-    /// Whichever piece runs, and between pieces.
-    Session(SessionId),
+    OfRequest(RequestId, RunIndex),
+    /// In whichever piece runs, and between pieces.
+    OfSession(SessionId, RunIndex),
 }
 
 impl Slots {
@@ -58,11 +59,13 @@ impl Slots {
     ) -> Result<(), String> {
         let &Nodes { request, run, .. } = part;
         let session = ledger.requests.get(&request).and_then(|request| request.session);
-        let owner = session.map_or(Owner::Request(request), Owner::Session);
+        let owner = match session {
+            None => Owner::OfRequest(request, run),
+            Some(session) => Owner::OfSession(session, run),
+        };
         let slots = &mut self.cell_types[cell_type.index()];
-        if let Some((last, last_generation)) =
-            slots.insert(slot.index, ((owner, run), slot.generation))
-        {
+        let last = slots.insert(slot.index, (owner, slot.generation));
+        if let Some((last, last_generation)) = last {
             if holds(ledger, last) {
                 return Err(format!("{part:?} takes the slot of {last:?}"));
             }
@@ -70,16 +73,18 @@ impl Slots {
                 return Err(format!("{part:?} after generation {last_generation}"));
             }
         }
-        self.held.insert((owner, run), cell_type);
+        self.held.insert(owner, cell_type);
         Ok(())
     }
 }
 
 /// Whether the chain needs its slot still.
-fn holds(ledger: &Ledger, (owner, run): (Owner, RunIndex)) -> bool {
+fn holds(ledger: &Ledger, owner: Owner) -> bool {
     match owner {
-        Owner::Request(id) => ledger.requests.get(&id).is_some_and(|request| request.holds(run)),
-        Owner::Session(id) => ledger.session_holds(id, run),
+        Owner::OfRequest(id, run) => {
+            ledger.requests.get(&id).is_some_and(|request| request.holds(run))
+        }
+        Owner::OfSession(id, run) => ledger.session_holds(id, run),
     }
 }
 
@@ -94,7 +99,7 @@ impl Checker for Slots {
                 nodes.iter().try_for_each(|part| self.check_nodes(ledger, *cell_type, part))
             }
             Observation::Settled { statistics, requests } => {
-                self.held.retain(|&chain, _| holds(ledger, chain));
+                self.held.retain(|&owner, _| holds(ledger, owner));
                 for (counts, cell_type) in statistics.iter().zip((0..).map(CellTypeId)) {
                     let held = self.held.values().filter(|&&held| held == cell_type).count();
                     let is_kept = self.ends == Ends::WithItsBatch && *requests > 0;
@@ -135,7 +140,7 @@ mod tests {
     #[test]
     fn a_slot_in_use_is_not_given_again() {
         let taken = stage().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, 1)]]).unwrap_err();
-        assert!(taken.contains("takes the slot of (Request(r0), run0)"), "{taken}");
+        assert!(taken.contains("takes the slot of OfRequest(r0, run0)"), "{taken}");
     }
 
     #[test]
@@ -149,8 +154,8 @@ mod tests {
         }
     }
 
-    /// Both chains of a first piece ran to their ends in slots; the second piece waits, unless it is
-    /// not there. A request of no session is in flight as well.
+    /// Both chains of the first of so many pieces ran to their ends. A request of no session is in
+    /// flight as well.
     fn stage_with_first_piece(placement: StatePlacement, pieces: u32) -> Stage {
         let mut stage = Stage::with_states(placement, Slots::new(2, Ends::Alone));
         (0..pieces).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
@@ -160,6 +165,7 @@ mod tests {
         stage
     }
 
+    /// The first piece is not answered yet, and the second waits.
     fn stage_of_pieces(placement: StatePlacement) -> Stage {
         stage_with_first_piece(placement, 2)
     }
@@ -185,7 +191,7 @@ mod tests {
         let taking = in_slot(nodes(2, 0, 0), 5, 1);
         let mut stage = stage_of_pieces(StatePlacement::Shared);
         let taken = stage.task(0, 0, &[&[taking]]).unwrap_err();
-        assert!(taken.contains("takes the slot of (Session(session0'0), run0)"), "{taken}");
+        assert!(taken.contains("takes the slot of OfSession(session0'0, run0)"), "{taken}");
         // Nor between two pieces; but after the last one.
         for is_ending in [false, true] {
             let mut stage = stage_between_pieces(StatePlacement::Shared);
