@@ -69,6 +69,14 @@ struct Worker {
     told_ns: u64,
 }
 
+/// What is kept of a request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    at_ns: u64,
+    /// What the rows of its inputs follow from.
+    salt: u64,
+}
+
 /// A run of one scenario.
 pub(crate) struct Simulation<'a> {
     scenario: Scenario,
@@ -83,8 +91,7 @@ pub(crate) struct Simulation<'a> {
     agenda: BinaryHeap<Reverse<(u64, u64, Happening)>>,
     entered: u64,
     disturbances: Disturbances,
-    /// What the rows of each request's inputs follow from.
-    salts: BTreeMap<RequestId, u64>,
+    admitted: BTreeMap<RequestId, Admitted>,
     /// Positions that a request has left, under the generation that comes next.
     free: Vec<RequestId>,
     positions: u32,
@@ -112,7 +119,7 @@ impl<'a> Simulation<'a> {
             agenda: BinaryHeap::new(),
             entered: 0,
             disturbances: scenario.disturbances,
-            salts: BTreeMap::new(),
+            admitted: BTreeMap::new(),
             free: Vec::new(),
             positions: 0,
             sessions: Sessions::new(scenario.sessions.len()),
@@ -244,7 +251,7 @@ impl<'a> Simulation<'a> {
             free => self.free.swap_remove(self.rng.index(free)),
         };
         let salt = self.rng.next();
-        self.salts.insert(request, salt);
+        self.admitted.insert(request, Admitted { at_ns: self.now_ns, salt });
         let (graph, priority) = (arrival.graph, arrival.priority);
         self.device.admit(request, graph.clone(), &oracle::inputs(&graph, salt));
         self.summary.requests += 1;
@@ -437,11 +444,16 @@ impl<'a> Simulation<'a> {
             let request = request.map(|request| (request.graph.clone(), request.session));
             self.observe(&Observation::Finished { finished: &finished })?;
             let (graph, session) = request.expect("observed");
+            let Admitted { at_ns, salt } = self.admitted.remove(&id).expect("it was admitted");
+            if finished.total_ns != self.now_ns - at_ns {
+                let what = format!("{finished:?}, but it came at {at_ns}");
+                return Err(broken("times", what));
+            }
             let values = self.device.retire(id).map_err(|misuse| broken("device", misuse))?;
             match finished.outcome {
                 Outcome::Succeeded => {
                     self.summary.succeeded += 1;
-                    let inputs = oracle::inputs(&graph, self.salts[&id]);
+                    let inputs = oracle::inputs(&graph, salt);
                     let before = session.map_or_else(States::new, |id| self.sessions.states(id));
                     let (expected, states) = oracle::outputs(&graph, &inputs, &before);
                     compare(id, &values, &expected)?;
@@ -459,7 +471,6 @@ impl<'a> Simulation<'a> {
             if let Some(session) = session.filter(|_| finished.outcome != Outcome::Succeeded) {
                 self.end_broken(session);
             }
-            self.salts.remove(&id);
             self.finished.push(id);
             self.free.push(RequestId { generation: id.generation + 1, ..id });
         }
