@@ -234,6 +234,19 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_given_up_frees_what_runs_to_its_end_only_then() {
+        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        run_layer(&mut stage, 1, 0, 5);
+        let steps = [0, 1, 2].map(|step| [in_slot(nodes(1, 1, step), 6, 0)]);
+        stage.task(0, 1, &[&steps[0], &steps[1], &steps[2]]).unwrap();
+        stage.cancel(1).unwrap();
+        stage.settled(2, &[1, 1]).unwrap();
+        stage.complete(0).unwrap();
+        stage.settled(2, &[1, 0]).unwrap();
+    }
+
+    #[test]
     fn a_break_while_a_piece_runs_frees_when_it_has_ended() {
         let mut stage = stage_of_pieces(StatePlacement::Shared);
         stage.cancel(1).unwrap();
