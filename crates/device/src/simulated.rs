@@ -8,7 +8,8 @@
 //! missing dependency, a state of another request or a lost copy ends as a wrong value of the
 //! reply. What can be seen earlier is refused as a [`Misuse`]: a row that nobody has written, a
 //! row or a state of another worker's unfinished task, a slot of another generation or
-//! step, a state elsewhere that [`moved_from`](Join::moved_from) does not name.
+//! step, a state elsewhere that [`moved_from`](Join::moved_from) does not name. A chain of a
+//! [`Piece::Next`] begins with what the piece before left in its slot, and nothing else will do.
 //!
 //! It does not implement [`Device`](crate::Device), whose queues run in real time.
 
@@ -16,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Join, RequestId, Rows, RunIndex, SinkTime, SlotId, Stop,
-    Stopped, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, Join, Piece, RequestId, Rows, RunIndex, SinkTime, SlotId,
+    Stop, Stopped, TaskId, Work, WorkerId,
 };
 
 /// Which workers share a memory.
@@ -152,7 +153,7 @@ type Memory = Vec<Vec<Option<Slot>>>;
 #[derive(Clone, Debug)]
 struct Slot {
     generation: u32,
-    /// The step that the state is for.
+    /// The step that the state is for: of the next piece, where a piece ended.
     step: u32,
     state: Vec<Datum>,
     by: Stamp,
@@ -377,7 +378,7 @@ impl SimulatedDevice {
         }
         let states = match node.slot {
             None => Vec::new(),
-            Some(_) if node.node == 0 => {
+            Some(_) if node.node == 0 && graph.piece() != Piece::Next => {
                 if node.moved_from.is_some() {
                     return Err(Misuse("a state is moved before it is there".to_owned()));
                 }
@@ -490,7 +491,9 @@ impl SimulatedDevice {
                 slots.resize(slot.index as usize + 1, None);
             }
             let state = (0..run.initial.len()).map(|port| output_of(digest, port)).collect();
-            let (generation, step) = (slot.generation, node.node + 1);
+            let is_left = node.node + 1 == run.length && values.graph.piece() != Piece::Whole;
+            let step = if is_left { 0 } else { node.node + 1 };
+            let generation = slot.generation;
             slots[slot.index as usize] = Some(Slot { generation, step, state, by });
         }
         Ok(())
@@ -550,19 +553,35 @@ mod tests {
 
     /// A device of two workers with one request: a chain of 3 steps, another one over it.
     fn device(memory: SimulatedMemory) -> SimulatedDevice {
+        let costs = vec![CellCost { fixed_ns: 100, row_ns: 1 }];
+        let config = SimulatedConfig { workers: 2, memory, costs, copy_ns: 1000 };
+        let mut device = SimulatedDevice::new(config);
+        device.admit(REQUEST, graph(Piece::Whole), &[vec![7, 8, 9]]);
+        device
+    }
+
+    /// The same device, on which the lower chain of a first piece ran, and the piece after it came.
+    fn device_between_pieces(memory: SimulatedMemory) -> SimulatedDevice {
+        let mut device = device(memory);
+        device.retire(REQUEST).unwrap();
+        device.admit(REQUEST, graph(Piece::First), &[vec![7, 8, 9]]);
+        start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+        device.finish(WorkerId(0));
+        device.retire(REQUEST).unwrap();
+        device.admit(REQUEST, graph(Piece::Next), &[vec![10, 11, 12]]);
+        device
+    }
+
+    fn graph(piece: Piece) -> Arc<CellGraph> {
         let row = || RowSpec::new(ElementType::F32, [1]);
-        let mut graph = CellGraphBuilder::new();
+        let mut graph = CellGraphBuilder::of_piece(piece);
         let x = graph.input(row(), 3);
         let (y, z) = (graph.value(row(), 3), graph.value(row(), 3));
         let every = |value| Sink { port: 0, time: SinkTime::Every, rows: Rows::all(value) };
         graph.chain(CHAIN, 3, vec![Rows::all(x)], vec![None], vec![every(y)]);
         graph.chain(CHAIN, 3, vec![Rows::all(y)], vec![None], vec![every(z)]);
         graph.output(y);
-        let costs = vec![CellCost { fixed_ns: 100, row_ns: 1 }];
-        let config = SimulatedConfig { workers: 2, memory, costs, copy_ns: 1000 };
-        let mut device = SimulatedDevice::new(config);
-        device.admit(REQUEST, Arc::new(graph.finish()), &[vec![7, 8, 9]]);
-        device
+        Arc::new(graph.finish())
     }
 
     fn task(id: u64, worker: u32, work: Work) -> BatchedTask {
@@ -632,6 +651,50 @@ mod tests {
         let stale =
             Work::Roster { leaves: vec![SLOT], joins: vec![join(0, next, 1, None)], steps: 1 };
         assert!(start(&mut device, task(2, 0, stale)).unwrap_err().0.contains("generation 0"));
+    }
+
+    #[test]
+    fn a_piece_begins_with_what_the_one_before_left() {
+        for memory in [SimulatedMemory::Shared, SimulatedMemory::PerWorker] {
+            let moved_from = (memory == SimulatedMemory::PerWorker).then_some(WorkerId(0));
+            for (worker, moved_from) in [(0, None), (1, moved_from)] {
+                let mut device = device_between_pieces(memory);
+                let leaves = if worker == 0 { vec![SLOT] } else { Vec::new() };
+                let joins = vec![join(0, SLOT, 0, moved_from)];
+                start(&mut device, task(2, worker, Work::Roster { leaves, joins, steps: 1 }))
+                    .unwrap();
+                assert_eq!(device.copies(), u64::from(moved_from.is_some()));
+                let step = |state, input| cell_output(CHAIN, [Some(input)], [state], 0);
+                let left = [7, 8, 9].into_iter().fold(Some(0), step);
+                assert_eq!(device.retire(REQUEST).unwrap()[0][0], step(left, 10));
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_begins_with_nothing_else() {
+        let first_step =
+            |slot, moved_from| task(1, 1, steps(vec![join(0, slot, 0, moved_from)], 1));
+        // The slot of another chain, one that was freed since, and one in another memory.
+        let others = [SlotId { index: 1, generation: 0 }, SlotId { index: 0, generation: 1 }];
+        for slot in others {
+            let mut device = device_between_pieces(SimulatedMemory::Shared);
+            assert!(start(&mut device, first_step(slot, None)).is_err());
+        }
+        let mut device_ = device_between_pieces(SimulatedMemory::PerWorker);
+        assert!(start(&mut device_, first_step(SLOT, None)).unwrap_err().0.contains("no state"));
+        // The state of a whole sequence that ended, and of a piece that did not.
+        for (piece, ran) in [(Piece::Whole, 3), (Piece::First, 2)] {
+            let mut device = device(SimulatedMemory::Shared);
+            device.retire(REQUEST).unwrap();
+            device.admit(REQUEST, graph(piece), &[vec![7, 8, 9]]);
+            start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], ran))).unwrap();
+            device.finish(WorkerId(0));
+            device.retire(REQUEST).unwrap();
+            device.admit(REQUEST, graph(Piece::Next), &[vec![10, 11, 12]]);
+            let refused = start(&mut device, first_step(SLOT, None)).unwrap_err();
+            assert!(refused.0.contains(&format!("step {ran}")), "{refused}");
+        }
     }
 
     #[test]

@@ -2,16 +2,17 @@
 //! checkers that look after every event.
 //!
 //! One seed draws a scenario: the policy, workers, cell types with their limits and costs, models,
-//! arrivals, lengths, cancellations, lost workers, failing and slow tasks. A **safety** phase
-//! with all of that is followed by a **liveness** phase, in which nothing arrives, nothing goes
-//! wrong, and everything must drain within a bounded number of steps. The same seed plays the
+//! arrivals, lengths, sessions, cancellations, lost workers, failing and slow tasks. A **safety**
+//! phase with all of that is followed by a **liveness** phase, in which nothing arrives, nothing
+//! goes wrong, and everything must drain within a bounded number of steps. The same seed plays the
 //! same run, event for event.
 //!
 //! # What is checked
 //! - `checkers`: a node once and after its predecessors, the shape of batches, the order of
-//!   queues, pinning, slots, answers, progress.
+//!   queues, pinning, slots, sessions, answers, progress.
 //! - The device refuses rows and states that are not there yet or not there any more.
-//! - The values of a request that succeeds are those that its graph has when evaluated alone.
+//! - The values of a request that succeeds are those that its graph has when evaluated alone; a
+//!   piece of a session goes on from the piece before.
 //! - The manager's own assertions.
 //!
 //! Not simulated: the engine's threads and the network.
@@ -26,6 +27,8 @@ mod oracle;
 mod report;
 mod rng;
 mod scenario;
+mod session_plan;
+mod sessions;
 mod simulation;
 mod trace;
 mod trees;

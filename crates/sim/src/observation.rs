@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Join, RequestId, RunIndex, SlotId, Stopped, TaskId, Work,
-    WorkerId,
+    BatchedTask, CellGraph, CellTypeId, Join, RequestId, RunIndex, SessionId, SlotId, Stopped,
+    TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{CellTypeStatistics, Finished};
 
@@ -16,6 +16,16 @@ pub(crate) enum Observation<'a> {
         request: RequestId,
         priority: u32,
         graph: &'a Arc<CellGraph>,
+        /// Of which it is a piece.
+        session: Option<SessionId>,
+    },
+    /// No piece of the session comes any more.
+    SessionEnding {
+        session: SessionId,
+    },
+    /// The manager told of its end.
+    SessionEnded {
+        session: SessionId,
     },
     Cancelled {
         request: RequestId,

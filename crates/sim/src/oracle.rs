@@ -1,7 +1,8 @@
-//! What a request's reply must be: its graph evaluated alone, run by run, node by node.
+//! What a request's reply must be: its graph evaluated alone, run by run, node by node. That of a
+//! later piece begins with the states that the piece before it ends with.
 
 use batchmaker_device::{Datum, cell_output, says_stop};
-use batchmaker_graph::{CellGraph, RunKind, SinkTime};
+use batchmaker_graph::{CellGraph, Piece, RunKind, SinkTime};
 
 use crate::rng::scramble;
 
@@ -14,19 +15,31 @@ pub(crate) fn inputs(graph: &CellGraph, salt: u64) -> Vec<Vec<u64>> {
     graph.inputs().iter().map(|value| rows(value).collect()).collect()
 }
 
-/// The rows of the graph's outputs.
-pub(crate) fn outputs(graph: &CellGraph, inputs: &[Vec<u64>]) -> Vec<Vec<Datum>> {
+/// By run, its states after the last node; of what is no chain, none.
+pub(crate) type States = Vec<Vec<Datum>>;
+
+/// The rows of the graph's outputs, and its states at the end. `before` is what the piece before
+/// ended with.
+pub(crate) fn outputs(
+    graph: &CellGraph,
+    inputs: &[Vec<u64>],
+    before: &States,
+) -> (Vec<Vec<Datum>>, States) {
     let empty = |rows: u32| vec![None; rows as usize];
     let mut values: Vec<Vec<Datum>> = graph.values().iter().map(|v| empty(v.rows)).collect();
     for (value, input) in graph.inputs().iter().zip(inputs) {
         values[value.index()] = input.iter().map(|&datum| Some(datum)).collect();
     }
-    for run in graph.runs() {
+    let mut ends = Vec::with_capacity(graph.runs().len());
+    for (index, run) in graph.runs().iter().enumerate() {
         let first = |rows: &Option<batchmaker_graph::Rows>| match rows {
             Some(rows) => values[rows.value.index()][rows.row(0)],
             None => Some(0),
         };
-        let mut states: Vec<Datum> = run.initial.iter().map(first).collect();
+        let mut states: Vec<Datum> = match graph.piece() {
+            Piece::Whole | Piece::First => run.initial.iter().map(first).collect(),
+            Piece::Next => before[index].clone(),
+        };
         for node in 0..run.length {
             let input = run.inputs.iter().map(|rows| values[rows.value.index()][rows.row(node)]);
             let input: Vec<Datum> = input.collect();
@@ -52,6 +65,8 @@ pub(crate) fn outputs(graph: &CellGraph, inputs: &[Vec<u64>]) -> Vec<Vec<Datum>>
                 states = (0..states.len()).map(output).collect();
             }
         }
+        ends.push(states);
     }
-    graph.outputs().iter().map(|value| values[value.index()].clone()).collect()
+    let outputs = graph.outputs().iter().map(|value| values[value.index()].clone());
+    (outputs.collect(), ends)
 }

@@ -14,8 +14,18 @@ pub struct Summary {
     pub succeeded: u64,
     /// Those that were answered as cancelled.
     pub cancelled: u64,
-    /// Those that failed, with a task or with a worker.
+    /// Those that failed, with a task, with a worker or with their session.
     pub failed: u64,
+    /// Sessions that began, each of which ended.
+    pub sessions: u64,
+    /// Requests that were pieces of them.
+    pub pieces: u64,
+    /// Pieces that succeeded.
+    pub succeeded_pieces: u64,
+    /// Pieces that waited for an earlier one when they arrived.
+    pub waiting_pieces: u64,
+    /// Pieces that failed since their session was broken.
+    pub lost_pieces: u64,
     /// Tasks submitted.
     pub tasks: u64,
     /// Batches in them.
@@ -47,6 +57,11 @@ impl AddAssign for Summary {
         self.succeeded += other.succeeded;
         self.cancelled += other.cancelled;
         self.failed += other.failed;
+        self.sessions += other.sessions;
+        self.pieces += other.pieces;
+        self.succeeded_pieces += other.succeeded_pieces;
+        self.waiting_pieces += other.waiting_pieces;
+        self.lost_pieces += other.lost_pieces;
         self.tasks += other.tasks;
         self.batches += other.batches;
         self.nodes += other.nodes;
@@ -69,6 +84,12 @@ impl fmt::Display for Summary {
             f,
             "requests       {}: {} succeeded, {} cancelled, {} failed",
             self.requests, self.succeeded, self.cancelled, self.failed
+        )?;
+        writeln!(f, "sessions       {}", self.sessions)?;
+        writeln!(
+            f,
+            "pieces         {}: {} succeeded, {} waited, {} lost with their session",
+            self.pieces, self.succeeded_pieces, self.waiting_pieces, self.lost_pieces
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;

@@ -10,9 +10,13 @@ use batchmaker_manager::{
 
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
+use crate::session_plan::{self, SessionPlan};
 
 /// Keeps the policy's draw apart, so that a seed's workload is the same under each.
 const POLICY_STREAM: u64 = 0x5bd1_e995_0000_0000;
+
+/// Keeps sessions apart, so that the rest of a seed's workload is the same without them.
+const SESSION_STREAM: u64 = 0x27d4_eb2f_0000_0000;
 
 /// A simulation's machine, workload and faults, drawn from one seed.
 #[derive(Clone, Debug)]
@@ -20,6 +24,8 @@ pub(crate) struct Scenario {
     pub(crate) manager: Config,
     pub(crate) device: SimulatedConfig,
     pub(crate) arrivals: Vec<Arrival>,
+    /// Under the cellular policy.
+    pub(crate) sessions: Vec<SessionPlan>,
     /// When each is to happen, and what.
     pub(crate) faults: Vec<(u64, Fault)>,
     pub(crate) disturbances: Disturbances,
@@ -48,6 +54,10 @@ pub(crate) enum Fault {
 pub(crate) enum Target {
     /// A request in flight.
     InFlight,
+    /// A piece of a session that runs.
+    RunningPiece,
+    /// A piece that waits for an earlier one.
+    WaitingPiece,
     /// One that finished, whose position may be in use again.
     Finished,
     /// None that ever was.
@@ -80,13 +90,24 @@ impl Scenario {
         let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
         let calm_ns = last_ns + rng.within(0..=work_ns(&arrivals, &device));
         let has_faults = rng.chance(80);
-        let faults = if has_faults {
+        let mut faults = if has_faults {
             faults(calm_ns, arrivals.len(), manager.workers, &mut rng)
         } else {
             Vec::new()
         };
         let disturbances = disturbances(has_faults, &mut rng);
-        Self { manager, device, arrivals, faults, disturbances, calm_ns, rng: rng.fork() }
+        let (mut sessions, mut calm_ns) = (Vec::new(), calm_ns);
+        if policy == Policy::Cellular {
+            let mut rng = Rng::new(seed ^ SESSION_STREAM);
+            sessions = session_plan::draw(&models, last_ns, &mut rng);
+            let times = sessions.iter().flat_map(SessionPlan::times_ns);
+            calm_ns = calm_ns.max(times.max().unwrap_or(0));
+            if has_faults {
+                faults.extend(cancelled_pieces(calm_ns, sessions.len(), &mut rng));
+            }
+        }
+        let rng = rng.fork();
+        Self { manager, device, arrivals, sessions, faults, disturbances, calm_ns, rng }
     }
 }
 
@@ -203,6 +224,15 @@ fn faults(until_ns: u64, arrivals: usize, workers: u16, rng: &mut Rng) -> Vec<(u
         faults.push((rng.within(0..=until_ns), Fault::Down { worker, for_ns }));
     }
     faults
+}
+
+fn cancelled_pieces(until_ns: u64, sessions: usize, rng: &mut Rng) -> Vec<(u64, Fault)> {
+    let cancellations = sessions as u64 * *rng.pick(&[0, 0, 20, 60]) / 100;
+    let cancellation = |_| {
+        let target = *rng.pick(&[Target::RunningPiece, Target::WaitingPiece]);
+        (rng.within(0..=until_ns), Fault::Cancel(target))
+    };
+    (0..cancellations).map(cancellation).collect()
 }
 
 fn disturbances(has_faults: bool, rng: &mut Rng) -> Disturbances {

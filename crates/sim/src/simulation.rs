@@ -5,16 +5,19 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use batchmaker_device::{Datum, Fate, SimulatedDevice};
-use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, RequestId, Stopped, TaskId, WorkerId};
-use batchmaker_manager::{Event, Finished, Manager, Outcome, Padding, Policy};
+use batchmaker_graph::{
+    BatchedTask, CellGraph, CellTypeId, RequestId, SessionId, Stopped, TaskId, WorkerId,
+};
+use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome, Padding, Policy};
 
 use crate::checkers::{self, Checker};
-use crate::ledger::{Ledger, Run};
+use crate::ledger::{Ledger, Request, Run};
 use crate::observation::{Nodes, Observation, Rosters, TaskEnd};
-use crate::oracle;
+use crate::oracle::{self, States};
 use crate::report::Summary;
 use crate::rng::Rng;
-use crate::scenario::{Disturbances, Fault, Scenario, Target};
+use crate::scenario::{Arrival, Disturbances, Fault, Scenario, Target};
+use crate::sessions::Sessions;
 use crate::trace::Trace;
 
 /// A broken rule: who found it, and what.
@@ -28,6 +31,13 @@ pub(crate) struct Broken {
 enum Happening {
     /// A position in the scenario's arrivals.
     Arrive(usize),
+    /// A position in the scenario's sessions, and one in its pieces.
+    Piece {
+        session: usize,
+        piece: usize,
+    },
+    /// A position in the scenario's sessions.
+    EndSession(usize),
     /// A position in the scenario's faults.
     Fault(usize),
     Up(WorkerId),
@@ -59,6 +69,14 @@ struct Worker {
     told_ns: u64,
 }
 
+/// What is kept of a request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    at_ns: u64,
+    /// What the rows of its inputs follow from.
+    salt: u64,
+}
+
 /// A run of one scenario.
 pub(crate) struct Simulation<'a> {
     scenario: Scenario,
@@ -73,11 +91,11 @@ pub(crate) struct Simulation<'a> {
     agenda: BinaryHeap<Reverse<(u64, u64, Happening)>>,
     entered: u64,
     disturbances: Disturbances,
-    /// What the rows of each request's inputs follow from.
-    salts: BTreeMap<RequestId, u64>,
+    admitted: BTreeMap<RequestId, Admitted>,
     /// Positions that a request has left, under the generation that comes next.
     free: Vec<RequestId>,
     positions: u32,
+    sessions: Sessions,
     finished: Vec<RequestId>,
     /// What said stop in tasks that the manager has not been told of.
     stops: BTreeMap<(WorkerId, u32, TaskId), Vec<Stopped>>,
@@ -101,9 +119,10 @@ impl<'a> Simulation<'a> {
             agenda: BinaryHeap::new(),
             entered: 0,
             disturbances: scenario.disturbances,
-            salts: BTreeMap::new(),
+            admitted: BTreeMap::new(),
             free: Vec::new(),
             positions: 0,
+            sessions: Sessions::new(scenario.sessions.len()),
             finished: Vec::new(),
             stops: BTreeMap::new(),
             rng: scenario.rng.clone(),
@@ -114,6 +133,15 @@ impl<'a> Simulation<'a> {
         for position in 0..simulation.scenario.arrivals.len() {
             let time_ns = simulation.scenario.arrivals[position].time_ns;
             simulation.enter(time_ns, Happening::Arrive(position));
+        }
+        for session in 0..simulation.scenario.sessions.len() {
+            for piece in 0..simulation.scenario.sessions[session].pieces.len() {
+                let time_ns = simulation.scenario.sessions[session].pieces[piece].time_ns;
+                simulation.enter(time_ns, Happening::Piece { session, piece });
+            }
+            if let Some(time_ns) = simulation.scenario.sessions[session].ends_ns {
+                simulation.enter(time_ns, Happening::EndSession(session));
+            }
         }
         for position in 0..simulation.scenario.faults.len() {
             let time_ns = simulation.scenario.faults[position].0;
@@ -164,7 +192,11 @@ impl<'a> Simulation<'a> {
 
     fn happen(&mut self, happening: Happening) -> Result<(), Broken> {
         match happening {
-            Happening::Arrive(position) => self.arrive(position)?,
+            Happening::Arrive(position) => {
+                self.arrive(self.scenario.arrivals[position].clone(), None)?;
+            }
+            Happening::Piece { session, piece } => self.arrive_in(session, piece)?,
+            Happening::EndSession(session) => self.end_session(session)?,
             Happening::Fault(position) => match self.scenario.faults[position].1 {
                 Fault::Cancel(target) => self.cancel(target)?,
                 Fault::Down { worker, for_ns } => self.down(worker, for_ns)?,
@@ -191,8 +223,26 @@ impl<'a> Simulation<'a> {
         self.settle()
     }
 
-    fn arrive(&mut self, position: usize) -> Result<(), Broken> {
-        let arrival = self.scenario.arrivals[position].clone();
+    /// A piece comes, unless its session was told to end.
+    fn arrive_in(&mut self, session: usize, piece: usize) -> Result<(), Broken> {
+        let id = if piece == 0 {
+            self.summary.sessions += 1;
+            self.sessions.begin(session, &mut self.rng)
+        } else if let Some(id) = self.sessions.going_on(session) {
+            id
+        } else {
+            return Ok(());
+        };
+        self.summary.pieces += 1;
+        self.arrive(self.scenario.sessions[session].pieces[piece].clone(), Some(id))
+    }
+
+    fn end_session(&mut self, session: usize) -> Result<(), Broken> {
+        let Some(session) = self.sessions.end(session) else { return Ok(()) };
+        self.tell(Event::EndSession { session }, &Observation::SessionEnding { session })
+    }
+
+    fn arrive(&mut self, arrival: Arrival, session: Option<SessionId>) -> Result<(), Broken> {
         let request = match self.free.len() {
             0 => {
                 self.positions += 1;
@@ -201,23 +251,31 @@ impl<'a> Simulation<'a> {
             free => self.free.swap_remove(self.rng.index(free)),
         };
         let salt = self.rng.next();
-        self.salts.insert(request, salt);
+        self.admitted.insert(request, Admitted { at_ns: self.now_ns, salt });
         let (graph, priority) = (arrival.graph, arrival.priority);
         self.device.admit(request, graph.clone(), &oracle::inputs(&graph, salt));
         self.summary.requests += 1;
-        let (model, graph_, session) = (arrival.model, graph.clone(), None);
+        let (model, graph_) = (arrival.model, graph.clone());
         let event = Event::Arrive { request, model, priority, graph: graph_, session };
-        self.tell(event, &Observation::Arrived { request, priority, graph: &graph })
+        self.tell(event, &Observation::Arrived { request, priority, graph: &graph, session })?;
+        let arrived = &self.ledger.requests[&request];
+        let is_waiting = arrived.is_waiting() && arrived.given_up.is_none();
+        self.summary.waiting_pieces += u64::from(is_waiting);
+        Ok(())
     }
 
     fn cancel(&mut self, target: Target) -> Result<(), Broken> {
-        let in_flight = self.ledger.requests.len();
+        let is_named = |request: &Request| match target {
+            Target::InFlight => true,
+            Target::RunningPiece => request.session.is_some() && !request.is_waiting(),
+            Target::WaitingPiece => request.is_waiting(),
+            Target::Finished | Target::Unknown => false,
+        };
+        let in_flight = self.ledger.requests.iter().filter(|(_, request)| is_named(request));
+        let in_flight: Vec<RequestId> = in_flight.map(|(&id, _)| id).collect();
         let request = match target {
-            Target::InFlight if in_flight > 0 => {
-                let position = self.rng.index(in_flight);
-                *self.ledger.requests.keys().nth(position).expect("fewer than in flight")
-            }
             Target::Finished if !self.finished.is_empty() => *self.rng.pick(&self.finished),
+            _ if !in_flight.is_empty() => *self.rng.pick(&in_flight),
             _ => RequestId { index: self.positions + 7, generation: 0 },
         };
         self.summary.cancellations += 1;
@@ -253,7 +311,8 @@ impl<'a> Simulation<'a> {
             told_late_ns_max: 0,
             asks_late_percent: 0,
         };
-        (0..self.workers.len() as u32).try_for_each(|worker| self.up(WorkerId(worker)))
+        (0..self.workers.len() as u32).try_for_each(|worker| self.up(WorkerId(worker)))?;
+        (0..self.scenario.sessions.len()).try_for_each(|session| self.end_session(session))
     }
 
     /// The device is done with a task; the next one starts, the manager hears of it later.
@@ -375,30 +434,61 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// Takes the requests that ended.
+    /// Takes the requests that ended, and the sessions.
     fn collect(&mut self) -> Result<(), Broken> {
         let finished: Vec<Finished> = self.manager.drain_finished().collect();
         for finished in finished {
             self.trace.note("finished", &finished);
             let id = finished.request;
-            let graph = self.ledger.requests.get(&id).map(|request| request.graph.clone());
+            let request = self.ledger.requests.get(&id);
+            let request = request.map(|request| (request.graph.clone(), request.session));
             self.observe(&Observation::Finished { finished: &finished })?;
+            let (graph, session) = request.expect("observed");
+            let Admitted { at_ns, salt } = self.admitted.remove(&id).expect("it was admitted");
+            if finished.total_ns != self.now_ns - at_ns {
+                let what = format!("{finished:?}, but it came at {at_ns}");
+                return Err(broken("times", what));
+            }
             let values = self.device.retire(id).map_err(|misuse| broken("device", misuse))?;
             match finished.outcome {
                 Outcome::Succeeded => {
                     self.summary.succeeded += 1;
-                    let (graph, salt) = (graph.expect("observed"), self.salts[&id]);
-                    let expected = oracle::outputs(&graph, &oracle::inputs(&graph, salt));
+                    let inputs = oracle::inputs(&graph, salt);
+                    let before = session.map_or_else(States::new, |id| self.sessions.states(id));
+                    let (expected, states) = oracle::outputs(&graph, &inputs, &before);
                     compare(id, &values, &expected)?;
+                    if let Some(session) = session {
+                        self.summary.succeeded_pieces += 1;
+                        self.sessions.leave(session, states);
+                    }
                 }
                 Outcome::Cancelled => self.summary.cancelled += 1,
-                Outcome::Failed(_) => self.summary.failed += 1,
+                Outcome::Failed(failure) => {
+                    self.summary.failed += 1;
+                    self.summary.lost_pieces += u64::from(failure == Failure::SessionLost);
+                }
             }
-            self.salts.remove(&id);
+            if let Some(session) = session.filter(|_| finished.outcome != Outcome::Succeeded) {
+                self.end_broken(session);
+            }
             self.finished.push(id);
             self.free.push(RequestId { generation: id.generation + 1, ..id });
         }
+        for session in self.manager.take_ended_sessions() {
+            self.trace.note("ended", &session);
+            self.observe(&Observation::SessionEnded { session })?;
+            self.sessions.ended(session);
+        }
         Ok(())
+    }
+
+    /// A piece did not succeed: nobody goes on from there, but pieces may be on their way.
+    fn end_broken(&mut self, session: SessionId) {
+        let position = self.sessions.position(session);
+        if self.sessions.going_on(position).is_some() {
+            let later_ns = self.scenario.sessions[position].ends_after_break_ns;
+            self.enter(self.now_ns + later_ns, Happening::EndSession(position));
+        }
     }
 
     fn settle(&mut self) -> Result<(), Broken> {

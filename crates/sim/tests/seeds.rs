@@ -23,6 +23,9 @@ fn fixed_seeds_keep_to_all_rules() {
         total.padding,
         total.failed_tasks,
         total.lost_workers,
+        total.succeeded_pieces,
+        total.waiting_pieces,
+        total.lost_pieces,
     ];
     assert!(happened.iter().all(|&count| count > 0), "{total}");
     assert_eq!(total.succeeded + total.cancelled + total.failed, total.requests);

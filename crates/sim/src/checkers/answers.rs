@@ -61,10 +61,10 @@ impl Checker for Answers {
 
 #[cfg(test)]
 mod tests {
-    use batchmaker_manager::Failure;
+    use batchmaker_manager::{Failure, StatePlacement};
 
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+    use crate::checkers::stage::{Stage, TWO_LAYERS, in_slot, nodes};
 
     fn stage() -> Stage {
         let mut stage = Stage::new(Answers::new(Ends::Alone));
@@ -119,6 +119,63 @@ mod tests {
         stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
         stage.worker_down(0).unwrap();
         assert!(stage.finish(0, Outcome::Succeeded).is_err());
+    }
+
+    /// The first of three pieces runs.
+    fn stage_of_pieces() -> Stage {
+        let mut stage = Stage::with_states(StatePlacement::PerWorker, Answers::new(Ends::Alone));
+        (0..3).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
+        stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 5, 0)]]).unwrap();
+        stage
+    }
+
+    const LOST: Outcome = Outcome::Failed(Failure::SessionLost);
+
+    #[test]
+    fn pieces_after_one_given_up_are_lost_when_it_has_ended() {
+        assert!(stage_of_pieces().finish(1, LOST).is_err(), "nothing was given up");
+        let mut stage = stage_of_pieces();
+        stage.cancel(0).unwrap();
+        stage.settled(3, &[1, 0]).unwrap();
+        assert!(stage.finish(1, LOST).is_err(), "before the one that was given up");
+        let mut stage = stage_of_pieces();
+        stage.cancel(0).unwrap();
+        stage.complete(0).unwrap();
+        stage.finish(0, Outcome::Cancelled).unwrap();
+        assert!(stage.settled(2, &[0, 0]).unwrap_err().contains("unanswered"));
+        (1..3).for_each(|request| stage.finish(request, LOST).unwrap());
+        stage.settled(0, &[0, 0]).unwrap();
+        stage.arrive_in(0, 3, TWO_LAYERS);
+        assert!(stage.settled(1, &[0, 0]).unwrap_err().contains("unanswered"));
+        stage.finish(3, LOST).unwrap();
+    }
+
+    #[test]
+    fn a_piece_cancelled_before_its_turn_ends_at_once_and_breaks_its_session() {
+        let mut stage = stage_of_pieces();
+        stage.cancel(1).unwrap();
+        assert!(stage.settled(3, &[1, 0]).unwrap_err().contains("unanswered"));
+        stage.finish(1, Outcome::Cancelled).unwrap();
+        assert!(stage.settled(2, &[1, 0]).unwrap_err().contains("unanswered"));
+        stage.finish(2, LOST).unwrap();
+        stage.settled(1, &[1, 0]).unwrap();
+        assert!(stage.finish(0, LOST).is_err(), "it runs on");
+    }
+
+    #[test]
+    fn a_piece_is_lost_with_the_worker_that_kept_its_state() {
+        for worker in [0, 1] {
+            let mut stage = stage_of_pieces();
+            (1..3).for_each(|step| {
+                stage.complete(0).unwrap();
+                stage.task(0, 0, &[&[in_slot(nodes(0, 0, step), 5, 0)]]).unwrap();
+            });
+            stage.complete(0).unwrap();
+            stage.finish(0, Outcome::Succeeded).unwrap();
+            stage.worker_down(worker).unwrap();
+            let is_lost = stage.finish(1, Outcome::Failed(Failure::WorkerLost)).is_ok();
+            assert_eq!(is_lost, worker == 0);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod pinning;
 mod predecessors;
 mod progress;
 mod queue_order;
+mod sessions;
 mod slots;
 #[cfg(test)]
 mod stage;
@@ -60,6 +61,7 @@ pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
     if config.policy == Policy::Cellular {
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));
         checkers.push(Box::new(progress::Progress));
+        checkers.push(Box::new(sessions::Sessions));
     }
     checkers
 }

@@ -36,6 +36,8 @@ impl Checker for Progress {
 
 #[cfg(test)]
 mod tests {
+    use batchmaker_manager::Outcome;
+
     use super::*;
     use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
 
@@ -56,6 +58,17 @@ mod tests {
         stage.refuse(1).unwrap();
         stage.complete(0).unwrap();
         assert!(stage.refuse(1).is_err(), "the second layer's first node is ready");
+    }
+
+    #[test]
+    fn a_piece_that_waits_is_not_ready_and_one_whose_turn_it_is_is() {
+        let mut stage = Stage::new(Progress);
+        (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        stage.refuse(1).unwrap();
+        stage.complete(0).unwrap();
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        assert!(stage.refuse(1).is_err());
     }
 
     #[test]

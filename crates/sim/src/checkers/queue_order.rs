@@ -1,5 +1,6 @@
 //! `FormBatchedTask` of Algorithm 1: a batch holds the first ready nodes of its type that the
-//! worker may run, in the order of the queue (priority, arrival, run), as many as fit.
+//! worker may run, in the order of the queue (priority, arrival, run), as many as fit. A piece of a
+//! session arrives in the queue when the piece before has ended.
 
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::Config;
@@ -60,6 +61,8 @@ impl Checker for QueueOrder {
 
 #[cfg(test)]
 mod tests {
+    use batchmaker_manager::Outcome;
+
     use super::*;
     use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
 
@@ -80,6 +83,19 @@ mod tests {
         let overtaking: Vec<_> = (1..4).map(|request| nodes(request, 0, 0)).collect();
         assert!(stage().task(0, 0, &[&overtaking]).is_err());
         assert!(stage().task(0, 0, &[&[nodes(0, 0, 0), nodes(1, 0, 0)]]).is_err());
+    }
+
+    #[test]
+    fn a_piece_takes_its_place_when_it_starts() {
+        let mut stage = Stage::new(QueueOrder::new(&stage::config()));
+        (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
+        (2..5).for_each(|request| stage.arrive(request, TWO_LAYERS));
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        let overtaking: Vec<_> = (1..4).map(|request| nodes(request, 0, 0)).collect();
+        assert!(stage.task(0, 0, &[&overtaking]).is_err());
+        let others: Vec<_> = (2..5).map(|request| nodes(request, 0, 0)).collect();
+        stage.task(1, 0, &[&others]).unwrap();
+        stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();
     }
 
     #[test]

@@ -1,27 +1,30 @@
-//! Slots are conserved: a chain keeps the one it was first given, a slot has one owner from
-//! then until the chain is over, comes back under a higher generation, and the manager
-//! counts as many in use as there are owners (no fewer, where batches keep them to their end).
+//! Slots are conserved: a chain keeps the one it was first given, through all pieces of its session
+//! if it is of one, a slot has one owner from then until the chain is over, or the session ends or
+//! is broken, comes back under a higher generation, and the manager counts as many in use as there
+//! are owners (no fewer, where batches keep them to their end).
 
 use std::collections::BTreeMap;
 
-use batchmaker_graph::{CellTypeId, RequestId, RunIndex, RunKind, SlotId};
+use batchmaker_graph::{CellTypeId, RequestId, RunIndex, RunKind, SessionId, SlotId};
 
 use super::{Checker, Ends};
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Slots {
-    cell_types: Vec<BTreeMap<u32, Owner>>,
+    /// By index: to whom a slot was given last, under which generation.
+    cell_types: Vec<BTreeMap<u32, (Owner, u32)>>,
     /// Slots by the owners that may still hold them.
-    held: BTreeMap<(RequestId, RunIndex), CellTypeId>,
+    held: BTreeMap<Owner, CellTypeId>,
     ends: Ends,
 }
 
-/// Whom a slot was given to last.
-struct Owner {
-    generation: u32,
-    request: RequestId,
-    run: RunIndex,
+/// A chain that has a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    OfRequest(RequestId, RunIndex),
+    /// In whichever piece runs, and between pieces.
+    OfSession(SessionId, RunIndex),
 }
 
 impl Slots {
@@ -55,29 +58,34 @@ impl Slots {
         slot: SlotId,
     ) -> Result<(), String> {
         let &Nodes { request, run, .. } = part;
-        let owner = Owner { generation: slot.generation, request, run };
-        if let Some(last) = self.cell_types[cell_type.index()].insert(slot.index, owner) {
-            if !is_over(ledger, last.request, last.run) {
-                return Err(format!(
-                    "{part:?} takes the slot of {:?} {:?}",
-                    last.request, last.run
-                ));
+        let session = ledger.requests.get(&request).and_then(|request| request.session);
+        let owner = match session {
+            None => Owner::OfRequest(request, run),
+            Some(session) => Owner::OfSession(session, run),
+        };
+        let slots = &mut self.cell_types[cell_type.index()];
+        let last = slots.insert(slot.index, (owner, slot.generation));
+        if let Some((last, last_generation)) = last {
+            if holds(ledger, last) {
+                return Err(format!("{part:?} takes the slot of {last:?}"));
             }
-            if last.generation >= slot.generation {
-                return Err(format!("{part:?} after generation {}", last.generation));
+            if last_generation >= slot.generation {
+                return Err(format!("{part:?} after generation {last_generation}"));
             }
         }
-        self.held.insert((request, run), cell_type);
+        self.held.insert(owner, cell_type);
         Ok(())
     }
 }
 
-/// Whether the chain needs its slot no more.
-fn is_over(ledger: &Ledger, request: RequestId, run: RunIndex) -> bool {
-    let Some(request) = ledger.requests.get(&request) else { return true };
-    let progress = request.run(run);
-    let is_complete = progress.completed == progress.length;
-    is_complete || (request.given_up.is_some() && progress.flights.is_empty())
+/// Whether the chain needs its slot still.
+fn holds(ledger: &Ledger, owner: Owner) -> bool {
+    match owner {
+        Owner::OfRequest(id, run) => {
+            ledger.requests.get(&id).is_some_and(|request| request.holds(run))
+        }
+        Owner::OfSession(id, run) => ledger.session_holds(id, run),
+    }
 }
 
 impl Checker for Slots {
@@ -91,7 +99,7 @@ impl Checker for Slots {
                 nodes.iter().try_for_each(|part| self.check_nodes(ledger, *cell_type, part))
             }
             Observation::Settled { statistics, requests } => {
-                self.held.retain(|&(request, run), _| !is_over(ledger, request, run));
+                self.held.retain(|&owner, _| holds(ledger, owner));
                 for (counts, cell_type) in statistics.iter().zip((0..).map(CellTypeId)) {
                     let held = self.held.values().filter(|&&held| held == cell_type).count();
                     let is_kept = self.ends == Ends::WithItsBatch && *requests > 0;
@@ -110,6 +118,8 @@ impl Checker for Slots {
 
 #[cfg(test)]
 mod tests {
+    use batchmaker_manager::{Outcome, StatePlacement};
+
     use super::*;
     use crate::checkers::stage::{Stage, TWO_LAYERS, in_slot, nodes};
 
@@ -130,7 +140,7 @@ mod tests {
     #[test]
     fn a_slot_in_use_is_not_given_again() {
         let taken = stage().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, 1)]]).unwrap_err();
-        assert!(taken.contains("takes the slot of r0 run0"), "{taken}");
+        assert!(taken.contains("takes the slot of OfRequest(r0, run0)"), "{taken}");
     }
 
     #[test]
@@ -141,6 +151,118 @@ mod tests {
             stage.cancel(0).unwrap();
             let again = stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, generation)]]);
             assert_eq!(again.is_ok(), generation == 1);
+        }
+    }
+
+    /// Both chains of the first of so many pieces ran to their ends. A request of no session is in
+    /// flight as well.
+    fn stage_with_first_piece(placement: StatePlacement, pieces: u32) -> Stage {
+        let mut stage = Stage::with_states(placement, Slots::new(2, Ends::Alone));
+        (0..pieces).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
+        stage.arrive(2, TWO_LAYERS);
+        run_layer(&mut stage, 0, 0, 5);
+        run_layer(&mut stage, 0, 1, 6);
+        stage
+    }
+
+    /// The first piece is not answered yet, and the second waits.
+    fn stage_of_pieces(placement: StatePlacement) -> Stage {
+        stage_with_first_piece(placement, 2)
+    }
+
+    /// The first piece was answered, and no other came yet.
+    fn stage_between_pieces(placement: StatePlacement) -> Stage {
+        let mut stage = stage_with_first_piece(placement, 1);
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        stage
+    }
+
+    /// All steps of one chain of a piece.
+    fn run_layer(stage: &mut Stage, request: u32, run: u32, slot: u32) {
+        for step in 0..3 {
+            let node = in_slot(nodes(request, run, step), slot, 0);
+            stage.task(0, run, &[&[node]]).unwrap();
+            stage.complete(0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_slot_of_a_session_is_not_given_again() {
+        let taking = in_slot(nodes(2, 0, 0), 5, 1);
+        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        let taken = stage.task(0, 0, &[&[taking]]).unwrap_err();
+        assert!(taken.contains("takes the slot of OfSession(session0'0, run0)"), "{taken}");
+        // Nor between two pieces; but after the last one.
+        for is_ending in [false, true] {
+            let mut stage = stage_between_pieces(StatePlacement::Shared);
+            if is_ending {
+                stage.end_session(0).unwrap();
+            }
+            assert_eq!(stage.task(0, 0, &[&[taking]]).is_ok(), is_ending);
+        }
+    }
+
+    #[test]
+    fn another_slot_in_a_later_piece_is_found() {
+        for (slot, generation) in [(5, 0), (6, 0), (5, 1), (7, 0)] {
+            let mut stage = stage_of_pieces(StatePlacement::Shared);
+            stage.finish(0, Outcome::Succeeded).unwrap();
+            let goes_on = stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), slot, generation)]]);
+            assert_eq!(goes_on.is_ok(), (slot, generation) == (5, 0));
+        }
+    }
+
+    #[test]
+    fn slots_are_kept_until_the_session_ends() {
+        let mut stage = stage_between_pieces(StatePlacement::Shared);
+        stage.settled(1, &[1, 1]).unwrap();
+        assert!(stage.settled(1, &[0, 1]).unwrap_err().contains("1 held"));
+        stage.end_session(0).unwrap();
+        stage.settled(1, &[0, 0]).unwrap();
+    }
+
+    #[test]
+    fn a_piece_given_up_frees_at_once_what_did_not_run_to_its_end() {
+        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        run_layer(&mut stage, 1, 0, 5);
+        stage.settled(2, &[1, 1]).unwrap();
+        stage.cancel(1).unwrap();
+        stage.settled(2, &[1, 0]).unwrap();
+        stage.finish(1, Outcome::Cancelled).unwrap();
+        stage.settled(1, &[0, 0]).unwrap();
+    }
+
+    #[test]
+    fn a_piece_given_up_frees_what_runs_to_its_end_only_then() {
+        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        run_layer(&mut stage, 1, 0, 5);
+        let steps = [0, 1, 2].map(|step| [in_slot(nodes(1, 1, step), 6, 0)]);
+        stage.task(0, 1, &[&steps[0], &steps[1], &steps[2]]).unwrap();
+        stage.cancel(1).unwrap();
+        stage.settled(2, &[1, 1]).unwrap();
+        stage.complete(0).unwrap();
+        stage.settled(2, &[1, 0]).unwrap();
+    }
+
+    #[test]
+    fn a_break_while_a_piece_runs_frees_when_it_has_ended() {
+        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        stage.cancel(1).unwrap();
+        stage.settled(3, &[1, 1]).unwrap();
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        stage.settled(1, &[0, 0]).unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_is_lost_with_its_worker() {
+        for (placement, kept) in [(StatePlacement::Shared, 1), (StatePlacement::PerWorker, 0)] {
+            let mut stage = stage_between_pieces(placement);
+            stage.worker_down(1).unwrap();
+            stage.settled(1, &[1, 1]).unwrap();
+            stage.worker_down(0).unwrap();
+            stage.settled(1, &[kept, kept]).unwrap();
         }
     }
 

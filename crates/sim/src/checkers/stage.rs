@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, RequestId, RowSpec, Rows,
-    RunIndex, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, Piece, RequestId, RowSpec,
+    Rows, RunIndex, SessionId, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
     BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, Policy,
@@ -47,6 +47,10 @@ fn id(index: u32) -> RequestId {
     RequestId { index, generation: 0 }
 }
 
+fn session_id(index: u32) -> SessionId {
+    SessionId { index, generation: 0 }
+}
+
 pub(crate) struct Stage {
     checker: Box<dyn Checker>,
     ledger: Ledger,
@@ -56,7 +60,11 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(checker: impl Checker + 'static) -> Self {
-        let ledger = Ledger::new(2, 2, StatePlacement::Shared);
+        Self::with_states(StatePlacement::Shared, checker)
+    }
+
+    pub(crate) fn with_states(placement: StatePlacement, checker: impl Checker + 'static) -> Self {
+        let ledger = Ledger::new(2, 2, placement);
         Self { checker: Box::new(checker), ledger, last_task: [0; 2], told: [0; 2] }
     }
 
@@ -71,9 +79,34 @@ impl Stage {
     }
 
     pub(crate) fn arrive_with(&mut self, request: u32, layers: Layers, priority: u32) {
-        let graph = &Arc::new(stack(layers.0));
-        let arrived = Observation::Arrived { request: id(request), priority, graph };
+        self.see_arrival(request, priority, &Arc::new(stack(layers.0, Piece::Whole)), None);
+    }
+
+    /// A piece arrives; the first of a session begins it.
+    pub(crate) fn arrive_in(&mut self, session: u32, request: u32, layers: Layers) {
+        let session = session_id(session);
+        let is_begun = self.ledger.sessions.contains_key(&session);
+        let piece = if is_begun { Piece::Next } else { Piece::First };
+        self.see_arrival(request, 0, &Arc::new(stack(layers.0, piece)), Some(session));
+    }
+
+    fn see_arrival(
+        &mut self,
+        request: u32,
+        priority: u32,
+        graph: &Arc<CellGraph>,
+        session: Option<SessionId>,
+    ) {
+        let arrived = Observation::Arrived { request: id(request), priority, graph, session };
         self.see(&arrived).expect("arrivals are in order");
+    }
+
+    pub(crate) fn end_session(&mut self, session: u32) -> Result<(), String> {
+        self.see(&Observation::SessionEnding { session: session_id(session) })
+    }
+
+    pub(crate) fn session_ended(&mut self, session: u32) -> Result<(), String> {
+        self.see(&Observation::SessionEnded { session: session_id(session) })
     }
 
     pub(crate) fn task(
@@ -135,9 +168,9 @@ impl Stage {
     }
 }
 
-fn stack(layers: u32) -> CellGraph {
+fn stack(layers: u32, piece: Piece) -> CellGraph {
     let row = || RowSpec::new(ElementType::F32, [1]);
-    let mut graph = CellGraphBuilder::new();
+    let mut graph = CellGraphBuilder::of_piece(piece);
     let mut below = graph.input(row(), 3);
     for layer in 0..layers {
         let above = graph.value(row(), 3);

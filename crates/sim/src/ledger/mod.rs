@@ -3,39 +3,49 @@
 //! Kept from [`Observation`]s alone, so nothing here is taken from the manager's own state.
 //! Checkers read it as it stood before the observation that they are told of.
 
+mod sessions;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, RequestId, RunIndex, SlotId, Stopped, TaskId, WorkerId};
+use batchmaker_graph::{
+    CellGraph, RequestId, RunIndex, SessionId, SlotId, Stopped, TaskId, WorkerId,
+};
 use batchmaker_manager::{Failure, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
+use sessions::{Kept, Session};
 
 /// See the module's first paragraph.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     placement: StatePlacement,
     pub(crate) requests: BTreeMap<RequestId, Request>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) workers: Vec<Worker>,
-    /// Per cell type: runs of requests that are not given up, with nodes not submitted yet, in
-    /// the order of the type's queue.
+    /// Per cell type: runs of requests that started and are not given up, with nodes not submitted
+    /// yet, in the order of the type's queue.
     pub(crate) open: Vec<BTreeMap<Place, RequestId>>,
-    arrivals: u64,
+    starts: u64,
 }
 
-/// A run's place in the order of its type's queue: explicit priorities first, then arrival.
+/// A run's place in the order of its type's queue: explicit priorities first, then the order in
+/// which requests start: on arrival, or when the piece before has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     rank: u32,
-    arrival: u64,
+    start: u64,
     pub(crate) run: RunIndex,
 }
 
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) graph: Arc<CellGraph>,
+    /// Of which it is a piece.
+    pub(crate) session: Option<SessionId>,
     rank: u32,
-    arrival: u64,
+    /// How many started before it; none while it waits for an earlier piece.
+    start: Option<u64>,
     pub(crate) runs: Vec<Run>,
     /// How it must end, if no longer with success.
     pub(crate) given_up: Option<Outcome>,
@@ -43,7 +53,7 @@ pub(crate) struct Request {
     pub(crate) unfinished: usize,
     /// Runs with nodes in flight.
     pub(crate) in_flight: usize,
-    /// A bit for each worker that was given nodes.
+    /// A bit for each worker that was given nodes, or holds the state that the piece before left.
     workers: u64,
 }
 
@@ -106,6 +116,18 @@ impl Request {
         self.in_flight == 0 && (self.unfinished == 0 || self.given_up.is_some())
     }
 
+    /// Whether it waits for an earlier piece of its session.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.start.is_none()
+    }
+
+    /// Whether it needs the slot of its chain still.
+    pub(crate) fn holds(&self, run: RunIndex) -> bool {
+        let run = self.run(run);
+        let is_complete = run.completed == run.length;
+        !is_complete && (self.given_up.is_none() || !run.flights.is_empty())
+    }
+
     pub(crate) fn run(&self, run: RunIndex) -> &Run {
         &self.runs[run.index()]
     }
@@ -126,8 +148,19 @@ impl Request {
         available.min(reach).min(progress.length).saturating_sub(progress.submitted)
     }
 
-    fn place(&self, run: RunIndex) -> Place {
-        Place { rank: self.rank, arrival: self.arrival, run }
+    /// The places of its runs; none while it waits.
+    fn places(&self) -> impl Iterator<Item = Place> {
+        let (rank, runs) = (self.rank, self.runs.len() as u32);
+        let places =
+            move |start| (0..runs).map(move |run| Place { rank, start, run: RunIndex(run) });
+        self.start.into_iter().flat_map(places)
+    }
+
+    fn close(&self, run: RunIndex, open: &mut [BTreeMap<Place, RequestId>]) {
+        let cell_type = self.graph.runs()[run.index()].cell_type;
+        if let Some(place) = self.places().nth(run.index()) {
+            open[cell_type.index()].remove(&place);
+        }
     }
 }
 
@@ -136,9 +169,10 @@ impl Ledger {
         Self {
             placement,
             requests: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
             open: vec![BTreeMap::new(); cell_types],
-            arrivals: 0,
+            starts: 0,
         }
     }
 
@@ -151,8 +185,12 @@ impl Ledger {
     /// Enters an observation. What cannot be is left out; checkers speak up about it.
     pub(crate) fn enter(&mut self, seen: &Observation<'_>) {
         match *seen {
-            Observation::Arrived { request, priority, graph } => {
-                self.arrive(request, priority, graph);
+            Observation::Arrived { request, priority, graph, session } => {
+                self.arrive(request, priority, graph, session);
+            }
+            Observation::SessionEnding { session } => self.end_session(session),
+            Observation::SessionEnded { session } => {
+                self.sessions.remove(&session);
             }
             Observation::Cancelled { request } => self.give_up(request, Outcome::Cancelled),
             Observation::Submitted { task } => {
@@ -167,34 +205,63 @@ impl Ledger {
             Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Observation::WorkerDown { worker } => self.lose(worker),
             Observation::Finished { finished } => {
-                self.give_up(finished.request, finished.outcome);
-                self.requests.remove(&finished.request);
+                let id = finished.request;
+                self.give_up(id, finished.outcome);
+                let session = self.requests.remove(&id).and_then(|request| request.session);
+                let session = session.filter(|session| {
+                    self.sessions.get(session).is_some_and(|session| session.current == Some(id))
+                });
+                if let Some(session) = session {
+                    self.piece_ended(session, finished.outcome);
+                }
             }
             Observation::Refused { .. } | Observation::Settled { .. } | Observation::Drained => {}
         }
     }
 
-    fn arrive(&mut self, id: RequestId, priority: u32, graph: &Arc<CellGraph>) {
+    fn arrive(
+        &mut self,
+        id: RequestId,
+        priority: u32,
+        graph: &Arc<CellGraph>,
+        session: Option<SessionId>,
+    ) {
         let request = Request {
             graph: graph.clone(),
+            session,
             rank: if priority == 0 { u32::MAX } else { priority },
-            arrival: self.arrivals,
+            start: None,
             runs: graph.runs().iter().map(|run| Run::new(run.length)).collect(),
             given_up: None,
             unfinished: graph.runs().len(),
             in_flight: 0,
             workers: 0,
         };
-        self.arrivals += 1;
-        for (run, index) in graph.runs().iter().zip(0..) {
-            self.open[run.cell_type.index()].insert(request.place(RunIndex(index)), id);
-        }
         self.requests.insert(id, request);
+        match session {
+            Some(session) => self.line_up(session, id),
+            None => self.start(id, &BTreeMap::new()),
+        }
+    }
+
+    /// The request takes its place in the queues, with what the piece before it left.
+    fn start(&mut self, id: RequestId, kept: &BTreeMap<RunIndex, Kept>) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        request.start = Some(self.starts);
+        self.starts += 1;
+        for (run, kept) in kept {
+            request.workers |= 1 << kept.home.0;
+            if let Some(run) = request.runs.get_mut(run.index()) {
+                run.slot = Some(kept.slot);
+            }
+        }
+        for (run, place) in request.graph.runs().iter().zip(request.places()) {
+            self.open[run.cell_type.index()].insert(place, id);
+        }
     }
 
     fn submit(&mut self, worker: WorkerId, task: TaskId, nodes: &Nodes) {
         let Some(request) = self.requests.get_mut(&nodes.request) else { return };
-        let place = request.place(nodes.run);
         let Some(run) = request.runs.get_mut(nodes.run.index()) else { return };
         request.workers |= 1 << worker.0;
         run.submitted += nodes.count;
@@ -211,21 +278,18 @@ impl Ledger {
                 }
             }
         }
-        let shape = &request.graph.runs()[nodes.run.index()];
-        if end >= shape.length {
-            self.open[shape.cell_type.index()].remove(&place);
+        if end >= request.graph.runs()[nodes.run.index()].length {
+            request.close(nodes.run, &mut self.open);
         }
     }
 
     /// The chain is as long as what was submitted of it.
     fn stop(&mut self, chain: Stopped) {
         let Some(request) = self.requests.get_mut(&chain.request) else { return };
-        let place = request.place(chain.run);
         let run = &mut request.runs[chain.run.index()];
         run.length = run.submitted;
         run.is_stopped = true;
-        let cell_type = request.graph.runs()[chain.run.index()].cell_type;
-        self.open[cell_type.index()].remove(&place);
+        request.close(chain.run, &mut self.open);
     }
 
     fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd) {
@@ -241,8 +305,14 @@ impl Ledger {
             if let Some(flight) = run.flights.pop_front() {
                 run.completed = flight.end;
             }
+            let is_complete = run.completed == run.length;
             request.in_flight -= usize::from(run.flights.is_empty());
-            request.unfinished -= usize::from(run.completed == run.length);
+            request.unfinished -= usize::from(is_complete);
+            let slot = run.slot.filter(|_| is_complete && request.given_up.is_none());
+            let session = request.session.and_then(|session| self.sessions.get_mut(&session));
+            if let (Some(slot), Some(session)) = (slot, session) {
+                session.kept.insert(run_index, Kept { slot, home: worker });
+            }
         }
     }
 
@@ -265,6 +335,7 @@ impl Ledger {
                 request.in_flight -= usize::from(had_flights && run.flights.is_empty());
             }
         }
+        self.lose_kept(worker);
     }
 
     /// The first reason stands.
@@ -274,9 +345,13 @@ impl Ledger {
             return;
         }
         request.given_up = Some(outcome);
-        for (run, index) in request.graph.runs().iter().zip(0..) {
-            let place = request.place(RunIndex(index));
+        for (run, place) in request.graph.runs().iter().zip(request.places()) {
             self.open[run.cell_type.index()].remove(&place);
+        }
+        // Of a piece that runs, the session hears when it is over.
+        let session = request.session.filter(|_| request.is_waiting());
+        if let Some(session) = session {
+            self.break_session(session);
         }
     }
 }

@@ -1,0 +1,107 @@
+//! The pieces of a session run one after the other, in the order in which they arrived; a session
+//! that is to end is told of as ended once, as soon as no piece of it is left.
+
+use super::Checker;
+use crate::ledger::Ledger;
+use crate::observation::Observation;
+
+pub(crate) struct Sessions;
+
+impl Checker for Sessions {
+    fn name(&self) -> &'static str {
+        "sessions"
+    }
+
+    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        match *seen {
+            Observation::Batch { nodes, .. } => {
+                for part in nodes {
+                    if ledger.run_of(part).is_some_and(|(request, _)| request.is_waiting()) {
+                        return Err(format!("{part:?} before the piece before has ended"));
+                    }
+                }
+                Ok(())
+            }
+            Observation::SessionEnded { session: id } => {
+                let Some(session) = ledger.sessions.get(&id) else {
+                    return Err(format!("{id:?} ended, which is not open"));
+                };
+                let mut requests = ledger.requests.iter();
+                let left = requests.find(|(_, request)| request.session == Some(id));
+                match left {
+                    Some((piece, _)) => Err(format!("{id:?} ended before its {piece:?}")),
+                    None if !session.is_over() => Err(format!("{id:?} ended, unasked")),
+                    None => Ok(()),
+                }
+            }
+            Observation::Settled { .. } => {
+                match ledger.sessions.iter().find(|(_, session)| session.is_over()) {
+                    Some((id, _)) => Err(format!("{id:?} is over, untold")),
+                    None => Ok(()),
+                }
+            }
+            Observation::Drained => match ledger.sessions.keys().next() {
+                Some(id) => Err(format!("{id:?} is left")),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_manager::Outcome;
+
+    use super::*;
+    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+
+    /// The first of two pieces runs.
+    fn stage() -> Stage {
+        let mut stage = Stage::new(Sessions);
+        (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        stage
+    }
+
+    /// Both pieces are answered.
+    fn stage_of_answered() -> Stage {
+        let mut stage = stage();
+        (0..2).for_each(|request| stage.finish(request, Outcome::Succeeded).unwrap());
+        stage
+    }
+
+    #[test]
+    fn a_piece_before_its_turn_is_found() {
+        let early = stage().task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err();
+        assert!(early.contains("before the piece before has ended"), "{early}");
+        let mut stage = stage();
+        stage.finish(0, Outcome::Succeeded).unwrap();
+        stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();
+    }
+
+    #[test]
+    fn an_end_too_early_unasked_or_told_again_is_found() {
+        let mut stage = stage();
+        stage.end_session(0).unwrap();
+        assert!(stage.session_ended(0).unwrap_err().contains("before its r0"));
+        assert!(stage_of_answered().session_ended(0).unwrap_err().contains("unasked"));
+        let mut stage = stage_of_answered();
+        stage.end_session(0).unwrap();
+        stage.session_ended(0).unwrap();
+        assert!(stage.session_ended(0).unwrap_err().contains("not open"));
+    }
+
+    #[test]
+    fn a_late_end_is_found() {
+        let mut stage = stage_of_answered();
+        stage.settled(0, &[0, 0]).unwrap();
+        stage.end_session(0).unwrap();
+        assert!(stage.settled(0, &[0, 0]).unwrap_err().contains("untold"));
+    }
+
+    #[test]
+    fn a_session_left_at_the_end_is_found() {
+        assert!(stage_of_answered().drained().unwrap_err().contains("is left"));
+    }
+}
