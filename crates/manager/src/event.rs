@@ -87,7 +87,8 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-/// A request that ended. No task in flight holds any of its nodes, and its slots are free.
+/// A request that ended. No task in flight holds any of its nodes, and its slots are free, or its
+/// session's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// Which.

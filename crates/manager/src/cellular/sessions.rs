@@ -4,8 +4,8 @@
 //! from piece to piece: a slot belongs to a subgraph while one runs, and to the session between. So
 //! sessions and whole sequences are alike to the scheduler, and share batches.
 //!
-//! A piece that is given up breaks its session, since nobody knows how far its chains came: the slots
-//! are freed, and pieces after it fail.
+//! A piece that is given up ends its sequence: those before it are answered, those after it fail. If it
+//! was running, nobody knows how far its chains came, and nothing goes on from them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -41,7 +41,9 @@ struct Session {
     waiting: VecDeque<Arrival>,
     /// Whether no piece comes any more.
     is_ending: bool,
-    /// Whether a piece was given up.
+    /// Whether a piece was given up: none follows those that wait.
+    is_cut: bool,
+    /// Whether what its chains left is lost: those that wait cannot go on.
     is_broken: bool,
 }
 
@@ -105,10 +107,11 @@ impl Sessions {
         let session = self.session(id);
         session.current = None;
         session.is_broken |= outcome != Outcome::Succeeded;
+        session.is_cut |= session.is_broken;
         self.to_settle.push_back(id);
     }
 
-    /// Takes a piece that waits, and all that follow it, out of their session, which is broken.
+    /// Takes a piece that waits, and all that follow it, out of their session.
     fn give_up_from(&mut self, request: RequestId) -> Vec<Arrival> {
         let Some(&id) = self.waiting_in.get(&request) else { return Vec::new() };
         let session = self.session(id);
@@ -117,7 +120,7 @@ impl Sessions {
             Some(position) => session.waiting.drain(position..).collect(),
             None => Vec::new(),
         };
-        session.is_broken = true;
+        session.is_cut = true;
         for piece in &given_up {
             self.waiting_in.remove(&piece.request);
         }
@@ -140,7 +143,7 @@ impl Cellular {
         }
         let session = sessions.session(id);
         assert!(!session.is_ending, "{id:?} goes on after its end");
-        if session.is_broken {
+        if session.is_cut {
             return self.end_unstarted(&arrival, Outcome::Failed(Failure::SessionLost));
         }
         sessions.waiting_in.insert(arrival.request, id);
@@ -175,7 +178,7 @@ impl Cellular {
             let session = &mut self.sessions.table[index];
             let is_lost = |kept: &Kept| kept.home == Some(worker);
             if session.is_open && session.kept.iter().flatten().any(is_lost) {
-                session.is_broken = true;
+                (session.is_broken, session.is_cut) = (true, true);
                 let id = SessionId { index: index as u32, generation: session.generation };
                 self.sessions.to_settle.push_back(id);
             }
@@ -207,7 +210,7 @@ impl Cellular {
                 continue;
             }
             let is_ending = session.is_ending;
-            if is_ending || session.is_broken {
+            if is_ending || session.is_cut {
                 for kept in std::mem::take(&mut session.kept).into_iter().flatten() {
                     self.queues[kept.cell_type.index()].slots.release(kept.slot);
                 }

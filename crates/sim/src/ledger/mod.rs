@@ -351,7 +351,7 @@ impl Ledger {
         // Of a piece that runs, the session hears when it is over.
         let session = request.session.filter(|_| request.is_waiting());
         if let Some(session) = session {
-            self.break_session(session);
+            self.cut_session(session, id);
         }
     }
 }

@@ -17,7 +17,9 @@ pub(crate) struct Session {
     /// What the next piece begins with: by run, what a chain left that ran to its end before its
     /// piece was given up.
     pub(super) kept: BTreeMap<RunIndex, Kept>,
-    /// Whether a piece was given up, or what is kept was lost.
+    /// Whether a piece was given up: none follows those that wait.
+    is_cut: bool,
+    /// Whether a piece that ran was given up, or what is kept was lost.
     is_broken: bool,
     /// Whether no piece comes any more.
     is_ending: bool,
@@ -48,7 +50,23 @@ impl Ledger {
 
     /// A piece lines up; the first one begins the session.
     pub(super) fn line_up(&mut self, id: SessionId, piece: RequestId) {
-        self.sessions.entry(id).or_default().waiting.push_back(piece);
+        let session = self.sessions.entry(id).or_default();
+        if session.is_cut {
+            return self.give_up(piece, Outcome::Failed(Failure::SessionLost));
+        }
+        session.waiting.push_back(piece);
+        self.settle_session(id);
+    }
+
+    /// A piece that waits is given up: those after it are lost, those before it go on.
+    pub(super) fn cut_session(&mut self, id: SessionId, piece: RequestId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.is_cut = true;
+        if let Some(position) = session.waiting.iter().position(|&waiting| waiting == piece) {
+            for later in session.waiting.split_off(position).into_iter().skip(1) {
+                self.give_up(later, Outcome::Failed(Failure::SessionLost));
+            }
+        }
         self.settle_session(id);
     }
 
@@ -59,9 +77,9 @@ impl Ledger {
         }
     }
 
-    pub(super) fn break_session(&mut self, id: SessionId) {
+    fn break_session(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.get_mut(&id) {
-            session.is_broken = true;
+            (session.is_broken, session.is_cut) = (true, true);
             self.settle_session(id);
         }
     }
@@ -70,7 +88,9 @@ impl Ledger {
     pub(super) fn piece_ended(&mut self, id: SessionId, outcome: Outcome) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.current = None;
-            session.is_broken |= outcome != Outcome::Succeeded;
+            if outcome != Outcome::Succeeded {
+                return self.break_session(id);
+            }
             self.settle_session(id);
         }
     }
@@ -104,7 +124,7 @@ impl Ledger {
             session.current = Some(next);
             let kept = std::mem::take(&mut session.kept);
             self.start(next, &kept);
-        } else if session.is_broken || session.is_ending {
+        } else if session.is_cut || session.is_ending {
             session.kept.clear();
         }
     }
