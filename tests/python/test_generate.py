@@ -71,6 +71,17 @@ def test_ids_and_parameters(serve):
     assert len(streamed(server, long)) == 200
 
 
+def test_text_may_come_in_pieces(serve):
+    server = serve("langid")
+    text = "Tous les êtres humains naissent libres et égaux en dignité et en droits."
+    for first, name in ((0, "generate"), (40, "generate_stream")):
+        flags = {"sequence_id": "s", "sequence_start": first == 0, "sequence_end": first > 0}
+        body = {"text_input": text[first : first + 40], "parameters": flags}
+        status, headers, reply = post(server, f"langid/{name}", body)
+        assert status == 200 and headers["x-session-id"] == "s" and '"fra"' in reply, reply
+    server.wait_until_unused()
+
+
 def test_a_model_without_steps_is_told_whole(serve):
     server = serve("langid")
     body = {"text_input": "Tous les êtres humains naissent libres et égaux"}

@@ -122,15 +122,24 @@ impl Device for CpuDevice {
                 },
                 CellBody::Staged(staged) if !cell.states.is_empty() => {
                     MaterializedCell::StagedChains(
-                        StagedChains::new(self.config.isa, cell, staged)
-                            .map(Box::new)
-                            .map_err(|e| failed(e.to_string()))?,
+                        StagedChains::new(
+                            self.config.isa,
+                            cell,
+                            staged,
+                            self.config.projection_ahead,
+                        )
+                        .map(Box::new)
+                        .map_err(|e| failed(e.to_string()))?,
                     )
                 }
                 CellBody::Staged(staged) => MaterializedCell::Staged {
-                    program: StagedProgram::new(self.config.isa, staged)
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
+                    program: StagedProgram::new(
+                        self.config.isa,
+                        staged,
+                        self.config.projection_ahead,
+                    )
+                    .map(Box::new)
+                    .map_err(|e| failed(e.to_string()))?,
                     inputs: cell.inputs.clone(),
                 },
             });

@@ -6,7 +6,7 @@ use batchmaker_kernels::{
 };
 
 use crate::batch_job::{Job, WORTH_THREADS, items, project_rows};
-use crate::chains::pack;
+use crate::chains::{ProjectionAhead, pack};
 use crate::embedding::Embedding;
 use crate::program::{ProgramError, ProgramThread, RowProgram};
 use crate::stages::{Member, part};
@@ -42,7 +42,11 @@ pub(crate) enum StagedError {
 }
 
 impl StagedProgram {
-    pub(crate) fn new(isa: Isa, cell: &StagedCell) -> Result<Self, StagedError> {
+    pub(crate) fn new(
+        isa: Isa,
+        cell: &StagedCell,
+        ahead: ProjectionAhead,
+    ) -> Result<Self, StagedError> {
         let row = |&register: &usize| cell.registers[register].clone();
         let stages = cell.stages.iter().map(|Stage { body, reads, writes }| {
             let body = match body {
@@ -53,7 +57,9 @@ impl StagedProgram {
                 }
                 StageBody::Step(step) => {
                     let (cell, lookup) = (pack(isa, step)?, step.lookup.clone());
-                    let embedding = lookup.map(|lookup| Embedding::new(&*cell, lookup, true));
+                    let is_projected = ahead != ProjectionAhead::Never;
+                    let embedding =
+                        lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
                     LoadedBody::Step { cell, embedding }
                 }
                 StageBody::LinearArgMax(linear) => {
@@ -256,7 +262,7 @@ mod tests {
             stages: vec![stage([Some(0), None, None], [1, 2])],
             outputs: vec![1],
         };
-        let load = |cell| StagedProgram::new(Isa::best(), cell).unwrap();
+        let load = |cell| StagedProgram::new(Isa::best(), cell, ProjectionAhead::Measured).unwrap();
         let (both, one, thread) = (load(&both), load(&one), ProgramThread::new());
         let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
         let mut run = |cell: &StagedProgram, rows: usize, inputs: &[&[f32]]| {

@@ -9,6 +9,7 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels::Isa;
 
+use crate::chains::ProjectionAhead;
 use crate::program::ProgramThread;
 use crate::request_memory::{Gathered, RequestMemory, RowPointers, scatter};
 use crate::row_arena::{LINE, RowArena};
@@ -77,7 +78,12 @@ impl State {
 }
 
 impl StagedChains {
-    pub(crate) fn new(isa: Isa, cell: &Cell, staged: &StagedCell) -> Result<Self, StagedError> {
+    pub(crate) fn new(
+        isa: Isa,
+        cell: &Cell,
+        staged: &StagedCell,
+        ahead: ProjectionAhead,
+    ) -> Result<Self, StagedError> {
         let mut floats = 0;
         let states = cell.states.iter().map(|row| {
             let state = State { row: row.clone(), at: floats };
@@ -85,7 +91,7 @@ impl StagedChains {
             state
         });
         let states = states.collect();
-        let program = StagedProgram::new(isa, staged)?;
+        let program = StagedProgram::new(isa, staged, ahead)?;
         Ok(Self { program, inputs: cell.inputs.clone(), states, slots: RowArena::new(floats) })
     }
 

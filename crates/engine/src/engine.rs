@@ -253,11 +253,11 @@ impl Engine {
         };
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
+        self.shared.device.admit(id, graph.clone(), unfolded.inputs);
         let tell = |session: Option<SessionId>| {
             if let Some(session) = session {
                 lock(&self.shared.requests).set_session(id, session);
             }
-            self.shared.device.admit(id, graph.clone(), unfolded.inputs);
             let model = served.id;
             self.shared.tell(Event::Arrive { request: id, model, priority, graph, session });
         };
@@ -266,16 +266,23 @@ impl Engine {
             Some(entering) => {
                 let (sessions, tell) = (&self.shared.sessions, |id| tell(Some(id)));
                 if let Err(error) = sessions.enter(served, entering, &self.shared, tell) {
-                    let mut requests = lock(&self.shared.requests);
-                    drop(requests.remove(id));
-                    if requests.len() == 0 {
-                        self.shared.drained.notify_all();
-                    }
+                    self.take_back(id);
                     return Err(error);
                 }
             }
         }
         Ok(Pending { reply, steps, request: id, shared: self.shared.clone(), is_over: false })
+    }
+
+    /// Forgets a request that the manager was not told of.
+    fn take_back(&self, id: RequestId) {
+        // First: once it is removed, its position is free for the next.
+        self.shared.device.retire(id);
+        let mut requests = lock(&self.shared.requests);
+        drop(requests.remove(id));
+        if requests.len() == 0 {
+            self.shared.drained.notify_all();
+        }
     }
 
     fn check_sessions(&self) -> Result<(), EngineError> {

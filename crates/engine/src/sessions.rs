@@ -132,11 +132,12 @@ impl Sessions {
         let id = match id {
             // It may have ended since it was looked up.
             Some(id) if table.running(served, &part.key)? == id => id,
-            Some(_) => return Err(EngineError::SessionLost),
+            Some(_) => return Err(not_running(served, &part.key)),
             None => {
                 let key = (model, part.key);
                 let before = table.by_key.get(&key).copied();
-                let others = table.entries.len() - table.free.len() - usize::from(before.is_some());
+                // What was told to end and still runs is bounded as requests are.
+                let others = table.by_key.len() - usize::from(before.is_some());
                 if others >= self.max {
                     return Err(EngineError::TooManySessions { sessions: others });
                 }
@@ -237,14 +238,7 @@ impl Sessions {
 impl Table {
     fn running(&self, served: &ServedModel, key: &SessionKey) -> Result<SessionId, EngineError> {
         let found = self.by_key.get(&(served.id, key.clone())).copied();
-        found.ok_or_else(|| {
-            let text = format!(
-                "sequence_id '{key}': no such sequence of model '{}' is running; the first piece of \
-                 one has sequence_start",
-                served.model.name
-            );
-            InvalidRequest(text).into()
-        })
+        found.ok_or_else(|| not_running(served, key))
     }
 
     fn begin(&mut self, key: (ModelId, SessionKey), said_once: Arc<[NamedTensor]>) -> SessionId {
@@ -268,4 +262,13 @@ impl Table {
             shared.tell(Event::EndSession { session: id });
         }
     }
+}
+
+fn not_running(served: &ServedModel, key: &SessionKey) -> EngineError {
+    let text = format!(
+        "sequence_id '{key}': no such sequence of model '{}' is running; the first piece of one has \
+         sequence_start",
+        served.model.name
+    );
+    InvalidRequest(text).into()
 }

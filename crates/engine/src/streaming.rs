@@ -36,6 +36,7 @@ impl Streamed {
     ) -> Option<Self> {
         let runs = graph.runs().iter().enumerate().rev();
         let mut chains = runs.filter(|(_, run)| run.kind == RunKind::Chain);
+        let elements = |value: ValueIndex| graph.values()[value.index()].row.elements();
         let of_chain = |(position, run): (usize, &batchmaker_graph::Run)| {
             // Row i of the value is of step i, and of the tensor.
             let is_step = |output: &OutputTensor| {
@@ -48,6 +49,7 @@ impl Streamed {
                 }) && output.rows.is_none()
                     && output.permutation.is_none()
                     && output.shape.first() == Some(&(run.length as usize))
+                    && output.shape[1..].iter().product::<usize>() == elements(output.value)
             };
             let outputs = outputs.iter().map(|(_, output)| output).filter(|output| is_step(output));
             let outputs = outputs.map(|output| StepOutput {
@@ -59,8 +61,7 @@ impl Streamed {
             let length = run.length;
             (!outputs.is_empty()).then_some((RunIndex(position as u32), length, outputs))
         };
-        let (run, length, outputs) =
-            std::iter::from_fn(|| chains.next_back()).find_map(of_chain)?;
+        let (run, length, outputs) = chains.find_map(of_chain)?;
         Some(Self { sender, run, length, told: 0, outputs })
     }
 

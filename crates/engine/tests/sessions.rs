@@ -12,7 +12,7 @@ use batchmaker_engine::{
 use batchmaker_graph::{CellRegistry, ModelId};
 use batchmaker_model::{BatchLimits, LoadOptions, load};
 
-const IDLE: Duration = Duration::from_millis(200);
+const IDLE: Duration = Duration::from_millis(300);
 
 /// The file of `langid`: token ids to probabilities, bit by bit.
 fn engine(session_idle: Duration) -> Engine {
@@ -95,6 +95,10 @@ fn slots_in_use(engine: &Engine) -> usize {
     engine.statistics().cells.iter().map(|cell| cell.slots_in_use).sum()
 }
 
+fn nodes(engine: &Engine) -> u64 {
+    engine.statistics().cells.iter().map(|cell| cell.nodes).sum()
+}
+
 /// Waits until it holds; keeps `others` from being idle meanwhile.
 fn wait_until(engine: &Engine, others: &mut [Talk], what: &str, holds: impl Fn(&Engine) -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
@@ -113,7 +117,11 @@ fn apply(ending: Ending, is_over: bool, first: &Talk, engine: &Engine, others: &
         Ending::Cancel => {
             let long = vec![5; 60_000];
             match engine.submit("model", request(&long, first.piece(false, false))) {
-                Ok(pending) => drop(pending),
+                Ok(pending) => {
+                    let nodes = nodes(engine);
+                    wait_until(engine, &mut [], "it runs", |engine| self::nodes(engine) > nodes);
+                    drop(pending);
+                }
                 Err(error) => {
                     assert!(is_over && matches!(error, EngineError::Invalid(_)), "{error}");
                     return;

@@ -99,7 +99,8 @@ impl Manager {
     }
 
     /// How many nodes of a chain of a request in flight are complete, from the first on: those after a
-    /// stop included. Closed batches tell of none before their end.
+    /// stop included. Closed batches tell of none before their end, nor is there any of a request that
+    /// is given up.
     pub fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {
         self.batching.completed_nodes(request, run)
     }

@@ -51,8 +51,6 @@ fn read(analysis: &Analysis, arg_max: usize) -> Option<ArgMax> {
     }
     let b = match bias {
         Some(bias) if bias.len() == output_size => Some(bias[..].into()),
-        // The same for all sums decides nothing.
-        Some(bias) if bias.len() == 1 => None,
         Some(_) => return None,
         None => None,
     };

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::attempt::{Attempt, Phases};
 use crate::body;
 use crate::exchange::{self, Context};
-use crate::infer::{deadline, reply_by, session_header};
+use crate::infer::{deadline, name_session, reply_by, session_header};
 use crate::parameters::{self, Scheduling};
 use crate::router::App;
 use crate::status::{self, ApiError};
@@ -53,17 +53,17 @@ pub(crate) async fn generate(
         Ok(asked) => asked,
         Err(response) => return response,
     };
-    let Asked { mut attempt, target, request, scheduling, arrival } = asked;
+    let Asked { attempt, target, request, scheduling, arrival } = asked;
     let model = target.model();
     let answer = async {
         let output = text_output(model)?;
         let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling, false)?;
-        attempt.is_here();
         let input_ns = arrival.elapsed().as_nanos() as u64;
         let reply = reply_by(pending, deadline(&scheduling, arrival), &scheduling).await?;
         let start = Instant::now();
         let text = text_of(&reply.outputs, output)?;
-        let response = status::json(&generated(&context, &text));
+        let mut response = status::json(&generated(&context, &text));
+        name_session(&mut response, &scheduling);
         Ok((response, phases(input_ns, &reply, start)))
     };
     match answer.await {
@@ -87,7 +87,7 @@ pub(crate) async fn generate_stream(
         Ok(asked) => asked,
         Err(response) => return response,
     };
-    let Asked { mut attempt, target, request, scheduling, arrival } = asked;
+    let Asked { attempt, target, request, scheduling, arrival } = asked;
     let submitted = text_output(target.model())
         .and_then(|_| exchange::submit(&app.engine, target.model(), request, &scheduling, true));
     let (context, pending) = match submitted {
@@ -97,8 +97,7 @@ pub(crate) async fn generate_stream(
             return error.into_response();
         }
     };
-    attempt.is_here();
-    let input_ns = arrival.elapsed().as_nanos() as u64;
+    let (input_ns, named) = (arrival.elapsed().as_nanos() as u64, scheduling.clone());
     let told = Told {
         target,
         context,
@@ -114,7 +113,9 @@ pub(crate) async fn generate_stream(
         let (event, rest) = told.next().await?;
         Some((Ok::<_, Infallible>(event), rest))
     });
-    Sse::new(events).into_response()
+    let mut response = Sse::new(events).into_response();
+    name_session(&mut response, &named);
+    response
 }
 
 /// A request that can be read.
@@ -141,16 +142,17 @@ impl Asked {
                 return Err(error.into_response());
             }
         };
-        let attempt = Attempt::start(target.record().clone());
+        let mut attempt = Attempt::start(target.record().clone());
         let read = async {
             let body = body::read(&parts.headers, body, app.limits).await?;
+            attempt.is_here();
+            let arrival = Instant::now();
             let request = decode(&body)?;
             let scheduling = parameters::read(&request, session_header(&parts.headers)?)?;
-            Ok::<_, ApiError>((request, scheduling))
+            Ok::<_, ApiError>((request, scheduling, arrival))
         };
         match read.await {
-            Ok((request, scheduling)) => {
-                let arrival = Instant::now();
+            Ok((request, scheduling, arrival)) => {
                 Ok(Self { attempt, target, request, scheduling, arrival })
             }
             Err(error) => {

@@ -80,11 +80,7 @@ async fn answer(
     let start = Instant::now();
     let body = exchange::encode(context, reply)?;
     let mut response = response_of(body, accepted_encoding(&parts.headers));
-    if let Some(piece) = scheduling.session
-        && let Ok(key) = HeaderValue::from_str(&piece.key.to_string())
-    {
-        response.headers_mut().insert(SESSION, key);
-    }
+    name_session(&mut response, &scheduling);
     let phases = Phases {
         input_ns: input.as_nanos() as u64,
         queue_ns,
@@ -109,6 +105,15 @@ pub(crate) async fn reply_by(
     let reply = tokio::time::timeout_at(deadline.into(), pending).await;
     let timeout_us = scheduling.timeout.unwrap_or_default().as_micros() as u64;
     Ok(reply.map_err(|_| ApiError::TimedOut { timeout_us })??)
+}
+
+/// Repeats the session's name in the header, for proxies.
+pub(crate) fn name_session(response: &mut Response, scheduling: &Scheduling) {
+    if let Some(piece) = &scheduling.session
+        && let Ok(key) = HeaderValue::from_str(&piece.key.to_string())
+    {
+        response.headers_mut().insert(SESSION, key);
+    }
 }
 
 pub(crate) fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {

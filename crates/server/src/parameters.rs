@@ -10,6 +10,9 @@ use crate::status::ApiError;
 /// The header that names a session, as proxies hash it.
 pub(crate) const SESSION: &str = "x-session-id";
 
+/// Bytes of a session's name: it is kept for as long as the session.
+const SESSION_NAME_MAX: usize = 256;
+
 /// How a request wants to be served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scheduling {
@@ -94,6 +97,14 @@ fn session(
         }
         (id, other) => id.or(other),
     };
+    if let Some(SessionKey::Text(text)) = &key
+        && text.len() > SESSION_NAME_MAX
+    {
+        let found = text.len();
+        return Err(ApiError::Invalid(format!(
+            "parameter 'sequence_id': expected at most {SESSION_NAME_MAX} bytes, got {found}"
+        )));
+    }
     let flag = |name: &str| match parameters.get(name) {
         None => Ok(false),
         Some(value) => value.as_bool().ok_or_else(|| wrong(name, "true or false", value)),
@@ -207,6 +218,9 @@ mod tests {
         let text = SessionKey::Text("a-05".to_owned());
         assert_eq!(session(None, r#""sequence_id": "a-05""#), Ok(Some((text, false, false))));
         assert_eq!(session(Some(""), r#""sequence_id": 0"#), Ok(None));
+        let name = "x".repeat(257);
+        let long = session(Some(&name), "").unwrap_err();
+        assert!(long.contains("expected at most 256 bytes, got 257"), "{long}");
         let both = session(Some("6"), start).unwrap_err();
         assert!(both.contains("'5'") && both.contains("'6'"), "{both}");
         let largest = r#""sequence_id": 18446744073709551615"#;

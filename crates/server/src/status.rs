@@ -145,6 +145,16 @@ mod tests {
             ),
             (503, engine(EngineError::ShuttingDown), "the server is shutting down"),
             (
+                503,
+                engine(EngineError::TooManySessions { sessions: 7 }),
+                "7 sessions are open, which is the limit: try again later",
+            ),
+            (
+                400,
+                engine(EngineError::SessionLost),
+                "the session ended: an earlier piece of it was cancelled or failed",
+            ),
+            (
                 504,
                 ApiError::TimedOut { timeout_us: 5 },
                 "there was no reply within the request's timeout of 5 µs",

@@ -63,10 +63,10 @@ impl RequestProcessor {
             .is_some_and(|known| known.is_live && known.generation == request.generation)
     }
 
-    /// The subgraph of a run of a request that started and has not finished.
+    /// The subgraph of a run of a request that started, has not finished and is not given up.
     pub(crate) fn subgraph_of(&self, request: RequestId, run: RunIndex) -> Option<SubgraphIndex> {
-        let is_live = self.is_live(request);
-        is_live.then(|| self.request(request).subgraphs[run.index()])
+        let is_good = self.is_live(request) && self.request(request).ending.is_none();
+        is_good.then(|| self.request(request).subgraphs[run.index()])
     }
 
     /// The requests that end when `worker` is lost.
