@@ -99,7 +99,7 @@ class Symbols:
 
 
 class Network(nn.Module):
-    """Letters to phonemes; `R` is the reset gate after the product, as PyTorch's GRU has it."""
+    """Letters to phonemes. PyTorch's GRU resets after the product (`linear_before_reset` is 1)."""
 
     def __init__(self, letters, phonemes, embedding_size, hidden_size, dropout=0.0):
         super().__init__()

@@ -91,3 +91,120 @@ impl Streamed {
         let _ = self.sender.send(self.outputs.iter().map(tensor).collect());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Arc;
+
+    use batchmaker_device::{DeviceError, TaskQueue};
+    use batchmaker_graph::{
+        CellGraphBuilder, CellType, CellTypeId, ElementType, RowSpec, Rows, Sink, TensorData,
+        WorkerId,
+    };
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+
+    /// A device whose values hold the number of the value and the row in each element.
+    struct Numbers;
+
+    impl Device for Numbers {
+        fn materialize(&mut self, _: &[CellType]) -> Result<(), DeviceError> {
+            Ok(())
+        }
+
+        fn queue(self: Arc<Self>, _: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError> {
+            unreachable!("nothing runs")
+        }
+
+        fn admit(&self, _: RequestId, _: Arc<CellGraph>, _: Vec<Tensor>) {}
+
+        fn peek(&self, _: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData {
+            let row = |row: usize| [100.0 * value.0 as f32 + row as f32; 2];
+            TensorData::F32(rows.flat_map(row).collect())
+        }
+
+        fn retire(&self, _: RequestId) -> Vec<Tensor> {
+            Vec::new()
+        }
+    }
+
+    const STEPS: u32 = 3;
+
+    /// `layers` chains over `sequences` sequences; each layer's outputs, `[sequences, steps, 2]`, or
+    /// `[steps, 2]` of one.
+    fn stacked(layers: u32, sequences: u32) -> (CellGraph, Vec<(usize, OutputTensor)>) {
+        let mut graph = CellGraphBuilder::new();
+        let row = || RowSpec::flat(ElementType::F32, 2);
+        let mut below = graph.input(row(), sequences * STEPS);
+        let mut outputs = Vec::new();
+        for layer in 0..layers {
+            let value = graph.value(row(), sequences * STEPS);
+            for first in (0..sequences).map(|sequence| sequence * STEPS) {
+                let rows = Rows::strided(value, first, 1);
+                let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows }];
+                let inputs = vec![Rows::strided(below, first, 1)];
+                graph.chain(CellTypeId(layer), STEPS, inputs, vec![None], sinks);
+            }
+            graph.output(value);
+            let steps = [STEPS as usize, 2];
+            let shape = match sequences {
+                1 => steps.to_vec(),
+                n => [&[n as usize][..], &steps].concat(),
+            };
+            let (rows, until, permutation) = (None, None, None);
+            let name = format!("y{layer}");
+            let output = OutputTensor { name, value, rows, shape, until, permutation };
+            outputs.push((layer as usize, output));
+            below = value;
+        }
+        (graph.finish(), outputs)
+    }
+
+    fn streamed(layers: u32, sequences: u32) -> Option<(Streamed, Told)> {
+        let (graph, outputs) = stacked(layers, sequences);
+        let (sender, told) = unbounded_channel();
+        Some((Streamed::new(&graph, &outputs, sender)?, told))
+    }
+
+    type Told = UnboundedReceiver<Vec<NamedTensor>>;
+
+    const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
+
+    #[test]
+    fn the_last_chain_is_told_row_by_row() {
+        let (mut streamed, mut told) = streamed(2, 1).unwrap();
+        assert_eq!(streamed.run, RunIndex(1));
+        for (completed, expected) in [
+            (0, None),
+            (1, Some(vec![200.0; 2])),
+            (1, None),
+            (3, Some(vec![201.0, 201.0, 202.0, 202.0])),
+        ] {
+            streamed.tell(&Numbers, REQUEST, completed, &[]);
+            let rows = told.try_recv().ok().map(|mut steps| {
+                assert_eq!((steps.len(), &*steps[0].name), (1, "y1"));
+                match steps.remove(0).tensor.into_data() {
+                    TensorData::F32(rows) => rows,
+                    other => panic!("{other:?}"),
+                }
+            });
+            assert_eq!(rows, expected, "{completed} complete");
+        }
+    }
+
+    #[test]
+    fn what_said_stop_is_not_told() {
+        let (mut streamed, mut told) = streamed(1, 1).unwrap();
+        let stop = Stopped { request: REQUEST, run: RunIndex(0), nodes: 2 };
+        streamed.tell(&Numbers, REQUEST, u32::MAX, &[stop]);
+        assert_eq!(told.try_recv().unwrap()[0].tensor.shape(), [1, 2]);
+    }
+
+    /// As many sequences as steps: the first axis is not that of steps all the same.
+    #[test]
+    fn several_sequences_are_told_at_the_end() {
+        assert!(streamed(1, STEPS).is_none());
+    }
+}
