@@ -63,7 +63,7 @@ def test_policies_take_turns_on_the_same_requests(lstm, tmp_path):
 
 
 def test_saturation_and_sweeps(lstm):
-    (report,) = reports(lstm, "--saturate", "--seconds", 0.3)
+    (report,) = reports(lstm, "--saturate", "--seconds", 1)
     assert report["rate_rps"] is None and report["throughput_rps"] > 100
     assert max(cell["batch_max"] for cell in report["cells"].values()) > 8
     rates = [report["rate_rps"] for report in reports(lstm, "--sweep", "300,200", "--seconds", 0.3)]
