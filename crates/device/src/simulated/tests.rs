@@ -1,0 +1,179 @@
+//! The device notices what a manager must not do.
+
+use batchmaker_graph::{CellGraphBuilder, ElementType, Item, RowSpec, Sink};
+
+use super::*;
+
+const CHAIN: CellTypeId = CellTypeId(0);
+const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
+const SLOT: SlotId = SlotId { index: 0, generation: 0 };
+
+/// A device of two workers with one request: a chain of 3 steps, another one over it.
+fn device(memory: SimulatedMemory) -> SimulatedDevice {
+    let costs = vec![CellCost { fixed_ns: 100, row_ns: 1 }];
+    let config = SimulatedConfig { workers: 2, memory, costs, copy_ns: 1000 };
+    let mut device = SimulatedDevice::new(config);
+    device.admit(REQUEST, graph(Piece::Whole), &[vec![7, 8, 9]]);
+    device
+}
+
+/// The same device, on which the lower chain of a first piece ran, and the piece after it came.
+fn device_between_pieces(memory: SimulatedMemory) -> SimulatedDevice {
+    let mut device = device(memory);
+    device.retire(REQUEST).unwrap();
+    device.admit(REQUEST, graph(Piece::First), &[vec![7, 8, 9]]);
+    start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    device.finish(WorkerId(0));
+    device.retire(REQUEST).unwrap();
+    device.admit(REQUEST, graph(Piece::Next), &[vec![10, 11, 12]]);
+    device
+}
+
+fn graph(piece: Piece) -> Arc<CellGraph> {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::of_piece(piece);
+    let x = graph.input(row(), 3);
+    let (y, z) = (graph.value(row(), 3), graph.value(row(), 3));
+    let every = |value| Sink { port: 0, time: SinkTime::Every, rows: Rows::all(value) };
+    graph.chain(CHAIN, 3, vec![Rows::all(x)], vec![None], vec![every(y)]);
+    graph.chain(CHAIN, 3, vec![Rows::all(y)], vec![None], vec![every(z)]);
+    graph.output(y);
+    Arc::new(graph.finish())
+}
+
+fn task(id: u64, worker: u32, work: Work) -> BatchedTask {
+    BatchedTask { id: TaskId(id), worker: WorkerId(worker), cell_type: CHAIN, work }
+}
+
+fn join(run: u32, slot: SlotId, step: u32, moved_from: Option<WorkerId>) -> Join {
+    Join { request: REQUEST, run: RunIndex(run), slot, step, moved_from }
+}
+
+fn steps(joins: Vec<Join>, steps: u32) -> Work {
+    Work::Roster { leaves: Vec::new(), joins, steps }
+}
+
+fn start(device: &mut SimulatedDevice, task: BatchedTask) -> Result<u64, Misuse> {
+    let worker = task.worker;
+    device.submit(task);
+    device.start(worker, Fate::Runs).map(|started| started.expect("the worker is idle").cost_ns)
+}
+
+#[test]
+fn both_task_forms_compute_the_same() {
+    let mut outputs = Vec::new();
+    for is_roster in [true, false] {
+        let mut device = device(SimulatedMemory::Shared);
+        if is_roster {
+            let all = task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3));
+            assert_eq!(start(&mut device, all), Ok(303));
+            device.finish(WorkerId(0));
+        } else {
+            for step in 0..3 {
+                let slot = Some(SLOT);
+                let (request, run) = (REQUEST, RunIndex(0));
+                let item = Item { request, run, first: step, count: 1, slot, moved_from: None };
+                let one = task(u64::from(step) + 1, 0, Work::Rows(vec![item]));
+                start(&mut device, one).unwrap();
+                device.finish(WorkerId(0));
+            }
+        }
+        outputs.push(device.retire(REQUEST).unwrap());
+    }
+    assert_eq!(outputs[0], outputs[1]);
+    let first = cell_output(CHAIN, [Some(7)], [Some(0)], 0);
+    let second = cell_output(CHAIN, [Some(8)], [first], 0);
+    assert_eq!(outputs[0][0][..2], [first, second]);
+}
+
+#[test]
+fn a_state_moves_only_from_where_it_is() {
+    for moved_from in [None, Some(WorkerId(0))] {
+        let mut device = device(SimulatedMemory::PerWorker);
+        start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1))).unwrap();
+        device.finish(WorkerId(0));
+        let moved = task(1, 1, steps(vec![join(0, SLOT, 1, moved_from)], 1));
+        let is_named = moved_from.is_some();
+        assert_eq!(start(&mut device, moved).ok(), is_named.then_some(1101));
+        assert_eq!(device.copies(), u64::from(is_named));
+    }
+}
+
+#[test]
+fn a_stale_generation_is_refused() {
+    let mut device = device(SimulatedMemory::Shared);
+    start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1))).unwrap();
+    device.finish(WorkerId(0));
+    let next = SlotId { index: 0, generation: 1 };
+    let stale = Work::Roster { leaves: vec![SLOT], joins: vec![join(0, next, 1, None)], steps: 1 };
+    assert!(start(&mut device, task(2, 0, stale)).unwrap_err().0.contains("generation 0"));
+}
+
+#[test]
+fn a_piece_begins_with_what_the_one_before_left() {
+    for memory in [SimulatedMemory::Shared, SimulatedMemory::PerWorker] {
+        let moved_from = (memory == SimulatedMemory::PerWorker).then_some(WorkerId(0));
+        for (worker, moved_from) in [(0, None), (1, moved_from)] {
+            let mut device = device_between_pieces(memory);
+            let leaves = if worker == 0 { vec![SLOT] } else { Vec::new() };
+            let joins = vec![join(0, SLOT, 0, moved_from)];
+            start(&mut device, task(2, worker, Work::Roster { leaves, joins, steps: 1 })).unwrap();
+            assert_eq!(device.copies(), u64::from(moved_from.is_some()));
+            let step = |state, input| cell_output(CHAIN, [Some(input)], [state], 0);
+            let left = [7, 8, 9].into_iter().fold(Some(0), step);
+            assert_eq!(device.retire(REQUEST).unwrap()[0][0], step(left, 10));
+        }
+    }
+}
+
+#[test]
+fn a_piece_begins_with_nothing_else() {
+    let first_step = |slot, moved_from| task(1, 1, steps(vec![join(0, slot, 0, moved_from)], 1));
+    // The slot of another chain, one that was freed since, and one in another memory.
+    let others = [SlotId { index: 1, generation: 0 }, SlotId { index: 0, generation: 1 }];
+    for slot in others {
+        let mut device = device_between_pieces(SimulatedMemory::Shared);
+        assert!(start(&mut device, first_step(slot, None)).is_err());
+    }
+    let mut device_ = device_between_pieces(SimulatedMemory::PerWorker);
+    assert!(start(&mut device_, first_step(SLOT, None)).unwrap_err().0.contains("no state"));
+    // The state of a whole sequence that ended, and of a piece that did not.
+    for (piece, ran) in [(Piece::Whole, 3), (Piece::First, 2)] {
+        let mut device = device(SimulatedMemory::Shared);
+        device.retire(REQUEST).unwrap();
+        device.admit(REQUEST, graph(piece), &[vec![7, 8, 9]]);
+        start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], ran))).unwrap();
+        device.finish(WorkerId(0));
+        device.retire(REQUEST).unwrap();
+        device.admit(REQUEST, graph(Piece::Next), &[vec![10, 11, 12]]);
+        let refused = start(&mut device, first_step(SLOT, None)).unwrap_err();
+        assert!(refused.0.contains(&format!("step {ran}")), "{refused}");
+    }
+}
+
+#[test]
+fn unfinished_and_unwritten_rows_are_refused() {
+    let other = SlotId { index: 1, generation: 0 };
+    let reader = |worker| task(2, worker, steps(vec![join(1, other, 0, None)], 1));
+    let mut device_ = device(SimulatedMemory::Shared);
+    assert!(start(&mut device_, reader(0)).unwrap_err().0.contains("not written"));
+    let mut device_ = device(SimulatedMemory::Shared);
+    start(&mut device_, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1))).unwrap();
+    assert!(start(&mut device_, reader(1)).unwrap_err().0.contains("unfinished"));
+    let mut device_ = device(SimulatedMemory::Shared);
+    let both = vec![join(0, SLOT, 0, None), join(1, other, 0, None)];
+    assert!(start(&mut device_, task(1, 0, steps(both, 1))).is_err(), "in one batch");
+}
+
+#[test]
+fn a_lost_worker_takes_its_memory_with_it() {
+    for (memory, is_lost) in [(SimulatedMemory::Shared, false), (SimulatedMemory::PerWorker, true)]
+    {
+        let mut device = device(memory);
+        start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+        device.finish(WorkerId(0));
+        device.lose(WorkerId(0));
+        let rows = device.retire(REQUEST).unwrap();
+        assert!(rows[0].iter().all(|row| row.is_none() == is_lost));
+    }
+}
