@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use axum::response::{IntoResponse, Response};
 use batchmaker_engine::EngineError;
 use batchmaker_wire::{DurationStatistics, InferenceStatistics, ModelStatistics};
 
@@ -135,6 +136,20 @@ impl Attempt {
     /// The whole request has come: time counts from now on.
     pub(crate) fn is_here(&mut self) {
         self.start = Instant::now();
+    }
+
+    /// Records how it went; the response.
+    pub(crate) fn conclude(self, answer: Result<(Response, Phases), ApiError>) -> Response {
+        match answer {
+            Ok((response, phases)) => {
+                self.succeeded(phases);
+                response
+            }
+            Err(error) => {
+                self.failed(&error);
+                error.into_response()
+            }
+        }
     }
 
     pub(crate) fn succeeded(mut self, phases: Phases) {

@@ -66,16 +66,8 @@ pub(crate) async fn generate(
         name_session(&mut response, &scheduling);
         Ok((response, phases(input_ns, &reply, start)))
     };
-    match answer.await {
-        Ok((response, phases)) => {
-            attempt.succeeded(phases);
-            response
-        }
-        Err(error) => {
-            attempt.failed(&error);
-            error.into_response()
-        }
-    }
+    let answer = answer.await;
+    attempt.conclude(answer)
 }
 
 pub(crate) async fn generate_stream(
@@ -92,10 +84,7 @@ pub(crate) async fn generate_stream(
         .and_then(|_| exchange::submit(&app.engine, target.model(), request, &scheduling, true));
     let (context, pending) = match submitted {
         Ok(submitted) => submitted,
-        Err(error) => {
-            attempt.failed(&error);
-            return error.into_response();
-        }
+        Err(error) => return attempt.conclude(Err(error)),
     };
     let (input_ns, named) = (arrival.elapsed().as_nanos() as u64, scheduling.clone());
     let told = Told {
@@ -155,10 +144,7 @@ impl Asked {
             Ok((request, scheduling, arrival)) => {
                 Ok(Self { attempt, target, request, scheduling, arrival })
             }
-            Err(error) => {
-                attempt.failed(&error);
-                Err(error.into_response())
-            }
+            Err(error) => Err(attempt.conclude(Err(error))),
         }
     }
 }

@@ -50,16 +50,8 @@ pub(crate) async fn infer(
         attempt.is_here();
         answer(&app, target.model(), &parts, body).await
     };
-    match answer.await {
-        Ok((response, phases)) => {
-            attempt.succeeded(phases);
-            response
-        }
-        Err(error) => {
-            attempt.failed(&error);
-            error.into_response()
-        }
-    }
+    let answer = answer.await;
+    attempt.conclude(answer)
 }
 
 /// Runs a request whose body is here.
