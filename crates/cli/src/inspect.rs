@@ -43,6 +43,9 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
     };
     tensors(&mut text, "input ", &model.inputs);
     tensors(&mut text, "output", &model.outputs);
+    for note in &model.notes {
+        let _ = writeln!(text, "  note   {note}");
+    }
     for (cell, cell_type) in cells(model, loaded) {
         let _ = writeln!(
             text,
@@ -89,6 +92,7 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
         "version": model.version,
         "inputs": tensors(&model.inputs),
         "outputs": tensors(&model.outputs),
+        "notes": model.notes,
         "cells": cells(model, loaded).map(cell).collect::<Vec<_>>(),
     })
 }

@@ -45,6 +45,16 @@ enum Place {
     Embedded(&'static EmbeddedModel),
 }
 
+impl Loaded {
+    /// Tells on standard error what owners of the models may want to know.
+    pub(crate) fn tell_notes(&self) {
+        self.models
+            .iter()
+            .flat_map(|model| &model.notes)
+            .for_each(|note| eprintln!("note: {note}"));
+    }
+}
+
 /// Loads all models that `paths` name; those that come with the project if there are none.
 pub(crate) fn load(paths: &[PathBuf], limits: &[BatchLimit]) -> anyhow::Result<Loaded> {
     let mut places = Vec::new();

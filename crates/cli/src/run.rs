@@ -28,6 +28,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let cores = Cores::new(&args.machine)?;
     let loaded =
         models::load(std::slice::from_ref(&args.model), &args.machine.batch.max_batch_size)?;
+    loaded.tell_notes();
     let machine = cores.machine(&loaded.registry);
     let [model] = &loaded.models[..] else {
         bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());

@@ -17,6 +17,7 @@ use crate::start::{Cores, Limits, start};
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let cores = Cores::new(&args.machine)?;
     let loaded = models::load(&args.models, &args.machine.batch.max_batch_size)?;
+    loaded.tell_notes();
     let machine = cores.machine(&loaded.registry);
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
     let limits = Limits {

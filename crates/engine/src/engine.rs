@@ -11,7 +11,7 @@ use batchmaker_graph::{
     CellRegistry, CellTypeId, InvalidRequest, ModelId, NamedTensor, OutputTensor, Parameters,
     Piece, RequestId, RunKind, SessionId, Stopped, Tensor, TensorData, WorkerId,
 };
-use batchmaker_manager::{Config, Event, Manager, Policy};
+use batchmaker_manager::{Config, Event, Manager, Outcome, Policy};
 use batchmaker_model::Model;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::admission::Admission;
 use crate::error::EngineError;
 use crate::pending::{Pending, Steps};
-use crate::request_table::{RequestTable, Responder};
+use crate::request_table::{Ended, RequestTable, Responder};
 use crate::sessions::{SessionPiece, Sessions};
 use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::streaming::Streamed;
@@ -228,6 +228,9 @@ impl Engine {
         let mut permit = self.shared.admission.permit()?;
         let (unfolded, plan) = served.model.unfold_with(tensors, &parameters)?;
         let graph = Arc::new(unfolded.graph);
+        if graph.runs().is_empty() && entering.is_some() {
+            return Err(InvalidRequest("a piece of a sequence without a step".to_owned()).into());
+        }
         let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
         let states = chains.map(|run| self.shared.state_bytes[run.cell_type.index()]);
         permit.add_bytes(graph.bytes() + states.sum::<usize>())?;
@@ -254,6 +257,16 @@ impl Engine {
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
         self.shared.device.admit(id, graph.clone(), unfolded.inputs);
+        if graph.runs().is_empty() {
+            self.answer_at_once(id);
+            return Ok(Pending {
+                reply,
+                steps,
+                request: id,
+                shared: self.shared.clone(),
+                is_over: false,
+            });
+        }
         let tell = |session: Option<SessionId>| {
             if let Some(session) = session {
                 lock(&self.shared.requests).set_session(id, session);
@@ -275,14 +288,22 @@ impl Engine {
     }
 
     /// Forgets a request that the manager was not told of.
-    fn take_back(&self, id: RequestId) {
+    fn take_back(&self, id: RequestId) -> (Responder, Vec<Tensor>) {
         // First: once it is removed, its position is free for the next.
-        self.shared.device.retire(id);
+        let values = self.shared.device.retire(id);
         let mut requests = lock(&self.shared.requests);
-        drop(requests.remove(id));
+        let responder = requests.remove(id);
         if requests.len() == 0 {
             self.shared.drained.notify_all();
         }
+        (responder, values)
+    }
+
+    /// Answers a request of which there is nothing to run: sequences of no steps.
+    fn answer_at_once(&self, id: RequestId) {
+        let (responder, values) = self.take_back(id);
+        let (outcome, ended) = (Outcome::Succeeded, Instant::now());
+        Ended { responder, outcome, values, queue_ns: 0, compute_ns: 0, ended }.answer();
     }
 
     fn check_sessions(&self) -> Result<(), EngineError> {

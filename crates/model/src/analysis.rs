@@ -574,7 +574,9 @@ impl Analysis {
         let mut view = view.clone();
         view.dims[axis] = Dim::fixed(1);
         match view.source {
-            Source::Recurrent(index, RecurrentPort::Every) if at == -1 => {
+            Source::Recurrent(index, RecurrentPort::Every)
+                if self.recurrents[index].last_step() == Some(at) =>
+            {
                 view.source = Source::Recurrent(index, RecurrentPort::Hidden);
             }
             source if self.domain(source).time => view.at = Some(at),

@@ -11,12 +11,12 @@ use crate::arg_max::{self, ArgMax};
 use crate::files::Files;
 use crate::onnx_file::OnnxFile;
 use crate::operators::id_bound;
-use crate::recurrent::{Initial, operator};
+use crate::recurrent::{Initial, SequenceLengths, operator};
 use crate::segment::{
     Cut, Instance, Reading, Segment, Stage as PlannedStage, copy_plain_outputs, cut,
 };
 use crate::symbolic::{BATCH, row_shape};
-use crate::{Blocker, LoadError, program, recognise};
+use crate::{Blocker, LoadError, program, recognise, step_rule};
 
 /// A cell and what its file calls its ports.
 #[derive(Clone, Debug)]
@@ -335,8 +335,23 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                 // There is one step: every is the last.
                 let every = Source::Recurrent(index, RecurrentPort::Every);
                 registers.alias(Reading { source: every, at: None }, writes[0]);
-                let lookup = cut.lookup_table(analysis, index);
-                let body = StageBody::Step(recurrent.step(lookup));
+                let is_one_step = match &recurrent.lengths {
+                    SequenceLengths::All => true,
+                    SequenceLengths::Constant(lengths) => lengths.iter().all(|&n| n == 1),
+                    SequenceLengths::Input(_) => false,
+                };
+                if !is_one_step {
+                    let reason = "its sequence_lens are not 1; in a cell it does one step";
+                    blockers.push(blocker(recurrent.operator(), &recurrent.label, reason));
+                }
+                let given: Vec<bool> = reads[1..].iter().map(Option::is_some).collect();
+                let body = match step_rule::program(recurrent, &given) {
+                    Some(program) => {
+                        reads.retain(Option::is_some);
+                        StageBody::Program(program)
+                    }
+                    None => StageBody::Step(recurrent.step(cut.lookup_table(analysis, index))),
+                };
                 Stage { body, reads, writes }
             }
         });

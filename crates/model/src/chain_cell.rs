@@ -7,7 +7,7 @@ use batchmaker_graph::{Cell, CellBody, RecurrentCell, Stage, StageBody, StagedCe
 
 use crate::amend::Amendments;
 use crate::files::Files;
-use crate::kinds::KindError;
+use crate::kinds::{Direction, KindError};
 use crate::onnx_file::OnnxFile;
 use crate::recurrent::chain_summary;
 use crate::{LoadError, NamedCell};
@@ -64,7 +64,7 @@ impl NamedCell {
         let staged = staged(&self.cell);
         if let Some((cell, order)) = recurrent_step(&staged, self.cell.inputs.len(), &ports) {
             ports = order.into_iter().map(|state| ports[state]).collect();
-            self.why = chain_summary(&cell);
+            self.why = chain_summary(&cell, Direction::Forward);
             self.fused = true;
             self.cell = Cell::recurrent(cell);
         } else {

@@ -305,6 +305,7 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
         version: parsed.version.unwrap_or_else(|| "1".to_owned()),
         text: parsed.inputs.and_then(|inputs| inputs.text),
         outputs: parsed.outputs,
+        notes: Vec::new(),
     };
     Ok(Directory { unfold, cells: parsed.cell, max_length, tables, fixed })
 }

@@ -36,6 +36,7 @@ mod recognise;
 mod recurrent;
 mod segment;
 mod stack;
+mod step_rule;
 mod symbolic;
 mod text;
 mod unfolder;

@@ -1,6 +1,7 @@
 //! Constants of a file, and integer tensors computed from shapes.
 
 use batchmaker_graph::{ElementType, TensorData};
+use half::{bf16, f16};
 use rten_onnx::onnx::{DataType, TensorProto};
 
 use crate::array::Array;
@@ -13,6 +14,11 @@ pub(crate) enum Literal {
     /// INT64 or INT32.
     Int(Array<Int>, ElementType),
     Bool(Array<bool>),
+}
+
+/// Whether weights of the type become FLOAT.
+pub(crate) fn is_converted(data_type: DataType) -> bool {
+    matches!(data_type, DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE)
 }
 
 /// Does the same to whatever array is inside.
@@ -124,6 +130,9 @@ impl Literal {
         tensor: &TensorProto,
     ) -> Option<Self> {
         let int = |n: i64| Int::number(n);
+        if let Some(data_type) = tensor.data_type.filter(|&data_type| is_converted(data_type)) {
+            return Some(Self::F32(array(shape, converted(data_type, raw, tensor)?)?));
+        }
         let literal = match (element, raw) {
             (ElementType::F32, Some(raw)) => {
                 Self::F32(array(shape, chunks(raw)?.map(f32::from_le_bytes).collect())?)
@@ -184,6 +193,24 @@ impl Literal {
             ..TensorProto::default()
         }
     }
+}
+
+/// Weights of another float type as FLOAT, the nearest ones; none where elements are missing.
+fn converted(data_type: DataType, raw: Option<&[u8]>, tensor: &TensorProto) -> Option<Vec<f32>> {
+    // Without raw data, the bits of 16-bit floats are in 32-bit integers.
+    let bits = || tensor.int32_data.iter().map(|&bits| bits as u16);
+    Some(match (data_type, raw) {
+        (DataType::FLOAT16, Some(raw)) => {
+            chunks(raw)?.map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect()
+        }
+        (DataType::FLOAT16, None) => bits().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+        (DataType::BFLOAT16, Some(raw)) => {
+            chunks(raw)?.map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect()
+        }
+        (DataType::BFLOAT16, None) => bits().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        (_, Some(raw)) => chunks(raw)?.map(|bytes| f64::from_le_bytes(bytes) as f32).collect(),
+        (_, None) => tensor.double_data.iter().map(|&x| x as f32).collect(),
+    })
 }
 
 fn array<T: Clone>(shape: Vec<usize>, data: Vec<T>) -> Option<Array<T>> {

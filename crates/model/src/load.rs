@@ -108,7 +108,7 @@ fn load_directory(
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
-    let Directory { unfold, cells, max_length, tables, fixed } = directory::read(files, name)?;
+    let Directory { unfold, cells, max_length, mut tables, fixed } = directory::read(files, name)?;
     if let UnfoldTable::Onnx { graph } = &unfold {
         let mut file = OnnxFile::read(files, graph)?;
         if let Some(name) = fixed.keys().find(|name| !file.has_input(name)) {
@@ -121,9 +121,9 @@ fn load_directory(
     }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
-    let (used, bound) = (Vec::new(), BTreeSet::new());
+    let (used, bound, notes) = (Vec::new(), BTreeSet::new(), &mut tables.notes);
     let registry_copy = &mut registered;
-    let cells = Cells { files, cells, fixed, bound, used, options, registry: registry_copy };
+    let cells = Cells { files, cells, fixed, bound, used, notes, options, registry: registry_copy };
     let unfolding = match unfold {
         UnfoldTable::Onnx { .. } => unreachable!("it was loaded above"),
         UnfoldTable::Chain(table) => cells.chain(&table, max_length),
@@ -143,6 +143,7 @@ struct Cells<'a> {
     fixed: BTreeMap<String, Tensor>,
     bound: BTreeSet<String>,
     used: Vec<CellUse>,
+    notes: &'a mut Vec<String>,
     options: &'a LoadOptions,
     registry: &'a mut CellRegistry,
 }
@@ -167,6 +168,7 @@ impl Cells<'_> {
             return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
         };
         let file = OnnxFile::read(self.files, &table.graph)?;
+        self.notes.extend(file.notes.iter().cloned());
         let of_file = self.fixed.keys().filter(|name| file.has_input(name)).cloned();
         self.bound.extend(of_file);
         let (fixed, batch_axis) = (self.fixed.clone(), table.batch_axis.clone());
@@ -260,11 +262,12 @@ fn no_input(files: &Files<'_>, name: &str) -> LoadError {
 fn load_graph(
     file: &OnnxFile,
     files: &Files<'_>,
-    tables: Tables,
+    mut tables: Tables,
     max_length: usize,
     options: &LoadOptions,
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
+    tables.notes.extend(file.notes.iter().cloned());
     let mut analysis = analyse(file, FileKind::Network);
     for (node, reason) in check_outputs(&analysis) {
         analysis.blockers.push(Blocker { operator: "output".to_owned(), node, reason });

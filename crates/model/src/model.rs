@@ -81,6 +81,8 @@ pub(crate) struct Tables {
     pub(crate) version: String,
     pub(crate) text: Option<TextTable>,
     pub(crate) outputs: BTreeMap<String, OutputTable>,
+    /// What its owner may want to know of its files.
+    pub(crate) notes: Vec<String>,
 }
 
 /// What [`Model::reply`] must know of the request.
@@ -106,6 +108,8 @@ pub struct Model {
     pub outputs: Vec<TensorInfo>,
     /// Its cells, in order of computation: how its graph was cut, and why.
     pub cells: Vec<CellUse>,
+    /// What its owner may want to know of how its files were read.
+    pub notes: Vec<String>,
     unfolding: Unfolding,
     text: Option<Text>,
     labels: Vec<Labels>,
@@ -190,6 +194,7 @@ impl Model {
             inputs,
             outputs,
             cells: unfolding.cells.clone(),
+            notes: tables.notes,
             unfolding,
             text,
             labels,

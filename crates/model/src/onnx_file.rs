@@ -7,7 +7,7 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::{AttributeProto, DataLocation, DataType, ModelProto, NodeProto, TensorProto};
 
 use crate::files::Files;
-use crate::literal::Literal;
+use crate::literal::{Literal, is_converted};
 use crate::{Blocker, LoadError};
 
 /// A graph: inputs without initializers, nodes in an order that producers come first.
@@ -22,6 +22,8 @@ pub(crate) struct OnnxFile {
     pub(crate) initializers: HashMap<String, Result<Literal, String>>,
     /// What is wrong with the graph as such.
     pub(crate) blockers: Vec<Blocker>,
+    /// What its owner may want to know.
+    pub(crate) notes: Vec<String>,
 }
 
 pub(crate) struct GraphInput {
@@ -154,6 +156,17 @@ impl OnnxFile {
                 (name, literal(tensor, Some(&external)))
             })
             .collect();
+        let is_wider = |tensor: &&TensorProto| tensor.data_type.is_some_and(is_converted);
+        let converted: Vec<&TensorProto> = graph.initializer.iter().filter(is_wider).collect();
+        let mut notes = Vec::new();
+        if let Some(first) = converted.first() {
+            let (file, count) = (files.label(name), converted.len());
+            let of = first.name.as_deref().unwrap_or("");
+            notes.push(format!(
+                "{file}: {count} of its weights are not FLOAT (`{of}`, for one, is {}): converted",
+                first.data_type.unwrap_or(DataType(0))
+            ));
+        }
         let inputs = graph
             .input
             .iter()
@@ -199,7 +212,17 @@ impl OnnxFile {
             graph.node.into_iter().enumerate().map(|(k, node)| read_node(k, node)).collect();
         let nodes = live(nodes, &outputs);
         let name = files.label(name);
-        Ok(Self { name, opset, inputs, outputs, output_ranks, nodes, initializers, blockers })
+        Ok(Self {
+            name,
+            opset,
+            inputs,
+            outputs,
+            output_ranks,
+            nodes,
+            initializers,
+            blockers,
+            notes,
+        })
     }
 }
 
@@ -243,14 +266,19 @@ pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
         DataType::INT64 => Ok(ElementType::I64),
         DataType::INT32 => Ok(ElementType::I32),
         DataType::BOOL => Ok(ElementType::Bool),
-        other => {
-            Err(format!("data type {other} is not supported (FLOAT, INT64, INT32 and BOOL are)"))
-        }
+        other => Err(format!(
+            "data type {other} is not supported (FLOAT, INT64, INT32 and BOOL are; weights \
+                 may also be FLOAT16, BFLOAT16 and DOUBLE)"
+        )),
     }
 }
 
 fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Literal, String> {
-    let element = element_type(tensor.data_type.unwrap_or(DataType(0)))?;
+    let data_type = tensor.data_type.unwrap_or(DataType(0));
+    let element = match is_converted(data_type) {
+        true => ElementType::F32,
+        false => element_type(data_type)?,
+    };
     let shape = tensor
         .dims
         .iter()

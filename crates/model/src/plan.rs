@@ -12,11 +12,12 @@ use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
-use crate::recurrent::{Initial, chain_summary};
+use crate::recurrent::Initial;
 use crate::segment::{Cut, Reading, Segment, Stage};
 use crate::symbolic::{BATCH, Dim, Factor, TIME};
 use crate::unfolder::{
-    Extent, Plan, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage, PlanValue, is_wide,
+    ChainOrder, Extent, Plan, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage, PlanValue,
+    is_wide,
 };
 
 struct Planner<'a> {
@@ -310,11 +311,10 @@ impl Planner<'_> {
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
-        let step = recurrent.step(lookup);
-        let why = chain_summary(&step);
-        let cell = Cell::recurrent(step);
+        let (cell, why) = recurrent.cell(lookup);
+        let fused = recurrent.rule.is_none();
         let priority = 2 * recurrent.level as i32 + 1;
-        let used = self.register(&recurrent.label, cell, priority, true, why, options, registry);
+        let used = self.register(&recurrent.label, cell, priority, fused, why, options, registry);
         let x = self.cut.x(self.analysis, index);
         let inputs = vec![self.read(x)];
         let initial = recurrent
@@ -357,7 +357,9 @@ impl Planner<'_> {
         }
         let domain = recurrent.domain;
         let cell_type = used.cell_type;
-        (PlanStage { cell_type, chain: true, domain, inputs, initial, sinks }, used)
+        let order =
+            ChainOrder { direction: recurrent.direction, lengths: recurrent.lengths.clone() };
+        (PlanStage { cell_type, chain: Some(order), domain, inputs, initial, sinks }, used)
     }
 
     fn segment(
@@ -398,7 +400,7 @@ impl Planner<'_> {
             .collect();
         let planned = PlanStage {
             cell_type: used.cell_type,
-            chain: false,
+            chain: None,
             domain: segment.domain,
             inputs,
             initial: Vec::new(),
@@ -413,15 +415,15 @@ impl Planner<'_> {
         name: &str,
         cell: Cell,
         priority: i32,
-        chain: bool,
+        fused: bool,
         why: String,
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> CellUse {
-        let max_batch_size = options.max_batch_size.of(name, chain, None);
+        let max_batch_size = options.max_batch_size.of(name, fused, None);
         let rank = ModelPriority { model: options.model, priority };
         let cell_type: CellTypeId = registry.add(name, cell, max_batch_size, rank);
-        CellUse { name: name.to_owned(), cell_type, fused: chain, priority, why }
+        CellUse { name: name.to_owned(), cell_type, fused, priority, why }
     }
 
     fn outputs(&mut self) -> Vec<PlanOutput> {

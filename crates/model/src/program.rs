@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use batchmaker_graph::{Cell, CellBody, ElementType, Program, RowSpec};
 use rten_onnx::onnx::{
@@ -45,9 +46,8 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
         readings.iter().map(|reading| row_of(analysis, reading.source)).collect()
     };
     let (inputs, outputs) = (rows(&segment.inputs), rows(&segment.outputs));
-    for (port, (reading, row)) in segment.inputs.iter().zip(&inputs).enumerate() {
-        let name = format!("in{port}");
-        writer.graph.input.push(value_info(&name, row));
+    for (reading, row) in segment.inputs.iter().zip(&inputs) {
+        let name = writer.input(row);
         writer.names.insert((*reading, row.shape.clone()), name.clone());
         writer.natural.insert(*reading, (name, row.shape.clone()));
     }
@@ -85,21 +85,15 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
         } else {
             writer.reshape(made, &row.shape, name.clone());
         }
-        writer.graph.output.push(value_info(&name, row));
+        writer.output(&name, row);
     }
-    let model = ModelProto {
-        ir_version: Some(9),
-        graph: Some(writer.graph),
-        opset_import: vec![OperatorSetIdProto { domain: None, version: Some(PROGRAM_OPSET) }],
-        ..ModelProto::default()
-    };
-    let bytes = model.write_buf().expect("writing to memory does not fail");
-    let program = Program { bytes: bytes.into(), summary: summary.join(", ") };
+    let program = Program { bytes: writer.finish(), summary: summary.join(", ") };
     Cell { body: CellBody::Program(program), inputs, states: Vec::new(), outputs }
 }
 
+/// Writes a program.
 #[derive(Default)]
-struct Writer {
+pub(crate) struct Writer {
     graph: GraphProto,
     /// The name of a matrix under a shape.
     names: BTreeMap<(Reading, Vec<usize>), String>,
@@ -110,12 +104,36 @@ struct Writer {
 }
 
 impl Writer {
-    fn fresh(&mut self) -> String {
+    /// The next input, whose rows are `row`; its name.
+    pub(crate) fn input(&mut self, row: &RowSpec) -> String {
+        let name = format!("in{}", self.graph.input.len());
+        self.graph.input.push(value_info(&name, row));
+        name
+    }
+
+    /// Declares the value `name` as the next output.
+    pub(crate) fn output(&mut self, name: &str, row: &RowSpec) {
+        self.graph.output.push(value_info(name, row));
+    }
+
+    /// The program.
+    pub(crate) fn finish(self) -> Arc<[u8]> {
+        let model = ModelProto {
+            ir_version: Some(9),
+            graph: Some(self.graph),
+            opset_import: vec![OperatorSetIdProto { domain: None, version: Some(PROGRAM_OPSET) }],
+            ..ModelProto::default()
+        };
+        model.write_buf().expect("writing to memory does not fail").into()
+    }
+
+    /// A name that nothing has.
+    pub(crate) fn fresh(&mut self) -> String {
         self.values += 1;
         format!("v{}", self.values - 1)
     }
 
-    fn node(
+    pub(crate) fn node(
         &mut self,
         operator: &str,
         mut inputs: Vec<String>,
@@ -134,7 +152,8 @@ impl Writer {
         });
     }
 
-    fn constant(&mut self, literal: &Rc<Literal>) -> String {
+    /// The name of a constant.
+    pub(crate) fn constant(&mut self, literal: &Rc<Literal>) -> String {
         let known = self.constants.iter().find(|(known, _)| Rc::ptr_eq(known, literal));
         if let Some((_, name)) = known {
             return name.clone();

@@ -1,24 +1,34 @@
 //! ONNX operators `LSTM`, `GRU` and `RNN` (opset 7 and later): their attributes, weights and
 //! initial states.
 //!
-//! Everything that the fused cells do not do is refused by name; nothing is ignored.
+//! A bidirectional operator is two chains and the joining of what they give. What the fused steps
+//! do not do is a step of primitive operators ([`StepRule`]); nothing is ignored.
 
 use std::sync::Arc;
 
-use batchmaker_graph::{ElementType, Lookup, RecurrentCell, RecurrentKind, RnnActivation};
+use batchmaker_graph::{
+    Cell, CellBody, ElementType, Lookup, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
+    Stage, StageBody, StagedCell,
+};
 
-use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
+use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
+use crate::kinds::Direction;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
-use crate::operators::Inputs;
-use crate::symbolic::{BATCH, Dim, TIME};
+use crate::operators::{self, Inputs, int_attribute};
+use crate::step_rule::{self, StepRule};
+use crate::symbolic::{BATCH, Dim, Int, TIME};
 
-/// A forward recurrent operator over the steps of every sequence.
+/// One direction of a recurrent operator, over the steps of every sequence.
 pub(crate) struct Recurrent {
     pub(crate) label: String,
     pub(crate) kind: RecurrentKind,
+    /// None: a fused kernel does a step.
+    pub(crate) rule: Option<StepRule>,
+    pub(crate) direction: Direction,
     /// `[time, batch, input_size]`.
     pub(crate) x: View,
+    pub(crate) lengths: SequenceLengths,
     pub(crate) input_size: usize,
     pub(crate) hidden_size: usize,
     /// `[gates * hidden_size, input_size]`.
@@ -34,8 +44,19 @@ pub(crate) struct Recurrent {
     pub(crate) level: usize,
 }
 
+/// How many steps each sequence has: input `sequence_lens`. What a chain does not reach is zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SequenceLengths {
+    /// As many as there are.
+    All,
+    /// Those of each sequence, or (one number) of all.
+    Constant(Vec<usize>),
+    /// What the request says, `[batch]`, in that input.
+    Input(usize),
+}
+
 impl Recurrent {
-    /// One step, over an embedding if that is absorbed.
+    /// A step for a fused kernel, over an embedding if that is absorbed.
     pub(crate) fn step(&self, lookup: Option<Lookup>) -> RecurrentCell {
         RecurrentCell {
             kind: self.kind.clone(),
@@ -48,6 +69,26 @@ impl Recurrent {
         }
     }
 
+    /// The cell of its steps, and what that is, for people.
+    pub(crate) fn cell(&self, lookup: Option<Lookup>) -> (Cell, String) {
+        let states = vec![RowSpec::flat(ElementType::F32, self.hidden_size); self.kind.states()];
+        let Some(program) = step_rule::program(self, &vec![true; states.len()]) else {
+            let step = self.step(lookup);
+            let why = chain_summary(&step, self.direction);
+            return (Cell::recurrent(step), why);
+        };
+        let way = way(self.direction);
+        let why = format!("{}, {way} for each sequence, general executor", program.summary);
+        let inputs = vec![RowSpec::flat(ElementType::F32, self.input_size)];
+        let registers = [&inputs[..], &states, &states].concat();
+        let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
+        let reads = (0..=states.len()).map(Some).collect();
+        let body = StageBody::Program(program);
+        let stages = vec![Stage { body, reads, writes: writes.clone() }];
+        let body = CellBody::Staged(StagedCell { registers, stages, outputs: writes });
+        (Cell { body, inputs, outputs: states.clone(), states }, why)
+    }
+
     /// The operator's name.
     pub(crate) fn operator(&self) -> &'static str {
         operator(&self.kind)
@@ -56,6 +97,16 @@ impl Recurrent {
     /// The outputs that are states after the last step, in the order of states.
     pub(crate) fn last_states(&self) -> &'static [RecurrentPort] {
         &[RecurrentPort::Hidden, RecurrentPort::Cell][..self.kind.states()]
+    }
+
+    /// The step (below 0: from the end) of the tensor that a chain comes to last, whatever the
+    /// sequence.
+    pub(crate) fn last_step(&self) -> Option<i64> {
+        match (self.direction, &self.lengths) {
+            (Direction::Forward, SequenceLengths::All) => Some(-1),
+            (Direction::Reverse, SequenceLengths::All) => Some(0),
+            _ => None,
+        }
     }
 }
 
@@ -68,10 +119,17 @@ pub(crate) fn operator(kind: &RecurrentKind) -> &'static str {
     }
 }
 
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "a chain of steps",
+        Direction::Reverse => "a chain of steps from the last row to the first",
+    }
+}
+
 /// For people: what a chain of the cell is.
-pub(crate) fn chain_summary(cell: &RecurrentCell) -> String {
-    let mut text = operator(&cell.kind).to_owned();
-    text.push_str(", a chain of steps for each sequence, fused kernel");
+pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
+    let (operator, way) = (operator(&cell.kind), way(direction));
+    let mut text = format!("{operator}, {way} for each sequence, fused kernel");
     if let Some(lookup) = &cell.lookup {
         text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
     }
@@ -96,21 +154,25 @@ pub(crate) fn evaluate(
     node: &Node,
     inputs: &Inputs,
 ) -> (Vec<Val>, Vec<String>) {
-    let mut reasons = attribute_reasons(node);
+    let mut reasons = Vec::new();
     let given = |index: usize| inputs.get(index).and_then(Option::as_ref);
-    if given(4).is_some() {
-        reasons.push("sequence_lens is not supported".to_owned());
-    }
-    let directions = match node.string("direction") {
-        Some("bidirectional") => 2,
-        _ => 1,
+    let directions: &[Direction] = match node.string("direction").unwrap_or("forward") {
+        "forward" => &[Direction::Forward],
+        "reverse" => &[Direction::Reverse],
+        "bidirectional" => &[Direction::Forward, Direction::Reverse],
+        other => {
+            reasons.push(format!("there is no direction \"{other}\""));
+            &[Direction::Forward]
+        }
     };
-    let (mut kind, has_its_activations) = kind(node);
-    if !has_its_activations {
-        reasons.push(format!("activations {:?} are not supported", node.strings("activations")));
-    }
+    let count = directions.len();
+    let mut kind = kind(node);
+    let rules = StepRule::of(node, count, &kind).unwrap_or_else(|reason| {
+        reasons.push(reason);
+        vec![None; count]
+    });
     let gates = kind.gates();
-    let (weights, sizes) = match weights(node, inputs, directions, gates) {
+    let (weights, sizes) = match weights(node, inputs, count, gates) {
         Ok((weights, sizes)) => (Some(weights), sizes),
         Err(reason) => {
             reasons.push(reason);
@@ -131,80 +193,143 @@ pub(crate) fn evaluate(
     let ([input_size, hidden_size], Some(x)) = (sizes.unwrap_or_default(), x) else {
         return (Vec::new(), reasons);
     };
-    if let Err(reason) = take_axes(analysis, node, &x, sizes.map(|_| input_size)) {
+    let is_batch_first = node.int("layout").unwrap_or(0) != 0;
+    if let Err(reason) = take_axes(analysis, is_batch_first, &x, sizes.map(|_| input_size)) {
         reasons.push(reason);
         return (Vec::new(), reasons);
     }
     if let RecurrentKind::Lstm { p } = &mut kind {
-        match peepholes(given(7), directions, hidden_size) {
+        match peepholes(given(7), count, hidden_size) {
             Ok(peepholes) => *p = peepholes,
             Err(reason) => reasons.push(reason),
         }
     }
-    let mut state = |index: usize, name: &str| {
-        let val = given(index)?;
-        match initial(analysis, val, x.dims.get(1)?, hidden_size, name) {
-            Ok(initial) => Some(initial),
-            Err(reason) => {
-                reasons.extend(reason);
-                None
+    let batch = x.dims[usize::from(!is_batch_first)].clone();
+    let lengths = given(4).map_or(Ok(SequenceLengths::All), |val| lengths(analysis, val, &batch));
+    let lengths = lengths.unwrap_or_else(|reason| {
+        reasons.extend(reason);
+        SequenceLengths::All
+    });
+    let mut initial = vec![vec![Initial::Zeros; kind.states()]; count];
+    let states = [(5, "initial_h"), (6, "initial_c")];
+    for (state, &(index, name)) in states[..kind.states()].iter().enumerate() {
+        let Some(val) = given(index) else { continue };
+        let edge = InitialEdge { name, batch: &batch, directions: count, hidden_size };
+        match first_states(analysis, node, val, &edge, is_batch_first) {
+            Ok(of_directions) => {
+                for (direction, found) in of_directions.into_iter().enumerate() {
+                    initial[direction][state] = found;
+                }
             }
+            Err(reason) => reasons.extend(reason),
         }
-    };
-    let initial = [(5, "initial_h"), (6, "initial_c")][..kind.states()]
-        .iter()
-        .map(|&(index, name)| state(index, name).unwrap_or(Initial::Zeros))
-        .collect();
-    let outputs = outputs(analysis, node, &x, directions, hidden_size);
+    }
     let ([w, r], b) = weights.unwrap_or_else(|| ([Arc::default(), Arc::default()], None));
     let level = |val: &Val| match val {
         Val::View(view) => analysis.level(view.source),
         _ => 0,
     };
     let level = inputs.iter().flatten().map(level).max().unwrap_or(0);
-    let domain = Domain::of(&x.dims);
-    let label = node.label.clone();
-    let recurrent =
-        Recurrent { label, kind, x, input_size, hidden_size, w, r, b, initial, domain, level };
-    analysis.recurrents.push(recurrent);
-    (outputs, reasons)
-}
-
-fn attribute_reasons(node: &Node) -> Vec<String> {
-    let mut reasons = Vec::new();
-    match node.string("direction") {
-        None | Some("forward") => {}
-        Some(direction) => {
-            reasons.push(format!("direction \"{direction}\" is not supported yet"));
+    let first = analysis.recurrents.len();
+    let part = |data: &Arc<[f32]>, direction: usize| -> Arc<[f32]> {
+        let length = data.len() / count;
+        match count {
+            1 => data.clone(),
+            _ => data[direction * length..(direction + 1) * length].into(),
         }
+    };
+    for (direction, (rule, initial)) in rules.into_iter().zip(initial).enumerate() {
+        let mut kind = kind.clone();
+        if let RecurrentKind::Lstm { p: Some(p) } = &mut kind {
+            *p = part(p, direction);
+        }
+        let label = match directions {
+            [_] => node.label.clone(),
+            _ => format!("{}_{}", node.label, ["forward", "reverse"][direction]),
+        };
+        analysis.recurrents.push(Recurrent {
+            label,
+            kind,
+            rule,
+            direction: directions[direction],
+            x: x.clone(),
+            lengths: lengths.clone(),
+            input_size,
+            hidden_size,
+            w: part(&w, direction),
+            r: part(&r, direction),
+            b: b.as_ref().map(|b| part(b, direction)),
+            initial,
+            domain: Domain::of(&x.dims),
+            level,
+        });
     }
-    if node.has("clip") {
-        reasons.push("clip is not supported".to_owned());
-    }
-    if node.int("input_forget").unwrap_or(0) != 0 {
-        reasons.push("input_forget=1 is not supported".to_owned());
-    }
-    if node.int("layout").unwrap_or(0) != 0 {
-        reasons.push("layout=1 is not supported".to_owned());
-    }
-    reasons
+    (outputs(analysis, node, &x, first, is_batch_first), reasons)
 }
 
-/// The kind of step, without peepholes, and whether its activations are the kind's.
-fn kind(node: &Node) -> (RecurrentKind, bool) {
-    let activations = node.strings("activations");
-    let are = |standard: &[&str]| {
-        let mut pairs = activations.iter().zip(standard.iter().cycle());
-        pairs.all(|(name, standard)| name.eq_ignore_ascii_case(standard))
-    };
+/// The kind of step, without peepholes.
+fn kind(node: &Node) -> RecurrentKind {
     match node.operator.as_str() {
-        "LSTM" => (RecurrentKind::Lstm { p: None }, are(&["sigmoid", "tanh", "tanh"])),
+        "LSTM" => RecurrentKind::Lstm { p: None },
         "GRU" => {
             let linear_before_reset = node.int("linear_before_reset").unwrap_or(0) != 0;
-            (RecurrentKind::Gru { linear_before_reset }, are(&["sigmoid", "tanh"]))
+            RecurrentKind::Gru { linear_before_reset }
         }
-        _ if are(&["tanh"]) => (RecurrentKind::Rnn { activation: RnnActivation::Tanh }, true),
-        _ => (RecurrentKind::Rnn { activation: RnnActivation::Relu }, are(&["relu"])),
+        _ if step_rule::is_relu(node) => RecurrentKind::Rnn { activation: RnnActivation::Relu },
+        _ => RecurrentKind::Rnn { activation: RnnActivation::Tanh },
+    }
+}
+
+/// Input `sequence_lens`, `[batch]`; the error is none where a reason is known.
+fn lengths(
+    analysis: &mut Analysis,
+    val: &Val,
+    batch: &Dim,
+) -> Result<SequenceLengths, Option<String>> {
+    let of_numbers = |numbers: Option<Vec<i64>>| {
+        let lengths: Option<Vec<usize>> =
+            numbers?.into_iter().map(|n| usize::try_from(n).ok()).collect();
+        lengths.map(SequenceLengths::Constant)
+    };
+    let misfit = || Some("its sequence_lens are no lengths".to_owned());
+    match val {
+        Val::Unknown => Err(None),
+        Val::Fill(value, _) => {
+            let is_time = |int: &Int| int.number == 1 && int.atoms == [TIME];
+            let ints = value.as_ints().ok_or_else(misfit)?;
+            match ints.data.iter().all(is_time) {
+                true => Ok(SequenceLengths::All),
+                false => of_numbers(value.as_numbers()).ok_or_else(misfit),
+            }
+        }
+        Val::Literal(literal) => {
+            let length = batch.as_atom().map_or(Some(1), |atom| analysis.axes.length(atom));
+            let ints = literal.as_ints().ok_or_else(misfit)?;
+            let is_time = |int: &Int| int.number == 1 && int.atoms == [TIME];
+            match ints.data.iter().all(is_time) {
+                true => Ok(SequenceLengths::All),
+                _ if Some(ints.data.len()) != length && !analysis.draft => {
+                    let count = ints.data.len();
+                    Err(Some(format!("its sequence_lens are of {count} sequences")))
+                }
+                false => of_numbers(literal.as_numbers()).ok_or_else(misfit),
+            }
+        }
+        Val::View(view) => {
+            let Source::Input(input) = operators::origin(analysis, view.source) else {
+                let reason = "its sequence_lens are computed: known too late to unfold a request";
+                return Err(Some(reason.to_owned()));
+            };
+            match (&view.dims[..], batch.as_atom()) {
+                ([own], Some(batch)) if own.as_atom().is_some() => {
+                    let own = own.as_atom().unwrap_or(batch);
+                    analysis.axes.unify(own, batch).map_err(Some)?;
+                }
+                ([own], _) if own.is_one() || analysis.draft => {}
+                _ => return Err(misfit()),
+            }
+            Ok(SequenceLengths::Input(input))
+        }
     }
 }
 
@@ -260,10 +385,10 @@ fn weights(
     Ok(((matrices, b), Some([input, hidden])))
 }
 
-/// X is `[time, batch, input_size]`: learns which axes these are.
+/// X is `[time, batch, input_size]`, or `[batch, time, input_size]`: learns which axes these are.
 fn take_axes(
     analysis: &mut Analysis,
-    node: &Node,
+    is_batch_first: bool,
     x: &View,
     input_size: Option<usize>,
 ) -> Result<(), String> {
@@ -273,8 +398,7 @@ fn take_axes(
     let [time, batch, features] = &x.dims[..] else {
         return Err(format!("its X has rank {}", x.dims.len()));
     };
-    let layout = node.int("layout").unwrap_or(0) != 0;
-    let (time, batch) = if layout { (batch, time) } else { (time, batch) };
+    let (time, batch) = if is_batch_first { (batch, time) } else { (time, batch) };
     if let Some(size) = input_size {
         analysis.learn(features, size);
         let found = analysis.need_fixed(features, "takes for features")?;
@@ -294,14 +418,67 @@ fn take_axes(
     Ok(())
 }
 
+/// What a first state must be.
+struct InitialEdge<'a> {
+    name: &'a str,
+    batch: &'a Dim,
+    directions: usize,
+    hidden_size: usize,
+}
+
+/// The first state of each direction, from `[directions, batch, hidden_size]` (batch first:
+/// `[batch, directions, hidden_size]`); the error is none where a reason is known.
+fn first_states(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: &Val,
+    edge: &InitialEdge<'_>,
+    is_batch_first: bool,
+) -> Result<Vec<Initial>, Option<String>> {
+    let val = match val {
+        Val::Unknown => return Err(None),
+        Val::Literal(literal) if is_batch_first && literal.shape().len() == 3 => {
+            Val::literal(literal.transposed(&[1, 0, 2]))
+        }
+        Val::View(view) if is_batch_first && view.dims.len() == 3 => {
+            let mut view = view.clone();
+            view.dims.swap(0, 1);
+            // Only an axis of rows passes another without moving elements.
+            if view.dims[1].in_row() && !view.dims[1].is_one() && !view.dims[0].is_one() {
+                let name = edge.name;
+                return Err(Some(format!("its {name} holds several sequences in a row")));
+            }
+            Val::View(view)
+        }
+        other => other.clone(),
+    };
+    let parts = match (edge.directions, &val) {
+        (1, _) | (_, Val::Fill(..)) => vec![val; edge.directions],
+        (count, _) => {
+            let shape = analysis.axes.show(&val.dims());
+            if val.dims().first().is_none_or(|dim| analysis.fixed(dim) != Some(count)) {
+                let InitialEdge { name, hidden_size, .. } = edge;
+                let reason = format!("its {name} is {shape}, not [{count}, batch, {hidden_size}]");
+                match (analysis.draft, val.dims().first()) {
+                    (true, Some(dim)) => analysis.learn(&dim.clone(), count),
+                    _ => return Err(Some(reason)),
+                }
+                return Ok(vec![Initial::Zeros; count]);
+            }
+            let part = |direction| operators::take(analysis, node, &val, 0, &[direction]);
+            (0..count).map(part).collect::<Result<_, _>>().map_err(Some)?
+        }
+    };
+    parts.iter().map(|part| initial(analysis, part, edge)).collect()
+}
+
 /// A first state, `[1, batch, hidden_size]`; the error is none where a reason is known.
 fn initial(
     analysis: &mut Analysis,
     val: &Val,
-    batch: &Dim,
-    hidden_size: usize,
-    name: &str,
+    edge: &InitialEdge<'_>,
 ) -> Result<Initial, Option<String>> {
+    let InitialEdge { name, batch, hidden_size, .. } = *edge;
     let dims = val.dims();
     match val {
         Val::Unknown => return Err(None),
@@ -351,30 +528,49 @@ fn initial(
     }
 }
 
+/// Y, Y_h and Y_c.
 fn outputs(
-    analysis: &Analysis,
+    analysis: &mut Analysis,
     node: &Node,
     x: &View,
-    directions: usize,
-    hidden_size: usize,
+    first: usize,
+    is_batch_first: bool,
 ) -> Vec<Val> {
-    if node.int("layout").unwrap_or(0) != 0 || hidden_size == 0 {
+    let count = analysis.recurrents.len() - first;
+    let hidden_size = analysis.recurrents[first].hidden_size;
+    if hidden_size == 0 {
         return Vec::new();
     }
-    let index = analysis.recurrents.len();
-    let [time, batch] = [&x.dims[0], &x.dims[1]].map(Dim::clone);
-    let (one, features) = (Dim::fixed(directions), Dim::fixed(hidden_size));
-    let view = |port, dims| {
-        let source = Source::Recurrent(index, port);
-        Val::View(View { source, at: None, element: ElementType::F32, dims })
+    let (axes, features) = ([&x.dims[0], &x.dims[1]].map(Dim::clone), Dim::fixed(hidden_size));
+    let [time, batch] = match (axes, is_batch_first) {
+        ([batch, time], true) => [time, batch],
+        (axes, false) => axes,
     };
-    let last = vec![one.clone(), batch.clone(), features.clone()];
-    let mut outputs = vec![
-        view(RecurrentPort::Every, vec![time, one, batch, features]),
-        view(RecurrentPort::Hidden, last.clone()),
-    ];
-    if node.operator == "LSTM" {
-        outputs.push(view(RecurrentPort::Cell, last));
+    let directions = Dim::fixed(count);
+    let every = match is_batch_first {
+        true => vec![batch.clone(), time, directions.clone(), features.clone()],
+        false => vec![time, directions.clone(), batch.clone(), features.clone()],
+    };
+    let last = match is_batch_first {
+        true => vec![batch, directions, features],
+        false => vec![directions, batch, features],
+    };
+    let mut outputs = Vec::new();
+    let ports = [(RecurrentPort::Every, every), (RecurrentPort::Hidden, last.clone())];
+    let cell = (node.operator == "LSTM").then_some((RecurrentPort::Cell, last));
+    for (port, dims) in ports.into_iter().chain(cell) {
+        let source = |direction| Source::Recurrent(first + direction, port);
+        let element = ElementType::F32;
+        if count == 1 {
+            outputs.push(Val::View(View { source: source(0), at: None, element, dims }));
+            continue;
+        }
+        let shape = vec![1, hidden_size];
+        let rows =
+            |direction| Operand::Rows { source: source(direction), at: None, shape: shape.clone() };
+        let axis = vec![int_attribute("axis", 1)];
+        let operands = (0..count).map(rows).collect();
+        outputs.extend(analysis.emit(node, "Concat", axis, operands, vec![(element, dims)]));
     }
     outputs
 }

@@ -6,12 +6,13 @@
 //! domain and connected to each other make one segment; so do the ops of a fused arg-max.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use batchmaker_graph::Lookup;
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Source};
 use crate::arg_max::{self, ArgMax};
-use crate::recurrent::Initial;
+use crate::recurrent::{Initial, Recurrent};
 use crate::stack::{self, Stacks};
 
 /// A matrix that stands between stages, or what a stage reads of it.
@@ -55,8 +56,8 @@ pub(crate) struct Cut {
     pub(crate) segments: Vec<Segment>,
     /// Producers first.
     pub(crate) stages: Vec<Stage>,
-    /// For each recurrent operator, the embedding op that it absorbs.
-    pub(crate) lookups: Vec<Option<usize>>,
+    /// For each recurrent operator, the embedding op that it absorbs, and its table.
+    pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
     /// Products under an arg-max, each a segment of its own.
     pub(crate) arg_maxes: Vec<ArgMax>,
@@ -69,7 +70,9 @@ impl Analysis {
     pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
         let at = at.filter(|_| self.domain(source).time);
         match (source, at) {
-            (Source::Recurrent(index, RecurrentPort::Every), Some(-1)) => {
+            (Source::Recurrent(index, RecurrentPort::Every), Some(at))
+                if self.recurrents[index].last_step() == Some(at) =>
+            {
                 Reading { source: Source::Recurrent(index, RecurrentPort::Hidden), at: None }
             }
             _ => Reading { source, at },
@@ -137,19 +140,18 @@ impl Cut {
 
     /// The embedding that a recurrent operator absorbs.
     pub(crate) fn lookup_table(&self, analysis: &Analysis, index: usize) -> Option<Lookup> {
-        let Operand::Constant(table) = &analysis.ops[self.lookups[index]?].operands[0] else {
-            return None;
-        };
-        let table = table.as_f32()?;
-        Some(Lookup { table: table.data[..].into(), width: table.shape[1] })
+        let (_, table) = self.lookups[index].as_ref()?;
+        Some(Lookup { table: table.clone(), width: analysis.recurrents[index].input_size })
     }
 
     /// What a recurrent operator's steps read.
     pub(crate) fn x(&self, analysis: &Analysis, index: usize) -> Reading {
         let x = &analysis.recurrents[index].x;
         let whole = || analysis.resolve(x.source, x.at);
-        match self.lookups[index] {
-            Some(op) => analysis.reads(&analysis.ops[op].operands[1], None).unwrap_or_else(whole),
+        match &self.lookups[index] {
+            Some((op, _)) => {
+                analysis.reads(&analysis.ops[*op].operands[1], None).unwrap_or_else(whole)
+            }
             None => whole(),
         }
     }
@@ -210,9 +212,9 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
     }
 }
 
-/// Embeddings that feed one recurrent operator and nothing else.
-fn find_lookups(analysis: &Analysis) -> Vec<Option<usize>> {
-    let lookup = |recurrent: &crate::recurrent::Recurrent| {
+/// Embeddings that feed recurrent operators and nothing else.
+fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
+    let lookup = |recurrent: &Recurrent| {
         let Source::Op(index, _) = recurrent.x.source else { return None };
         let op = &analysis.ops[index];
         let ([Operand::Constant(table), Operand::Rows { source, at: None, shape }], "Gather") =
@@ -227,13 +229,24 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<usize>> {
         };
         let one_id = shape.iter().product::<usize>() == 1;
         let whole = recurrent.x.at.is_none() && op.domain == Domain::of(&recurrent.x.dims);
+        let readers =
+            analysis.recurrents.iter().filter(|other| other.x.source == recurrent.x.source);
         let fits = table.shape().len() == 2
             && table.as_f32().is_some()
             && ids == batchmaker_graph::ElementType::I64
-            && stack::uses(analysis, recurrent.x.source) == 1;
+            && readers.clone().all(|reader| reader.rule.is_none() && reader.x.at.is_none())
+            && stack::uses(analysis, recurrent.x.source) == readers.count();
         (fits && one_id && whole).then_some(index)
     };
-    analysis.recurrents.iter().map(lookup).collect()
+    // Of an op that several absorb, one table.
+    let mut tables: BTreeMap<usize, Arc<[f32]>> = BTreeMap::new();
+    let mut with_table = |op: usize| {
+        let Operand::Constant(literal) = &analysis.ops[op].operands[0] else { return None };
+        let data = &literal.as_f32()?.data;
+        Some((op, tables.entry(op).or_insert_with(|| data[..].into()).clone()))
+    };
+    let found: Vec<Option<usize>> = analysis.recurrents.iter().map(lookup).collect();
+    found.into_iter().map(|op| op.and_then(&mut with_table)).collect()
 }
 
 /// All instances that `readings` need.

@@ -12,6 +12,8 @@ use batchmaker_graph::{
 };
 
 use crate::analysis::Domain;
+use crate::kinds::Direction;
+use crate::recurrent::SequenceLengths;
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +68,19 @@ pub(crate) struct PlanSink {
     pub(crate) slot: usize,
 }
 
+/// Which rows a chain's steps take, in which order.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainOrder {
+    pub(crate) direction: Direction,
+    pub(crate) lengths: SequenceLengths,
+}
+
 /// A cell and its runs.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanStage {
     pub(crate) cell_type: CellTypeId,
-    pub(crate) chain: bool,
+    /// Of a chain; none: rows.
+    pub(crate) chain: Option<ChainOrder>,
     pub(crate) domain: Domain,
     pub(crate) inputs: Vec<PlanRead>,
     pub(crate) initial: Vec<Option<PlanRead>>,
@@ -168,6 +178,16 @@ impl Plan {
                 so_far[read.value] || is_step
             };
             let reads = stage.inputs.iter().chain(stage.initial.iter().flatten());
+            if let Some(order) = &stage.chain
+                && order.direction == Direction::Reverse
+            {
+                return Some("its steps depend on the end of its sequence");
+            }
+            if let Some(order) = &stage.chain
+                && order.lengths != SequenceLengths::All
+            {
+                return Some("it is told the lengths of its sequences");
+            }
             if reads.clone().any(|read| read.at.is_some_and(|at| at != -1)) {
                 return Some("it reads a step by its number");
             }
@@ -307,6 +327,11 @@ impl Unfold for Plan {
             let text = format!("a session is one sequence, got a batch of {}", lengths.batch);
             return Err(InvalidRequest(text));
         }
+        let steps: Vec<Vec<u32>> = self
+            .stages
+            .iter()
+            .map(|stage| self.chain_lengths(stage, &tensors, lengths))
+            .collect::<Result<_, _>>()?;
         let mut graph = CellGraphBuilder::of_piece(piece);
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
@@ -328,20 +353,31 @@ impl Unfold for Plan {
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
         }
-        for stage in &self.stages {
-            let length = if stage.domain.time { lengths.time } else { 1 } as u32;
+        for (stage, steps) in self.stages.iter().zip(steps) {
+            let over_all = if stage.domain.time { lengths.time } else { 1 } as u32;
             let sequences = if stage.domain.batch { lengths.batch } else { 1 };
             for b in 0..sequences {
-                let read = |read: &PlanRead| self.rows(*read, stage.domain.time, b, lengths);
+                let length = if steps.is_empty() { over_all } else { steps[b % steps.len()] };
+                if length == 0 {
+                    continue;
+                }
+                let is_reverse =
+                    stage.chain.as_ref().is_some_and(|o| o.direction == Direction::Reverse);
+                let ordered = |rows: Rows| match is_reverse {
+                    true => rows.reversed(length),
+                    false => rows,
+                };
+                let read =
+                    |read: &PlanRead| ordered(self.rows(*read, stage.domain.time, b, lengths));
                 let reads = stage.inputs.iter().map(read).collect();
                 let sinks = stage.sinks.iter().map(|sink| {
                     let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
                     let over_time = stage.domain.time && sink.time == SinkTime::Every;
-                    let rows = self.rows(to, over_time, b, lengths);
+                    let rows = ordered(self.rows(to, over_time, b, lengths));
                     Sink { port: sink.port, time: sink.time, rows }
                 });
                 let sinks = sinks.collect();
-                if stage.chain {
+                if stage.chain.is_some() {
                     let first = |state: &Option<PlanRead>| {
                         let read = state.filter(|_| piece != Piece::Next)?;
                         Some(self.rows(read, false, b, lengths))
@@ -371,6 +407,37 @@ impl Unfold for Plan {
 }
 
 impl Plan {
+    /// The steps of each sequence's chain, where they are not all there are.
+    fn chain_lengths(
+        &self,
+        stage: &PlanStage,
+        tensors: &[NamedTensor],
+        lengths: Lengths,
+    ) -> Result<Vec<u32>, InvalidRequest> {
+        let (name, given): (_, Vec<i64>) = match stage.chain.as_ref().map(|order| &order.lengths) {
+            None | Some(SequenceLengths::All) => return Ok(Vec::new()),
+            Some(SequenceLengths::Constant(lengths)) => {
+                ("the model's lengths", lengths.iter().map(|&length| length as i64).collect())
+            }
+            Some(SequenceLengths::Input(input)) => match tensors[*input].tensor.data() {
+                TensorData::I64(data) => (&*self.inputs[*input].name, data.clone()),
+                TensorData::I32(data) => {
+                    (&*self.inputs[*input].name, data.iter().map(|&n| n.into()).collect())
+                }
+                _ => unreachable!("lengths are integers"),
+            },
+        };
+        let max = lengths.time;
+        let length = |&length: &i64| {
+            let fits = usize::try_from(length).is_ok_and(|length| length <= max);
+            fits.then_some(length as u32).ok_or_else(|| {
+                let text = format!("tensor `{name}`: expected lengths of 0 to {max}, got {length}");
+                InvalidRequest(text)
+            })
+        };
+        given.iter().map(length).collect()
+    }
+
     /// Adds a value that the request brings; its tensor as rows.
     fn add_input(
         &self,

@@ -13,6 +13,7 @@ mod reduce;
 mod select;
 
 pub(crate) use layout::id_bound;
+pub(crate) use select::{origin, take};
 
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
@@ -73,7 +74,7 @@ fn axis_of(axis: i64, rank: usize) -> Result<usize, String> {
     found.ok_or_else(|| format!("axis {axis} of a tensor of rank {rank}"))
 }
 
-fn int_attribute(name: &str, value: i64) -> AttributeProto {
+pub(crate) fn int_attribute(name: &str, value: i64) -> AttributeProto {
     AttributeProto {
         name: Some(name.to_owned()),
         i: Some(value),
@@ -91,7 +92,7 @@ fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
     }
 }
 
-fn float_attribute(name: &str, value: f32) -> AttributeProto {
+pub(crate) fn float_attribute(name: &str, value: f32) -> AttributeProto {
     AttributeProto {
         name: Some(name.to_owned()),
         f: Some(value),

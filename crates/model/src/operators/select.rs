@@ -135,7 +135,7 @@ fn embed(
 }
 
 /// Where integers come from, through casts between integers.
-fn origin(analysis: &Analysis, source: Source) -> Source {
+pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     let Source::Op(index, _) = source else { return source };
     let op = &analysis.ops[index];
     match (op.operator.as_str(), op.operands.first()) {
@@ -239,7 +239,7 @@ fn slice_positions(length: i64, start: i64, end: i64, step: i64) -> Result<Vec<u
 }
 
 /// The given positions of an axis that rows hold.
-fn take(
+pub(crate) fn take(
     analysis: &mut Analysis,
     node: &Node,
     val: &Val,
