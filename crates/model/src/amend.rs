@@ -18,6 +18,8 @@ pub struct Amendments {
     /// Inputs and outputs whose batch is another axis than 0. To who feeds and reads them, it is
     /// axis 0, with the others after it in their order.
     pub batch_axis: BTreeMap<String, usize>,
+    /// Inputs whose shape the file leaves open: their axes, the batch left out, in the file's order.
+    pub rows: BTreeMap<String, Vec<usize>>,
 }
 
 impl OnnxFile {
@@ -35,6 +37,10 @@ impl OnnxFile {
             self.inputs.remove(at);
             self.initializers.insert(name.clone(), Ok(literal));
         }
+        for (name, row) in &amendments.rows {
+            let axis = amendments.batch_axis.get(name).copied().unwrap_or(0);
+            self.set_row(name, axis, row).map_err(|reason| format!("row of `{name}`: {reason}"))?;
+        }
         for (name, &axis) in &amendments.batch_axis {
             self.bring_to_front(name, axis)
                 .map_err(|reason| format!("batch_axis of `{name}`: {reason}"))?;
@@ -45,6 +51,30 @@ impl OnnxFile {
     /// Whether the file has an input of that name.
     pub(crate) fn has_input(&self, name: &str) -> bool {
         self.inputs.iter().any(|input| input.name == name)
+    }
+
+    fn set_row(&mut self, name: &str, batch_axis: usize, row: &[usize]) -> Result<(), String> {
+        let input = self.inputs.iter_mut().find(|input| input.name == name);
+        let input = input.ok_or("there is no such input")?;
+        let shape = input.shape.as_mut().ok_or("the file does not declare its rank")?;
+        check_axis(batch_axis, shape.len())?;
+        let axes = (0..shape.len()).filter(|&axis| axis != batch_axis);
+        if shape.len() != row.len() + 1 {
+            return Err(format!(
+                "it has {} axes beside the batch, not {}",
+                shape.len() - 1,
+                row.len()
+            ));
+        }
+        for (axis, &length) in axes.zip(row) {
+            match shape[axis] {
+                DeclaredDimension::Static(declared) if declared != length => {
+                    return Err(format!("axis {axis} is {declared} in the file, not {length}"));
+                }
+                _ => shape[axis] = DeclaredDimension::Static(length),
+            }
+        }
+        Ok(())
     }
 
     fn bring_to_front(&mut self, name: &str, axis: usize) -> Result<(), String> {
@@ -64,7 +94,7 @@ impl OnnxFile {
             let rank = shape.len();
             let batch = shape.remove(axis);
             shape.insert(0, batch);
-            let values = self.nodes.iter_mut().flat_map(|node| &mut node.inputs);
+            let values = self.nodes.iter_mut().flat_map(Node::names_mut);
             values.filter(|value| *value == name).for_each(|value| value.clone_from(&elsewhere));
             // The batch goes from the front to where the file has it.
             let mut permutation: Vec<usize> = (1..rank).collect();
@@ -74,11 +104,8 @@ impl OnnxFile {
         if let Some(output) = output {
             let rank = self.output_ranks[output].ok_or("the file does not declare its rank")?;
             check_axis(axis, rank)?;
-            for node in &mut self.nodes {
-                let values = node.inputs.iter_mut().chain(&mut node.outputs);
-                let values = values.filter(|value| *value == name);
-                values.for_each(|value| value.clone_from(&elsewhere));
-            }
+            let values = self.nodes.iter_mut().flat_map(Node::names_mut);
+            values.filter(|value| *value == name).for_each(|value| value.clone_from(&elsewhere));
             let mut permutation: Vec<usize> = (0..rank).filter(|&at| at != axis).collect();
             permutation.insert(0, axis);
             self.nodes.push(Node::transpose(label, &elsewhere, name, &permutation));

@@ -255,7 +255,7 @@ impl Analysis {
             let unknown = std::mem::take(&mut analysis.unknown_axes);
             analysis.blockers.splice(0..0, unknown);
         }
-        if kind == FileKind::Network && !file.nodes.iter().any(operators::is_recurrent) {
+        if kind == FileKind::Network && analysis.recurrents.is_empty() && !analysis.hidden {
             analysis.block(
                 "graph",
                 &file.name,
@@ -389,6 +389,7 @@ impl Analysis {
             None if inputs.iter().flatten().any(|val| matches!(val, Val::Unknown)) => {
                 Ok(Vec::new())
             }
+            None if node.operator == "If" => self.branch(node, &inputs, file),
             None => operators::evaluate(self, node, &inputs),
         };
         let results = results.unwrap_or_else(|reason| {
@@ -402,6 +403,37 @@ impl Analysis {
                 self.values.insert(output.clone(), val);
             }
         }
+    }
+
+    /// The outputs of an `If` whose condition is known: those of that branch.
+    fn branch(
+        &mut self,
+        node: &Node,
+        inputs: &[Option<Val>],
+        file: &OnnxFile,
+    ) -> Result<Vec<Val>, String> {
+        let condition = match inputs.first() {
+            Some(Some(Val::Literal(literal) | Val::Fill(literal, _))) => literal.as_bools(),
+            _ => None,
+        };
+        let condition = condition.and_then(|bits| bits.data.first().copied());
+        let condition = condition.ok_or("its condition depends on the request")?;
+        let name = if condition { "then_branch" } else { "else_branch" };
+        let graph = node.subgraph(name).ok_or_else(|| format!("it has no {name}"))?;
+        for (name, literal) in &graph.initializers {
+            let val = match literal {
+                Ok(literal) => Val::literal(literal.clone()),
+                Err(reason) => {
+                    self.block("initializer", name, reason);
+                    Val::Unknown
+                }
+            };
+            self.values.insert(name.clone(), val);
+        }
+        for node in &graph.nodes {
+            self.add_node(node, file);
+        }
+        Ok(graph.outputs.iter().map(|name| self.value(name, file)).collect())
     }
 
     fn value(&mut self, name: &str, file: &OnnxFile) -> Val {

@@ -42,6 +42,9 @@ pub(crate) struct CellTable {
     pub(crate) priority: Option<i32>,
     #[serde(default)]
     pub(crate) batch_axis: BTreeMap<String, usize>,
+    /// Of inputs whose shape the file leaves open.
+    #[serde(default)]
+    pub(crate) row: BTreeMap<String, Vec<usize>>,
 }
 
 /// `[unfold]` of `kind = "chain"`.

@@ -171,8 +171,8 @@ impl Cells<'_> {
         self.notes.extend(file.notes.iter().cloned());
         let of_file = self.fixed.keys().filter(|name| file.has_input(name)).cloned();
         self.bound.extend(of_file);
-        let (fixed, batch_axis) = (self.fixed.clone(), table.batch_axis.clone());
-        let amendments = Amendments { fixed, batch_axis };
+        let (fixed, rows) = (self.fixed.clone(), table.row.clone());
+        let amendments = Amendments { fixed, rows, batch_axis: table.batch_axis.clone() };
         let cell = NamedCell::step_of_file(file, &amendments, states)?
             .map_err(|reason| self.malformed(format!("cell `{name}`: {reason}")))?;
         let limits = &self.options.max_batch_size;

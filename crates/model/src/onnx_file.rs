@@ -4,7 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::{AttributeProto, DataLocation, DataType, ModelProto, NodeProto, TensorProto};
+use rten_onnx::onnx::{
+    AttributeProto, DataLocation, DataType, GraphProto, ModelProto, NodeProto, TensorProto,
+};
 
 use crate::files::Files;
 use crate::literal::{Literal, is_converted};
@@ -49,6 +51,15 @@ pub(crate) struct Node {
     pub(crate) inputs: Vec<String>,
     pub(crate) outputs: Vec<String>,
     attributes: Vec<AttributeProto>,
+    /// By attribute.
+    subgraphs: Vec<(String, Subgraph)>,
+}
+
+/// A graph inside a node, which may read values of the graphs around it.
+pub(crate) struct Subgraph {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) initializers: Vec<(String, Result<Literal, String>)>,
+    pub(crate) outputs: Vec<String>,
 }
 
 impl Node {
@@ -66,6 +77,7 @@ impl Node {
             inputs: vec![from.to_owned()],
             outputs: vec![to.to_owned()],
             attributes: vec![perm],
+            subgraphs: Vec::new(),
         }
     }
 
@@ -106,8 +118,32 @@ impl Node {
         Some(literal(tensor, None))
     }
 
+    pub(crate) fn subgraph(&self, name: &str) -> Option<&Subgraph> {
+        self.subgraphs.iter().find(|(attribute, _)| attribute == name).map(|(_, graph)| graph)
+    }
+
     pub(crate) fn has_subgraph(&self) -> bool {
-        self.attributes.iter().any(|attribute| attribute.g.is_some())
+        !self.subgraphs.is_empty()
+    }
+
+    /// All names of values in it, those of its subgraphs included.
+    pub(crate) fn names_mut(&mut self) -> Vec<&mut String> {
+        let mut names: Vec<&mut String> = self.inputs.iter_mut().chain(&mut self.outputs).collect();
+        for (_, graph) in &mut self.subgraphs {
+            names.extend(&mut graph.outputs);
+            names.extend(graph.nodes.iter_mut().flat_map(Node::names_mut));
+        }
+        names
+    }
+
+    /// The values that it and its subgraphs read; some may be made inside.
+    fn reads(&self) -> Vec<&String> {
+        let mut names: Vec<&String> = self.inputs.iter().collect();
+        for (_, graph) in &self.subgraphs {
+            names.extend(&graph.outputs);
+            names.extend(graph.nodes.iter().flat_map(Node::reads));
+        }
+        names
     }
 
     pub(crate) fn output(&self, index: usize) -> Option<&str> {
@@ -208,8 +244,7 @@ impl OnnxFile {
                 Some(tensor.shape.as_ref()?.dim.len())
             })
             .collect();
-        let nodes: Vec<Node> =
-            graph.node.into_iter().enumerate().map(|(k, node)| read_node(k, node)).collect();
+        let nodes = read_nodes(graph.node, "", &external);
         let nodes = live(nodes, &outputs);
         let name = files.label(name);
         Ok(Self {
@@ -226,18 +261,44 @@ impl OnnxFile {
     }
 }
 
-fn read_node(k: usize, node: NodeProto) -> Node {
-    Node {
-        operator: node.op_type.unwrap_or_default(),
-        domain: node.domain.filter(|domain| domain != "ai.onnx").unwrap_or_default(),
-        label: match node.name {
+/// Nodes of a graph; `inside`: what stands before the numbers of those without a name.
+fn read_nodes(nodes: Vec<NodeProto>, inside: &str, external: &External<'_>) -> Vec<Node> {
+    let read = |(k, node): (usize, NodeProto)| {
+        let label = match node.name {
             Some(name) if !name.is_empty() => name,
-            _ => format!("OP_{k}"),
-        },
-        inputs: node.input,
-        outputs: node.output,
-        attributes: node.attribute,
-    }
+            _ => format!("{inside}OP_{k}"),
+        };
+        let mut attributes = node.attribute;
+        let mut subgraphs = Vec::new();
+        for attribute in &mut attributes {
+            if let Some(graph) = attribute.g.take() {
+                let name = attribute.name.clone().unwrap_or_default();
+                let graph = read_subgraph(graph, &format!("{label}/{name}/"), external);
+                subgraphs.push((name, graph));
+            }
+        }
+        Node {
+            operator: node.op_type.unwrap_or_default(),
+            domain: node.domain.filter(|domain| domain != "ai.onnx").unwrap_or_default(),
+            label,
+            inputs: node.input,
+            outputs: node.output,
+            attributes,
+            subgraphs,
+        }
+    };
+    nodes.into_iter().enumerate().map(read).collect()
+}
+
+fn read_subgraph(graph: GraphProto, inside: &str, external: &External<'_>) -> Subgraph {
+    let outputs: Vec<String> =
+        graph.output.into_iter().map(|info| info.name.unwrap_or_default()).collect();
+    let nodes = live(read_nodes(graph.node, inside, external), &outputs);
+    let read = |tensor: &TensorProto| {
+        (tensor.name.clone().unwrap_or_default(), literal(tensor, Some(external)))
+    };
+    let initializers = graph.initializer.iter().map(read).collect();
+    Subgraph { nodes, initializers, outputs }
 }
 
 /// Only the nodes that the outputs depend on.
@@ -246,7 +307,7 @@ fn live(nodes: Vec<Node>, outputs: &[String]) -> Vec<Node> {
     let mut kept: Vec<Node> = Vec::new();
     for node in nodes.into_iter().rev() {
         if node.outputs.iter().any(|output| wanted.contains(output)) {
-            wanted.extend(node.inputs.iter().cloned());
+            wanted.extend(node.reads().into_iter().cloned());
             kept.push(node);
         }
     }

@@ -42,7 +42,10 @@ fn attributes_of_the_lstm() {
 #[test]
 fn every_reason_of_every_node_is_given() {
     let bidirectional = NodeProto {
-        attribute: vec![string("direction", "bidirectional"), AttributeProto { f: Some(-1.0), ..int("clip", 0) }],
+        attribute: vec![
+            string("direction", "bidirectional"),
+            AttributeProto { f: Some(-1.0), ..int("clip", 0) },
+        ],
         ..node("LSTM", "both", &["x", "W2", "R2"], &["Y2"])
     };
     let lines = refusal(

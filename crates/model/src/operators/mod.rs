@@ -30,10 +30,11 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
             "operators of domain `{domain}` (functions of the file included) are not supported"
         ));
     }
-    if node.has_subgraph() {
+    if node.has_subgraph() && node.operator != "If" {
         return Some("subgraphs are not supported".to_owned());
     }
     let known = is_recurrent(node)
+        || node.operator == "If"
         || layout::OPERATORS.contains(&node.operator.as_str())
         || contract::OPERATORS.contains(&node.operator.as_str())
         || select::OPERATORS.contains(&node.operator.as_str())
