@@ -19,6 +19,7 @@ use crate::staged::StagedProgram;
 use crate::staged_chains::{Runner, StagedChains, StagedRoster};
 use crate::thread_group::ThreadGroup;
 use crate::tree_nodes::{TreeNodes, TreeRoom};
+use crate::whole::LoadedWhole;
 
 /// What a CPU device is told when it is made.
 #[derive(Clone, Debug)]
@@ -62,6 +63,7 @@ enum MaterializedCell {
     Recurrent(Box<Chains>),
     Tree(Box<TreeNodes>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
+    Whole(Box<LoadedWhole>),
     Staged { program: Box<StagedProgram>, inputs: Vec<RowSpec> },
     StagedChains(Box<StagedChains>),
 }
@@ -120,6 +122,11 @@ impl Device for CpuDevice {
                         .map_err(|e| failed(e.to_string()))?,
                     inputs: cell.inputs.clone(),
                 },
+                CellBody::Whole(whole) => MaterializedCell::Whole(
+                    LoadedWhole::new(whole, &cell.inputs, &cell.outputs)
+                        .map(Box::new)
+                        .map_err(|e| failed(e.to_string()))?,
+                ),
                 CellBody::Staged(staged) if !cell.states.is_empty() => {
                     MaterializedCell::StagedChains(
                         StagedChains::new(
@@ -287,6 +294,11 @@ impl CpuQueue {
             (MaterializedCell::Program { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, program_thread);
                 run_rows(run, inputs, items, memory_of)
+            }
+            (MaterializedCell::Whole(whole), _, Work::Rows(items)) => {
+                // SAFETY: as above.
+                let ran = unsafe { whole.run(items, memory_of, program_thread) };
+                ran.map_err(|error| eprintln!("batchmaker: whole sequences failed: {error}"))
             }
             (MaterializedCell::Staged { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, program_thread, group);

@@ -40,6 +40,7 @@ mod state_arena;
 mod thread_group;
 mod tree_nodes;
 mod tuner;
+mod whole;
 
 pub use batchmaker_kernels::Isa;
 pub use chains::ProjectionAhead;

@@ -81,101 +81,103 @@ impl RowProgram {
         inputs: Vec<TensorData>,
         thread: &ProgramThread,
     ) -> Result<Vec<TensorData>, ProgramError> {
-        let run_options = RunOptions::default().with_thread_pool(Some(thread.0.clone()));
         let padded = rows.max(2);
+        let shaped = |(data, row): (TensorData, &RowSpec)| {
+            let expected = rows * row.elements();
+            if data.element() != row.element || data.len() != expected {
+                let (element, count) = (data.element(), data.len());
+                return Err(ProgramError(format!(
+                    "an input of {count} {element} where {expected} {} go",
+                    row.element
+                )));
+            }
+            let mut shape = vec![padded];
+            shape.extend(&row.shape);
+            Ok((shape, padded_data(data, padded > rows)))
+        };
+        let inputs = inputs.into_iter().zip(&self.inputs).map(shaped).collect::<Result<_, _>>()?;
+        let shape = |row: &RowSpec| [&[padded], &row.shape[..]].concat();
+        let mut outputs = self.run_shaped(inputs, self.outputs.iter().map(shape), thread)?;
+        for (output, row) in outputs.iter_mut().zip(&self.outputs) {
+            output.resize(rows * row.elements());
+        }
+        Ok(outputs)
+    }
+
+    /// Runs on tensors of these shapes; each output must be of the shape that is expected of it.
+    /// # Errors
+    /// Where it is not, or the executor fails.
+    pub fn run_shaped(
+        &self,
+        inputs: Vec<(Vec<usize>, TensorData)>,
+        expected: impl Iterator<Item = Vec<usize>>,
+        thread: &ProgramThread,
+    ) -> Result<Vec<TensorData>, ProgramError> {
+        let run_options = RunOptions::default().with_thread_pool(Some(thread.0.clone()));
         let values = inputs
             .into_iter()
-            .zip(&self.inputs)
             .zip(&self.input_ids)
-            .map(|((data, row), &id)| Ok((id, to_value(data, row, rows, padded)?)))
+            .map(|((shape, data), &id)| Ok((id, to_value(&shape, data)?)))
             .collect::<Result<Vec<(NodeId, ValueOrView<'_>)>, ProgramError>>()?;
         let outputs = self
             .model
             .run(values, &self.output_ids, Some(run_options))
             .map_err(|error| ProgramError(error.to_string()))?;
-        outputs
-            .into_iter()
-            .zip(&self.outputs)
-            .map(|(value, row)| from_value(value, row, rows, padded))
-            .collect()
+        let outputs = outputs.into_iter().zip(&self.outputs).zip(expected);
+        outputs.map(|((value, row), shape)| from_value(value, row.element, &shape)).collect()
     }
 }
 
-fn to_value<'a>(
-    data: TensorData,
-    row: &RowSpec,
-    rows: usize,
-    padded: usize,
-) -> Result<ValueOrView<'a>, ProgramError> {
-    let expected = rows * row.elements();
-    if data.element() != row.element || data.len() != expected {
-        let (element, count) = (data.element(), data.len());
-        return Err(ProgramError(format!(
-            "an input of {count} {element} where {expected} {} go",
-            row.element
-        )));
-    }
-    let mut shape = vec![padded];
-    shape.extend(&row.shape);
+fn to_value<'a>(shape: &[usize], data: TensorData) -> Result<ValueOrView<'a>, ProgramError> {
     let narrow = |n: i64| {
         i32::try_from(n).map_err(|_| ProgramError(format!("integer {n} does not fit 32 bits")))
     };
-    let value = match data {
-        TensorData::F32(data) => Value::from_shape(&shape, pad(data, rows, padded)),
-        TensorData::I32(data) => return int_value(&shape, pad(data, rows, padded)),
-        TensorData::I64(data) => {
-            let data = data.into_iter().map(narrow).collect::<Result<Vec<i32>, _>>()?;
-            return int_value(&shape, pad(data, rows, padded));
+    let ints = match data {
+        TensorData::F32(data) => {
+            let value = Value::from_shape(shape, data);
+            return value.map(ValueOrView::from).map_err(|error| ProgramError(error.to_string()));
         }
-        TensorData::Bool(data) => {
-            let data = data.into_iter().map(i32::from).collect();
-            return int_value(&shape, pad(data, rows, padded));
-        }
+        TensorData::I32(data) => data,
+        TensorData::I64(data) => data.into_iter().map(narrow).collect::<Result<_, _>>()?,
+        TensorData::Bool(data) => data.into_iter().map(i32::from).collect(),
         TensorData::Bytes(_) => return Err(ProgramError("text inside a cell".to_owned())),
     };
+    let value = Value::from_shape(shape, ints);
     value.map(ValueOrView::from).map_err(|error| ProgramError(error.to_string()))
 }
 
-fn int_value<'a>(shape: &[usize], data: Vec<i32>) -> Result<ValueOrView<'a>, ProgramError> {
-    let value = Value::from_shape(shape, data);
-    value.map(ValueOrView::from).map_err(|error| ProgramError(error.to_string()))
-}
-
-fn pad<T: Clone>(mut data: Vec<T>, rows: usize, padded: usize) -> Vec<T> {
-    if rows == 1 && padded == 2 {
-        data.extend_from_within(..);
+/// The data of one row, twice if that is asked for.
+fn padded_data(mut data: TensorData, is_doubled: bool) -> TensorData {
+    if is_doubled {
+        match &mut data {
+            TensorData::F32(data) => data.extend_from_within(..),
+            TensorData::I32(data) => data.extend_from_within(..),
+            TensorData::I64(data) => data.extend_from_within(..),
+            TensorData::Bool(data) => data.extend_from_within(..),
+            TensorData::Bytes(_) => {}
+        }
     }
     data
 }
 
 fn from_value(
     value: Value,
-    row: &RowSpec,
-    rows: usize,
-    padded: usize,
+    element: ElementType,
+    expected: &[usize],
 ) -> Result<TensorData, ProgramError> {
-    let (shape, count) = (value.shape().to_vec(), rows * row.elements());
-    if shape.first() != Some(&padded) || shape.iter().product::<usize>() != padded * row.elements()
-    {
-        return Err(ProgramError(format!("an output of shape {shape:?} for {padded} rows")));
+    if value.shape()[..] != *expected {
+        let shape = value.shape().to_vec();
+        return Err(ProgramError(format!("an output of shape {shape:?} where {expected:?} goes")));
     }
-    let data = match (value, row.element) {
-        (Value::FloatTensor(tensor), ElementType::F32) => {
-            let mut data = tensor.into_data();
-            data.truncate(count);
-            TensorData::F32(data)
+    Ok(match (value, element) {
+        (Value::FloatTensor(tensor), ElementType::F32) => TensorData::F32(tensor.into_data()),
+        (Value::Int32Tensor(tensor), ElementType::I32) => TensorData::I32(tensor.into_data()),
+        (Value::Int32Tensor(tensor), ElementType::I64) => {
+            TensorData::I64(tensor.into_data().into_iter().map(i64::from).collect())
         }
-        (Value::Int32Tensor(tensor), element) => {
-            let mut data = tensor.into_data();
-            data.truncate(count);
-            match element {
-                ElementType::I32 => TensorData::I32(data),
-                ElementType::I64 => TensorData::I64(data.into_iter().map(i64::from).collect()),
-                ElementType::Bool => TensorData::Bool(data.into_iter().map(|n| n != 0).collect()),
-                _ => return Err(ProgramError(format!("an integer output, not {element}"))),
-            }
+        (Value::Int32Tensor(tensor), ElementType::Bool) => {
+            TensorData::Bool(tensor.into_data().into_iter().map(|n| n != 0).collect())
         }
         (_, element) => return Err(ProgramError(format!("an output that is not {element}"))),
-    };
-    Ok(data)
+    })
 }

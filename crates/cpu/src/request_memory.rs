@@ -123,6 +123,15 @@ impl RequestMemory {
         RowPointers { first, stride: stride * row_bytes as isize, list, row_bytes }
     }
 
+    /// The rows of a span, as those of as many nodes.
+    pub(crate) fn span(&self, rows: &Rows) -> RowPointers {
+        let mut pointers = self.rows(rows);
+        let end = rows.row(0) + rows.span as usize;
+        assert!(end <= self.values[rows.value.index()].rows, "a span beyond its value");
+        pointers.stride = pointers.row_bytes as isize;
+        pointers
+    }
+
     /// A copy of some rows of a value.
     ///
     /// # Safety

@@ -191,7 +191,11 @@ impl CellGraphBuilder {
 
     fn check_bounds(&self, rows: &Rows, length: u32) {
         let count = self.graph.values[rows.value.index()].rows as usize;
-        let check = |row| assert!(row < count, "row {row} of {:?}, which has {count}", rows.value);
+        assert!(rows.span > 0 && (rows.span == 1 || length == 1), "a span is of one node");
+        let check = |row| {
+            let last = row + rows.span as usize - 1;
+            assert!(last < count, "row {last} of {:?}, which has {count}", rows.value);
+        };
         match &rows.order {
             RowOrder::Strided { .. } => {
                 [0, length - 1].into_iter().for_each(|node| check(rows.row(node)))
@@ -209,6 +213,9 @@ impl CellGraphBuilder {
         if written.writers.is_empty() {
             return;
         }
+        if rows.span > 1 {
+            return self.add_edges_of_span(rows, written, edges);
+        }
         let mut last = None;
         let is_one = matches!(rows.order, RowOrder::Strided { stride: 0, .. });
         let read = if is_one { 1 } else { length };
@@ -223,6 +230,27 @@ impl CellGraphBuilder {
             let is_open = self.graph.runs[writer.run.index()].stop.is_some();
             assert!(!is_open, "a run depends on one whose end is not known");
             add_edge(edges, Edge { producer: writer.run, need: need(rows, length, writer, node) });
+        }
+    }
+}
+
+impl CellGraphBuilder {
+    /// Adds what reading all of a span depends on.
+    fn add_edges_of_span(&self, rows: &Rows, written: &Written, edges: &mut Vec<Edge>) {
+        let mut last = None;
+        let first = rows.row(0);
+        for (writer, node) in written.by_row[first..first + rows.span as usize].iter().flatten() {
+            let writer = &written.writers[*writer as usize];
+            assert!(self.graph.runs[writer.run.index()].stop.is_none(), "its end is not known");
+            let nodes = match writer.time {
+                SinkTime::Every => node + 1,
+                SinkTime::Last => writer.length,
+            };
+            let edge = Edge { producer: writer.run, need: Need::First { nodes } };
+            if last != Some(edge) {
+                add_edge(edges, edge);
+                last = Some(edge);
+            }
         }
     }
 }
@@ -247,10 +275,13 @@ impl Written {
     fn add(&mut self, writer: Writer, written: u32, rows: usize) {
         self.by_row.resize(rows, None);
         let position = self.writers.len() as u32;
+        let span = writer.rows.span as usize;
         for node in 0..written {
-            let row = writer.rows.row(node);
-            let before = self.by_row[row].replace((position, node));
-            assert!(before.is_none(), "row {row} of {:?} is written twice", writer.rows.value);
+            let first = writer.rows.row(node);
+            for row in first..first + span {
+                let before = self.by_row[row].replace((position, node));
+                assert!(before.is_none(), "row {row} of {:?} is written twice", writer.rows.value);
+            }
         }
         self.writers.push(writer);
     }
@@ -371,6 +402,25 @@ mod tests {
     #[test]
     fn the_other_direction_waits_for_the_whole_producer() {
         assert_eq!(edges_of_reader(4, 3, -1), one(Need::First { nodes: 4 }));
+    }
+
+    #[test]
+    fn a_reader_of_a_span_waits_for_all_who_write_in_it() {
+        let mut graph = CellGraphBuilder::new();
+        let (x, y) = (graph.input(row(), 4), graph.value(row(), 4));
+        for first in [0, 2] {
+            let read = vec![Rows::strided(x, first, 1)];
+            graph.chain(CellTypeId(0), 2, read, vec![None], vec![every(y, first, 1)]);
+        }
+        let pooled = graph.value(row(), 3);
+        let sinks =
+            vec![Sink { port: 0, time: SinkTime::Every, rows: Rows::spanning(pooled, 0, 3) }];
+        graph.rows(CellTypeId(1), 1, vec![Rows::spanning(y, 0, 3)], sinks);
+        graph.rows(CellTypeId(2), 1, vec![Rows::one(pooled, 2)], vec![]);
+        let graph = graph.finish();
+        let need = |run, nodes| Edge { producer: RunIndex(run), need: Need::First { nodes } };
+        assert_eq!(graph.runs()[2].edges, [need(0, 2), need(1, 1)]);
+        assert_eq!(graph.runs()[3].edges, [need(2, 1)]);
     }
 
     #[test]

@@ -64,6 +64,30 @@ pub enum CellBody {
     Program(Program),
     /// Programs and steps of recurrent operators, one after the other.
     Staged(StagedCell),
+    /// What takes all steps of a sequence at once.
+    Whole(WholeProgram),
+}
+
+/// A program over whole sequences: a convolution over time, a pooling, an attention over steps. A node
+/// is one sequence; a port that takes steps has a span of rows ([`crate::Rows::span`]), as many as the
+/// request brings.
+#[derive(Clone, Debug)]
+pub struct WholeProgram {
+    /// Its inputs and outputs are `[sequences, steps, ...row]`, each with the axes that its port has.
+    pub program: Program,
+    /// Of each input port.
+    pub inputs: Vec<PortAxes>,
+    /// Of each output port.
+    pub outputs: Vec<PortAxes>,
+}
+
+/// The axes of a port of a [`WholeProgram`] beside those of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortAxes {
+    /// Sequences do not depend on each other, and run together where their shapes are equal.
+    pub batch: bool,
+    /// All steps.
+    pub steps: bool,
 }
 
 /// Programs and recurrent operators of one step, one after the other. What stands between stages
@@ -412,6 +436,11 @@ impl Cell {
                 part(b"program");
                 part(&program.bytes);
             }
+            CellBody::Whole(WholeProgram { program, inputs, outputs }) => {
+                part(b"whole");
+                part(&program.bytes);
+                part(format!("{inputs:?} {outputs:?}").as_bytes());
+            }
         }
         part(format!("{:?} {:?} {:?}", self.inputs, self.states, self.outputs).as_bytes());
         CellIdentity(*hasher.finalize().as_bytes())
@@ -442,6 +471,7 @@ impl Cell {
                 4 * (l.len() + r.len() + b.as_ref().map_or(0, |b| b.len()))
             }
             CellBody::Program(program) => program.bytes.len(),
+            CellBody::Whole(whole) => whole.program.bytes.len(),
         }
     }
 }

@@ -21,8 +21,8 @@ mod unfold;
 pub use builder::CellGraphBuilder;
 pub use cell::{
     Cell, CellBody, CellIdentity, CellRegistry, CellType, LinearArgMax, Lookup, ModelPriority,
-    Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell,
-    TreeCell,
+    PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody,
+    StagedCell, TreeCell, WholeProgram,
 };
 pub use cell_graph::{CellGraph, Edge, Need, Piece, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use crate::ValueIndex;
 
-/// A row of a value for each node of a run.
+/// A row of a value for each node of a run, or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// The value.
     pub value: ValueIndex,
     /// Which of its rows.
     pub order: RowOrder,
+    /// How many rows from that one on a node uses: more than 1 only at ports of a
+    /// [`crate::WholeProgram`] that take all steps.
+    pub span: u32,
 }
 
 /// A row for each node.
@@ -30,7 +33,12 @@ pub enum RowOrder {
 impl Rows {
     /// Row `first + i * stride` for node `i`.
     pub fn strided(value: ValueIndex, first: u32, stride: i32) -> Self {
-        Self { value, order: RowOrder::Strided { first, stride } }
+        Self { value, order: RowOrder::Strided { first, stride }, span: 1 }
+    }
+
+    /// Rows `first..first + span`, together, for the one node of a run.
+    pub fn spanning(value: ValueIndex, first: u32, span: u32) -> Self {
+        Self { value, order: RowOrder::Strided { first, stride: 0 }, span }
     }
 
     /// The same row for all nodes.
@@ -45,7 +53,7 @@ impl Rows {
 
     /// The `i`th of `rows` for node `i`.
     pub fn listed(value: ValueIndex, rows: impl Into<Arc<[u32]>>) -> Self {
-        Self { value, order: RowOrder::Listed(rows.into()) }
+        Self { value, order: RowOrder::Listed(rows.into()), span: 1 }
     }
 
     /// The row of `node`.

@@ -8,9 +8,10 @@
 //!
 //! Which input dimensions are batch and time is not declared in a file. Draft passes find
 //! it: every input dimension is an unknown, and whatever reaches the first two axes
-//! of a recurrent operator's X is time and batch. The final pass then knows.
+//! of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
+//! batch is *steps*: time is, and so is any other input dimension that a file leaves open.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use batchmaker_graph::{ElementType, RowSpec};
@@ -18,26 +19,27 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::Blocker;
 use crate::literal::Literal;
-use crate::onnx_file::{DeclaredDimension, Node, OnnxFile};
-use crate::operators;
+use crate::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile};
+use crate::operators::{self, whole};
 use crate::recurrent::Recurrent;
-use crate::symbolic::{Axes, BATCH, Dim, Factor, TIME};
+use crate::symbolic::{AtomId, Axes, BATCH, Dim, Factor, Int, steps};
 
-/// Which of the two axes rows of a matrix run along.
+/// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Domain {
-    pub(crate) time: bool,
+    pub(crate) time: Option<AtomId>,
     pub(crate) batch: bool,
 }
 
 impl Domain {
+    /// Of several axes of steps the first.
     pub(crate) fn of(dims: &[Dim]) -> Self {
-        let has = |atom| dims.iter().any(|dim| dim.atoms().any(|a| a == atom));
-        Self { time: has(TIME), batch: has(BATCH) }
+        let batch = dims.iter().any(|dim| dim.atoms().any(|atom| atom == BATCH));
+        Self { time: steps(dims).first().copied(), batch }
     }
 
     pub(crate) fn union(self, other: Self) -> Self {
-        Self { time: self.time || other.time, batch: self.batch || other.batch }
+        Self { time: self.time.or(other.time), batch: self.batch || other.batch }
     }
 }
 
@@ -115,12 +117,31 @@ pub(crate) enum Operand {
         at: Option<i64>,
         shape: Vec<usize>,
     },
+    /// A whole tensor under its dimensions.
+    Whole {
+        source: Source,
+        at: Option<i64>,
+        dims: Vec<Dim>,
+    },
     /// A constant as it is, without an axis of rows.
     Constant(Rc<Literal>),
+    /// A vector of integers, some of which are lengths that come with the request.
+    Lengths(Vec<Int>),
     Absent,
 }
 
-/// An ONNX operator applied to `[rows, ...]`: the same function of every row.
+/// How much of a request one application of an operator takes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// A row: the operator is the same function of every row of `[rows, ...]`.
+    Row,
+    /// All steps of a sequence, whatever the others of its batch are.
+    Sequence,
+    /// All of the request.
+    Request,
+}
+
+/// An ONNX operator on the rows of its domain, or on whole tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct RowOp {
     pub(crate) label: String,
@@ -130,6 +151,9 @@ pub(crate) struct RowOp {
     /// The shapes of its outputs, without the axis of rows.
     pub(crate) outputs: Vec<RowSpec>,
     pub(crate) domain: Domain,
+    pub(crate) scope: Scope,
+    /// Of an operator on whole tensors: the dimensions of each output.
+    pub(crate) whole: Vec<Vec<Dim>>,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) level: usize,
     /// Integer outputs are at least 0 and below this.
@@ -140,9 +164,20 @@ pub(crate) struct RowOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Batch,
-    Time,
+    /// Time, or open; input dimensions of equal length have one key.
+    Steps(StepKey),
     /// A length that weights decide.
     Fixed(usize),
+}
+
+/// The input and the axis of it that stands for all axes of that length.
+pub(crate) type StepKey = (usize, usize);
+
+/// Axes of length 1, whatever the file declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ones {
+    pub(crate) batch: bool,
+    steps: BTreeSet<StepKey>,
 }
 
 /// A graph input as the analysis sees it.
@@ -166,16 +201,17 @@ pub(crate) struct Analysis {
     pub(crate) opset: i64,
     /// Whether roles are still being found; then nothing is emitted.
     pub(crate) draft: bool,
-    /// Whether something binds the length of batch (of time) to 1.
-    pub(crate) batch_is_one: bool,
-    pub(crate) time_is_one: bool,
-    /// The name of the input dimension that is time.
-    pub(crate) time_name: Option<String>,
+    /// Whether the file is one cell.
+    pub(crate) is_cell: bool,
+    /// What something binds to length 1.
+    pub(crate) ones: Ones,
     /// Whether the input of a recurrent operator is downstream of a blocker.
     pub(crate) hidden: bool,
-    unknown_axes: Vec<Blocker>,
     values: HashMap<String, Val>,
-    atoms: Vec<Vec<crate::symbolic::AtomId>>,
+    /// Of each input's dimensions.
+    atoms: Vec<Vec<AtomId>>,
+    by_key: BTreeMap<StepKey, AtomId>,
+    by_name: HashMap<String, AtomId>,
 }
 
 type Roles = HashMap<(usize, usize), Role>;
@@ -197,35 +233,41 @@ pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
     };
     let mut roles = known.clone();
     for _ in 0..4 {
-        let draft = Analysis::pass(file, kind, &roles, true, (false, false));
+        let draft = Analysis::pass(file, kind, &roles, true, Ones::default());
         let mut found = draft.roles();
+        if draft.recurrents.is_empty() && kind == FileKind::Network && !draft.hidden {
+            found.extend(first_axes(file));
+        }
         found.extend(&known);
         if found == roles {
             break;
         }
         roles = found;
     }
-    let mut ones = (false, false);
+    let mut ones = Ones::default();
     loop {
-        let analysis = Analysis::pass(file, kind, &roles, false, ones);
-        let now = (analysis.batch_is_one, analysis.time_is_one);
-        if now == ones || kind == FileKind::Cell {
+        let analysis = Analysis::pass(file, kind, &roles, false, ones.clone());
+        if analysis.ones == ones || kind == FileKind::Cell {
             return analysis;
         }
-        ones = now;
+        ones = analysis.ones;
     }
 }
 
+/// Where there is no recurrent operator, the batch is the first axis, if that is open.
+fn first_axes(file: &OnnxFile) -> Roles {
+    let is_open = |input: &GraphInput| {
+        let first = input.shape.as_ref().and_then(|shape| shape.first());
+        first.is_some_and(|dim| !matches!(dim, DeclaredDimension::Static(_)))
+    };
+    let open = file.inputs.iter().enumerate().filter(|(_, input)| is_open(input));
+    open.map(|(index, _)| ((index, 0), Role::Batch)).collect()
+}
+
 impl Analysis {
-    fn pass(
-        file: &OnnxFile,
-        kind: FileKind,
-        roles: &Roles,
-        draft: bool,
-        ones: (bool, bool),
-    ) -> Self {
+    fn pass(file: &OnnxFile, kind: FileKind, roles: &Roles, draft: bool, ones: Ones) -> Self {
         let mut analysis = Self {
-            axes: Axes::new(None, None),
+            axes: Axes::new(None),
             inputs: Vec::new(),
             ops: Vec::new(),
             recurrents: Vec::new(),
@@ -233,13 +275,13 @@ impl Analysis {
             blockers: file.blockers.clone(),
             opset: file.opset,
             draft,
-            batch_is_one: ones.0,
-            time_is_one: ones.1,
-            time_name: None,
+            is_cell: kind == FileKind::Cell,
+            ones,
             hidden: false,
-            unknown_axes: Vec::new(),
             values: HashMap::new(),
             atoms: Vec::new(),
+            by_key: BTreeMap::new(),
+            by_name: HashMap::new(),
         };
         if kind == FileKind::Network {
             analysis.bind_lengths(file, roles);
@@ -250,53 +292,48 @@ impl Analysis {
         for node in &file.nodes {
             analysis.add_node(node, file);
         }
-        // Where a blocker hides what a recurrent operator reads, axes cannot be known.
-        if !analysis.hidden {
-            let unknown = std::mem::take(&mut analysis.unknown_axes);
-            analysis.blockers.splice(0..0, unknown);
-        }
-        if kind == FileKind::Network && analysis.recurrents.is_empty() && !analysis.hidden {
-            analysis.block(
-                "graph",
-                &file.name,
-                "there is no recurrent operator (LSTM, GRU, RNN) in it",
-            );
-        }
         for name in &file.outputs {
             analysis.add_output(name, file);
         }
         analysis
     }
 
-    /// Static dimensions with a role fix the length of batch or time, before they are used.
+    /// Static dimensions with a role fix the length of batch and steps, before they are used.
     fn bind_lengths(&mut self, file: &OnnxFile, roles: &Roles) {
-        let (mut batch, mut time) = (None, None);
+        let (mut batch, mut steps) = (None, BTreeMap::new());
         let mut keys: Vec<_> = roles.iter().collect();
         keys.sort_by_key(|(key, _)| **key);
         for (&(input, axis), role) in keys {
             let shape = file.inputs[input].shape.as_deref().unwrap_or(&[]);
-            if let Some(DeclaredDimension::Static(n)) = shape.get(axis) {
-                match role {
-                    Role::Batch => batch = batch.or(Some(*n)),
-                    Role::Time => time = time.or(Some(*n)),
-                    Role::Fixed(_) => {}
+            let (length, label) = match shape.get(axis) {
+                Some(DeclaredDimension::Static(n)) => (Some(*n), n.to_string()),
+                Some(DeclaredDimension::Named(name)) => (None, name.clone()),
+                _ => (None, format!("dimension {axis} of `{}`", file.inputs[input].name)),
+            };
+            match role {
+                Role::Batch => batch = batch.or(length),
+                Role::Steps(key) => {
+                    let known: &mut (Option<usize>, String) =
+                        steps.entry(*key).or_insert((None, label));
+                    known.0 = known.0.or(length);
                 }
+                Role::Fixed(_) => {}
+            }
+        }
+        self.axes = Axes::new(batch);
+        for (key, (length, label)) in steps {
+            let atom = self.axes.add(&label, length);
+            self.by_key.insert(key, atom);
+            if !self.draft && length == Some(1) {
+                self.ones.steps.insert(key);
             }
         }
         if !self.draft {
-            self.batch_is_one |= batch == Some(1);
-            self.time_is_one |= time == Some(1);
+            self.ones.batch |= batch == Some(1);
         }
-        self.axes = Axes::new(batch, time);
     }
 
-    fn add_input(
-        &mut self,
-        index: usize,
-        input: &crate::onnx_file::GraphInput,
-        roles: &Roles,
-        kind: FileKind,
-    ) {
+    fn add_input(&mut self, index: usize, input: &GraphInput, roles: &Roles, kind: FileKind) {
         let Some(shape) = &input.shape else {
             self.block("input", &input.name, "the file does not declare its rank");
             return self.push_input(&input.name, ElementType::F32, Vec::new(), Val::Unknown);
@@ -315,30 +352,28 @@ impl Analysis {
                 (_, Some(Role::Fixed(n))) => Some(*n),
                 _ => None,
             };
-            let atom = match role {
-                Some(Role::Batch) => BATCH,
-                Some(Role::Time) => TIME,
+            let atom = match (role, declared) {
+                (Some(Role::Batch), _) => BATCH,
+                (Some(Role::Steps(key)), _) => self.by_key[key],
+                (None, DeclaredDimension::Named(name)) if kind == FileKind::Network => {
+                    let axes = &mut self.axes;
+                    *self.by_name.entry(name.clone()).or_insert_with(|| axes.add(&label, None))
+                }
                 _ => self.axes.add(&label, length),
             };
             atoms.push(atom);
+            let is_one = match role {
+                Some(Role::Batch) => self.ones.batch,
+                Some(Role::Steps(key)) => self.ones.steps.contains(key),
+                _ => false,
+            };
             dims.push(match (role, length) {
-                (Some(Role::Batch), _) if !self.draft && self.batch_is_one => Dim::fixed(1),
-                (Some(Role::Time), _) if !self.draft && self.time_is_one => Dim::fixed(1),
+                _ if is_one && !self.draft => Dim::fixed(1),
                 (None | Some(Role::Fixed(_)), Some(n)) if !self.draft || kind == FileKind::Cell => {
                     Dim::fixed(n)
                 }
                 _ => Dim::atom(atom),
             });
-            if let (Some(Role::Time), DeclaredDimension::Named(name)) = (role, declared) {
-                let known = self.time_name.get_or_insert_with(|| name.clone());
-                if known != name && !self.draft {
-                    let reason = format!(
-                        "its time axis is `{name}`, that of an earlier input `{known}`: one time \
-                         axis is supported"
-                    );
-                    self.block("input", &input.name, &reason);
-                }
-            }
         }
         self.atoms.push(atoms);
         let element = match &input.element {
@@ -348,20 +383,6 @@ impl Analysis {
                 ElementType::F32
             }
         };
-        // An input dimension without a role that is not static cannot be told apart.
-        let unknown = dims.iter().flat_map(Dim::atoms).find(|&atom| atom != BATCH && atom != TIME);
-        if let Some(atom) = unknown.filter(|_| !self.draft) {
-            let label = self.axes.label(atom).to_owned();
-            let reason = format!(
-                "its dimension `{label}` varies and is neither batch nor time of a recurrent \
-                 operator"
-            );
-            self.unknown_axes.push(Blocker {
-                operator: "input".to_owned(),
-                node: input.name.clone(),
-                reason,
-            });
-        }
         let view = View { source: Source::Input(index), at: None, element, dims: dims.clone() };
         self.push_input(&input.name, element, dims, Val::View(view));
     }
@@ -390,7 +411,7 @@ impl Analysis {
                 Ok(Vec::new())
             }
             None if node.operator == "If" => self.branch(node, &inputs, file),
-            None => operators::evaluate(self, node, &inputs),
+            None => self.operator(node, &inputs),
         };
         let results = results.unwrap_or_else(|reason| {
             self.blockers.push(node.blocker(reason));
@@ -402,6 +423,26 @@ impl Analysis {
             if !output.is_empty() {
                 self.values.insert(output.clone(), val);
             }
+        }
+    }
+
+    /// An operator on rows if it is one, else on whole tensors.
+    fn operator(&mut self, node: &Node, inputs: &[Option<Val>]) -> Result<Vec<Val>, String> {
+        let views = inputs.iter().flatten().filter_map(|val| match val {
+            Val::View(view) => Some(view),
+            _ => None,
+        });
+        let mut views = views.peekable();
+        let is_constant = views.peek().is_none();
+        let has_one_axis = self.draft || views.all(|view| steps(&view.dims).len() <= 1);
+        let on_rows = match has_one_axis {
+            true => operators::evaluate(self, node, inputs),
+            false => Err("its input varies along more than one axis".to_owned()),
+        };
+        match on_rows {
+            Err(reason) if !is_constant => whole::evaluate(self, node, inputs)
+                .map_err(|whole| format!("{reason}; on whole sequences: {whole}")),
+            found => found,
         }
     }
 
@@ -462,7 +503,7 @@ impl Analysis {
             Val::View(view) => {
                 let batch = self.recurrents.iter().any(|cell| cell.domain.batch);
                 if batch && !self.draft && !Domain::of(&view.dims).batch {
-                    self.batch_is_one = true;
+                    self.ones.batch = true;
                 }
                 self.outputs.push((name.to_owned(), view));
             }
@@ -485,11 +526,15 @@ impl Analysis {
     /// The roles of all input dimensions, as found so far.
     fn roles(&self) -> Roles {
         let mut roles = Roles::new();
+        let mut keys: HashMap<AtomId, StepKey> = HashMap::new();
         for (input, atoms) in self.atoms.iter().enumerate() {
             for (axis, &atom) in atoms.iter().enumerate() {
                 match self.axes.find(atom) {
                     BATCH => roles.insert((input, axis), Role::Batch),
-                    TIME => roles.insert((input, axis), Role::Time),
+                    atom if self.axes.is_open(atom) => {
+                        let key = *keys.entry(atom).or_insert((input, axis));
+                        roles.insert((input, axis), Role::Steps(key))
+                    }
                     atom => match self.axes.length(atom) {
                         Some(n) if self.axes.learned(atom) => {
                             roles.insert((input, axis), Role::Fixed(n))
@@ -507,11 +552,22 @@ impl Analysis {
         let lengths = dim.0.iter().map(|factor| match factor {
             Factor::Fixed(n) => Some(*n),
             Factor::Atom(atom) => match self.axes.find(*atom) {
-                BATCH | TIME => None,
+                BATCH => None,
+                _ if !self.draft || self.axes.is_time(*atom) => None,
                 atom => self.axes.length(atom),
             },
         });
         lengths.product()
+    }
+
+    /// Binds an axis of an input to length 1, in the next pass; whether it is one.
+    pub(crate) fn bind_steps_to_one(&mut self, atom: AtomId) -> bool {
+        let of = |(_, known): &(&StepKey, &AtomId)| self.axes.find(**known) == atom;
+        let key = self.by_key.iter().find(of).map(|(key, _)| *key);
+        key.is_some_and(|key| {
+            self.ones.steps.insert(key);
+            true
+        })
     }
 
     /// In a draft, learns a length that weights decide.
@@ -545,7 +601,7 @@ impl Analysis {
             Source::Op(index, _) => self.ops[index].domain,
             Source::Recurrent(index, port) => {
                 let domain = self.recurrents[index].domain;
-                Domain { time: domain.time && port == RecurrentPort::Every, ..domain }
+                Domain { time: domain.time.filter(|_| port == RecurrentPort::Every), ..domain }
             }
         }
     }
@@ -580,6 +636,8 @@ impl Analysis {
             operands,
             outputs: specs,
             domain,
+            scope: Scope::Row,
+            whole: Vec::new(),
             level,
             bound: None,
         });
@@ -611,7 +669,7 @@ impl Analysis {
             {
                 view.source = Source::Recurrent(index, RecurrentPort::Hidden);
             }
-            source if self.domain(source).time => view.at = Some(at),
+            source if self.domain(source).time.is_some() => view.at = Some(at),
             _ => {}
         }
         view

@@ -70,21 +70,3 @@ fn only_read_by(analysis: &Analysis, operand: &Operand) -> Option<usize> {
     let Source::Op(op, 0) = *source else { return None };
     (uses(analysis, *source) == 1).then_some(op)
 }
-
-/// By row op, how many of `arg_maxes` lie before it, along the longest path between recurrent
-/// operators: what comes before one and what comes after are no one segment.
-pub(crate) fn number_upstream(analysis: &Analysis, arg_maxes: &[ArgMax]) -> Vec<usize> {
-    let mut numbers: Vec<usize> = Vec::with_capacity(analysis.ops.len());
-    for op in &analysis.ops {
-        let of = |operand: &Operand| match *operand {
-            Operand::Rows { source: Source::Op(before, _), .. } => {
-                let is_last = arg_maxes.iter().any(|arg_max| arg_max.ops[0] == before);
-                numbers[before] + usize::from(is_last)
-            }
-            _ => 0,
-        };
-        let number = op.operands.iter().map(of).max();
-        numbers.push(number.unwrap_or(0));
-    }
-    numbers
-}

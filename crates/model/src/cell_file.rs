@@ -6,7 +6,7 @@ use std::path::Path;
 use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, StagedCell};
 
 use crate::amend::Amendments;
-use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Source, View, analyse};
+use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Scope, Source, View, analyse};
 use crate::arg_max::{self, ArgMax};
 use crate::files::Files;
 use crate::onnx_file::OnnxFile;
@@ -207,7 +207,7 @@ fn check_edges(analysis: &mut Analysis) {
             analysis.block("output", &name, &reason);
         }
     }
-    if analysis.batch_is_one {
+    if analysis.ones.batch {
         analysis.block("graph", "batch", "an operator takes the batch to be one row");
     }
 }
@@ -251,7 +251,8 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
     let inputs = read.iter().map(|&input| Reading { source: Source::Input(input), at: None });
     let segment = Segment {
         instances,
-        domain: Domain { time: false, batch: true },
+        domain: Domain { time: None, batch: true },
+        scope: Scope::Row,
         level: 0,
         inputs: inputs.collect(),
         outputs: outputs.clone(),

@@ -104,7 +104,9 @@ fn staged(cell: &Cell) -> StagedCell {
             }],
             outputs: (inputs..inputs + outputs).collect(),
         },
-        CellBody::Recurrent(_) | CellBody::Tree(_) => unreachable!("a file is neither as it is"),
+        CellBody::Recurrent(_) | CellBody::Tree(_) | CellBody::Whole(_) => {
+            unreachable!("a cell's file is none of these as it is")
+        }
     }
 }
 

@@ -40,6 +40,7 @@ mod step_rule;
 mod symbolic;
 mod text;
 mod unfolder;
+mod whole_program;
 
 pub use amend::Amendments;
 pub use cell_file::{CellInput, CellOutput, NamedCell};

@@ -276,6 +276,10 @@ fn load_graph(
         return Err(LoadError::refused(file.name.clone(), analysis.blockers));
     }
     let cut = cut(&mut analysis, Vec::new());
+    let blockers = cut.unbuilt(&analysis);
+    if !blockers.is_empty() {
+        return Err(LoadError::refused(file.name.clone(), blockers));
+    }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
     let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);

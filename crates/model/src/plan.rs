@@ -1,24 +1,25 @@
 //! From an analysed, cut file to cell types and a [`Plan`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use batchmaker_graph::{
     Cell, CellRegistry, CellTypeId, ElementType, ModelPriority, RowSpec, SinkTime,
 };
 
-use crate::analysis::{Analysis, Domain, RecurrentPort, Source};
+use crate::analysis::{Analysis, Domain, RecurrentPort, Scope, Source};
 use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
 use crate::recurrent::Initial;
 use crate::segment::{Cut, Reading, Segment, Stage};
-use crate::symbolic::{BATCH, Dim, Factor, TIME};
+use crate::symbolic::{AtomId, BATCH, Dim, Factor, steps};
 use crate::unfolder::{
-    ChainOrder, Extent, Plan, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage, PlanValue,
-    is_wide,
+    ChainOrder, Extent, Plan, PlanAxis, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage,
+    PlanValue, is_wide,
 };
+use crate::whole_program;
 
 struct Planner<'a> {
     analysis: &'a Analysis,
@@ -29,7 +30,10 @@ struct Planner<'a> {
     stacked: HashMap<usize, usize>,
     /// The values of first states that the file holds.
     initial: HashMap<(usize, usize), usize>,
-    time_min: usize,
+    /// The fewest steps along an axis that hold every step that is read by its number.
+    steps_min: HashMap<AtomId, usize>,
+    /// What is made or read by whole sequences: a sequence's rows stand together.
+    whole: BTreeSet<Reading>,
 }
 
 /// Why an output cannot be given back: its name and the reason.
@@ -40,6 +44,11 @@ pub(crate) fn check_outputs(analysis: &Analysis) -> Vec<OutputReason> {
     let mut reasons = Vec::new();
     let mut orders: HashMap<Reading, bool> = HashMap::new();
     for (name, view) in &analysis.outputs {
+        if steps(&view.dims).len() > 1 {
+            let shape = analysis.axes.show(&view.dims);
+            reasons.push((name.clone(), format!("{shape} varies along more than one axis")));
+            continue;
+        }
         let mixed = view.dims.iter().any(|dim| dim.in_row() && dim.atoms().next().is_some());
         let reading = analysis.resolve(view.source, view.at);
         let joint = view.dims.iter().any(|dim| dim.atoms().count() > 1);
@@ -54,23 +63,25 @@ pub(crate) fn check_outputs(analysis: &Analysis) -> Vec<OutputReason> {
 }
 
 fn time_first(dims: &[Dim]) -> bool {
-    let first = dims.iter().flat_map(Dim::atoms).find(|&atom| atom == TIME || atom == BATCH);
-    first == Some(TIME)
+    dims.iter().flat_map(Dim::atoms).next().is_some_and(|first| first != BATCH)
 }
 
 fn extent(dim: &Dim) -> Extent {
     match dim.0[..] {
         [Factor::Atom(BATCH)] => Extent::Batch,
-        [Factor::Atom(TIME)] => Extent::Time,
-        [Factor::Atom(_), ..] => Extent::Both,
+        [Factor::Atom(steps)] => Extent::Steps(steps),
+        [Factor::Atom(_), ..] => Extent::Both(steps(std::slice::from_ref(dim))[0]),
         _ => Extent::Fixed(dim.fixed_part()),
     }
 }
 
-/// The order that brings the axes of rows to the front.
-fn rows_first(dims: &[Dim]) -> Option<Vec<usize>> {
+/// The order that brings the axes of rows to the front, where that is asked for with the batch first.
+fn rows_first(dims: &[Dim], is_batch_first: bool) -> Option<Vec<usize>> {
     let (mut order, inside): (Vec<usize>, Vec<usize>) =
         (0..dims.len()).partition(|&axis| !dims[axis].in_row());
+    if is_batch_first {
+        order.sort_by_key(|&axis| dims[axis].as_atom() != Some(BATCH));
+    }
     order.extend(inside);
     (!order.is_sorted()).then_some(order)
 }
@@ -90,8 +101,13 @@ pub(crate) fn plan(
         by_reading: HashMap::new(),
         stacked: HashMap::new(),
         initial: HashMap::new(),
-        time_min: 1,
+        steps_min: HashMap::new(),
+        whole: BTreeSet::new(),
     };
+    for segment in cut.segments.iter().filter(|segment| segment.scope != Scope::Row) {
+        let of = segment.inputs.iter().chain(&segment.outputs);
+        planner.whole.extend(of.map(|&reading| cut.made(reading)));
+    }
     let inputs = planner.inputs();
     let constants = planner.constants();
     planner.matrices();
@@ -108,9 +124,8 @@ pub(crate) fn plan(
         constants,
         stages,
         outputs,
-        batch: analysis.axes.length(BATCH).filter(|_| !analysis.batch_is_one),
-        time: analysis.axes.length(TIME).filter(|_| !analysis.time_is_one),
-        time_min: planner.time_min,
+        batch: analysis.axes.length(BATCH).filter(|_| !analysis.ones.batch),
+        axes: planner.axes(),
         max_length,
         values: planner.values,
         whole: None,
@@ -139,7 +154,9 @@ fn layout(input: &PlanInput, plan: &Plan) -> InputLayout {
     let axis = |&extent: &Extent| match extent {
         Extent::Fixed(extent) => Axis::Fixed(extent),
         Extent::Batch => plan.batch.map_or(Axis::Batch, Axis::Fixed),
-        Extent::Time | Extent::Both => plan.time.map_or(Axis::Time, Axis::Fixed),
+        Extent::Steps(axis) | Extent::Both(axis) => {
+            plan.axes[axis.0 as usize].length.map_or(Axis::Time, Axis::Fixed)
+        }
     };
     let content = input.ids.map_or(Content::Numbers, |ids| Content::Ids(ids as u64));
     InputLayout { axes: input.axes.iter().map(axis).collect(), content, optional: false }
@@ -148,8 +165,8 @@ fn layout(input: &PlanInput, plan: &Plan) -> InputLayout {
 /// The axis of time, if there is one and every other is of batch or 1.
 fn step_axis(input: &PlanInput) -> Option<usize> {
     let axes = &input.axes;
-    let mut times = (0..axes.len()).filter(|&axis| axes[axis] == Extent::Time);
-    let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both);
+    let mut times = (0..axes.len()).filter(|&axis| matches!(axes[axis], Extent::Steps(_)));
+    let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both(_));
     let first = times.next()?;
     (times.next().is_none() && axes.iter().all(inside)).then_some(first)
 }
@@ -164,6 +181,23 @@ fn length(analysis: &Analysis, dim: &Dim) -> i64 {
 }
 
 impl Planner<'_> {
+    /// All axes of steps, by their atoms' ids.
+    fn axes(&self) -> Vec<PlanAxis> {
+        let axes = &self.analysis.axes;
+        let mut planned: Vec<PlanAxis> = axes
+            .all()
+            .map(|atom| PlanAxis {
+                length: axes.length(atom),
+                min: self.steps_min.get(&atom).copied().unwrap_or(1),
+                windows: None,
+            })
+            .collect();
+        for (made, of, windows) in axes.all_windows() {
+            planned[made.0 as usize].windows = Some((of, windows));
+        }
+        planned
+    }
+
     fn add(&mut self, value: PlanValue) -> usize {
         self.values.push(value);
         self.values.len() - 1
@@ -205,7 +239,8 @@ impl Planner<'_> {
                     row = RowSpec::flat(row.element, row.elements() / layers);
                 }
                 let domain = Domain::of(&input.dims);
-                let time_major = time_first(&input.dims);
+                let is_whole = self.whole.contains(&Reading { source, at: None });
+                let time_major = time_first(&input.dims) && !is_whole;
                 self.add(PlanValue { row, domain, time_major, slots: stack.unwrap_or(1) })
             });
             if let Some(value) = value {
@@ -214,7 +249,11 @@ impl Planner<'_> {
             inputs.push(PlanInput {
                 name: input.name.clone(),
                 axes: input.dims.iter().map(extent).collect(),
-                permutation: rows_first(&input.dims).filter(|_| stack.is_none()),
+                permutation: rows_first(
+                    &input.dims,
+                    self.whole.contains(&Reading { source, at: None }),
+                )
+                .filter(|_| stack.is_none()),
                 ids: input.ids,
                 narrow,
                 value,
@@ -229,7 +268,7 @@ impl Planner<'_> {
             for (state, initial) in recurrent.initial.iter().enumerate() {
                 if let Initial::Constant { rows, data } = initial {
                     let row = RowSpec::flat(ElementType::F32, recurrent.hidden_size);
-                    let domain = Domain { time: false, batch: *rows > 1 };
+                    let domain = Domain { time: None, batch: *rows > 1 };
                     let planned = PlanValue { row, domain, time_major: false, slots: 1 };
                     let value = self.add(planned);
                     self.initial.insert((index, state), value);
@@ -253,13 +292,14 @@ impl Planner<'_> {
                 continue;
             }
             let domain = match key.source {
-                Source::Op(op, _) => {
+                Source::Op(op, _) if self.analysis.ops[op].scope == Scope::Row => {
                     let instance = crate::segment::Instance { op, at: key.at };
                     self.analysis.instance_domain(instance)
                 }
                 source => self.analysis.domain(source),
             };
-            let time_major = orders.get(&key).copied().unwrap_or(false);
+            let wanted = orders.get(&key).copied().unwrap_or(false);
+            let time_major = wanted && !self.whole.contains(&key);
             let row = row_of(self.analysis, key.source);
             let value = self.add(PlanValue { row, domain, time_major, slots: 1 });
             self.by_reading.insert(key, value);
@@ -283,7 +323,10 @@ impl Planner<'_> {
         let at = reading.at.filter(|_| key.at.is_none());
         if let Some(at) = at {
             let steps = if at < 0 { -at } else { at + 1 };
-            self.time_min = self.time_min.max(steps as usize);
+            if let Some(axis) = self.values[self.by_reading[&key]].domain.time {
+                let min = self.steps_min.entry(axis).or_insert(1);
+                *min = (*min).max(steps as usize);
+            }
         }
         PlanRead { value: self.by_reading[&key], at, slot: 0 }
     }
@@ -359,7 +402,8 @@ impl Planner<'_> {
         let cell_type = used.cell_type;
         let order =
             ChainOrder { direction: recurrent.direction, lengths: recurrent.lengths.clone() };
-        (PlanStage { cell_type, chain: Some(order), domain, inputs, initial, sinks }, used)
+        let chain = Some(order);
+        (PlanStage { cell_type, chain, whole: false, domain, inputs, initial, sinks }, used)
     }
 
     fn segment(
@@ -371,9 +415,9 @@ impl Planner<'_> {
         let last = segment.instances.last().expect("a segment of nothing");
         let name = &self.analysis.ops[last.op].label;
         let over = match (segment.domain.time, segment.domain.batch) {
-            (true, _) => "every step",
-            (false, true) => "once a sequence",
-            (false, false) => "once a request",
+            (Some(_), _) => "every step",
+            (None, true) => "once a sequence",
+            (None, false) => "once a request",
         };
         let mut labels: Vec<&str> = Vec::new();
         for instance in &segment.instances {
@@ -382,8 +426,15 @@ impl Planner<'_> {
                 labels.push(label);
             }
         }
-        let why = format!("row-wise, {over}, at level {}: {}", segment.level, labels.join(", "));
-        let cell = program::build(self.analysis, segment);
+        let what = match segment.scope {
+            Scope::Row => "row-wise",
+            Scope::Sequence | Scope::Request => "over whole sequences",
+        };
+        let why = format!("{what}, {over}, at level {}: {}", segment.level, labels.join(", "));
+        let cell = match segment.scope {
+            Scope::Row => program::build(self.analysis, segment),
+            _ => whole_program::build(self.analysis, segment).expect("it was built to be checked"),
+        };
         let priority = 2 * segment.level as i32;
         let used = self.register(name, cell, priority, false, why, options, registry);
         let inputs = segment.inputs.iter().map(|&reading| self.read(reading)).collect();
@@ -401,6 +452,7 @@ impl Planner<'_> {
         let planned = PlanStage {
             cell_type: used.cell_type,
             chain: None,
+            whole: segment.scope != Scope::Row,
             domain: segment.domain,
             inputs,
             initial: Vec::new(),

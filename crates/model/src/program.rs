@@ -65,6 +65,9 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
                 },
                 Operand::Constant(literal) => writer.constant(literal),
                 Operand::Absent => String::new(),
+                Operand::Whole { .. } | Operand::Lengths(_) => {
+                    unreachable!("an operator on whole tensors in a segment of rows")
+                }
             })
             .collect();
         let mut outputs = Vec::new();
@@ -106,14 +109,23 @@ pub(crate) struct Writer {
 impl Writer {
     /// The next input, whose rows are `row`; its name.
     pub(crate) fn input(&mut self, row: &RowSpec) -> String {
+        self.input_as(|name| value_info(name, row))
+    }
+
+    /// As [`Self::input`], described by `info`.
+    pub(crate) fn input_as(&mut self, info: impl FnOnce(&str) -> ValueInfoProto) -> String {
         let name = format!("in{}", self.graph.input.len());
-        self.graph.input.push(value_info(&name, row));
+        self.graph.input.push(info(&name));
         name
     }
 
     /// Declares the value `name` as the next output.
     pub(crate) fn output(&mut self, name: &str, row: &RowSpec) {
-        self.graph.output.push(value_info(name, row));
+        self.output_as(value_info(name, row));
+    }
+
+    pub(crate) fn output_as(&mut self, info: ValueInfoProto) {
+        self.graph.output.push(info);
     }
 
     /// The program.
@@ -197,7 +209,8 @@ impl Writer {
     }
 }
 
-fn value_info(name: &str, row: &RowSpec) -> ValueInfoProto {
+/// An input or output whose first axis is that of rows.
+pub(crate) fn value_info(name: &str, row: &RowSpec) -> ValueInfoProto {
     let data_type = match row.element {
         ElementType::F32 => DataType::FLOAT,
         ElementType::I64 => DataType::INT64,

@@ -17,7 +17,7 @@ use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::operators::{self, Inputs, int_attribute};
 use crate::step_rule::{self, StepRule};
-use crate::symbolic::{BATCH, Dim, Int, TIME};
+use crate::symbolic::{BATCH, Dim, Int};
 
 /// One direction of a recurrent operator, over the steps of every sequence.
 pub(crate) struct Recurrent {
@@ -205,7 +205,9 @@ pub(crate) fn evaluate(
         }
     }
     let batch = x.dims[usize::from(!is_batch_first)].clone();
-    let lengths = given(4).map_or(Ok(SequenceLengths::All), |val| lengths(analysis, val, &batch));
+    let time = x.dims[usize::from(is_batch_first)].clone();
+    let axes = (&batch, &time);
+    let lengths = given(4).map_or(Ok(SequenceLengths::All), |val| lengths(analysis, val, axes));
     let lengths = lengths.unwrap_or_else(|reason| {
         reasons.extend(reason);
         SequenceLengths::All
@@ -284,7 +286,7 @@ fn kind(node: &Node) -> RecurrentKind {
 fn lengths(
     analysis: &mut Analysis,
     val: &Val,
-    batch: &Dim,
+    (batch, time): (&Dim, &Dim),
 ) -> Result<SequenceLengths, Option<String>> {
     let of_numbers = |numbers: Option<Vec<i64>>| {
         let lengths: Option<Vec<usize>> =
@@ -292,10 +294,11 @@ fn lengths(
         lengths.map(SequenceLengths::Constant)
     };
     let misfit = || Some("its sequence_lens are no lengths".to_owned());
+    let all = analysis.axes.int(time);
+    let is_time = |int: &Int| *int == all;
     match val {
         Val::Unknown => Err(None),
         Val::Fill(value, _) => {
-            let is_time = |int: &Int| int.number == 1 && int.atoms == [TIME];
             let ints = value.as_ints().ok_or_else(misfit)?;
             match ints.data.iter().all(is_time) {
                 true => Ok(SequenceLengths::All),
@@ -305,7 +308,6 @@ fn lengths(
         Val::Literal(literal) => {
             let length = batch.as_atom().map_or(Some(1), |atom| analysis.axes.length(atom));
             let ints = literal.as_ints().ok_or_else(misfit)?;
-            let is_time = |int: &Int| int.number == 1 && int.atoms == [TIME];
             match ints.data.iter().all(is_time) {
                 true => Ok(SequenceLengths::All),
                 _ if Some(ints.data.len()) != length && !analysis.draft => {
@@ -407,15 +409,23 @@ fn take_axes(
         }
     }
     let shape = analysis.axes.show(&x.dims);
-    for (dim, atom, name) in [(time, TIME, "time"), (batch, BATCH, "batch")] {
-        match dim.as_atom() {
-            _ if dim.is_one() => {}
-            Some(found) if analysis.draft => analysis.axes.unify(found, atom)?,
-            Some(found) if found == atom => {}
-            _ => return Err(format!("its X is {shape}, where axis `{name}` is none of an input")),
-        }
+    let is_none =
+        |name: &str| Err(format!("its X is {shape}, where axis `{name}` is none of an input"));
+    match batch.as_atom() {
+        _ if batch.is_one() => {}
+        Some(found) if analysis.draft => analysis.axes.unify(found, BATCH)?,
+        Some(BATCH) => {}
+        _ => return is_none("batch"),
     }
-    Ok(())
+    match time.as_atom() {
+        _ if time.is_one() => Ok(()),
+        Some(BATCH) => is_none("time"),
+        Some(found) => {
+            analysis.axes.mark_time(found);
+            Ok(())
+        }
+        None => is_none("time"),
+    }
 }
 
 /// What a first state must be.

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use batchmaker_graph::Lookup;
 
-use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Source};
-use crate::arg_max::{self, ArgMax};
+use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, Source};
+use crate::arg_max::ArgMax;
 use crate::recurrent::{Initial, Recurrent};
 use crate::stack::{self, Stacks};
+use crate::{Blocker, whole_program};
 
 /// A matrix that stands between stages, or what a stage reads of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +38,7 @@ pub(crate) struct Segment {
     /// In order of computation.
     pub(crate) instances: Vec<Instance>,
     pub(crate) domain: Domain,
+    pub(crate) scope: Scope,
     pub(crate) level: usize,
     /// What the program reads, in order of first use.
     pub(crate) inputs: Vec<Reading>,
@@ -68,7 +70,7 @@ pub(crate) struct Cut {
 impl Analysis {
     /// What reading `source` at `at` comes down to.
     pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
-        let at = at.filter(|_| self.domain(source).time);
+        let at = at.filter(|_| self.domain(source).time.is_some());
         match (source, at) {
             (Source::Recurrent(index, RecurrentPort::Every), Some(at))
                 if self.recurrents[index].last_step() == Some(at) =>
@@ -83,14 +85,19 @@ impl Analysis {
     pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<Reading> {
         match operand {
             Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
+            Operand::Whole { source, at: own, .. } => Some(self.resolve(*source, *own)),
             _ => None,
         }
     }
 
     /// The domain of an instance.
     pub(crate) fn instance_domain(&self, instance: Instance) -> Domain {
-        let domain = self.ops[instance.op].domain;
-        Domain { time: domain.time && instance.at.is_none(), ..domain }
+        let op = &self.ops[instance.op];
+        if op.scope != Scope::Row {
+            return Domain { time: None, batch: op.scope == Scope::Sequence };
+        }
+        let domain = op.domain;
+        Domain { time: domain.time.filter(|_| instance.at.is_none()), ..domain }
     }
 }
 
@@ -103,7 +110,7 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
         lookups: find_lookups(analysis),
         stacks: stack::find(analysis),
         arg_maxes,
-        full: BTreeSet::new(),
+        full: (0..analysis.ops.len()).filter(|&op| analysis.ops[op].scope != Scope::Row).collect(),
     };
     let mut crossing: BTreeSet<Reading> = BTreeSet::new();
     for (index, (_, view)) in analysis.outputs.iter().enumerate() {
@@ -136,6 +143,18 @@ impl Cut {
             Source::Op(op, _) if !self.full.contains(&op) => reading,
             source => Reading { source, at: None },
         }
+    }
+
+    /// Segments over whole tensors that are no programs, and why.
+    pub(crate) fn unbuilt(&self, analysis: &Analysis) -> Vec<Blocker> {
+        let of = |segment: &Segment| {
+            let reason = whole_program::build(analysis, segment).err()?;
+            let op = &analysis.ops[segment.instances.last()?.op];
+            let (operator, node) = (op.operator.clone(), op.label.clone());
+            Some(Blocker { operator, node, reason })
+        };
+        let segments = self.segments.iter().filter(|segment| segment.scope != Scope::Row);
+        segments.filter_map(of).collect()
     }
 
     /// The embedding that a recurrent operator absorbs.
@@ -202,6 +221,8 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
             }],
             outputs: vec![batchmaker_graph::RowSpec::new(view.element, shape)],
             domain: wanted,
+            scope: Scope::Row,
+            whole: Vec::new(),
             level,
             bound: None,
         };
@@ -273,11 +294,12 @@ fn group(
     let list: Vec<Instance> = instances.iter().copied().collect();
     let position: BTreeMap<Instance, usize> =
         list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
-    let after = arg_max::number_upstream(analysis, &cut.arg_maxes);
+    let after = phases(analysis, &cut.arg_maxes);
     let key = |i: usize| {
         let Instance { op, .. } = list[i];
         let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
-        (analysis.ops[op].level, analysis.instance_domain(list[i]), after[op], fused)
+        let RowOp { level, scope, .. } = analysis.ops[op];
+        (level, analysis.instance_domain(list[i]), after[op], fused, scope)
     };
     let mut parent: Vec<usize> = (0..list.len()).collect();
     fn find(parent: &mut [usize], mut i: usize) -> usize {
@@ -311,7 +333,7 @@ fn group(
         members.entry(find(&mut parent, i)).or_default().push(instance);
     }
     let segment = |(root, instances): (usize, Vec<Instance>)| {
-        let (level, domain, ..) = key(root);
+        let (level, domain, .., scope) = key(root);
         let inside: BTreeSet<Instance> = instances.iter().copied().collect();
         let made_inside = |reading: &Reading| match reading.source {
             Source::Op(op, _) => inside.contains(&Instance { op, at: cut.made(*reading).at }),
@@ -328,7 +350,7 @@ fn group(
                 }
             }
         }
-        Segment { instances, domain, level, inputs, outputs: Vec::new() }
+        Segment { instances, domain, scope, level, inputs, outputs: Vec::new() }
     };
     let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
     crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));
@@ -343,6 +365,29 @@ fn group(
         segment.outputs = outputs.collect();
     }
     segments
+}
+
+/// By op, how often what it is made of changes on the longest path between recurrent operators: from
+/// rows of one domain to those of another, between rows and whole tensors, before and after a fused
+/// arg-max. Ops of one segment are of one phase, so that segments never wait for each other.
+fn phases(analysis: &Analysis, arg_maxes: &[ArgMax]) -> Vec<usize> {
+    let mut phases: Vec<usize> = Vec::with_capacity(analysis.ops.len());
+    for op in &analysis.ops {
+        let of = |operand: &Operand| match *operand {
+            Operand::Rows { source: Source::Op(before, _), .. }
+            | Operand::Whole { source: Source::Op(before, _), .. } => {
+                let other = &analysis.ops[before];
+                let is_last = arg_maxes.iter().any(|arg_max| arg_max.ops[0] == before);
+                let is_other = other.scope != op.scope
+                    || (op.scope == Scope::Row && other.domain != op.domain);
+                phases[before] + usize::from(is_last || is_other)
+            }
+            _ => 0,
+        };
+        let phase = op.operands.iter().map(of).max();
+        phases.push(phase.unwrap_or(0));
+    }
+    phases
 }
 
 /// Producers before consumers; what is later in the file is later where both may be.

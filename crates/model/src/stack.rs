@@ -109,7 +109,12 @@ fn stacked_initial(analysis: &Analysis, view: &View) -> Option<(usize, usize)> {
 pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
     let operands = analysis.ops.iter().flat_map(|op| &op.operands);
     let by_ops = operands
-        .filter(|operand| matches!(operand, Operand::Rows { source: s, .. } if *s == source))
+        .filter(|operand| match operand {
+            Operand::Rows { source: read, .. } | Operand::Whole { source: read, .. } => {
+                *read == source
+            }
+            _ => false,
+        })
         .count();
     let views = analysis.recurrents.iter().flat_map(|recurrent| {
         let states = recurrent.initial.iter().filter_map(|initial| match initial {

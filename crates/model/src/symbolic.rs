@@ -1,9 +1,10 @@
 //! Symbolic dimensions and the integers that are computed from them.
 //!
 //! A dimension is an ordered product of **factors**: fixed numbers and *atoms*, the lengths
-//! that are known only when a request comes. Two atoms matter, [`BATCH`] and [`TIME`];
-//! while the roles of a file's input dimensions are still being found, every input
-//! dimension is an atom of its own, and [`Axes`] records which turned out to be equal.
+//! that are known only when a request comes. One is [`BATCH`]; the others are *steps*: axes of inputs,
+//! and what windows over them leave ([`Windows`]). While the roles of a file's input dimensions are
+//! still being found, every input dimension is an atom of its own, and [`Axes`] records which turned
+//! out to be equal.
 
 /// A length that is not a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,8 +12,22 @@ pub(crate) struct AtomId(pub(crate) u32);
 
 /// The number of sequences.
 pub(crate) const BATCH: AtomId = AtomId(0);
-/// The number of steps of every sequence.
-pub(crate) const TIME: AtomId = AtomId(1);
+
+/// How many windows fit an axis: `floor((length + extra) / stride) + 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Windows {
+    /// What padding adds and a window takes.
+    pub(crate) extra: i64,
+    pub(crate) stride: i64,
+}
+
+impl Windows {
+    /// None: not one fits.
+    pub(crate) fn count(self, length: usize) -> Option<usize> {
+        let room = i64::try_from(length).ok()?.checked_add(self.extra)?;
+        (room >= 0).then(|| (room / self.stride) as usize + 1)
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Atom {
@@ -20,6 +35,10 @@ struct Atom {
     label: String,
     length: Option<usize>,
     learned: bool,
+    /// Whether a recurrent operator's steps go along it.
+    is_time: bool,
+    /// What it is the number of windows of.
+    windows: Option<(AtomId, Windows)>,
 }
 
 /// All atoms, and which are equal.
@@ -29,21 +48,75 @@ pub(crate) struct Axes {
 }
 
 impl Axes {
-    /// `batch` and `time`: their lengths, where the file fixes them.
-    pub(crate) fn new(batch: Option<usize>, time: Option<usize>) -> Self {
+    /// `batch`: its length, where the file fixes it.
+    pub(crate) fn new(batch: Option<usize>) -> Self {
         let mut axes = Self { atoms: Vec::new() };
         axes.add("batch", batch);
-        axes.add("time", time);
         axes
+    }
+
+    /// The number of windows over `of`.
+    pub(crate) fn windows(&mut self, of: AtomId, windows: Windows) -> AtomId {
+        let of = self.find(of);
+        let known = (0..self.atoms.len()).find(|&at| {
+            self.atoms[at].windows.is_some_and(|(from, w)| self.find(from) == of && w == windows)
+        });
+        if let Some(at) = known {
+            return self.find(AtomId(at as u32));
+        }
+        let label = format!("windows over {}", self.label(of));
+        let length = self.length(of).and_then(|length| windows.count(length));
+        let atom = self.add(&label, length);
+        self.atoms[atom.0 as usize].windows = Some((of, windows));
+        atom
+    }
+
+    /// All atoms that are numbers of windows: of what, and how.
+    pub(crate) fn all_windows(&self) -> impl Iterator<Item = (AtomId, AtomId, Windows)> + '_ {
+        let atoms = (0..).map(AtomId).zip(&self.atoms);
+        atoms.filter_map(|(atom, known)| {
+            known.windows.map(|(of, windows)| (self.find(atom), self.find(of), windows))
+        })
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = AtomId> + use<> {
+        (0..self.atoms.len() as u32).map(AtomId)
+    }
+
+    /// Learns that a recurrent operator's steps go along an axis, and along those that it is made of.
+    pub(crate) fn mark_time(&mut self, atom: AtomId) {
+        let mut open = vec![self.find(atom)];
+        while let Some(atom) = open.pop() {
+            if std::mem::replace(&mut self.atoms[atom.0 as usize].is_time, true) {
+                continue;
+            }
+            let from: Vec<AtomId> = self
+                .all_windows()
+                .filter(|(made, ..)| *made == atom)
+                .map(|(_, of, _)| of)
+                .collect();
+            open.extend(from);
+        }
+    }
+
+    /// Whether requests choose the length, or steps go along it.
+    pub(crate) fn is_open(&self, atom: AtomId) -> bool {
+        self.is_time(atom) || self.length(atom).is_none()
+    }
+
+    pub(crate) fn is_time(&self, atom: AtomId) -> bool {
+        self.atoms[self.find(atom).0 as usize].is_time
     }
 
     pub(crate) fn add(&mut self, label: &str, length: Option<usize>) -> AtomId {
         let id = AtomId(self.atoms.len() as u32);
-        self.atoms.push(Atom { parent: id, label: label.to_owned(), length, learned: false });
+        let label = label.to_owned();
+        let (learned, is_time, windows) = (false, false, None);
+        self.atoms.push(Atom { parent: id, label, length, learned, is_time, windows });
         id
     }
 
-    /// The representative of all atoms equal to `atom`; [`BATCH`] or [`TIME`] if it is that.
+    /// The representative of all atoms equal to `atom`; [`BATCH`] if it is that.
     pub(crate) fn find(&self, mut atom: AtomId) -> AtomId {
         while self.atoms[atom.0 as usize].parent != atom {
             atom = self.atoms[atom.0 as usize].parent;
@@ -56,11 +129,11 @@ impl Axes {
         self.atoms[self.find(atom).0 as usize].length
     }
 
-    /// Learns the length of an atom that has none and is neither batch nor time.
+    /// Learns the length of an atom that has none and is neither the batch's nor along steps.
     pub(crate) fn learn(&mut self, atom: AtomId, length: usize) {
         let atom = self.find(atom);
         let known = &mut self.atoms[atom.0 as usize];
-        if atom != BATCH && atom != TIME && (known.length.is_none() || known.learned) {
+        if atom != BATCH && !known.is_time && (known.length.is_none() || known.learned) {
             (known.length, known.learned) = (Some(length), true);
         }
     }
@@ -80,7 +153,7 @@ impl Axes {
             return Ok(());
         }
         let (root, child) = (a.min(b), a.max(b));
-        if (root, child) == (BATCH, TIME) {
+        if root == BATCH && self.is_time(child) {
             return Err("the axes of batch and time meet".to_owned());
         }
         match (self.length(root), self.length(child)) {
@@ -91,6 +164,9 @@ impl Axes {
             _ => {}
         }
         self.atoms[child.0 as usize].parent = root;
+        if self.atoms[child.0 as usize].is_time {
+            self.mark_time(root);
+        }
         Ok(())
     }
 
@@ -193,6 +269,11 @@ impl Dim {
             _ => self.0.push(factor),
         }
     }
+}
+
+/// The atoms of dimensions that are along steps, each as often as it occurs.
+pub(crate) fn steps(dims: &[Dim]) -> Vec<AtomId> {
+    dims.iter().flat_map(Dim::atoms).filter(|&atom| atom != BATCH).collect()
 }
 
 /// The axes of a row, given the dimensions of the whole: fixed parts in order.

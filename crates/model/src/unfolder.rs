@@ -14,15 +14,16 @@ use batchmaker_graph::{
 use crate::analysis::Domain;
 use crate::kinds::Direction;
 use crate::recurrent::SequenceLengths;
+use crate::symbolic::{AtomId, Windows};
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     Fixed(usize),
     Batch,
-    Time,
-    /// Batch times time, in the order of the value's rows.
-    Both,
+    Steps(AtomId),
+    /// Batch times steps, in the order of the value's rows.
+    Both(AtomId),
 }
 
 /// A request tensor.
@@ -81,6 +82,8 @@ pub(crate) struct PlanStage {
     pub(crate) cell_type: CellTypeId,
     /// Of a chain; none: rows.
     pub(crate) chain: Option<ChainOrder>,
+    /// Whether a node takes all steps of what it reads, and gives all of what it makes.
+    pub(crate) whole: bool,
     pub(crate) domain: Domain,
     pub(crate) inputs: Vec<PlanRead>,
     pub(crate) initial: Vec<Option<PlanRead>>,
@@ -115,37 +118,51 @@ pub(crate) struct Plan {
     pub(crate) constants: Vec<(usize, Vec<f32>)>,
     pub(crate) stages: Vec<PlanStage>,
     pub(crate) outputs: Vec<PlanOutput>,
-    /// Lengths that the file fixes.
+    /// Sequences a request, where the file fixes it.
     pub(crate) batch: Option<usize>,
-    pub(crate) time: Option<usize>,
-    /// The fewest steps that hold every step that is read by its number.
-    pub(crate) time_min: usize,
+    /// Axes of steps, by their atoms' ids.
+    pub(crate) axes: Vec<PlanAxis>,
     /// The most rows a request may carry.
     pub(crate) max_length: usize,
     /// Why a sequence cannot come in pieces.
     pub(crate) whole: Option<&'static str>,
 }
 
+/// An axis of steps.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanAxis {
+    /// Where the file fixes it.
+    pub(crate) length: Option<usize>,
+    /// The fewest steps that hold every step that is read by its number.
+    pub(crate) min: usize,
+    /// What it is the number of windows of.
+    pub(crate) windows: Option<(AtomId, Windows)>,
+}
+
 /// A request's lengths.
-#[derive(Clone, Copy)]
 struct Lengths {
     batch: usize,
-    time: usize,
+    /// By the atoms' ids.
+    steps: Vec<usize>,
 }
 
 impl Lengths {
-    fn of(self, extent: Extent) -> usize {
+    fn of(&self, extent: Extent) -> usize {
         match extent {
             Extent::Fixed(n) => n,
             Extent::Batch => self.batch,
-            Extent::Time => self.time,
-            Extent::Both => self.batch * self.time,
+            Extent::Steps(axis) => self.steps(Some(axis)),
+            Extent::Both(axis) => self.batch * self.steps(Some(axis)),
         }
     }
 
-    fn rows(self, domain: Domain) -> usize {
-        let time = if domain.time { self.time } else { 1 };
-        if domain.batch { time * self.batch } else { time }
+    fn steps(&self, axis: Option<AtomId>) -> usize {
+        axis.map_or(1, |axis| self.steps[axis.0 as usize])
+    }
+
+    fn rows(&self, domain: Domain) -> usize {
+        let steps = self.steps(domain.time);
+        if domain.batch { steps * self.batch } else { steps }
     }
 }
 
@@ -156,8 +173,8 @@ fn show(axes: &[Extent]) -> String {
         .map(|axis| match axis {
             Extent::Fixed(n) => n.to_string(),
             Extent::Batch => "batch".to_owned(),
-            Extent::Time => "time".to_owned(),
-            Extent::Both => "batch*time".to_owned(),
+            Extent::Steps(_) => "time".to_owned(),
+            Extent::Both(_) => "batch*time".to_owned(),
         })
         .collect();
     format!("[{}]", axes.join(", "))
@@ -166,15 +183,31 @@ fn show(axes: &[Extent]) -> String {
 impl Plan {
     /// Why a sequence cannot come in pieces: something of it depends on more than the steps so far.
     pub(crate) fn why_whole(&self) -> Option<&'static str> {
-        if self.time.is_some() {
-            return Some("its sequences have one length");
+        let mut time = None;
+        for stage in self.stages.iter().filter(|stage| stage.chain.is_some()) {
+            let own = stage.domain.time;
+            if own.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some()) {
+                return Some("its sequences have one length");
+            }
+            if own.is_some_and(|axis| self.axes[axis.0 as usize].windows.is_some())
+                || *time.get_or_insert(own) != own
+            {
+                return Some("its steps are not those of its input");
+            }
+        }
+        if self.stages.iter().any(|stage| stage.whole) {
+            return Some("a part of it takes all steps at once");
+        }
+        if self.stages.iter().all(|stage| stage.chain.is_none()) {
+            return Some("it keeps no state");
         }
         // Values without an axis of time that are made of a sequence: the state so far, or a step.
         let mut so_far = vec![false; self.values.len()];
         for stage in &self.stages {
-            let over_time = stage.domain.time;
+            let over_time = stage.domain.time.is_some();
             let is_so_far = |read: &PlanRead| {
-                let is_step = self.values[read.value].domain.time && read.at.is_some();
+                let over_time = self.values[read.value].domain.time.is_some();
+                let is_step = over_time && read.at.is_some();
                 so_far[read.value] || is_step
             };
             let reads = stage.inputs.iter().chain(stage.initial.iter().flatten());
@@ -198,17 +231,18 @@ impl Plan {
             }
             let is_made_of = over_time || reads.clone().any(is_so_far);
             for sink in &stage.sinks {
-                so_far[sink.value] |= is_made_of && !self.values[sink.value].domain.time;
+                so_far[sink.value] |= is_made_of && self.values[sink.value].domain.time.is_none();
             }
         }
         None
     }
 
-    /// The lengths of batch and time, which all tensors must agree on.
+    /// The lengths of batch and steps, which all tensors must agree on.
     fn lengths(&self, tensors: &[NamedTensor]) -> Result<Lengths, InvalidRequest> {
         // Per axis: its length and who set it.
         let mut batch = self.batch.map(|n| (n, "the model"));
-        let mut time = self.time.map(|n| (n, "the model"));
+        let by_model = |axis: &PlanAxis| axis.length.map(|n| (n, "the model"));
+        let mut steps: Vec<Option<(usize, &str)>> = self.axes.iter().map(by_model).collect();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
             let found = tensor.tensor.shape();
             let refuse = |why: String| {
@@ -222,9 +256,9 @@ impl Plan {
             for (axis, &length) in input.axes.iter().zip(found) {
                 let (known, name) = match axis {
                     Extent::Fixed(n) if *n == length => continue,
-                    Extent::Fixed(_) | Extent::Both => return refuse(String::new()),
+                    Extent::Fixed(_) | Extent::Both(_) => return refuse(String::new()),
                     Extent::Batch => (&mut batch, "batch"),
-                    Extent::Time => (&mut time, "time"),
+                    Extent::Steps(axis) => (&mut steps[axis.0 as usize], "time"),
                 };
                 match (length, *known) {
                     (0, _) if name == "time" => return refuse("an empty sequence".to_owned()),
@@ -240,43 +274,85 @@ impl Plan {
                 }
             }
         }
-        let lengths =
-            Lengths { batch: batch.map_or(1, |(n, _)| n), time: time.map_or(1, |(n, _)| n) };
-        let name = time.or(batch).map_or("", |(_, by)| by);
-        match lengths.batch.checked_mul(lengths.time) {
+        self.count_windows(&mut steps)?;
+        let batch_rows = batch.map_or(1, |(n, _)| n);
+        let longest = steps.iter().flatten().max_by_key(|(n, _)| n).copied();
+        let by = longest.or(batch).map_or("", |(_, by)| by);
+        match batch_rows.checked_mul(longest.map_or(1, |(n, _)| n)) {
             Some(rows) if rows <= self.max_length => {}
             rows => {
                 let (rows, max) = (rows.unwrap_or(usize::MAX), self.max_length);
-                let text = format!("tensor `{name}`: expected at most {max} rows, got {rows}");
+                let text = format!("tensor `{by}`: expected at most {max} rows, got {rows}");
                 return Err(InvalidRequest(text));
             }
         }
-        if lengths.time < self.time_min {
-            let (min, found) = (self.time_min, lengths.time);
-            let text = format!("tensor `{name}`: expected at least {min} steps, got {found}");
-            return Err(InvalidRequest(text));
+        for (axis, found) in self.axes.iter().zip(&steps) {
+            if let Some((found, by)) = found.filter(|(found, _)| *found < axis.min) {
+                let min = axis.min;
+                let text = format!("tensor `{by}`: expected at least {min} steps, got {found}");
+                return Err(InvalidRequest(text));
+            }
         }
-        Ok(lengths)
+        let steps = steps.into_iter().map(|found| found.map_or(1, |(n, _)| n)).collect();
+        Ok(Lengths { batch: batch_rows, steps })
     }
 
-    fn rows(&self, read: PlanRead, over_time: bool, b: usize, lengths: Lengths) -> Rows {
+    /// Adds the lengths that follow from others.
+    fn count_windows<'a>(
+        &self,
+        steps: &mut [Option<(usize, &'a str)>],
+    ) -> Result<(), InvalidRequest> {
+        // Windows over windows: as often as there are axes, all are known.
+        for _ in 0..self.axes.len() {
+            for (at, axis) in self.axes.iter().enumerate() {
+                let Some((of, windows)) = axis.windows else { continue };
+                let Some((length, by)) = steps[of.0 as usize] else { continue };
+                let Some(count) = windows.count(length).filter(|&count| count > 0) else {
+                    let text = format!("tensor `{by}`: {length} steps are too few for the model");
+                    return Err(InvalidRequest(text));
+                };
+                match steps[at] {
+                    None => steps[at] = Some((count, by)),
+                    Some((known, _)) if known == count => {}
+                    Some((known, other)) => {
+                        let text = format!(
+                            "tensor `{by}`: of its {length} steps the model makes {count}, where \
+                             tensor `{other}` has {known}"
+                        );
+                        return Err(InvalidRequest(text));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&self, read: PlanRead, axis: Option<AtomId>, b: usize, lengths: &Lengths) -> Rows {
         let value = &self.values[read.value];
-        let Domain { time, batch } = value.domain;
-        let (time_stride, batch_stride) = match (time, batch) {
-            (true, true) if value.time_major => (lengths.batch, 1),
-            (true, true) => (1, lengths.time),
-            (time, batch) => (usize::from(time), usize::from(batch)),
+        let steps = lengths.steps(value.domain.time);
+        let (time_stride, batch_stride) = match (value.domain.time, value.domain.batch) {
+            (Some(_), true) if value.time_major => (lengths.batch, 1),
+            (Some(_), true) => (1, steps),
+            (time, batch) => (usize::from(time.is_some()), usize::from(batch)),
         };
         let step = match read.at {
-            Some(at) if at < 0 => (lengths.time as i64 + at) as usize,
+            Some(at) if at < 0 => (steps as i64 + at) as usize,
             Some(at) => at as usize,
             None => 0,
         };
         let slot = read.slot * lengths.rows(value.domain);
-        let moves = time && over_time && read.at.is_none();
+        let moves = value.domain.time.is_some() && axis.is_some() && read.at.is_none();
         let first = slot + step * time_stride + b * batch_stride;
         let stride = if moves { time_stride as i32 } else { 0 };
         Rows::strided(ValueIndex(read.value as u32), first as u32, stride)
+    }
+
+    /// All rows of a sequence.
+    fn span(&self, read: PlanRead, b: usize, lengths: &Lengths) -> Rows {
+        let first = self.rows(read, None, b, lengths);
+        let value = &self.values[read.value];
+        let span = if read.at.is_none() { lengths.steps(value.domain.time) } else { 1 };
+        Rows::spanning(first.value, first.row(0) as u32, span as u32)
     }
 }
 
@@ -330,7 +406,7 @@ impl Unfold for Plan {
         let steps: Vec<Vec<u32>> = self
             .stages
             .iter()
-            .map(|stage| self.chain_lengths(stage, &tensors, lengths))
+            .map(|stage| self.chain_lengths(stage, &tensors, &lengths))
             .collect::<Result<_, _>>()?;
         let mut graph = CellGraphBuilder::of_piece(piece);
         let mut inputs = Vec::new();
@@ -341,20 +417,20 @@ impl Unfold for Plan {
                 Some(permutation) => tensor.tensor.permuted(permutation),
                 None => tensor.tensor,
             };
-            let added = self.add_input(&mut graph, value, tensor, lengths);
+            let added = self.add_input(&mut graph, value, tensor, &lengths);
             inputs.push(added);
         }
         for (value, data) in &self.constants {
             let row = &self.values[*value].row;
             let rows = data.len() / row.elements();
             let tensor = Tensor::new(vec![rows, row.elements()], TensorData::F32(data.clone()));
-            inputs.push(self.add_input(&mut graph, *value, tensor, lengths));
+            inputs.push(self.add_input(&mut graph, *value, tensor, &lengths));
         }
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
         }
         for (stage, steps) in self.stages.iter().zip(steps) {
-            let over_all = if stage.domain.time { lengths.time } else { 1 } as u32;
+            let over_all = lengths.steps(stage.domain.time) as u32;
             let sequences = if stage.domain.batch { lengths.batch } else { 1 };
             for b in 0..sequences {
                 let length = if steps.is_empty() { over_all } else { steps[b % steps.len()] };
@@ -368,19 +444,29 @@ impl Unfold for Plan {
                     false => rows,
                 };
                 let read =
-                    |read: &PlanRead| ordered(self.rows(*read, stage.domain.time, b, lengths));
+                    |read: &PlanRead| ordered(self.rows(*read, stage.domain.time, b, &lengths));
+                if stage.whole {
+                    let reads = stage.inputs.iter().map(|&read| self.span(read, b, &lengths));
+                    let sinks = stage.sinks.iter().map(|sink| {
+                        let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
+                        Sink { port: sink.port, time: sink.time, rows: self.span(to, b, &lengths) }
+                    });
+                    let (reads, sinks) = (reads.collect(), sinks.collect());
+                    graph.rows(stage.cell_type, 1, reads, sinks);
+                    continue;
+                }
                 let reads = stage.inputs.iter().map(read).collect();
                 let sinks = stage.sinks.iter().map(|sink| {
                     let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
-                    let over_time = stage.domain.time && sink.time == SinkTime::Every;
-                    let rows = ordered(self.rows(to, over_time, b, lengths));
+                    let over_time = stage.domain.time.filter(|_| sink.time == SinkTime::Every);
+                    let rows = ordered(self.rows(to, over_time, b, &lengths));
                     Sink { port: sink.port, time: sink.time, rows }
                 });
                 let sinks = sinks.collect();
                 if stage.chain.is_some() {
                     let first = |state: &Option<PlanRead>| {
                         let read = state.filter(|_| piece != Piece::Next)?;
-                        Some(self.rows(read, false, b, lengths))
+                        Some(self.rows(read, None, b, &lengths))
                     };
                     let initial = stage.initial.iter().map(first).collect();
                     graph.chain(stage.cell_type, length, reads, initial, sinks);
@@ -412,7 +498,7 @@ impl Plan {
         &self,
         stage: &PlanStage,
         tensors: &[NamedTensor],
-        lengths: Lengths,
+        lengths: &Lengths,
     ) -> Result<Vec<u32>, InvalidRequest> {
         let (name, given): (_, Vec<i64>) = match stage.chain.as_ref().map(|order| &order.lengths) {
             None | Some(SequenceLengths::All) => return Ok(Vec::new()),
@@ -427,7 +513,7 @@ impl Plan {
                 _ => unreachable!("lengths are integers"),
             },
         };
-        let max = lengths.time;
+        let max = lengths.steps(stage.domain.time);
         let length = |&length: &i64| {
             let fits = usize::try_from(length).is_ok_and(|length| length <= max);
             fits.then_some(length as u32).ok_or_else(|| {
@@ -444,7 +530,7 @@ impl Plan {
         graph: &mut CellGraphBuilder,
         value: usize,
         tensor: Tensor,
-        lengths: Lengths,
+        lengths: &Lengths,
     ) -> Tensor {
         let planned = &self.values[value];
         let rows = planned.slots * lengths.rows(planned.domain);

@@ -188,7 +188,7 @@ fn constants(operator: &str, operands: &[&Val], dims: Vec<Dim>) -> Result<Val, S
 }
 
 /// Refuses integer arithmetic that could fail in the middle of a batch.
-fn check_types(operator: &str, operands: &[&Val]) -> Result<(), String> {
+pub(super) fn check_types(operator: &str, operands: &[&Val]) -> Result<(), String> {
     let integer = |val: &Val| matches!(val.element(), Some(ElementType::I64 | ElementType::I32));
     if matches!(operator, "Div" | "Mod") && integer(operands[0]) {
         let nonzero = match operands.get(1) {
@@ -211,7 +211,7 @@ fn check_types(operator: &str, operands: &[&Val]) -> Result<(), String> {
     Ok(())
 }
 
-fn clip_bounds(node: &Node, inputs: &Inputs) -> Result<Vec<Operand>, String> {
+pub(super) fn clip_bounds(node: &Node, inputs: &Inputs) -> Result<Vec<Operand>, String> {
     let mut bounds = Vec::new();
     for (index, name) in [(1, "min"), (2, "max")] {
         bounds.push(match (inputs.get(index).and_then(Option::as_ref), node.float(name)) {
@@ -226,7 +226,7 @@ fn clip_bounds(node: &Node, inputs: &Inputs) -> Result<Vec<Operand>, String> {
     Ok(bounds)
 }
 
-fn attributes(node: &Node) -> Result<Vec<AttributeProto>, String> {
+pub(super) fn attributes(node: &Node) -> Result<Vec<AttributeProto>, String> {
     let mut attributes = Vec::new();
     let floats: &[(&str, f32)] = match node.operator.as_str() {
         "Elu" => &[("alpha", 1.0)],

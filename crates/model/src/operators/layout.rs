@@ -10,7 +10,7 @@ use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::{Node, element_type};
-use crate::symbolic::{BATCH, Dim, Factor, Int, TIME, row_axis, row_shape};
+use crate::symbolic::{BATCH, Dim, Factor, Int, row_axis, row_shape};
 
 pub(super) const OPERATORS: &[&str] = &[
     "Cast",
@@ -154,7 +154,7 @@ fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
     }
 }
 
-fn dim_of(int: &Int) -> Result<Dim, String> {
+pub(super) fn dim_of(int: &Int) -> Result<Dim, String> {
     let number = usize::try_from(int.number).map_err(|_| "a negative length".to_owned())?;
     let mut dim = Dim(int.atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
     dim.push(Factor::Fixed(number));
@@ -368,9 +368,9 @@ pub(super) fn bind_to_one(
     }
     match atom {
         _ if analysis.draft => {}
-        BATCH => analysis.batch_is_one = true,
-        TIME => analysis.time_is_one = true,
-        _ => {}
+        BATCH => analysis.ones.batch = true,
+        _ if analysis.bind_steps_to_one(atom) => {}
+        _ => return Err(format!("it takes an axis that varies to be of length 1")),
     }
     Ok(bound)
 }

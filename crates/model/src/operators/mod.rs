@@ -11,6 +11,7 @@ mod fold;
 mod layout;
 mod reduce;
 mod select;
+pub(crate) mod whole;
 
 pub(crate) use layout::id_bound;
 pub(crate) use select::{origin, take};
@@ -21,6 +22,18 @@ pub(crate) type Inputs = [Option<Val>];
 pub(crate) fn is_recurrent(node: &Node) -> bool {
     matches!(node.operator.as_str(), "LSTM" | "GRU" | "RNN")
 }
+
+/// Operators that are known on whole tensors alone.
+const WHOLE: &[&str] = &[
+    "AveragePool",
+    "Conv",
+    "CumSum",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "MaxPool",
+    "Pad",
+    "Trilu",
+];
 
 /// Why a node cannot be served whatever its inputs are.
 pub(crate) fn unsupported(node: &Node) -> Option<String> {
@@ -39,7 +52,8 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
         || contract::OPERATORS.contains(&node.operator.as_str())
         || select::OPERATORS.contains(&node.operator.as_str())
         || reduce::OPERATORS.contains(&node.operator.as_str())
-        || elementwise::is_elementwise(&node.operator);
+        || elementwise::is_elementwise(&node.operator)
+        || WHOLE.contains(&node.operator.as_str());
     (!known).then(|| "the operator is not supported".to_owned())
 }
 
@@ -58,6 +72,8 @@ pub(crate) fn evaluate(
         contract::evaluate(analysis, node, inputs)
     } else if reduce::OPERATORS.contains(&operator) {
         reduce::evaluate(analysis, node, inputs)
+    } else if WHOLE.contains(&operator) {
+        Err("it is no function of rows".to_owned())
     } else {
         elementwise::evaluate(analysis, node, inputs)
     }
@@ -84,7 +100,7 @@ pub(crate) fn int_attribute(name: &str, value: i64) -> AttributeProto {
     }
 }
 
-fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
+pub(crate) fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
     AttributeProto {
         name: Some(name.to_owned()),
         ints: values,

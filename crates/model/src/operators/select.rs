@@ -10,7 +10,7 @@ use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
-use crate::symbolic::{BATCH, Dim, Int, TIME, row_axis};
+use crate::symbolic::{BATCH, Dim, Int, row_axis};
 
 pub(super) const OPERATORS: &[&str] = &["Concat", "Gather", "Slice", "Split"];
 
@@ -84,7 +84,9 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
 /// Index `index` of an axis of batch or time; its dimension becomes 1.
 fn choose(analysis: &mut Analysis, view: &View, axis: usize, index: i64) -> Result<View, String> {
     match view.dims[axis].as_atom().map(|atom| analysis.axes.find(atom)) {
-        Some(TIME) => Ok(analysis.select_time(view, axis, index)),
+        Some(atom) if atom != BATCH && !analysis.draft => {
+            Ok(analysis.select_time(view, axis, index))
+        }
         Some(BATCH) if index == 0 || index == -1 => bind_to_one(analysis, view, axis),
         Some(_) if analysis.draft => {
             let mut view = view.clone();
@@ -222,7 +224,12 @@ fn slice_axis(
 }
 
 /// The positions that ONNX `Slice` chooses of an axis.
-fn slice_positions(length: i64, start: i64, end: i64, step: i64) -> Result<Vec<usize>, String> {
+pub(super) fn slice_positions(
+    length: i64,
+    start: i64,
+    end: i64,
+    step: i64,
+) -> Result<Vec<usize>, String> {
     let from_front = |n: i64| if n < 0 { n.saturating_add(length) } else { n };
     let (mut at, last) = match step {
         _ if length == 0 => return Ok(Vec::new()),
