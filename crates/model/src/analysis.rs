@@ -80,6 +80,8 @@ pub(crate) enum Val {
     Literal(Rc<Literal>),
     /// One element (a literal of one) everywhere.
     Fill(Rc<Literal>, Vec<Dim>),
+    /// A constant of length 1 along those dimensions that vary, repeated along them.
+    Repeat(Rc<Literal>, Vec<Dim>),
     View(View),
     /// Downstream of a blocker, which was already reported.
     Unknown,
@@ -92,7 +94,9 @@ impl Val {
 
     pub(crate) fn element(&self) -> Option<ElementType> {
         match self {
-            Self::Literal(literal) | Self::Fill(literal, _) => Some(literal.element()),
+            Self::Literal(literal) | Self::Fill(literal, _) | Self::Repeat(literal, _) => {
+                Some(literal.element())
+            }
             Self::View(view) => Some(view.element),
             Self::Unknown => None,
         }
@@ -101,7 +105,7 @@ impl Val {
     pub(crate) fn dims(&self) -> Vec<Dim> {
         match self {
             Self::Literal(literal) => literal.shape().iter().map(|&n| Dim::fixed(n)).collect(),
-            Self::Fill(_, dims) => dims.clone(),
+            Self::Fill(_, dims) | Self::Repeat(_, dims) => dims.clone(),
             Self::View(view) => view.dims.clone(),
             Self::Unknown => Vec::new(),
         }
@@ -508,7 +512,7 @@ impl Analysis {
                 self.outputs.push((name.to_owned(), view));
             }
             Val::Unknown => {}
-            Val::Literal(_) | Val::Fill(..) => {
+            Val::Literal(_) | Val::Fill(..) | Val::Repeat(..) => {
                 self.block("output", name, "it does not depend on the request");
             }
         }

@@ -69,6 +69,14 @@ impl Literal {
         map_array!(self, array => array.gathered(axis, indices, index_shape))
     }
 
+    /// Its first element alone; of none, zero.
+    pub(crate) fn gathered_first(&self) -> Self {
+        match self.shape().contains(&0) {
+            true => Self::F32(Array::scalar(0.0)),
+            false => map_array!(self, array => Array::scalar(array.data[0].clone())),
+        }
+    }
+
     pub(crate) fn concatenated(parts: &[&Self], axis: usize) -> Option<Self> {
         let floats: Option<Vec<_>> = parts.iter().map(|part| part.as_f32()).collect();
         if let Some(floats) = floats {

@@ -17,7 +17,7 @@ use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::operators::{self, Inputs, int_attribute};
 use crate::step_rule::{self, StepRule};
-use crate::symbolic::{BATCH, Dim, Int};
+use crate::symbolic::{BATCH, Dim, Int, row_axis, row_shape};
 
 /// One direction of a recurrent operator, over the steps of every sequence.
 pub(crate) struct Recurrent {
@@ -298,6 +298,7 @@ fn lengths(
     let is_time = |int: &Int| *int == all;
     match val {
         Val::Unknown => Err(None),
+        Val::Repeat(..) => Err(misfit()),
         Val::Fill(value, _) => {
             let ints = value.as_ints().ok_or_else(misfit)?;
             match ints.data.iter().all(is_time) {
@@ -447,6 +448,9 @@ fn first_states(
 ) -> Result<Vec<Initial>, Option<String>> {
     let val = match val {
         Val::Unknown => return Err(None),
+        Val::Repeat(..) if is_batch_first => {
+            return Err(Some(format!("its {} is a repeated constant", edge.name)));
+        }
         Val::Literal(literal) if is_batch_first && literal.shape().len() == 3 => {
             Val::literal(literal.transposed(&[1, 0, 2]))
         }
@@ -526,6 +530,13 @@ fn initial(
             }
             Ok(Initial::Constant { rows, data: array.data.clone() })
         }
+        Val::Repeat(literal, _) => {
+            let Literal::F32(array) = &**literal else { return Err(misfit()) };
+            match array.data.len() == hidden_size {
+                true => Ok(Initial::Constant { rows: 1, data: array.data.clone() }),
+                false => Err(misfit()),
+            }
+        }
         Val::View(view) => {
             match (own_batch.as_atom(), batch.as_atom()) {
                 (Some(own), Some(batch)) => analysis.axes.unify(own, batch).map_err(Some)?,
@@ -575,10 +586,14 @@ fn outputs(
             outputs.push(Val::View(View { source: source(0), at: None, element, dims }));
             continue;
         }
-        let shape = vec![1, hidden_size];
+        // Of the operands the axis of directions is 1.
+        let along = usize::from(is_batch_first) + usize::from(port == RecurrentPort::Every);
+        let mut one = dims.clone();
+        one[along] = Dim::fixed(1);
+        let shape = row_shape(&one);
         let rows =
             |direction| Operand::Rows { source: source(direction), at: None, shape: shape.clone() };
-        let axis = vec![int_attribute("axis", 1)];
+        let axis = vec![int_attribute("axis", 1 + row_axis(&dims, along) as i64)];
         let operands = (0..count).map(rows).collect();
         outputs.extend(analysis.emit(node, "Concat", axis, operands, vec![(element, dims)]));
     }

@@ -14,6 +14,7 @@ use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, So
 use crate::arg_max::ArgMax;
 use crate::recurrent::{Initial, Recurrent};
 use crate::stack::{self, Stacks};
+use crate::symbolic::steps;
 use crate::{Blocker, whole_program};
 
 /// A matrix that stands between stages, or what a stage reads of it.
@@ -386,6 +387,24 @@ fn phases(analysis: &Analysis, arg_maxes: &[ArgMax]) -> Vec<usize> {
         };
         let phase = op.operands.iter().map(of).max();
         phases.push(phase.unwrap_or(0));
+    }
+    // A tensor along several axes of steps stays inside a segment: it is made when it is first read.
+    for before in (0..analysis.ops.len()).rev() {
+        let op = &analysis.ops[before];
+        if !op.whole.iter().any(|dims| steps(dims).len() > 1) {
+            continue;
+        }
+        let reads = |operand: &Operand| match operand {
+            Operand::Whole { source: Source::Op(of, _), .. } => *of == before,
+            _ => false,
+        };
+        let readers = analysis.ops.iter().enumerate().filter(|(_, reader)| {
+            reader.level == op.level
+                && reader.scope == op.scope
+                && reader.operands.iter().any(reads)
+        });
+        let first = readers.map(|(reader, _)| phases[reader]).min();
+        phases[before] = first.unwrap_or(0).max(phases[before]);
     }
     phases
 }

@@ -36,8 +36,53 @@ fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<
         {
             between_rows(analysis, node, a, b)
         }
+        (Val::Literal(a), Val::Literal(b)) => {
+            folded(a, b).map(|product| vec![Val::literal(product)])
+        }
+        (Val::Fill(value, dims), Val::Literal(weights)) => {
+            filled(analysis, value, dims, weights).map(|val| vec![val])
+        }
         _ => Err("a product of constants that is not folded".to_owned()),
     }
+}
+
+/// A product of matrices that are both constant.
+fn folded(a: &Literal, b: &Literal) -> Result<Literal, String> {
+    let unfolded = || "a product of constants that is not folded".to_owned();
+    let (a, b) = (a.as_f32().ok_or_else(unfolded)?, b.as_f32().ok_or_else(unfolded)?);
+    let (&[m, k], &[k2, n]) = (&a.shape[..], &b.shape[..]) else { return Err(unfolded()) };
+    if k != k2 || m.saturating_mul(k).saturating_mul(n) > 1 << 28 {
+        return Err(unfolded());
+    }
+    let mut data = vec![0.0; m * n];
+    for (row, out) in a.data.chunks_exact(k.max(1)).zip(data.chunks_exact_mut(n.max(1))) {
+        for (x, weights) in row.iter().zip(b.data.chunks_exact(n.max(1))) {
+            out.iter_mut().zip(weights).for_each(|(out, weight)| *out += x * weight);
+        }
+    }
+    Ok(Literal::F32(Array::new(vec![m, n], data)))
+}
+
+/// `[..., k]` of one number, times `[k, n]`: the same row everywhere.
+fn filled(
+    analysis: &mut Analysis,
+    value: &Literal,
+    dims: &[Dim],
+    weights: &Literal,
+) -> Result<Val, String> {
+    let unfolded = || "a product of constants that is not folded".to_owned();
+    let (Some(last), Some(value), &[k, n]) = (dims.last(), value.as_f32(), weights.shape()) else {
+        return Err(unfolded());
+    };
+    analysis.learn(last, k);
+    if analysis.need_fixed(last, "sums over")? != k {
+        return Err(unfolded());
+    }
+    let row = Literal::F32(Array::new(vec![1, k], vec![value.data[0]; k]));
+    let product = folded(&row, weights)?;
+    let mut out = dims.to_vec();
+    *out.last_mut().ok_or_else(unfolded)? = Dim::fixed(n);
+    super::layout::repeat(&product, out)
 }
 
 /// `[..., k]` times a constant `[k, n]` or `[k]`.

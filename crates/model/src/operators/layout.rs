@@ -101,6 +101,7 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
             }
             Ok(Val::literal(literal.reshaped(&shape)))
         }
+        Val::Repeat(..) => Err("a repeated constant is reshaped".to_owned()),
         Val::Unknown => Ok(Val::Unknown),
     }
 }
@@ -196,6 +197,7 @@ fn cast(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, St
     match val {
         Val::Literal(literal) => Ok(Val::literal(folded(literal)?)),
         Val::Fill(literal, dims) => Ok(Val::Fill(Rc::new(folded(literal)?), dims.clone())),
+        Val::Repeat(literal, dims) => Ok(Val::Repeat(Rc::new(folded(literal)?), dims.clone())),
         Val::View(view) if view.element == to => Ok(val.clone()),
         Val::View(view) => {
             let data_type = match to {
@@ -241,7 +243,7 @@ fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, Str
     let moved: Vec<Dim> = permutation.iter().map(|&axis| dims[axis].clone()).collect();
     match val {
         Val::Literal(literal) => Ok(Val::literal(literal.transposed(&permutation))),
-        Val::Fill(..) | Val::Unknown => relabelled(val, moved),
+        Val::Fill(..) | Val::Repeat(..) | Val::Unknown => relabelled(val, moved),
         Val::View(view) => {
             let in_row = permutation.iter().copied().filter(|&axis| dims[axis].in_row());
             let in_row: Vec<usize> = in_row.collect();
@@ -418,6 +420,18 @@ fn unsqueeze(node: &Node, inputs: &Inputs) -> Result<Val, String> {
     relabelled(val, dims)
 }
 
+/// A constant repeated to dimensions, some of which vary.
+pub(super) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
+    let once: Vec<usize> = wide
+        .iter()
+        .map(|dim| if dim.atoms().next().is_some() { 1 } else { dim.fixed_part() })
+        .collect();
+    if count(&once).is_none_or(|n| n > 1 << 24) {
+        return Err("it repeats a constant beyond all reason".to_owned());
+    }
+    Ok(super::repeated::repeated(Rc::new(literal.expanded(&once)), wide))
+}
+
 fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let val = input(inputs, 0)?;
     let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
@@ -448,9 +462,12 @@ fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
             if plain && count(&shape).is_some_and(|n| n <= 1 << 24) {
                 return Ok(Val::literal(literal.expanded(&shape)));
             }
-            let scalar = uniform(literal).ok_or("a constant is repeated along batch or time")?;
-            Ok(Val::Fill(Rc::new(scalar), wide))
+            match uniform(literal) {
+                Some(scalar) => Ok(Val::Fill(Rc::new(scalar), wide)),
+                None => repeat(literal, wide),
+            }
         }
+        Val::Repeat(literal, _) => repeat(literal, wide),
         Val::View(view) if in_rows => {
             let aligned = View { dims: dims.clone(), ..view.clone() };
             // Where a dimension became batch or time, the row loses an axis of length 1.

@@ -10,6 +10,7 @@ mod elementwise;
 mod fold;
 mod layout;
 mod reduce;
+mod repeated;
 mod select;
 pub(crate) mod whole;
 
@@ -64,6 +65,11 @@ pub(crate) fn evaluate(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let operator = node.operator.as_str();
+    let is_repeated = |val: &Option<Val>| matches!(val, Some(Val::Repeat(..)));
+    let looks_at_dims = matches!(operator, "Shape" | "Size" | "Expand");
+    if inputs.iter().any(is_repeated) && !looks_at_dims {
+        return repeated::evaluate(analysis, node, inputs);
+    }
     if layout::OPERATORS.contains(&operator) {
         layout::evaluate(analysis, node, inputs)
     } else if select::OPERATORS.contains(&operator) {

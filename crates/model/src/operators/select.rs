@@ -52,6 +52,7 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
             dims.splice(axis..=axis, indices.shape().iter().map(|&n| Dim::fixed(n)));
             return Ok(Val::Fill(value.clone(), dims));
         }
+        Val::Repeat(..) => return Err("it chooses of a repeated constant".to_owned()),
         Val::Unknown => return Ok(Val::Unknown),
     };
     if let Some(length) = analysis.fixed(&dims[axis]) {
@@ -256,7 +257,7 @@ pub(crate) fn take(
     let mut dims = val.dims();
     let old = dims.clone();
     dims[axis] = Dim::fixed(positions.len());
-    if positions.is_empty() {
+    if positions.is_empty() && !matches!(val, Val::Literal(_)) {
         return Err("it leaves nothing of an axis".to_owned());
     }
     match val {
@@ -264,6 +265,10 @@ pub(crate) fn take(
             Ok(Val::literal(literal.gathered(axis, positions, &[positions.len()])))
         }
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
+        Val::Repeat(literal, _) => {
+            let once = literal.gathered(axis, positions, &[positions.len()]);
+            Ok(super::repeated::repeated(Rc::new(once), dims))
+        }
         Val::Unknown => Ok(Val::Unknown),
         Val::View(view) => {
             let row = row_axis(&old, axis) as i64;

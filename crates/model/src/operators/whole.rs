@@ -474,14 +474,17 @@ fn operand(val: &Val) -> Result<Operand, String> {
             _ => Err("an operand depends on the request's lengths".to_owned()),
         },
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
+        // Where it stands beside a tensor that has these axes.
+        Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
         Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }
 
 fn matmul(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
+    let is_filled = |val: &Val| matches!(val, Val::Fill(..) | Val::Repeat(..));
     let (a, b) = (input(inputs, 0)?, input(inputs, 1)?);
     let (da, db) = (a.dims(), b.dims());
-    if da.len() < 2 || db.len() < 2 || matches!(a, Val::Fill(..)) || matches!(b, Val::Fill(..)) {
+    if da.len() < 2 || db.len() < 2 || is_filled(a) || is_filled(b) {
         return Err("a product with a vector".to_owned());
     }
     let (ra, rb) = (da.len() - 2, db.len() - 2);
@@ -510,8 +513,11 @@ fn elementwise(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     check_types(operator, &vals)?;
     let all: Vec<Vec<Dim>> = vals.iter().map(|val| val.dims()).collect();
     let out = broadcast_dims(analysis, &all)?;
-    let given: Vec<Vec<Dim>> =
-        vals.iter().filter(|val| !matches!(val, Val::Fill(..))).map(|val| val.dims()).collect();
+    let given: Vec<Vec<Dim>> = vals
+        .iter()
+        .filter(|val| !matches!(val, Val::Fill(..) | Val::Repeat(..)))
+        .map(|val| val.dims())
+        .collect();
     let is_given = broadcast_dims(analysis, &given)? == out;
     if !is_given && !analysis.draft {
         return Err("a constant is repeated along the axes of the request".to_owned());
@@ -699,7 +705,7 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole
     let (mut fixed, mut open) = (0, None);
     for val in &vals {
         let dims = val.dims();
-        if dims.len() != rank || matches!(val, Val::Fill(..)) {
+        if dims.len() != rank || matches!(val, Val::Fill(..) | Val::Repeat(..)) {
             return Err("its inputs do not fit".to_owned());
         }
         for other in (0..rank).filter(|&other| other != axis) {
