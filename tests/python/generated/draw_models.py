@@ -395,7 +395,45 @@ class Loop(Model):
         self.ends(self.loop(flow.inputs["x"], flow), flow)
 
 
-KINDS = {Sequence: 80, EncoderDecoder: 6, Pair: 4, Stream: 4, Image: 4, Loop: 2}
+class Plain(Model):
+    """What tutorials show: one sequence, one direction, a head on every step or on the last."""
+
+    def __init__(self, draw):
+        super().__init__(draw)
+        self.front = Front(draw, self, None, False)
+        self.text.append(self.front.text)
+        width = self.front.width
+        self.parts = nn.ModuleList()
+        for number in range(draw.choice([1, 1, 2])):
+            part = Recurrent(draw, width, self.time_axis, number, both=False)
+            self.states_of(part)
+            self.parts.append(part)
+            self.text.append(part.text)
+            width = part.width
+        if draw.chance(0.4):
+            text, self.rows, width = rows(draw, width, self.time_axis)
+            self.text.append(text)
+        else:
+            self.rows = nn.Identity()
+        if draw.chance(0.5):
+            self.ends = Steps(draw, width, self.time_axis, "y")
+        else:
+            pools = {"last": 3, "state": 2}
+            self.ends = Pooled(
+                draw, width, self.time_axis, "y", has_state=True, directions=1, hidden=part.hidden,
+                has_mask=False, has_lengths=False, pools=pools,
+            )
+        self.outputs.update(self.ends.outputs)
+        self.text.append(self.ends.text)
+
+    def run(self, flow):
+        x = self.front(flow)
+        for part in self.parts:
+            x = part(x, flow)
+        self.ends(self.rows(x), flow)
+
+
+KINDS = {Sequence: 65, Plain: 15, EncoderDecoder: 6, Pair: 4, Stream: 4, Image: 4, Loop: 2}
 
 
 def draw_model(seed):

@@ -95,10 +95,10 @@ class Pooled(nn.Module):
     """One vector of the whole sequence, and scores of it."""
 
     def __init__(self, draw, width, time_axis, name, *, has_state, directions, hidden, has_mask,
-                 has_lengths):
+                 has_lengths, pools=POOLS):
         super().__init__()
         self.time_axis, self.name = time_axis, name
-        weights = dict(POOLS)
+        weights = dict(pools)
         if not has_state:
             weights["state"] = 0
         if has_lengths:
