@@ -288,6 +288,7 @@ def main():
     parser.add_argument("--only", type=int, help="make the model of this number alone")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)  # the older exporter cannot write it
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     args.output.mkdir(parents=True, exist_ok=True)

@@ -27,5 +27,5 @@ def draw_arrays(inputs, size, seed):
                 array = np.where(inside, random.integers(1, high, shape), 0)
             else:
                 array = lengths if kind == "lengths" else inside
-        arrays[spec["name"]] = np.ascontiguousarray(array, TYPES[spec["datatype"]])
+        arrays[spec["name"]] = np.array(array, TYPES[spec["datatype"]], order="C")
     return arrays
