@@ -32,6 +32,10 @@ from request_arrays import draw_arrays
 
 BATCHES, TIMES, MORE_TIMES = [1, 2, 5], [1, 2, 7, 23], [12, 8, 16, 31, 5]
 STEPS = {"steps": "time", "steps_b": "time_b"}  # the axes of outputs whose length an input's gives
+TRACED_OPSETS = {
+    9: 0.5, 10: 0.5, 11: 2, 12: 1, 13: 2, 14: 2, 15: 1, 16: 1, 17: 4, 18: 0.7, 20: 0.7,
+}
+DYNAMO_OPSETS = {18: 6, 19: 1, 20: 2, 21: 1, 22: 1, 23: 1}
 EXPORT_SECONDS_MAX = 300
 
 
@@ -52,12 +56,12 @@ def draw_options(draw, model):
         size.update(time_b=size["time"])
     options = {"exporter": exporter, "dynamic": list(dynamic), "traced": size}
     if exporter == "dynamo":
-        options["opset"] = draw.pick({18: 6, 19: 1, 20: 2, 21: 1, 22: 1, 23: 1})
+        options["opset"] = draw.pick(DYNAMO_OPSETS)
         options["external_data"] = draw.chance(0.15)
         options["optimize"] = draw.chance(0.9)
         options["dims"] = draw.choice(["named", "named", "hinted"])
     else:
-        options["opset"] = draw.pick({9: 0.5, 10: 0.5, 11: 2, 12: 1, 13: 2, 14: 2, 15: 1, 16: 1, 17: 4, 18: 0.7, 20: 0.7})
+        options["opset"] = draw.pick(TRACED_OPSETS)
         options["do_constant_folding"] = draw.chance(0.85)
         options["output_axes"] = draw.chance(0.85)
     return options
