@@ -28,7 +28,7 @@ import torch
 
 from draw_models import draw_model
 from parts import Recurrent
-from request_arrays import draw_arrays
+from request_arrays import draw_arrays, seed_of
 
 BATCHES, TIMES, MORE_TIMES = [1, 2, 5], [1, 2, 7, 23], [12, 8, 16, 31, 5]
 STEPS = {"steps": "time", "steps_b": "time_b"}  # the axes of outputs whose length an input's gives
@@ -193,7 +193,7 @@ def gap_of(a, b):
     return float(np.max(np.abs(a - b)) / max(1.0, np.max(np.abs(b))))
 
 
-def try_sizes(model, path, options, notes):
+def try_sizes(model, path, options, seed, number, notes):
     """(the sizes that PyTorch and ONNX Runtime both run, the inputs that the file has, the worst
     difference of ONNX Runtime from float64); notes where PyTorch gives something else."""
     session_options = onnxruntime.SessionOptions()
@@ -208,7 +208,7 @@ def try_sizes(model, path, options, notes):
         shown = {symbol: n for symbol, n in size.items() if symbol in used}
         if shown in kept:
             return
-        arrays = draw_arrays(model.inputs, size, [0, *size.values()])
+        arrays = draw_arrays(model.inputs, shown, seed_of(seed, number, shown, 0))
         try:
             expected = model(*(torch.from_numpy(array) for array in arrays.values()))
         except (RuntimeError, ValueError):
@@ -260,7 +260,7 @@ def make(seed, number, folder):
             with torch.no_grad(), quiet(EXPORT_SECONDS_MAX):
                 export(model, arrays, str(path), options)
             loaded = onnx.load(path)
-            sizes, needed, gap = try_sizes(model, str(path), options, notes)
+            sizes, needed, gap = try_sizes(model, str(path), options, seed, number, notes)
             if not sizes:
                 raise RuntimeError("ONNX Runtime runs it at no size")
         except Exception as error:

@@ -1,15 +1,25 @@
 """Arrays for the inputs of a generated model, drawn from a seed."""
 
+import zlib
+
 import numpy as np
 
 TYPES = {"FP32": np.float32, "INT64": np.int64, "INT32": np.int32, "BOOL": np.bool_}
 
 
+def seed_of(seed, number, size, attempt):
+    """What `draw_arrays` is given for the model of this seed and number."""
+    return [seed, number, *size.values(), attempt]
+
+
 def draw_arrays(inputs, size, seed):
-    """{name: array} for the `inputs` of a description; `size` is {symbol: number}."""
-    random = np.random.default_rng(seed)
+    """{name: array} for the `inputs` of a description; `size` is {symbol: number}, `seed` a list.
+
+    An input's array does not depend on which others there are.
+    """
     arrays = {}
     for spec in inputs:
+        random = np.random.default_rng([*seed, zlib.crc32(spec["name"].encode())])
         shape = [size[axis] if isinstance(axis, str) else axis for axis in spec["shape"]]
         kind, high = spec["kind"], spec["high"]
         if kind == "normal":
