@@ -11,7 +11,7 @@
 //! of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
 //! batch is *steps*: time is, and so is any other input dimension that a file leaves open.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use batchmaker_graph::{ElementType, RowSpec};
@@ -177,11 +177,17 @@ pub(crate) enum Role {
 /// The input and the axis of it that stands for all axes of that length.
 pub(crate) type StepKey = (usize, usize);
 
-/// Axes of length 1, whatever the file declares.
+/// Lengths that operators bind, whatever the file declares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ones {
-    pub(crate) batch: bool,
-    steps: BTreeSet<StepKey>,
+pub(crate) struct Bound {
+    pub(crate) batch: Option<usize>,
+    steps: BTreeMap<StepKey, usize>,
+}
+
+impl Bound {
+    pub(crate) fn batch_is_one(&self) -> bool {
+        self.batch == Some(1)
+    }
 }
 
 /// A graph input as the analysis sees it.
@@ -207,8 +213,7 @@ pub(crate) struct Analysis {
     pub(crate) draft: bool,
     /// Whether the file is one cell.
     pub(crate) is_cell: bool,
-    /// What something binds to length 1.
-    pub(crate) ones: Ones,
+    pub(crate) bound: Bound,
     /// Whether the input of a recurrent operator is downstream of a blocker.
     pub(crate) hidden: bool,
     values: HashMap<String, Val>,
@@ -237,7 +242,7 @@ pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
     };
     let mut roles = known.clone();
     for _ in 0..4 {
-        let draft = Analysis::pass(file, kind, &roles, true, Ones::default());
+        let draft = Analysis::pass(file, kind, &roles, true, Bound::default());
         let mut found = draft.roles();
         if draft.recurrents.is_empty() && kind == FileKind::Network && !draft.hidden {
             found.extend(first_axes(file));
@@ -248,13 +253,13 @@ pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
         }
         roles = found;
     }
-    let mut ones = Ones::default();
+    let mut bound = Bound::default();
     loop {
-        let analysis = Analysis::pass(file, kind, &roles, false, ones.clone());
-        if analysis.ones == ones || kind == FileKind::Cell {
+        let analysis = Analysis::pass(file, kind, &roles, false, bound.clone());
+        if analysis.bound == bound || kind == FileKind::Cell {
             return analysis;
         }
-        ones = analysis.ones;
+        bound = analysis.bound;
     }
 }
 
@@ -269,7 +274,7 @@ fn first_axes(file: &OnnxFile) -> Roles {
 }
 
 impl Analysis {
-    fn pass(file: &OnnxFile, kind: FileKind, roles: &Roles, draft: bool, ones: Ones) -> Self {
+    fn pass(file: &OnnxFile, kind: FileKind, roles: &Roles, draft: bool, bound: Bound) -> Self {
         let mut analysis = Self {
             axes: Axes::new(None),
             inputs: Vec::new(),
@@ -280,7 +285,7 @@ impl Analysis {
             opset: file.opset,
             draft,
             is_cell: kind == FileKind::Cell,
-            ones,
+            bound,
             hidden: false,
             values: HashMap::new(),
             atoms: Vec::new(),
@@ -324,16 +329,18 @@ impl Analysis {
                 Role::Fixed(_) => {}
             }
         }
+        let batch = batch.or(self.bound.batch);
         self.axes = Axes::new(batch);
         for (key, (length, label)) in steps {
+            let length = length.or(self.bound.steps.get(&key).copied());
             let atom = self.axes.add(&label, length);
             self.by_key.insert(key, atom);
-            if !self.draft && length == Some(1) {
-                self.ones.steps.insert(key);
+            if let Some(1) = length.filter(|_| !self.draft) {
+                self.bound.steps.insert(key, 1);
             }
         }
-        if !self.draft {
-            self.ones.batch |= batch == Some(1);
+        if batch == Some(1) && !self.draft {
+            self.bound.batch = batch;
         }
     }
 
@@ -367,8 +374,8 @@ impl Analysis {
             };
             atoms.push(atom);
             let is_one = match role {
-                Some(Role::Batch) => self.ones.batch,
-                Some(Role::Steps(key)) => self.ones.steps.contains(key),
+                Some(Role::Batch) => self.bound.batch_is_one(),
+                Some(Role::Steps(key)) => self.bound.steps.get(key) == Some(&1),
                 _ => false,
             };
             dims.push(match (role, length) {
@@ -444,8 +451,16 @@ impl Analysis {
             false => Err("its input varies along more than one axis".to_owned()),
         };
         match on_rows {
-            Err(reason) if !is_constant => whole::evaluate(self, node, inputs)
-                .map_err(|whole| format!("{reason}; on whole sequences: {whole}")),
+            Err(_) if !is_constant && operators::is_whole(node) => {
+                whole::evaluate(self, node, inputs)
+            }
+            Err(reason) if !is_constant && whole::is_known(&node.operator) => {
+                whole::evaluate(self, node, inputs)
+                    .map_err(|whole| match whole == reason {
+                        true => reason,
+                        false => format!("{reason}; on whole sequences: {whole}"),
+                    })
+            }
             found => found,
         }
     }
@@ -507,7 +522,7 @@ impl Analysis {
             Val::View(view) => {
                 let batch = self.recurrents.iter().any(|cell| cell.domain.batch);
                 if batch && !self.draft && !Domain::of(&view.dims).batch {
-                    self.ones.batch = true;
+                    self.bound.batch = Some(1);
                 }
                 self.outputs.push((name.to_owned(), view));
             }
@@ -564,12 +579,16 @@ impl Analysis {
         lengths.product()
     }
 
-    /// Binds an axis of an input to length 1, in the next pass; whether it is one.
-    pub(crate) fn bind_steps_to_one(&mut self, atom: AtomId) -> bool {
+    /// Binds an axis of inputs to a length, in the next pass; whether it is one.
+    pub(crate) fn bind(&mut self, atom: AtomId, length: usize) -> bool {
+        if atom == BATCH {
+            self.bound.batch = Some(length);
+            return true;
+        }
         let of = |(_, known): &(&StepKey, &AtomId)| self.axes.find(**known) == atom;
         let key = self.by_key.iter().find(of).map(|(key, _)| *key);
         key.is_some_and(|key| {
-            self.ones.steps.insert(key);
+            self.bound.steps.insert(key, length);
             true
         })
     }

@@ -207,7 +207,7 @@ fn check_edges(analysis: &mut Analysis) {
             analysis.block("output", &name, &reason);
         }
     }
-    if analysis.ones.batch {
+    if analysis.bound.batch_is_one() {
         analysis.block("graph", "batch", "an operator takes the batch to be one row");
     }
 }

@@ -81,6 +81,19 @@ impl Node {
         }
     }
 
+    /// An operator without attributes, in the place of `node`.
+    pub(crate) fn plain(operator: &str, node: &Self) -> Self {
+        Self {
+            operator: operator.to_owned(),
+            domain: String::new(),
+            label: node.label.clone(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            attributes: Vec::new(),
+            subgraphs: Vec::new(),
+        }
+    }
+
     fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
     }

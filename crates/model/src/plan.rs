@@ -124,7 +124,7 @@ pub(crate) fn plan(
         constants,
         stages,
         outputs,
-        batch: analysis.axes.length(BATCH).filter(|_| !analysis.ones.batch),
+        batch: analysis.axes.length(BATCH).filter(|_| !analysis.bound.batch_is_one()),
         axes: planner.axes(),
         max_length,
         values: planner.values,

@@ -70,32 +70,35 @@ fn every_reason_of_every_node_is_given() {
 }
 
 #[test]
-fn a_file_without_recurrence() {
-    let lines = refusal(vec![node("Relu", "relu", &["x"], &["y"])], "y");
-    let reason = "graph `m.onnx`: there is no recurrent operator (LSTM, GRU, RNN) in it";
-    assert!(lines.contains(&reason.to_owned()));
-}
-
-#[test]
-fn rows_that_interact() {
-    let after = |node: NodeProto| refusal(vec![lstm(vec![]), node], "z").join("|");
+fn sequences_that_interact() {
+    let after = |node: NodeProto| {
+        let mut graph = Graph::new(vec![lstm(vec![]), node], &["z"]);
+        graph.graph.input = vec![info("x", DataType::FLOAT, &["T", "2", "3"])];
+        graph.refusal().join("|")
+    };
     let mean = NodeProto {
-        attribute: vec![AttributeProto { ints: vec![0], ..int("axes", 0) }],
+        attribute: vec![AttributeProto { ints: vec![2], ..int("axes", 0) }],
         ..node("ReduceMean", "mean", &["Y"], &["z"])
     };
     assert_eq!(
         after(mean),
-        "ReduceMean `mean`: it reduces over the axis of time: its rows interact"
+        "ReduceMean `mean`: it reduces over the axis of batch: its rows interact; on whole \
+         sequences: rows of the batch interact"
     );
     let softmax =
         NodeProto { attribute: vec![int("axis", 2)], ..node("Softmax", "s", &["Y"], &["z"]) };
     assert_eq!(
         after(softmax),
-        "Softmax `s`: it normalises over the axis of batch: its rows interact"
+        "Softmax `s`: it normalises over the axis of batch: its rows interact; on whole \
+         sequences: rows of the batch interact"
     );
-    let flat =
+    let twice =
         NodeProto { attribute: vec![int("axis", 0)], ..node("Concat", "c", &["Y", "Y"], &["z"]) };
-    assert_eq!(after(flat), "Concat `c`: it joins along the axis of time: its rows interact");
+    assert_eq!(
+        after(twice),
+        "Concat `c`: it joins along the axis of T: its rows interact; on whole sequences: it joins \
+         several tensors along steps"
+    );
 }
 
 #[test]
@@ -118,18 +121,21 @@ fn types_and_opsets() {
 }
 
 #[test]
-fn subgraphs_and_unknown_axes() {
+fn subgraphs_and_axes_that_do_not_fit() {
     let branch = NodeProto {
         attribute: vec![AttributeProto { g: Some(GraphProto::default()), ..int("then_branch", 0) }],
         ..node("If", "if", &["Y"], &["z"])
     };
-    assert_eq!(refusal(vec![lstm(vec![]), branch], "z"), ["If `if`: subgraphs are not supported"]);
+    assert_eq!(
+        refusal(vec![lstm(vec![]), branch], "z"),
+        ["If `if`: its condition depends on the request"]
+    );
     let mut graph =
         Graph::new(vec![lstm(vec![]), node("Add", "add", &["Y", "mask"], &["z"])], &["z"]);
     graph.graph.input.push(info("mask", DataType::FLOAT, &["n"]));
     assert_eq!(
         graph.refusal()[0],
-        "input `mask`: its dimension `n` varies and is neither batch nor time of a recurrent operator"
+        "Add `add`: an axis of 2 meets one of n: values that vary along it are not supported"
     );
 }
 

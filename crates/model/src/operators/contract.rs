@@ -39,6 +39,13 @@ fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<
         (Val::Literal(a), Val::Literal(b)) => {
             folded(a, b).map(|product| vec![Val::literal(product)])
         }
+        (Val::Repeat(once, dims), Val::Literal(weights)) => {
+            let product = folded(once, weights)?;
+            let mut out = dims.clone();
+            out.pop();
+            out.push(Dim::fixed(product.shape().last().copied().unwrap_or(1)));
+            Ok(vec![super::repeated::repeated(Rc::new(product), out)])
+        }
         (Val::Fill(value, dims), Val::Literal(weights)) => {
             filled(analysis, value, dims, weights).map(|val| vec![val])
         }
@@ -50,7 +57,10 @@ fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<
 fn folded(a: &Literal, b: &Literal) -> Result<Literal, String> {
     let unfolded = || "a product of constants that is not folded".to_owned();
     let (a, b) = (a.as_f32().ok_or_else(unfolded)?, b.as_f32().ok_or_else(unfolded)?);
-    let (&[m, k], &[k2, n]) = (&a.shape[..], &b.shape[..]) else { return Err(unfolded()) };
+    let (Some((&k, lead)), &[k2, n]) = (a.shape.split_last(), &b.shape[..]) else {
+        return Err(unfolded());
+    };
+    let m: usize = lead.iter().product();
     if k != k2 || m.saturating_mul(k).saturating_mul(n) > 1 << 28 {
         return Err(unfolded());
     }
@@ -60,7 +70,7 @@ fn folded(a: &Literal, b: &Literal) -> Result<Literal, String> {
             out.iter_mut().zip(weights).for_each(|(out, weight)| *out += x * weight);
         }
     }
-    Ok(Literal::F32(Array::new(vec![m, n], data)))
+    Ok(Literal::F32(Array::new([lead, &[n]].concat(), data)))
 }
 
 /// `[..., k]` of one number, times `[k, n]`: the same row everywhere.
@@ -162,7 +172,7 @@ fn between_rows(
 }
 
 fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
-    let (Val::View(view), Val::Literal(weights)) = (input(inputs, 0)?, input(inputs, 1)?) else {
+    let (a, Val::Literal(weights)) = (input(inputs, 0)?, input(inputs, 1)?) else {
         return Err("its weights are not constant".to_owned());
     };
     if node.int("transA").unwrap_or(0) != 0 {
@@ -181,7 +191,10 @@ fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val
         other => other,
     };
     let weights = Rc::new(scaled(weights, node.float("alpha").unwrap_or(1.0)));
-    let product = times_weights(analysis, node, view, &weights)?;
+    let product = match a {
+        Val::View(view) => times_weights(analysis, node, view, &weights)?,
+        constant => matmul(analysis, node, constant, &Val::Literal(weights))?,
+    };
     let Some(Some(bias)) = inputs.get(2) else { return Ok(product) };
     let beta = node.float("beta").unwrap_or(1.0);
     let bias = match bias {
@@ -189,6 +202,10 @@ fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val
         other if beta == 1.0 => other.clone(),
         _ => return Err("beta with a bias that depends on the request".to_owned()),
     };
+    if !matches!((&product[0], &bias), (Val::View(_), _) | (_, Val::View(_))) {
+        let sum = Node::plain("Add", node);
+        return super::evaluate(analysis, &sum, &[Some(product[0].clone()), Some(bias)]);
+    }
     add(analysis, node, "Add", &product[0], &bias)
 }
 

@@ -8,7 +8,7 @@ use rten_onnx::onnx::AttributeProto;
 use super::{
     Inputs, float_attribute, fold, input, int_attribute, layout, select, string_attribute,
 };
-use crate::analysis::{Analysis, Operand, Val};
+use crate::analysis::{Analysis, Operand, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
@@ -20,6 +20,7 @@ const UNARY: &[&str] = &[
     "Asin",
     "Atan",
     "Ceil",
+    "Celu",
     "Clip",
     "Cos",
     "Elu",
@@ -36,6 +37,7 @@ const UNARY: &[&str] = &[
     "Reciprocal",
     "Relu",
     "Round",
+    "Selu",
     "Sigmoid",
     "Sign",
     "Sin",
@@ -91,6 +93,9 @@ pub(super) fn evaluate(
         return constants(operator, &operands, dims).map(|val| vec![val]);
     }
     check_types(operator, &operands)?;
+    if let ("Celu" | "Selu", Val::View(view)) = (operator, operands[0]) {
+        return Ok(scaled_elu(analysis, node, view));
+    }
     let element = match operator {
         "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => ElementType::Bool,
         "Where" => operands.get(1).and_then(|val| val.element()).ok_or("it has no branches")?,
@@ -105,6 +110,31 @@ pub(super) fn evaluate(
     }
     let attributes = attributes(node)?;
     Ok(analysis.emit(node, operator, attributes, aligned, vec![(element, dims)]))
+}
+
+/// `Selu` is `gamma Elu(x)` with alpha its own; `Celu` is `alpha Elu(x / alpha)` with alpha 1.
+fn scaled_elu(analysis: &mut Analysis, node: &Node, view: &View) -> Vec<Val> {
+    let alpha = node.float("alpha");
+    let (before, alpha, after) = match node.operator.as_str() {
+        "Selu" => (1.0, alpha.unwrap_or(1.673_263_2), node.float("gamma").unwrap_or(1.050_701)),
+        _ => (1.0 / alpha.unwrap_or(1.0), 1.0, alpha.unwrap_or(1.0)),
+    };
+    let number = |x: f32| Operand::Constant(Rc::new(Literal::F32(Array::scalar(x))));
+    let same = || vec![(view.element, view.dims.clone())];
+    let alpha = vec![float_attribute("alpha", alpha)];
+    let mut val = Val::View(view.clone());
+    for (operator, attributes, factor) in
+        [("Mul", vec![], Some(before)), ("Elu", alpha, None), ("Mul", vec![], Some(after))]
+    {
+        let Val::View(view) = &val else { break };
+        if factor != Some(1.0) {
+            let mut operands = vec![analysis.operand(view)];
+            operands.extend(factor.map(number));
+            let mut made = analysis.emit(node, operator, attributes, operands, same());
+            val = made.remove(0);
+        }
+    }
+    vec![val]
 }
 
 /// The dimensions that operands broadcast to.

@@ -10,7 +10,7 @@ use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::{Node, element_type};
-use crate::symbolic::{BATCH, Dim, Factor, Int, row_axis, row_shape};
+use crate::symbolic::{Dim, Factor, Int, row_axis, row_shape};
 
 pub(super) const OPERATORS: &[&str] = &[
     "Cast",
@@ -263,7 +263,7 @@ fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, Str
 }
 
 fn reshape(
-    analysis: &Analysis,
+    analysis: &mut Analysis,
     val: &Val,
     mut target: Vec<Int>,
     keep_zero: bool,
@@ -275,18 +275,19 @@ fn reshape(
             *int = analysis.axes.int(dim);
         }
     }
-    let show = || {
-        let shape = analysis.axes.show(&dims);
-        format!("it mixes axes of {shape} that rows do not share")
-    };
+    let shape = analysis.axes.show(&dims);
+    let show = || format!("it mixes axes of {shape} that rows do not share");
     let total = dims.iter().fold(Int::number(1), |n, dim| n.times(&analysis.axes.int(dim)));
     if let Some(hole) = target.iter().position(|int| int.as_number() == Some(-1)) {
         let others = target.iter().enumerate().filter(|(axis, _)| *axis != hole);
         let others = others.fold(Int::number(1), |n, (_, int)| n.times(int));
         target[hole] = exactly_over(&total, &others).ok_or_else(show)?;
     }
-    let regrouped = regroup(analysis, &dims, &target).ok_or_else(show)?;
-    relabelled(val, regrouped)
+    let regrouped = regroup(analysis, &dims, &target);
+    if regrouped.is_none() && !analysis.draft {
+        bind_frozen(analysis, &dims, &target);
+    }
+    relabelled(val, regrouped.ok_or_else(show)?)
 }
 
 fn exactly_over(a: &Int, b: &Int) -> Option<Int> {
@@ -346,6 +347,23 @@ fn flatten(node: &Node, val: &Val) -> Result<Val, String> {
     relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])])
 }
 
+/// Where an exporter wrote a number in place of an axis that varies, binds that axis to it: the next
+/// pass knows.
+fn bind_frozen(analysis: &mut Analysis, dims: &[Dim], target: &[Int]) {
+    for (dim, wanted) in dims.iter().zip(target) {
+        if analysis.axes.int(dim) == *wanted {
+            continue;
+        }
+        let frozen = wanted.as_number().and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+        if let (Some(atom), Some(length)) = (dim.as_atom(), frozen)
+            && analysis.axes.length(atom).is_none()
+        {
+            analysis.bind(analysis.axes.find(atom), length);
+        }
+        return;
+    }
+}
+
 /// Learns that the axis of a dimension has length 1, and drops it (`view.dims[axis]`
 /// becomes 1).
 pub(super) fn bind_to_one(
@@ -370,8 +388,7 @@ pub(super) fn bind_to_one(
     }
     match atom {
         _ if analysis.draft => {}
-        BATCH => analysis.ones.batch = true,
-        _ if analysis.bind_steps_to_one(atom) => {}
+        _ if analysis.bind(atom, 1) => {}
         _ => return Err(format!("it takes an axis that varies to be of length 1")),
     }
     Ok(bound)

@@ -20,11 +20,15 @@ pub(crate) use select::{origin, take};
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
 
+/// Whether an operator is known on whole tensors alone.
+pub(crate) fn is_whole(node: &Node) -> bool {
+    WHOLE.contains(&node.operator.as_str())
+}
+
 pub(crate) fn is_recurrent(node: &Node) -> bool {
     matches!(node.operator.as_str(), "LSTM" | "GRU" | "RNN")
 }
 
-/// Operators that are known on whole tensors alone.
 const WHOLE: &[&str] = &[
     "AveragePool",
     "Conv",
@@ -54,7 +58,7 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
         || select::OPERATORS.contains(&node.operator.as_str())
         || reduce::OPERATORS.contains(&node.operator.as_str())
         || elementwise::is_elementwise(&node.operator)
-        || WHOLE.contains(&node.operator.as_str());
+        || is_whole(node);
     (!known).then(|| "the operator is not supported".to_owned())
 }
 
@@ -66,7 +70,7 @@ pub(crate) fn evaluate(
 ) -> Result<Vec<Val>, String> {
     let operator = node.operator.as_str();
     let is_repeated = |val: &Option<Val>| matches!(val, Some(Val::Repeat(..)));
-    let looks_at_dims = matches!(operator, "Shape" | "Size" | "Expand");
+    let looks_at_dims = matches!(operator, "Shape" | "Size" | "Expand" | "MatMul" | "Gemm");
     if inputs.iter().any(is_repeated) && !looks_at_dims {
         return repeated::evaluate(analysis, node, inputs);
     }
@@ -78,8 +82,8 @@ pub(crate) fn evaluate(
         contract::evaluate(analysis, node, inputs)
     } else if reduce::OPERATORS.contains(&operator) {
         reduce::evaluate(analysis, node, inputs)
-    } else if WHOLE.contains(&operator) {
-        Err("it is no function of rows".to_owned())
+    } else if is_whole(node) {
+        Err("its input does not depend on the request".to_owned())
     } else {
         elementwise::evaluate(analysis, node, inputs)
     }

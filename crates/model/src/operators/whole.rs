@@ -33,6 +33,31 @@ struct Whole {
     is_independent: bool,
 }
 
+/// Operators on rows that are known on whole tensors too.
+pub(crate) fn is_known(operator: &str) -> bool {
+    const OTHERS: &[&str] = &[
+        "ArgMax",
+        "ArgMin",
+        "Cast",
+        "Concat",
+        "Dropout",
+        "Expand",
+        "Flatten",
+        "Identity",
+        "LayerNormalization",
+        "LogSoftmax",
+        "MatMul",
+        "Reshape",
+        "Slice",
+        "Softmax",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    ];
+    let is_elementwise = is_elementwise(operator) && !matches!(operator, "Celu" | "Selu");
+    OTHERS.contains(&operator) || operator.starts_with("Reduce") || is_elementwise
+}
+
 /// The node's outputs, or why it cannot be served.
 pub(crate) fn evaluate(
     analysis: &mut Analysis,
@@ -110,7 +135,7 @@ fn emit(analysis: &mut Analysis, node: &Node, whole: Whole) -> Result<Vec<Val>, 
     if !analysis.draft && (analysis.is_cell || (is_batched && !is_independent)) {
         if !analysis.is_cell && analysis.axes.length(BATCH).is_none() {
             // The next pass takes one sequence a request.
-            analysis.ones.batch = true;
+            analysis.bind(BATCH, 1);
         } else {
             return Err("rows of the batch interact".to_owned());
         }
