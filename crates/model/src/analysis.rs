@@ -455,11 +455,10 @@ impl Analysis {
                 whole::evaluate(self, node, inputs)
             }
             Err(reason) if !is_constant && whole::is_known(&node.operator) => {
-                whole::evaluate(self, node, inputs)
-                    .map_err(|whole| match whole == reason {
-                        true => reason,
-                        false => format!("{reason}; on whole sequences: {whole}"),
-                    })
+                whole::evaluate(self, node, inputs).map_err(|whole| match whole == reason {
+                    true => reason,
+                    false => format!("{reason}; on whole sequences: {whole}"),
+                })
             }
             found => found,
         }

@@ -31,6 +31,8 @@ struct Whole {
     outputs: Vec<(ElementType, Vec<Dim>)>,
     /// Whether a sequence's part of the outputs depends on its part of the inputs alone.
     is_independent: bool,
+    /// Whether so does each part along axis 0, which is that of the outputs too.
+    is_along_first: bool,
 }
 
 /// Operators on rows that are known on whole tensors too.
@@ -123,8 +125,9 @@ fn has_batch(dims: &[Dim]) -> bool {
 
 /// Adds the operator; gives a view of each output.
 fn emit(analysis: &mut Analysis, node: &Node, whole: Whole) -> Result<Vec<Val>, String> {
-    let Whole { operator, attributes, operands, outputs, is_independent } = whole;
-    if let Some(operands) = on_rows(&operands, &outputs).filter(|_| !analysis.draft) {
+    let Whole { operator, attributes, operands, outputs, is_independent, is_along_first } = whole;
+    let on_rows = on_rows(&operands, &outputs).filter(|_| is_along_first && !analysis.draft);
+    if let Some(operands) = on_rows {
         return Ok(analysis.emit(node, &operator, attributes, operands, outputs));
     }
     let mut of = operands.iter().filter_map(|operand| match operand {
@@ -322,7 +325,14 @@ fn convolution(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     attributes.push(int_attribute("group", group));
     let is_independent = !has_batch(&x.dims[1..]);
     let outputs = vec![(ElementType::F32, out)];
-    Ok(Whole { operator: "Conv".to_owned(), attributes, operands, outputs, is_independent })
+    Ok(Whole {
+        operator: "Conv".to_owned(),
+        attributes,
+        operands,
+        outputs,
+        is_independent,
+        is_along_first: true,
+    })
 }
 
 fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
@@ -349,7 +359,7 @@ fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, 
     let is_independent = !has_batch(&x.dims[2..]);
     let (operator, operands) = (node.operator.clone(), vec![whole(x)]);
     let outputs = vec![(x.element, out)];
-    Ok(Whole { operator, attributes, operands, outputs, is_independent })
+    Ok(Whole { operator, attributes, operands, outputs, is_independent, is_along_first: true })
 }
 
 fn global_pool(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
@@ -369,6 +379,7 @@ fn global_pool(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         operands: vec![whole(x), ints(2..x.dims.len() as i64)],
         outputs: vec![(x.element, out)],
         is_independent: !has_batch(&x.dims[2..]),
+        is_along_first: true,
     })
 }
 
@@ -397,6 +408,7 @@ fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
         is_independent &= more == 0 || !has_batch(std::slice::from_ref(dim));
         out.push(windows(analysis, dim, Windows { extra: more - 1, stride: 1 })?);
     }
+    let is_along_first = pads[0] == 0 && pads[rank] == 0;
     let mode = node.string("mode").unwrap_or("constant");
     if !matches!(mode, "constant" | "reflect" | "edge") {
         return Err(format!("mode {mode}"));
@@ -416,7 +428,14 @@ fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
     }
     let attributes = vec![string_attribute("mode", mode)];
     let outputs = vec![(x.element, out)];
-    Ok(Whole { operator: "Pad".to_owned(), attributes, operands, outputs, is_independent })
+    Ok(Whole {
+        operator: "Pad".to_owned(),
+        attributes,
+        operands,
+        outputs,
+        is_independent,
+        is_along_first,
+    })
 }
 
 fn softmax(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
@@ -433,6 +452,7 @@ fn softmax(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
         operands: vec![whole(x)],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),
+        is_along_first: axis != 0,
     })
 }
 
@@ -450,6 +470,7 @@ fn arg(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         operands: vec![whole(x)],
         outputs: vec![(ElementType::I64, out)],
         is_independent: !has_batch(&x.dims[axis..=axis]),
+        is_along_first: axis != 0,
     })
 }
 
@@ -484,6 +505,7 @@ fn reduce(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, St
         operands: vec![whole(x), ints(axes.iter().map(|&axis| axis as i64))],
         outputs: vec![(x.element, out)],
         is_independent: !mixes,
+        is_along_first: !axes.contains(&0),
     })
 }
 
@@ -523,10 +545,16 @@ fn matmul(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
     let is_independent = !has_batch(std::slice::from_ref(&inner))
         && is_alone(&da[ra], b)
         && is_alone(&db[rb + 1], a);
+    // Matrices along axis 0, or rows of one matrix times a constant one.
+    let is_along_first = match (a, b) {
+        (Val::View(_), Val::View(_)) => da.len() > 2 && da.len() == db.len(),
+        (Val::View(_), _) => db.len() == 2,
+        _ => false,
+    };
     let operands = vec![operand(a)?, operand(b)?];
     let outputs = vec![(ElementType::F32, out)];
     let operator = "MatMul".to_owned();
-    Ok(Whole { operator, attributes: vec![], operands, outputs, is_independent })
+    Ok(Whole { operator, attributes: vec![], operands, outputs, is_independent, is_along_first })
 }
 
 fn elementwise(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
@@ -565,6 +593,7 @@ fn elementwise(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
         operands,
         outputs: vec![(element, out)],
         is_independent: true,
+        is_along_first: false,
     })
 }
 
@@ -586,6 +615,7 @@ fn transpose(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         operands: vec![whole(x)],
         outputs: vec![(x.element, order.iter().map(|&axis| x.dims[axis].clone()).collect())],
         is_independent: true,
+        is_along_first: order[0] == 0,
     })
 }
 
@@ -648,6 +678,7 @@ fn relabelled(analysis: &Analysis, inputs: &Inputs, out: Vec<Dim>) -> Result<Who
         operands: vec![whole(x), target],
         outputs: vec![(x.element, out)],
         is_independent,
+        is_along_first: false,
     })
 }
 
@@ -706,6 +737,7 @@ fn expand(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
         operands: vec![whole(x), shape],
         outputs: vec![(x.element, out)],
         is_independent: true,
+        is_along_first: false,
     })
 }
 
@@ -718,6 +750,7 @@ fn cast(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         operands: vec![whole(x)],
         outputs: vec![(element_type(data_type)?, x.dims.clone())],
         is_independent: true,
+        is_along_first: true,
     })
 }
 
@@ -753,6 +786,7 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole
         attributes: vec![int_attribute("axis", axis as i64)],
         operands: vals.iter().map(|val| operand(val)).collect::<Result<_, _>>()?,
         is_independent: is_batched && !has_batch(&out[axis..=axis]),
+        is_along_first: axis != 0 && vals.iter().all(|val| matches!(val, Val::View(_))),
         outputs: vec![(element, out)],
     })
 }
@@ -834,6 +868,7 @@ fn slice(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole,
         ],
         outputs: vec![(x.element, out)],
         is_independent,
+        is_along_first: !axes.contains(&0),
     })
 }
 
@@ -860,6 +895,7 @@ fn layer_normalization(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Res
         operands,
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: true,
+        is_along_first: axis != 0,
     })
 }
 
@@ -880,6 +916,7 @@ fn trilu(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, Str
         operands,
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: true,
+        is_along_first: rank > 2,
     })
 }
 
@@ -900,5 +937,6 @@ fn cumulative_sum(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<W
         operands: vec![whole(x), Operand::Constant(Rc::new(axis_of_rows))],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),
+        is_along_first: axis != 0,
     })
 }
