@@ -1,0 +1,207 @@
+"""Files whose parts take all steps of a sequence at once: convolutions, pools, attention, softmax over
+time; files without a recurrent operator; branches that fold. Through `batchmaker run` against ONNX
+Runtime.
+
+A reply is within 1e-5 of ONNX Runtime's (|a - b| <= 1e-5 * max(1, max|b|)) and, bit for bit, the same
+as the reply to the same request sent alone.
+"""
+
+import json
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import BINARY
+from onnx import TensorProto, helper, numpy_helper
+
+SEED = 20268
+FEATURES, HIDDEN = 6, 8
+
+
+class Graph:
+    """Nodes after each other; the last value is the output."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.constants = [], []
+        self.last = "x"
+
+    def constant(self, values, kind=np.float32):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(values, kind), name))
+        return name
+
+    def weights(self, *shape):
+        return self.constant(self.random.uniform(-0.5, 0.5, shape))
+
+    def op(self, operator, *inputs, outputs=1, **attributes):
+        """Adds a node that reads the last value and `inputs`; gives (and makes last) its output."""
+        names = [f"v{len(self.nodes)}_{port}" for port in range(outputs)]
+        self.nodes.append(
+            helper.make_node(operator, [self.last, *inputs], names, f"n{len(self.nodes)}", **attributes)
+        )
+        self.last = names[0]
+        return names if outputs > 1 else names[0]
+
+    def lstm(self, width, direction="forward"):
+        """[batch, time, width] to [batch, time, directions * HIDDEN]."""
+        count = 2 if direction == "bidirectional" else 1
+        self.op("Transpose", perm=[1, 0, 2])
+        weights = [self.weights(count, 4 * HIDDEN, width), self.weights(count, 4 * HIDDEN, HIDDEN)]
+        self.op("LSTM", *weights, hidden_size=HIDDEN, direction=direction)
+        self.op("Transpose", perm=[2, 0, 1, 3])
+        return self.op("Reshape", self.constant([0, 0, -1], np.int64))
+
+    def save(self, path, shape=("batch", "time", FEATURES), kind=TensorProto.FLOAT, opset=17):
+        element = TensorProto.FLOAT
+        graph = helper.make_graph(
+            self.nodes, "graph", [helper.make_tensor_value_info("x", kind, shape)],
+            [helper.make_tensor_value_info(self.last, element, None)], self.constants,
+        )
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8
+        )
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+
+
+def convolution(graph):
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Conv", graph.weights(10, FEATURES, 3), graph.weights(10), pads=[1, 1], strides=[2])
+    graph.op("Relu")
+    graph.op("Transpose", perm=[0, 2, 1])
+    return graph.lstm(10, "bidirectional")
+
+
+def pools(graph):
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Pad", graph.constant([0, 0, 2, 0, 0, 1], np.int64), mode="edge")
+    graph.op("MaxPool", kernel_shape=[3], strides=[1], pads=[1, 1])
+    graph.op("AveragePool", kernel_shape=[2], strides=[1])
+    graph.op("Transpose", perm=[0, 2, 1])
+    return graph.lstm(FEATURES)
+
+
+def attention_pooling(graph):
+    y = graph.lstm(FEATURES, "bidirectional")
+    graph.op("MatMul", graph.weights(2 * HIDDEN, 1))
+    graph.op("Softmax", axis=1)
+    graph.op("Mul", y)
+    return graph.op("ReduceSum", graph.constant([1], np.int64), keepdims=0)
+
+
+def self_attention(graph):
+    y = graph.lstm(FEATURES)
+    graph.op("MatMul", graph.weights(HIDDEN, HIDDEN))
+    query = graph.op("Mul", graph.constant(0.5))
+    graph.last = y
+    keys = graph.op("Transpose", perm=[0, 2, 1])
+    graph.last = query
+    graph.op("MatMul", keys)
+    graph.op("Softmax", axis=-1)
+    graph.op("MatMul", y)
+    return graph.op("Add", y)
+
+
+def softmax_over_first_axis(graph):
+    """Along the axis of time where it is axis 0: no row's own business."""
+    graph.lstm(FEATURES)
+    graph.op("Transpose", perm=[1, 0, 2])
+    graph.op("Softmax", axis=0)
+    return graph.op("CumSum", graph.constant(0, np.int64))
+
+
+def backwards(graph):
+    graph.lstm(FEATURES)
+    backwards = [graph.constant([n], np.int64) for n in (-1, -(2**62), 1, -1)]
+    graph.op("Slice", *backwards)
+    graph.lstm(HIDDEN)
+    graph.op("Slice", *[graph.constant([n], np.int64) for n in (0, -1, 1)])
+    return graph.op("ReduceMax", axes=[1], keepdims=0)
+
+
+def no_recurrence(graph):
+    graph.op("MatMul", graph.weights(FEATURES, HIDDEN))
+    graph.op("Tanh")
+    graph.op("ReduceMean", axes=[1], keepdims=0)
+    return graph.op("Softmax", axis=-1)
+
+
+def branch(graph):
+    """An `If` on the rank of its input, inside another."""
+    inner = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["inner"])], "then",
+        [], [helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Squeeze", ["x"], ["other"])], "else",
+        [], [helper.make_tensor_value_info("other", TensorProto.FLOAT, None)],
+    )
+    graph.op("Shape")
+    graph.op("Size")
+    graph.op("Equal", graph.constant(3, np.int64))
+    graph.op("Cast", to=TensorProto.BOOL)
+    condition = graph.nodes.pop().input[0]
+    graph.nodes.append(
+        helper.make_node("If", [condition], ["branched"], "if", then_branch=inner, else_branch=other)
+    )
+    graph.last = "branched"
+    return graph.lstm(FEATURES)
+
+
+CASES = [
+    convolution, pools, attention_pooling, self_attention, softmax_over_first_axis, backwards,
+    no_recurrence, branch,
+]
+
+
+def run(path, arrays):
+    """The outputs of `batchmaker run`, one for each request."""
+    def body(array):
+        kind = {"float32": "FP32", "int64": "INT64"}[str(array.dtype)]
+        tensor = {"name": "x", "shape": array.shape, "datatype": kind, "data": array.ravel().tolist()}
+        return json.dumps({"inputs": [tensor]})
+
+    text = "\n".join(body(array) for array in arrays) + "\n"
+    result = subprocess.run(
+        [BINARY, "run", path], input=text, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    replies = [json.loads(line)["outputs"][0] for line in result.stdout.splitlines()]
+    return [np.array(reply["data"], np.float32).reshape(reply["shape"]) for reply in replies]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_against_onnx_runtime(tmp_path, case):
+    graph, path = Graph(SEED), tmp_path / "model.onnx"
+    case(graph)
+    graph.save(path)
+    session = onnxruntime.InferenceSession(path)
+    random = np.random.default_rng(SEED)
+    shapes = [(1, 5), (1, 5), (3, 5), (2, 9), (1, 9), (1, 2), (4, 31)]
+    arrays = [random.standard_normal((*shape, FEATURES), np.float32) for shape in shapes]
+    replies = run(path, arrays)
+    for array, reply in zip(arrays, replies, strict=True):
+        (wanted,) = session.run(None, {"x": array})
+        assert reply.shape == wanted.shape
+        assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+        (alone,) = run(path, [array])
+        assert np.array_equal(alone, reply)
+
+
+def test_sequences_too_short(tmp_path):
+    graph, path = Graph(SEED), tmp_path / "model.onnx"
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Conv", graph.weights(10, FEATURES, 5))
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.lstm(10)
+    graph.save(path)
+    result = subprocess.run(
+        [BINARY, "run", path], capture_output=True, text=True, timeout=60, check=False,
+        input=json.dumps({"inputs": [
+            {"name": "x", "shape": [1, 4, FEATURES], "datatype": "FP32", "data": [0.0] * 4 * FEATURES}
+        ]}) + "\n",
+    )
+    assert result.returncode == 1
+    assert "4 steps are too few for the model" in result.stdout
