@@ -97,6 +97,7 @@ def export(model, arrays, path, options):
             model, tensors, path, dynamo=True, dynamic_shapes=(shapes,) if options["dynamic"] else None,
             external_data=options["external_data"], optimize=options["optimize"], verbose=False, **common
         )
+        forget_origins(path)
         return
     if options["output_axes"]:
         axes.update({n: dynamic_of(shape, options["dynamic"]) for n, shape in model.outputs.items()})
@@ -104,6 +105,17 @@ def export(model, arrays, path, options):
         model, tensors, path, dynamo=False, do_constant_folding=options["do_constant_folding"],
         dynamic_axes={name: found for name, found in axes.items() if found}, **common
     )
+
+
+def forget_origins(path):
+    """Removes what the exporter tells of the Python code that a file comes from."""
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    for part in [model, graph, *graph.node, *graph.value_info, *graph.input, *graph.output,
+                 *graph.initializer]:
+        del part.metadata_props[:]
+        part.doc_string = ""
+    onnx.save(model, path)
 
 
 def next_options(options):
