@@ -96,6 +96,11 @@ pub(super) fn evaluate(
     if let ("Celu" | "Selu", Val::View(view)) = (operator, operands[0]) {
         return Ok(scaled_elu(analysis, node, view));
     }
+    if let ("Pow", Val::View(base), Some(2.0)) = (operator, operands[0], exponent(&operands)) {
+        let twice = vec![analysis.operand(base), analysis.operand(base)];
+        let same = vec![(base.element, base.dims.clone())];
+        return Ok(analysis.emit(node, "Mul", vec![], twice, same));
+    }
     let element = match operator {
         "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => ElementType::Bool,
         "Where" => operands.get(1).and_then(|val| val.element()).ok_or("it has no branches")?,
@@ -110,6 +115,17 @@ pub(super) fn evaluate(
     }
     let attributes = attributes(node)?;
     Ok(analysis.emit(node, operator, attributes, aligned, vec![(element, dims)]))
+}
+
+/// The one number that is an operator's second operand.
+fn exponent(operands: &[&Val]) -> Option<f32> {
+    match operands.get(1)? {
+        Val::Literal(literal) | Val::Fill(literal, _) if literal.shape().len() <= 1 => {
+            let data = &literal.as_f32()?.data;
+            (data.len() == 1).then(|| data[0])
+        }
+        _ => None,
+    }
 }
 
 /// `Selu` is `gamma Elu(x)` with alpha its own; `Celu` is `alpha Elu(x / alpha)` with alpha 1.

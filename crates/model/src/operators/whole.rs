@@ -16,6 +16,7 @@ use super::{
     Inputs, axis_of, float_attribute, input, int_attribute, ints_attribute, string_attribute,
 };
 use crate::analysis::{Analysis, Domain, Operand, RowOp, Scope, Source, Val, View};
+use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::{Node, element_type};
 use crate::symbolic::{BATCH, Dim, Factor, Int, Windows, row_shape, steps};
@@ -128,6 +129,12 @@ fn emit(analysis: &mut Analysis, node: &Node, whole: Whole) -> Result<Vec<Val>, 
     let Whole { operator, attributes, operands, outputs, is_independent, is_along_first } = whole;
     let on_rows = on_rows(&operands, &outputs).filter(|_| is_along_first && !analysis.draft);
     if let Some(operands) = on_rows {
+        if operator == "Conv"
+            && let Some(val) =
+                convolution_of_rows(analysis, node, &attributes, &operands, &outputs[0].1)
+        {
+            return Ok(vec![val]);
+        }
         return Ok(analysis.emit(node, &operator, attributes, operands, outputs));
     }
     let mut of = operands.iter().filter_map(|operand| match operand {
@@ -335,6 +342,84 @@ fn convolution(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     })
 }
 
+/// A convolution along one axis that rows hold, as a product of its windows with its weights, which is
+/// one product for all rows. None: it is another convolution.
+fn convolution_of_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    attributes: &[AttributeProto],
+    operands: &[Operand],
+    out: &[Dim],
+) -> Option<Val> {
+    let (Operand::Rows { source, at, shape }, Operand::Constant(weights)) =
+        (&operands[0], &operands[1])
+    else {
+        return None;
+    };
+    let weights = weights.as_f32()?;
+    let (&[channels, length], &[features, of_group, kernel]) = (&shape[..], &weights.shape[..])
+    else {
+        return None;
+    };
+    if of_group != channels {
+        return None;
+    }
+    let of = |name: &str| -> Option<Vec<usize>> {
+        let attribute = attributes.iter().find(|a| a.name.as_deref() == Some(name))?;
+        Some(attribute.ints.iter().map(|&n| n as usize).collect())
+    };
+    let (&[stride], &[dilation], &[before, after]) =
+        (&of("strides")?[..], &of("dilations")?[..], &of("pads")?[..])
+    else {
+        return None;
+    };
+    let (lead, count) = (out[0].clone(), out[2].fixed_part());
+    let dims = |rest: &[usize]| -> Vec<Dim> {
+        [lead.clone()].into_iter().chain(rest.iter().map(|&n| Dim::fixed(n))).collect()
+    };
+    let element = ElementType::F32;
+    let mut step = |view: View, operator, attributes, constants: Vec<Operand>, rest: &[usize]| {
+        let operands = [vec![analysis.operand(&view)], constants].concat();
+        let outputs = vec![(element, dims(rest))];
+        match analysis.emit(node, operator, attributes, operands, outputs).pop() {
+            Some(Val::View(view)) => view,
+            _ => unreachable!("an operator on rows gives a view"),
+        }
+    };
+    let order = || vec![ints_attribute("perm", vec![0, 2, 1])];
+    let mut view = View { source: *source, at: *at, element, dims: dims(&[channels, length]) };
+    let padded = before + length + after;
+    if padded > length {
+        let pads = ints([0, 0, before as i64, 0, 0, after as i64]);
+        let mode = vec![string_attribute("mode", "constant")];
+        view = step(view, "Pad", mode, vec![pads], &[channels, padded]);
+    }
+    view = match channels {
+        1 => View { dims: dims(&[padded, 1]), ..view },
+        _ => step(view, "Transpose", order(), vec![], &[padded, channels]),
+    };
+    let places = |window: usize| (0..kernel).map(move |tap| window * stride + tap * dilation);
+    let places = (0..count).flat_map(places).map(|at| Int::number(at as i64)).collect();
+    let places = Literal::Int(Array::new(vec![count, kernel], places), ElementType::I64);
+    let (along, places) = (int_attribute("axis", 1), Operand::Constant(Rc::new(places)));
+    view = step(view, "Gather", vec![along], vec![places], &[count, kernel, channels]);
+    view.dims = dims(&[count, kernel * channels]);
+    // From [features, channels, kernel] to [kernel * channels, features].
+    let weights = weights.transposed(&[2, 1, 0]).reshaped(vec![kernel * channels, features]);
+    let constant = |operand: &Operand| matches!(operand, Operand::Constant(_));
+    let bias = operands.get(2).filter(|bias| constant(bias)).cloned();
+    let product = Operand::Constant(Rc::new(Literal::F32(weights)));
+    view = step(view, "MatMul", vec![], vec![product], &[count, features]);
+    if let Some(bias) = bias {
+        view = step(view, "Add", vec![], vec![bias], &[count, features]);
+    }
+    view = match count {
+        1 => View { dims: dims(&[features, 1]), ..view },
+        _ => step(view, "Transpose", order(), vec![], &[features, count]),
+    };
+    Some(Val::View(view))
+}
+
 fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
     let kernel = node.ints("kernel_shape").ok_or("it has no kernel_shape")?.to_vec();
@@ -420,7 +505,7 @@ fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
                 Operand::Constant(Rc::new(literal(inputs, 2, "value")?.reshaped(&[])))
             }
             (_, Some(value)) => {
-                let value = crate::array::Array::scalar(value);
+                let value = Array::scalar(value);
                 Operand::Constant(Rc::new(Literal::F32(value)))
             }
             _ => Operand::Absent,
@@ -929,8 +1014,7 @@ fn cumulative_sum(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<W
     if is_odd("exclusive") || is_odd("reverse") {
         return Err("exclusive or reverse".to_owned());
     }
-    let axis_of_rows =
-        Literal::Int(crate::array::Array::scalar(Int::number(axis as i64)), ElementType::I64);
+    let axis_of_rows = Literal::Int(Array::scalar(Int::number(axis as i64)), ElementType::I64);
     Ok(Whole {
         operator: "CumSum".to_owned(),
         attributes: vec![],
