@@ -189,11 +189,11 @@ impl Planner<'_> {
             .map(|atom| PlanAxis {
                 length: axes.length(atom),
                 min: self.steps_min.get(&atom).copied().unwrap_or(1),
-                windows: None,
+                windows: Vec::new(),
             })
             .collect();
         for (made, of, windows) in axes.all_windows() {
-            planned[made.0 as usize].windows = Some((of, windows));
+            planned[made.0 as usize].windows.push((of, windows));
         }
         planned
     }

@@ -135,8 +135,8 @@ pub(crate) struct PlanAxis {
     pub(crate) length: Option<usize>,
     /// The fewest steps that hold every step that is read by its number.
     pub(crate) min: usize,
-    /// What it is the number of windows of.
-    pub(crate) windows: Option<(AtomId, Windows)>,
+    /// What it is the number of windows of; more than one where such numbers turned out to be equal.
+    pub(crate) windows: Vec<(AtomId, Windows)>,
 }
 
 /// A request's lengths.
@@ -189,7 +189,7 @@ impl Plan {
             if own.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some()) {
                 return Some("its sequences have one length");
             }
-            if own.is_some_and(|axis| self.axes[axis.0 as usize].windows.is_some())
+            if own.is_some_and(|axis| !self.axes[axis.0 as usize].windows.is_empty())
                 || *time.get_or_insert(own) != own
             {
                 return Some("its steps are not those of its input");
@@ -304,8 +304,9 @@ impl Plan {
     ) -> Result<(), InvalidRequest> {
         // Windows over windows: as often as there are axes, all are known.
         for _ in 0..self.axes.len() {
-            for (at, axis) in self.axes.iter().enumerate() {
-                let Some((of, windows)) = axis.windows else { continue };
+            let all = self.axes.iter().enumerate();
+            let all = all.flat_map(|(at, axis)| axis.windows.iter().map(move |w| (at, *w)));
+            for (at, (of, windows)) in all {
                 let Some((length, by)) = steps[of.0 as usize] else { continue };
                 let Some(count) = windows.count(length).filter(|&count| count > 0) else {
                     let text = format!("tensor `{by}`: {length} steps are too few for the model");

@@ -318,6 +318,9 @@ fn regroup(analysis: &Analysis, dims: &[Dim], target: &[Int]) -> Option<Vec<Dim>
                 continue;
             }
             // A fixed factor (in a draft, one that may turn out fixed) is split in two.
+            if matches!(factor, Factor::Atom(_)) && !analysis.draft {
+                return None;
+            }
             let (n, part) = (step.as_number()?, missing.as_number()?);
             if part < 1 || n % part != 0 {
                 return None;
