@@ -304,7 +304,43 @@ impl Analysis {
         for name in &file.outputs {
             analysis.add_output(name, file);
         }
+        analysis.rename_atoms();
         analysis
+    }
+
+    /// Axes that turned out to be equal under one name everywhere.
+    fn rename_atoms(&mut self) {
+        let Self { axes, inputs, ops, recurrents, outputs, .. } = self;
+        let dims = |dims: &mut Vec<Dim>| {
+            for factor in dims.iter_mut().flat_map(|dim| &mut dim.0) {
+                if let Factor::Atom(atom) = factor {
+                    *atom = axes.find(*atom);
+                }
+            }
+        };
+        let domain = |domain: &mut Domain| domain.time = domain.time.map(|atom| axes.find(atom));
+        inputs.iter_mut().for_each(|input| dims(&mut input.dims));
+        outputs.iter_mut().for_each(|(_, view)| dims(&mut view.dims));
+        for recurrent in recurrents {
+            dims(&mut recurrent.x.dims);
+            domain(&mut recurrent.domain);
+        }
+        for op in ops {
+            domain(&mut op.domain);
+            op.whole.iter_mut().for_each(dims);
+            for operand in &mut op.operands {
+                match operand {
+                    Operand::Whole { dims: of, .. } => dims(of),
+                    Operand::Lengths(ints) => {
+                        for int in ints {
+                            int.atoms.iter_mut().for_each(|atom| *atom = axes.find(*atom));
+                            int.atoms.sort_unstable();
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Static dimensions with a role fix the length of batch and steps, before they are used.
