@@ -78,7 +78,7 @@ class Service:
         return self._pool[start : start + self._lengths[request]]
 
     def run(self, members):
-        """Runs one batch of requests. Returns (replies, time): each reply [hidden] its own array."""
+        """Runs one batch of requests. Returns (replies, time): each reply its own array."""
         lengths = self._lengths[members]
         time_ = int(lengths.max())
         shape = (time_, len(members), self._pool.shape[1])

@@ -137,9 +137,10 @@ def test_a_file_gives_the_lengths(tmp_path, lstm):
     "make",
     [
         ["make_lstm.py", "--hidden", "48", "--input", "20"],
+        ["make_lstm.py", "--hidden", "24", "--input", "20", "--layers", "2", "--bidirectional"],
         ["make_encoder_decoder.py", "--hidden", "24", "--vocabulary", "40"],
     ],
-    ids=["lstm", "pairs"],
+    ids=["lstm", "both ways", "pairs"],
 )
 def test_the_onnx_runtime_peer_computes_what_it_should(tmp_path, make):
     peers, model = ROOT / "bench/peers", tmp_path / "model.onnx"

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     build()?;
     let model = match &arguments.model {
         Some(model) => model.clone(),
-        None => Kit::install(Path::new("target/peers"))?.model(arguments.hidden)?,
+        None => Kit::install(Path::new("target/peers"))?.model(arguments.hidden, None, false)?,
     };
     let (mut alone, mut wired) = (Vec::new(), Vec::new());
     println!(

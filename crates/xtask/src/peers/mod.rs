@@ -1,7 +1,7 @@
 //! `cargo xtask peers`: BatchMaker beside graph batching around ONNX Runtime's and PyTorch's LSTM
-//! (`bench/peers`), in turns, on the same lengths, arrivals and weights; or, with `--trees`, a
-//! TreeLSTM beside DyNet and a level batcher in PyTorch; or, with `--pairs`, an encoder-decoder
-//! beside padded batches in ONNX Runtime.
+//! (`bench/peers`), in turns, on the same lengths, arrivals and weights; with `--bidirectional`
+//! beside ONNX Runtime's alone; or, with `--trees`, a TreeLSTM beside DyNet and a level batcher in
+//! PyTorch; or, with `--pairs`, an encoder-decoder beside padded batches in ONNX Runtime.
 //!
 //! Every system is tried in several configurations, and goes on with the best of them: the one
 //! with the highest throughput when saturated, the one with the lowest p90 at a middle rate in open
@@ -24,6 +24,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask peers                                    all of it; about an hour
   cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
+  cargo xtask peers --hidden 512 --bidirectional       two layers that read both ways
   cargo xtask peers --hidden 1024 --trees train.txt    trees, a labelled one a line
   cargo xtask peers --hidden 1024 --pairs train.en:train.de --saturated-seconds 60   sentence pairs
 
@@ -35,6 +36,16 @@ pub(crate) struct Arguments {
     /// Hidden and input sizes of the LSTMs
     #[arg(long, value_delimiter = ',', default_values_t = [1024, 256])]
     hidden: Vec<u32>,
+    /// Layers of the LSTMs, one above the other [default: 1, or 2 with --bidirectional]
+    #[arg(
+        long,
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["trees", "pairs"]
+    )]
+    layers: Option<u32>,
+    /// LSTMs whose layers read both ways, beside ONNX Runtime
+    #[arg(long, conflicts_with_all = ["trees", "pairs"])]
+    bidirectional: bool,
     /// How long sequences are: europarl, europarl:MAX or fixed:LEN
     #[arg(long, default_value = "europarl")]
     workload: String,
@@ -73,7 +84,7 @@ impl Arguments {
         match (&self.trees, &self.pairs) {
             (Some(_), _) => Subject::Trees,
             (None, Some(_)) => Subject::Pairs,
-            (None, None) => Subject::Sequences,
+            (None, None) => Subject::Sequences { bidirectional: self.bidirectional },
         }
     }
 }
@@ -88,7 +99,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut results = Results::create(&arguments.runs)?;
     for &hidden in &arguments.hidden {
         let model = match arguments.subject() {
-            Subject::Sequences => kit.model(hidden)?,
+            Subject::Sequences { bidirectional } => {
+                kit.model(hidden, arguments.layers, bidirectional)?
+            }
             Subject::Trees => kit.tree_model(hidden)?,
             Subject::Pairs => kit.pair_model(hidden)?,
         };

@@ -48,7 +48,7 @@ pub(crate) enum System {
 /// What the systems are compared on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    Sequences,
+    Sequences { bidirectional: bool },
     Trees,
     Pairs,
 }
@@ -81,7 +81,8 @@ pub(crate) struct Run {
 
 /// For each system the configurations to try: one worker on all cores and a worker a core, with a
 /// small and a large batch limit (trees: with batches of 64, as in the paper's section 7.5; pairs:
-/// 256, and 512 for the encoder); of graph batching also the paper's widths (section 7.2).
+/// 256, and 512 for the encoder); of graph batching also the paper's widths (section 7.2; both
+/// ways 10 and 40).
 pub(crate) fn candidates(subject: Subject) -> Vec<Vec<System>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut splits = vec![(1, cores)];
@@ -99,13 +100,14 @@ pub(crate) fn candidates(subject: Subject) -> Vec<Vec<System>> {
         };
         splits.iter().flat_map(of).collect()
     };
-    let bucketed = |executor, widths: &[u32]| {
+    // Widths for one worker, and for a worker a core.
+    let bucketed = |executor, widths: &[u32], widths_of_many: &[u32]| {
         let of = |workers, threads, width| {
             [64, 256].map(|limit| System::Peer { executor, workers, threads, limit, width })
         };
         let mut all: Vec<System> = widths.iter().flat_map(|&width| of(1, cores, width)).collect();
         if cores > 1 {
-            all.extend(of(cores, 1, 10));
+            all.extend(widths_of_many.iter().flat_map(|&width| of(cores, 1, width)));
         }
         all
     };
@@ -116,7 +118,7 @@ pub(crate) fn candidates(subject: Subject) -> Vec<Vec<System>> {
             own("cellular", &[WIDE]),
             own("cellular", &[EVEN]),
             own("padded", &[EVEN]),
-            bucketed("onnxruntime", &[10, 40]),
+            bucketed("onnxruntime", &[10, 40], &[10]),
         ];
     }
     if subject == Subject::Trees {
@@ -133,8 +135,12 @@ pub(crate) fn candidates(subject: Subject) -> Vec<Vec<System>> {
             peer("dynet", &[(cores, 1)]),
         ];
     }
-    let peer = |executor| bucketed(executor, &[1, 10, 40]);
-    vec![own("cellular", &[&["64"], &["256"]]), peer("onnxruntime"), peer("pytorch")]
+    let own = own("cellular", &[&["64"], &["256"]]);
+    if subject == (Subject::Sequences { bidirectional: true }) {
+        return vec![own, bucketed("onnxruntime", &[10, 40], &[10, 40])];
+    }
+    let peer = |executor| bucketed(executor, &[1, 10, 40], &[10]);
+    vec![own, peer("onnxruntime"), peer("pytorch")]
 }
 
 impl std::fmt::Display for System {
@@ -195,12 +201,25 @@ impl Kit {
         command
     }
 
-    /// An LSTM of this hidden and input size.
-    pub(crate) fn model(&self, hidden: u32) -> anyhow::Result<PathBuf> {
-        let path = self.folder.join(format!("lstm-{hidden}.onnx"));
+    /// An LSTM of this hidden and input size; without `layers` of one, or both ways of two.
+    pub(crate) fn model(
+        &self,
+        hidden: u32,
+        layers: Option<u32>,
+        bidirectional: bool,
+    ) -> anyhow::Result<PathBuf> {
+        let usual = if bidirectional { 2 } else { 1 };
+        let layers = layers.unwrap_or(usual);
         let size = hidden.to_string();
-        let arguments = ["--hidden", &size, "--seed", "1", "--out"];
-        succeed(self.script("make_lstm.py").args(arguments).arg(&path))?;
+        let shape = if layers == usual { size.clone() } else { format!("{layers}x{hidden}") };
+        let kind = if bidirectional { "bilstm" } else { "lstm" };
+        let path = self.folder.join(format!("{kind}-{shape}.onnx"));
+        let mut make = self.script("make_lstm.py");
+        make.args(["--hidden", &size, "--layers", &layers.to_string(), "--seed", "1"]);
+        if bidirectional {
+            make.arg("--bidirectional");
+        }
+        succeed(make.arg("--out").arg(&path))?;
         Ok(path)
     }
 
