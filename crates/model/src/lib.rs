@@ -1,13 +1,13 @@
 //! ONNX files and model directories as cell types and an unfolder.
 //!
 //! [`load`] reads a file, finds its recurrent operators and which axes of its inputs are
-//! batch and time, cuts what stands between into row-wise programs, and registers
-//! all of it as cells. What comes out is a [`Model`], which turns a request's tensors
+//! batch and time, cuts what stands between into programs, row-wise or over whole sequences, and
+//! registers all of it as cells. What comes out is a [`Model`], which turns a request's tensors
 //! into a cell graph and the graph's outputs into the reply's tensors. A file that
 //! cannot be served is refused with every [`Blocker`] in it.
 //!
 //! The way of a file: `onnx_file` → `analysis` (with `operators` and `lstm`) →
-//! `segment` (with `stack`) → `plan` (with `program`) → `unfolder`. A
+//! `segment` (with `stack`) → `plan` (with `program`, `whole_program`) → `unfolder`. A
 //! `directory` adds names, limits and `text` tables, or names files that are one cell each
 //! (`cell_file`, with `recognise` for those that a fused kernel computes) and how `kinds` unfold
 //! them. ONNX is known here alone: what leaves is cells, and programs that are opaque bytes.
