@@ -6,7 +6,7 @@
 //! into a cell graph and the graph's outputs into the reply's tensors. A file that
 //! cannot be served is refused with every [`Blocker`] in it.
 //!
-//! The way of a file: `onnx_file` → `analysis` (with `operators` and `lstm`) →
+//! The way of a file: `onnx_file` → `analysis` (with `operators`, `recurrent` and `step_rule`) →
 //! `segment` (with `stack`) → `plan` (with `program`, `whole_program`) → `unfolder`. A
 //! `directory` adds names, limits and `text` tables, or names files that are one cell each
 //! (`cell_file`, with `recognise` for those that a fused kernel computes) and how `kinds` unfold

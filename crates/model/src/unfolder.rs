@@ -298,10 +298,7 @@ impl Plan {
     }
 
     /// Adds the lengths that follow from others.
-    fn count_windows<'a>(
-        &self,
-        steps: &mut [Option<(usize, &'a str)>],
-    ) -> Result<(), InvalidRequest> {
+    fn count_windows(&self, steps: &mut [Option<(usize, &str)>]) -> Result<(), InvalidRequest> {
         // Windows over windows: as often as there are axes, all are known.
         for _ in 0..self.axes.len() {
             let all = self.axes.iter().enumerate();

@@ -392,7 +392,7 @@ pub(super) fn bind_to_one(
     match atom {
         _ if analysis.draft => {}
         _ if analysis.bind(atom, 1) => {}
-        _ => return Err(format!("it takes an axis that varies to be of length 1")),
+        _ => return Err("it takes an axis that varies to be of length 1".to_owned()),
     }
     Ok(bound)
 }

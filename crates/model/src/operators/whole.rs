@@ -90,8 +90,8 @@ pub(crate) fn evaluate(
         "Slice" => slice(analysis, node, inputs),
         "LayerNormalization" => layer_normalization(analysis, node, inputs),
         "Trilu" => trilu(analysis, node, inputs),
-        "CumSum" => cumulative_sum(analysis, node, inputs),
-        operator if operator.starts_with("Reduce") => reduce(analysis, node, inputs),
+        "CumSum" => cumulative_sum(node, inputs),
+        operator if operator.starts_with("Reduce") => reduce(node, inputs),
         operator if is_elementwise(operator) => elementwise(analysis, node, inputs),
         _ => Err("not supported".to_owned()),
     }?;
@@ -568,7 +568,7 @@ fn reduced(dims: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
     kept.collect()
 }
 
-fn reduce(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+fn reduce(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
     let rank = x.dims.len();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
@@ -580,7 +580,6 @@ fn reduce(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, St
     if !super::reduce::OPERATORS.contains(&node.operator.as_str()) {
         return Err("not supported".to_owned());
     }
-    let _ = analysis;
     let keep = node.int("keepdims").unwrap_or(1);
     let out = reduced(&x.dims, &axes, keep != 0);
     let mixes = axes.iter().any(|&axis| has_batch(&x.dims[axis..=axis]));
@@ -1005,12 +1004,11 @@ fn trilu(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, Str
     })
 }
 
-fn cumulative_sum(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+fn cumulative_sum(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
     let axis = numbers(node, "axis", inputs, 1)?.and_then(|axes| axes.first().copied());
     let axis = axis_of(axis.ok_or("it has no axis")?, x.dims.len())?;
     let is_odd = |name| node.int(name).unwrap_or(0) != 0;
-    let _ = analysis;
     if is_odd("exclusive") || is_odd("reverse") {
         return Err("exclusive or reverse".to_owned());
     }
