@@ -141,7 +141,10 @@ def compare(outputs, names, expected, rtol, atol):
     if found.keys() != set(names):
         return f"outputs {sorted(found)}, expected {sorted(names)}"
     for name, wanted in zip(names, expected):
-        wanted, output = array_of(wanted), found[name]
+        try:
+            wanted, output = array_of(wanted), found[name]
+        except TypeError:
+            return f"{name} is {found[name]['datatype']}, expected a sequence or an optional value"
         if output["datatype"] != DATATYPES.get(wanted.dtype, "BYTES"):
             return f"{name} is {output['datatype']}, expected {wanted.dtype}"
         if tuple(output["shape"]) != wanted.shape:
