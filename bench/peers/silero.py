@@ -22,6 +22,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import make_silero
@@ -31,6 +32,7 @@ from speech import Feed
 
 SYSTEMS = ["batchmaker", "batchmaker-bench", "one", "batch", "batch-http"]
 LIMIT_MS = 1e3 * make_silero.CHUNK_S
+OTHERS_CORES = 0.1  # other processes are told of that use more
 SUSTAINED_SHARE = 0.98  # of the rate, for `batchmaker bench`
 WARM_S = 1.0  # chunks that are due before are not counted
 PATIENCE_S = 1.0  # a chunk that is so late ends a probe
@@ -171,17 +173,43 @@ def take_turns(searches, probes, tries):
 
 
 def attempt(probes, system, workers, threads, count):
+    others = OtherProcesses()
     try:
         found = probes.run(system, workers, threads, count)
         told = f"p50 {found['p50_ms']:.1f} p99 {found['p99_ms']:.1f} ms, {found['behind']} behind"
     except streams.StreamError as error:
         found, told = {"p99_ms": float("inf"), "behind": count}, str(error)
+    cores = others.cores()
+    if cores > OTHERS_CORES:
+        told += f" (other processes used {cores:.2f} cores)"
     print(f"{system} {workers}x{threads}: {count} streams: {told}", file=sys.stderr, flush=True)
-    return found
+    return found | {"other_cores": cores}
+
+
+class OtherProcesses:
+    """How much of the machine others use, beside this process and those that it started and awaited."""
+
+    def __init__(self):
+        self._start = self._seconds()
+
+    @staticmethod
+    def _seconds():
+        with open("/proc/stat") as file:
+            numbers = [int(number) for number in file.readline().split()[1:9]]
+        idle = numbers[3] + numbers[4]
+        mine = sum(os.times()[:4])
+        return (sum(numbers) - idle) / os.sysconf("SC_CLK_TCK") - mine, time.perf_counter()
+
+    def cores(self):
+        (used, then), (now_used, now) = self._start, self._seconds()
+        return max(0.0, now_used - used) / (now - then)
 
 
 def show(best):
-    print(f"{'system':18}{'workers x threads':>18}{'streams':>9}   p50 / p90 / p99 ms   client's cores")
+    print(
+        f"{'system':18}{'workers x threads':>18}{'streams':>9}   {'p50 / p90 / p99 ms':20} "
+        "cores of the client, of others"
+    )
     for of in best:
         if not of["streams"]:
             print(f"{of['system']:18}{'':18}{0:9}")
@@ -189,7 +217,8 @@ def show(best):
         way = f"{of['workers']} x {of['threads']}"
         ms = " / ".join(f"{of[key]:.1f}" for key in ("p50_ms", "p90_ms", "p99_ms"))
         cores = "" if of["client_cores"] is None else f"{of['client_cores']:.2f}"
-        print(f"{of['system']:18}{way:>18}{of['streams']:9}   {ms:20} {cores}")
+        others = f"{of['other_cores']:.2f}"
+        print(f"{of['system']:18}{way:>18}{of['streams']:9}   {ms:20} {cores:4}  {others}")
 
 
 def main():
