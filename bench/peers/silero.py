@@ -35,6 +35,7 @@ LIMIT_MS = 1e3 * make_silero.CHUNK_S
 OTHERS_CORES = 0.1  # other processes are told of that use more
 SUSTAINED_SHARE = 0.98  # of the rate, for `batchmaker bench`
 WARM_S = 1.0  # chunks that are due before are not counted
+IDLE_S = 10.0  # others must be idle for so long, after a probe that they disturbed
 PATIENCE_S = 1.0  # a chunk that is so late ends a probe
 STREAMS_MAX, VOICES, VOICE_CHUNKS = 1 << 17, 32, 300
 
@@ -150,8 +151,9 @@ def step(count, tolerance):
     return max(1, round(tolerance * count))
 
 
-def take_turns(searches, probes, tries):
-    """Runs the searches, a probe of each in turn; their results."""
+def take_turns(searches, probes, tries, others_cores_max):
+    """Runs the searches, a probe of each in turn; their results. A probe that fails while others use more
+    cores is no try."""
     found, asked = [], [(search, None) for search in searches]
     while asked:
         search, answer = asked.pop(0)
@@ -163,6 +165,9 @@ def take_turns(searches, probes, tries):
         try:
             for _ in range(tries):
                 answer = attempt(probes, *probe)
+                while not is_served(answer) and answer["other_cores"] > others_cores_max:
+                    wait_until_idle(others_cores_max)
+                    answer = attempt(probes, *probe)
                 if is_served(answer):
                     break
             asked.append((search, answer))
@@ -205,6 +210,14 @@ class OtherProcesses:
         return max(0.0, now_used - used) / (now - then)
 
 
+def wait_until_idle(cores_max):
+    while True:
+        others = OtherProcesses()
+        time.sleep(IDLE_S)
+        if others.cores() <= cores_max:
+            return
+
+
 def show(best):
     print(
         f"{'system':18}{'workers x threads':>18}{'streams':>9}   {'p50 / p90 / p99 ms':20} "
@@ -234,6 +247,10 @@ def main():
     option("--start", type=int, default=64, help="streams to begin with (default: 64)")
     option("--tolerance", type=float, default=0.05, help="of the number of streams (default: 0.05)")
     option("--tries", type=int, default=2, help="of a probe, before it fails (default: 2)")
+    option(
+        "--others", type=float, default=float("inf"), metavar="CORES",
+        help="a probe that fails while other processes use more is repeated once they use less",
+    )
     option("--cores", type=int, default=os.cpu_count(), help="to use (default: %(default)s)")
     option("--seed", type=int, default=1, help="of sound and times (default: 1)")
     option("--json", metavar="FILE", help="also write one object a line to this file")
@@ -251,7 +268,8 @@ def main():
             model, rate = models[name]
             make_silero.write(Path(folder) / name, model, rate)
             probes = Probes(args, Path(folder) / name, rate)
-            best = take_turns([search(of, ways, args) for of in systems], probes, args.tries)
+            searches = [search(of, ways, args) for of in systems]
+            best = take_turns(searches, probes, args.tries, args.others)
     except make_silero.SileroError as error:
         sys.exit(f"silero.py: {error}")
     show(sorted(best, key=lambda of: systems.index(of["system"])))
