@@ -1,0 +1,110 @@
+"""The ONNX project's own tests of operators, through `batchmaker run`. Each is tried as it is, all that
+the operator takes being inputs of the file; then, if that does not pass, with all inputs but the first
+made constants. Prints, operator by operator, how many pass, and why the others do not.
+
+examples:
+  python check_node_tests.py --operators Conv,Pad,Softmax
+  python check_node_tests.py --json node-tests.json
+"""
+
+import argparse
+import collections
+import json
+import sys
+
+import node_tests
+
+# The worse is told of the two tries: what is loaded and then wrong, before what is refused. Of two
+# that are refused, the one with fewer reasons, or the second: its reasons are not that weights vary.
+WORST_FIRST = ["crashed", "wrong", "request refused", "refused", "type not served"]
+
+
+def operator_of(case, originals):
+    """The operator it tests. `_expanded` files hold the functions that define an operator instead of it."""
+    original = originals.get(case.name.split("_expanded")[0], case)
+    nodes = original.model.graph.node
+    operator = nodes[0].op_type if len(nodes) == 1 else "several"
+    domain = nodes[0].domain if len(nodes) == 1 else ""
+    expanded = " (expanded)" if "_expanded" in case.name else ""
+    return (f"{domain}:" if domain else "") + operator + expanded
+
+
+def check(case):
+    """The outcome of the tries, and of which it is."""
+    tries = {"inputs": node_tests.run(case)}
+    names = [info.name for info in case.model.graph.input]
+    if tries["inputs"].kind != "passes" and len(names) > 1:
+        tries["constants"] = node_tests.run(case, names[1:])
+    for given, outcome in tries.items():
+        if outcome.kind == "passes":
+            return given, outcome
+    rank = lambda outcome: (WORST_FIRST.index(outcome.kind), outcome.reason.count("; "))
+    return min(reversed(tries.items()), key=lambda item: rank(item[1]))
+
+
+def chosen(args):
+    """[(operator, case)] in the order of operators."""
+    every = node_tests.cases()
+    originals = {case.name: case for case in every}
+    named = [(operator_of(case, originals), case) for case in every]
+    wanted = set(filter(None, args.operators.split(",")))
+    unknown = wanted - {operator.removesuffix(" (expanded)") for operator, _ in named}
+    if unknown:
+        sys.exit(f"check_node_tests.py: no tests of {', '.join(sorted(unknown))}")
+    return sorted(
+        (
+            (operator, case) for operator, case in named
+            if (not wanted or operator.removesuffix(" (expanded)") in wanted)
+            and (args.expanded or "_expanded" not in case.name)
+        ),
+        key=lambda item: (item[0], item[1].name),
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("--operators", default="", help="a list, separated by commas (default: all)")
+    option("--expanded", action="store_true", help="also the files of functions that define operators")
+    option("--json", help="also write the results to this file")
+    args = parser.parse_args()
+    results, counts = [], collections.defaultdict(collections.Counter)
+    todo = chosen(args)
+    for number, (operator, case) in enumerate(todo):
+        if sys.stderr.isatty():
+            print(f"\r{number}/{len(todo)} {operator:40.40}", end="", file=sys.stderr)
+        given, outcome = check(case)
+        counts[operator][outcome.kind] += 1
+        results.append({
+            "operator": operator, "test": case.name, "outcome": outcome.kind, "given": given,
+            "reason": outcome.reason,
+        })
+    if sys.stderr.isatty():
+        print("\r" + 60 * " " + "\r", end="", file=sys.stderr)
+    show(results, counts)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(results, file, indent=1)
+    bad = sum(of["crashed"] + of["wrong"] for of in counts.values())
+    sys.exit(1 if bad else 0)
+
+
+def show(results, counts):
+    kinds = list(node_tests.KINDS)
+    for kind in kinds[1:]:
+        found = [result for result in results if result["outcome"] == kind]
+        if found:
+            print(f"\n{kind}: {node_tests.KINDS[kind]}")
+        for result in found:
+            constants = " (all but the first input constant)" if result["given"] == "constants" else ""
+            print(f"  {result['test']}{constants}: {result['reason']}")
+    print(f"\n{'operator':30}" + "".join(f"{kind:>17}" for kind in kinds))
+    for operator, of in [*counts.items(), ("all", sum(counts.values(), collections.Counter()))]:
+        print(f"{operator:30}" + "".join(f"{of[kind] or '-':>17}" for kind in kinds))
+    print(f"{sum(result['outcome'] == 'passes' for result in results)} of {len(results)} pass")
+
+
+if __name__ == "__main__":
+    main()
