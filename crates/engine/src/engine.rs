@@ -25,6 +25,9 @@ use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::streaming::Streamed;
 use crate::worker;
 
+/// Bytes of address space for a worker's stack: executors of programs recur along chains of operators.
+const WORKER_STACK: usize = 256 << 20;
+
 /// What an engine is told when it starts.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
@@ -175,6 +178,7 @@ impl Engine {
             let name = format!("worker-{}", worker.0);
             let thread = std::thread::Builder::new()
                 .name(name)
+                .stack_size(WORKER_STACK)
                 .spawn(move || worker::run(&shared, worker, queue))
                 .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
             threads.push(thread);

@@ -216,12 +216,23 @@ pub(crate) struct Analysis {
     pub(crate) bound: Bound,
     /// Whether the input of a recurrent operator is downstream of a blocker.
     pub(crate) hidden: bool,
+    /// Elements that constants which are still to be computed may have.
+    budget: usize,
     values: HashMap<String, Val>,
     /// Of each input's dimensions.
     atoms: Vec<Vec<AtomId>>,
     by_key: BTreeMap<StepKey, AtomId>,
     by_name: HashMap<String, AtomId>,
 }
+
+/// Elements that constants computed in a file may have, beside four times those it holds.
+const BUDGET: usize = 1 << 24;
+
+/// Elements that a row may have between two operators.
+const ROW_MAX: usize = 1 << 22;
+
+/// Operators that a file may come to.
+const OPERATORS_MAX: usize = 20_000;
 
 type Roles = HashMap<(usize, usize), Role>;
 
@@ -287,6 +298,7 @@ impl Analysis {
             is_cell: kind == FileKind::Cell,
             bound,
             hidden: false,
+            budget: BUDGET + 4 * file.elements(),
             values: HashMap::new(),
             atoms: Vec::new(),
             by_key: BTreeMap::new(),
@@ -305,7 +317,32 @@ impl Analysis {
             analysis.add_output(name, file);
         }
         analysis.rename_atoms();
+        analysis.check_rows();
         analysis
+    }
+
+    /// That no operator makes rows too long to have many of them.
+    fn check_rows(&mut self) {
+        if self.ops.len() > OPERATORS_MAX && !self.draft {
+            let reason =
+                format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
+            self.block("graph", "graph", &reason);
+        }
+        let too_long = |op: &&RowOp| {
+            let elements = |row: &RowSpec| {
+                row.shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
+            };
+            op.outputs.iter().any(|row| elements(row).is_none_or(|count| count > ROW_MAX))
+        };
+        let found: Vec<(String, String)> = self
+            .ops
+            .iter()
+            .filter(too_long)
+            .map(|op| (op.operator.clone(), op.label.clone()))
+            .collect();
+        for (operator, label) in found.into_iter().filter(|_| !self.draft).collect::<Vec<_>>() {
+            self.block(&operator, &label, &format!("its rows have more than {ROW_MAX} elements"));
+        }
     }
 
     /// Axes that turned out to be equal under one name everywhere.
@@ -568,6 +605,18 @@ impl Analysis {
         }
     }
 
+    /// Takes so many elements of what constants that are computed may come to.
+    pub(crate) fn afford(&mut self, shape: &[usize]) -> Result<(), String> {
+        let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
+        match count.and_then(|count| self.budget.checked_sub(count)) {
+            Some(left) => {
+                self.budget = left;
+                Ok(())
+            }
+            None => Err("constants computed in the file grow beyond all reason".to_owned()),
+        }
+    }
+
     pub(crate) fn block(&mut self, operator: &str, node: &str, reason: &str) {
         let blocker = Blocker {
             operator: operator.to_owned(),
@@ -585,7 +634,7 @@ impl Analysis {
             for (axis, &atom) in atoms.iter().enumerate() {
                 match self.axes.find(atom) {
                     BATCH => roles.insert((input, axis), Role::Batch),
-                    atom if self.axes.is_open(atom) => {
+                    atom if self.axes.is_open(atom) && !self.is_cell => {
                         let key = *keys.entry(atom).or_insert((input, axis));
                         roles.insert((input, axis), Role::Steps(key))
                     }

@@ -1,6 +1,8 @@
 //! Where a model's files come from: a directory, or bytes compiled into the program.
 
 use std::borrow::Cow;
+use std::fs::{File, Metadata};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
 use crate::LoadError;
@@ -23,6 +25,45 @@ impl Files<'_> {
 
     /// A file's bytes.
     pub(crate) fn read(&self, name: &str) -> Result<Cow<'_, [u8]>, LoadError> {
+        let all = |path: &Path, _: &Metadata| std::fs::read(path).map_err(|e| e.to_string());
+        self.read_by(name, all)
+    }
+
+    /// Some of a file's bytes: from where on, and how many; none: all that follow.
+    pub(crate) fn read_part(
+        &self,
+        name: &str,
+        (start, length): (usize, Option<usize>),
+    ) -> Result<Vec<u8>, LoadError> {
+        let short = || "the file is too short".to_owned();
+        let end = |all: usize| {
+            let end = length.map_or(Some(all), |length| start.checked_add(length));
+            end.filter(|&end| start <= end && end <= all).ok_or_else(short)
+        };
+        if let Self::Embedded(_) = self {
+            let all = self.read(name)?;
+            let error = |reason| LoadError::File { file: self.label(name), reason };
+            return Ok(all[start.min(all.len())..end(all.len()).map_err(error)?].to_vec());
+        }
+        let part = |path: &Path, metadata: &Metadata| {
+            let end = end(usize::try_from(metadata.len()).unwrap_or(usize::MAX))?;
+            let mut bytes = vec![0; end - start];
+            let mut read = || -> std::io::Result<()> {
+                let mut file = File::open(path)?;
+                file.seek(SeekFrom::Start(start as u64))?;
+                file.read_exact(&mut bytes)
+            };
+            read().map_err(|e| e.to_string())?;
+            Ok(bytes)
+        };
+        self.read_by(name, part).map(Cow::into_owned)
+    }
+
+    fn read_by(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Path, &Metadata) -> Result<Vec<u8>, String>,
+    ) -> Result<Cow<'_, [u8]>, LoadError> {
         let error = |reason: String| LoadError::File { file: self.label(name), reason };
         let inside = Path::new(name)
             .components()
@@ -34,10 +75,16 @@ impl Files<'_> {
             Self::Folder(folder) => {
                 let path = folder.join(name);
                 let real = |path: &Path| path.canonicalize().map_err(|e| error(e.to_string()));
-                if !real(&path)?.starts_with(real(folder)?) {
+                let found = real(&path)?;
+                if !found.starts_with(real(folder)?) {
                     return Err(error("a file outside the model's directory".to_owned()));
                 }
-                std::fs::read(&path).map(Cow::Owned).map_err(|e| error(e.to_string()))
+                // Reading a pipe or a device might never end.
+                let metadata = found.metadata().map_err(|e| error(e.to_string()))?;
+                if !metadata.is_file() {
+                    return Err(error("not a file".to_owned()));
+                }
+                read(&found, &metadata).map(Cow::Owned).map_err(error)
             }
             Self::Embedded(files) => {
                 let name = name.strip_prefix("./").unwrap_or(name);

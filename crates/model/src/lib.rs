@@ -41,6 +41,7 @@ mod symbolic;
 mod text;
 mod unfolder;
 mod whole_program;
+mod wire_check;
 
 pub use amend::Amendments;
 pub use cell_file::{CellInput, CellOutput, NamedCell};

@@ -10,7 +10,7 @@ use rten_onnx::onnx::{
 
 use crate::files::Files;
 use crate::literal::{Literal, is_converted};
-use crate::{Blocker, LoadError};
+use crate::{Blocker, LoadError, wire_check};
 
 /// A graph: inputs without initializers, nodes in an order that producers come first.
 pub(crate) struct OnnxFile {
@@ -173,6 +173,8 @@ impl OnnxFile {
     pub(crate) fn read(files: &Files, name: &str) -> Result<Self, LoadError> {
         let malformed = |reason: String| LoadError::Malformed { file: files.label(name), reason };
         let bytes = files.read(name)?;
+        wire_check::check(&bytes)
+            .map_err(|reason| malformed(format!("not an ONNX file that can be read: {reason}")))?;
         let model = ModelProto::parse_buf(&bytes).map_err(|error| {
             malformed(format!(
                 "not an ONNX file that can be read: {error} (packed `dims` and `ints`, which \
@@ -303,6 +305,14 @@ fn read_nodes(nodes: Vec<NodeProto>, inside: &str, external: &External<'_>) -> V
     nodes.into_iter().enumerate().map(read).collect()
 }
 
+impl OnnxFile {
+    /// Elements of all its constants.
+    pub(crate) fn elements(&self) -> usize {
+        let literals = self.initializers.values().flatten();
+        literals.map(|literal| literal.shape().iter().product::<usize>()).sum()
+    }
+}
+
 fn read_subgraph(graph: GraphProto, inside: &str, external: &External<'_>) -> Subgraph {
     let outputs: Vec<String> =
         graph.output.into_iter().map(|info| info.name.unwrap_or_default()).collect();
@@ -386,12 +396,7 @@ fn read_external(tensor: &TensorProto, external: &External<'_>) -> Result<Vec<u8
     let location = entry("location").ok_or("external data: no location")?;
     let folder = external.beside.rsplit_once('/').map_or("", |(folder, _)| folder);
     let path = if folder.is_empty() { location.to_owned() } else { format!("{folder}/{location}") };
-    let bytes = external.files.read(&path).map_err(|error| format!("external data: {error}"))?;
-    let start = number("offset")?.unwrap_or(0);
-    let end = match number("length")? {
-        Some(length) => start.checked_add(length),
-        None => Some(bytes.len()),
-    };
-    let slice = end.and_then(|end| bytes.get(start..end));
-    Ok(slice.ok_or("external data: the file is too short")?.to_vec())
+    let part = (number("offset")?.unwrap_or(0), number("length")?);
+    let bytes = external.files.read_part(&path, part);
+    bytes.map_err(|error| format!("external data: {error}"))
 }

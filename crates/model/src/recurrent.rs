@@ -323,6 +323,9 @@ fn lengths(
                 let reason = "its sequence_lens are computed: known too late to unfold a request";
                 return Err(Some(reason.to_owned()));
             };
+            if !matches!(analysis.inputs[input].element, ElementType::I64 | ElementType::I32) {
+                return Err(misfit());
+            }
             match (&view.dims[..], batch.as_atom()) {
                 ([own], Some(batch)) if own.as_atom().is_some() => {
                     let own = own.as_atom().unwrap_or(batch);

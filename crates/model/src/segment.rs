@@ -295,12 +295,12 @@ fn group(
     let list: Vec<Instance> = instances.iter().copied().collect();
     let position: BTreeMap<Instance, usize> =
         list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
-    let after = phases(analysis, &cut.arg_maxes);
+    let after = phases(analysis, cut, &list);
     let key = |i: usize| {
         let Instance { op, .. } = list[i];
         let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
         let RowOp { level, scope, .. } = analysis.ops[op];
-        (level, analysis.instance_domain(list[i]), after[op], fused, scope)
+        (level, analysis.instance_domain(list[i]), after[i], fused, scope)
     };
     let mut parent: Vec<usize> = (0..list.len()).collect();
     fn find(parent: &mut [usize], mut i: usize) -> usize {
@@ -368,42 +368,40 @@ fn group(
     segments
 }
 
-/// By op, how often what it is made of changes on the longest path between recurrent operators: from
-/// rows of one domain to those of another, between rows and whole tensors, before and after a fused
-/// arg-max. Ops of one segment are of one phase, so that segments never wait for each other.
-fn phases(analysis: &Analysis, arg_maxes: &[ArgMax]) -> Vec<usize> {
-    let mut phases: Vec<usize> = Vec::with_capacity(analysis.ops.len());
-    for op in &analysis.ops {
-        let of = |operand: &Operand| match *operand {
-            Operand::Rows { source: Source::Op(before, _), .. }
-            | Operand::Whole { source: Source::Op(before, _), .. } => {
-                let other = &analysis.ops[before];
-                let is_last = arg_maxes.iter().any(|arg_max| arg_max.ops[0] == before);
-                let is_other = other.scope != op.scope
-                    || (op.scope == Scope::Row && other.domain != op.domain);
-                phases[before] + usize::from(is_last || is_other)
-            }
-            _ => 0,
+/// By instance (`list`, in the order of their ops), how often what it is made of changes on the longest
+/// path between recurrent operators: from rows of one domain to those of another, between rows and whole
+/// tensors, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
+/// never wait for each other.
+fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
+    let place = |reading: Reading| match reading.source {
+        Source::Op(op, _) => list.binary_search(&Instance { op, at: cut.made(reading).at }).ok(),
+        _ => None,
+    };
+    let reads = |at: usize| {
+        let Instance { op, at } = list[at];
+        let operands = analysis.ops[op].operands.iter();
+        operands.filter_map(move |operand| place(analysis.reads(operand, at)?))
+    };
+    let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));
+    let mut phases: Vec<usize> = vec![0; list.len()];
+    for at in 0..list.len() {
+        let after = |before: usize| {
+            let is_last = cut.arg_maxes.iter().any(|arg_max| arg_max.ops[0] == list[before].op);
+            phases[before] + usize::from(is_last || kind(before) != kind(at))
         };
-        let phase = op.operands.iter().map(of).max();
-        phases.push(phase.unwrap_or(0));
+        phases[at] = reads(at).map(after).max().unwrap_or(0);
     }
     // A tensor along several axes of steps stays inside a segment: it is made when it is first read.
-    for before in (0..analysis.ops.len()).rev() {
-        let op = &analysis.ops[before];
+    for before in (0..list.len()).rev() {
+        let op = &analysis.ops[list[before].op];
         if !op.whole.iter().any(|dims| steps(dims).len() > 1) {
             continue;
         }
-        let reads = |operand: &Operand| match operand {
-            Operand::Whole { source: Source::Op(of, _), .. } => *of == before,
-            _ => false,
+        let is_reader = |&at: &usize| {
+            let reader = &analysis.ops[list[at].op];
+            reader.level == op.level && reader.scope == op.scope && reads(at).any(|p| p == before)
         };
-        let readers = analysis.ops.iter().enumerate().filter(|(_, reader)| {
-            reader.level == op.level
-                && reader.scope == op.scope
-                && reader.operands.iter().any(reads)
-        });
-        let first = readers.map(|(reader, _)| phases[reader]).min();
+        let first = (before + 1..list.len()).filter(is_reader).map(|at| phases[at]).min();
         phases[before] = first.unwrap_or(0).max(phases[before]);
     }
     phases

@@ -37,7 +37,10 @@ fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<
             between_rows(analysis, node, a, b)
         }
         (Val::Literal(a), Val::Literal(b)) => {
-            folded(a, b).map(|product| vec![Val::literal(product)])
+            analysis.afford(a.shape())?;
+            let product = folded(a, b)?;
+            analysis.afford(product.shape())?;
+            Ok(vec![Val::literal(product)])
         }
         (Val::Repeat(once, dims), Val::Literal(weights)) => {
             let product = folded(once, weights)?;

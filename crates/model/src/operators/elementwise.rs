@@ -90,6 +90,9 @@ pub(super) fn evaluate(
     }
     let dims = broadcast(analysis, &operands)?;
     if !operands.iter().any(|val| matches!(val, Val::View(_))) {
+        if operands.iter().all(|val| matches!(val, Val::Literal(_))) {
+            analysis.afford(&dims.iter().map(Dim::fixed_part).collect::<Vec<_>>())?;
+        }
         return constants(operator, &operands, dims).map(|val| vec![val]);
     }
     check_types(operator, &operands)?;

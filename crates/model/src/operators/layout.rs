@@ -141,7 +141,7 @@ fn constant(node: &Node) -> Result<Literal, String> {
 fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let shape = int_list(inputs, 0).ok_or("its shape is not constant")?;
     let value = match node.tensor("value") {
-        Some(literal) => literal?.reshaped(&[]),
+        Some(literal) => scalar(&literal?).ok_or("its value is not one number")?,
         None => Literal::F32(Array::scalar(0.0)),
     };
     let dims = shape.iter().map(dim_of).collect::<Result<Vec<_>, _>>()?;
@@ -153,6 +153,11 @@ fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
         }
         _ => Ok(Val::Fill(Rc::new(value), dims)),
     }
+}
+
+/// A literal of one element, without axes.
+pub(super) fn scalar(literal: &Literal) -> Option<Literal> {
+    (literal.shape().iter().product::<usize>() == 1).then(|| literal.reshaped(&[]))
 }
 
 pub(super) fn dim_of(int: &Int) -> Result<Dim, String> {
@@ -170,13 +175,19 @@ fn count(shape: &[usize]) -> Option<usize> {
 fn range(inputs: &Inputs) -> Result<Val, String> {
     let number = |index| {
         let ints = int_list(inputs, index)?;
-        ints.first()?.as_number()
+        ints.first()?.as_number().map(i128::from)
     };
     let (Some(start), Some(limit), Some(delta)) = (number(0), number(1), number(2)) else {
         return Err("its bounds depend on the request".to_owned());
     };
-    let count = if delta == 0 { 0 } else { (limit - start + delta - delta.signum()) / delta };
-    let values = (0..count.clamp(0, 1 << 20)).map(|i| Int::number(start + i * delta));
+    let count = match delta {
+        0 => return Err("a range by steps of 0".to_owned()),
+        _ => (limit - start + delta - delta.signum()) / delta,
+    };
+    if count > 1 << 20 {
+        return Err(format!("a range of {count} numbers"));
+    }
+    let values = (0..count).map(|i| Int::number((start + i * delta) as i64));
     Ok(Val::literal(Literal::ints(values.collect())))
 }
 
@@ -242,7 +253,10 @@ fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, Str
     }
     let moved: Vec<Dim> = permutation.iter().map(|&axis| dims[axis].clone()).collect();
     match val {
-        Val::Literal(literal) => Ok(Val::literal(literal.transposed(&permutation))),
+        Val::Literal(literal) => {
+            analysis.afford(literal.shape())?;
+            Ok(Val::literal(literal.transposed(&permutation)))
+        }
         Val::Fill(..) | Val::Repeat(..) | Val::Unknown => relabelled(val, moved),
         Val::View(view) => {
             let in_row = permutation.iter().copied().filter(|&axis| dims[axis].in_row());
@@ -480,6 +494,7 @@ fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
             let plain = wide.iter().all(|dim| dim.atoms().next().is_none());
             let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();
             if plain && count(&shape).is_some_and(|n| n <= 1 << 24) {
+                analysis.afford(&shape)?;
                 return Ok(Val::literal(literal.expanded(&shape)));
             }
             match uniform(literal) {

@@ -45,6 +45,9 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
                 .iter()
                 .map(|&n| axis_of(n, literal.shape()[axis]))
                 .collect::<Result<_, _>>()?;
+            let mut shape = literal.shape().to_vec();
+            shape.splice(axis..=axis, indices.shape().iter().copied());
+            analysis.afford(&shape)?;
             return Ok(Val::literal(literal.gathered(axis, &positions, indices.shape())));
         }
         Val::Fill(value, dims) => {
@@ -262,6 +265,7 @@ pub(crate) fn take(
     }
     match val {
         Val::Literal(literal) => {
+            analysis.afford(literal.shape())?;
             Ok(Val::literal(literal.gathered(axis, positions, &[positions.len()])))
         }
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
@@ -338,6 +342,8 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         })
         .collect();
     if literals.len() == vals.len() {
+        let count = |literal: &&Literal| literal.shape().iter().product::<usize>();
+        analysis.afford(&[literals.iter().map(count).fold(0, usize::saturating_add)])?;
         let joined = Literal::concatenated(&literals, axis).ok_or("its inputs do not fit")?;
         return Ok(Val::literal(joined));
     }

@@ -502,7 +502,8 @@ fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
     if mode == "constant" {
         operands.push(match (inputs.get(2), node.float("value")) {
             (Some(Some(_)), _) => {
-                Operand::Constant(Rc::new(literal(inputs, 2, "value")?.reshaped(&[])))
+                let value = super::layout::scalar(&*literal(inputs, 2, "value")?);
+                Operand::Constant(Rc::new(value.ok_or("its value is not one number")?))
             }
             (_, Some(value)) => {
                 let value = Array::scalar(value);
