@@ -523,6 +523,11 @@ impl Analysis {
             true => operators::evaluate(self, node, inputs),
             false => Err("its input varies along more than one axis".to_owned()),
         };
+        let on_rows =
+            on_rows.and_then(|vals| match vals.iter().all(|val| self.has_axes_once(val)) {
+                true => Ok(vals),
+                false => Err("its output varies along more than one axis".to_owned()),
+            });
         match on_rows {
             Err(_) if !is_constant && operators::is_whole(node) => {
                 whole::evaluate(self, node, inputs)
@@ -535,6 +540,14 @@ impl Analysis {
             }
             found => found,
         }
+    }
+
+    /// Whether the batch and steps are at most an axis each.
+    pub(crate) fn has_axes_once(&self, val: &Val) -> bool {
+        let Val::View(view) = val else { return true };
+        let atoms = view.dims.iter().flat_map(Dim::atoms);
+        let batch = atoms.filter(|&atom| atom == BATCH).count();
+        self.draft || (batch <= 1 && steps(&view.dims).len() <= 1)
     }
 
     /// The outputs of an `If` whose condition is known: those of that branch.

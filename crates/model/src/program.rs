@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use batchmaker_graph::{Cell, CellBody, ElementType, Program, RowSpec};
 use rten_onnx::onnx::{
-    DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto,
-    TypeProto, TypeProtoTensor, ValueInfoProto,
+    AttributeProto, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 
 use crate::analysis::{Analysis, Operand, Source};
@@ -78,7 +78,7 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
             writer.names.insert((reading, spec.shape.clone()), name.clone());
             outputs.push(name);
         }
-        writer.node(&op.operator, inputs, outputs, op.attributes.clone());
+        writer.op(&op.operator, inputs, outputs, op.attributes.clone());
     }
     for (port, (reading, row)) in segment.outputs.iter().zip(&outputs).enumerate() {
         let name = format!("out{port}");
@@ -143,6 +143,38 @@ impl Writer {
     pub(crate) fn fresh(&mut self) -> String {
         self.values += 1;
         format!("v{}", self.values - 1)
+    }
+
+    /// An operator as the specification has it: of equal elements the executor's `ArgMax` and `ArgMin`
+    /// give the last.
+    pub(crate) fn op(
+        &mut self,
+        operator: &str,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+        mut attributes: Vec<AttributeProto>,
+    ) {
+        let named = |name: &str, of: &[AttributeProto]| {
+            of.iter().find(|a| a.name.as_deref() == Some(name)).and_then(|a| a.i)
+        };
+        let wants_last = named("select_last_index", &attributes).unwrap_or(0) != 0;
+        attributes.retain(|attribute| attribute.name.as_deref() != Some("select_last_index"));
+        if !matches!(operator, "ArgMax" | "ArgMin") || wants_last {
+            return self.node(operator, inputs, outputs, attributes);
+        }
+        // The last of the elements backwards is the first.
+        let axis = named("axis", &attributes).unwrap_or(0);
+        let mut number = |n: i64| self.constant(&Rc::new(Literal::ints(vec![Int::number(n)])));
+        let (axis, back) = (number(axis), number(-1));
+        let end = number(i64::from(i32::MIN));
+        let [backwards, shape, length, last, found] = [(); 5].map(|()| self.fresh());
+        let slice = vec![inputs[0].clone(), back.clone(), end, axis.clone(), back.clone()];
+        self.node("Slice", slice, vec![backwards.clone()], Vec::new());
+        self.node("Shape", vec![inputs[0].clone()], vec![shape.clone()], Vec::new());
+        self.node("Gather", vec![shape, axis], vec![length.clone()], Vec::new());
+        self.node("Add", vec![length, back], vec![last.clone()], Vec::new());
+        self.node(operator, vec![backwards], vec![found.clone()], attributes);
+        self.node("Sub", vec![last, found], outputs, Vec::new());
     }
 
     pub(crate) fn node(

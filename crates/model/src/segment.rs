@@ -380,14 +380,19 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
     let reads = |at: usize| {
         let Instance { op, at } = list[at];
         let operands = analysis.ops[op].operands.iter();
-        operands.filter_map(move |operand| place(analysis.reads(operand, at)?))
+        operands.filter_map(move |operand| {
+            let reading = analysis.reads(operand, at)?;
+            // A step of what is made at all steps.
+            let is_step = reading.at.is_some() && cut.made(reading).at.is_none();
+            Some((place(reading)?, is_step))
+        })
     };
     let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));
     let mut phases: Vec<usize> = vec![0; list.len()];
     for at in 0..list.len() {
-        let after = |before: usize| {
+        let after = |(before, is_step): (usize, bool)| {
             let is_last = cut.arg_maxes.iter().any(|arg_max| arg_max.ops[0] == list[before].op);
-            phases[before] + usize::from(is_last || kind(before) != kind(at))
+            phases[before] + usize::from(is_last || is_step || kind(before) != kind(at))
         };
         phases[at] = reads(at).map(after).max().unwrap_or(0);
     }
@@ -399,7 +404,9 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         }
         let is_reader = |&at: &usize| {
             let reader = &analysis.ops[list[at].op];
-            reader.level == op.level && reader.scope == op.scope && reads(at).any(|p| p == before)
+            reader.level == op.level
+                && reader.scope == op.scope
+                && reads(at).any(|(read, _)| read == before)
         };
         let first = (before + 1..list.len()).filter(is_reader).map(|at| phases[at]).min();
         phases[before] = first.unwrap_or(0).max(phases[before]);

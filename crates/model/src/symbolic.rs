@@ -195,6 +195,16 @@ impl Axes {
         format!("[{}]", dims.iter().map(show).collect::<Vec<_>>().join(", "))
     }
 
+    /// A dimension as an integer in a program that runs for any number of sequences at once.
+    pub(crate) fn open_int(&self, dim: &Dim) -> Int {
+        dim.0.iter().fold(Int::number(1), |int, factor| {
+            int.times(&match factor {
+                Factor::Atom(BATCH) => Int { number: 1, atoms: vec![BATCH] },
+                other => self.int(&Dim(vec![*other])),
+            })
+        })
+    }
+
     /// A dimension as an integer.
     pub(crate) fn int(&self, dim: &Dim) -> Int {
         dim.0.iter().fold(Int::number(1), |int, factor| {

@@ -76,7 +76,7 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
             made.push(name);
         }
         let first = made[0].clone();
-        builder.writer.node(&op.operator, names, made, op.attributes.clone());
+        builder.writer.op(&op.operator, names, made, op.attributes.clone());
         builder.learn_lengths(&first, &op.whole[0]);
     }
     for (port, &reading) in segment.outputs.iter().enumerate() {
@@ -194,7 +194,7 @@ impl<'a> Builder<'a> {
     }
 
     fn reshape(&mut self, name: &str, dims: &[Dim]) -> Result<String, String> {
-        let ints: Vec<Int> = dims.iter().map(|dim| self.analysis.axes.int(dim)).collect();
+        let ints: Vec<Int> = dims.iter().map(|dim| self.analysis.axes.open_int(dim)).collect();
         // One that is not a number may be left to the executor.
         let is_open = |int: &Int| int.as_number().is_none();
         let target = match ints.iter().filter(|int| is_open(int)).count() {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::AttributeProto;
+use rten_onnx::onnx::{AttributeProto, DataType};
 
 use super::{
     Inputs, float_attribute, fold, input, int_attribute, layout, select, string_attribute,
@@ -12,7 +12,7 @@ use crate::analysis::{Analysis, Operand, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
-use crate::symbolic::Dim;
+use crate::symbolic::{Dim, Int};
 
 const UNARY: &[&str] = &[
     "Abs",
@@ -96,6 +96,12 @@ pub(super) fn evaluate(
         return constants(operator, &operands, dims).map(|val| vec![val]);
     }
     check_types(operator, &operands)?;
+    if operator == "PRelu" {
+        return p_relu(analysis, node, &operands, dims);
+    }
+    if let ("Sign", Val::View(view)) = (operator, operands[0]) {
+        return Ok(sign(analysis, node, view));
+    }
     if let ("Celu" | "Selu", Val::View(view)) = (operator, operands[0]) {
         return Ok(scaled_elu(analysis, node, view));
     }
@@ -129,6 +135,57 @@ fn exponent(operands: &[&Val]) -> Option<f32> {
         }
         _ => None,
     }
+}
+
+/// 1 above zero, -1 below, 0 at either zero.
+fn sign(analysis: &mut Analysis, node: &Node, view: &View) -> Vec<Val> {
+    let zero = match view.element {
+        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
+        element => Literal::Int(Array::scalar(Int::number(0)), element),
+    };
+    let zero = Operand::Constant(Rc::new(zero));
+    let to = match view.element {
+        ElementType::F32 => DataType::FLOAT,
+        ElementType::I64 => DataType::INT64,
+        _ => DataType::INT32,
+    };
+    let mut parts = Vec::new();
+    for operator in ["Greater", "Less"] {
+        let operands = vec![analysis.operand(view), zero.clone()];
+        let outputs = vec![(ElementType::Bool, view.dims.clone())];
+        let found = analysis.emit(node, operator, vec![], operands, outputs);
+        let Val::View(found) = &found[0] else { continue };
+        let cast = vec![int_attribute("to", to.0.into())];
+        let (operands, outputs) =
+            (vec![analysis.operand(found)], vec![(view.element, view.dims.clone())]);
+        let number = analysis.emit(node, "Cast", cast, operands, outputs);
+        if let Val::View(number) = &number[0] {
+            parts.push(analysis.operand(number));
+        }
+    }
+    analysis.emit(node, "Sub", vec![], parts, vec![(view.element, view.dims.clone())])
+}
+
+/// The slope times x where x is below zero.
+fn p_relu(
+    analysis: &mut Analysis,
+    node: &Node,
+    operands: &[&Val],
+    dims: Vec<Dim>,
+) -> Result<Vec<Val>, String> {
+    let (x, slope) = (align(analysis, operands[0], &dims)?, align(analysis, operands[1], &dims)?);
+    let element = operands[0].element().unwrap_or(ElementType::F32);
+    let zero = Operand::Constant(Rc::new(Literal::F32(Array::scalar(0.0))));
+    let mut emit = |operator: &str, element, operands| {
+        let made = analysis.emit(node, operator, vec![], operands, vec![(element, dims.clone())]);
+        match &made[0] {
+            Val::View(view) => (analysis.operand(view), made),
+            _ => unreachable!("an operator gives a view"),
+        }
+    };
+    let (below, _) = emit("Less", ElementType::Bool, vec![x.clone(), zero]);
+    let (scaled, _) = emit("Mul", element, vec![x.clone(), slope]);
+    Ok(emit("Where", element, vec![below, scaled, x]).1)
 }
 
 /// `Selu` is `gamma Elu(x)` with alpha its own; `Celu` is `alpha Elu(x / alpha)` with alpha 1.
@@ -190,7 +247,16 @@ pub(super) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
         .collect();
     match val {
         Val::View(view) => Ok(Operand::Rows { source: view.source, at: view.at, shape }),
-        Val::Fill(value, _) => Ok(Operand::Constant(value.clone())),
+        Val::Fill(value, _) => {
+            // As long as its own axes within a row are, which no other operand may have.
+            let ones = shape.iter().take_while(|&&n| n == 1).count();
+            let count = shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n));
+            if analysis.draft || count.is_none_or(|count| count > 1 << 20) {
+                return Ok(Operand::Constant(value.clone()));
+            }
+            let value = super::layout::scalar(value).ok_or("a fill of several numbers")?;
+            Ok(Operand::Constant(Rc::new(value.expanded(&shape[ones..]))))
+        }
         Val::Literal(literal) => {
             if analysis.draft {
                 return Ok(Operand::Constant(literal.clone()));

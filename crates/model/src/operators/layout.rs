@@ -201,6 +201,20 @@ fn shape(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Val, Strin
     Ok(Val::literal(Literal::ints(ints.collect())))
 }
 
+/// The truth of numbers: all but zero are true.
+fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
+    let zero = match view.element {
+        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
+        element => Literal::Int(Array::scalar(Int::number(0)), element),
+    };
+    let outputs = || vec![(ElementType::Bool, view.dims.clone())];
+    let operands = vec![analysis.operand(view), Operand::Constant(Rc::new(zero))];
+    let is_zero = analysis.emit(node, "Equal", vec![], operands, outputs());
+    let Val::View(is_zero) = &is_zero[0] else { return Val::Unknown };
+    let operands = vec![analysis.operand(is_zero)];
+    analysis.emit(node, "Not", vec![], operands, outputs()).remove(0)
+}
+
 fn cast(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
     let val = input(inputs, 0)?;
@@ -210,6 +224,7 @@ fn cast(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, St
         Val::Fill(literal, dims) => Ok(Val::Fill(Rc::new(folded(literal)?), dims.clone())),
         Val::Repeat(literal, dims) => Ok(Val::Repeat(Rc::new(folded(literal)?), dims.clone())),
         Val::View(view) if view.element == to => Ok(val.clone()),
+        Val::View(view) if to == ElementType::Bool => Ok(is_not_zero(analysis, node, view)),
         Val::View(view) => {
             let data_type = match to {
                 ElementType::F32 => DataType::FLOAT,

@@ -156,9 +156,6 @@ fn reduce(
 }
 
 fn arg(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Vec<Val>, String> {
-    if node.int("select_last_index").unwrap_or(0) != 0 {
-        return Err("select_last_index=1 is not supported".to_owned());
-    }
     let axis = axis_of(node.int("axis").unwrap_or(0), view.dims.len())?;
     let length = analysis.need_fixed(&view.dims[axis], "chooses over")?;
     let keep = node.int("keepdims").unwrap_or(1) != 0;
@@ -168,7 +165,11 @@ fn arg(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Vec<Val>, St
     } else {
         out.remove(axis);
     }
-    let attributes = vec![row_attribute(view, axis), int_attribute("keepdims", keep.into())];
+    let attributes = vec![
+        row_attribute(view, axis),
+        int_attribute("keepdims", keep.into()),
+        int_attribute("select_last_index", node.int("select_last_index").unwrap_or(0)),
+    ];
     let operands = vec![analysis.operand(view)];
     let outputs = vec![(ElementType::I64, out)];
     let vals = analysis.emit(node, &node.operator, attributes, operands, outputs);

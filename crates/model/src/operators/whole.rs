@@ -57,7 +57,8 @@ pub(crate) fn is_known(operator: &str) -> bool {
         "Transpose",
         "Unsqueeze",
     ];
-    let is_elementwise = is_elementwise(operator) && !matches!(operator, "Celu" | "Selu");
+    let on_rows_alone = matches!(operator, "Celu" | "PRelu" | "Selu" | "Sign");
+    let is_elementwise = is_elementwise(operator) && !on_rows_alone;
     OTHERS.contains(&operator) || operator.starts_with("Reduce") || is_elementwise
 }
 
@@ -127,6 +128,11 @@ fn has_batch(dims: &[Dim]) -> bool {
 /// Adds the operator; gives a view of each output.
 fn emit(analysis: &mut Analysis, node: &Node, whole: Whole) -> Result<Vec<Val>, String> {
     let Whole { operator, attributes, operands, outputs, is_independent, is_along_first } = whole;
+    let batches =
+        |dims: &Vec<Dim>| dims.iter().flat_map(Dim::atoms).filter(|&a| a == BATCH).count();
+    if !analysis.draft && outputs.iter().any(|(_, dims)| batches(dims) > 1) {
+        return Err("the batch is two of its axes".to_owned());
+    }
     let on_rows = on_rows(&operands, &outputs).filter(|_| is_along_first && !analysis.draft);
     if let Some(operands) = on_rows {
         if operator == "Conv"
@@ -498,6 +504,11 @@ fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
     if !matches!(mode, "constant" | "reflect" | "edge") {
         return Err(format!("mode {mode}"));
     }
+    let early = rank.saturating_sub(2);
+    let is_early = (0..early).any(|axis| pads[axis] + pads[rank + axis] > 0);
+    if mode != "constant" && is_early {
+        return Err(format!("mode {mode} along other axes than the last two"));
+    }
     let mut operands = vec![whole(x), ints(pads)];
     if mode == "constant" {
         operands.push(match (inputs.get(2), node.float("value")) {
@@ -544,15 +555,16 @@ fn softmax(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, S
 
 fn arg(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
-    if node.int("select_last_index").unwrap_or(0) != 0 {
-        return Err("select_last_index=1".to_owned());
-    }
     let axis = axis_of(node.int("axis").unwrap_or(0), x.dims.len())?;
     let keep = node.int("keepdims").unwrap_or(1);
     let out = reduced(&x.dims, &[axis], keep != 0);
     Ok(Whole {
         operator: node.operator.clone(),
-        attributes: vec![int_attribute("axis", axis as i64), int_attribute("keepdims", keep)],
+        attributes: vec![
+            int_attribute("axis", axis as i64),
+            int_attribute("keepdims", keep),
+            int_attribute("select_last_index", node.int("select_last_index").unwrap_or(0)),
+        ],
         operands: vec![whole(x)],
         outputs: vec![(ElementType::I64, out)],
         is_independent: !has_batch(&x.dims[axis..=axis]),
@@ -747,7 +759,7 @@ fn reshaped(
 /// The same elements under other dimensions.
 fn relabelled(analysis: &Analysis, inputs: &Inputs, out: Vec<Dim>) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
-    let target = Operand::Lengths(out.iter().map(|dim| analysis.axes.int(dim)).collect());
+    let target = Operand::Lengths(out.iter().map(|dim| analysis.axes.open_int(dim)).collect());
     let first = |dims: &[Dim]| dims.iter().position(|dim| has_batch(std::slice::from_ref(dim)));
     let is_independent = match (first(&x.dims), first(&out)) {
         (None, None) => true,
@@ -815,7 +827,7 @@ fn expand(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
     if has_batch(&out) && !has_batch(&x.dims) {
         return Err("it repeats along the batch".to_owned());
     }
-    let shape = Operand::Lengths(out.iter().map(|dim| analysis.axes.int(dim)).collect());
+    let shape = Operand::Lengths(out.iter().map(|dim| analysis.axes.open_int(dim)).collect());
     Ok(Whole {
         operator: "Expand".to_owned(),
         attributes: vec![],
@@ -829,6 +841,9 @@ fn expand(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
 fn cast(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
     let data_type = DataType(node.int("to").unwrap_or(0) as i32);
+    if data_type == DataType::BOOL {
+        return Err("to BOOL".to_owned());
+    }
     Ok(Whole {
         operator: "Cast".to_owned(),
         attributes: vec![int_attribute("to", data_type.0.into())],
