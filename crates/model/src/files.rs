@@ -29,17 +29,15 @@ impl Files<'_> {
         self.read_by(name, all)
     }
 
-    /// Some of a file's bytes: from where on, and how many; none: all that follow.
+    /// Some of a file's bytes: from where on, and how many.
     pub(crate) fn read_part(
         &self,
         name: &str,
-        (start, length): (usize, Option<usize>),
+        (start, length): (usize, usize),
     ) -> Result<Vec<u8>, LoadError> {
         let short = || "the file is too short".to_owned();
-        let end = |all: usize| {
-            let end = length.map_or(Some(all), |length| start.checked_add(length));
-            end.filter(|&end| start <= end && end <= all).ok_or_else(short)
-        };
+        let end =
+            |all: usize| start.checked_add(length).filter(|&end| end <= all).ok_or_else(short);
         if let Self::Embedded(_) = self {
             let all = self.read(name)?;
             let error = |reason| LoadError::File { file: self.label(name), reason };

@@ -357,6 +357,15 @@ pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
     }
 }
 
+/// Bytes of an element as it is stored.
+fn element_size(data_type: DataType, element: ElementType) -> usize {
+    match data_type {
+        DataType::FLOAT16 | DataType::BFLOAT16 => 2,
+        DataType::DOUBLE => 8,
+        _ => element.bytes(),
+    }
+}
+
 fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Literal, String> {
     let data_type = tensor.data_type.unwrap_or(DataType(0));
     let element = match is_converted(data_type) {
@@ -375,7 +384,9 @@ fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Lite
     let raw = match (&tensor.raw_data, external) {
         _ if tensor.data_location == Some(DataLocation::EXTERNAL) => {
             let external = external.ok_or("external data in an attribute is not supported")?;
-            Some(read_external(tensor, external)?)
+            let size = element_size(data_type, element);
+            let bytes = count.checked_mul(size).ok_or("its shape overflows")?;
+            Some(read_external(tensor, external, bytes)?)
         }
         (Some(raw), _) => Some(raw.borrow().clone()),
         (None, _) => None,
@@ -384,7 +395,12 @@ fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Lite
     literal.ok_or_else(|| format!("it does not hold the {count} elements that its shape says"))
 }
 
-fn read_external(tensor: &TensorProto, external: &External<'_>) -> Result<Vec<u8>, String> {
+/// The `bytes` bytes of a tensor that lie in another file.
+fn read_external(
+    tensor: &TensorProto,
+    external: &External<'_>,
+    bytes: usize,
+) -> Result<Vec<u8>, String> {
     let entry = |key: &str| {
         let found = tensor.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
         found.and_then(|entry| entry.value.as_deref())
@@ -396,7 +412,11 @@ fn read_external(tensor: &TensorProto, external: &External<'_>) -> Result<Vec<u8
     let location = entry("location").ok_or("external data: no location")?;
     let folder = external.beside.rsplit_once('/').map_or("", |(folder, _)| folder);
     let path = if folder.is_empty() { location.to_owned() } else { format!("{folder}/{location}") };
-    let part = (number("offset")?.unwrap_or(0), number("length")?);
+    let length = number("length")?.unwrap_or(bytes);
+    if length != bytes {
+        return Err(format!("external data: {length} bytes where its shape says {bytes}"));
+    }
+    let part = (number("offset")?.unwrap_or(0), bytes);
     let bytes = external.files.read_part(&path, part);
     bytes.map_err(|error| format!("external data: {error}"))
 }
