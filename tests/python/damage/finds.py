@@ -174,6 +174,24 @@ def a_step_and_all_steps(folder):
 
 
 @find
+def a_cell_of_open_dimensions(folder):
+    cell_files.chain(folder, "forward", 1)
+    model = onnx.load(folder / "step.onnx")
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "time"
+    (folder / "step.onnx").write_bytes(model.SerializeToString())
+    return folder
+
+
+@find
+def an_input_twice(folder):
+    path = network(folder, [("Tanh", ["h"], ["y"])])
+    model = onnx.load(path)
+    model.graph.input.append(model.graph.input[0])
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@find
 def an_output_twice(folder):
     return network(folder, [("Tanh", ["h"], ["y"])], outputs=("y", "y"))
 
