@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .messages import nested, varint
-from .models import FLOAT, SIZE, info, uniform, write
+from .models import BOOL, FLOAT, SIZE, info, uniform, write
 
 FINDS = {}
 
@@ -165,10 +165,18 @@ def rows_of_all_pairs_of_steps(folder):
 
 @find
 def a_step_and_all_steps(folder):
-    """A step of rows that are made of rows, and what is made of it beside all of them."""
     nodes = [
         ("Tanh", ["h"], ["a"]), ("Gather", ["a", "two"], ["b"], {"axis": 0}),
         ("Add", ["a", "b"], ["y"]),
+    ]
+    return network(folder, nodes, {"two": np.array(2)})
+
+
+@find
+def a_step_and_all_steps_of_what_it_is_made_of(folder):
+    nodes = [
+        ("Tanh", ["h"], ["a"]), ("Sigmoid", ["a"], ["b"]),
+        ("Gather", ["b", "two"], ["c"], {"axis": 0}), ("Add", ["a", "c"], ["y"]),
     ]
     return network(folder, nodes, {"two": np.array(2)})
 
@@ -180,6 +188,17 @@ def a_cell_of_open_dimensions(folder):
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "time"
     (folder / "step.onnx").write_bytes(model.SerializeToString())
     return folder
+
+
+@find
+def lengths_that_are_no_integers(folder):
+    folder.mkdir(parents=True)
+    nodes = [("RNN", ["x", "W", "R", "", "lens"], ["", "h_n"], {"hidden_size": SIZE})]
+    inputs = [info("x", "time", "batch", 4), info("lens", "batch", of=BOOL)]
+    constants = uniform(1, W=(1, SIZE, 4), R=(1, SIZE, SIZE))
+    path = folder / "lengths.onnx"
+    write(path, nodes, inputs, [info("h_n", 1, "batch", SIZE)], constants, is_checked=False)
+    return path
 
 
 @find

@@ -91,8 +91,8 @@ def layers(folder):
     """A GRU and many row-wise operators after it."""
     folder.mkdir(parents=True)
     constants = uniform(
-        6, W=(1, 3 * SIZE, 4), R=(1, 3 * SIZE, SIZE), scale=(SIZE,), shift=(SIZE,), p=(SIZE, SIZE),
-        p_b=(SIZE,), g=(5, SIZE), g_b=(5,), v=(SIZE,), m=(SIZE,),
+        6, W=(1, 3 * SIZE, 4), R=(1, 3 * SIZE, SIZE), scale=(SIZE,), shift=(SIZE,), g=(5, SIZE),
+        g_b=(5,), m=(SIZE,),
     )
     constants |= {
         "v": np.ones(SIZE, np.float32), "axis_1": np.array([1]), "low": np.float32(-0.9),
@@ -283,9 +283,9 @@ def bidirectional(folder):
                 "LSTM", ["x", "W", "R"], ["y_4", "h_n"],
                 {"hidden_size": SIZE, "direction": "bidirectional"},
             ),
-            ("Squeeze", ["y_4"], ["y"], {"axes": [1]}),
+            ("Squeeze", ["y_4"], ["y"], {"axes": [2]}),
         ],
-        [info("x", "time", 1, 4)], [info("h_n", 2, 1, SIZE)],
+        [info("x", "time", 1, 4)], [info("y", "time", 2, SIZE), info("h_n", 2, 1, SIZE)],
         uniform(12, W=(2, 4 * SIZE, 4), R=(2, 4 * SIZE, SIZE)), opset=9,
     )
     return "bidirectional.onnx"
@@ -323,7 +323,7 @@ def layout(folder):
         folder / "layout.onnx",
         [
             (
-                "LSTM", ["x", "W", "R"], ["y_4", "h_n", "c_n"],
+                "LSTM", ["x", "W", "R"], ["y_4", "", "c_n"],
                 {"hidden_size": SIZE, "direction": "reverse", "layout": 1, "input_forget": 1},
             ),
             ("Squeeze", ["y_4", "axis"], ["y"]),
