@@ -1,4 +1,4 @@
-"""Damaged models are loaded or refused with one error; see `check_damaged.py`, which does it at length."""
+"""Damaged models are loaded or refused with one error; `check_damaged.py` does it at length."""
 
 import check_damaged
 import damage

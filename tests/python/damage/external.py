@@ -68,7 +68,8 @@ def external_offsets_and_lengths(random, case):
     numbers = ["-1", f"{2**40}", f"{2**62}", f"{2**63}", f"{2**64 - 1}", f"{2**64}", "1e3", "0x10",
                " 0", "+1", "", "é", "0" * 10**5, "1", "4"]
     chosen = [(key, random.choice(numbers)) for key in ("offset", "length")]
-    chosen = random.choice([chosen, chosen[:1], chosen[1:], [("offset", "8"), ("length", str(2**64 - 8))]])
+    overflow = [("offset", "8"), ("length", f"{2**64 - 8}")]
+    chosen = random.choice([chosen, chosen[:1], chosen[1:], overflow])
     with external_entries(path, name) as entries:
         entries += chosen
     return f"{chosen}"[:80]

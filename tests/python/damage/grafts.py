@@ -365,10 +365,11 @@ def any_operators(random, graph):
 
 
 for make in (
-    any_operator, pairs, chosen_step, chosen_slice, constant_of_shape, expand, expand_a_value, range_, range_of_reals, tile, pad, one_hot, reshape,
-    doubled_constant, doubled_value, doubled_exponent, doubled_sum, outer_product, outer_comparison,
-    gathered_again, many_wide_constants, split, slice_, gather, reduce_, axes_of_shapes, top_k,
-    integers, cast, recurrence,
+    any_operator, pairs, chosen_step, chosen_slice, constant_of_shape, expand, expand_a_value,
+    range_, range_of_reals, tile, pad, one_hot, reshape, doubled_constant, doubled_value,
+    doubled_exponent, doubled_sum, outer_product, outer_comparison, gathered_again,
+    many_wide_constants, split, slice_, gather, reduce_, axes_of_shapes, top_k, integers, cast,
+    recurrence,
 ):
     graft_way(f"grafted_{make.__name__.rstrip('_')}", make)
 
