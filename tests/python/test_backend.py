@@ -6,8 +6,6 @@ import pytest
 
 WEIGHTS = {"W", "R", "B", "P"}
 PREFIXES = ("test_lstm", "test_gru", "test_rnn", "test_simple_rnn")
-
-
 CASES = {case.name: case for case in node_tests.cases() if case.name.startswith(PREFIXES)}
 
 
