@@ -226,7 +226,7 @@ pub(crate) struct Analysis {
 }
 
 /// Elements that constants computed in a file may have, beside four times those it holds.
-const BUDGET: usize = 1 << 24;
+const BUDGET: usize = 1 << 23;
 
 /// Elements that a row may have between two operators.
 const ROW_MAX: usize = 1 << 22;

@@ -251,6 +251,11 @@ impl OnnxFile {
             .collect();
         let outputs: Vec<String> =
             graph.output.iter().map(|info| info.name.clone().unwrap_or_default()).collect();
+        let names = graph.input.iter().map(|info| info.name.as_ref());
+        let input_twice = twice(names.flatten());
+        if let Some(name) = input_twice.or_else(|| twice(outputs.iter())) {
+            return Err(malformed(format!("two of its inputs or outputs are named `{name}`")));
+        }
         let output_ranks = graph
             .output
             .iter()
@@ -274,6 +279,12 @@ impl OnnxFile {
             notes,
         })
     }
+}
+
+/// A name that comes a second time.
+fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut known = HashSet::new();
+    names.into_iter().find(|name| !known.insert(*name))
 }
 
 /// Nodes of a graph; `inside`: what stands before the numbers of those without a name.
@@ -372,6 +383,9 @@ fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Lite
         true => ElementType::F32,
         false => element_type(data_type)?,
     };
+    if tensor.dims.len() > 64 {
+        return Err(format!("a tensor of {} axes", tensor.dims.len()));
+    }
     let shape = tensor
         .dims
         .iter()

@@ -182,7 +182,8 @@ fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val
         return Err("transA=1: it sums over rows".to_owned());
     }
     let weights = match node.int("transB").unwrap_or(0) {
-        0 => (**weights).clone(),
+        0 if weights.shape().len() == 2 => (**weights).clone(),
+        0 => return Err("its weights are no matrix".to_owned()),
         _ if weights.shape().len() == 2 => weights.transposed(&[1, 0]),
         _ => return Err("its weights are no matrix".to_owned()),
     };

@@ -321,6 +321,10 @@ pub(super) fn check_types(operator: &str, operands: &[&Val]) -> Result<(), Strin
             return Err("an integer is divided by one that may be 0 or -1".to_owned());
         }
     }
+    let elements = operands.iter().map(|val| val.element());
+    if operator == "Pow" && elements.clone().any(|element| element != operands[0].element()) {
+        return Err("base and exponent are of different types".to_owned());
+    }
     if operator == "Pow" && integer(operands[0]) {
         return Err("a power of integers is not supported".to_owned());
     }

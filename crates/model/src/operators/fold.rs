@@ -92,7 +92,10 @@ fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) ->
         "Add" => exact(Int::plus),
         "Sub" => exact(|a, b| a.plus(&b.times(&Int::number(-1)))),
         // No shape is a product of so many lengths.
-        "Mul" => exact(|a, b| (a.atoms.len() + b.atoms.len() <= 16).then(|| a.times(b))),
+        "Mul" => exact(|a, b| {
+            let is_length = a.atoms.len() + b.atoms.len() <= 16;
+            (is_length && a.number.checked_mul(b.number).is_some()).then(|| a.times(b))
+        }),
         "Div" => exact(Int::over),
         "Mod" => numbers(i64::checked_rem_euclid),
         "Min" => numbers(|a, b| Some(a.min(b))),

@@ -71,6 +71,9 @@ pub(super) fn int_list(inputs: &Inputs, index: usize) -> Option<Vec<Int>> {
     }
 }
 
+/// No tensor has more axes.
+const RANK_MAX: usize = 64;
+
 /// Plain numbers, from an attribute (older opsets) or a constant input.
 pub(super) fn numbers(
     node: &Node,
@@ -79,12 +82,18 @@ pub(super) fn numbers(
     index: usize,
 ) -> Result<Option<Vec<i64>>, String> {
     if let Some(values) = node.ints(attribute) {
-        return Ok(Some(values.to_vec()));
+        return match values.len() > RANK_MAX {
+            true => Err(format!("{} {attribute}", values.len())),
+            false => Ok(Some(values.to_vec())),
+        };
     }
     if inputs.get(index).is_none_or(Option::is_none) {
         return Ok(None);
     }
     let ints = int_list(inputs, index).ok_or_else(|| format!("its {attribute} is not constant"))?;
+    if ints.len() > RANK_MAX {
+        return Err(format!("{} {attribute}", ints.len()));
+    }
     let numbers: Option<Vec<i64>> = ints.iter().map(Int::as_number).collect();
     numbers.map(Some).ok_or_else(|| format!("its {attribute} depends on the request"))
 }
@@ -106,7 +115,7 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
     }
 }
 
-fn dropout(node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+pub(super) fn dropout(node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
     if let Some(Some(Val::Literal(training))) = inputs.get(2)
         && training.as_bools().is_some_and(|bits| bits.data.contains(&true))
     {

@@ -137,6 +137,7 @@ fn reduce(
         _ => (0..rank).collect(),
     };
     axes.sort_unstable();
+    axes.dedup();
     for &axis in &axes {
         analysis.need_fixed(&view.dims[axis], "reduces over")?;
     }

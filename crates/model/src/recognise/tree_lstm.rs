@@ -19,12 +19,13 @@ pub(crate) struct Recognised {
 }
 
 /// A TreeLSTM cell has less than half as many, however its gates are spelled.
-const OPERATORS_MAX: usize = 128;
+const OPERANDS_MAX: usize = 256;
 
 /// The TreeLSTM cell that an analysed cell is, if it is one: it may give back h, c or both.
 pub(crate) fn tree_cell(analysis: &Analysis) -> Option<Recognised> {
     // Formulas are trees: of parts that are read again and again they would be endless.
-    if analysis.ops.len() > OPERATORS_MAX {
+    let operands = analysis.ops.iter().map(|op| op.operands.len()).sum::<usize>();
+    if operands > OPERANDS_MAX {
         return None;
     }
     let mut reader = Reader::new(analysis);
