@@ -112,6 +112,24 @@ def softmax_over_first_axis(graph):
     return graph.op("CumSum", graph.constant(0, np.int64))
 
 
+def all_steps_of_all_sequences(graph):
+    """One axis of both, steps first."""
+    graph.lstm(FEATURES)
+    graph.op("Transpose", perm=[1, 0, 2])
+    graph.op("Softmax", axis=0)
+    return graph.op("Reshape", graph.constant([-1, HIDDEN], np.int64))
+
+
+def ties_and_zeros(graph):
+    """The first of equal elements, the sign of zero, the truth of halves."""
+    graph.op("Relu")
+    graph.op("Sign")
+    graph.op("Cast", to=TensorProto.BOOL)
+    graph.op("Cast", to=TensorProto.FLOAT)
+    graph.op("ArgMax", axis=2, keepdims=0)
+    return graph.op("Cast", to=TensorProto.FLOAT)
+
+
 def backwards(graph):
     graph.lstm(FEATURES)
     backwards = [graph.constant([n], np.int64) for n in (-1, -(2**62), 1, -1)]
@@ -151,8 +169,8 @@ def branch(graph):
 
 
 CASES = [
-    convolution, pools, attention_pooling, self_attention, softmax_over_first_axis, backwards,
-    no_recurrence, branch,
+    convolution, pools, attention_pooling, self_attention, softmax_over_first_axis,
+    all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
 ]
 
 

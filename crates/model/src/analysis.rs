@@ -274,14 +274,17 @@ pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
     }
 }
 
-/// Where there is no recurrent operator, the batch is the first axis, if that is open.
+/// Where there is no recurrent operator, the batch is the first input's first axis, if that is open, and
+/// those that are called like it.
 fn first_axes(file: &OnnxFile) -> Roles {
-    let is_open = |input: &GraphInput| {
-        let first = input.shape.as_ref().and_then(|shape| shape.first());
-        first.is_some_and(|dim| !matches!(dim, DeclaredDimension::Static(_)))
-    };
-    let open = file.inputs.iter().enumerate().filter(|(_, input)| is_open(input));
-    open.map(|(index, _)| ((index, 0), Role::Batch)).collect()
+    let first = |input: &GraphInput| input.shape.as_ref()?.first().cloned();
+    let Some(batch) = file.inputs.first().and_then(first) else { return Roles::new() };
+    if matches!(batch, DeclaredDimension::Static(_)) {
+        return Roles::new();
+    }
+    let inputs = file.inputs.iter().enumerate();
+    let of = inputs.filter(|(_, input)| first(input).as_ref() == Some(&batch));
+    of.map(|(index, _)| ((index, 0), Role::Batch)).collect()
 }
 
 impl Analysis {
@@ -606,7 +609,8 @@ impl Analysis {
         match self.value(name, file) {
             Val::View(view) => {
                 let batch = self.recurrents.iter().any(|cell| cell.domain.batch);
-                if batch && !self.draft && !Domain::of(&view.dims).batch {
+                let is_open = self.axes.length(BATCH).is_none();
+                if batch && is_open && !self.draft && !Domain::of(&view.dims).batch {
                     self.bound.batch = Some(1);
                 }
                 self.outputs.push((name.to_owned(), view));
@@ -782,7 +786,13 @@ impl Analysis {
     /// Step `at` of a view that has dimension `axis` as time; the dimension becomes 1.
     pub(crate) fn select_time(&self, view: &View, axis: usize, at: i64) -> View {
         let mut view = view.clone();
+        let own = self.domain(view.source).time.map(|atom| self.axes.find(atom));
+        let along = view.dims[axis].as_atom().map(|atom| self.axes.find(atom));
         view.dims[axis] = Dim::fixed(1);
+        if view.at.is_some() || own != along {
+            // The same at all steps of that axis.
+            return view;
+        }
         match view.source {
             Source::Recurrent(index, RecurrentPort::Every)
                 if self.recurrents[index].last_step() == Some(at) =>

@@ -14,7 +14,7 @@ use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, So
 use crate::arg_max::ArgMax;
 use crate::recurrent::{Initial, Recurrent};
 use crate::stack::{self, Stacks};
-use crate::symbolic::steps;
+use crate::symbolic::{BATCH, Dim, steps};
 use crate::{Blocker, whole_program};
 
 /// A matrix that stands between stages, or what a stage reads of it.
@@ -201,7 +201,16 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
         let (name, view) = analysis.outputs[index].clone();
         let reading = analysis.resolve(view.source, view.at);
         let wanted = Domain::of(&view.dims);
-        let plain = analysis.domain(reading.source) == wanted && reading.at.is_none();
+        // Of whole sequences the rows of one stand together; an axis of both with time first is another
+        // order.
+        let is_time_first = |dim: &Dim| {
+            let mut atoms = dim.atoms();
+            atoms.next().is_some_and(|first| first != BATCH) && atoms.next().is_some()
+        };
+        let is_reordered =
+            view.dims.iter().any(is_time_first) && is_whole(analysis, reading.source);
+        let plain =
+            analysis.domain(reading.source) == wanted && reading.at.is_none() && !is_reordered;
         if plain && !matches!(reading.source, Source::Input(_)) {
             continue;
         }
@@ -232,6 +241,13 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
         analysis.outputs[index].1.source = source;
         analysis.outputs[index].1.at = None;
     }
+}
+
+/// Whether whole sequences are made or read of a source.
+fn is_whole(analysis: &Analysis, source: Source) -> bool {
+    let is_made = matches!(source, Source::Op(op, _) if analysis.ops[op].scope != Scope::Row);
+    let reads = |operand: &Operand| matches!(operand, Operand::Whole { source: read, .. } if *read == source);
+    is_made || analysis.ops.iter().flat_map(|op| &op.operands).any(reads)
 }
 
 /// Embeddings that feed recurrent operators and nothing else.

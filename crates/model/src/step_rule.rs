@@ -306,6 +306,17 @@ impl Step<'_> {
                 let below = self.op("Add", &[&size, &one]);
                 self.op("Div", &[&sum, &below])
             }
+            "Softplus" => {
+                // Without an overflow.
+                let one = self.scalar(1.0);
+                let above = self.op("Relu", &[&sum]);
+                let size = self.op("Abs", &[&sum]);
+                let negative = self.op("Neg", &[&size]);
+                let power = self.op("Exp", &[&negative]);
+                let below = self.op("Add", &[&power, &one]);
+                let rest = self.op("Log", &[&below]);
+                self.op("Add", &[&above, &rest])
+            }
             "HardSigmoid" => {
                 let mut attributes = parameter("alpha", alpha);
                 attributes.extend(parameter("beta", beta));

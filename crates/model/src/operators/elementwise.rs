@@ -12,7 +12,7 @@ use crate::analysis::{Analysis, Operand, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
-use crate::symbolic::{Dim, Int};
+use crate::symbolic::{Dim, Int, row_shape};
 
 const UNARY: &[&str] = &[
     "Abs",
@@ -99,6 +99,9 @@ pub(super) fn evaluate(
     if operator == "PRelu" {
         return p_relu(analysis, node, &operands, dims);
     }
+    if let ("Softplus", Val::View(view)) = (operator, operands[0]) {
+        return Ok(softplus(analysis, node, view));
+    }
     if let ("Sign", Val::View(view)) = (operator, operands[0]) {
         return Ok(sign(analysis, node, view));
     }
@@ -135,6 +138,27 @@ fn exponent(operands: &[&Val]) -> Option<f32> {
         }
         _ => None,
     }
+}
+
+/// `log(1 + exp(x))` as `max(x, 0) + log(1 + exp(-|x|))`, which has no overflow.
+fn softplus(analysis: &mut Analysis, node: &Node, view: &View) -> Vec<Val> {
+    let mut emit = |operator: &str, operands: Vec<Operand>| {
+        let outputs = vec![(view.element, view.dims.clone())];
+        let made = analysis.emit(node, operator, vec![], operands, outputs);
+        match &made[0] {
+            Val::View(view) => (analysis.operand(view), made),
+            _ => unreachable!("an operator gives a view"),
+        }
+    };
+    let x = Operand::Rows { source: view.source, at: view.at, shape: row_shape(&view.dims) };
+    let one = Operand::Constant(Rc::new(Literal::F32(Array::scalar(1.0))));
+    let (above, _) = emit("Relu", vec![x.clone()]);
+    let (size, _) = emit("Abs", vec![x]);
+    let (negative, _) = emit("Neg", vec![size]);
+    let (power, _) = emit("Exp", vec![negative]);
+    let (sum, _) = emit("Add", vec![power, one]);
+    let (rest, _) = emit("Log", vec![sum]);
+    emit("Add", vec![above, rest]).1
 }
 
 /// 1 above zero, -1 below, 0 at either zero.
@@ -264,6 +288,10 @@ pub(super) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
             let outside = (0..out.len()).filter(|&axis| !out[axis].in_row()).filter_map(own);
             if outside.clone().any(|dim| !dim.is_one()) {
                 return Err("a constant that varies along batch or time".to_owned());
+            }
+            let is_wide = |n: &i64| i32::try_from(*n).is_err();
+            if literal.as_numbers().is_some_and(|numbers| numbers.iter().any(is_wide)) {
+                return Err("an integer that does not fit 32 bits".to_owned());
             }
             let ones = shape.iter().take_while(|&&n| n == 1).count();
             let aligned = literal.reshaped(&shape[ones..]);

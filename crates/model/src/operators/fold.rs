@@ -97,7 +97,8 @@ fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) ->
             (is_length && a.number.checked_mul(b.number).is_some()).then(|| a.times(b))
         }),
         "Div" => exact(Int::over),
-        "Mod" => numbers(i64::checked_rem_euclid),
+        // Of the divisor's sign.
+        "Mod" => numbers(|a, b| a.checked_rem(b)?.checked_add(b)?.checked_rem(b)),
         "Min" => numbers(|a, b| Some(a.min(b))),
         "Max" => numbers(|a, b| Some(a.max(b))),
         "Equal" => a.zipped(b, Int::equals).map(Literal::Bool),

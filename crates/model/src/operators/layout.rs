@@ -443,6 +443,10 @@ fn squeeze(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val,
             axes.iter().map(|&axis| axis_of(axis, dims.len())).collect::<Result<_, _>>()?
         }
         None => {
+            let varies = |dim: &Dim| analysis.axes.int(dim).as_number().is_none();
+            if dims.iter().any(varies) && !analysis.draft {
+                return Err("which axes it drops depends on the request".to_owned());
+            }
             let one = |dim: &Dim| analysis.axes.int(dim).as_number() == Some(1);
             (0..dims.len()).filter(|&axis| one(&dims[axis])).collect()
         }

@@ -57,7 +57,7 @@ pub(crate) fn is_known(operator: &str) -> bool {
         "Transpose",
         "Unsqueeze",
     ];
-    let on_rows_alone = matches!(operator, "Celu" | "PRelu" | "Selu" | "Sign");
+    let on_rows_alone = matches!(operator, "Celu" | "PRelu" | "Selu" | "Sign" | "Softplus");
     let is_elementwise = is_elementwise(operator) && !on_rows_alone;
     OTHERS.contains(&operator) || operator.starts_with("Reduce") || is_elementwise
 }
@@ -797,6 +797,9 @@ fn regrouped(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole,
         "Squeeze" => {
             let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
                 Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
+                None if dims.iter().any(|dim| dim.atoms().next().is_some()) && !analysis.draft => {
+                    return Err("which axes it drops depends on the request".to_owned());
+                }
                 None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
             };
             if axes.iter().any(|&axis| !dims[axis].is_one()) && !analysis.draft {
