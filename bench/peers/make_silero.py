@@ -1,8 +1,8 @@
 """Writes model directories of silero-vad, a detector of speech, from its wheel or one of its ONNX files.
 
 A sequence is audio in chunks of 32 ms, and a step reads one chunk, behind the last eighth of the chunk
-before it. The files leave the length of such a row open; here it is written into them, and the sample
-rate, an input of theirs, is bound by `model.toml`.
+before it. The files leave the length of such a row open, and the sample rate is an input of theirs:
+`model.toml` says both.
 """
 
 import argparse
@@ -28,6 +28,7 @@ fixed = {{ sr = {rate} }}
 name = "vad"
 graph = "vad.onnx"
 batch_axis = {{ state = 1, stateN = 1 }}
+row = {{ input = [{row}] }}
 
 [unfold]
 kind = "chain"
@@ -66,11 +67,9 @@ def read(path):
 
 def write(folder, model, rate):
     """Writes a directory that is served under its name."""
-    (audio,) = [info for info in model.graph.input if info.name == "input"]
-    audio.type.tensor_type.shape.dim[1].dim_value = sum(chunk(rate))
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "vad.onnx")
-    (folder / "model.toml").write_text(MODEL.format(rate=rate))
+    (folder / "model.toml").write_text(MODEL.format(rate=rate, row=sum(chunk(rate))))
 
 
 def main():
