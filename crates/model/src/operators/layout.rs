@@ -263,18 +263,23 @@ pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
     }
 }
 
-fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, String> {
-    let dims = val.dims();
-    let rank = dims.len();
-    let permutation: Vec<usize> = match node.ints("perm") {
+/// The order of axes that a `Transpose` makes.
+pub(super) fn permutation(node: &Node, rank: usize) -> Result<Vec<usize>, String> {
+    let order: Vec<usize> = match node.ints("perm") {
         Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
         None => (0..rank).rev().collect(),
     };
-    let mut sorted = permutation.clone();
+    let mut sorted = order.clone();
     sorted.sort_unstable();
-    if sorted != (0..rank).collect::<Vec<_>>() {
-        return Err(format!("perm {permutation:?} of a tensor of rank {rank}"));
+    match sorted == (0..rank).collect::<Vec<_>>() {
+        true => Ok(order),
+        false => Err(format!("perm {order:?} of a tensor of rank {rank}")),
     }
+}
+
+fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, String> {
+    let dims = val.dims();
+    let permutation = permutation(node, dims.len())?;
     let moved: Vec<Dim> = permutation.iter().map(|&axis| dims[axis].clone()).collect();
     match val {
         Val::Literal(literal) => {

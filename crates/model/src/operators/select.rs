@@ -157,28 +157,39 @@ pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     }
 }
 
+/// What a `Slice` takes, an entry an axis.
+pub(super) struct SliceBounds {
+    pub(super) starts: Vec<Int>,
+    pub(super) ends: Vec<Int>,
+    pub(super) axes: Vec<usize>,
+    pub(super) steps: Vec<i64>,
+}
+
+impl SliceBounds {
+    pub(super) fn read(node: &Node, inputs: &Inputs, rank: usize) -> Result<Self, String> {
+        let list = |name: &str, index| -> Result<Vec<Int>, String> {
+            if let Some(values) = node.ints(name) {
+                return Ok(values.iter().map(|&n| Int::number(n)).collect());
+            }
+            int_list(inputs, index).ok_or_else(|| format!("its {name} are not constant"))
+        };
+        let (starts, ends) = (list("starts", 1)?, list("ends", 2)?);
+        let axes = match numbers(node, "axes", inputs, 3)? {
+            Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<Vec<_>, _>>()?,
+            None => (0..starts.len()).collect(),
+        };
+        let steps = numbers(node, "steps", inputs, 4)?.unwrap_or(vec![1; starts.len()]);
+        if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+            return Err("its starts, ends, axes and steps differ in number".to_owned());
+        }
+        Ok(Self { starts, ends, axes, steps })
+    }
+}
+
 fn slice(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let val = input(inputs, 0)?;
-    let rank = val.dims().len();
-    let get = |name, index| -> Result<Option<Vec<Int>>, String> {
-        if let Some(values) = node.ints(name) {
-            return Ok(Some(values.iter().map(|&n| Int::number(n)).collect()));
-        }
-        if inputs.get(index).is_none_or(Option::is_none) {
-            return Ok(None);
-        }
-        int_list(inputs, index).map(Some).ok_or_else(|| format!("its {name} are not constant"))
-    };
-    let starts = get("starts", 1)?.ok_or("it has no starts")?;
-    let ends = get("ends", 2)?.ok_or("it has no ends")?;
-    let axes = match numbers(node, "axes", inputs, 3)? {
-        Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<Vec<_>, _>>()?,
-        None => (0..starts.len()).collect(),
-    };
-    let steps = numbers(node, "steps", inputs, 4)?.unwrap_or(vec![1; starts.len()]);
-    if starts.len() != ends.len() || starts.len() != axes.len() || starts.len() != steps.len() {
-        return Err("its starts, ends, axes and steps differ in number".to_owned());
-    }
+    let SliceBounds { starts, ends, axes, steps } =
+        SliceBounds::read(node, inputs, val.dims().len())?;
     let mut val = val.clone();
     for (i, &axis) in axes.iter().enumerate() {
         val = slice_axis(analysis, node, &val, axis, &starts[i], &ends[i], steps[i])?;

@@ -7,7 +7,8 @@ use super::{Whole, has_batch, ints, view, whole};
 use crate::analysis::{Analysis, Operand, Val};
 use crate::onnx_file::Node;
 use crate::operators::elementwise::broadcast_dims;
-use crate::operators::layout::{dim_of, int_list, numbers};
+use crate::operators::layout::{dim_of, int_list, numbers, permutation};
+use crate::operators::select::SliceBounds;
 use crate::operators::{Inputs, axis_of, int_attribute, ints_attribute, select};
 use crate::symbolic::{BATCH, Dim, Factor, Int, Windows};
 
@@ -16,23 +17,14 @@ const FAR_BELOW: i64 = -(1 << 30);
 
 pub(super) fn transpose(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
-    let rank = x.dims.len();
-    let order: Vec<usize> = match node.ints("perm") {
-        Some(perm) => perm.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
-        None => (0..rank).rev().collect(),
-    };
-    let mut sorted = order.clone();
-    sorted.sort_unstable();
-    if sorted != (0..rank).collect::<Vec<_>>() {
-        return Err("its perm is no permutation".to_owned());
-    }
+    let order = permutation(node, x.dims.len())?;
     Ok(Whole {
         operator: "Transpose".to_owned(),
         attributes: vec![ints_attribute("perm", order.iter().map(|&axis| axis as i64).collect())],
         operands: vec![whole(x)],
         outputs: vec![(x.element, order.iter().map(|&axis| x.dims[axis].clone()).collect())],
         is_independent: true,
-        is_along_first: order[0] == 0,
+        is_along_first: order.first() == Some(&0),
     })
 }
 
@@ -218,26 +210,8 @@ pub(super) fn slice(
     inputs: &Inputs,
 ) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
-    let rank = x.dims.len();
-    let list = |name: &str, index: usize| -> Result<Option<Vec<Int>>, String> {
-        if let Some(values) = node.ints(name) {
-            return Ok(Some(values.iter().map(|&n| Int::number(n)).collect()));
-        }
-        if inputs.get(index).is_none_or(Option::is_none) {
-            return Ok(None);
-        }
-        int_list(inputs, index).map(Some).ok_or_else(|| format!("its {name} are not constant"))
-    };
-    let starts = list("starts", 1)?.ok_or("it has no starts")?;
-    let ends = list("ends", 2)?.ok_or("it has no ends")?;
-    let axes: Vec<usize> = match numbers(node, "axes", inputs, 3)? {
-        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
-        None => (0..starts.len()).collect(),
-    };
-    let by = numbers(node, "steps", inputs, 4)?.unwrap_or(vec![1; starts.len()]);
-    if [ends.len(), axes.len(), by.len()] != [starts.len(); 3] {
-        return Err("its starts, ends, axes and steps differ in number".to_owned());
-    }
+    let SliceBounds { starts, ends, axes, steps: by } =
+        SliceBounds::read(node, inputs, x.dims.len())?;
     let mut out = x.dims.clone();
     let mut is_independent = true;
     let (mut firsts, mut lasts) = (Vec::new(), Vec::new());
