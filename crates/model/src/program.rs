@@ -15,6 +15,7 @@ use rten_onnx::onnx::{
 };
 
 use crate::analysis::{Analysis, Operand, Source};
+use crate::array::Array;
 use crate::literal::Literal;
 use crate::segment::{Reading, Segment};
 use crate::symbolic::Int;
@@ -165,14 +166,17 @@ impl Writer {
         // The last of the elements backwards is the first.
         let axis = named("axis", &attributes).unwrap_or(0);
         let mut number = |n: i64| self.constant(&Rc::new(Literal::ints(vec![Int::number(n)])));
-        let (axis, back) = (number(axis), number(-1));
+        let (along, back) = (number(axis), number(-1));
         let end = number(i64::from(i32::MIN));
         let [backwards, shape, length, last, found] = [(); 5].map(|()| self.fresh());
-        let slice = vec![inputs[0].clone(), back.clone(), end, axis.clone(), back.clone()];
+        let scalar =
+            |n: i64| Rc::new(Literal::Int(Array::scalar(Int::number(n)), ElementType::I64));
+        let (axis, one) = (self.constant(&scalar(axis)), self.constant(&scalar(1)));
+        let slice = vec![inputs[0].clone(), back.clone(), end, along, back];
         self.node("Slice", slice, vec![backwards.clone()], Vec::new());
         self.node("Shape", vec![inputs[0].clone()], vec![shape.clone()], Vec::new());
         self.node("Gather", vec![shape, axis], vec![length.clone()], Vec::new());
-        self.node("Add", vec![length, back], vec![last.clone()], Vec::new());
+        self.node("Sub", vec![length, one], vec![last.clone()], Vec::new());
         self.node(operator, vec![backwards], vec![found.clone()], attributes);
         self.node("Sub", vec![last, found], outputs, Vec::new());
     }

@@ -27,6 +27,7 @@ pub(super) fn evaluate(
 }
 
 fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<Val>, String> {
+    check_floats(&[a, b])?;
     match (a, b) {
         (Val::View(view), Val::Literal(weights)) if weights.shape().len() <= 2 => {
             times_weights(analysis, node, view, weights)
@@ -53,6 +54,14 @@ fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<
             filled(analysis, value, dims, weights).map(|val| vec![val])
         }
         _ => Err("a product of constants that is not folded".to_owned()),
+    }
+}
+
+/// That products are of floats.
+pub(super) fn check_floats(operands: &[&Val]) -> Result<(), String> {
+    match operands.iter().all(|val| val.element().is_none_or(|e| e == ElementType::F32)) {
+        true => Ok(()),
+        false => Err("products of integers are not supported".to_owned()),
     }
 }
 
@@ -235,6 +244,9 @@ fn batch_normalization(
         return Err("training mode".to_owned());
     }
     let x = input(inputs, 0)?;
+    if !matches!(x, Val::View(_)) {
+        return Err("its input does not depend on the request".to_owned());
+    }
     let dims = x.dims();
     let channels = dims.get(1).ok_or("it has no channels")?;
     let channels = analysis.need_fixed(channels, "takes for channels")?;

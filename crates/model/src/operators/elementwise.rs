@@ -353,6 +353,10 @@ pub(super) fn check_types(operator: &str, operands: &[&Val]) -> Result<(), Strin
     if operator == "Pow" && elements.clone().any(|element| element != operands[0].element()) {
         return Err("base and exponent are of different types".to_owned());
     }
+    let is_of_any = matches!(operator, "Abs" | "Clip" | "Neg" | "Not" | "Sign");
+    if integer(operands[0]) && UNARY.contains(&operator) && !is_of_any {
+        return Err("integers are not supported".to_owned());
+    }
     if operator == "Pow" && integer(operands[0]) {
         return Err("a power of integers is not supported".to_owned());
     }

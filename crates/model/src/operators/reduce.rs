@@ -119,12 +119,23 @@ fn layer_normalization(
     Ok(analysis.emit(node, "LayerNormalization", attributes, operands, same(view)))
 }
 
+/// That a mean, a norm or a logarithm is of floats.
+pub(super) fn check_type(node: &Node, view: &View) -> Result<(), String> {
+    let is_of_any =
+        matches!(&*node.operator, "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum");
+    match is_of_any || view.element == ElementType::F32 {
+        true => Ok(()),
+        false => Err("integers are not supported".to_owned()),
+    }
+}
+
 fn reduce(
     analysis: &mut Analysis,
     node: &Node,
     view: &View,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    check_type(node, view)?;
     let rank = view.dims.len();
     let keep = node.int("keepdims").unwrap_or(1) != 0;
     let mut axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {

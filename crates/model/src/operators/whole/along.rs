@@ -61,6 +61,7 @@ pub(super) fn reduced(dims: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
 
 pub(super) fn reduce(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
+    reduce::check_type(node, x)?;
     let rank = x.dims.len();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
         Some(axes) if !axes.is_empty() => {

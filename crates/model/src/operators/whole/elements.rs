@@ -9,6 +9,7 @@ use super::{Whole, has_batch, view, whole};
 use crate::analysis::{Analysis, Operand, Val};
 use crate::literal::Literal;
 use crate::onnx_file::{Node, element_type};
+use crate::operators::contract::check_floats;
 use crate::operators::elementwise::{attributes, broadcast_dims, check_types, clip_bounds};
 use crate::operators::{Inputs, input, int_attribute, select};
 use crate::symbolic::Dim;
@@ -34,6 +35,7 @@ pub(super) fn operand(val: &Val) -> Result<Operand, String> {
 pub(super) fn matmul(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
     let is_filled = |val: &Val| matches!(val, Val::Fill(..) | Val::Repeat(..));
     let (a, b) = (input(inputs, 0)?, input(inputs, 1)?);
+    check_floats(&[a, b])?;
     let (da, db) = (a.dims(), b.dims());
     if da.len() < 2 || db.len() < 2 || is_filled(a) || is_filled(b) {
         return Err("a product with a vector".to_owned());
