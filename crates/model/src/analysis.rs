@@ -21,7 +21,7 @@ use crate::Blocker;
 use crate::literal::Literal;
 use crate::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile};
 use crate::operators::{self, whole};
-use crate::recurrent::Recurrent;
+use crate::recurrence::Recurrent;
 use crate::symbolic::{AtomId, Axes, BATCH, Dim, Factor, Int, steps};
 
 /// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
@@ -43,15 +43,25 @@ impl Domain {
     }
 }
 
-/// An output of a recurrent operator.
+/// What a chain of steps gives of an output port of its cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RecurrentPort {
-    /// h after every step.
-    Every,
-    /// h after the last step.
-    Hidden,
-    /// c after the last step.
-    Cell,
+    /// After every step.
+    Every(usize),
+    /// After the last step.
+    Last(usize),
+}
+
+impl RecurrentPort {
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Every(port) | Self::Last(port) => port,
+        }
+    }
+
+    pub(crate) fn is_every(self) -> bool {
+        matches!(self, Self::Every(_))
+    }
 }
 
 /// A matrix of flat rows.
@@ -362,7 +372,7 @@ impl Analysis {
         inputs.iter_mut().for_each(|input| dims(&mut input.dims));
         outputs.iter_mut().for_each(|(_, view)| dims(&mut view.dims));
         for recurrent in recurrents {
-            dims(&mut recurrent.x.dims);
+            recurrent.inputs.iter_mut().for_each(|(view, _)| dims(&mut view.dims));
             domain(&mut recurrent.domain);
         }
         for op in ops {
@@ -373,8 +383,7 @@ impl Analysis {
                     Operand::Whole { dims: of, .. } => dims(of),
                     Operand::Lengths(ints) => {
                         for int in ints {
-                            int.atoms.iter_mut().for_each(|atom| *atom = axes.find(*atom));
-                            int.atoms.sort_unstable();
+                            *int = int.renamed(|atom| axes.find(atom));
                         }
                     }
                     _ => {}
@@ -725,7 +734,7 @@ impl Analysis {
             Source::Op(index, _) => self.ops[index].domain,
             Source::Recurrent(index, port) => {
                 let domain = self.recurrents[index].domain;
-                Domain { time: domain.time.filter(|_| port == RecurrentPort::Every), ..domain }
+                Domain { time: domain.time.filter(|_| port.is_every()), ..domain }
             }
         }
     }
@@ -794,10 +803,10 @@ impl Analysis {
             return view;
         }
         match view.source {
-            Source::Recurrent(index, RecurrentPort::Every)
-                if self.recurrents[index].last_step() == Some(at) =>
+            Source::Recurrent(index, RecurrentPort::Every(port))
+                if self.recurrents[index].last_step(port) == Some(at) =>
             {
-                view.source = Source::Recurrent(index, RecurrentPort::Hidden);
+                view.source = Source::Recurrent(index, RecurrentPort::Last(port));
             }
             source if self.domain(source).time.is_some() => view.at = Some(at),
             _ => {}

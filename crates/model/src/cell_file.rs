@@ -11,7 +11,8 @@ use crate::arg_max::{self, ArgMax};
 use crate::files::Files;
 use crate::onnx_file::OnnxFile;
 use crate::operators::id_bound;
-use crate::recurrent::{Initial, SequenceLengths, operator};
+use crate::recurrence::{Initial, SequenceLengths};
+use crate::recurrent::operator;
 use crate::segment::{
     Cut, Instance, Reading, Segment, Stage as PlannedStage, copy_plain_outputs, cut,
 };
@@ -310,7 +311,12 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
             }
             PlannedStage::Recurrent(index) => {
                 let recurrent = &analysis.recurrents[index];
-                let mut reads = vec![Some(registers.find(&cut, cut.x(analysis, index)))];
+                let Some(step) = recurrent.operator() else {
+                    blockers.push(blocker("Loop", &recurrent.label, "a cell does one step"));
+                    continue;
+                };
+                let x = cut.step_reads(analysis, index)[0];
+                let mut reads = vec![Some(registers.find(&cut, x))];
                 for initial in &recurrent.initial {
                     reads.push(match initial {
                         Initial::Zeros => None,
@@ -320,21 +326,20 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                         }
                         Initial::Constant { .. } => {
                             let reason = "a first state that is a constant other than zero";
-                            let operator = recurrent.operator();
-                            blockers.push(blocker(operator, &recurrent.label, reason));
+                            blockers.push(blocker(step.operator(), &recurrent.label, reason));
                             None
                         }
                     });
                 }
-                let row = RowSpec::flat(ElementType::F32, recurrent.hidden_size);
+                let row = RowSpec::flat(ElementType::F32, step.hidden_size);
                 let mut write = |port| {
                     let source = Source::Recurrent(index, port);
                     registers.add(Reading { source, at: None }, row.clone())
                 };
                 let writes: Vec<_> =
-                    recurrent.last_states().iter().map(|&port| write(port)).collect();
+                    step.last_states().iter().map(|&port| write(port)).collect();
                 // There is one step: every is the last.
-                let every = Source::Recurrent(index, RecurrentPort::Every);
+                let every = Source::Recurrent(index, RecurrentPort::Every(0));
                 registers.alias(Reading { source: every, at: None }, writes[0]);
                 let is_one_step = match &recurrent.lengths {
                     SequenceLengths::All => true,
@@ -343,15 +348,15 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                 };
                 if !is_one_step {
                     let reason = "its sequence_lens are not 1; in a cell it does one step";
-                    blockers.push(blocker(recurrent.operator(), &recurrent.label, reason));
+                    blockers.push(blocker(step.operator(), &recurrent.label, reason));
                 }
                 let given: Vec<bool> = reads[1..].iter().map(Option::is_some).collect();
-                let body = match step_rule::program(recurrent, &given) {
+                let body = match step_rule::program(step, &given) {
                     Some(program) => {
                         reads.retain(Option::is_some);
                         StageBody::Program(program)
                     }
-                    None => StageBody::Step(recurrent.step(cut.lookup_table(analysis, index))),
+                    None => StageBody::Step(step.step(cut.lookup_table(analysis, index))),
                 };
                 Stage { body, reads, writes }
             }

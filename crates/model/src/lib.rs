@@ -33,6 +33,7 @@ mod operators;
 mod plan;
 mod program;
 mod recognise;
+mod recurrence;
 mod recurrent;
 mod segment;
 mod stack;

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellRegistry, CellTypeId, ElementType, ModelPriority, RowSpec, SinkTime,
+    Cell, CellRegistry, CellTypeId, ModelPriority, RowSpec, SinkTime, TensorData,
 };
 
 use crate::analysis::{Analysis, Domain, RecurrentPort, Scope, Source};
@@ -12,7 +12,7 @@ use crate::layout::{Axis, Content, InputLayout};
 use crate::load::LoadOptions;
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
-use crate::recurrent::Initial;
+use crate::recurrence::{Initial, Step};
 use crate::segment::{Cut, Reading, Segment, Stage};
 use crate::symbolic::{AtomId, BATCH, Dim, Factor, steps};
 use crate::unfolder::{
@@ -224,15 +224,20 @@ impl Planner<'_> {
 
     fn inputs(&mut self) -> Vec<PlanInput> {
         let readings = self.readings();
-        let in_segments: Vec<Reading> =
+        let mut in_programs: Vec<Reading> =
             self.cut.segments.iter().flat_map(|segment| segment.inputs.iter().copied()).collect();
+        for (index, recurrent) in self.analysis.recurrents.iter().enumerate() {
+            if matches!(recurrent.step, Step::Body(_)) {
+                in_programs.extend(self.cut.recurrent_reads(self.analysis, index));
+            }
+        }
         let mut inputs = Vec::new();
         for (index, input) in self.analysis.inputs.iter().enumerate() {
             let source = Source::Input(index);
             let stack = self.cut.stacks.inputs.get(&index).copied();
             let of_input = |reading: &&Reading| reading.source == source;
             let used = stack.is_some() || readings.iter().any(|reading| of_input(&reading));
-            let narrow = is_wide(input.element) && in_segments.iter().any(|r| of_input(&r));
+            let narrow = is_wide(input.element) && in_programs.iter().any(|r| of_input(&r));
             let value = used.then(|| {
                 let mut row = row_of(self.analysis, source);
                 if let Some(layers) = stack {
@@ -262,17 +267,18 @@ impl Planner<'_> {
         inputs
     }
 
-    fn constants(&mut self) -> Vec<(usize, Vec<f32>)> {
+    fn constants(&mut self) -> Vec<(usize, TensorData)> {
         let mut constants = Vec::new();
         for (index, recurrent) in self.analysis.recurrents.iter().enumerate() {
             for (state, initial) in recurrent.initial.iter().enumerate() {
                 if let Initial::Constant { rows, data } = initial {
-                    let row = RowSpec::flat(ElementType::F32, recurrent.hidden_size);
+                    let elements = data.shape().iter().product::<usize>() / rows;
+                    let row = RowSpec::flat(data.element(), elements);
                     let domain = Domain { time: None, batch: *rows > 1 };
                     let planned = PlanValue { row, domain, time_major: false, slots: 1 };
                     let value = self.add(planned);
                     self.initial.insert((index, state), value);
-                    constants.push((value, data.clone()));
+                    constants.push((value, data.data().expect("a first state is of numbers")));
                 }
             }
         }
@@ -354,12 +360,11 @@ impl Planner<'_> {
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
-        let (cell, why) = recurrent.cell(lookup);
-        let fused = recurrent.rule.is_none();
+        let (cell, why, fused) = recurrent.cell(lookup);
         let priority = 2 * recurrent.level as i32 + 1;
         let used = self.register(&recurrent.label, cell, priority, fused, why, options, registry);
-        let x = self.cut.x(self.analysis, index);
-        let inputs = vec![self.read(x)];
+        let reads = self.cut.step_reads(self.analysis, index);
+        let inputs = reads.into_iter().map(|reading| self.read(reading)).collect();
         let initial = recurrent
             .initial
             .iter()
@@ -380,13 +385,11 @@ impl Planner<'_> {
             })
             .collect();
         let mut sinks = Vec::new();
-        for port in [RecurrentPort::Every, RecurrentPort::Hidden, RecurrentPort::Cell] {
+        let ports = 0..recurrent.directions.len();
+        for port in ports.flat_map(|port| [RecurrentPort::Every(port), RecurrentPort::Last(port)]) {
             let reading = Reading { source: Source::Recurrent(index, port), at: None };
-            let time = match port {
-                RecurrentPort::Every => SinkTime::Every,
-                _ => SinkTime::Last,
-            };
-            let number = usize::from(port == RecurrentPort::Cell);
+            let time = if port.is_every() { SinkTime::Every } else { SinkTime::Last };
+            let number = port.number();
             if let Some(&value) = self.by_reading.get(&reading) {
                 sinks.push(PlanSink { port: number, time, value, slot: 0 });
             }
@@ -400,9 +403,11 @@ impl Planner<'_> {
         }
         let domain = recurrent.domain;
         let cell_type = used.cell_type;
-        let order =
-            ChainOrder { direction: recurrent.direction, lengths: recurrent.lengths.clone() };
-        let chain = Some(order);
+        let chain = Some(ChainOrder {
+            reads: recurrent.inputs.iter().map(|(_, direction)| *direction).collect(),
+            writes: recurrent.directions.clone(),
+            lengths: recurrent.lengths.clone(),
+        });
         (PlanStage { cell_type, chain, whole: false, domain, inputs, initial, sinks }, used)
     }
 

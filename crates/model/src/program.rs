@@ -30,9 +30,7 @@ pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
             let input = &analysis.inputs[index];
             RowSpec::flat(input.element, crate::symbolic::row_shape(&input.dims).iter().product())
         }
-        Source::Recurrent(index, _) => {
-            RowSpec::flat(ElementType::F32, analysis.recurrents[index].hidden_size)
-        }
+        Source::Recurrent(index, port) => analysis.recurrents[index].row(port),
         Source::Op(index, port) => {
             let spec = &analysis.ops[index].outputs[port];
             RowSpec::flat(spec.element, spec.elements())

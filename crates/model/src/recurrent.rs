@@ -13,22 +13,19 @@ use batchmaker_graph::{
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
 use crate::kinds::Direction;
+use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::operators::{self, Inputs, int_attribute};
+use crate::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::step_rule::{self, StepRule};
 use crate::symbolic::{BATCH, Dim, Int, row_axis, row_shape};
 
-/// One direction of a recurrent operator, over the steps of every sequence.
-pub(crate) struct Recurrent {
-    pub(crate) label: String,
+/// A step of one direction of a recurrent operator.
+pub(crate) struct OperatorStep {
     pub(crate) kind: RecurrentKind,
     /// None: a fused kernel does a step.
     pub(crate) rule: Option<StepRule>,
-    pub(crate) direction: Direction,
-    /// `[time, batch, input_size]`.
-    pub(crate) x: View,
-    pub(crate) lengths: SequenceLengths,
     pub(crate) input_size: usize,
     pub(crate) hidden_size: usize,
     /// `[gates * hidden_size, input_size]`.
@@ -37,25 +34,9 @@ pub(crate) struct Recurrent {
     pub(crate) r: Arc<[f32]>,
     /// `[2 * gates * hidden_size]`.
     pub(crate) b: Option<Arc<[f32]>>,
-    /// Of each state: h, and of an LSTM c.
-    pub(crate) initial: Vec<Initial>,
-    pub(crate) domain: Domain,
-    /// The number of recurrent operators upstream, along the longest path.
-    pub(crate) level: usize,
 }
 
-/// How many steps each sequence has: input `sequence_lens`. What a chain does not reach is zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SequenceLengths {
-    /// As many as there are.
-    All,
-    /// Those of each sequence, or (one number) of all.
-    Constant(Vec<usize>),
-    /// What the request says, `[batch]`, in that input.
-    Input(usize),
-}
-
-impl Recurrent {
+impl OperatorStep {
     /// A step for a fused kernel, over an embedding if that is absorbed.
     pub(crate) fn step(&self, lookup: Option<Lookup>) -> RecurrentCell {
         RecurrentCell {
@@ -70,14 +51,14 @@ impl Recurrent {
     }
 
     /// The cell of its steps, and what that is, for people.
-    pub(crate) fn cell(&self, lookup: Option<Lookup>) -> (Cell, String) {
+    pub(crate) fn cell(&self, direction: Direction, lookup: Option<Lookup>) -> (Cell, String) {
         let states = vec![RowSpec::flat(ElementType::F32, self.hidden_size); self.kind.states()];
         let Some(program) = step_rule::program(self, &vec![true; states.len()]) else {
             let step = self.step(lookup);
-            let why = chain_summary(&step, self.direction);
+            let why = chain_summary(&step, direction);
             return (Cell::recurrent(step), why);
         };
-        let way = way(self.direction);
+        let way = way(direction);
         let why = format!("{}, {way} for each sequence, general executor", program.summary);
         let inputs = vec![RowSpec::flat(ElementType::F32, self.input_size)];
         let registers = [&inputs[..], &states, &states].concat();
@@ -96,17 +77,7 @@ impl Recurrent {
 
     /// The outputs that are states after the last step, in the order of states.
     pub(crate) fn last_states(&self) -> &'static [RecurrentPort] {
-        &[RecurrentPort::Hidden, RecurrentPort::Cell][..self.kind.states()]
-    }
-
-    /// The step (below 0: from the end) of the tensor that a chain comes to last, whatever the
-    /// sequence.
-    pub(crate) fn last_step(&self) -> Option<i64> {
-        match (self.direction, &self.lengths) {
-            (Direction::Forward, SequenceLengths::All) => Some(-1),
-            (Direction::Reverse, SequenceLengths::All) => Some(0),
-            _ => None,
-        }
+        &[RecurrentPort::Last(0), RecurrentPort::Last(1)][..self.kind.states()]
     }
 }
 
@@ -134,18 +105,6 @@ pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> Strin
         text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
     }
     text
-}
-
-/// A first state.
-#[derive(Clone, Debug)]
-pub(crate) enum Initial {
-    Zeros,
-    /// One row for all sequences, or (`rows` > 1) one for each.
-    Constant {
-        rows: usize,
-        data: Vec<f32>,
-    },
-    View(View),
 }
 
 /// The operator's outputs and why it cannot be served, if it cannot.
@@ -249,18 +208,22 @@ pub(crate) fn evaluate(
             [_] => node.label.clone(),
             _ => format!("{}_{}", node.label, ["forward", "reverse"][direction]),
         };
-        analysis.recurrents.push(Recurrent {
-            label,
+        let step = OperatorStep {
             kind,
             rule,
-            direction: directions[direction],
-            x: x.clone(),
-            lengths: lengths.clone(),
             input_size,
             hidden_size,
             w: part(&w, direction),
             r: part(&r, direction),
             b: b.as_ref().map(|b| part(b, direction)),
+        };
+        let way = directions[direction];
+        analysis.recurrents.push(Recurrent {
+            label,
+            directions: vec![way; step.kind.states()],
+            step: Step::Operator(step),
+            inputs: vec![(x.clone(), way)],
+            lengths: lengths.clone(),
             initial,
             domain: Domain::of(&x.dims),
             level,
@@ -501,7 +464,7 @@ fn initial(
         Val::Unknown => return Err(None),
         Val::Fill(value, _) => {
             let x = value.as_f32().map_or(0.0, |array| array.data[0]);
-            let data = vec![x; hidden_size];
+            let data = Literal::F32(Array::vector(vec![x; hidden_size]));
             return Ok(if x == 0.0 { Initial::Zeros } else { Initial::Constant { rows: 1, data } });
         }
         _ => {}
@@ -531,12 +494,12 @@ fn initial(
             if array.data.iter().all(|&x| x == 0.0) {
                 return Ok(Initial::Zeros);
             }
-            Ok(Initial::Constant { rows, data: array.data.clone() })
+            Ok(Initial::Constant { rows, data: Literal::clone(literal) })
         }
         Val::Repeat(literal, _) => {
             let Literal::F32(array) = &**literal else { return Err(misfit()) };
             match array.data.len() == hidden_size {
-                true => Ok(Initial::Constant { rows: 1, data: array.data.clone() }),
+                true => Ok(Initial::Constant { rows: 1, data: Literal::clone(literal) }),
                 false => Err(misfit()),
             }
         }
@@ -561,7 +524,7 @@ fn outputs(
     is_batch_first: bool,
 ) -> Vec<Val> {
     let count = analysis.recurrents.len() - first;
-    let hidden_size = analysis.recurrents[first].hidden_size;
+    let hidden_size = analysis.recurrents[first].row(RecurrentPort::Last(0)).elements();
     if hidden_size == 0 {
         return Vec::new();
     }
@@ -580,8 +543,8 @@ fn outputs(
         false => vec![directions, batch, features],
     };
     let mut outputs = Vec::new();
-    let ports = [(RecurrentPort::Every, every), (RecurrentPort::Hidden, last.clone())];
-    let cell = (node.operator == "LSTM").then_some((RecurrentPort::Cell, last));
+    let ports = [(RecurrentPort::Every(0), every), (RecurrentPort::Last(0), last.clone())];
+    let cell = (node.operator == "LSTM").then_some((RecurrentPort::Last(1), last));
     for (port, dims) in ports.into_iter().chain(cell) {
         let source = |direction| Source::Recurrent(first + direction, port);
         let element = ElementType::F32;
@@ -590,7 +553,7 @@ fn outputs(
             continue;
         }
         // Of the operands the axis of directions is 1.
-        let along = usize::from(is_batch_first) + usize::from(port == RecurrentPort::Every);
+        let along = usize::from(is_batch_first) + usize::from(port == RecurrentPort::Every(0));
         let mut one = dims.clone();
         one[along] = Dim::fixed(1);
         let shape = row_shape(&one);

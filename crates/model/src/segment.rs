@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use batchmaker_graph::Lookup;
 
-use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, Source};
+use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, Source, View};
 use crate::arg_max::ArgMax;
-use crate::recurrent::{Initial, Recurrent};
+use crate::kinds::Direction;
+use crate::recurrence::{Initial, Recurrent};
 use crate::stack::{self, Stacks};
 use crate::symbolic::{BATCH, Dim, steps};
 use crate::{Blocker, whole_program};
@@ -73,10 +74,10 @@ impl Analysis {
     pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
         let at = at.filter(|_| self.domain(source).time.is_some());
         match (source, at) {
-            (Source::Recurrent(index, RecurrentPort::Every), Some(at))
-                if self.recurrents[index].last_step() == Some(at) =>
+            (Source::Recurrent(index, RecurrentPort::Every(port)), Some(at))
+                if self.recurrents[index].last_step(port) == Some(at) =>
             {
-                Reading { source: Source::Recurrent(index, RecurrentPort::Hidden), at: None }
+                Reading { source: Source::Recurrent(index, RecurrentPort::Last(port)), at: None }
             }
             _ => Reading { source, at },
         }
@@ -161,18 +162,18 @@ impl Cut {
     /// The embedding that a recurrent operator absorbs.
     pub(crate) fn lookup_table(&self, analysis: &Analysis, index: usize) -> Option<Lookup> {
         let (_, table) = self.lookups[index].as_ref()?;
-        Some(Lookup { table: table.clone(), width: analysis.recurrents[index].input_size })
+        let width = analysis.recurrents[index].operator()?.input_size;
+        Some(Lookup { table: table.clone(), width })
     }
 
-    /// What a recurrent operator's steps read.
-    pub(crate) fn x(&self, analysis: &Analysis, index: usize) -> Reading {
-        let x = &analysis.recurrents[index].x;
-        let whole = || analysis.resolve(x.source, x.at);
-        match &self.lookups[index] {
-            Some((op, _)) => {
-                analysis.reads(&analysis.ops[*op].operands[1], None).unwrap_or_else(whole)
-            }
-            None => whole(),
+    /// What a recurrent operator's steps read, by input port.
+    pub(crate) fn step_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
+        let of_view = |(view, _): &(View, Direction)| analysis.resolve(view.source, view.at);
+        let absorbed = self.lookups[index].as_ref();
+        let ids = absorbed.and_then(|(op, _)| analysis.reads(&analysis.ops[*op].operands[1], None));
+        match ids {
+            Some(ids) => vec![ids],
+            None => analysis.recurrents[index].inputs.iter().map(of_view).collect(),
         }
     }
 
@@ -182,7 +183,7 @@ impl Cut {
         self.arg_maxes.iter().find(|arg_max| arg_max.ops.contains(&op))
     }
 
-    /// All that a recurrent operator reads of other stages: x, then first states.
+    /// All that a recurrent operator reads of other stages: its steps' inputs, then first states.
     pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
         let states = analysis.recurrents[index].initial.iter().enumerate();
         let states = states.filter_map(|(state, initial)| match initial {
@@ -190,7 +191,7 @@ impl Cut {
             Initial::View(view) => Some(analysis.resolve(view.source, view.at)),
             _ => None,
         });
-        [self.x(analysis, index)].into_iter().chain(states).collect()
+        self.step_reads(analysis, index).into_iter().chain(states).collect()
     }
 }
 
@@ -253,7 +254,9 @@ fn is_whole(analysis: &Analysis, source: Source) -> bool {
 /// Embeddings that feed recurrent operators and nothing else.
 fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
     let lookup = |recurrent: &Recurrent| {
-        let Source::Op(index, _) = recurrent.x.source else { return None };
+        recurrent.operator()?;
+        let x = &recurrent.inputs[0].0;
+        let Source::Op(index, _) = x.source else { return None };
         let op = &analysis.ops[index];
         let ([Operand::Constant(table), Operand::Rows { source, at: None, shape }], "Gather") =
             (&op.operands[..], op.operator.as_str())
@@ -266,14 +269,15 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
             Source::Recurrent(..) => return None,
         };
         let one_id = shape.iter().product::<usize>() == 1;
-        let whole = recurrent.x.at.is_none() && op.domain == Domain::of(&recurrent.x.dims);
-        let readers =
-            analysis.recurrents.iter().filter(|other| other.x.source == recurrent.x.source);
+        let whole = x.at.is_none() && op.domain == Domain::of(&x.dims);
+        let is_fused = |other: &Recurrent| other.operator().is_some_and(|step| step.rule.is_none());
+        let reads = |other: &&Recurrent| other.inputs.iter().any(|(view, _)| view.source == x.source);
+        let readers = analysis.recurrents.iter().filter(reads);
         let fits = table.shape().len() == 2
             && table.as_f32().is_some()
             && ids == batchmaker_graph::ElementType::I64
-            && readers.clone().all(|reader| reader.rule.is_none() && reader.x.at.is_none())
-            && stack::uses(analysis, recurrent.x.source) == readers.count();
+            && readers.clone().all(|reader| is_fused(reader) && reader.inputs[0].0.at.is_none())
+            && stack::uses(analysis, x.source) == readers.count();
         (fits && one_id && whole).then_some(index)
     };
     // Of an op that several absorb, one table.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::analysis::{Analysis, Operand, RecurrentPort, Source, View};
-use crate::recurrent::Initial;
+use crate::recurrence::{Initial, Recurrent};
 use crate::symbolic::{BATCH, Dim};
 
 /// What is read and written layer by layer.
@@ -69,8 +69,7 @@ fn stacked_output(analysis: &Analysis, view: &View) -> Option<Vec<(usize, Recurr
     let hidden = view.dims[2].fixed_part();
     let layer = |operand: &Operand| match operand {
         Operand::Rows { source: Source::Recurrent(index, port), at: None, .. }
-            if *port != RecurrentPort::Every
-                && analysis.recurrents[*index].hidden_size == hidden =>
+            if !port.is_every() && analysis.recurrents[*index].row(*port).elements() == hidden =>
         {
             Some((*index, *port))
         }
@@ -116,13 +115,7 @@ pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
             _ => false,
         })
         .count();
-    let views = analysis.recurrents.iter().flat_map(|recurrent| {
-        let states = recurrent.initial.iter().filter_map(|initial| match initial {
-            Initial::View(view) => Some(view),
-            _ => None,
-        });
-        states.chain([&recurrent.x])
-    });
+    let views = analysis.recurrents.iter().flat_map(Recurrent::views);
     let outputs = analysis.outputs.iter().map(|(_, view)| view);
     by_ops + views.chain(outputs).filter(|view| view.source == source).count()
 }

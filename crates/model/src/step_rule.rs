@@ -11,7 +11,7 @@ use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::operators::float_attribute;
 use crate::program::Writer;
-use crate::recurrent::Recurrent;
+use crate::recurrent::OperatorStep;
 use crate::symbolic::Int;
 
 /// How the step of one direction departs from the fused kernels.
@@ -147,7 +147,7 @@ fn activations(
 
 /// The step of `recurrent` as a program: from x and those of the states that are not zero (`given`)
 /// to all states. `None`: a fused kernel does it.
-pub(crate) fn program(recurrent: &Recurrent, given: &[bool]) -> Option<Program> {
+pub(crate) fn program(recurrent: &OperatorStep, given: &[bool]) -> Option<Program> {
     let rule = recurrent.rule.as_ref()?;
     let mut step = Step { writer: Writer::default(), recurrent, rule };
     let x = step.input(recurrent.input_size);
@@ -175,7 +175,7 @@ pub(crate) fn program(recurrent: &Recurrent, given: &[bool]) -> Option<Program> 
 
 struct Step<'a> {
     writer: Writer,
-    recurrent: &'a Recurrent,
+    recurrent: &'a OperatorStep,
     rule: &'a StepRule,
 }
 

@@ -6,6 +6,9 @@
 //! still being found, every input dimension is an atom of its own, and [`Axes`] records which turned
 //! out to be equal.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 /// A length that is not a plain number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct AtomId(pub(crate) u32);
@@ -199,7 +202,7 @@ impl Axes {
     pub(crate) fn open_int(&self, dim: &Dim) -> Int {
         dim.0.iter().fold(Int::number(1), |int, factor| {
             int.times(&match factor {
-                Factor::Atom(BATCH) => Int { number: 1, atoms: vec![BATCH] },
+                Factor::Atom(BATCH) => Int::atom(BATCH),
                 other => self.int(&Dim(vec![*other])),
             })
         })
@@ -212,7 +215,7 @@ impl Axes {
                 Factor::Fixed(n) => Int::number(*n as i64),
                 Factor::Atom(atom) => match self.length(*atom) {
                     Some(n) => Int::number(n as i64),
-                    None => Int { number: 1, atoms: vec![self.find(*atom)] },
+                    None => Int::atom(self.find(*atom)),
                 },
             })
         })
@@ -296,41 +299,99 @@ pub(crate) fn row_axis(dims: &[Dim], axis: usize) -> usize {
     dims[..axis].iter().filter(|dim| dim.in_row()).count()
 }
 
-/// A number times a product of atoms (in order of their ids).
+/// A sum of numbers times products of atoms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Int {
-    pub(crate) number: i64,
-    pub(crate) atoms: Vec<AtomId>,
+    /// The atoms of a product (in order of their ids) and its factor, which is not 0; each product once,
+    /// in order.
+    terms: Vec<(Vec<AtomId>, i64)>,
 }
 
 impl Int {
     pub(crate) fn number(number: i64) -> Self {
-        Self { number, atoms: Vec::new() }
+        Self::of([(Vec::new(), number)])
+    }
+
+    pub(crate) fn atom(atom: AtomId) -> Self {
+        Self { terms: vec![(vec![atom], 1)] }
+    }
+
+    fn of(terms: impl IntoIterator<Item = (Vec<AtomId>, i64)>) -> Self {
+        let mut sums: BTreeMap<Vec<AtomId>, i64> = BTreeMap::new();
+        for (mut atoms, number) in terms {
+            atoms.sort_unstable();
+            let sum = sums.entry(atoms).or_insert(0);
+            *sum = sum.wrapping_add(number);
+        }
+        sums.retain(|_, number| *number != 0);
+        Self { terms: sums.into_iter().collect() }
     }
 
     /// The number, if it is one.
     pub(crate) fn as_number(&self) -> Option<i64> {
-        (self.atoms.is_empty() || self.number == 0).then_some(self.number)
+        match self.as_product()? {
+            (number, []) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The factor and the atoms, where it is one product.
+    pub(crate) fn as_product(&self) -> Option<(i64, &[AtomId])> {
+        match &self.terms[..] {
+            [] => Some((0, &[])),
+            [(atoms, number)] => Some((*number, atoms)),
+            _ => None,
+        }
+    }
+
+    /// Its products: their factors and atoms.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = (i64, &[AtomId])> {
+        self.terms.iter().map(|(atoms, number)| (*number, &atoms[..]))
+    }
+
+    /// The same of other atoms.
+    pub(crate) fn renamed(&self, name: impl Fn(AtomId) -> AtomId) -> Self {
+        let rename = |(atoms, number): &(Vec<AtomId>, i64)| {
+            (atoms.iter().map(|&atom| name(atom)).collect(), *number)
+        };
+        Self::of(self.terms.iter().map(rename))
     }
 
     pub(crate) fn times(&self, other: &Self) -> Self {
-        let mut atoms = [&self.atoms[..], &other.atoms[..]].concat();
-        atoms.sort_unstable();
-        let number = self.number.wrapping_mul(other.number);
-        Self { number, atoms: if number == 0 { Vec::new() } else { atoms } }
+        let products = self.terms.iter().flat_map(|(atoms, number)| {
+            let product = move |(others, factor): &(Vec<AtomId>, i64)| {
+                ([&atoms[..], others].concat(), number.wrapping_mul(*factor))
+            };
+            other.terms.iter().map(product)
+        });
+        Self::of(products)
     }
 
+    /// The product; none where a factor overflows or it is longer than that of any shape.
+    pub(crate) fn checked_times(&self, other: &Self) -> Option<Self> {
+        for (a, of_a) in &self.terms {
+            for (b, of_b) in &other.terms {
+                of_a.checked_mul(*of_b)?;
+                if a.len() + b.len() > 16 {
+                    return None;
+                }
+            }
+        }
+        (self.terms.len() * other.terms.len() <= 16).then(|| self.times(other))
+    }
+
+    /// The sum; none where a factor overflows or it has more terms than any length.
     pub(crate) fn plus(&self, other: &Self) -> Option<Self> {
-        if self.atoms == other.atoms {
-            let number = self.number.checked_add(other.number)?;
-            let atoms = if number == 0 { Vec::new() } else { self.atoms.clone() };
-            return Some(Self { number, atoms });
+        for (atoms, number) in &self.terms {
+            let same = other.terms.iter().find(|(others, _)| others == atoms);
+            number.checked_add(same.map_or(0, |(_, other)| *other))?;
         }
-        match (self.number, other.number) {
-            (0, _) => Some(other.clone()),
-            (_, 0) => Some(self.clone()),
-            _ => None,
-        }
+        let sum = Self::of(self.terms.iter().chain(&other.terms).cloned());
+        (sum.terms.len() <= 16).then_some(sum)
+    }
+
+    pub(crate) fn minus(&self, other: &Self) -> Option<Self> {
+        self.plus(&other.checked_times(&Self::number(-1))?)
     }
 
     /// The quotient, where it is exact or both are numbers (then rounded to zero).
@@ -338,26 +399,38 @@ impl Int {
         if let (Some(a), Some(b)) = (self.as_number(), other.as_number()) {
             return a.checked_div(b).map(Self::number);
         }
-        let mut atoms = self.atoms.clone();
-        for atom in &other.atoms {
-            let at = atoms.iter().position(|known| known == atom)?;
-            atoms.remove(at);
-        }
-        let exact = self.number.checked_rem(other.number)? == 0;
-        exact.then(|| Self { number: self.number / other.number, atoms })
+        let (divisor, divided) = other.as_product()?;
+        let quotient = |(atoms, number): &(Vec<AtomId>, i64)| {
+            let mut atoms = atoms.clone();
+            for atom in divided {
+                let at = atoms.iter().position(|known| known == atom)?;
+                atoms.remove(at);
+            }
+            (number.checked_rem(divisor)? == 0).then(|| (atoms, number / divisor))
+        };
+        self.terms.iter().map(quotient).collect::<Option<Vec<_>>>().map(Self::of)
     }
 
-    /// Whether two integers are equal, where that does not depend on an atom. Atoms are
-    /// at least 1.
+    /// How two integers compare, where that does not depend on an atom. Atoms are at least 1.
+    fn compare(&self, other: &Self) -> Option<Ordering> {
+        let difference = self.minus(other)?;
+        let with_atoms = || difference.terms().filter(|(_, atoms)| !atoms.is_empty());
+        // Where all atoms are 1.
+        let sum = difference.terms().try_fold(0i64, |sum, (number, _)| sum.checked_add(number))?;
+        match sum.cmp(&0) {
+            Ordering::Greater => with_atoms().all(|(n, _)| n > 0).then_some(Ordering::Greater),
+            Ordering::Less => with_atoms().all(|(n, _)| n < 0).then_some(Ordering::Less),
+            Ordering::Equal => difference.terms.is_empty().then_some(Ordering::Equal),
+        }
+    }
+
+    /// Whether two integers are equal, where that does not depend on an atom.
     pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
-        if self == other {
-            return Some(true);
-        }
-        match (self.as_number(), other.as_number()) {
-            (Some(a), Some(b)) => Some(a == b),
-            _ if self.number.signum() != other.number.signum() => Some(false),
-            _ if self.atoms == other.atoms => Some(false),
-            _ => None,
-        }
+        self.compare(other).map(Ordering::is_eq)
+    }
+
+    /// Whether it is less than `other`, where that does not depend on an atom.
+    pub(crate) fn is_less(&self, other: &Self) -> Option<bool> {
+        self.compare(other).map(Ordering::is_lt)
     }
 }

@@ -13,7 +13,7 @@ use batchmaker_graph::{
 
 use crate::analysis::Domain;
 use crate::kinds::Direction;
-use crate::recurrent::SequenceLengths;
+use crate::recurrence::SequenceLengths;
 use crate::symbolic::{AtomId, Windows};
 
 /// The length of an axis.
@@ -72,8 +72,18 @@ pub(crate) struct PlanSink {
 /// Which rows a chain's steps take, in which order.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainOrder {
-    pub(crate) direction: Direction,
+    /// By input port, which way the rows go.
+    pub(crate) reads: Vec<Direction>,
+    /// By output port.
+    pub(crate) writes: Vec<Direction>,
     pub(crate) lengths: SequenceLengths,
+}
+
+impl ChainOrder {
+    /// Whether steps go from the last row to the first.
+    fn is_backwards(&self) -> bool {
+        self.reads.iter().chain(&self.writes).any(|&way| way == Direction::Reverse)
+    }
 }
 
 /// A cell and its runs.
@@ -115,7 +125,7 @@ pub(crate) struct Plan {
     pub(crate) inputs: Vec<PlanInput>,
     pub(crate) values: Vec<PlanValue>,
     /// Values that every request is given: first states that the file holds.
-    pub(crate) constants: Vec<(usize, Vec<f32>)>,
+    pub(crate) constants: Vec<(usize, TensorData)>,
     pub(crate) stages: Vec<PlanStage>,
     pub(crate) outputs: Vec<PlanOutput>,
     /// Sequences a request, where the file fixes it.
@@ -212,7 +222,7 @@ impl Plan {
             };
             let reads = stage.inputs.iter().chain(stage.initial.iter().flatten());
             if let Some(order) = &stage.chain
-                && order.direction == Direction::Reverse
+                && order.is_backwards()
             {
                 return Some("its steps depend on the end of its sequence");
             }
@@ -421,7 +431,7 @@ impl Unfold for Plan {
         for (value, data) in &self.constants {
             let row = &self.values[*value].row;
             let rows = data.len() / row.elements();
-            let tensor = Tensor::new(vec![rows, row.elements()], TensorData::F32(data.clone()));
+            let tensor = Tensor::new(vec![rows, row.elements()], data.clone());
             inputs.push(self.add_input(&mut graph, *value, tensor, &lengths));
         }
         for value in &self.values[inputs.len()..] {
@@ -435,14 +445,12 @@ impl Unfold for Plan {
                 if length == 0 {
                     continue;
                 }
-                let is_reverse =
-                    stage.chain.as_ref().is_some_and(|o| o.direction == Direction::Reverse);
-                let ordered = |rows: Rows| match is_reverse {
-                    true => rows.reversed(length),
-                    false => rows,
+                let ordered = |rows: Rows, way: Option<Direction>| match way {
+                    Some(Direction::Reverse) => rows.reversed(length),
+                    _ => rows,
                 };
-                let read =
-                    |read: &PlanRead| ordered(self.rows(*read, stage.domain.time, b, &lengths));
+                let reads = |port: usize| stage.chain.as_ref().map(|order| order.reads[port]);
+                let writes = |port: usize| stage.chain.as_ref().map(|order| order.writes[port]);
                 if stage.whole {
                     let reads = stage.inputs.iter().map(|&read| self.span(read, b, &lengths));
                     let sinks = stage.sinks.iter().map(|sink| {
@@ -453,11 +461,14 @@ impl Unfold for Plan {
                     graph.rows(stage.cell_type, 1, reads, sinks);
                     continue;
                 }
-                let reads = stage.inputs.iter().map(read).collect();
+                let read = |(port, read): (usize, &PlanRead)| {
+                    ordered(self.rows(*read, stage.domain.time, b, &lengths), reads(port))
+                };
+                let reads = stage.inputs.iter().enumerate().map(read).collect();
                 let sinks = stage.sinks.iter().map(|sink| {
                     let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
                     let over_time = stage.domain.time.filter(|_| sink.time == SinkTime::Every);
-                    let rows = ordered(self.rows(to, over_time, b, &lengths));
+                    let rows = ordered(self.rows(to, over_time, b, &lengths), writes(sink.port));
                     Sink { port: sink.port, time: sink.time, rows }
                 });
                 let sinks = sinks.collect();

@@ -179,14 +179,24 @@ impl<'a> Builder<'a> {
         }
         let mut parts = Vec::new();
         for int in ints {
-            let mut part = self.constant(vec![int.number]);
-            for &atom in &int.atoms {
-                let length = self.length(atom)?;
-                part = match int.atoms.len() == 1 && int.number == 1 {
-                    true => length,
-                    false => self.op("Mul", &[&part, &length], vec![]),
+            let mut sum: Option<String> = None;
+            for (number, atoms) in int.terms() {
+                let mut product = (number != 1 || atoms.is_empty())
+                    .then(|| self.constant(vec![number]));
+                for &atom in atoms {
+                    let length = self.length(atom)?;
+                    product = Some(match product {
+                        None => length,
+                        Some(product) => self.op("Mul", &[&product, &length], vec![]),
+                    });
+                }
+                sum = match (sum, product) {
+                    (Some(sum), Some(product)) => Some(self.op("Add", &[&sum, &product], vec![])),
+                    (None, product) => product,
+                    (sum, None) => sum,
                 };
             }
+            let part = sum.unwrap_or_else(|| self.constant(vec![0]));
             parts.push(part);
         }
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

@@ -82,30 +82,25 @@ fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) ->
         let g = |a: &Int, b: &Int| f(a.as_number()?, b.as_number()?).map(Int::number);
         a.zipped(b, g).map(|array| Literal::Int(array, element))
     };
-    let compared = |f: fn(i64, i64) -> bool| {
-        let g = |a: &Int, b: &Int| Some(f(a.as_number()?, b.as_number()?));
-        a.zipped(b, g).map(Literal::Bool)
+    let compared = |f: fn(&Int, &Int) -> Option<bool>| {
+        a.zipped(b, f).map(Literal::Bool)
     };
     let exact =
         |f: fn(&Int, &Int) -> Option<Int>| a.zipped(b, f).map(|array| Literal::Int(array, element));
     match operator {
         "Add" => exact(Int::plus),
-        "Sub" => exact(|a, b| a.plus(&b.times(&Int::number(-1)))),
-        // No shape is a product of so many lengths.
-        "Mul" => exact(|a, b| {
-            let is_length = a.atoms.len() + b.atoms.len() <= 16;
-            (is_length && a.number.checked_mul(b.number).is_some()).then(|| a.times(b))
-        }),
+        "Sub" => exact(Int::minus),
+        "Mul" => exact(Int::checked_times),
         "Div" => exact(Int::over),
         // Of the divisor's sign.
         "Mod" => numbers(|a, b| a.checked_rem(b)?.checked_add(b)?.checked_rem(b)),
         "Min" => numbers(|a, b| Some(a.min(b))),
         "Max" => numbers(|a, b| Some(a.max(b))),
         "Equal" => a.zipped(b, Int::equals).map(Literal::Bool),
-        "Less" => compared(|a, b| a < b),
-        "LessOrEqual" => compared(|a, b| a <= b),
-        "Greater" => compared(|a, b| a > b),
-        "GreaterOrEqual" => compared(|a, b| a >= b),
+        "Less" => compared(Int::is_less),
+        "LessOrEqual" => compared(|a, b| b.is_less(a).map(|less| !less)),
+        "Greater" => compared(|a, b| b.is_less(a)),
+        "GreaterOrEqual" => compared(|a, b| a.is_less(b).map(|less| !less)),
         _ => None,
     }
 }

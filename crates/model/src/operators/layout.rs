@@ -170,8 +170,9 @@ pub(super) fn scalar(literal: &Literal) -> Option<Literal> {
 }
 
 pub(super) fn dim_of(int: &Int) -> Result<Dim, String> {
-    let number = usize::try_from(int.number).map_err(|_| "a negative length".to_owned())?;
-    let mut dim = Dim(int.atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
+    let (number, atoms) = int.as_product().ok_or("a length that is a sum")?;
+    let number = usize::try_from(number).map_err(|_| "a negative length".to_owned())?;
+    let mut dim = Dim(atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
     dim.push(Factor::Fixed(number));
     Ok(dim)
 }
