@@ -19,7 +19,9 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::Blocker;
 use crate::literal::Literal;
-use crate::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile};
+use crate::loop_body::LoopBody;
+use crate::loops;
+use crate::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile, Subgraph};
 use crate::operators::{self, whole};
 use crate::recurrence::Recurrent;
 use crate::symbolic::{AtomId, Axes, BATCH, Dim, Factor, Int, steps};
@@ -227,11 +229,13 @@ pub(crate) struct Analysis {
     /// Whether the input of a recurrent operator is downstream of a blocker.
     pub(crate) hidden: bool,
     /// Elements that constants which are still to be computed may have.
-    budget: usize,
-    values: HashMap<String, Val>,
+    pub(crate) budget: usize,
+    pub(crate) values: HashMap<String, Val>,
+    /// Where this is the body of a loop.
+    pub(crate) body: Option<LoopBody>,
     /// Of each input's dimensions.
     atoms: Vec<Vec<AtomId>>,
-    by_key: BTreeMap<StepKey, AtomId>,
+    pub(crate) by_key: BTreeMap<StepKey, AtomId>,
     by_name: HashMap<String, AtomId>,
 }
 
@@ -265,7 +269,11 @@ pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
     for _ in 0..4 {
         let draft = Analysis::pass(file, kind, &roles, true, Bound::default());
         let mut found = draft.roles();
-        if draft.recurrents.is_empty() && kind == FileKind::Network && !draft.hidden {
+        if !draft.axes.has_time()
+            && draft.recurrents.is_empty()
+            && kind == FileKind::Network
+            && !draft.hidden
+        {
             found.extend(first_axes(file));
         }
         found.extend(&known);
@@ -298,6 +306,37 @@ fn first_axes(file: &OnnxFile) -> Roles {
 }
 
 impl Analysis {
+    /// An analysis of part of this one's file, which has its axes meanwhile.
+    pub(crate) fn nested(&mut self, body: LoopBody) -> Self {
+        Self {
+            axes: std::mem::replace(&mut self.axes, Axes::new(None)),
+            inputs: Vec::new(),
+            ops: Vec::new(),
+            recurrents: Vec::new(),
+            outputs: Vec::new(),
+            blockers: Vec::new(),
+            opset: self.opset,
+            draft: self.draft,
+            is_cell: true,
+            bound: self.bound.clone(),
+            hidden: false,
+            budget: self.budget,
+            values: HashMap::new(),
+            body: Some(body),
+            atoms: Vec::new(),
+            by_key: self.by_key.clone(),
+            by_name: HashMap::new(),
+        }
+    }
+
+    /// Takes back what [`Self::nested`] lent.
+    pub(crate) fn take_back(&mut self, nested: &mut Self) {
+        self.axes = std::mem::replace(&mut nested.axes, Axes::new(None));
+        self.bound = nested.bound.clone();
+        self.hidden |= nested.hidden;
+        self.budget = nested.budget;
+    }
+
     fn pass(file: &OnnxFile, kind: FileKind, roles: &Roles, draft: bool, bound: Bound) -> Self {
         let mut analysis = Self {
             axes: Axes::new(None),
@@ -313,6 +352,7 @@ impl Analysis {
             hidden: false,
             budget: BUDGET + 4 * file.elements(),
             values: HashMap::new(),
+            body: None,
             atoms: Vec::new(),
             by_key: BTreeMap::new(),
             by_name: HashMap::new(),
@@ -335,7 +375,7 @@ impl Analysis {
     }
 
     /// That no operator makes rows too long to have many of them.
-    fn check_rows(&mut self) {
+    pub(crate) fn check_rows(&mut self) {
         if self.ops.len() > OPERATORS_MAX && !self.draft {
             let reason =
                 format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
@@ -359,7 +399,7 @@ impl Analysis {
     }
 
     /// Axes that turned out to be equal under one name everywhere.
-    fn rename_atoms(&mut self) {
+    pub(crate) fn rename_atoms(&mut self) {
         let Self { axes, inputs, ops, recurrents, outputs, .. } = self;
         let dims = |dims: &mut Vec<Dim>| {
             for factor in dims.iter_mut().flat_map(|dim| &mut dim.0) {
@@ -483,7 +523,13 @@ impl Analysis {
         self.push_input(&input.name, element, dims, Val::View(view));
     }
 
-    fn push_input(&mut self, name: &str, element: ElementType, dims: Vec<Dim>, val: Val) {
+    pub(crate) fn push_input(
+        &mut self,
+        name: &str,
+        element: ElementType,
+        dims: Vec<Dim>,
+        val: Val,
+    ) {
         if self.atoms.len() <= self.inputs.len() {
             self.atoms.push(Vec::new());
         }
@@ -491,7 +537,7 @@ impl Analysis {
         self.inputs.push(InputInfo { name: name.to_owned(), element, dims, ids: None });
     }
 
-    fn add_node(&mut self, node: &Node, file: &OnnxFile) {
+    pub(crate) fn add_node(&mut self, node: &Node, file: &OnnxFile) {
         let mut inputs = Vec::new();
         for name in &node.inputs {
             inputs.push(if name.is_empty() { None } else { Some(self.value(name, file)) });
@@ -504,9 +550,11 @@ impl Analysis {
                 Ok(results)
             }
             None if inputs.iter().flatten().any(|val| matches!(val, Val::Unknown)) => {
+                self.hidden |= loops::is_loop(node);
                 Ok(Vec::new())
             }
             None if node.operator == "If" => self.branch(node, &inputs, file),
+            None if loops::is_loop(node) => loops::evaluate(self, node, &inputs, file),
             None => self.operator(node, &inputs),
         };
         let results = results.unwrap_or_else(|reason| {
@@ -523,7 +571,11 @@ impl Analysis {
     }
 
     /// An operator on rows if it is one, else on whole tensors.
-    fn operator(&mut self, node: &Node, inputs: &[Option<Val>]) -> Result<Vec<Val>, String> {
+    pub(crate) fn operator(
+        &mut self,
+        node: &Node,
+        inputs: &[Option<Val>],
+    ) -> Result<Vec<Val>, String> {
         let views = inputs.iter().flatten().filter_map(|val| match val {
             Val::View(view) => Some(view),
             _ => None,
@@ -577,6 +629,15 @@ impl Analysis {
         let condition = condition.ok_or("its condition depends on the request")?;
         let name = if condition { "then_branch" } else { "else_branch" };
         let graph = node.subgraph(name).ok_or_else(|| format!("it has no {name}"))?;
+        self.add_initializers(graph);
+        for node in &graph.nodes {
+            self.add_node(node, file);
+        }
+        Ok(graph.outputs.iter().map(|name| self.value(name, file)).collect())
+    }
+
+    /// The constants of a graph inside a node.
+    pub(crate) fn add_initializers(&mut self, graph: &Subgraph) {
         for (name, literal) in &graph.initializers {
             let val = match literal {
                 Ok(literal) => Val::literal(literal.clone()),
@@ -587,17 +648,14 @@ impl Analysis {
             };
             self.values.insert(name.clone(), val);
         }
-        for node in &graph.nodes {
-            self.add_node(node, file);
-        }
-        Ok(graph.outputs.iter().map(|name| self.value(name, file)).collect())
     }
 
-    fn value(&mut self, name: &str, file: &OnnxFile) -> Val {
+    pub(crate) fn value(&mut self, name: &str, file: &OnnxFile) -> Val {
         if let Some(val) = self.values.get(name) {
             return val.clone();
         }
         let val = match file.initializers.get(name) {
+            _ if self.body.as_ref().is_some_and(|body| body.has(name)) => self.capture(name),
             Some(Ok(literal)) => Val::literal(literal.clone()),
             Some(Err(reason)) => {
                 self.block("initializer", name, reason);
@@ -614,11 +672,15 @@ impl Analysis {
         val
     }
 
-    fn add_output(&mut self, name: &str, file: &OnnxFile) {
+    pub(crate) fn add_output(&mut self, name: &str, file: &OnnxFile) {
         match self.value(name, file) {
             Val::View(view) => {
                 let batch = self.recurrents.iter().any(|cell| cell.domain.batch);
                 let is_open = self.axes.length(BATCH).is_none();
+                // A loop's state may be the same in all sequences.
+                let is_of_loop = matches!(view.source, Source::Recurrent(index, _)
+                    if self.recurrents[index].operator().is_none());
+                let is_open = is_open && !is_of_loop;
                 if batch && is_open && !self.draft && !Domain::of(&view.dims).batch {
                     self.bound.batch = Some(1);
                 }

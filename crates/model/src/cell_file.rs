@@ -129,14 +129,25 @@ impl NamedCell {
         let (file, mut analysis) = analyse_cell(file, amendments)?;
         match recognise::tree_cell(&analysis) {
             Some(recognised) => Ok(fused(&analysis, recognised)),
-            None => general(&file, &mut analysis),
+            None => Self::of_analysis(&file.name, &mut analysis),
         }
     }
 
     /// As [`Self::of_file`], but for what is recognised as more than rows.
     pub(crate) fn unrecognised(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
         let (file, mut analysis) = analyse_cell(file, amendments)?;
-        general(&file, &mut analysis)
+        Self::of_analysis(&file.name, &mut analysis)
+    }
+
+    /// A cell of rows, in stages where parts of it have fused kernels.
+    pub(crate) fn of_analysis(file: &str, analysis: &mut Analysis) -> Result<Self, LoadError> {
+        let arg_maxes = arg_max::find(analysis);
+        if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
+            let refused = |blockers| LoadError::refused(file.to_owned(), blockers);
+            return staged(analysis, arg_maxes).map_err(refused);
+        }
+        copy_plain_outputs(analysis);
+        Ok(row_wise(analysis))
     }
 
     /// The input of that name.
@@ -163,17 +174,6 @@ fn analyse_cell(
         true => Ok((file, analysis)),
         false => Err(LoadError::refused(file.name, analysis.blockers)),
     }
-}
-
-/// A cell of rows, in stages where parts of it have fused kernels.
-fn general(file: &OnnxFile, analysis: &mut Analysis) -> Result<NamedCell, LoadError> {
-    let arg_maxes = arg_max::find(analysis);
-    if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
-        let refused = |blockers| LoadError::refused(file.name.clone(), blockers);
-        return staged(analysis, arg_maxes).map_err(refused);
-    }
-    copy_plain_outputs(analysis);
-    Ok(row_wise(analysis))
 }
 
 /// Every input and output is `[batch, ...row]`, and nothing binds the batch to one row.
@@ -336,8 +336,7 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                     let source = Source::Recurrent(index, port);
                     registers.add(Reading { source, at: None }, row.clone())
                 };
-                let writes: Vec<_> =
-                    step.last_states().iter().map(|&port| write(port)).collect();
+                let writes: Vec<_> = step.last_states().iter().map(|&port| write(port)).collect();
                 // There is one step: every is the last.
                 let every = Source::Recurrent(index, RecurrentPort::Every(0));
                 registers.alias(Reading { source: every, at: None }, writes[0]);

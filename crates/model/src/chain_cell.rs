@@ -47,7 +47,7 @@ impl NamedCell {
     }
 
     /// The cell with some of its inputs as states.
-    fn with_states(mut self, states: &States) -> Result<Self, KindError> {
+    pub(crate) fn with_states(mut self, states: &States) -> Result<Self, KindError> {
         // Of each state that the cell reads, its input and its output port.
         let mut ports: Vec<(usize, usize)> = Vec::new();
         for (input, output) in states {

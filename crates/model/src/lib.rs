@@ -27,6 +27,8 @@ mod kinds;
 mod layout;
 mod literal;
 mod load;
+mod loop_body;
+mod loops;
 mod model;
 mod onnx_file;
 mod operators;

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::{
     AttributeProto, DataLocation, DataType, GraphProto, ModelProto, NodeProto, TensorProto,
+    ValueInfoProto,
 };
 
 use crate::files::Files;
@@ -57,6 +58,8 @@ pub(crate) struct Node {
 
 /// A graph inside a node, which may read values of the graphs around it.
 pub(crate) struct Subgraph {
+    /// Names, in order.
+    pub(crate) inputs: Vec<String>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: Vec<(String, Result<Literal, String>)>,
     pub(crate) outputs: Vec<String>,
@@ -92,6 +95,10 @@ impl Node {
             attributes: Vec::new(),
             subgraphs: Vec::new(),
         }
+    }
+
+    pub(crate) fn with(self, attributes: Vec<AttributeProto>) -> Self {
+        Self { attributes, ..self }
     }
 
     fn attribute(&self, name: &str) -> Option<&AttributeProto> {
@@ -135,10 +142,6 @@ impl Node {
         self.subgraphs.iter().find(|(attribute, _)| attribute == name).map(|(_, graph)| graph)
     }
 
-    pub(crate) fn has_subgraph(&self) -> bool {
-        !self.subgraphs.is_empty()
-    }
-
     /// All names of values in it, those of its subgraphs included.
     pub(crate) fn names_mut(&mut self) -> Vec<&mut String> {
         let mut names: Vec<&mut String> = self.inputs.iter_mut().chain(&mut self.outputs).collect();
@@ -150,7 +153,7 @@ impl Node {
     }
 
     /// The values that it and its subgraphs read; some may be made inside.
-    fn reads(&self) -> Vec<&String> {
+    pub(crate) fn reads(&self) -> Vec<&String> {
         let mut names: Vec<&String> = self.inputs.iter().collect();
         for (_, graph) in &self.subgraphs {
             names.extend(&graph.outputs);
@@ -325,14 +328,16 @@ impl OnnxFile {
 }
 
 fn read_subgraph(graph: GraphProto, inside: &str, external: &External<'_>) -> Subgraph {
-    let outputs: Vec<String> =
-        graph.output.into_iter().map(|info| info.name.unwrap_or_default()).collect();
+    let names = |infos: Vec<ValueInfoProto>| -> Vec<String> {
+        infos.into_iter().map(|info| info.name.unwrap_or_default()).collect()
+    };
+    let (inputs, outputs) = (names(graph.input), names(graph.output));
     let nodes = live(read_nodes(graph.node, inside, external), &outputs);
     let read = |tensor: &TensorProto| {
         (tensor.name.clone().unwrap_or_default(), literal(tensor, Some(external)))
     };
     let initializers = graph.initializer.iter().map(read).collect();
-    Subgraph { nodes, initializers, outputs }
+    Subgraph { inputs, nodes, initializers, outputs }
 }
 
 /// Only the nodes that the outputs depend on.

@@ -407,6 +407,7 @@ impl Planner<'_> {
             reads: recurrent.inputs.iter().map(|(_, direction)| *direction).collect(),
             writes: recurrent.directions.clone(),
             lengths: recurrent.lengths.clone(),
+            keeps_state: recurrent.keeps_state(),
         });
         (PlanStage { cell_type, chain, whole: false, domain, inputs, initial, sinks }, used)
     }

@@ -78,6 +78,14 @@ impl Recurrent {
         }
     }
 
+    /// Whether a step depends on the one before.
+    pub(crate) fn keeps_state(&self) -> bool {
+        match &self.step {
+            Step::Operator(_) => true,
+            Step::Body(named) => !named.cell.states.is_empty(),
+        }
+    }
+
     /// A row of an output, flat.
     pub(crate) fn row(&self, port: RecurrentPort) -> RowSpec {
         match &self.step {
@@ -89,6 +97,9 @@ impl Recurrent {
     /// The step (below 0: from the end) of what an output port writes that a chain comes to last,
     /// whatever the sequence.
     pub(crate) fn last_step(&self, port: usize) -> Option<i64> {
+        if !self.keeps_state() {
+            return None;
+        }
         match (self.directions[port], &self.lengths) {
             (Direction::Forward, SequenceLengths::All) => Some(-1),
             (Direction::Reverse, SequenceLengths::All) => Some(0),
@@ -103,5 +114,13 @@ impl Recurrent {
             _ => None,
         });
         self.inputs.iter().map(|(view, _)| view).chain(states)
+    }
+
+    pub(crate) fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {
+        let states = self.initial.iter_mut().filter_map(|initial| match initial {
+            Initial::View(view) => Some(view),
+            _ => None,
+        });
+        self.inputs.iter_mut().map(|(view, _)| view).chain(states)
     }
 }

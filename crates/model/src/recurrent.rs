@@ -12,8 +12,8 @@ use batchmaker_graph::{
 };
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
-use crate::kinds::Direction;
 use crate::array::Array;
+use crate::kinds::Direction;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::operators::{self, Inputs, int_attribute};

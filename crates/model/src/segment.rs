@@ -271,7 +271,8 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
         let one_id = shape.iter().product::<usize>() == 1;
         let whole = x.at.is_none() && op.domain == Domain::of(&x.dims);
         let is_fused = |other: &Recurrent| other.operator().is_some_and(|step| step.rule.is_none());
-        let reads = |other: &&Recurrent| other.inputs.iter().any(|(view, _)| view.source == x.source);
+        let reads =
+            |other: &&Recurrent| other.inputs.iter().any(|(view, _)| view.source == x.source);
         let readers = analysis.recurrents.iter().filter(reads);
         let fits = table.shape().len() == 2
             && table.as_f32().is_some()

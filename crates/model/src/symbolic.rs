@@ -107,6 +107,11 @@ impl Axes {
         self.is_time(atom) || self.length(atom).is_none()
     }
 
+    /// Whether steps of anything go along any axis.
+    pub(crate) fn has_time(&self) -> bool {
+        self.atoms.iter().any(|atom| atom.is_time)
+    }
+
     pub(crate) fn is_time(&self, atom: AtomId) -> bool {
         self.atoms[self.find(atom).0 as usize].is_time
     }

@@ -77,6 +77,8 @@ pub(crate) struct ChainOrder {
     /// By output port.
     pub(crate) writes: Vec<Direction>,
     pub(crate) lengths: SequenceLengths,
+    /// Otherwise its steps are rows.
+    pub(crate) keeps_state: bool,
 }
 
 impl ChainOrder {
@@ -472,7 +474,7 @@ impl Unfold for Plan {
                     Sink { port: sink.port, time: sink.time, rows }
                 });
                 let sinks = sinks.collect();
-                if stage.chain.is_some() {
+                if stage.chain.as_ref().is_some_and(|order| order.keeps_state) {
                     let first = |state: &Option<PlanRead>| {
                         let read = state.filter(|_| piece != Piece::Next)?;
                         Some(self.rows(read, None, b, &lengths))

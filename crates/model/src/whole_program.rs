@@ -181,8 +181,8 @@ impl<'a> Builder<'a> {
         for int in ints {
             let mut sum: Option<String> = None;
             for (number, atoms) in int.terms() {
-                let mut product = (number != 1 || atoms.is_empty())
-                    .then(|| self.constant(vec![number]));
+                let mut product =
+                    (number != 1 || atoms.is_empty()).then(|| self.constant(vec![number]));
                 for &atom in atoms {
                     let length = self.length(atom)?;
                     product = Some(match product {

@@ -82,9 +82,7 @@ fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) ->
         let g = |a: &Int, b: &Int| f(a.as_number()?, b.as_number()?).map(Int::number);
         a.zipped(b, g).map(|array| Literal::Int(array, element))
     };
-    let compared = |f: fn(&Int, &Int) -> Option<bool>| {
-        a.zipped(b, f).map(Literal::Bool)
-    };
+    let compared = |f: fn(&Int, &Int) -> Option<bool>| a.zipped(b, f).map(Literal::Bool);
     let exact =
         |f: fn(&Int, &Int) -> Option<Int>| a.zipped(b, f).map(|array| Literal::Int(array, element));
     match operator {

@@ -15,7 +15,7 @@ mod select;
 pub(crate) mod whole;
 
 pub(crate) use layout::id_bound;
-pub(crate) use select::{origin, take};
+pub(crate) use select::{limit_ids, origin, take};
 
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
@@ -48,11 +48,8 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
             "operators of domain `{domain}` (functions of the file included) are not supported"
         ));
     }
-    if node.has_subgraph() && node.operator != "If" {
-        return Some("subgraphs are not supported".to_owned());
-    }
     let known = is_recurrent(node)
-        || node.operator == "If"
+        || matches!(node.operator.as_str(), "If" | "Loop" | "Scan")
         || layout::OPERATORS.contains(&node.operator.as_str())
         || contract::OPERATORS.contains(&node.operator.as_str())
         || select::OPERATORS.contains(&node.operator.as_str())

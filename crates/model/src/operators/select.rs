@@ -9,6 +9,7 @@ use super::{Inputs, axis_of, input, int_attribute};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
+use crate::loop_body;
 use crate::onnx_file::Node;
 use crate::symbolic::{BATCH, Dim, Int, row_axis};
 
@@ -37,6 +38,12 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         Val::Literal(literal) => literal.clone(),
         _ => return Err("its indices depend on the request".to_owned()),
     };
+    if let (Val::View(view), Some([index])) = (data, indices.as_ints().map(|ints| &ints.data[..]))
+        && let Some(mut view) = loop_body::step_of(analysis, view, axis, index)?
+    {
+        view.dims.splice(axis..axis, indices.shape().iter().map(|_| Dim::fixed(1)));
+        return Ok(Val::View(view));
+    }
     let numbers = indices.as_numbers().ok_or("its indices depend on the request")?;
     let view = match data {
         Val::View(view) => view,
@@ -118,7 +125,18 @@ fn embed(
     if axis != 0 {
         return Err(format!("its indices depend on the request and choose along axis {axis}"));
     }
-    let rows = table.shape()[0];
+    limit_ids(analysis, ids, table.shape()[0])?;
+    let mut out = ids.dims.clone();
+    out.extend(table.shape()[1..].iter().map(|&n| Dim::fixed(n)));
+    let operands = vec![Operand::Constant(table.clone()), analysis.operand(ids)];
+    let attributes = vec![int_attribute("axis", 0)];
+    let outputs = vec![(table.element(), out)];
+    let vals = analysis.emit(node, "Gather", attributes, operands, outputs);
+    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
+
+/// Sees to it that integers are at least 0 and less than `rows`.
+pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Result<(), String> {
     let origin = origin(analysis, ids.source);
     match (origin, id_bound(analysis, ids)) {
         (_, Some(bound)) if bound <= rows => {}
@@ -127,17 +145,9 @@ fn embed(
             *known = Some(known.map_or(rows, |known| known.min(rows)));
         }
         _ if analysis.draft => {}
-        _ => {
-            return Err("its indices are computed: a bad one could not be refused".to_owned());
-        }
+        _ => return Err("its indices are computed: a bad one could not be refused".to_owned()),
     }
-    let mut out = ids.dims.clone();
-    out.extend(table.shape()[1..].iter().map(|&n| Dim::fixed(n)));
-    let operands = vec![Operand::Constant(table.clone()), analysis.operand(ids)];
-    let attributes = vec![int_attribute("axis", 0)];
-    let outputs = vec![(table.element(), out)];
-    let vals = analysis.emit(node, "Gather", attributes, operands, outputs);
-    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+    Ok(())
 }
 
 /// Where integers come from, through casts between integers.
@@ -213,6 +223,13 @@ fn slice_axis(
     let to_end = end.as_number().is_some_and(|n| n >= i64::from(i32::MAX)) || *end == length;
     if step == 1 && start.as_number() == Some(0) && to_end {
         return Ok(val.clone());
+    }
+    let is_one = step == 1 && end.minus(start).and_then(|n| n.as_number()) == Some(1);
+    if let (true, Val::View(view)) = (is_one, val)
+        && let Some(mut view) = loop_body::step_of(analysis, view, axis, start)?
+    {
+        view.dims.insert(axis, Dim::fixed(1));
+        return Ok(Val::View(view));
     }
     if let Some(length) = analysis.fixed(&dim) {
         let (Some(start), Some(end)) = (start.as_number(), end.as_number()) else {

@@ -1,0 +1,256 @@
+"""`Loop` and `Scan` through `batchmaker run` against ONNX Runtime.
+
+Graphs are in ONNX's own text form; names that nothing makes are weights, whose shapes stand in WEIGHTS.
+A reply is within 1e-5 of ONNX Runtime's (|a - b| <= 1e-5 * max(1, max|b|)) and, bit for bit, the same as
+the reply to the same request sent alone.
+"""
+
+import json
+import re
+import subprocess
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+from conftest import BINARY
+from onnx import numpy_helper
+
+SEED = 20269
+F, H, IDS = 5, 7, 11
+WEIGHTS = {
+    "Wx": (F, H), "Wh": (H, H), "b": (H,), "Wc": (3, H), "first": (1, H), "table": (IDS, F),
+    "W_lstm": (1, 4 * H, F), "R_lstm": (1, 4 * H, H), "W_gru": (1, 3 * H, H), "R_gru": (1, 3 * H, H),
+}
+INTEGERS = {
+    "i0": 0, "i1": 1, "i2": 2, "i3": 3, "i300": 300, "v0": [0], "v1": [1], "v2": [2], "vH": [H], "v1H": [1, H],
+    "l0": [0],
+}
+STEP = "xw = MatMul(x, Wx) hw = MatMul(h, Wh) s = Add(xw, hw) t = Add(s, b) n = Tanh(t)"
+ZEROS = "size = Shape(xs) batch = Gather<axis=0>(size, v1) dims = Concat<axis=0>(batch, vH) h0 = Expand(zero, dims)"
+LENGTH = "size = Shape(xs) trips = Gather<axis=0>(size, i0)"
+
+# The inputs, then the graph.
+CASES = {
+    "scan": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""last, ys = Scan <num_scan_inputs=1, body = step (float[N,7] h, float[N,5] x)
+            => (float[N,7] n, float[N,7] y) {{ {STEP} y = Mul(n, b) }}> (h0, xs)""",
+    ),
+    "scan_batch_first_backwards": (
+        "float[N,T,5] xs, float[N,7] h0",
+        f"""last, ys = Scan <num_scan_inputs=1, scan_input_axes=[1], scan_input_directions=[1],
+            scan_output_axes=[-2], scan_output_directions=[1], body = step (float[N,7] h, float[N,5] x)
+            => (float[N,7] n, float[N,7] y) {{ {STEP} y = Identity(n) }}> (h0, xs)""",
+    ),
+    "scan_backwards_written_forwards": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""last, ys, zs = Scan <num_scan_inputs=1, scan_input_directions=[1],
+            scan_output_directions=[0, 1], body = step (float[N,7] h, float[N,5] x)
+            => (float[N,7] n, float[N,7] y, float[N,7] z)
+            {{ {STEP} y = Sigmoid(n) z = Relu(n) }}> (h0, xs)""",
+    ),
+    "scan_of_two": (
+        "float[T,N,5] xs, float[T,N,5] us, float[N,7] h0",
+        f"""last, ys = Scan <num_scan_inputs=2, scan_input_directions=[0, 1], body = step
+            (float[N,7] h, float[N,5] p, float[N,5] q) => (float[N,7] n, float[N,7] y)
+            {{ x = Sub(p, q) {STEP} y = Identity(n) }}> (h0, xs, us)""",
+    ),
+    "scan_without_state": (
+        "float[T,N,5] xs, float[N,7] h0",
+        """last, ys = Scan <num_scan_inputs=1, scan_input_directions=[1], body = step
+           (float[N,7] unread, float[N,5] x) => (float[N,7] n, float[N,7] y)
+           { y = MatMul(x, Wx) n = Tanh(y) }> (h0, xs)""",
+    ),
+    "scan_between_operators": (
+        "float[T,N,5] xs",
+        f"""one, ys4 = LSTM <hidden_size=7> (xs, W_lstm, R_lstm) ys = Squeeze(one, v1)
+            w = MatMul(ys, Wh) lasts = Squeeze(ys4, v0)
+            last, all = Scan <num_scan_inputs=1, body = step (float[N,7] h, float[N,7] x)
+            => (float[N,7] n, float[N,7] y) {{ p = Add(x, h) n = Tanh(p) y = Identity(n) }}> (lasts, w)
+            g, out = GRU <hidden_size=7> (all, W_gru, R_gru)""",
+    ),
+    "loop": (
+        "float[T,N,5] xs",
+        f"""{ZEROS} trips = Gather<axis=0>(size, i0)
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c2, float[N,7] n, float[N,7] y)
+            {{ x = Gather<axis=0>(xs, i) {STEP} y = Mul(n, n) c2 = Identity(c) }}>""",
+    ),
+    "loop_backwards": (
+        "float[N,T,5] xs, float[N,7] h0",
+        f"""size = Shape(xs) trips = Gather<axis=0>(size, i1) end = Sub(trips, i1)
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool yes2, float[N,7] n, float[N,7] y)
+            {{ k = Sub(end, i) x = Gather<axis=1>(xs, k) {STEP} y = Mul(n, n) yes2 = Identity(yes) }}>""",
+    ),
+    "loop_with_slices": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""{LENGTH}
+            last, ys = Loop (trips, , h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ from = Unsqueeze(i, v0) next = Add(i, i1) to = Unsqueeze(next, v0)
+               part = Slice(xs, from, to, v0) x = Squeeze(part, v0) {STEP} y = Identity(n) }}>""",
+    ),
+    "loop_of_a_counter": (
+        "float[T,N,5] xs",
+        f"""{LENGTH}
+            last, count, ys = Loop (trips, yes, first, i300) <body = step
+            (int64 i, bool c, float[1,7] h, int64 k) => (bool c, float[N,7] n, int64 k2, float[N,7] y)
+            {{ x = Gather<axis=0>(xs, i) xw = MatMul(x, Wx) hw = MatMul(h, Wh) s = Add(xw, hw)
+               k2 = Add(k, i2) kf = Cast<to=1>(k2) m = Mul(s, kf) n = Tanh(m) y = Identity(n) }}>""",
+    ),
+    "loop_of_a_fused_step": (
+        "float[T,N,5] xs, float[1,N,7] h0, float[1,N,7] c0",
+        f"""{LENGTH}
+            h_n, c_n, ys = Loop (trips, yes, h0, c0) <body = step
+            (int64 i, bool c, float[1,N,7] h, float[1,N,7] cell)
+            => (bool c, float[1,N,7] h2, float[1,N,7] cell2, float[1,N,7] y)
+            {{ x = Gather<axis=0>(xs, i) x3 = Unsqueeze(x, v0)
+               unused, h2, cell2 = LSTM <hidden_size=7> (x3, W_lstm, R_lstm, , , h, cell)
+               y = Identity(h2) }}>""",
+    ),
+    "loop_around_a_context": (
+        "float[T,N,5] xs, float[N,3] context, float[N,7] h0",
+        f"""{LENGTH}
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ raw = Gather<axis=0>(xs, i) cw = MatMul(context, Wc) x = Relu(raw)
+               xw = MatMul(x, Wx) hw = MatMul(h, Wh) sum = Add(xw, hw) s = Add(sum, cw)
+               gate = Sigmoid(cw) t = Mul(s, gate) n = Tanh(t) y = Identity(n) }}>""",
+    ),
+    "loop_of_ids": (
+        "int64[T,N] ids, float[N,7] h0",
+        f"""size = Shape(ids) trips = Gather<axis=0>(size, i0)
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ id = Gather<axis=0>(ids, i) x = Gather<axis=0>(table, id) {STEP} y = Identity(n) }}>""",
+    ),
+    "loop_over_a_layer": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""w = MatMul(xs, Wx) {LENGTH}
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ x = Gather<axis=0>(w, i) s = Add(x, h)
+               n = Loop (i3, yes, s) <body = inner (int64 j, bool d, float[N,7] g)
+               => (bool d, float[N,7] g3) {{ g2 = MatMul(g, Wh) g3 = Tanh(g2) }}>
+               y = Identity(n) }}>
+            out = MatMul(ys, Wh)""",
+    ),
+    "loop_of_three": (
+        "float[N,5] x",
+        f"""h0 = MatMul(x, Wx)
+            last, ys = Loop (i3, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ {STEP} k = Cast<to=1>(i) y = Mul(n, k) }}>""",
+    ),
+    "loop_that_ends_early": (
+        "float[N,5] x",
+        f"""h0 = MatMul(x, Wx)
+            last, ys = Loop (i300, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c2, float[N,7] n, float[N,7] y)
+            {{ {STEP} y = Identity(n) c2 = Less(i, i2) }}>""",
+    ),
+    "one_sequence": (
+        "float[T,5] xs, float[7] h0",
+        f"""last, ys = Scan <num_scan_inputs=1, body = step (float[7] h, float[5] x)
+            => (float[7] n, float[7] y) {{ {STEP} y = Identity(n) }}> (h0, xs)""",
+    ),
+    "steps_in_the_file": (
+        "float[12,N,5] xs, float[N,7] h0",
+        f"""last, ys = Scan <num_scan_inputs=1, body = step (float[N,7] h, float[N,5] x)
+            => (float[N,7] n, float[N,7] y) {{ {STEP} y = Identity(n) }}> (h0, xs)""",
+    ),
+    "a_state_is_the_one_before": (
+        "float[T,N,5] xs, float[N,7] h0, float[N,7] g0",
+        f"""one, two, ys = Scan <num_scan_inputs=1, body = step (float[N,7] h, float[N,7] g, float[N,5] x)
+            => (float[N,7] n, float[N,7] g2, float[N,7] y)
+            {{ {STEP} y = Sub(n, g) g2 = Identity(h) }}> (h0, g0, xs)""",
+    ),
+}
+
+
+def parse(inputs, text):
+    """The file: every value that the graph's own nodes make and its outputs could be is one."""
+    outputs = re.findall(r"([\w, ]+)=\s*(?:Scan|Loop|GRU)", text)[-1 if "GRU" in text else 0]
+    outputs = [name.strip() for name in outputs.split(",")]
+    if "out = MatMul" in text:
+        outputs.append("out")
+    given = ", ".join(f"float {name}" for name in outputs)
+    graph = onnx.parser.parse_graph(f"graph ({inputs}) => ({given}) {{ {text} }}")
+    for output in graph.output:
+        output.type.tensor_type.elem_type = 7 if output.name == "count" else 1
+        output.type.tensor_type.ClearField("shape")
+    random = np.random.default_rng(SEED)
+    constants = {name: random.uniform(-0.5, 0.5, shape) for name, shape in WEIGHTS.items()}
+    constants = {name: values.astype(np.float32) for name, values in constants.items()}
+    constants |= {name: np.array(values, np.int64) for name, values in INTEGERS.items()}
+    constants |= {"yes": np.array(True), "zero": np.zeros((1, 1), np.float32)}
+    words = set(re.findall(r"\w+", text))
+    graph.initializer.extend(
+        numpy_helper.from_array(values, name) for name, values in constants.items() if name in words
+    )
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    )
+    return model
+
+
+def draw(model, random, size):
+    """A request of so many sequences and steps."""
+    arrays = {}
+    for value in model.graph.input:
+        tensor = value.type.tensor_type
+        shape = [size.get(dim.dim_param, dim.dim_value) for dim in tensor.shape.dim]
+        if tensor.elem_type == onnx.TensorProto.INT64:
+            arrays[value.name] = random.integers(0, IDS, shape)
+        else:
+            arrays[value.name] = random.standard_normal(shape).astype(np.float32)
+    return arrays
+
+
+def run(path, requests):
+    """The outputs of `batchmaker run`, {name: array} for each request."""
+    def body(arrays):
+        tensors = [
+            {
+                "name": name, "shape": array.shape, "data": array.ravel().tolist(),
+                "datatype": {"float32": "FP32", "int64": "INT64"}[str(array.dtype)],
+            }
+            for name, array in arrays.items()
+        ]
+        return json.dumps({"inputs": tensors})
+
+    text = "\n".join(map(body, requests)) + "\n"
+    result = subprocess.run(
+        [BINARY, "run", path], input=text, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    kinds = {"FP32": np.float32, "INT64": np.int64}
+    return [
+        {
+            tensor["name"]: np.array(tensor["data"], kinds[tensor["datatype"]]).reshape(tensor["shape"])
+            for tensor in json.loads(line)["outputs"]
+        }
+        for line in result.stdout.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_onnx_runtime(tmp_path, name):
+    model, path = parse(*CASES[name]), tmp_path / "model.onnx"
+    onnx.save(model, path)
+    session = onnxruntime.InferenceSession(path)
+    random = np.random.default_rng(SEED)
+    sizes = [{"N": n, "T": t} for n, t in [(1, 5), (3, 5), (1, 1), (2, 9), (4, 31), (1, 6)]]
+    requests = [draw(model, random, size) for size in sizes]
+    for arrays, reply in zip(requests, run(path, requests), strict=True):
+        outputs = [output.name for output in session.get_outputs()]
+        wanted = dict(zip(outputs, session.run(None, arrays)))
+        (alone,) = run(path, [arrays])
+        for output in outputs:
+            assert reply[output].shape == wanted[output].shape, output
+            apart = np.max(np.abs(reply[output] - wanted[output]))
+            assert apart <= 1e-5 * max(1.0, np.max(np.abs(wanted[output]))), output
+            assert np.array_equal(alone[output], reply[output]), output
