@@ -22,10 +22,11 @@ F, H, IDS = 5, 7, 11
 WEIGHTS = {
     "Wx": (F, H), "Wh": (H, H), "b": (H,), "Wc": (3, H), "first": (1, H), "table": (IDS, F),
     "W_lstm": (1, 4 * H, F), "R_lstm": (1, 4 * H, H), "W_gru": (1, 3 * H, H), "R_gru": (1, 3 * H, H),
+    "W_rnn": (1, H, 3), "R_rnn": (1, H, H),
 }
 INTEGERS = {
     "i0": 0, "i1": 1, "i2": 2, "i3": 3, "i300": 300, "v0": [0], "v1": [1], "v2": [2], "vH": [H], "v1H": [1, H],
-    "l0": [0],
+    "l1": 0,
 }
 STEP = "xw = MatMul(x, Wx) hw = MatMul(h, Wh) s = Add(xw, hw) t = Add(s, b) n = Tanh(t)"
 ZEROS = "size = Shape(xs) batch = Gather<axis=0>(size, v1) dims = Concat<axis=0>(batch, vH) h0 = Expand(zero, dims)"
@@ -152,6 +153,35 @@ CASES = {
             => (bool c2, float[N,7] n, float[N,7] y)
             {{ {STEP} y = Identity(n) c2 = Less(i, i2) }}>""",
     ),
+    "loop_that_appends": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""steps = SplitToSequence<axis=0, keepdims=0>(xs) trips = SequenceLength(steps) none = SequenceEmpty()
+            last, list = Loop (trips, yes, h0, none) <body = step
+            (int64 i, bool c, float[N,7] h, seq(float[N,7]) before)
+            => (bool c, float[N,7] n, seq(float[N,7]) after)
+            {{ x = SequenceAt(steps, i) {STEP} after = SequenceInsert(before, n) }}>
+            two = SequenceAt(list, l1) out = ConcatFromSequence<axis=1, new_axis=1>(list)
+            g1 = MatMul(two, Wh)""",
+    ),
+    "loop_that_joins": (
+        "float[N,T,5] xs, float[N,7] h0",
+        f"""steps = SplitToSequence<axis=1>(xs) trips = SequenceLength(steps) none = SequenceEmpty()
+            end = Sub(trips, i1)
+            last, list = Loop (trips, yes, h0, none) <body = step
+            (int64 i, bool c, float[N,7] h, seq(float[N,1,7]) before)
+            => (bool c, float[N,7] n, seq(float[N,1,7]) after)
+            {{ k = Sub(end, i) part = SequenceAt(steps, k) x = Squeeze(part, v1) {STEP}
+               m = Unsqueeze(n, v1) after = SequenceInsert(before, m) }}>
+            joined = ConcatFromSequence<axis=1>(list) out = MatMul(joined, Wh)""",
+    ),
+    "lists_of_the_file": (
+        "float[T,N,5] xs",
+        """list = SplitToSequence<axis=2>(xs) one = SequenceAt(list, i1) two = SequenceAt(list, i3)
+           both = SequenceConstruct(one, two) three = SequenceInsert(both, one, i0)
+           count = SequenceLength(three) type = CastLike(count, one) all = ConcatFromSequence<axis=2>(three)
+           more = Mul(all, type) none, last = RNN <hidden_size=7> (more, W_rnn, R_rnn)
+           out = Squeeze(last, v0)""",
+    ),
     "one_sequence": (
         "float[T,5] xs, float[7] h0",
         f"""last, ys = Scan <num_scan_inputs=1, body = step (float[7] h, float[5] x)
@@ -173,10 +203,9 @@ CASES = {
 
 def parse(inputs, text):
     """The file: every value that the graph's own nodes make and its outputs could be is one."""
-    outputs = re.findall(r"([\w, ]+)=\s*(?:Scan|Loop|GRU)", text)[-1 if "GRU" in text else 0]
-    outputs = [name.strip() for name in outputs.split(",")]
-    if "out = MatMul" in text:
-        outputs.append("out")
+    outputs = re.findall(r"([\w, ]+)=\s*(?:Scan|Loop|GRU|RNN)", text)[-1 if "GRU" in text else 0]
+    outputs = [name.strip() for name in outputs.split(",") if name.strip() not in ("list", "none")]
+    outputs += [name for name in ("out", "two") if f"{name} = " in text and name not in outputs]
     given = ", ".join(f"float {name}" for name in outputs)
     graph = onnx.parser.parse_graph(f"graph ({inputs}) => ({given}) {{ {text} }}")
     for output in graph.output:

@@ -22,7 +22,7 @@ use crate::literal::Literal;
 use crate::loop_body::LoopBody;
 use crate::loops;
 use crate::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile, Subgraph};
-use crate::operators::{self, whole};
+use crate::operators::{self, Sequence, whole};
 use crate::recurrence::Recurrent;
 use crate::symbolic::{AtomId, Axes, BATCH, Dim, Factor, Int, steps};
 
@@ -95,6 +95,7 @@ pub(crate) enum Val {
     /// A constant of length 1 along those dimensions that vary, repeated along them.
     Repeat(Rc<Literal>, Vec<Dim>),
     View(View),
+    Sequence(Rc<Sequence>),
     /// Downstream of a blocker, which was already reported.
     Unknown,
 }
@@ -110,7 +111,7 @@ impl Val {
                 Some(literal.element())
             }
             Self::View(view) => Some(view.element),
-            Self::Unknown => None,
+            Self::Sequence(_) | Self::Unknown => None,
         }
     }
 
@@ -119,7 +120,7 @@ impl Val {
             Self::Literal(literal) => literal.shape().iter().map(|&n| Dim::fixed(n)).collect(),
             Self::Fill(_, dims) | Self::Repeat(_, dims) => dims.clone(),
             Self::View(view) => view.dims.clone(),
-            Self::Unknown => Vec::new(),
+            Self::Sequence(_) | Self::Unknown => Vec::new(),
         }
     }
 }
@@ -576,6 +577,10 @@ impl Analysis {
         node: &Node,
         inputs: &[Option<Val>],
     ) -> Result<Vec<Val>, String> {
+        let is_sequence = |val: &Val| matches!(val, Val::Sequence(_));
+        if inputs.iter().flatten().any(is_sequence) && !operators::takes_sequences(&node.operator) {
+            return Err("its input is a sequence of tensors".to_owned());
+        }
         let views = inputs.iter().flatten().filter_map(|val| match val {
             Val::View(view) => Some(view),
             _ => None,
@@ -687,6 +692,7 @@ impl Analysis {
                 self.outputs.push((name.to_owned(), view));
             }
             Val::Unknown => {}
+            Val::Sequence(_) => self.block("output", name, "it is a sequence of tensors"),
             Val::Literal(_) | Val::Fill(..) | Val::Repeat(..) => {
                 self.block("output", name, "it does not depend on the request");
             }

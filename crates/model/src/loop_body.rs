@@ -2,10 +2,11 @@
 //! goes along the steps.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::kinds::Direction;
-use crate::operators::limit_ids;
+use crate::operators::{Sequence, limit_ids};
 use crate::recurrence::Recurrent;
 use crate::stack::uses;
 use crate::symbolic::{AtomId, BATCH, Dim, Int, steps};
@@ -90,12 +91,32 @@ impl Analysis {
     /// A value from around the loop.
     pub(crate) fn capture(&mut self, name: &str) -> Val {
         let outer = self.body.as_ref().and_then(|body| body.outer.get(name)).cloned();
-        match outer {
-            Some(Val::View(view)) => {
+        outer.map_or(Val::Unknown, |val| self.capture_val(name, val))
+    }
+
+    fn capture_val(&mut self, name: &str, val: Val) -> Val {
+        match val {
+            Val::View(view) => {
                 let edge = BodyInput::Captured(view.clone());
                 Val::View(self.add_body_input(name, edge, &view))
             }
-            other => other.unwrap_or(Val::Unknown),
+            Val::Sequence(sequence) => {
+                let mut part = |(index, val): (usize, &Val)| {
+                    self.capture_val(&format!("{name} {index}"), val.clone())
+                };
+                Val::Sequence(Rc::new(match &*sequence {
+                    Sequence::Slices { tensor, axis, keeps_axis } => {
+                        let (axis, keeps_axis) = (*axis, *keeps_axis);
+                        Sequence::Slices { tensor: part((0, tensor)), axis, keeps_axis }
+                    }
+                    Sequence::List(vals) => {
+                        Sequence::List(vals.iter().enumerate().map(part).collect())
+                    }
+                    // What the loop around this one appends to, it cannot see.
+                    Sequence::Grown(_) => return Val::Unknown,
+                }))
+            }
+            other => other,
         }
     }
 }

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
 use crate::array::Array;
@@ -16,7 +15,7 @@ use crate::kinds::Direction;
 use crate::literal::Literal;
 use crate::loop_body::{BodyInput, LoopBody, check_edges, drop_unread, find_batch};
 use crate::onnx_file::{Node, OnnxFile, Subgraph};
-use crate::operators::{int_attribute, ints_attribute, limit_ids};
+use crate::operators::{Sequence, apply, int_attribute, ints_attribute, limit_ids};
 use crate::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::symbolic::{AtomId, BATCH, Dim, Int, row_shape, steps};
 use crate::{Blocker, LoadError, NamedCell};
@@ -252,7 +251,7 @@ impl<'a> Loop<'a> {
                 };
                 let axis = vec![int_attribute("axis", *axis as i64)];
                 let index = scalar(Int::number(at));
-                let val = self.apply(analysis, "Gather", axis, vec![val.clone(), index])?;
+                let val = apply(analysis, self.node, "Gather", axis, vec![val.clone(), index])?;
                 analysis.values.insert(name.clone(), val);
             }
             for node in inside {
@@ -281,25 +280,12 @@ impl<'a> Loop<'a> {
             let mut parts = Vec::new();
             for val in vals {
                 let axes = vec![ints_attribute("axes", vec![axis])];
-                parts.push(self.apply(analysis, "Unsqueeze", axes, vec![val])?);
+                parts.push(apply(analysis, self.node, "Unsqueeze", axes, vec![val])?);
             }
             let axis = vec![int_attribute("axis", axis)];
-            states.push(self.apply(analysis, "Concat", axis, parts)?);
+            states.push(apply(analysis, self.node, "Concat", axis, parts)?);
         }
         Ok(states)
-    }
-
-    fn apply(
-        &self,
-        analysis: &mut Analysis,
-        operator: &str,
-        attributes: Vec<AttributeProto>,
-        inputs: Vec<Val>,
-    ) -> Result<Val, String> {
-        let node = Node::plain(operator, self.node).with(attributes);
-        let inputs: Vec<Option<Val>> = inputs.into_iter().map(Some).collect();
-        let vals = analysis.operator(&node, &inputs)?;
-        Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
     }
 
     /// A chain over the steps of a tensor.
@@ -358,7 +344,15 @@ impl<'a> Loop<'a> {
             nested.values.insert(name.to_owned(), truth());
         }
         for (state, (name, val)) in self.state_inputs.iter().zip(&self.states).enumerate() {
-            let element = val.element().ok_or("a state that is no tensor")?;
+            if let Val::Sequence(list) = val {
+                let is_empty = matches!(&**list, Sequence::List(vals) if vals.is_empty());
+                if !is_empty {
+                    return Err(format!("its state `{name}` is a list that is not empty at first"));
+                }
+                nested.values.insert(name.clone(), Val::Sequence(Rc::new(Sequence::Grown(None))));
+                continue;
+            }
+            let element = val.element().ok_or("a state that nothing makes")?;
             let dims = shapes[state].clone();
             let view = View { source: Source::Input(0), at: None, element, dims };
             nested.add_state(name, view);
@@ -404,11 +398,12 @@ impl<'a> Loop<'a> {
         for (state, name) in self.state_outputs.iter().enumerate() {
             let (first, before) = (&self.states[state], &shapes[state]);
             let after = match nested.value(name, file) {
+                Val::Sequence(_) if matches!(first, Val::Sequence(_)) => Vec::new(),
                 Val::View(view) if Some(view.element) == first.element() => view.dims,
                 Val::View(view) => {
                     return Err(format!("its state `{name}` becomes {}", view.element));
                 }
-                Val::Unknown => before.clone(),
+                Val::Sequence(_) | Val::Unknown => before.clone(),
                 _ => return Err(format!("its state `{name}` becomes a constant")),
             };
             let same = |nested: &Analysis| {
@@ -459,20 +454,23 @@ impl<'a> Loop<'a> {
         find_batch(nested, shapes, &slices);
         let view =
             |element, dims| Val::View(View { source: Source::Input(0), at: None, element, dims });
-        let states = self.states.iter().zip(shapes).map(|(val, dims)| {
-            val.element().map_or(Val::Unknown, |element| view(element, dims.clone()))
-        });
-        let mut vals: Vec<Val> = states.collect();
-        for (name, axis, _) in &self.every {
-            let val = nested.value(name, file);
-            let (Some(element), Some(along)) = (val.element(), along) else {
-                vals.push(Val::Unknown);
-                continue;
-            };
+        let put_together = |val: Val, axis: i64| {
+            let (Some(element), Some(along)) = (val.element(), along) else { return Val::Unknown };
             let mut dims = val.dims();
-            let axis = from_front(*axis, dims.len() + 1).unwrap_or(0);
+            let axis = from_front(axis, dims.len() + 1).unwrap_or(0);
             dims.insert(axis, Dim::atom(along));
-            vals.push(view(element, dims));
+            view(element, dims)
+        };
+        let mut vals = Vec::new();
+        for (name, (val, dims)) in self.state_outputs.iter().zip(self.states.iter().zip(shapes)) {
+            vals.push(match (val.element(), appended(&nested.value(name, file))) {
+                (Some(element), _) => view(element, dims.clone()),
+                (None, Some(val)) => steps_of(put_together(val, 0)),
+                (None, None) => val.clone(),
+            });
+        }
+        for (name, axis, _) in &self.every {
+            vals.push(put_together(nested.value(name, file), *axis));
         }
         vals
     }
@@ -495,11 +493,18 @@ impl<'a> Loop<'a> {
         file: &OnnxFile,
     ) -> Result<Vec<Val>, Vec<Blocker>> {
         let refuse = |reason: String| vec![self.node.blocker(reason)];
-        let names = self.state_outputs.iter().map(String::as_str);
-        for name in names.chain(self.every.iter().map(|(name, ..)| *name)) {
-            if !nested.outputs.iter().any(|(known, _)| known == name) {
-                nested.add_output(name, file);
+        for (name, first) in self.state_outputs.iter().zip(&self.states) {
+            match (first, nested.value(name, file)) {
+                (Val::Sequence(_), list) => match appended(&list) {
+                    None => {}
+                    Some(Val::View(view)) => nested.outputs.push((appended_to(name), view)),
+                    Some(_) => return Err(refuse(format!("it appends a constant to `{name}`"))),
+                },
+                _ => self.add_output(nested, name, file),
             }
+        }
+        for (name, ..) in &self.every {
+            self.add_output(nested, name, file);
         }
         drop_unread(nested);
         nested.rename_atoms();
@@ -537,10 +542,19 @@ impl<'a> Loop<'a> {
                 LoadError::Refused { blockers, .. } => blockers,
                 other => refuse(other.to_string()),
             })?;
-        let states: BTreeMap<String, String> =
-            self.state_inputs.iter().cloned().zip(self.state_outputs.iter().cloned()).collect();
+        let states = self.state_inputs.iter().zip(self.state_outputs).zip(&self.states);
+        let states: BTreeMap<String, String> = states
+            .filter(|(_, first)| first.element().is_some())
+            .map(|((input, output), _)| (input.clone(), output.clone()))
+            .collect();
         let named = named.with_states(&states).map_err(refuse)?;
         self.add_chain(analysis, nested, named, shapes, along).map_err(refuse)
+    }
+
+    fn add_output(&self, nested: &mut Analysis, name: &str, file: &OnnxFile) {
+        if !nested.outputs.iter().any(|(known, _)| known == name) {
+            nested.add_output(name, file);
+        }
     }
 
     fn add_chain(
@@ -573,7 +587,8 @@ impl<'a> Loop<'a> {
         for (state, name) in self.state_inputs.iter().enumerate() {
             let Some(place) = named.input(name).and_then(|input| input.state) else { continue };
             initial[place] = first_state(analysis, &self.states[state], &shapes[state])?;
-            if let Some(rows) = nested.inputs[state].ids {
+            let inside = nested.inputs.iter().find(|input| input.name == *name);
+            if let Some(rows) = inside.and_then(|input| input.ids) {
                 check_ids(analysis, &self.states[state], rows)?;
             }
         }
@@ -601,7 +616,22 @@ impl<'a> Loop<'a> {
             let view = nested.outputs.iter().find(|(known, _)| known == name).map(|(_, view)| view);
             Some((view?.element, view?.dims.clone(), output(name)?))
         };
-        for name in self.state_outputs {
+        let put_together = |name: &str, axis: i64| -> Result<Val, String> {
+            let (element, mut dims, port) = of(name).ok_or("an output that nothing makes")?;
+            let axis = from_front(axis, dims.len() + 1)?;
+            dims.insert(axis, Dim::atom(along));
+            let source = Source::Recurrent(index, RecurrentPort::Every(port));
+            Ok(Val::View(View { source, at: None, element, dims }))
+        };
+        for (name, first) in self.state_outputs.iter().zip(&self.states) {
+            if let Val::Sequence(_) = first {
+                let name = appended_to(name);
+                vals.push(match of(&name) {
+                    Some(_) => steps_of(put_together(&name, 0)?),
+                    None => first.clone(),
+                });
+                continue;
+            }
             let (element, dims, port) = of(name).ok_or("a state that nothing makes")?;
             // Of a body that keeps no state every step stands for itself.
             let (made, at) = match (keeps_state, directions[port]) {
@@ -613,11 +643,7 @@ impl<'a> Loop<'a> {
             vals.push(Val::View(View { source, at, element, dims }));
         }
         for (name, axis, _) in &self.every {
-            let (element, mut dims, port) = of(name).ok_or("an output that nothing makes")?;
-            let axis = from_front(*axis, dims.len() + 1)?;
-            dims.insert(axis, Dim::atom(along));
-            let source = Source::Recurrent(index, RecurrentPort::Every(port));
-            vals.push(Val::View(View { source, at: None, element, dims }));
+            vals.push(put_together(name, *axis)?);
         }
         analysis.recurrents.push(Recurrent {
             label: self.node.label.clone(),
@@ -631,6 +657,27 @@ impl<'a> Loop<'a> {
         });
         Ok(vals)
     }
+}
+
+/// What a step of a loop appends to a list.
+fn appended(list: &Val) -> Option<Val> {
+    match list {
+        Val::Sequence(list) => match &**list {
+            Sequence::Grown(val) => val.clone(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The name of what a step appends to the list `name`.
+fn appended_to(name: &str) -> String {
+    format!("appended to {name}")
+}
+
+/// The list of a tensor's steps, along its first axis.
+fn steps_of(tensor: Val) -> Val {
+    Val::Sequence(Rc::new(Sequence::Slices { tensor, axis: 0, keeps_axis: false }))
 }
 
 /// `axis` counted from the front.
@@ -688,7 +735,7 @@ fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Result<Initial, 
             }
             constant(rows, literal.expanded(&shape))
         }
-        Val::Unknown => Err("a first state that nothing makes".to_owned()),
+        Val::Sequence(_) | Val::Unknown => Err("a first state that nothing makes".to_owned()),
     }
 }
 

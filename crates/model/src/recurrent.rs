@@ -260,7 +260,7 @@ fn lengths(
     let all = analysis.axes.int(time);
     let is_time = |int: &Int| *int == all;
     match val {
-        Val::Unknown => Err(None),
+        Val::Sequence(_) | Val::Unknown => Err(None),
         Val::Repeat(..) => Err(misfit()),
         Val::Fill(value, _) => {
             let ints = value.as_ints().ok_or_else(misfit)?;
@@ -413,7 +413,7 @@ fn first_states(
     is_batch_first: bool,
 ) -> Result<Vec<Initial>, Option<String>> {
     let val = match val {
-        Val::Unknown => return Err(None),
+        Val::Sequence(_) | Val::Unknown => return Err(None),
         Val::Repeat(..) if is_batch_first => {
             return Err(Some(format!("its {} is a repeated constant", edge.name)));
         }
@@ -461,7 +461,7 @@ fn initial(
     let InitialEdge { name, batch, hidden_size, .. } = *edge;
     let dims = val.dims();
     match val {
-        Val::Unknown => return Err(None),
+        Val::Sequence(_) | Val::Unknown => return Err(None),
         Val::Fill(value, _) => {
             let x = value.as_f32().map_or(0.0, |array| array.data[0]);
             let data = Literal::F32(Array::vector(vec![x; hidden_size]));

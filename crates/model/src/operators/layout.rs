@@ -14,6 +14,7 @@ use crate::symbolic::{Dim, Factor, Int, row_axis, row_shape};
 
 pub(super) const OPERATORS: &[&str] = &[
     "Cast",
+    "CastLike",
     "Constant",
     "ConstantOfShape",
     "Dropout",
@@ -48,7 +49,14 @@ pub(super) fn evaluate(
             let size = ints.fold(Int::number(1), |size, int| size.times(&int));
             one(Val::literal(Literal::Int(Array::scalar(size), ElementType::I64)))
         }
-        "Cast" => one(cast(analysis, node, inputs)?),
+        "Cast" => {
+            let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
+            one(cast(analysis, node, input(inputs, 0)?, to)?)
+        }
+        "CastLike" => {
+            let to = input(inputs, 1)?.element().ok_or("of what type nothing tells")?;
+            one(cast(analysis, node, input(inputs, 0)?, to)?)
+        }
         "Transpose" => one(transpose(analysis, node, input(inputs, 0)?)?),
         "Reshape" => {
             let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
@@ -111,7 +119,7 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
             Ok(Val::literal(literal.reshaped(&shape)))
         }
         Val::Repeat(..) => Err("a repeated constant is reshaped".to_owned()),
-        Val::Unknown => Ok(Val::Unknown),
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -225,9 +233,7 @@ fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
     analysis.emit(node, "Not", vec![], operands, outputs()).remove(0)
 }
 
-fn cast(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
-    let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
-    let val = input(inputs, 0)?;
+fn cast(analysis: &mut Analysis, node: &Node, val: &Val, to: ElementType) -> Result<Val, String> {
     let folded = |literal: &Literal| fold::cast(literal, to).ok_or("a cast of a shape".to_owned());
     match val {
         Val::Literal(literal) => Ok(Val::literal(folded(literal)?)),
@@ -252,7 +258,7 @@ fn cast(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, St
             }
             Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
         }
-        Val::Unknown => Ok(Val::Unknown),
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -287,7 +293,7 @@ fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, Str
             analysis.afford(literal.shape())?;
             Ok(Val::literal(literal.transposed(&permutation)))
         }
-        Val::Fill(..) | Val::Repeat(..) | Val::Unknown => relabelled(val, moved),
+        Val::Fill(..) | Val::Repeat(..) | Val::Sequence(_) | Val::Unknown => relabelled(val, moved),
         Val::View(view) => {
             let in_row = permutation.iter().copied().filter(|&axis| dims[axis].in_row());
             let in_row: Vec<usize> = in_row.collect();
@@ -523,7 +529,7 @@ fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
     }
     match val {
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), wide)),
-        Val::Unknown => Ok(Val::Unknown),
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
         Val::Literal(literal) => {
             let plain = wide.iter().all(|dim| dim.atoms().next().is_none());
             let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();

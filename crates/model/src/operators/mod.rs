@@ -12,10 +12,12 @@ mod layout;
 mod reduce;
 mod repeated;
 mod select;
+mod sequence;
 pub(crate) mod whole;
 
 pub(crate) use layout::id_bound;
 pub(crate) use select::{limit_ids, origin, take};
+pub(crate) use sequence::{Sequence, apply, takes_sequences};
 
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
@@ -55,6 +57,7 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
         || select::OPERATORS.contains(&node.operator.as_str())
         || reduce::OPERATORS.contains(&node.operator.as_str())
         || elementwise::is_elementwise(&node.operator)
+        || sequence::is_known(&node.operator)
         || is_whole(node);
     (!known).then(|| "the operator is not supported".to_owned())
 }
@@ -71,7 +74,9 @@ pub(crate) fn evaluate(
     if inputs.iter().any(is_repeated) && !looks_at_dims {
         return repeated::evaluate(analysis, node, inputs);
     }
-    if layout::OPERATORS.contains(&operator) {
+    if sequence::is_known(operator) {
+        sequence::evaluate(analysis, node, inputs)
+    } else if layout::OPERATORS.contains(&operator) {
         layout::evaluate(analysis, node, inputs)
     } else if select::OPERATORS.contains(&operator) {
         select::evaluate(analysis, node, inputs)

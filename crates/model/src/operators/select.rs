@@ -63,7 +63,7 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
             return Ok(Val::Fill(value.clone(), dims));
         }
         Val::Repeat(..) => return Err("it chooses of a repeated constant".to_owned()),
-        Val::Unknown => return Ok(Val::Unknown),
+        Val::Sequence(_) | Val::Unknown => return Ok(Val::Unknown),
     };
     if let Some(length) = analysis.fixed(&dims[axis]) {
         let positions = numbers
@@ -301,7 +301,7 @@ pub(crate) fn take(
             let once = literal.gathered(axis, positions, &[positions.len()]);
             Ok(super::repeated::repeated(Rc::new(once), dims))
         }
-        Val::Unknown => Ok(Val::Unknown),
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
         Val::View(view) => {
             let row = row_axis(&old, axis) as i64;
             let contiguous = positions.windows(2).all(|pair| pair[1] == pair[0] + 1);

@@ -28,7 +28,7 @@ pub(super) fn operand(val: &Val) -> Result<Operand, String> {
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
         // Where it stands beside a tensor that has these axes.
         Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
-        Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }
 

@@ -1,0 +1,211 @@
+//! Sequences of tensors: the steps of one tensor, a list, or what a loop appends to.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+
+use super::layout::int_list;
+use super::{Inputs, axis_of, input, int_attribute, ints_attribute};
+use crate::analysis::{Analysis, Val};
+use crate::array::Array;
+use crate::literal::Literal;
+use crate::onnx_file::Node;
+use crate::symbolic::Int;
+
+/// A value that is no tensor.
+#[derive(Clone, Debug)]
+pub(crate) enum Sequence {
+    /// The slices of a tensor along an axis, which they keep (of length 1) or not.
+    Slices {
+        tensor: Val,
+        axis: usize,
+        keeps_axis: bool,
+    },
+    List(Vec<Val>),
+    /// In the body of a loop, what was appended before, and what this step appends.
+    Grown(Option<Val>),
+}
+
+const OPERATORS: &[&str] = &[
+    "ConcatFromSequence",
+    "SequenceAt",
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceInsert",
+    "SequenceLength",
+    "SplitToSequence",
+];
+
+pub(super) fn is_known(operator: &str) -> bool {
+    OPERATORS.contains(&operator)
+}
+
+/// Whether an operator takes a sequence for what it is.
+pub(crate) fn takes_sequences(operator: &str) -> bool {
+    is_known(operator) || matches!(operator, "Identity")
+}
+
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let val = match node.operator.as_str() {
+        "SequenceEmpty" => list(Vec::new()),
+        "SequenceConstruct" => list(inputs.iter().flatten().cloned().collect()),
+        "SplitToSequence" => split(node, inputs)?,
+        "SequenceInsert" => insert(inputs)?,
+        "SequenceAt" => at(analysis, node, inputs)?,
+        "SequenceLength" => length(analysis, inputs)?,
+        "ConcatFromSequence" => concat(analysis, node, inputs)?,
+        other => return Err(format!("{other} is not supported")),
+    };
+    Ok(vec![val])
+}
+
+fn list(vals: Vec<Val>) -> Val {
+    Val::Sequence(Rc::new(Sequence::List(vals)))
+}
+
+fn sequence(inputs: &Inputs) -> Result<&Sequence, String> {
+    match input(inputs, 0)? {
+        Val::Sequence(sequence) => Ok(sequence),
+        _ => Err("its input is no sequence".to_owned()),
+    }
+}
+
+fn split(node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let tensor = input(inputs, 0)?.clone();
+    let axis = axis_of(node.int("axis").unwrap_or(0), tensor.dims().len())?;
+    let keeps_axis = match inputs.get(1).and_then(Option::as_ref) {
+        None => node.int("keepdims").unwrap_or(1) != 0,
+        Some(Val::Literal(of)) if of.shape().is_empty() && of.as_numbers() == Some(vec![1]) => true,
+        Some(_) => return Err("its parts are not of length 1".to_owned()),
+    };
+    Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })))
+}
+
+fn insert(inputs: &Inputs) -> Result<Val, String> {
+    let val = input(inputs, 1)?.clone();
+    let place = match inputs.get(2).and_then(Option::as_ref) {
+        None => None,
+        Some(_) => Some(numbers_of_one(inputs, 2).ok_or("its position is not constant")?),
+    };
+    Ok(match sequence(inputs)? {
+        Sequence::List(vals) => {
+            let mut vals = vals.clone();
+            let place = match place {
+                Some(place) => axis_of(place, vals.len() + 1)?,
+                None => vals.len(),
+            };
+            vals.insert(place, val);
+            list(vals)
+        }
+        Sequence::Grown(None) if place.is_none() => {
+            Val::Sequence(Rc::new(Sequence::Grown(Some(val))))
+        }
+        Sequence::Grown(_) => return Err("a step of a loop appends more than one tensor".into()),
+        Sequence::Slices { .. } => return Err("it appends to the steps of a tensor".to_owned()),
+    })
+}
+
+fn numbers_of_one(inputs: &Inputs, index: usize) -> Option<i64> {
+    match int_list(inputs, index)?[..] {
+        [ref one] => one.as_number(),
+        _ => None,
+    }
+}
+
+fn at(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    match sequence(inputs)? {
+        Sequence::List(vals) => {
+            let place = numbers_of_one(inputs, 1).ok_or("its position depends on the request")?;
+            Ok(vals[axis_of(place, vals.len())?].clone())
+        }
+        Sequence::Slices { tensor, axis, keeps_axis } => {
+            let position = int_list(inputs, 1).filter(|list| list.len() == 1);
+            let position = position.ok_or("its position depends on the request")?.remove(0);
+            let index = Val::literal(Literal::Int(Array::scalar(position), ElementType::I64));
+            let along = vec![int_attribute("axis", *axis as i64)];
+            let val = apply(analysis, node, "Gather", along, vec![tensor.clone(), index])?;
+            match keeps_axis {
+                true => unsqueeze(analysis, node, val, *axis),
+                false => Ok(val),
+            }
+        }
+        Sequence::Grown(_) => Err("it reads what the loop appends".to_owned()),
+    }
+}
+
+fn length(analysis: &Analysis, inputs: &Inputs) -> Result<Val, String> {
+    let length = match sequence(inputs)? {
+        Sequence::List(vals) => Int::number(vals.len() as i64),
+        Sequence::Slices { tensor, axis, .. } => analysis.axes.int(&tensor.dims()[*axis]),
+        Sequence::Grown(_) => return Err("it counts what the loop appends".to_owned()),
+    };
+    Ok(Val::literal(Literal::Int(Array::scalar(length), ElementType::I64)))
+}
+
+fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let is_new = node.int("new_axis").unwrap_or(0) != 0;
+    let axis = node.int("axis").ok_or("it has no axis")?;
+    match sequence(inputs)? {
+        Sequence::List(vals) => {
+            let rank = vals.first().ok_or("it joins nothing")?.dims().len() + usize::from(is_new);
+            let axis = axis_of(axis, rank)?;
+            let mut parts = vals.clone();
+            if is_new {
+                for part in &mut parts {
+                    *part = unsqueeze(analysis, node, part.clone(), axis)?;
+                }
+            }
+            apply(analysis, node, "Concat", vec![int_attribute("axis", axis as i64)], parts)
+        }
+        Sequence::Slices { tensor, axis: own, keeps_axis } => {
+            let (mut tensor, own) = (tensor.clone(), *own);
+            let rank = tensor.dims().len() - usize::from(!keeps_axis) + usize::from(is_new);
+            let axis = axis_of(axis, rank)?;
+            if *keeps_axis {
+                // As slices without the axis, of a tensor that has one of 1 beside it.
+                tensor = unsqueeze(analysis, node, tensor, own + 1)?;
+            }
+            // The axis of slices to before the one that they are joined along.
+            let rank = tensor.dims().len();
+            let mut order: Vec<usize> = (0..rank).filter(|&at| at != own).collect();
+            order.insert(axis, own);
+            let perm = ints_attribute("perm", order.iter().map(|&at| at as i64).collect());
+            let tensor = apply(analysis, node, "Transpose", vec![perm], vec![tensor])?;
+            if is_new {
+                return Ok(tensor);
+            }
+            let mut shape: Vec<Int> =
+                tensor.dims().iter().map(|dim| analysis.axes.int(dim)).collect();
+            let joined = shape.remove(axis);
+            shape[axis] = joined.times(&shape[axis]);
+            let shape = Val::literal(Literal::ints(shape));
+            apply(analysis, node, "Reshape", Vec::new(), vec![tensor, shape])
+        }
+        Sequence::Grown(_) => Err("it joins what the loop appends".to_owned()),
+    }
+}
+
+fn unsqueeze(analysis: &mut Analysis, node: &Node, val: Val, axis: usize) -> Result<Val, String> {
+    apply(analysis, node, "Unsqueeze", vec![ints_attribute("axes", vec![axis as i64])], vec![val])
+}
+
+/// What another operator, in the place of `node`, makes of tensors.
+pub(crate) fn apply(
+    analysis: &mut Analysis,
+    node: &Node,
+    operator: &str,
+    attributes: Vec<rten_onnx::onnx::AttributeProto>,
+    inputs: Vec<Val>,
+) -> Result<Val, String> {
+    if inputs.iter().any(|val| matches!(val, Val::Unknown)) {
+        return Ok(Val::Unknown);
+    }
+    let node = Node::plain(operator, node).with(attributes);
+    let inputs: Vec<Option<Val>> = inputs.into_iter().map(Some).collect();
+    let vals = analysis.operator(&node, &inputs)?;
+    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
