@@ -139,6 +139,43 @@ def backwards(graph):
     return graph.op("ReduceMax", axes=[1], keepdims=0)
 
 
+def causal_attention(graph):
+    """Scores of [batch, time, time] under a mask of triangles, by Trilu and by comparing positions."""
+    keys = graph.lstm(FEATURES)
+    graph.op("Shape")
+    size = graph.op("Gather", graph.constant(1, np.int64), axis=0)
+    zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
+    graph.last = zero
+    positions = graph.op("Range", size, one)
+    row = graph.op("Unsqueeze", graph.constant([0], np.int64))
+    graph.last = positions
+    graph.op("Unsqueeze", graph.constant([1], np.int64))
+    later = graph.op("Less", row)
+    graph.last = size
+    length = graph.op("Unsqueeze", graph.constant([0], np.int64))
+    square = graph.op("Concat", length, axis=0)
+    graph.last = graph.constant(-1e9)
+    graph.op("Expand", square)
+    triangle = graph.op("Trilu", graph.constant(1, np.int64), upper=1)
+    graph.last = keys
+    graph.op("Einsum", keys, equation="bth,bsh->bts")
+    graph.op("Add", triangle)
+    scores = graph.op("Softmax", axis=-1)
+    graph.last = later
+    masked = graph.op("Where", graph.constant(0.5), scores)
+    graph.last = masked
+    graph.op("MatMul", keys)
+    return graph.lstm(HIDDEN)
+
+
+def composed(graph):
+    graph.op("Mish")
+    graph.op("RMSNormalization", graph.weights(FEATURES), axis=-1, epsilon=1e-4)
+    graph.op("Einsum", graph.weights(3, FEATURES, 4), equation="btf,kfo->btok")
+    graph.op("Reshape", graph.constant([0, 0, -1], np.int64))
+    return graph.lstm(12)
+
+
 def no_recurrence(graph):
     graph.op("MatMul", graph.weights(FEATURES, HIDDEN))
     graph.op("Tanh")
@@ -170,7 +207,7 @@ def branch(graph):
 
 CASES = [
     convolution, pools, attention_pooling, self_attention, softmax_over_first_axis,
-    all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
+    causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
 ]
 
 
@@ -194,7 +231,7 @@ def run(path, arrays):
 def test_against_onnx_runtime(tmp_path, case):
     graph, path = Graph(SEED), tmp_path / "model.onnx"
     case(graph)
-    graph.save(path)
+    graph.save(path, opset=23 if case is composed else 17)
     session = onnxruntime.InferenceSession(path)
     random = np.random.default_rng(SEED)
     shapes = [(1, 5), (1, 5), (3, 5), (2, 9), (1, 9), (1, 2), (4, 31)]

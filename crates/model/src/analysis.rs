@@ -175,6 +175,8 @@ pub(crate) struct RowOp {
     pub(crate) level: usize,
     /// Integer outputs are at least 0 and below this.
     pub(crate) bound: Option<usize>,
+    /// Its integers are at least 0 and less than the length of that axis.
+    pub(crate) counts: Option<AtomId>,
 }
 
 /// What an input dimension turned out to be.
@@ -234,6 +236,10 @@ pub(crate) struct Analysis {
     pub(crate) values: HashMap<String, Val>,
     /// Where this is the body of a loop.
     pub(crate) body: Option<LoopBody>,
+    /// Whether operators are taken on whole tensors, where an axis of rows is as good as another.
+    pub(crate) on_whole: bool,
+    /// The fewest and the most steps that an axis may have.
+    pub(crate) limits: BTreeMap<AtomId, (usize, usize)>,
     /// Of each input's dimensions.
     atoms: Vec<Vec<AtomId>>,
     pub(crate) by_key: BTreeMap<StepKey, AtomId>,
@@ -324,6 +330,8 @@ impl Analysis {
             budget: self.budget,
             values: HashMap::new(),
             body: Some(body),
+            on_whole: false,
+            limits: BTreeMap::new(),
             atoms: Vec::new(),
             by_key: self.by_key.clone(),
             by_name: HashMap::new(),
@@ -336,6 +344,15 @@ impl Analysis {
         self.bound = nested.bound.clone();
         self.hidden |= nested.hidden;
         self.budget = nested.budget;
+        for (atom, (min, max)) in std::mem::take(&mut nested.limits) {
+            self.limit_steps(atom, min, max);
+        }
+    }
+
+    /// Learns that an axis has at least `min` and at most `max` steps.
+    pub(crate) fn limit_steps(&mut self, atom: AtomId, min: usize, max: usize) {
+        let known = self.limits.entry(self.axes.find(atom)).or_insert((min, max));
+        *known = (known.0.max(min), known.1.min(max));
     }
 
     fn pass(file: &OnnxFile, kind: FileKind, roles: &Roles, draft: bool, bound: Bound) -> Self {
@@ -354,6 +371,8 @@ impl Analysis {
             budget: BUDGET + 4 * file.elements(),
             values: HashMap::new(),
             body: None,
+            on_whole: false,
+            limits: BTreeMap::new(),
             atoms: Vec::new(),
             by_key: BTreeMap::new(),
             by_name: HashMap::new(),
@@ -401,6 +420,9 @@ impl Analysis {
 
     /// Axes that turned out to be equal under one name everywhere.
     pub(crate) fn rename_atoms(&mut self) {
+        for (atom, (min, max)) in std::mem::take(&mut self.limits) {
+            self.limit_steps(atom, min, max);
+        }
         let Self { axes, inputs, ops, recurrents, outputs, .. } = self;
         let dims = |dims: &mut Vec<Dim>| {
             for factor in dims.iter_mut().flat_map(|dim| &mut dim.0) {
@@ -485,6 +507,11 @@ impl Analysis {
                 DeclaredDimension::Unnamed => format!("dimension {axis} of `{}`", input.name),
             };
             let length = match (declared, role) {
+                (DeclaredDimension::Static(0), _) => {
+                    let reason = format!("its dimension {axis} is 0: there is nothing in it");
+                    self.block("input", &input.name, &reason);
+                    Some(1)
+                }
                 (DeclaredDimension::Static(n), _) => Some(*n),
                 (_, Some(Role::Fixed(n))) => Some(*n),
                 _ => None,
@@ -581,10 +608,14 @@ impl Analysis {
         if inputs.iter().flatten().any(is_sequence) && !operators::takes_sequences(&node.operator) {
             return Err("its input is a sequence of tensors".to_owned());
         }
+        if operators::is_any_shape(&node.operator) {
+            return operators::evaluate(self, node, inputs);
+        }
         let views = inputs.iter().flatten().filter_map(|val| match val {
             Val::View(view) => Some(view),
             _ => None,
         });
+        self.on_whole = false;
         let mut views = views.peekable();
         let is_constant = views.peek().is_none();
         let has_one_axis = self.draft || views.all(|view| steps(&view.dims).len() <= 1);
@@ -598,6 +629,10 @@ impl Analysis {
                 false => Err("its output varies along more than one axis".to_owned()),
             });
         match on_rows {
+            Err(_) if is_constant && whole::varies(inputs) => {
+                let made = whole::made(self, node, inputs)?;
+                whole::evaluate(self, node, &made)
+            }
             Err(_) if !is_constant && operators::is_whole(node) => {
                 whole::evaluate(self, node, inputs)
             }
@@ -841,6 +876,7 @@ impl Analysis {
             whole: Vec::new(),
             level,
             bound: None,
+            counts: None,
         });
         outputs
             .into_iter()

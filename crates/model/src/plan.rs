@@ -184,11 +184,13 @@ impl Planner<'_> {
     /// All axes of steps, by their atoms' ids.
     fn axes(&self) -> Vec<PlanAxis> {
         let axes = &self.analysis.axes;
+        let limits = |atom| self.analysis.limits.get(&atom).copied().unwrap_or((1, usize::MAX));
         let mut planned: Vec<PlanAxis> = axes
             .all()
             .map(|atom| PlanAxis {
                 length: axes.length(atom),
-                min: self.steps_min.get(&atom).copied().unwrap_or(1),
+                min: self.steps_min.get(&atom).copied().unwrap_or(1).max(limits(atom).0),
+                max: limits(atom).1,
                 windows: Vec::new(),
             })
             .collect();

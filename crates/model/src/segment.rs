@@ -236,6 +236,7 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
             whole: Vec::new(),
             level,
             bound: None,
+            counts: None,
         };
         analysis.ops.push(op);
         let source = Source::Op(analysis.ops.len() - 1, 0);

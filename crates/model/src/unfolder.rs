@@ -147,6 +147,8 @@ pub(crate) struct PlanAxis {
     pub(crate) length: Option<usize>,
     /// The fewest steps that hold every step that is read by its number.
     pub(crate) min: usize,
+    /// The most that the file has constants for.
+    pub(crate) max: usize,
     /// What it is the number of windows of; more than one where such numbers turned out to be equal.
     pub(crate) windows: Vec<(AtomId, Windows)>,
 }
@@ -302,6 +304,11 @@ impl Plan {
             if let Some((found, by)) = found.filter(|(found, _)| *found < axis.min) {
                 let min = axis.min;
                 let text = format!("tensor `{by}`: expected at least {min} steps, got {found}");
+                return Err(InvalidRequest(text));
+            }
+            if let Some((found, by)) = found.filter(|(found, _)| *found > axis.max) {
+                let max = axis.max;
+                let text = format!("tensor `{by}`: expected at most {max} steps, got {found}");
                 return Err(InvalidRequest(text));
             }
         }

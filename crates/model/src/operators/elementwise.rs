@@ -12,7 +12,7 @@ use crate::analysis::{Analysis, Operand, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
-use crate::symbolic::{Dim, Int, row_shape};
+use crate::symbolic::{BATCH, Dim, Int, Windows, row_shape};
 
 const UNARY: &[&str] = &[
     "Abs",
@@ -93,7 +93,10 @@ pub(super) fn evaluate(
         if operands.iter().all(|val| matches!(val, Val::Literal(_))) {
             analysis.afford(&dims.iter().map(Dim::fixed_part).collect::<Vec<_>>())?;
         }
-        return constants(operator, &operands, dims).map(|val| vec![val]);
+        return match constants(operator, &operands, dims) {
+            Ok(val) => Ok(vec![val]),
+            Err(reason) => halves(analysis, operator, &operands).ok_or(reason).map(|val| vec![val]),
+        };
     }
     check_types(operator, &operands)?;
     if operator == "PRelu" {
@@ -127,6 +130,25 @@ pub(super) fn evaluate(
     }
     let attributes = attributes(node)?;
     Ok(analysis.emit(node, operator, attributes, aligned, vec![(element, dims)]))
+}
+
+/// A length divided by a number, rounded down: how many windows of that stride there are.
+fn halves(analysis: &mut Analysis, operator: &str, operands: &[&Val]) -> Option<Val> {
+    let ("Div", [Val::Literal(a), Val::Literal(b)]) = (operator, operands) else { return None };
+    let ([length], [stride]) = (&a.as_ints()?.data[..], &b.as_ints()?.data[..]) else {
+        return None;
+    };
+    let stride = stride.as_number().filter(|&stride| stride > 0)?;
+    // The length of an axis and a number.
+    let atom = length.terms().find_map(|(number, atoms)| match atoms {
+        [atom] if number == 1 && *atom != BATCH => Some(*atom),
+        _ => None,
+    })?;
+    let more = length.minus(&Int::atom(atom))?.as_number()?;
+    let windows = Windows { extra: more - stride, stride };
+    let count = Int::atom(analysis.axes.windows(atom, windows));
+    let shape = if a.shape().len() < b.shape().len() { b.shape() } else { a.shape() };
+    Some(Val::literal(Literal::Int(Array::new(shape.to_vec(), vec![count]), a.element())))
 }
 
 /// The one number that is an operator's second operand.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use super::{Inputs, axis_of, fold, input, int_attribute, ints_attribute};
+use super::{Inputs, axis_of, composed, fold, input, int_attribute, ints_attribute};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
@@ -41,7 +41,7 @@ pub(super) fn evaluate(
         "Dropout" => dropout(node, inputs),
         "Constant" => one(Val::literal(constant(node)?)),
         "ConstantOfShape" => one(constant_of_shape(node, inputs)?),
-        "Range" => one(range(inputs)?),
+        "Range" => one(range(analysis, node, inputs)?),
         "Shape" => one(shape(analysis, node, inputs)?),
         "Size" => {
             let dims = input(inputs, 0)?.dims();
@@ -54,7 +54,12 @@ pub(super) fn evaluate(
             one(cast(analysis, node, input(inputs, 0)?, to)?)
         }
         "CastLike" => {
-            let to = input(inputs, 1)?.element().ok_or("of what type nothing tells")?;
+            // A constant of another float type has become FLOAT.
+            let to = match input(inputs, 1)? {
+                Val::View(view) => Some(view.element),
+                other => other.element().filter(|&element| element != ElementType::F32),
+            };
+            let to = to.ok_or("its type is that of a constant")?;
             one(cast(analysis, node, input(inputs, 0)?, to)?)
         }
         "Transpose" => one(transpose(analysis, node, input(inputs, 0)?)?),
@@ -124,10 +129,12 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
 }
 
 pub(super) fn dropout(node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
-    if let Some(Some(Val::Literal(training))) = inputs.get(2)
-        && training.as_bools().is_some_and(|bits| bits.data.contains(&true))
-    {
-        return Err("training mode".to_owned());
+    let is_off =
+        |training: &Literal| training.as_bools().is_some_and(|bits| !bits.data.contains(&true));
+    match inputs.get(2).and_then(Option::as_ref) {
+        None => {}
+        Some(Val::Literal(training) | Val::Fill(training, _)) if is_off(training) => {}
+        Some(_) => return Err("training mode".to_owned()),
     }
     if node.output(1).is_some() {
         return Err("its output `mask` is not supported".to_owned());
@@ -153,6 +160,39 @@ fn constant(node: &Node) -> Result<Literal, String> {
         return Ok(Literal::F32(Array::vector(xs.to_vec())));
     }
     Err("its value is not supported".to_owned())
+}
+
+/// `Trilu` of a constant.
+pub(super) fn triangle(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let Val::Literal(literal) = input(inputs, 0)? else {
+        return Err("its input is no constant".to_owned());
+    };
+    let k = numbers(node, "k", inputs, 1)?.and_then(|k| k.first().copied()).unwrap_or(0);
+    let is_upper = node.int("upper").unwrap_or(1) != 0;
+    let &[.., rows, columns] = literal.shape() else {
+        return Err("triangles of a vector".to_owned());
+    };
+    analysis.afford(literal.shape())?;
+    let is_kept = |at: usize| {
+        let (row, column) = ((at / columns % rows) as i64, (at % columns) as i64);
+        let above = (column - row).saturating_sub(k);
+        if is_upper { above >= 0 } else { above <= 0 }
+    };
+    fn cut<T: Clone>(array: &Array<T>, zero: T, is_kept: impl Fn(usize) -> bool) -> Array<T> {
+        let all = array.data.iter().enumerate();
+        let data = all.map(|(at, x)| if is_kept(at) { x.clone() } else { zero.clone() });
+        Array::new(array.shape.clone(), data.collect())
+    }
+    let literal = match &**literal {
+        Literal::F32(array) => Literal::F32(cut(array, 0.0, is_kept)),
+        Literal::Int(array, of) => Literal::Int(cut(array, Int::number(0), is_kept), *of),
+        Literal::Bool(array) => Literal::Bool(cut(array, false, is_kept)),
+    };
+    Ok(vec![Val::literal(literal)])
 }
 
 fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
@@ -190,11 +230,14 @@ fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
 }
 
-fn range(inputs: &Inputs) -> Result<Val, String> {
-    let number = |index| {
-        let ints = int_list(inputs, index)?;
-        ints.first()?.as_number().map(i128::from)
-    };
+fn range(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let int = |index| int_list(inputs, index)?.first().cloned();
+    let number = |index| int(index)?.as_number().map(i128::from);
+    if let (Some(0), Some(limit), Some(1)) = (number(0), int(1), number(2))
+        && limit.as_number().is_none()
+    {
+        return composed::range(analysis, node, &limit);
+    }
     let (Some(start), Some(limit), Some(delta)) = (number(0), number(1), number(2)) else {
         return Err("its bounds depend on the request".to_owned());
     };

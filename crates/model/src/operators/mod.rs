@@ -5,6 +5,7 @@ use rten_onnx::onnx::{AttributeProto, AttributeType};
 use crate::analysis::{Analysis, Val};
 use crate::onnx_file::Node;
 
+mod composed;
 mod contract;
 mod elementwise;
 mod fold;
@@ -15,9 +16,10 @@ mod select;
 mod sequence;
 pub(crate) mod whole;
 
+pub(crate) use composed::apply;
 pub(crate) use layout::id_bound;
 pub(crate) use select::{limit_ids, origin, take};
-pub(crate) use sequence::{Sequence, apply, takes_sequences};
+pub(crate) use sequence::{Sequence, takes_sequences};
 
 /// The inputs of a node; none: an optional input that is absent.
 pub(crate) type Inputs = [Option<Val>];
@@ -58,6 +60,7 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
         || reduce::OPERATORS.contains(&node.operator.as_str())
         || elementwise::is_elementwise(&node.operator)
         || sequence::is_known(&node.operator)
+        || composed::OPERATORS.contains(&node.operator.as_str())
         || is_whole(node);
     (!known).then(|| "the operator is not supported".to_owned())
 }
@@ -76,6 +79,8 @@ pub(crate) fn evaluate(
     }
     if sequence::is_known(operator) {
         sequence::evaluate(analysis, node, inputs)
+    } else if composed::OPERATORS.contains(&operator) {
+        composed::evaluate(analysis, node, inputs)
     } else if layout::OPERATORS.contains(&operator) {
         layout::evaluate(analysis, node, inputs)
     } else if select::OPERATORS.contains(&operator) {
@@ -84,11 +89,20 @@ pub(crate) fn evaluate(
         contract::evaluate(analysis, node, inputs)
     } else if reduce::OPERATORS.contains(&operator) {
         reduce::evaluate(analysis, node, inputs)
+    } else if operator == "Trilu" && matches!(inputs.first(), Some(Some(Val::Literal(_)))) {
+        layout::triangle(analysis, node, inputs)
     } else if is_whole(node) {
         Err("its input does not depend on the request".to_owned())
     } else {
         elementwise::evaluate(analysis, node, inputs)
     }
+}
+
+/// Whether an operator may have inputs along any axes.
+pub(crate) fn is_any_shape(operator: &str) -> bool {
+    matches!(operator, "Shape" | "Size")
+        || sequence::is_known(operator)
+        || composed::OPERATORS.contains(&operator)
 }
 
 fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use super::layout::{bind_to_one, id_bound, int_list, numbers, uniform};
+use super::layout::{bind_to_one, dim_of, id_bound, int_list, numbers, uniform};
 use super::{Inputs, axis_of, input, int_attribute};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
@@ -140,6 +140,10 @@ pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Res
     let origin = origin(analysis, ids.source);
     match (origin, id_bound(analysis, ids)) {
         (_, Some(bound)) if bound <= rows => {}
+        (Source::Op(op, _), _) if analysis.ops[op].counts.is_some() => {
+            let along = analysis.ops[op].counts;
+            along.into_iter().for_each(|atom| analysis.limit_steps(atom, 1, rows));
+        }
         (Source::Input(index), _) => {
             let known = &mut analysis.inputs[index].ids;
             *known = Some(known.map_or(rows, |known| known.min(rows)));
@@ -233,7 +237,10 @@ fn slice_axis(
     }
     if let Some(length) = analysis.fixed(&dim) {
         let (Some(start), Some(end)) = (start.as_number(), end.as_number()) else {
-            return Err("its bounds depend on the request".to_owned());
+            let Val::Literal(literal) = val else {
+                return Err("its bounds depend on the request".to_owned());
+            };
+            return first_rows(analysis, node, literal, axis, (start, end, step));
         };
         let positions = slice_positions(length as i64, start, end, step)?;
         return take(analysis, node, val, axis, &positions);
@@ -253,6 +260,27 @@ fn slice_axis(
             Err(format!("it takes a part of axis {axis} of {shape}"))
         }
     }
+}
+
+/// As many of a constant's first rows as an axis of the request has.
+fn first_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    literal: &Rc<Literal>,
+    axis: usize,
+    (start, end, step): (&Int, &Int, i64),
+) -> Result<Val, String> {
+    let reason = || "its bounds depend on the request".to_owned();
+    let along = dim_of(end)?;
+    let atom = along.as_atom().filter(|_| start.as_number() == Some(0) && step == 1);
+    let atom = atom.ok_or_else(reason)?;
+    if atom == BATCH {
+        return Err(reason());
+    }
+    analysis.limit_steps(atom, 1, literal.shape()[axis]);
+    let mut dims: Vec<Dim> = literal.shape().iter().map(|&n| Dim::fixed(n)).collect();
+    dims[axis] = along;
+    super::whole::first_rows(analysis, node, literal, axis, dims)
 }
 
 /// The positions that ONNX `Slice` chooses of an axis.
@@ -410,6 +438,25 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
     Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
 }
 
+/// Of an axis of steps and a fixed one that are as long as each other, on whole tensors, that of steps.
+/// Where the first is open, an exporter wrote a number in its place: the next pass knows.
+fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim) -> Option<Dim> {
+    let (open, fixed) = match (a.as_atom(), b.as_atom()) {
+        (Some(_), None) => (a, b),
+        (None, Some(_)) => (b, a),
+        _ => return None,
+    };
+    let (atom, length) = (open.as_atom()?, analysis.fixed(fixed)?);
+    match analysis.axes.length(atom) {
+        Some(n) if n == length && analysis.on_whole => Some(open.clone()),
+        None if atom != BATCH && length > 1 => {
+            analysis.bind(analysis.axes.find(atom), length);
+            None
+        }
+        _ => None,
+    }
+}
+
 /// Makes `dim` what both dimensions are.
 pub(super) fn merge(analysis: &mut Analysis, dim: &mut Dim, other: &Dim) -> Result<(), String> {
     if analysis.axes.same_dim(dim, other) {
@@ -423,6 +470,12 @@ pub(super) fn merge(analysis: &mut Analysis, dim: &mut Dim, other: &Dim) -> Resu
         if dim.as_atom().is_none() {
             *dim = other.clone();
         }
+        return Ok(());
+    }
+    if !analysis.draft
+        && let Some(taken) = same_length(analysis, dim, other)
+    {
+        *dim = taken;
         return Ok(());
     }
     let names = [dim, other].map(|dim| {

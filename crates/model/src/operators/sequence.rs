@@ -5,7 +5,7 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 
 use super::layout::int_list;
-use super::{Inputs, axis_of, input, int_attribute, ints_attribute};
+use super::{Inputs, apply, axis_of, input, int_attribute, ints_attribute};
 use crate::analysis::{Analysis, Val};
 use crate::array::Array;
 use crate::literal::Literal;
@@ -191,21 +191,4 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
 
 fn unsqueeze(analysis: &mut Analysis, node: &Node, val: Val, axis: usize) -> Result<Val, String> {
     apply(analysis, node, "Unsqueeze", vec![ints_attribute("axes", vec![axis as i64])], vec![val])
-}
-
-/// What another operator, in the place of `node`, makes of tensors.
-pub(crate) fn apply(
-    analysis: &mut Analysis,
-    node: &Node,
-    operator: &str,
-    attributes: Vec<rten_onnx::onnx::AttributeProto>,
-    inputs: Vec<Val>,
-) -> Result<Val, String> {
-    if inputs.iter().any(|val| matches!(val, Val::Unknown)) {
-        return Ok(Val::Unknown);
-    }
-    let node = Node::plain(operator, node).with(attributes);
-    let inputs: Vec<Option<Val>> = inputs.into_iter().map(Some).collect();
-    let vals = analysis.operator(&node, &inputs)?;
-    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
 }

@@ -7,12 +7,13 @@ use rten_onnx::onnx::DataType;
 
 use super::{Whole, has_batch, view, whole};
 use crate::analysis::{Analysis, Operand, Val};
+use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::{Node, element_type};
 use crate::operators::contract::check_floats;
 use crate::operators::elementwise::{attributes, broadcast_dims, check_types, clip_bounds};
-use crate::operators::{Inputs, input, int_attribute, select};
-use crate::symbolic::Dim;
+use crate::operators::{Inputs, apply, input, int_attribute, select};
+use crate::symbolic::{Dim, Int};
 
 /// A value that depends on the request, or a constant tensor, as it is.
 pub(super) fn operand(val: &Val) -> Result<Operand, String> {
@@ -110,9 +111,6 @@ pub(super) fn elementwise(
 pub(super) fn cast(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;
     let data_type = DataType(node.int("to").unwrap_or(0) as i32);
-    if data_type == DataType::BOOL {
-        return Err("to BOOL".to_owned());
-    }
     Ok(Whole {
         operator: "Cast".to_owned(),
         attributes: vec![int_attribute("to", data_type.0.into())],
@@ -121,4 +119,20 @@ pub(super) fn cast(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         is_independent: true,
         is_along_first: true,
     })
+}
+
+/// The truth of numbers: all but zero are true.
+pub(super) fn is_not_zero(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Val, String> {
+    let x = view(inputs, 0)?.clone();
+    let zero = match x.element {
+        ElementType::Bool => return Ok(Val::View(x)),
+        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
+        element => Literal::Int(Array::scalar(Int::number(0)), element),
+    };
+    let is_zero = apply(analysis, node, "Equal", vec![], vec![Val::View(x), Val::literal(zero)])?;
+    apply(analysis, node, "Not", vec![], vec![is_zero])
 }

@@ -61,11 +61,15 @@ pub(super) fn reshaped(
         _ => return Err("its shape does not fit".to_owned()),
     }
     // Where the old shape has a dimension of that length, it is that one, factor by factor.
-    let dim = |int: &Int| match dims.iter().find(|dim| analysis.axes.int(dim) == *int) {
-        Some(dim) if analysis.draft => Ok(dim.clone()),
-        _ => dim_of(int),
+    let mut left: Vec<&Dim> = dims.iter().collect();
+    let mut dim = |int: &Int| {
+        let at = left.iter().position(|dim| {
+            let is_same = analysis.axes.int(dim) == *int;
+            is_same && (analysis.draft || dim.as_atom().is_some_and(|atom| atom != BATCH))
+        });
+        at.map_or_else(|| dim_of(int), |at| Ok(left.remove(at).clone()))
     };
-    wanted.iter().map(dim).collect()
+    wanted.iter().map(&mut dim).collect()
 }
 
 /// The same elements under other dimensions.
@@ -218,12 +222,16 @@ pub(super) fn slice(
     for (at, &axis) in axes.iter().enumerate() {
         let (dim, by) = (&x.dims[axis], by[at]);
         let length = analysis.axes.int(dim);
-        let start = starts[at].as_number().ok_or("its starts depend on the request")?;
+        // From the end, where it is written as the length less a number.
+        let number = |int: &Int| {
+            int.as_number().or_else(|| int.minus(&length)?.as_number().filter(|&n| n < 0))
+        };
+        let start = number(&starts[at]).ok_or("its starts depend on the request")?;
         let is_to_end = ends[at] == length || ends[at].as_number().is_some_and(|n| n >= 1 << 30);
         let end = if is_to_end {
             i64::from(i32::MAX)
         } else {
-            ends[at].as_number().ok_or("its ends depend on the request")?
+            number(&ends[at]).ok_or("its ends depend on the request")?
         };
         firsts.push(start);
         lasts.push(end.clamp(i64::from(i32::MIN), i64::from(i32::MAX)));
@@ -241,6 +249,12 @@ pub(super) fn slice(
         }
         out[axis] = match (start, end, by) {
             (-1, ..=FAR_BELOW, -1) => dim.clone(),
+            // The last so many.
+            (..0, _, 1) if is_to_end && dim.as_atom().is_some() => {
+                let count = usize::try_from(-start).map_err(|_| "a start beyond all reason")?;
+                dim.as_atom().into_iter().for_each(|a| analysis.limit_steps(a, count, usize::MAX));
+                Dim::fixed(count)
+            }
             (0.., _, 1..) if is_to_end => {
                 windows(analysis, dim, Windows { extra: -start - 1, stride: by })?
             }

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use batchmaker_graph::{ElementType, RowSpec};
-use rten_onnx::onnx::AttributeProto;
+use rten_onnx::onnx::{AttributeProto, DataType};
 
 use super::elementwise::is_elementwise;
 use super::layout::int_list;
@@ -67,7 +67,11 @@ pub(crate) fn evaluate(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    analysis.on_whole = true;
     let whole = match node.operator.as_str() {
+        "Cast" if node.int("to") == Some(DataType::BOOL.0.into()) => {
+            return elements::is_not_zero(analysis, node, inputs).map(|val| vec![val]);
+        }
         "Conv" => windows::convolution(analysis, node, inputs),
         "MaxPool" | "AveragePool" => windows::pool(analysis, node, inputs),
         "GlobalAveragePool" | "GlobalMaxPool" => windows::global_pool(node, inputs),
@@ -98,6 +102,85 @@ pub(crate) fn evaluate(
         _ => Err("not supported".to_owned()),
     }?;
     emit(analysis, node, whole)
+}
+
+/// Whether constants are repeated along steps alone: what is made of them depends on lengths, and on no
+/// other sequence.
+pub(crate) fn varies(inputs: &Inputs) -> bool {
+    let is_filled = |val: &Val| matches!(val, Val::Fill(_, dims) if !steps(dims).is_empty());
+    let of_batch = |val: &Val| has_batch(&val.dims());
+    inputs.iter().flatten().any(is_filled) && !inputs.iter().flatten().any(of_batch)
+}
+
+/// The inputs, those that are constants repeated along steps as tensors.
+pub(crate) fn made(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Option<Val>>, String> {
+    let make = |val: &Option<Val>| match val {
+        Some(Val::Fill(value, dims)) if !steps(dims).is_empty() => {
+            let lengths = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+            let whole = Whole {
+                operator: "Expand".to_owned(),
+                attributes: Vec::new(),
+                operands: vec![Operand::Constant(value.clone()), Operand::Lengths(lengths)],
+                outputs: vec![(value.element(), dims.clone())],
+                is_independent: true,
+                is_along_first: false,
+            };
+            Ok(emit(analysis, node, whole)?.pop())
+        }
+        other => Ok(other.clone()),
+    };
+    inputs.iter().map(make).collect()
+}
+
+/// As many first rows of a constant along `axis` as `dims` say.
+pub(super) fn first_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    literal: &Rc<Literal>,
+    axis: usize,
+    dims: Vec<Dim>,
+) -> Result<Val, String> {
+    let end = Operand::Lengths(vec![analysis.axes.int(&dims[axis])]);
+    let whole = Whole {
+        operator: "Slice".to_owned(),
+        attributes: Vec::new(),
+        operands: vec![Operand::Constant(literal.clone()), ints([0]), end, ints([axis as i64])],
+        outputs: vec![(literal.element(), dims)],
+        is_independent: true,
+        is_along_first: false,
+    };
+    emit(analysis, node, whole)?.pop().ok_or_else(|| "it gives nothing".to_owned())
+}
+
+/// Whether a tensor is made of the request's lengths alone.
+fn is_of_lengths(analysis: &Analysis, source: Source) -> bool {
+    let Source::Op(op, _) = source else { return false };
+    analysis.ops[op].operands.iter().all(|operand| match operand {
+        Operand::Whole { source, .. } => is_of_lengths(analysis, *source),
+        Operand::Rows { .. } => false,
+        Operand::Constant(_) | Operand::Lengths(_) | Operand::Absent => true,
+    })
+}
+
+/// What is made of lengths and varies along several axes of steps, once more for a reader of that scope
+/// and level: such tensors do not leave the segment that they are read in.
+fn beside(analysis: &mut Analysis, operand: Operand, scope: Scope, level: usize) -> Operand {
+    let Operand::Whole { source: Source::Op(index, port), at, dims } = operand else {
+        return operand;
+    };
+    if steps(&dims).len() < 2 || !is_of_lengths(analysis, Source::Op(index, port)) {
+        return Operand::Whole { source: Source::Op(index, port), at, dims };
+    }
+    let mut op = analysis.ops[index].clone();
+    let operands = std::mem::take(&mut op.operands);
+    op.operands = operands.into_iter().map(|o| beside(analysis, o, scope, level)).collect();
+    (op.scope, op.level) = (scope, level);
+    analysis.ops.push(op);
+    Operand::Whole { source: Source::Op(analysis.ops.len() - 1, port), at, dims }
 }
 
 fn view(inputs: &Inputs, index: usize) -> Result<&View, String> {
@@ -157,15 +240,18 @@ fn emit(analysis: &mut Analysis, node: &Node, whole: Whole) -> Result<Vec<Val>, 
             return Err("rows of the batch interact".to_owned());
         }
     }
-    let sources = operands.iter().filter_map(|operand| match operand {
-        Operand::Whole { source, .. } => Some(*source),
-        _ => None,
-    });
-    let level = sources.map(|source| analysis.level(source)).max().unwrap_or(0);
+    let level = sources_of(&operands).map(|source| analysis.level(source)).max().unwrap_or(0);
     let mut domain = Domain::default();
     for (_, dims) in &outputs {
         domain = domain.union(Domain::of(dims));
     }
+    let scope = if is_batched { Scope::Sequence } else { Scope::Request };
+    let of_lengths = sources_of(&operands).all(|source| is_of_lengths(analysis, source));
+    let operands = operands.into_iter().map(|operand| match of_lengths {
+        true => operand,
+        false => beside(analysis, operand, scope, level),
+    });
+    let operands = operands.collect();
     let index = analysis.ops.len();
     analysis.ops.push(RowOp {
         label: node.label.clone(),
@@ -174,15 +260,23 @@ fn emit(analysis: &mut Analysis, node: &Node, whole: Whole) -> Result<Vec<Val>, 
         operands,
         outputs: outputs.iter().map(|(e, dims)| RowSpec::new(*e, row_shape(dims))).collect(),
         domain,
-        scope: if is_batched { Scope::Sequence } else { Scope::Request },
+        scope,
         whole: outputs.iter().map(|(_, dims)| dims.clone()).collect(),
         level,
         bound: None,
+        counts: None,
     });
     let views = outputs.into_iter().enumerate().map(|(port, (element, dims))| {
         Val::View(View { source: Source::Op(index, port), at: None, element, dims })
     });
     Ok(views.collect())
+}
+
+fn sources_of(operands: &[Operand]) -> impl Iterator<Item = Source> + '_ {
+    operands.iter().filter_map(|operand| match operand {
+        Operand::Whole { source, .. } => Some(*source),
+        _ => None,
+    })
 }
 
 /// The operands as those of a row's operator: all tensors are `[rows, ...]`, and the rest is fixed.
