@@ -73,6 +73,8 @@ pub(crate) enum Source {
     Recurrent(usize, RecurrentPort),
     /// An output of a row op.
     Op(usize, usize),
+    /// The length of an axis, one integer.
+    Length(AtomId),
 }
 
 /// A tensor that depends on the request.
@@ -144,6 +146,8 @@ pub(crate) enum Operand {
     Constant(Rc<Literal>),
     /// A vector of integers, some of which are lengths that come with the request.
     Lengths(Vec<Int>),
+    /// Not an input of the operator: what tells the length of an axis, where no tensor does.
+    Length(AtomId),
     Absent,
 }
 
@@ -444,6 +448,7 @@ impl Analysis {
             for operand in &mut op.operands {
                 match operand {
                     Operand::Whole { dims: of, .. } => dims(of),
+                    Operand::Length(atom) => *atom = axes.find(*atom),
                     Operand::Lengths(ints) => {
                         for int in ints {
                             *int = int.renamed(|atom| axes.find(atom));
@@ -824,7 +829,7 @@ impl Analysis {
 
     pub(crate) fn level(&self, source: Source) -> usize {
         match source {
-            Source::Input(_) => 0,
+            Source::Input(_) | Source::Length(_) => 0,
             Source::Recurrent(index, _) => self.recurrents[index].level + 1,
             Source::Op(index, _) => self.ops[index].level,
         }
@@ -834,6 +839,7 @@ impl Analysis {
     pub(crate) fn domain(&self, source: Source) -> Domain {
         match source {
             Source::Input(index) => Domain::of(&self.inputs[index].dims),
+            Source::Length(_) => Domain::default(),
             Source::Op(index, _) => self.ops[index].domain,
             Source::Recurrent(index, port) => {
                 let domain = self.recurrents[index].domain;

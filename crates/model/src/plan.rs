@@ -110,6 +110,7 @@ pub(crate) fn plan(
     }
     let inputs = planner.inputs();
     let constants = planner.constants();
+    let lengths = planner.lengths();
     planner.matrices();
     let mut stages = Vec::new();
     let mut cells = Vec::new();
@@ -122,6 +123,7 @@ pub(crate) fn plan(
     let mut plan = Plan {
         inputs,
         constants,
+        lengths,
         stages,
         outputs,
         batch: analysis.axes.length(BATCH).filter(|_| !analysis.bound.batch_is_one()),
@@ -285,6 +287,22 @@ impl Planner<'_> {
             }
         }
         constants
+    }
+
+    /// A value for each length that a program is told.
+    fn lengths(&mut self) -> Vec<(usize, AtomId)> {
+        let mut lengths = Vec::new();
+        for reading in self.readings() {
+            if let Source::Length(atom) = reading.source
+                && !self.by_reading.contains_key(&reading)
+            {
+                let (row, domain) = (row_of(self.analysis, reading.source), Domain::default());
+                let value = self.add(PlanValue { row, domain, time_major: false, slots: 1 });
+                self.by_reading.insert(reading, value);
+                lengths.push((value, atom));
+            }
+        }
+        lengths
     }
 
     /// A value for all that is made by a stage and read by another or the reply.

@@ -30,6 +30,7 @@ pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
             let input = &analysis.inputs[index];
             RowSpec::flat(input.element, crate::symbolic::row_shape(&input.dims).iter().product())
         }
+        Source::Length(_) => RowSpec::flat(ElementType::I64, 1),
         Source::Recurrent(index, port) => analysis.recurrents[index].row(port),
         Source::Op(index, port) => {
             let spec = &analysis.ops[index].outputs[port];
@@ -64,7 +65,7 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
                 },
                 Operand::Constant(literal) => writer.constant(literal),
                 Operand::Absent => String::new(),
-                Operand::Whole { .. } | Operand::Lengths(_) => {
+                Operand::Whole { .. } | Operand::Lengths(_) | Operand::Length(_) => {
                     unreachable!("an operator on whole tensors in a segment of rows")
                 }
             })

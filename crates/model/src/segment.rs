@@ -88,6 +88,7 @@ impl Analysis {
         match operand {
             Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
             Operand::Whole { source, at: own, .. } => Some(self.resolve(*source, *own)),
+            Operand::Length(atom) => Some(Reading { source: Source::Length(*atom), at: None }),
             _ => None,
         }
     }
@@ -267,7 +268,7 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
         let ids = match source {
             Source::Input(input) => analysis.inputs[*input].element,
             Source::Op(op, port) => analysis.ops[*op].outputs[*port].element,
-            Source::Recurrent(..) => return None,
+            Source::Recurrent(..) | Source::Length(_) => return None,
         };
         let one_id = shape.iter().product::<usize>() == 1;
         let whole = x.at.is_none() && op.domain == Domain::of(&x.dims);
@@ -456,7 +457,7 @@ fn order(analysis: &Analysis, cut: &Cut) -> Vec<Stage> {
     while !waiting.is_empty() {
         let ready = |stage: &Stage| {
             reads(*stage).iter().all(|reading| match reading.source {
-                Source::Input(_) => true,
+                Source::Input(_) | Source::Length(_) => true,
                 Source::Recurrent(index, _) => done.contains(&Stage::Recurrent(index)),
                 Source::Op(..) => made.contains(&cut.made(*reading)),
             })

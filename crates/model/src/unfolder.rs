@@ -128,6 +128,8 @@ pub(crate) struct Plan {
     pub(crate) values: Vec<PlanValue>,
     /// Values that every request is given: first states that the file holds.
     pub(crate) constants: Vec<(usize, TensorData)>,
+    /// Values that are the lengths of axes.
+    pub(crate) lengths: Vec<(usize, AtomId)>,
     pub(crate) stages: Vec<PlanStage>,
     pub(crate) outputs: Vec<PlanOutput>,
     /// Sequences a request, where the file fixes it.
@@ -442,6 +444,11 @@ impl Unfold for Plan {
             let rows = data.len() / row.elements();
             let tensor = Tensor::new(vec![rows, row.elements()], data.clone());
             inputs.push(self.add_input(&mut graph, *value, tensor, &lengths));
+        }
+        for &(value, axis) in &self.lengths {
+            let length = TensorData::I64(vec![lengths.steps(Some(axis)) as i64]);
+            let tensor = Tensor::new(vec![1], length);
+            inputs.push(self.add_input(&mut graph, value, tensor, &lengths));
         }
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);

@@ -46,6 +46,11 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
         let (domain, row, dims) = plain(analysis, reading);
         let axes = PortAxes { batch: domain.batch, steps: domain.time.is_some() };
         let name = builder.writer.input_as(|name| info(name, axes, &row));
+        if let Source::Length(atom) = reading.source {
+            let one = builder.constant(vec![1]);
+            let vector = builder.op("Reshape", &[&name, &one], vec![]);
+            builder.vectors.insert(atom, vector);
+        }
         builder.learn_lengths(&name, &dims);
         builder.tensors.insert(reading, (name, dims));
         inputs.push(axes);
@@ -64,6 +69,7 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
                 }
                 Operand::Constant(literal) => builder.writer.constant(literal),
                 Operand::Lengths(lengths) => builder.lengths(lengths)?,
+                Operand::Length(_) => continue,
                 Operand::Absent => String::new(),
                 Operand::Rows { .. } => unreachable!("an operator on rows in a whole segment"),
             });

@@ -121,10 +121,12 @@ pub(crate) fn made(
     let make = |val: &Option<Val>| match val {
         Some(Val::Fill(value, dims)) if !steps(dims).is_empty() => {
             let lengths = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+            let mut operands = vec![Operand::Constant(value.clone()), Operand::Lengths(lengths)];
+            operands.extend(steps(dims).into_iter().map(Operand::Length));
             let whole = Whole {
                 operator: "Expand".to_owned(),
                 attributes: Vec::new(),
-                operands: vec![Operand::Constant(value.clone()), Operand::Lengths(lengths)],
+                operands,
                 outputs: vec![(value.element(), dims.clone())],
                 is_independent: true,
                 is_along_first: false,
@@ -145,10 +147,13 @@ pub(super) fn first_rows(
     dims: Vec<Dim>,
 ) -> Result<Val, String> {
     let end = Operand::Lengths(vec![analysis.axes.int(&dims[axis])]);
+    let mut operands =
+        vec![Operand::Constant(literal.clone()), ints([0]), end, ints([axis as i64])];
+    operands.extend(steps(&dims).into_iter().map(Operand::Length));
     let whole = Whole {
         operator: "Slice".to_owned(),
         attributes: Vec::new(),
-        operands: vec![Operand::Constant(literal.clone()), ints([0]), end, ints([axis as i64])],
+        operands,
         outputs: vec![(literal.element(), dims)],
         is_independent: true,
         is_along_first: false,
@@ -160,9 +165,10 @@ pub(super) fn first_rows(
 fn is_of_lengths(analysis: &Analysis, source: Source) -> bool {
     let Source::Op(op, _) = source else { return false };
     analysis.ops[op].operands.iter().all(|operand| match operand {
-        Operand::Whole { source, .. } => is_of_lengths(analysis, *source),
-        Operand::Rows { .. } => false,
-        Operand::Constant(_) | Operand::Lengths(_) | Operand::Absent => true,
+        Operand::Whole { source, .. } | Operand::Rows { source, .. } => {
+            is_of_lengths(analysis, *source)
+        }
+        _ => true,
     })
 }
 
@@ -295,7 +301,7 @@ fn on_rows(operands: &[Operand], outputs: &[(ElementType, Vec<Dim>)]) -> Option<
             let rows = Operand::Rows { source: *source, at: *at, shape: row_shape(dims) };
             is_of_rows(dims).then_some(rows)
         }
-        Operand::Lengths(_) => None,
+        Operand::Lengths(_) | Operand::Length(_) => None,
         other => Some(other.clone()),
     };
     operands.iter().map(operand).collect()
