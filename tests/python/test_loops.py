@@ -25,7 +25,7 @@ WEIGHTS = {
     "W_rnn": (1, H, 3), "R_rnn": (1, H, H),
 }
 INTEGERS = {
-    "i0": 0, "i1": 1, "i2": 2, "i3": 3, "i300": 300, "v0": [0], "v1": [1], "v2": [2], "vH": [H], "v1H": [1, H],
+    "i0": 0, "i1": 1, "i2": 2, "i3": 3, "i12": 12, "i300": 300, "vH0": H, "v0": [0], "v1": [1], "v2": [2], "vH": [H], "v1H": [1, H],
     "l1": 0,
 }
 STEP = "xw = MatMul(x, Wx) hw = MatMul(h, Wh) s = Add(xw, hw) t = Add(s, b) n = Tanh(t)"
@@ -121,6 +121,38 @@ CASES = {
                xw = MatMul(x, Wx) hw = MatMul(h, Wh) sum = Add(xw, hw) s = Add(sum, cw)
                gate = Sigmoid(cw) t = Mul(s, gate) n = Tanh(t) y = Identity(n) }}>""",
     ),
+    "loop_with_lengths": (
+        "float[T,N,5] xs, int64[N] ids, float[N,7] h0",
+        f"""{LENGTH} size_f = Cast<to=1>(trips)
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] m, float[N,7] y)
+            {{ k = Sub(trips, i) at = Neg(k) x = Gather<axis=0>(xs, at) {STEP}
+               on = Less(i, ids) col = Unsqueeze(on, v1) m = Where(col, n, h)
+               j = Add(i, i1) f = Cast<to=1>(j) share = Div(f, size_f) y = Mul(m, share) }}>
+            out = Div(ys, size_f)""",
+    ),
+    "loop_from_behind": (
+        "float[T,N,5] xs",
+        f"""{ZEROS} trips = Gather<axis=0>(size, i0) learned = Add(h0, first)
+            twice = Tile(first, tiles) start = Add(learned, twice)
+            last, ys = Loop (trips, yes, start) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ j = Add(i, i1) back = Neg(j) x = Gather<axis=0>(xs, back) xw = MatMul(x, Wx)
+               gates = Concat<axis=1>(xw, h) parts = SplitToSequence<axis=1>(gates, vH0)
+               p = SequenceAt(parts, i0) q = SequenceAt(parts, i1) s = Add(p, q) n = Tanh(s)
+               zero_th = Equal(i, i0) y = Where(zero_th, h, n) }}>""",
+    ),
+    "loops_in_a_loop": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""{LENGTH}
+            last, count, counts = Loop (trips, yes, h0, i0) <body = step (int64 i, bool c, float[N,7] h, int64 k)
+            => (bool c, float[N,7] n, int64 k2, int64 kk)
+            {{ x = Gather<axis=0>(xs, i) xw = MatMul(x, Wx) s = Add(xw, h)
+               n = Loop (i12, yes, s) <body = inner (int64 j, bool d, float[N,7] g)
+               => (bool d, float[N,7] g3) {{ g2 = MatMul(g, Wh) g3 = Tanh(g2) }}>
+               k2 = Add(k, i2) kk = Identity(k2) }}>
+            out = Cast<to=1>(counts)""",
+    ),
     "loop_of_ids": (
         "int64[T,N] ids, float[N,7] h0",
         f"""size = Shape(ids) trips = Gather<axis=0>(size, i0)
@@ -209,12 +241,13 @@ def parse(inputs, text):
     given = ", ".join(f"float {name}" for name in outputs)
     graph = onnx.parser.parse_graph(f"graph ({inputs}) => ({given}) {{ {text} }}")
     for output in graph.output:
-        output.type.tensor_type.elem_type = 7 if output.name == "count" else 1
+        output.type.tensor_type.elem_type = 7 if output.name in ("count", "counts") else 1
         output.type.tensor_type.ClearField("shape")
     random = np.random.default_rng(SEED)
     constants = {name: random.uniform(-0.5, 0.5, shape) for name, shape in WEIGHTS.items()}
     constants = {name: values.astype(np.float32) for name, values in constants.items()}
     constants |= {name: np.array(values, np.int64) for name, values in INTEGERS.items()}
+    constants["tiles"] = np.array([1, 1], np.int64)
     constants |= {"yes": np.array(True), "zero": np.zeros((1, 1), np.float32)}
     words = set(re.findall(r"\w+", text))
     graph.initializer.extend(

@@ -634,6 +634,19 @@ impl Analysis {
                 false => Err("its output varies along more than one axis".to_owned()),
             });
         match on_rows {
+            Err(reason) if operators::is_arithmetic(&node.operator) => {
+                if let Some(data) = operators::as_data(self, node, inputs)? {
+                    return self.operator(node, &data);
+                }
+                match is_constant {
+                    true if whole::varies(inputs) => {
+                        let made = whole::made(self, node, inputs)?;
+                        whole::evaluate(self, node, &made)
+                    }
+                    true => Err(reason),
+                    false => self.on_whole_tensors(node, inputs, reason),
+                }
+            }
             Err(_) if is_constant && whole::varies(inputs) => {
                 let made = whole::made(self, node, inputs)?;
                 whole::evaluate(self, node, &made)
@@ -641,14 +654,25 @@ impl Analysis {
             Err(_) if !is_constant && operators::is_whole(node) => {
                 whole::evaluate(self, node, inputs)
             }
-            Err(reason) if !is_constant && whole::is_known(&node.operator) => {
-                whole::evaluate(self, node, inputs).map_err(|whole| match whole == reason {
-                    true => reason,
-                    false => format!("{reason}; on whole sequences: {whole}"),
-                })
-            }
+            Err(reason) if !is_constant => self.on_whole_tensors(node, inputs, reason),
             found => found,
         }
+    }
+
+    /// An operator on whole tensors, where it is known on these; on rows it is not, for that reason.
+    fn on_whole_tensors(
+        &mut self,
+        node: &Node,
+        inputs: &[Option<Val>],
+        reason: String,
+    ) -> Result<Vec<Val>, String> {
+        if !whole::is_known(&node.operator) {
+            return Err(reason);
+        }
+        whole::evaluate(self, node, inputs).map_err(|whole| match whole == reason {
+            true => reason,
+            false => format!("{reason}; on whole sequences: {whole}"),
+        })
     }
 
     /// Whether the batch and steps are at most an axis each.
@@ -719,18 +743,7 @@ impl Analysis {
 
     pub(crate) fn add_output(&mut self, name: &str, file: &OnnxFile) {
         match self.value(name, file) {
-            Val::View(view) => {
-                let batch = self.recurrents.iter().any(|cell| cell.domain.batch);
-                let is_open = self.axes.length(BATCH).is_none();
-                // A loop's state may be the same in all sequences.
-                let is_of_loop = matches!(view.source, Source::Recurrent(index, _)
-                    if self.recurrents[index].operator().is_none());
-                let is_open = is_open && !is_of_loop;
-                if batch && is_open && !self.draft && !Domain::of(&view.dims).batch {
-                    self.bound.batch = Some(1);
-                }
-                self.outputs.push((name.to_owned(), view));
-            }
+            Val::View(view) => self.outputs.push((name.to_owned(), view)),
             Val::Unknown => {}
             Val::Sequence(_) => self.block("output", name, "it is a sequence of tensors"),
             Val::Literal(_) | Val::Fill(..) | Val::Repeat(..) => {

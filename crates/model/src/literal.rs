@@ -122,6 +122,10 @@ impl Literal {
         Some(match self {
             Self::F32(array) => TensorData::F32(array.data.clone()),
             Self::Bool(array) => TensorData::Bool(array.data.clone()),
+            Self::Int(_, ElementType::F32) => {
+                let float = |n: i64| n as f32;
+                TensorData::F32(self.as_numbers()?.into_iter().map(float).collect())
+            }
             Self::Int(_, ElementType::I32) => {
                 let narrow = |n: i64| i32::try_from(n).ok();
                 TensorData::I32(self.as_numbers()?.into_iter().map(narrow).collect::<Option<_>>()?)

@@ -4,12 +4,17 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use batchmaker_graph::ElementType;
+
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::kinds::Direction;
 use crate::operators::{Sequence, limit_ids};
 use crate::recurrence::Recurrent;
 use crate::stack::uses;
 use crate::symbolic::{AtomId, BATCH, Dim, Int, steps};
+
+/// The name of the state that is the number of the step.
+pub(crate) const COUNTER: &str = "number of the step";
 
 /// What a body is analysed with.
 pub(crate) struct LoopBody {
@@ -19,6 +24,8 @@ pub(crate) struct LoopBody {
     iteration: AtomId,
     /// Of each input of the analysis.
     pub(crate) edges: Vec<BodyInput>,
+    /// The state that is the number of the step, where something is computed on it.
+    pub(crate) counter: Option<View>,
 }
 
 /// An input of a body.
@@ -37,7 +44,7 @@ pub(crate) enum BodyInput {
 
 impl LoopBody {
     pub(crate) fn new(outer: HashMap<String, Val>, iteration: AtomId) -> Self {
-        Self { outer, iteration, edges: Vec::new() }
+        Self { outer, iteration, edges: Vec::new(), counter: None }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -86,6 +93,31 @@ impl Analysis {
         }
         let name = format!("step of input {}", self.inputs.len());
         self.add_body_input(&name, BodyInput::Step { of, axis, direction }, &step)
+    }
+
+    /// The number of the step, from 0, where `atom` is the steps up to its end.
+    pub(crate) fn counter(&mut self, atom: AtomId) -> Option<View> {
+        let body = self.body.as_ref().filter(|body| body.iteration == atom)?;
+        if let Some(counter) = &body.counter {
+            return Some(counter.clone());
+        }
+        let (source, element) = (Source::Input(0), ElementType::I64);
+        let number = View { source, at: None, element, dims: Vec::new() };
+        let counter = self.add_body_input(COUNTER, BodyInput::State, &number);
+        if let Some(body) = &mut self.body {
+            body.counter = Some(counter.clone());
+        }
+        Some(counter)
+    }
+
+    /// A length of the request, inside a loop.
+    pub(crate) fn capture_length(&mut self, length: View, atom: AtomId) -> View {
+        let name = format!("length {}", self.axes.find(atom).0);
+        let known = self.inputs.iter().position(|input| input.name == name);
+        match known {
+            Some(index) => View { source: Source::Input(index), ..length },
+            None => self.add_body_input(&name, BodyInput::Captured(length.clone()), &length),
+        }
     }
 
     /// A value from around the loop.
@@ -163,12 +195,15 @@ pub(crate) fn step_of(
     }
     let dim = &view.dims[axis];
     let length = analysis.axes.int(dim);
-    // Backwards: length - 1 - number.
-    let back = length.minus(&number).and_then(|n| n.minus(&Int::number(1)));
-    let direction = match () {
-        () if *index == number => Direction::Forward,
-        () if Some(index) == back.as_ref() => Direction::Reverse,
-        () => return Err("of the steps of a loop it takes neither this one nor its mirror".into()),
+    // Backwards: length - 1 - number. Below 0: from the end.
+    let back = Int::number(-1).minus(&number);
+    let of_length = |int: &Option<Int>| int.as_ref().and_then(|int| int.plus(&length));
+    let direction = match Some(index) {
+        index if index == Some(&number) => Direction::Forward,
+        index if index == number.minus(&length).as_ref() => Direction::Forward,
+        index if index == of_length(&back).as_ref() => Direction::Reverse,
+        index if index == back.as_ref() => Direction::Reverse,
+        _ => return Err("of the steps of a loop it takes neither this one nor its mirror".into()),
     };
     let Source::Input(input) = view.source else {
         return Err("it takes a step of what the loop's body computes".to_owned());

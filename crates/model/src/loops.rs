@@ -13,7 +13,7 @@ use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
 use crate::array::Array;
 use crate::kinds::Direction;
 use crate::literal::Literal;
-use crate::loop_body::{BodyInput, LoopBody, check_edges, drop_unread, find_batch};
+use crate::loop_body::{BodyInput, COUNTER, LoopBody, check_edges, drop_unread, find_batch};
 use crate::onnx_file::{Node, OnnxFile, Subgraph};
 use crate::operators::{Sequence, apply, int_attribute, ints_attribute, limit_ids};
 use crate::recurrence::{Initial, Recurrent, SequenceLengths, Step};
@@ -25,6 +25,9 @@ const FEW: i64 = 8;
 
 /// The most nodes that repeating a body may come to.
 const REPEATED_MAX: i64 = 10_000;
+
+/// The name of what the state becomes that is the number of the step.
+const NEXT_NUMBER: &str = "number of the next step";
 
 pub(crate) fn is_loop(node: &Node) -> bool {
     matches!(node.operator.as_str(), "Loop" | "Scan")
@@ -66,8 +69,13 @@ pub(crate) fn evaluate(
     let inside = a_loop.hoist(analysis, file);
     let count = a_loop.trips.as_ref().and_then(Int::as_number);
     let repeated_count = count.filter(|count| count * inside.len() as i64 <= REPEATED_MAX);
-    if let Some(count) = repeated_count.filter(|&count| count <= FEW) {
+    if let Some(count) = repeated_count.filter(|&count| count <= FEW || analysis.is_cell) {
         return a_loop.repeat(analysis, count, &inside, file);
+    }
+    if analysis.is_cell {
+        return Err(
+            "inside a cell or another loop, it has steps that the file does not count".into()
+        );
     }
     match (a_loop.chain(analysis, &inside, file), repeated_count) {
         (Ok(vals), _) => Ok(vals),
@@ -267,8 +275,10 @@ impl<'a> Loop<'a> {
                 Some(_) => return Err("its condition depends on the request".to_owned()),
             }
         }
-        for (mut vals, (_, axis, direction)) in every.into_iter().zip(&self.every) {
-            if vals.iter().any(|val| matches!(val, Val::Unknown)) {
+        for (at, (mut vals, (_, axis, direction))) in every.into_iter().zip(&self.every).enumerate()
+        {
+            let is_used = self.node.output(self.states.len() + at).is_some();
+            if !is_used || vals.iter().any(|val| matches!(val, Val::Unknown)) {
                 states.push(Val::Unknown);
                 continue;
             }
@@ -381,6 +391,8 @@ impl<'a> Loop<'a> {
             nested.add_node(node, file);
         }
         match self.goes_on.map(|name| nested.value(name, file)) {
+            // What the axes are does not hang on it.
+            _ if nested.draft => Ok(()),
             None | Some(Val::Unknown) => Ok(()),
             Some(Val::Literal(bits)) if bits.as_bools().is_some_and(|bits| bits.data[0]) => Ok(()),
             Some(_) => Err("its condition depends on the request".to_owned()),
@@ -506,6 +518,18 @@ impl<'a> Loop<'a> {
         for (name, ..) in &self.every {
             self.add_output(nested, name, file);
         }
+        if let Some(counter) = nested.body.as_ref().and_then(|body| body.counter.clone()) {
+            let step = vec![Val::View(counter), scalar(Int::number(1))];
+            match apply(nested, self.node, "Add", vec![], step) {
+                Ok(Val::View(next)) => nested.outputs.push((NEXT_NUMBER.to_owned(), next)),
+                _ => return Err(refuse("its steps cannot be counted".to_owned())),
+            }
+        }
+        let names = self.every.iter().map(|(name, ..)| *name);
+        let mut names = names.chain(self.state_outputs.iter().map(String::as_str));
+        if names.any(|name| matches!(nested.value(name, file), Val::Unknown)) {
+            return Err(Vec::new());
+        }
         drop_unread(nested);
         nested.rename_atoms();
         nested.check_rows();
@@ -542,10 +566,13 @@ impl<'a> Loop<'a> {
                 LoadError::Refused { blockers, .. } => blockers,
                 other => refuse(other.to_string()),
             })?;
+        let counts = nested.body.as_ref().is_some_and(|body| body.counter.is_some());
+        let counter = counts.then(|| (COUNTER.to_owned(), NEXT_NUMBER.to_owned()));
         let states = self.state_inputs.iter().zip(self.state_outputs).zip(&self.states);
         let states: BTreeMap<String, String> = states
             .filter(|(_, first)| first.element().is_some())
             .map(|((input, output), _)| (input.clone(), output.clone()))
+            .chain(counter)
             .collect();
         let named = named.with_states(&states).map_err(refuse)?;
         self.add_chain(analysis, nested, named, shapes, along).map_err(refuse)

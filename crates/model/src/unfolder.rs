@@ -14,7 +14,7 @@ use batchmaker_graph::{
 use crate::analysis::Domain;
 use crate::kinds::Direction;
 use crate::recurrence::SequenceLengths;
-use crate::symbolic::{AtomId, Windows};
+use crate::symbolic::{AtomId, BATCH, Windows};
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -446,7 +446,11 @@ impl Unfold for Plan {
             inputs.push(self.add_input(&mut graph, *value, tensor, &lengths));
         }
         for &(value, axis) in &self.lengths {
-            let length = TensorData::I64(vec![lengths.steps(Some(axis)) as i64]);
+            let length = match axis {
+                BATCH => lengths.batch,
+                axis => lengths.steps(Some(axis)),
+            };
+            let length = TensorData::I64(vec![length as i64]);
             let tensor = Tensor::new(vec![1], length);
             inputs.push(self.add_input(&mut graph, value, tensor, &lengths));
         }

@@ -12,7 +12,7 @@ use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::symbolic::Int;
 
-pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization"];
+pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization", "Tile"];
 
 pub(super) fn evaluate(
     analysis: &mut Analysis,
@@ -22,6 +22,7 @@ pub(super) fn evaluate(
     let val = match node.operator.as_str() {
         "Mish" => mish(analysis, node, input(inputs, 0)?)?,
         "RMSNormalization" => rms_normalization(analysis, node, inputs)?,
+        "Tile" => tile(analysis, node, inputs)?,
         _ => einsum(analysis, node, inputs)?,
     };
     Ok(vec![val])
@@ -49,6 +50,34 @@ fn mish(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val, String> {
     let soft = apply(analysis, node, "Softplus", vec![], vec![x.clone()])?;
     let gate = apply(analysis, node, "Tanh", vec![], vec![soft])?;
     apply(analysis, node, "Mul", vec![], vec![x.clone(), gate])
+}
+
+/// Along an axis of 1 an `Expand`, along another the tensor beside itself.
+fn tile(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let mut val = input(inputs, 0)?.clone();
+    let repeats = super::layout::int_list(inputs, 1).ok_or("its repeats are not constant")?;
+    if repeats.len() != val.dims().len() {
+        return Err("its repeats are not one an axis".to_owned());
+    }
+    for (axis, repeat) in repeats.into_iter().enumerate() {
+        let dims = val.dims();
+        match repeat.as_number() {
+            Some(1) => {}
+            _ if dims[axis].is_one() => {
+                let mut shape: Vec<Int> = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+                shape[axis] = repeat;
+                let shape = Val::literal(Literal::ints(shape));
+                val = apply(analysis, node, "Expand", vec![], vec![val, shape])?;
+            }
+            Some(count @ 2..=64) => {
+                let axis = vec![int_attribute("axis", axis as i64)];
+                let parts = vec![val; count as usize];
+                val = apply(analysis, node, "Concat", axis, parts)?;
+            }
+            _ => return Err(format!("its repeats along axis {axis}")),
+        }
+    }
+    Ok(val)
 }
 
 /// x / sqrt(mean(x²) + epsilon) * scale, the mean over the axes from `axis` on.

@@ -347,10 +347,30 @@ fn constants(operator: &str, operands: &[&Val], dims: Vec<Dim>) -> Result<Val, S
             _ => None,
         })
         .collect();
-    let scalars = scalars.ok_or_else(unfolded)?;
+    let Some(scalars) = scalars else {
+        return repeated(operator, operands, dims).ok_or_else(unfolded);
+    };
     let scalars: Vec<&Literal> = scalars.iter().collect();
     let value = fold::elementwise(operator, &scalars).ok_or_else(unfolded)?;
     Ok(Val::Fill(Rc::new(value), dims))
+}
+
+/// Of constants and one number repeated along `dims`.
+fn repeated(operator: &str, operands: &[&Val], dims: Vec<Dim>) -> Option<Val> {
+    let once = operands.iter().map(|val| match val {
+        Val::Fill(value, _) => Some((**value).clone()),
+        Val::Literal(literal) => Some((**literal).clone()),
+        _ => None,
+    });
+    let once: Vec<Literal> = once.collect::<Option<_>>()?;
+    let folded = fold::elementwise(operator, &once.iter().collect::<Vec<_>>())?;
+    let mut shape = vec![1; dims.len().checked_sub(folded.shape().len())?];
+    shape.extend(folded.shape());
+    let fits = |(&own, dim): (&usize, &Dim)| {
+        own == 1 || (dim.atoms().next().is_none() && own == dim.fixed_part())
+    };
+    let fits = shape.iter().zip(&dims).all(fits);
+    fits.then(|| layout::repeat(&folded.reshaped(&shape), dims).ok())?
 }
 
 /// Refuses integer arithmetic that could fail in the middle of a batch.

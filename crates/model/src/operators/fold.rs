@@ -12,6 +12,12 @@ pub(super) fn elementwise(operator: &str, operands: &[&Literal]) -> Option<Liter
         [one] => unary(operator, one),
         [Literal::F32(a), Literal::F32(b)] => floats(operator, a, b),
         [Literal::Int(a, element), Literal::Int(b, _)] => ints(operator, a, b, *element),
+        [Literal::Int(a, ElementType::F32), Literal::F32(b)] => {
+            ints(operator, a, &whole_numbers(b)?, ElementType::F32)
+        }
+        [Literal::F32(a), Literal::Int(b, ElementType::F32)] => {
+            ints(operator, &whole_numbers(a)?, b, ElementType::F32)
+        }
         [Literal::Bool(a), Literal::Bool(b)] => {
             let f: fn(bool, bool) -> bool = match operator {
                 "And" => |a, b| a && b,
@@ -27,6 +33,13 @@ pub(super) fn elementwise(operator: &str, operands: &[&Literal]) -> Option<Liter
     }
 }
 
+/// Floats that are integers, as such.
+fn whole_numbers(array: &Array<f32>) -> Option<Array<Int>> {
+    let is_whole = |x: &f32| x.fract() == 0.0 && x.abs() < 1e6;
+    let ints = array.data.iter().map(|&x| Int::number(x as i64)).collect();
+    array.data.iter().all(is_whole).then(|| Array::new(array.shape.clone(), ints))
+}
+
 fn unary(operator: &str, operand: &Literal) -> Option<Literal> {
     match operand {
         Literal::F32(array) => {
@@ -39,11 +52,18 @@ fn unary(operator: &str, operand: &Literal) -> Option<Literal> {
                 "Reciprocal" => |x| 1.0 / x,
                 "Relu" => |x| x.max(0.0),
                 "Floor" => f32::floor,
+                "Tanh" => f32::tanh,
+                "Sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
+                "Sin" => f32::sin,
+                "Cos" => f32::cos,
                 "Ceil" => f32::ceil,
                 _ => return None,
             };
             let data = array.data.iter().map(|&x| f(x)).collect();
             Some(Literal::F32(Array::new(array.shape.clone(), data)))
+        }
+        Literal::Int(_, ElementType::F32) if matches!(operator, "Ceil" | "Floor") => {
+            Some(operand.clone())
         }
         Literal::Int(array, element) if operator == "Neg" => {
             let data = array.data.iter().map(|int| int.times(&Int::number(-1))).collect();
@@ -89,6 +109,10 @@ fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) ->
         "Add" => exact(Int::plus),
         "Sub" => exact(Int::minus),
         "Mul" => exact(Int::checked_times),
+        // Of lengths as floats the quotient has to be exact.
+        "Div" if element == ElementType::F32 => {
+            exact(|a, b| a.over(b).filter(|quotient| quotient.times(b) == *a))
+        }
         "Div" => exact(Int::over),
         // Of the divisor's sign.
         "Mod" => numbers(|a, b| a.checked_rem(b)?.checked_add(b)?.checked_rem(b)),
@@ -140,6 +164,10 @@ pub(super) fn cast(literal: &Literal, to: ElementType) -> Option<Literal> {
             floats(a.data.iter().map(|&bit| f32::from(u8::from(bit))).collect())
         }
         (Literal::Bool(a), _) => ints(a.data.iter().map(|&bit| i64::from(bit)).collect()),
+        // Numbers that are lengths of the request stay what they are.
+        (Literal::Int(array, _), ElementType::F32) if literal.as_numbers().is_none() => {
+            Literal::Int(array.clone(), to)
+        }
         (Literal::Int(..), ElementType::F32) => {
             floats(literal.as_numbers()?.into_iter().map(|n| n as f32).collect())
         }

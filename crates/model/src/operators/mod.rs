@@ -10,6 +10,7 @@ mod contract;
 mod elementwise;
 mod fold;
 mod layout;
+mod lengths;
 mod reduce;
 mod repeated;
 mod select;
@@ -18,6 +19,7 @@ pub(crate) mod whole;
 
 pub(crate) use composed::apply;
 pub(crate) use layout::id_bound;
+pub(crate) use lengths::as_data;
 pub(crate) use select::{limit_ids, origin, take};
 pub(crate) use sequence::{Sequence, takes_sequences};
 
@@ -103,6 +105,11 @@ pub(crate) fn is_any_shape(operator: &str) -> bool {
     matches!(operator, "Shape" | "Size")
         || sequence::is_known(operator)
         || composed::OPERATORS.contains(&operator)
+}
+
+/// Whether an operator computes on numbers, element by element.
+pub(crate) fn is_arithmetic(operator: &str) -> bool {
+    elementwise::is_elementwise(operator)
 }
 
 fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {

@@ -53,7 +53,7 @@ pub(super) fn evaluate(
     let val = match node.operator.as_str() {
         "SequenceEmpty" => list(Vec::new()),
         "SequenceConstruct" => list(inputs.iter().flatten().cloned().collect()),
-        "SplitToSequence" => split(node, inputs)?,
+        "SplitToSequence" => split(analysis, node, inputs)?,
         "SequenceInsert" => insert(inputs)?,
         "SequenceAt" => at(analysis, node, inputs)?,
         "SequenceLength" => length(analysis, inputs)?,
@@ -74,15 +74,37 @@ fn sequence(inputs: &Inputs) -> Result<&Sequence, String> {
     }
 }
 
-fn split(node: &Node, inputs: &Inputs) -> Result<Val, String> {
+fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let tensor = input(inputs, 0)?.clone();
     let axis = axis_of(node.int("axis").unwrap_or(0), tensor.dims().len())?;
-    let keeps_axis = match inputs.get(1).and_then(Option::as_ref) {
-        None => node.int("keepdims").unwrap_or(1) != 0,
-        Some(Val::Literal(of)) if of.shape().is_empty() && of.as_numbers() == Some(vec![1]) => true,
-        Some(_) => return Err("its parts are not of length 1".to_owned()),
+    let Some(of) = inputs.get(1).and_then(Option::as_ref) else {
+        let keeps_axis = node.int("keepdims").unwrap_or(1) != 0;
+        return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })));
     };
-    Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })))
+    let sizes = match of {
+        Val::Literal(literal) => literal.as_numbers().map(|sizes| (sizes, literal.shape().len())),
+        _ => None,
+    };
+    let sizes = match sizes.ok_or("the lengths of its parts depend on the request")? {
+        (one, 0) if one == [1] => {
+            return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis: true })));
+        }
+        (one, 0) if one[0] > 0 => {
+            let length = analysis.need_fixed(&tensor.dims()[axis], "splits")? as i64;
+            (0..length).step_by(one[0] as usize).map(|at| one[0].min(length - at)).collect()
+        }
+        (sizes, _) => sizes,
+    };
+    let mut parts = Vec::new();
+    let mut from = 0;
+    for size in sizes {
+        let bounds = [from, from + size, axis as i64];
+        from += size;
+        let bounds = bounds.map(|n| Val::literal(Literal::ints(vec![Int::number(n)])));
+        let inputs = [&[tensor.clone()][..], &bounds].concat();
+        parts.push(apply(analysis, node, "Slice", Vec::new(), inputs)?);
+    }
+    Ok(list(parts))
 }
 
 fn insert(inputs: &Inputs) -> Result<Val, String> {
