@@ -421,7 +421,7 @@ def test_cells_that_are_more_than_one_step_are_refused(tmp_path):
         [node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], inputs, [cell_files.info("y", 3)],
         {"axes": np.array([1])},
     )
-    assert "input `x`: its rows are empty" in refused(tmp_path / "chain", toml)
+    assert "input `x`: its dimension 1 is 0" in refused(tmp_path / "chain", toml)
 
 
 def test_ids_that_a_table_may_not_have_are_not_fed_back(tmp_path):

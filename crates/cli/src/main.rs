@@ -9,6 +9,7 @@ mod models;
 mod run;
 mod serve;
 mod start;
+mod trial;
 
 use std::process::ExitCode;
 

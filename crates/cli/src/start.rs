@@ -11,6 +11,7 @@ use batchmaker_graph::CellRegistry;
 
 use crate::args::MachineArgs;
 use crate::models::Loaded;
+use crate::trial;
 
 /// Cells whose weights are larger keep all cores busy together: with few requests, a core of its
 /// own for each worker would read them twice. Smaller ones are faster without meetings.
@@ -97,7 +98,7 @@ impl Limits {
     }
 }
 
-/// Starts an engine for `loaded`.
+/// Starts an engine for `loaded`, each of whose models has answered once.
 pub(crate) fn start(
     loaded: Loaded,
     machine: Machine,
@@ -115,5 +116,7 @@ pub(crate) fn start(
         max_sessions: limits.sessions,
         session_idle: limits.session_idle,
     };
-    Ok(Engine::start(loaded.models, &loaded.registry, device, &config)?)
+    let engine = Engine::start(loaded.models, &loaded.registry, device, &config)?;
+    trial::ask_all(&engine)?;
+    Ok(engine)
 }

@@ -256,6 +256,9 @@ const BUDGET: usize = 1 << 23;
 /// Elements that a row may have between two operators.
 const ROW_MAX: usize = 1 << 22;
 
+/// Parts that a product or sum of one operator's chain may have.
+const PARTS_MAX: usize = 4096;
+
 /// Operators that a file may come to.
 const OPERATORS_MAX: usize = 20_000;
 
@@ -419,6 +422,41 @@ impl Analysis {
             .collect();
         for (operator, label) in found.into_iter().filter(|_| !self.draft).collect::<Vec<_>>() {
             self.block(&operator, &label, &format!("its rows have more than {ROW_MAX} elements"));
+        }
+        self.check_factors();
+    }
+
+    /// That no product or sum, multiplied out, has more parts than the executor can look through: a value
+    /// multiplied by itself again and again doubles them each time.
+    fn check_factors(&mut self) {
+        let mut parts: Vec<usize> = Vec::new();
+        let mut too_many = None;
+        for op in &self.ops {
+            let is_chain = matches!(op.operator.as_str(), "Mul" | "Add" | "And" | "Or");
+            let of = |operand: &Operand| match operand {
+                Operand::Rows { source: Source::Op(before, 0), .. }
+                | Operand::Whole { source: Source::Op(before, 0), .. }
+                    if self.ops[*before].operator == op.operator =>
+                {
+                    parts[*before]
+                }
+                _ => 1,
+            };
+            let count = match is_chain {
+                true => op.operands.iter().map(of).fold(0, usize::saturating_add),
+                false => 1,
+            };
+            if count > PARTS_MAX && too_many.is_none() {
+                too_many = Some((op.operator.clone(), op.label.clone()));
+            }
+            parts.push(count);
+        }
+        if let Some((operator, label)) = too_many.filter(|_| !self.draft) {
+            self.block(
+                &operator,
+                &label,
+                &format!("multiplied out it has more than {PARTS_MAX} parts"),
+            );
         }
     }
 

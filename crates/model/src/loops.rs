@@ -395,6 +395,7 @@ impl<'a> Loop<'a> {
             _ if nested.draft => Ok(()),
             None | Some(Val::Unknown) => Ok(()),
             Some(Val::Literal(bits)) if bits.as_bools().is_some_and(|bits| bits.data[0]) => Ok(()),
+            Some(Val::Literal(_)) => Err("its condition ends it after one step".to_owned()),
             Some(_) => Err("its condition depends on the request".to_owned()),
         }
     }

@@ -77,8 +77,8 @@ fn sequence(inputs: &Inputs) -> Result<&Sequence, String> {
 fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let tensor = input(inputs, 0)?.clone();
     let axis = axis_of(node.int("axis").unwrap_or(0), tensor.dims().len())?;
+    let keeps_axis = node.int("keepdims").unwrap_or(1) != 0;
     let Some(of) = inputs.get(1).and_then(Option::as_ref) else {
-        let keeps_axis = node.int("keepdims").unwrap_or(1) != 0;
         return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })));
     };
     let sizes = match of {
@@ -86,8 +86,9 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
         _ => None,
     };
     let sizes = match sizes.ok_or("the lengths of its parts depend on the request")? {
+        // As ONNX Runtime and PyTorch's exporter have it.
         (one, 0) if one == [1] => {
-            return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis: true })));
+            return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })));
         }
         (one, 0) if one[0] > 0 => {
             let length = analysis.need_fixed(&tensor.dims()[axis], "splits")? as i64;

@@ -1,0 +1,60 @@
+//! A request of zeros to every model with programs, before anybody else's: what the executor cannot run
+//! is told when the model is loaded, not to the first who asks.
+
+use anyhow::bail;
+use batchmaker_engine::{Engine, EngineError, Request};
+use batchmaker_graph::{NamedTensor, Tensor, TensorData};
+use batchmaker_model::{Content, InputLayout, Model, TensorInfo};
+
+/// Numbers of steps to try: a model may take no fewer than some, or only its own.
+const LENGTHS: [usize; 8] = [4, 1, 2, 8, 16, 64, 256, 1024];
+
+/// A larger tensor is not made up.
+const ELEMENTS_MAX: usize = 1 << 24;
+
+/// Asks each model once.
+///
+/// # Errors
+/// A model fails.
+pub(crate) fn ask_all(engine: &Engine) -> anyhow::Result<()> {
+    for model in engine.models() {
+        if model.cells.iter().all(|cell| cell.fused) {
+            continue;
+        }
+        match ask(engine, model) {
+            // One that takes none of these is asked by its clients first.
+            Ok(()) | Err(EngineError::Invalid(_) | EngineError::Reply(_)) => {}
+            Err(error) => bail!("model {} cannot be served: {error} (of zeros)", model.name),
+        }
+    }
+    Ok(())
+}
+
+fn ask(engine: &Engine, model: &Model) -> Result<(), EngineError> {
+    let mut answer = Ok(());
+    for length in LENGTHS {
+        let Some(tensors) = zeros(model, length) else { return Ok(()) };
+        let request = Request { tensors, ..Request::default() };
+        answer = engine.submit(&model.name, request).and_then(|pending| pending.wait().map(drop));
+        if !matches!(answer, Err(EngineError::Invalid(_))) {
+            break;
+        }
+    }
+    answer
+}
+
+/// A request of one sequence; none where that is not made of numbers, or of too many.
+fn zeros(model: &Model, length: usize) -> Option<Vec<NamedTensor>> {
+    let layouts = model.layouts();
+    let inputs = model.inputs.iter().zip(layouts).filter(|(_, layout)| !layout.optional);
+    let tensor = |(info, layout): (&TensorInfo, InputLayout)| {
+        if !matches!(layout.content, Content::Numbers | Content::Ids(_)) {
+            return None;
+        }
+        let shape = layout.shape(length);
+        let count = shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n))?;
+        let data = (count <= ELEMENTS_MAX).then(|| TensorData::zeros(info.element, count))?;
+        Some(NamedTensor { name: info.name.clone(), tensor: Tensor::new(shape, data) })
+    };
+    inputs.map(tensor).collect()
+}
