@@ -1,6 +1,6 @@
 //! An ONNX file that is one cell: dimension 0 of every input and output is the batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, StagedCell};
@@ -459,12 +459,8 @@ fn named_inputs(
 impl LoadError {
     /// A refusal for the blockers, each once.
     pub(crate) fn refused(file: String, found: Vec<Blocker>) -> Self {
-        let mut blockers: Vec<Blocker> = Vec::new();
-        for blocker in found {
-            if !blockers.contains(&blocker) {
-                blockers.push(blocker);
-            }
-        }
+        let mut known = HashSet::new();
+        let blockers = found.into_iter().filter(|blocker| known.insert(blocker.clone())).collect();
         Self::Refused { file, blockers }
     }
 }

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from .messages import nested, varint
-from .models import BOOL, FLOAT, SIZE, info, uniform, write
+from .models import BOOL, FLOAT, INT64, SIZE, info, uniform, write
 
 FINDS = {}
 
@@ -263,6 +263,45 @@ def a_length_squared_again_and_again(folder):
     nodes += [("Mul", [f"n_{n}"] * 2, [f"n_{n + 1}"]) for n in range(40)]
     nodes += [("Cast", ["n_40"], ["c"], {"to": FLOAT}), ("Add", ["h", "c"], ["y"])]
     return network(folder, nodes, {"zero": np.array(0)})
+
+
+@find
+def rows_squared_again_and_again(folder):
+    nodes = [("Identity", ["h"], ["h_0"])]
+    nodes += [("Mul", [f"h_{n}"] * 2, [f"h_{n + 1}"]) for n in range(40)]
+    return network(folder, [*nodes, ("Relu", ["h_40"], ["y"])], {})
+
+
+@find
+def a_scan_in_a_scan(folder):
+    """Each step goes along all steps."""
+    make = helper.make_node
+    value = helper.make_tensor_value_info
+    inner = helper.make_graph(
+        [make("Add", ["g", "u"], ["g2"])], "inner", [value("g", FLOAT, None), value("u", FLOAT, None)],
+        [value("g2", FLOAT, None)],
+    )
+    scan = make("Scan", ["s", "h"], ["s2"], body=inner, num_scan_inputs=1)
+    outer = helper.make_graph(
+        [scan], "outer", [value("s", FLOAT, None), value("v", FLOAT, None)], [value("s2", FLOAT, None)],
+    )
+    nodes = [
+        ("Gather", ["h", "zero"], ["h_0"]),
+        ("Scan", ["h_0", "h"], ["y"], {"body": outer, "num_scan_inputs": 1}),
+    ]
+    return network(folder, nodes, {"zero": np.array(0)})
+
+
+@find
+def a_loop_without_an_end(folder):
+    make = helper.make_node
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [make("Tanh", ["s"], ["s2"]), make("Identity", ["c"], ["c2"])], "body",
+        [value("i", INT64, []), value("c", BOOL, []), value("s", FLOAT, None)],
+        [value("c2", BOOL, []), value("s2", FLOAT, None)],
+    )
+    return network(folder, [("Loop", ["", "", "h"], ["y"], {"body": body})], {})
 
 
 @find

@@ -10,7 +10,7 @@ use crate::analysis::{Analysis, Val};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
-use crate::symbolic::Int;
+use crate::symbolic::{BATCH, Int};
 
 pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization", "Tile"];
 
@@ -248,6 +248,9 @@ pub(super) fn range(analysis: &mut Analysis, node: &Node, length: &Int) -> Resul
     let from_one =
         apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;
     let atom = dims[0].as_atom();
+    if atom == Some(BATCH) {
+        return Err("it has as many numbers as the batch has sequences".to_owned());
+    }
     let from_zero = apply(analysis, node, "Sub", vec![], vec![from_one, Val::Literal(one)])?;
     if let Some(op) = analysis.ops.last_mut() {
         op.counts = atom;
