@@ -27,7 +27,6 @@ mod kinds;
 mod layout;
 mod literal;
 mod load;
-mod loop_body;
 mod loops;
 mod model;
 mod onnx_file;

@@ -9,7 +9,7 @@ use super::{Inputs, axis_of, input, int_attribute};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
-use crate::loop_body;
+use crate::loops::step_of;
 use crate::onnx_file::Node;
 use crate::symbolic::{BATCH, Dim, Int, row_axis};
 
@@ -39,7 +39,7 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         _ => return Err("its indices depend on the request".to_owned()),
     };
     if let (Val::View(view), Some([index])) = (data, indices.as_ints().map(|ints| &ints.data[..]))
-        && let Some(mut view) = loop_body::step_of(analysis, view, axis, index)?
+        && let Some(mut view) = step_of(analysis, view, axis, index)?
     {
         view.dims.splice(axis..axis, indices.shape().iter().map(|_| Dim::fixed(1)));
         return Ok(Val::View(view));
@@ -230,7 +230,7 @@ fn slice_axis(
     }
     let is_one = step == 1 && end.minus(start).and_then(|n| n.as_number()) == Some(1);
     if let (true, Val::View(view)) = (is_one, val)
-        && let Some(mut view) = loop_body::step_of(analysis, view, axis, start)?
+        && let Some(mut view) = step_of(analysis, view, axis, start)?
     {
         view.dims.insert(axis, Dim::fixed(1));
         return Ok(Val::View(view));

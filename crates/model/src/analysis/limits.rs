@@ -1,0 +1,98 @@
+//! What is refused for being beyond all reason: constants that grow, rows too long, products of too many
+//! parts; and the fewest and the most steps of an axis.
+
+use batchmaker_graph::RowSpec;
+
+use super::{Analysis, Operand, RowOp, Source};
+use crate::symbolic::AtomId;
+
+/// Elements that constants computed in a file may have, beside four times those it holds.
+pub(super) const BUDGET: usize = 1 << 23;
+
+/// Elements that a row may have between two operators.
+const ROW_MAX: usize = 1 << 22;
+
+/// Parts that a product or sum of one operator's chain may have.
+const PARTS_MAX: usize = 4096;
+
+/// Operators that a file may come to.
+const OPERATORS_MAX: usize = 20_000;
+
+impl Analysis {
+    /// That no operator makes rows too long to have many of them.
+    pub(crate) fn check_rows(&mut self) {
+        if self.ops.len() > OPERATORS_MAX && !self.draft {
+            let reason =
+                format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
+            self.block("graph", "graph", &reason);
+        }
+        let too_long = |op: &&RowOp| {
+            let elements = |row: &RowSpec| {
+                row.shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
+            };
+            op.outputs.iter().any(|row| elements(row).is_none_or(|count| count > ROW_MAX))
+        };
+        let found: Vec<(String, String)> = self
+            .ops
+            .iter()
+            .filter(too_long)
+            .map(|op| (op.operator.clone(), op.label.clone()))
+            .collect();
+        for (operator, label) in found.into_iter().filter(|_| !self.draft).collect::<Vec<_>>() {
+            self.block(&operator, &label, &format!("its rows have more than {ROW_MAX} elements"));
+        }
+        self.check_factors();
+    }
+
+    /// That no product or sum, multiplied out, has more parts than the executor can look through: a value
+    /// multiplied by itself again and again doubles them each time.
+    fn check_factors(&mut self) {
+        let mut parts: Vec<usize> = Vec::new();
+        let mut too_many = None;
+        for op in &self.ops {
+            let is_chain = matches!(op.operator.as_str(), "Mul" | "Add" | "And" | "Or");
+            let of = |operand: &Operand| match operand {
+                Operand::Rows { source: Source::Op(before, 0), .. }
+                | Operand::Whole { source: Source::Op(before, 0), .. }
+                    if self.ops[*before].operator == op.operator =>
+                {
+                    parts[*before]
+                }
+                _ => 1,
+            };
+            let count = match is_chain {
+                true => op.operands.iter().map(of).fold(0, usize::saturating_add),
+                false => 1,
+            };
+            if count > PARTS_MAX && too_many.is_none() {
+                too_many = Some((op.operator.clone(), op.label.clone()));
+            }
+            parts.push(count);
+        }
+        if let Some((operator, label)) = too_many.filter(|_| !self.draft) {
+            self.block(
+                &operator,
+                &label,
+                &format!("multiplied out it has more than {PARTS_MAX} parts"),
+            );
+        }
+    }
+
+    /// Takes so many elements of what constants that are computed may come to.
+    pub(crate) fn afford(&mut self, shape: &[usize]) -> Result<(), String> {
+        let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
+        match count.and_then(|count| self.budget.checked_sub(count)) {
+            Some(left) => {
+                self.budget = left;
+                Ok(())
+            }
+            None => Err("constants computed in the file grow beyond all reason".to_owned()),
+        }
+    }
+
+    /// Learns that an axis has at least `min` and at most `max` steps.
+    pub(crate) fn limit_steps(&mut self, atom: AtomId, min: usize, max: usize) {
+        let known = self.limits.entry(self.axes.find(atom)).or_insert((min, max));
+        *known = (known.0.max(min), known.1.min(max));
+    }
+}

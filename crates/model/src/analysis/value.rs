@@ -1,0 +1,177 @@
+//! What values are: views of matrices of rows, constants, and the operators between them.
+
+use std::rc::Rc;
+
+use batchmaker_graph::{ElementType, RowSpec};
+use rten_onnx::onnx::AttributeProto;
+
+use crate::literal::Literal;
+use crate::operators::Sequence;
+use crate::symbolic::{AtomId, BATCH, Dim, Int, steps};
+
+/// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Domain {
+    pub(crate) time: Option<AtomId>,
+    pub(crate) batch: bool,
+}
+
+impl Domain {
+    /// Of several axes of steps the first.
+    pub(crate) fn of(dims: &[Dim]) -> Self {
+        let batch = dims.iter().any(|dim| dim.atoms().any(|atom| atom == BATCH));
+        Self { time: steps(dims).first().copied(), batch }
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self { time: self.time.or(other.time), batch: self.batch || other.batch }
+    }
+}
+
+/// What a chain of steps gives of an output port of its cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum RecurrentPort {
+    /// After every step.
+    Every(usize),
+    /// After the last step.
+    Last(usize),
+}
+
+impl RecurrentPort {
+    pub(crate) fn number(self) -> usize {
+        match self {
+            Self::Every(port) | Self::Last(port) => port,
+        }
+    }
+
+    pub(crate) fn is_every(self) -> bool {
+        matches!(self, Self::Every(_))
+    }
+}
+
+/// A matrix of flat rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Source {
+    Input(usize),
+    Recurrent(usize, RecurrentPort),
+    /// An output of a row op.
+    Op(usize, usize),
+    /// The length of an axis, one integer.
+    Length(AtomId),
+}
+
+/// A tensor that depends on the request.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) source: Source,
+    /// The step chosen, where the source has rows along time and the view has not; below
+    /// 0: from the end.
+    pub(crate) at: Option<i64>,
+    pub(crate) element: ElementType,
+    pub(crate) dims: Vec<Dim>,
+}
+
+/// What is known of an ONNX value.
+#[derive(Clone, Debug)]
+pub(crate) enum Val {
+    Literal(Rc<Literal>),
+    /// One element (a literal of one) everywhere.
+    Fill(Rc<Literal>, Vec<Dim>),
+    /// A constant of length 1 along those dimensions that vary, repeated along them.
+    Repeat(Rc<Literal>, Vec<Dim>),
+    View(View),
+    Sequence(Rc<Sequence>),
+    /// Downstream of a blocker, which was already reported.
+    Unknown,
+}
+
+impl Val {
+    pub(crate) fn literal(literal: Literal) -> Self {
+        Self::Literal(Rc::new(literal))
+    }
+
+    pub(crate) fn element(&self) -> Option<ElementType> {
+        match self {
+            Self::Literal(literal) | Self::Fill(literal, _) | Self::Repeat(literal, _) => {
+                Some(literal.element())
+            }
+            Self::View(view) => Some(view.element),
+            Self::Sequence(_) | Self::Unknown => None,
+        }
+    }
+
+    pub(crate) fn dims(&self) -> Vec<Dim> {
+        match self {
+            Self::Literal(literal) => literal.shape().iter().map(|&n| Dim::fixed(n)).collect(),
+            Self::Fill(_, dims) | Self::Repeat(_, dims) => dims.clone(),
+            Self::View(view) => view.dims.clone(),
+            Self::Sequence(_) | Self::Unknown => Vec::new(),
+        }
+    }
+}
+
+/// An input of a row op.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    /// Rows of a source under a shape (`[rows, ...shape]`), `at` as in [`View`].
+    Rows {
+        source: Source,
+        at: Option<i64>,
+        shape: Vec<usize>,
+    },
+    /// A whole tensor under its dimensions.
+    Whole {
+        source: Source,
+        at: Option<i64>,
+        dims: Vec<Dim>,
+    },
+    /// A constant as it is, without an axis of rows.
+    Constant(Rc<Literal>),
+    /// A vector of integers, some of which are lengths that come with the request.
+    Lengths(Vec<Int>),
+    /// Not an input of the operator: what tells the length of an axis, where no tensor does.
+    Length(AtomId),
+    Absent,
+}
+
+/// How much of a request one application of an operator takes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// A row: the operator is the same function of every row of `[rows, ...]`.
+    Row,
+    /// All steps of a sequence, whatever the others of its batch are.
+    Sequence,
+    /// All of the request.
+    Request,
+}
+
+/// An ONNX operator on the rows of its domain, or on whole tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct RowOp {
+    pub(crate) label: String,
+    pub(crate) operator: String,
+    pub(crate) attributes: Vec<AttributeProto>,
+    pub(crate) operands: Vec<Operand>,
+    /// The shapes of its outputs, without the axis of rows.
+    pub(crate) outputs: Vec<RowSpec>,
+    pub(crate) domain: Domain,
+    pub(crate) scope: Scope,
+    /// Of an operator on whole tensors: the dimensions of each output.
+    pub(crate) whole: Vec<Vec<Dim>>,
+    /// The number of recurrent operators upstream, along the longest path.
+    pub(crate) level: usize,
+    /// Integer outputs are at least 0 and below this.
+    pub(crate) bound: Option<usize>,
+    /// Its integers are at least 0 and less than the length of that axis.
+    pub(crate) counts: Option<AtomId>,
+}
+
+/// A graph input as the analysis sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct InputInfo {
+    pub(crate) name: String,
+    pub(crate) element: ElementType,
+    pub(crate) dims: Vec<Dim>,
+    /// Elements index a table of this many rows.
+    pub(crate) ids: Option<usize>,
+}
