@@ -214,6 +214,35 @@ CASES = {
            more = Mul(all, type) none, last = RNN <hidden_size=7> (more, W_rnn, R_rnn)
            out = Squeeze(last, v0)""",
     ),
+    "attention_in_a_loop": (
+        "float[T,1,5] xs, float[1,7] h0",
+        f"""{LENGTH} keys = MatMul(xs, Wx)
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[1,7] h)
+            => (bool c, float[1,7] n, float[1,7] y)
+            {{ x = Gather<axis=0>(xs, i) products = Mul(keys, h)
+               scores = ReduceSum<keepdims=1>(products, v2) shares = Softmax<axis=0>(scores)
+               seen = Mul(keys, shares) context = ReduceSum<keepdims=0>(seen, v0)
+               xw = MatMul(x, Wx) hw = MatMul(h, Wh) p = Add(xw, hw) s = Add(p, context) n = Tanh(s)
+               f = Cast<to=1>(i) y = Mul(n, f) }}>
+            out = MatMul(ys, Wh)""",
+    ),
+    "scan_of_all_and_each": (
+        "float[1,T,5] xs, float[1,7] h0",
+        f"""last, ys = Scan <num_scan_inputs=1, scan_input_axes=[1], scan_input_directions=[1],
+            scan_output_axes=[1], scan_output_directions=[1], body = step (float[1,7] h, float[1,5] x)
+            => (float[1,7] n, float[1,7] y)
+            {{ top = ReduceMax<axes=[1], keepdims=0>(xs) d = Sub(x, top) xw = MatMul(d, Wx)
+               hw = MatMul(h, Wh) s = Add(xw, hw) n = Tanh(s) y = Sigmoid(n) }}> (h0, xs)""",
+    ),
+    "loop_until": (
+        "float[1,5] x",
+        f"""h0 = MatMul(x, Wx)
+            last, count = Loop (i300, yes, h0, i0) <body = step (int64 i, bool c, float[1,7] h, int64 k)
+            => (bool c2, float[1,7] n, int64 k2)
+            {{ hw = MatMul(h, Wh) n = Tanh(hw) size = ReduceL2<keepdims=0>(n) k2 = Add(k, i1)
+               c2 = Greater(size, small) }}>
+            out = MatMul(last, Wh)""",
+    ),
     "one_sequence": (
         "float[T,5] xs, float[7] h0",
         f"""last, ys = Scan <num_scan_inputs=1, body = step (float[7] h, float[5] x)
@@ -247,6 +276,7 @@ def parse(inputs, text):
     constants = {name: random.uniform(-0.5, 0.5, shape) for name, shape in WEIGHTS.items()}
     constants = {name: values.astype(np.float32) for name, values in constants.items()}
     constants |= {name: np.array(values, np.int64) for name, values in INTEGERS.items()}
+    constants["small"] = np.array(0.3, np.float32)
     constants["tiles"] = np.array([1, 1], np.int64)
     constants |= {"yes": np.array(True), "zero": np.zeros((1, 1), np.float32)}
     words = set(re.findall(r"\w+", text))

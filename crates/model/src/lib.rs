@@ -27,6 +27,7 @@ mod kinds;
 mod layout;
 mod literal;
 mod load;
+mod loop_program;
 mod loops;
 mod model;
 mod onnx_file;

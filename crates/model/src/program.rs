@@ -97,6 +97,8 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
 /// Writes a program.
 #[derive(Default)]
 pub(crate) struct Writer {
+    /// What all names begin with.
+    pub(crate) prefix: String,
     graph: GraphProto,
     /// The name of a matrix under a shape.
     names: BTreeMap<(Reading, Vec<usize>), String>,
@@ -114,7 +116,7 @@ impl Writer {
 
     /// As [`Self::input`], described by `info`.
     pub(crate) fn input_as(&mut self, info: impl FnOnce(&str) -> ValueInfoProto) -> String {
-        let name = format!("in{}", self.graph.input.len());
+        let name = format!("{}in{}", self.prefix, self.graph.input.len());
         self.graph.input.push(info(&name));
         name
     }
@@ -126,6 +128,11 @@ impl Writer {
 
     pub(crate) fn output_as(&mut self, info: ValueInfoProto) {
         self.graph.output.push(info);
+    }
+
+    /// The graph alone.
+    pub(crate) fn into_graph(self) -> GraphProto {
+        self.graph
     }
 
     /// The program.
@@ -142,7 +149,7 @@ impl Writer {
     /// A name that nothing has.
     pub(crate) fn fresh(&mut self) -> String {
         self.values += 1;
-        format!("v{}", self.values - 1)
+        format!("{}v{}", self.prefix, self.values - 1)
     }
 
     /// An operator as the specification has it: of equal elements the executor's `ArgMax` and `ArgMin`
@@ -205,7 +212,7 @@ impl Writer {
         if let Some((_, name)) = known {
             return name.clone();
         }
-        let name = format!("c{}", self.graph.initializer.len());
+        let name = format!("{}c{}", self.prefix, self.graph.initializer.len());
         self.graph.initializer.push(literal.to_onnx(&name));
         self.constants.push((literal.clone(), name.clone()));
         name

@@ -10,8 +10,9 @@ use std::rc::Rc;
 use batchmaker_graph::{Cell, CellBody, PortAxes, Program, RowSpec, WholeProgram};
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
-use crate::analysis::{Analysis, Domain, Operand, Source};
+use crate::analysis::{Analysis, Domain, Operand, RowOp, Source};
 use crate::literal::Literal;
+use crate::loop_program;
 use crate::operators::{int_attribute, ints_attribute};
 use crate::program::{Writer, row_of, value_info};
 use crate::segment::{Reading, Segment};
@@ -60,30 +61,7 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
     for instance in &segment.instances {
         let op = &analysis.ops[instance.op];
         summary.push(&op.operator);
-        let mut names = Vec::new();
-        for operand in &op.operands {
-            names.push(match operand {
-                Operand::Whole { source, at, dims } => {
-                    let reading = analysis.resolve(*source, *at);
-                    builder.tensor(reading, dims)?
-                }
-                Operand::Constant(literal) => builder.writer.constant(literal),
-                Operand::Lengths(lengths) => builder.lengths(lengths)?,
-                Operand::Length(_) => continue,
-                Operand::Absent => String::new(),
-                Operand::Rows { .. } => unreachable!("an operator on rows in a whole segment"),
-            });
-        }
-        let mut made = Vec::new();
-        for (port, dims) in op.whole.iter().enumerate() {
-            let reading = Reading { source: Source::Op(instance.op, port), at: None };
-            let name = builder.writer.fresh();
-            builder.tensors.insert(reading, (name.clone(), dims.clone()));
-            made.push(name);
-        }
-        let first = made[0].clone();
-        builder.writer.op(&op.operator, names, made, op.attributes.clone());
-        builder.learn_lengths(&first, &op.whole[0]);
+        builder.whole_op(instance.op, op)?;
     }
     for (port, &reading) in segment.outputs.iter().enumerate() {
         let (domain, row, dims) = plain(analysis, reading);
@@ -114,11 +92,11 @@ fn info(name: &str, axes: PortAxes, row: &RowSpec) -> ValueInfoProto {
     info
 }
 
-struct Builder<'a> {
-    analysis: &'a Analysis,
-    writer: Writer,
+pub(crate) struct Builder<'a> {
+    pub(crate) analysis: &'a Analysis,
+    pub(crate) writer: Writer,
     /// The name of a tensor and the dimensions that it has.
-    tensors: BTreeMap<Reading, (String, Vec<Dim>)>,
+    pub(crate) tensors: BTreeMap<Reading, (String, Vec<Dim>)>,
     /// Tensors that are others under other dimensions.
     converted: Vec<(String, Vec<Dim>, String)>,
     /// A tensor and its axis of that length.
@@ -128,7 +106,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(analysis: &'a Analysis) -> Self {
+    pub(crate) fn new(analysis: &'a Analysis) -> Self {
         Self {
             analysis,
             writer: Writer::default(),
@@ -139,7 +117,45 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn learn_lengths(&mut self, name: &str, dims: &[Dim]) {
+    /// Writes an operator on whole tensors, number `index` of the analysis.
+    pub(crate) fn whole_op(&mut self, index: usize, op: &RowOp) -> Result<(), String> {
+        let mut names = Vec::new();
+        for operand in &op.operands {
+            names.push(match operand {
+                Operand::Whole { source, at, dims } => {
+                    let reading = self.analysis.resolve(*source, *at);
+                    self.tensor(reading, dims)?
+                }
+                Operand::Constant(literal) => self.writer.constant(literal),
+                Operand::Lengths(lengths) => self.lengths(lengths)?,
+                Operand::Length(_) => continue,
+                Operand::Absent => String::new(),
+                Operand::Rows { .. } => unreachable!("an operator on rows in a whole segment"),
+            });
+        }
+        let mut attributes = op.attributes.clone();
+        if op.operator == "Loop" {
+            let graph = attributes.iter().find_map(|attribute| attribute.g.as_ref());
+            let outer = names.split_off(graph.map_or(0, |graph| graph.input.len()));
+            loop_program::bind(&mut attributes, &outer);
+            // The trip count is a number, not a vector.
+            let first = self.constant(vec![0]);
+            names[0] = self.op("Squeeze", &[&names[0].clone(), &first], vec![]);
+        }
+        let mut made = Vec::new();
+        for (port, dims) in op.whole.iter().enumerate() {
+            let reading = Reading { source: Source::Op(index, port), at: None };
+            let name = self.writer.fresh();
+            self.tensors.insert(reading, (name.clone(), dims.clone()));
+            made.push(name);
+        }
+        let first = made[0].clone();
+        self.writer.op(&op.operator, names, made, attributes);
+        self.learn_lengths(&first, &op.whole[0]);
+        Ok(())
+    }
+
+    pub(crate) fn learn_lengths(&mut self, name: &str, dims: &[Dim]) {
         for (axis, atom) in
             dims.iter().enumerate().filter_map(|(axis, d)| Some((axis, d.as_atom()?)))
         {
@@ -147,7 +163,12 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn op(&mut self, operator: &str, inputs: &[&str], attribute: Vec<(&str, Vec<i64>)>) -> String {
+    pub(crate) fn op(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attribute: Vec<(&str, Vec<i64>)>,
+    ) -> String {
         let name = self.writer.fresh();
         let inputs = inputs.iter().map(|&input| input.to_owned()).collect();
         let attributes = attribute.into_iter().map(|(name, values)| match values[..] {
@@ -178,7 +199,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A vector of integers.
-    fn lengths(&mut self, ints: &[Int]) -> Result<String, String> {
+    pub(crate) fn lengths(&mut self, ints: &[Int]) -> Result<String, String> {
         let numbers: Option<Vec<i64>> = ints.iter().map(Int::as_number).collect();
         if let Some(numbers) = numbers {
             return Ok(self.constant(numbers));
@@ -225,8 +246,23 @@ impl<'a> Builder<'a> {
         Ok(made)
     }
 
+    /// A step of a tensor that was made at all steps.
+    fn add_step(&mut self, source: Source, at: i64) -> Result<(), String> {
+        let time = self.analysis.domain(source).time.ok_or("a step of no axis")?;
+        let row = Dim::fixed(row_of(self.analysis, source).elements());
+        let all = self.tensor(Reading { source, at: None }, &[Dim::atom(time), row.clone()])?;
+        let index = self.constant(vec![at]);
+        let step = self.op("Gather", &[&all, &index], vec![("axis", vec![0])]);
+        let dims = vec![Dim::fixed(1), row];
+        self.tensors.insert(Reading { source, at: Some(at) }, (step, dims));
+        Ok(())
+    }
+
     /// What is read, under these dimensions.
-    fn tensor(&mut self, reading: Reading, dims: &[Dim]) -> Result<String, String> {
+    pub(crate) fn tensor(&mut self, reading: Reading, dims: &[Dim]) -> Result<String, String> {
+        if let (Some(at), false) = (reading.at, self.tensors.contains_key(&reading)) {
+            self.add_step(reading.source, at)?;
+        }
         let (name, from) = self.tensors[&reading].clone();
         if from == dims {
             return Ok(name);

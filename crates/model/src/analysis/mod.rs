@@ -426,7 +426,11 @@ impl Analysis {
         match source {
             Source::Input(index) => Domain::of(&self.inputs[index].dims),
             Source::Length(_) => Domain::default(),
-            Source::Op(index, _) => self.ops[index].domain,
+            // Outputs of an operator on whole tensors may have axes of their own.
+            Source::Op(index, port) => match self.ops[index].whole.get(port) {
+                Some(dims) => Domain::of(dims),
+                None => self.ops[index].domain,
+            },
             Source::Recurrent(index, port) => {
                 let domain = self.recurrents[index].domain;
                 Domain { time: domain.time.filter(|_| port.is_every()), ..domain }

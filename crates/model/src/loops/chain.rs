@@ -59,12 +59,11 @@ impl Loop<'_> {
         Err(refuse("its states change their shapes".to_owned()))
     }
 
-    fn evaluate_body(
+    /// The values of a body's inputs.
+    pub(super) fn enter_body(
         &self,
         nested: &mut Analysis,
         shapes: &[Vec<Dim>],
-        inside: &[&Node],
-        file: &OnnxFile,
     ) -> Result<(), String> {
         let number = nested.body.as_ref().and_then(LoopBody::number);
         if let (Some(name), Some(number)) = (self.number, number) {
@@ -107,6 +106,17 @@ impl Loop<'_> {
             };
             nested.values.insert(name.clone(), step);
         }
+        Ok(())
+    }
+
+    fn evaluate_body(
+        &self,
+        nested: &mut Analysis,
+        shapes: &[Vec<Dim>],
+        inside: &[&Node],
+        file: &OnnxFile,
+    ) -> Result<(), String> {
+        self.enter_body(nested, shapes)?;
         for node in inside {
             nested.add_node(node, file);
         }

@@ -19,8 +19,9 @@ mod body;
 mod chain;
 mod repeat;
 mod states;
+mod whole;
 
-pub(crate) use body::{LoopBody, step_of};
+pub(crate) use body::{BodyInput, COUNTER, LoopBody, step_of};
 
 /// The most steps of a loop that is the body again and again whatever it goes along.
 const FEW: i64 = 8;
@@ -68,22 +69,37 @@ pub(crate) fn evaluate(
     let inside = a_loop.hoist(analysis, file);
     let count = a_loop.trips.as_ref().and_then(Int::as_number);
     let repeated_count = count.filter(|count| count * inside.len() as i64 <= REPEATED_MAX);
-    if let Some(count) = repeated_count.filter(|&count| count <= FEW || analysis.is_cell) {
-        return a_loop.repeat(analysis, count, &inside, file);
-    }
-    if analysis.is_cell {
+    let few = repeated_count.filter(|&count| count <= FEW || analysis.is_cell);
+    if few.is_none() && analysis.is_cell {
         return Err(
             "inside a cell or another loop, it has steps that the file does not count".into()
         );
     }
-    match (a_loop.chain(analysis, &inside, file), repeated_count) {
-        (Ok(vals), _) => Ok(vals),
-        (Err(_), Some(count)) => a_loop.repeat(analysis, count, &inside, file),
-        (Err(blockers), None) => {
-            analysis.blockers.extend(blockers);
-            Ok(Vec::new())
+    let mut reasons = Vec::new();
+    if few.is_none() {
+        match a_loop.chain(analysis, &inside, file) {
+            Ok(vals) => return Ok(vals),
+            Err(blockers) => reasons = blockers,
         }
     }
+    if let Some(count) = repeated_count {
+        let known = analysis.blockers.len();
+        match a_loop.repeat(analysis, count, &inside, file) {
+            Ok(vals) => return Ok(vals),
+            Err(reason) if analysis.is_cell => return Err(reason),
+            Err(reason) => {
+                analysis.blockers.truncate(known);
+                reasons = vec![node.blocker(reason)];
+            }
+        }
+    }
+    match a_loop.whole(analysis, &inside, file) {
+        Ok(vals) => return Ok(vals),
+        Err(reason) if reason.is_empty() => {}
+        Err(reason) => reasons.push(node.blocker(format!("as it stands: {reason}"))),
+    }
+    analysis.blockers.extend(reasons);
+    Ok(Vec::new())
 }
 
 impl<'a> Loop<'a> {
@@ -193,6 +209,11 @@ impl<'a> Loop<'a> {
             every: every.collect::<Result<Vec<_>, String>>()?,
             scanned,
         })
+    }
+
+    /// Whether anybody may read what output `at` of those puts together.
+    fn is_used(&self, at: usize) -> bool {
+        self.node.output(self.states.len() + at).is_some()
     }
 
     /// Computes what is the same at every step; the nodes that are left.

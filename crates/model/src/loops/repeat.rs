@@ -52,8 +52,7 @@ impl Loop<'_> {
         }
         for (at, (mut vals, (_, axis, direction))) in every.into_iter().zip(&self.every).enumerate()
         {
-            let is_used = self.node.output(self.states.len() + at).is_some();
-            if !is_used || vals.iter().any(|val| matches!(val, Val::Unknown)) {
+            if !self.is_used(at) || vals.iter().any(|val| matches!(val, Val::Unknown)) {
                 states.push(Val::Unknown);
                 continue;
             }

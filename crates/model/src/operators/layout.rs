@@ -217,7 +217,7 @@ pub(super) fn scalar(literal: &Literal) -> Option<Literal> {
     (literal.shape().iter().product::<usize>() == 1).then(|| literal.reshaped(&[]))
 }
 
-pub(super) fn dim_of(int: &Int) -> Result<Dim, String> {
+pub(crate) fn dim_of(int: &Int) -> Result<Dim, String> {
     let (number, atoms) = int.as_product().ok_or("a length that is a sum")?;
     let number = usize::try_from(number).map_err(|_| "a negative length".to_owned())?;
     let mut dim = Dim(atoms.iter().map(|&atom| Factor::Atom(atom)).collect());

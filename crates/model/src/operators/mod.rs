@@ -18,7 +18,7 @@ mod sequence;
 pub(crate) mod whole;
 
 pub(crate) use composed::apply;
-pub(crate) use layout::id_bound;
+pub(crate) use layout::{dim_of, id_bound};
 pub(crate) use lengths::as_data;
 pub(crate) use select::{limit_ids, origin, take};
 pub(crate) use sequence::{Sequence, takes_sequences};

@@ -161,6 +161,36 @@ pub(super) fn first_rows(
     emit(analysis, node, whole)?.pop().ok_or_else(|| "it gives nothing".to_owned())
 }
 
+/// A value as an operand of a loop.
+pub(crate) fn operand_of(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: &Val,
+) -> Result<Operand, String> {
+    match made(analysis, node, &[Some(val.clone())])?.pop().flatten() {
+        Some(Val::Fill(value, dims)) => {
+            let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
+            Ok(Operand::Constant(Rc::new(value.expanded(&shape))))
+        }
+        Some(val) => elements::operand(&val),
+        None => Err("a state that nothing makes".to_owned()),
+    }
+}
+
+/// A `Loop` whose body is in its attributes.
+pub(crate) fn emit_loop(
+    analysis: &mut Analysis,
+    node: &Node,
+    attributes: Vec<AttributeProto>,
+    operands: Vec<Operand>,
+    outputs: Vec<(ElementType, Vec<Dim>)>,
+) -> Result<Vec<Val>, String> {
+    let operator = "Loop".to_owned();
+    let (is_independent, is_along_first) = (false, false);
+    let whole = Whole { operator, attributes, operands, outputs, is_independent, is_along_first };
+    emit(analysis, node, whole)
+}
+
 /// Whether a tensor is made of the request's lengths alone.
 fn is_of_lengths(analysis: &Analysis, source: Source) -> bool {
     let Source::Op(op, _) = source else { return false };
