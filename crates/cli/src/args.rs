@@ -248,7 +248,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     /// Workers; each runs batches of its own [default: one a core, or one of all cores where the
-    /// weights of a cell exceed 16 MiB]
+    /// weights of a cell exceed 16 MiB, or a model's 24 MiB]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MachineArgs::WORKERS_MAX)))]
     pub(crate) workers: Option<u16>,
 

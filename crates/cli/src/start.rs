@@ -1,5 +1,6 @@
 //! Starting an engine on this machine's cores.
 
+use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -7,15 +8,17 @@ use anyhow::bail;
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_device::DeviceError;
 use batchmaker_engine::{Engine, EngineConfig, Policy};
-use batchmaker_graph::CellRegistry;
+use batchmaker_graph::{CellRegistry, ModelId};
 
 use crate::args::MachineArgs;
 use crate::models::Loaded;
 use crate::trial;
 
-/// Cells whose weights are larger keep all cores busy together: with few requests, a core of its
-/// own for each worker would read them twice. Smaller ones are faster without meetings.
-const WEIGHTS_OF_ONE_CORE_BYTES: usize = 16 << 20;
+/// Cells whose weights are larger, and models whose cells' are, keep all cores busy together: with
+/// few requests, a core of its own for each worker would read them twice. Smaller ones are faster
+/// without meetings.
+const CELL_OF_ONE_CORE_BYTES: usize = 16 << 20;
+const MODEL_OF_ONE_CORE_BYTES: usize = 24 << 20;
 
 /// What the arguments say of workers and threads, checked against this machine.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +59,17 @@ impl Cores {
 
     /// Shares the cores out for the cells of loaded models.
     pub(crate) fn machine(self, cells: &CellRegistry) -> Machine {
-        let weights = cells.cell_types().iter().map(|cell| cell.cell.weight_bytes()).max();
-        let workers_max = match weights.unwrap_or(0) <= WEIGHTS_OF_ONE_CORE_BYTES {
+        let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
+        let mut is_small = true;
+        for cell in cells.cell_types() {
+            let weights = cell.cell.weight_bytes();
+            is_small &= weights <= CELL_OF_ONE_CORE_BYTES;
+            for rank in &cell.priorities {
+                *of_models.entry(rank.model).or_default() += weights;
+            }
+        }
+        is_small &= of_models.values().all(|&weights| weights <= MODEL_OF_ONE_CORE_BYTES);
+        let workers_max = match is_small {
             // As many as the arguments allow.
             true => u16::try_from(self.cores).unwrap_or(u16::MAX).min(MachineArgs::WORKERS_MAX),
             false => 1,
