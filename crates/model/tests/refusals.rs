@@ -135,7 +135,7 @@ fn subgraphs_and_axes_that_do_not_fit() {
     graph.graph.input.push(info("mask", DataType::FLOAT, &["n"]));
     assert_eq!(
         graph.refusal()[0],
-        "Add `add`: an axis of 2 meets one of n: values that vary along it are not supported"
+        "output `z`: [T, 1, batch, n] varies along more than one axis"
     );
 }
 

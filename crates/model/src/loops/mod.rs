@@ -68,12 +68,18 @@ pub(crate) fn evaluate(
     };
     let inside = a_loop.hoist(analysis, file);
     let count = a_loop.trips.as_ref().and_then(Int::as_number);
-    let repeated_count = count.filter(|count| count * inside.len() as i64 <= REPEATED_MAX);
-    let few = repeated_count.filter(|&count| count <= FEW || analysis.is_cell);
-    if few.is_none() && analysis.is_cell {
-        return Err(
-            "inside a cell or another loop, it has steps that the file does not count".into()
-        );
+    let comes_to = |count: i64| count.checked_mul(inside.len() as i64);
+    let is_bearable = |&count: &i64| comes_to(count).is_some_and(|nodes| nodes <= REPEATED_MAX);
+    let repeated_count = count.filter(is_bearable);
+    let is_inside = analysis.is_cell || analysis.body.is_some();
+    let few = repeated_count.filter(|&count| count <= FEW || is_inside);
+    if few.is_none() && is_inside {
+        return Err(match count {
+            Some(_) => "inside a cell or another loop, it comes to too many nodes".to_owned(),
+            None => {
+                "inside a cell or another loop, it has steps that the file does not count".into()
+            }
+        });
     }
     let mut reasons = Vec::new();
     if few.is_none() {
@@ -86,7 +92,7 @@ pub(crate) fn evaluate(
         let known = analysis.blockers.len();
         match a_loop.repeat(analysis, count, &inside, file) {
             Ok(vals) => return Ok(vals),
-            Err(reason) if analysis.is_cell => return Err(reason),
+            Err(reason) if is_inside => return Err(reason),
             Err(reason) => {
                 analysis.blockers.truncate(known);
                 reasons = vec![node.blocker(reason)];
