@@ -25,7 +25,7 @@ WEIGHTS = {
     "W_rnn": (1, H, 3), "R_rnn": (1, H, H),
 }
 INTEGERS = {
-    "i0": 0, "i1": 1, "i2": 2, "i3": 3, "i12": 12, "i300": 300, "vH0": H, "v0": [0], "v1": [1], "v2": [2], "vH": [H], "v1H": [1, H],
+    "i0": 0, "i1": 1, "i2": 2, "i3": 3, "i12": 12, "i300": 300, "i3000": 3000, "vH0": H, "v0": [0], "v1": [1], "v2": [2], "vH": [H], "v1H": [1, H],
     "l1": 0,
 }
 STEP = "xw = MatMul(x, Wx) hw = MatMul(h, Wh) s = Add(xw, hw) t = Add(s, b) n = Tanh(t)"
@@ -129,7 +129,8 @@ CASES = {
             {{ k = Sub(trips, i) at = Neg(k) x = Gather<axis=0>(xs, at) {STEP}
                on = Less(i, ids) col = Unsqueeze(on, v1) m = Where(col, n, h)
                j = Add(i, i1) f = Cast<to=1>(j) share = Div(f, size_f) y = Mul(m, share) }}>
-            out = Div(ys, size_f)""",
+            twice = Add(size_f, size_f) two_f = Div(twice, size_f) half = Div(size_f, two_f)
+            out = Div(ys, half)""",
     ),
     "loop_from_behind": (
         "float[T,N,5] xs",
@@ -261,6 +262,61 @@ CASES = {
     ),
 }
 
+# What is refused, and why.
+REFUSED = {
+    "a_step_before": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""{LENGTH}
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ k = Sub(i, i1) x = Gather<axis=0>(xs, k) {STEP} y = Identity(n) }}>""",
+        "it takes neither this one nor its mirror",
+    ),
+    "a_slice_that_is_empty_at_first": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""{LENGTH}
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ less = Neg(i) j = Sub(less, i1) from = Unsqueeze(j, v0) to = Unsqueeze(less, v0)
+               part = Slice(xs, from, to, v0) x = ReduceSum<keepdims=0>(part, v0) {STEP} y = Identity(n) }}>""",
+        "it takes neither this one nor its mirror",
+    ),
+    "a_condition_that_ends_it": (
+        "float[T,N,5] xs, float[N,7] h0",
+        f"""{LENGTH} no = Not(yes)
+            last, ys = Loop (trips, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+            => (bool no2, float[N,7] n, float[N,7] y)
+            {{ x = Gather<axis=0>(xs, i) {STEP} y = Identity(n) no2 = Identity(no) }}>""",
+        "its condition ends it after one step",
+    ),
+    "a_loop_without_an_end": (
+        "float[N,7] h0",
+        """last, ys = Loop (, yes, h0) <body = step (int64 i, bool c, float[N,7] h)
+           => (bool c2, float[N,7] n, float[N,7] y)
+           { n = Tanh(h) y = Identity(n) size = ReduceMax<keepdims=0>(n) c2 = Greater(size, small) }>""",
+        "it may never end",
+    ),
+    "a_state_that_widens": (
+        "float[T,N,5] xs",
+        f"""{LENGTH}
+            last, ys = Loop (trips, yes, narrow) <body = step (int64 i, bool c, float[1,1] h)
+            => (bool c, float[N,7] n, float[N,7] y)
+            {{ x = Gather<axis=0>(xs, i) xw = MatMul(x, Wx) sum = ReduceSum<keepdims=1>(h, v1)
+               n = Add(xw, sum) y = Identity(n) }}>""",
+        "before a step and [batch, 7] after it",
+    ),
+    "a_list_that_grows_without_end": (
+        "float[N,5] x",
+        """none = SequenceEmpty() h0 = MatMul(x, Wx)
+           last, list = Loop (i3000, yes, h0, none) <body = step
+           (int64 i, bool c, float[N,7] h, seq(float[N,7]) before)
+           => (bool c, float[N,7] n, seq(float[N,7]) after)
+           { n = Tanh(h) after = SequenceInsert(before, n) }>
+           out = ConcatFromSequence<axis=0>(list)""",
+        "beyond 512 tensors",
+    ),
+}
+
 
 def parse(inputs, text):
     """The file: every value that the graph's own nodes make and its outputs could be is one."""
@@ -276,6 +332,7 @@ def parse(inputs, text):
     constants = {name: random.uniform(-0.5, 0.5, shape) for name, shape in WEIGHTS.items()}
     constants = {name: values.astype(np.float32) for name, values in constants.items()}
     constants |= {name: np.array(values, np.int64) for name, values in INTEGERS.items()}
+    constants["narrow"] = np.ones((1, 1), np.float32)
     constants["small"] = np.array(0.3, np.float32)
     constants["tiles"] = np.array([1, 1], np.int64)
     constants |= {"yes": np.array(True), "zero": np.zeros((1, 1), np.float32)}
@@ -346,3 +403,15 @@ def test_against_onnx_runtime(tmp_path, name):
             apart = np.max(np.abs(reply[output] - wanted[output]))
             assert apart <= 1e-5 * max(1.0, np.max(np.abs(wanted[output]))), output
             assert np.array_equal(alone[output], reply[output]), output
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(tmp_path, name):
+    inputs, text, reason = REFUSED[name]
+    onnx.save(parse(inputs, text), tmp_path / "model.onnx")
+    result = subprocess.run(
+        [BINARY, "inspect", tmp_path / "model.onnx"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )
+    assert result.returncode == 1
+    assert reason in result.stderr

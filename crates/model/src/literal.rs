@@ -37,6 +37,17 @@ impl Literal {
         Self::Int(Array::vector(values), ElementType::I64)
     }
 
+    /// Lengths as floats that turned out to be numbers, as floats.
+    pub(crate) fn settled(self) -> Self {
+        match (&self, self.as_numbers()) {
+            (Self::Int(array, ElementType::F32), Some(numbers)) => {
+                let data = numbers.into_iter().map(|n| n as f32).collect();
+                Self::F32(Array::new(array.shape.clone(), data))
+            }
+            _ => self,
+        }
+    }
+
     pub(crate) fn element(&self) -> ElementType {
         match self {
             Self::F32(_) => ElementType::F32,

@@ -214,6 +214,9 @@ impl Plan {
         if self.stages.iter().any(|stage| stage.whole) {
             return Some("a part of it takes all steps at once");
         }
+        if !self.lengths.is_empty() {
+            return Some("it computes on the length of its sequence");
+        }
         if self.stages.iter().all(|stage| stage.chain.is_none()) {
             return Some("it keeps no state");
         }

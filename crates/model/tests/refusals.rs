@@ -133,10 +133,7 @@ fn subgraphs_and_axes_that_do_not_fit() {
     let mut graph =
         Graph::new(vec![lstm(vec![]), node("Add", "add", &["Y", "mask"], &["z"])], &["z"]);
     graph.graph.input.push(info("mask", DataType::FLOAT, &["n"]));
-    assert_eq!(
-        graph.refusal()[0],
-        "output `z`: [T, 1, batch, n] varies along more than one axis"
-    );
+    assert_eq!(graph.refusal()[0], "output `z`: [T, 1, batch, n] varies along more than one axis");
 }
 
 #[test]

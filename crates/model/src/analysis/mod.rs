@@ -52,6 +52,8 @@ pub(crate) struct Analysis {
     pub(crate) hidden: bool,
     /// Elements that constants which are still to be computed may have.
     pub(crate) budget: usize,
+    /// Nodes that loops came to so far, body by body.
+    pub(crate) loop_nodes: usize,
     pub(crate) values: HashMap<String, Val>,
     /// Where this is the body of a loop.
     pub(crate) body: Option<LoopBody>,
@@ -81,6 +83,7 @@ impl Analysis {
             bound: self.bound.clone(),
             hidden: false,
             budget: self.budget,
+            loop_nodes: self.loop_nodes,
             values: HashMap::new(),
             body: Some(body),
             on_whole: false,
@@ -97,6 +100,7 @@ impl Analysis {
         self.bound = nested.bound.clone();
         self.hidden |= nested.hidden;
         self.budget = nested.budget;
+        self.loop_nodes = nested.loop_nodes;
         for (atom, (min, max)) in std::mem::take(&mut nested.limits) {
             self.limit_steps(atom, min, max);
         }
@@ -116,6 +120,7 @@ impl Analysis {
             bound,
             hidden: false,
             budget: BUDGET + 4 * file.elements(),
+            loop_nodes: 0,
             values: HashMap::new(),
             body: None,
             on_whole: false,
@@ -369,6 +374,9 @@ impl Analysis {
             Val::View(view) => self.outputs.push((name.to_owned(), view)),
             Val::Unknown => {}
             Val::Sequence(_) => self.block("output", name, "it is a sequence of tensors"),
+            Val::Literal(literal) if literal.data().is_none() => {
+                self.block("output", name, "it is made of the request's lengths alone");
+            }
             Val::Literal(_) | Val::Fill(..) | Val::Repeat(..) => {
                 self.block("output", name, "it does not depend on the request");
             }

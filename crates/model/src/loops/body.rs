@@ -14,7 +14,7 @@ use crate::stack::uses;
 use crate::symbolic::{AtomId, BATCH, Dim, Int, steps};
 
 /// The name of the state that is the number of the step.
-pub(crate) const COUNTER: &str = "number of the step";
+pub(crate) const COUNTER: &str = "\u{1}number of the step";
 
 /// What a body is analysed with.
 pub(crate) struct LoopBody {
@@ -91,7 +91,7 @@ impl Analysis {
         if let Some(index) = edges.iter().position(is_same) {
             return View { source: Source::Input(index), at: None, ..step };
         }
-        let name = format!("step of input {}", self.inputs.len());
+        let name = format!("\u{1}step of input {}", self.inputs.len());
         self.add_body_input(&name, BodyInput::Step { of, axis, direction }, &step)
     }
 
@@ -112,7 +112,8 @@ impl Analysis {
 
     /// A length of the request, inside a loop.
     pub(crate) fn capture_length(&mut self, length: View, atom: AtomId) -> View {
-        let name = format!("length {}", self.axes.find(atom).0);
+        // No name that a file may have by chance.
+        let name = format!("\u{1}length {}", self.axes.find(atom).0);
         let known = self.inputs.iter().position(|input| input.name == name);
         match known {
             Some(index) => View { source: Source::Input(index), ..length },
@@ -187,6 +188,7 @@ pub(crate) fn step_of(
     view: &View,
     axis: usize,
     index: &Int,
+    is_below_zero_from_the_end: bool,
 ) -> Result<Option<View>, String> {
     let Some(body) = &analysis.body else { return Ok(None) };
     let number = body.number().ok_or("a loop without an end")?;
@@ -200,9 +202,11 @@ pub(crate) fn step_of(
     let of_length = |int: &Option<Int>| int.as_ref().and_then(|int| int.plus(&length));
     let direction = match Some(index) {
         index if index == Some(&number) => Direction::Forward,
-        index if index == number.minus(&length).as_ref() => Direction::Forward,
+        index if index == number.minus(&length).as_ref() && is_below_zero_from_the_end => {
+            Direction::Forward
+        }
         index if index == of_length(&back).as_ref() => Direction::Reverse,
-        index if index == back.as_ref() => Direction::Reverse,
+        index if index == back.as_ref() && is_below_zero_from_the_end => Direction::Reverse,
         _ => return Err("of the steps of a loop it takes neither this one nor its mirror".into()),
     };
     let Source::Input(input) = view.source else {

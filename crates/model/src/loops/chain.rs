@@ -11,11 +11,11 @@ use crate::kinds::Direction;
 use crate::onnx_file::{Node, OnnxFile};
 use crate::operators::{Sequence, apply};
 use crate::recurrence::{Initial, Recurrent, SequenceLengths, Step};
-use crate::symbolic::{AtomId, BATCH, Dim, Int, steps};
+use crate::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
 use crate::{Blocker, LoadError, NamedCell};
 
 /// The name of what the state becomes that is the number of the step.
-const NEXT_NUMBER: &str = "number of the next step";
+const NEXT_NUMBER: &str = "\u{1}number of the next step";
 
 impl Loop<'_> {
     /// A chain over the steps of a tensor.
@@ -163,7 +163,7 @@ impl Loop<'_> {
             let is_constant = !matches!(first, Val::View(_));
             next.push(match same(nested) {
                 true => before.clone(),
-                _ if is_constant && before.len() <= after.len() => after,
+                _ if is_constant && is_repeated(&nested.axes, before, &after) => after,
                 _ if nested.draft => before.clone(),
                 _ => {
                     let (a, b) = (nested.axes.show(before), nested.axes.show(&after));
@@ -430,10 +430,21 @@ fn appended(list: &Val) -> Option<Val> {
 
 /// The name of what a step appends to the list `name`.
 fn appended_to(name: &str) -> String {
-    format!("appended to {name}")
+    format!("\u{1}appended to {name}")
 }
 
 /// The list of a tensor's steps, along its first axis.
 fn steps_of(tensor: Val) -> Val {
     Val::Sequence(Rc::new(Sequence::Slices { tensor, axis: 0, keeps_axis: false }))
+}
+
+/// Whether a constant first state is the same for every sequence, and all else of it stays.
+fn is_repeated(axes: &Axes, before: &[Dim], after: &[Dim]) -> bool {
+    let is_batch = |dim: &Dim| dim.as_atom().map(|atom| axes.find(atom)) == Some(BATCH);
+    let mut pairs = before.iter().zip(after);
+    before.len() == after.len()
+        && pairs.all(|(a, b)| {
+            let is_one_a_sequence = a.is_one() || axes.int(a) == axes.int(b);
+            axes.same_dim(a, b) || (is_batch(b) && is_one_a_sequence)
+        })
 }

@@ -7,6 +7,9 @@ use crate::onnx_file::{Node, OnnxFile};
 use crate::operators::{apply, int_attribute, ints_attribute};
 use crate::symbolic::Int;
 
+/// The most nodes that all loops of a file may come to.
+const NODES_MAX: usize = 50_000;
+
 impl Loop<'_> {
     /// The body `count` times.
     pub(super) fn repeat(
@@ -19,6 +22,10 @@ impl Loop<'_> {
         let mut states = self.states.clone();
         let mut every: Vec<Vec<Val>> = vec![Vec::new(); self.every.len()];
         for step in 0..count {
+            analysis.loop_nodes += inside.len();
+            if analysis.loop_nodes > NODES_MAX {
+                return Err("with the loops around it, it comes to too many nodes".to_owned());
+            }
             let mut set = |name: &str, val: Val| {
                 analysis.values.insert(name.to_owned(), val);
             };

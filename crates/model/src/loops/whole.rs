@@ -15,7 +15,7 @@ use crate::operators::{apply, ints_attribute, limit_ids, whole};
 use crate::symbolic::{BATCH, Dim, Int};
 
 /// The most steps of a loop that a condition may end.
-const TRIPS_MAX: i64 = 1 << 20;
+const TRIPS_MAX: i64 = 1 << 16;
 
 impl Loop<'_> {
     /// The outputs of the loop as one operator on whole tensors.
@@ -98,7 +98,9 @@ impl Loop<'_> {
             _ => Err(format!("its `{name}` does not depend on the step")),
         };
         let going = match self.goes_on.map(|name| nested.value(name, file)) {
-            None | Some(Val::Literal(_)) => None,
+            None => None,
+            Some(Val::Literal(bits)) if bits.as_bools().is_some_and(|bits| bits.data[0]) => None,
+            Some(Val::Literal(_)) => return Err("its condition ends it after one step".to_owned()),
             Some(Val::View(view)) if view.dims.iter().all(Dim::is_one) => Some(view),
             Some(_) => return Err("its condition is more than one truth value".to_owned()),
         };

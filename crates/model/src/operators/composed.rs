@@ -208,7 +208,8 @@ fn product(
     let lengths = |analysis: &Analysis, val: &Val, at: usize, n: usize| -> Vec<Int> {
         val.dims()[at..at + n].iter().map(|dim| analysis.axes.int(dim)).collect()
     };
-    let outer = lengths(analysis, &a, 0, count);
+    let outer = lengths(analysis, &a, 0, count).into_iter().zip(lengths(analysis, &b, 0, count));
+    let outer = outer.map(|(a, b)| if a.as_number() == Some(1) { b } else { a }).collect();
     let rows = lengths(analysis, &a, count, left.len());
     let columns = lengths(analysis, &b, count + inner.len(), right.len());
     let a = as_matrix(analysis, node, a, count, [left.len(), inner.len()])?;

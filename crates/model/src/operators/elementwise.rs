@@ -89,11 +89,16 @@ pub(super) fn evaluate(
         return Err("it has no inputs".to_owned());
     }
     let dims = broadcast(analysis, &operands)?;
+    // Of the dividend's sign; as an operator of its own where constants are folded.
+    let folded = match operator == "Mod" && node.int("fmod").unwrap_or(0) != 0 {
+        true => "Fmod",
+        false => operator,
+    };
     if !operands.iter().any(|val| matches!(val, Val::View(_))) {
         if operands.iter().all(|val| matches!(val, Val::Literal(_))) {
             analysis.afford(&dims.iter().map(Dim::fixed_part).collect::<Vec<_>>())?;
         }
-        return match constants(operator, &operands, dims) {
+        return match constants(folded, &operands, dims) {
             Ok(val) => Ok(vec![val]),
             Err(reason) => halves(analysis, operator, &operands).ok_or(reason).map(|val| vec![val]),
         };
@@ -111,7 +116,9 @@ pub(super) fn evaluate(
     if let ("Celu" | "Selu", Val::View(view)) = (operator, operands[0]) {
         return Ok(scaled_elu(analysis, node, view));
     }
-    if let ("Pow", Val::View(base), Some(2.0)) = (operator, operands[0], exponent(&operands)) {
+    if let ("Pow", Val::View(base), Some(2.0)) = (operator, operands[0], exponent(&operands))
+        && dims == base.dims
+    {
         let twice = vec![analysis.operand(base), analysis.operand(base)];
         let same = vec![(base.element, base.dims.clone())];
         return Ok(analysis.emit(node, "Mul", vec![], twice, same));
@@ -135,6 +142,9 @@ pub(super) fn evaluate(
 /// A length divided by a number, rounded down: how many windows of that stride there are.
 fn halves(analysis: &mut Analysis, operator: &str, operands: &[&Val]) -> Option<Val> {
     let ("Div", [Val::Literal(a), Val::Literal(b)]) = (operator, operands) else { return None };
+    if a.element() == ElementType::F32 || b.element() == ElementType::F32 {
+        return None;
+    }
     let ([length], [stride]) = (&a.as_ints()?.data[..], &b.as_ints()?.data[..]) else {
         return None;
     };
@@ -293,6 +303,9 @@ pub(super) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
         .collect();
     match val {
         Val::View(view) => Ok(Operand::Rows { source: view.source, at: view.at, shape }),
+        Val::Fill(value, _) if value.data().is_none() && !analysis.draft => {
+            Err("an operand depends on the request's lengths".to_owned())
+        }
         Val::Fill(value, _) => {
             // As long as its own axes within a row are, which no other operand may have.
             let ones = shape.iter().take_while(|&&n| n == 1).count();

@@ -8,6 +8,10 @@ use crate::symbolic::Int;
 
 /// An element-wise operator on constants; none: not one that is folded.
 pub(super) fn elementwise(operator: &str, operands: &[&Literal]) -> Option<Literal> {
+    folded(operator, operands).map(Literal::settled)
+}
+
+fn folded(operator: &str, operands: &[&Literal]) -> Option<Literal> {
     match operands {
         [one] => unary(operator, one),
         [Literal::F32(a), Literal::F32(b)] => floats(operator, a, b),
@@ -115,6 +119,7 @@ fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) ->
         }
         "Div" => exact(Int::over),
         // Of the divisor's sign.
+        "Fmod" => numbers(i64::checked_rem),
         "Mod" => numbers(|a, b| a.checked_rem(b)?.checked_add(b)?.checked_rem(b)),
         "Min" => numbers(|a, b| Some(a.min(b))),
         "Max" => numbers(|a, b| Some(a.max(b))),

@@ -362,6 +362,9 @@ fn reshape(
     keep_zero: bool,
 ) -> Result<Val, String> {
     let dims = val.dims();
+    if target.len() > RANK_MAX {
+        return Err(format!("a shape of {} axes", target.len()));
+    }
     for (axis, int) in target.iter_mut().enumerate() {
         if !keep_zero && int.as_number() == Some(0) {
             let dim = dims.get(axis).ok_or("a 0 in its shape copies no dimension")?;
@@ -373,7 +376,8 @@ fn reshape(
     let total = dims.iter().fold(Int::number(1), |n, dim| n.times(&analysis.axes.int(dim)));
     if let Some(hole) = target.iter().position(|int| int.as_number() == Some(-1)) {
         let others = target.iter().enumerate().filter(|(axis, _)| *axis != hole);
-        let others = others.fold(Int::number(1), |n, (_, int)| n.times(int));
+        let one = Some(Int::number(1));
+        let others = others.fold(one, |n, (_, int)| n?.checked_times(int)).ok_or_else(show)?;
         target[hole] = exactly_over(&total, &others).ok_or_else(show)?;
     }
     let regrouped = regroup(analysis, &dims, &target);

@@ -11,9 +11,9 @@ use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::symbolic::{AtomId, Dim, Int};
 
-/// Whether a value is a length that no number is known of.
+/// Whether a value is a length that no number is known of, perhaps everywhere.
 fn is_length(val: &Val) -> bool {
-    matches!(val, Val::Literal(literal)
+    matches!(val, Val::Literal(literal) | Val::Fill(literal, _)
         if literal.as_ints().is_some_and(|ints| ints.data.len() == 1) && literal.data().is_none())
 }
 
@@ -32,6 +32,14 @@ pub(crate) fn as_data(
             let rank = literal.shape().len();
             let int = int.ok_or("a length that is no integer")?;
             length(analysis, node, &int, literal.element(), rank).map(Some)
+        }
+        Some(Val::Fill(literal, dims)) if is_length(&Val::Literal(literal.clone())) => {
+            let int = literal.as_ints().map(|ints| ints.data[0].clone());
+            let int = int.ok_or("a length that is no integer")?;
+            let one = length(analysis, node, &int, literal.element(), dims.len())?;
+            let shape = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+            let shape = Val::literal(Literal::ints(shape));
+            apply(analysis, node, "Expand", vec![], vec![one, shape]).map(Some)
         }
         other => Ok(other.clone()),
     };

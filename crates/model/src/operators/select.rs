@@ -39,7 +39,7 @@ fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         _ => return Err("its indices depend on the request".to_owned()),
     };
     if let (Val::View(view), Some([index])) = (data, indices.as_ints().map(|ints| &ints.data[..]))
-        && let Some(mut view) = step_of(analysis, view, axis, index)?
+        && let Some(mut view) = step_of(analysis, view, axis, index, true)?
     {
         view.dims.splice(axis..axis, indices.shape().iter().map(|_| Dim::fixed(1)));
         return Ok(Val::View(view));
@@ -158,13 +158,12 @@ pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Res
 pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     let Source::Op(index, _) = source else { return source };
     let op = &analysis.ops[index];
+    let integer = |element| matches!(element, ElementType::I64 | ElementType::I32);
     match (op.operator.as_str(), op.operands.first()) {
-        ("Cast" | "Transpose", Some(Operand::Rows { source, .. })) => {
-            let from = origin(analysis, *source);
-            let integer = |element| matches!(element, ElementType::I64 | ElementType::I32);
-            match from {
-                Source::Input(input) if integer(analysis.inputs[input].element) => from,
-                _ => source.to_owned(),
+        ("Cast" | "Transpose", Some(Operand::Rows { source: from, .. })) => {
+            match origin(analysis, *from) {
+                Source::Input(input) if !integer(analysis.inputs[input].element) => source,
+                from => from,
             }
         }
         _ => source,
@@ -230,7 +229,7 @@ fn slice_axis(
     }
     let is_one = step == 1 && end.minus(start).and_then(|n| n.as_number()) == Some(1);
     if let (true, Val::View(view)) = (is_one, val)
-        && let Some(mut view) = step_of(analysis, view, axis, start)?
+        && let Some(mut view) = step_of(analysis, view, axis, start, false)?
     {
         view.dims.insert(axis, Dim::fixed(1));
         return Ok(Val::View(view));
@@ -283,6 +282,9 @@ fn first_rows(
     super::whole::first_rows(analysis, node, literal, axis, dims)
 }
 
+/// The longest axis whose positions are listed.
+const LENGTH_MAX: i64 = 1 << 22;
+
 /// The positions that ONNX `Slice` chooses of an axis.
 pub(super) fn slice_positions(
     length: i64,
@@ -293,6 +295,7 @@ pub(super) fn slice_positions(
     let from_front = |n: i64| if n < 0 { n.saturating_add(length) } else { n };
     let (mut at, last) = match step {
         _ if length == 0 => return Ok(Vec::new()),
+        _ if length > LENGTH_MAX => return Err(format!("an axis of length {length}")),
         0 => return Err("a step of 0".to_owned()),
         1.. => (from_front(start).clamp(0, length), from_front(end).clamp(0, length)),
         _ => (from_front(start).clamp(0, length - 1), from_front(end).clamp(-1, length - 1)),

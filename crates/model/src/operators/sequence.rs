@@ -26,6 +26,9 @@ pub(crate) enum Sequence {
     Grown(Option<Val>),
 }
 
+/// The longest list that is put together tensor by tensor.
+const LIST_MAX: usize = 512;
+
 const OPERATORS: &[&str] = &[
     "ConcatFromSequence",
     "SequenceAt",
@@ -50,6 +53,9 @@ pub(super) fn evaluate(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    if inputs.iter().flatten().any(is_unknown) {
+        return Ok(vec![Val::Unknown]);
+    }
     let val = match node.operator.as_str() {
         "SequenceEmpty" => list(Vec::new()),
         "SequenceConstruct" => list(inputs.iter().flatten().cloned().collect()),
@@ -61,6 +67,19 @@ pub(super) fn evaluate(
         other => return Err(format!("{other} is not supported")),
     };
     Ok(vec![val])
+}
+
+/// Whether something of a value is downstream of a blocker.
+fn is_unknown(val: &Val) -> bool {
+    match val {
+        Val::Unknown => true,
+        Val::Sequence(sequence) => match &**sequence {
+            Sequence::Slices { tensor, .. } => is_unknown(tensor),
+            Sequence::List(vals) => vals.iter().any(is_unknown),
+            Sequence::Grown(val) => val.iter().any(is_unknown),
+        },
+        _ => false,
+    }
 }
 
 fn list(vals: Vec<Val>) -> Val {
@@ -96,6 +115,13 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
         }
         (sizes, _) => sizes,
     };
+    let is_size = |size: &i64| (1..=1 << 31).contains(size);
+    let length = analysis.fixed(&tensor.dims()[axis]);
+    let whole: Option<i64> = sizes.iter().all(is_size).then(|| sizes.iter().sum());
+    if sizes.len() > LIST_MAX || whole.is_none() || length.is_some_and(|n| whole != Some(n as i64))
+    {
+        return Err(format!("{} parts that are not those of its axis", sizes.len()));
+    }
     let mut parts = Vec::new();
     let mut from = 0;
     for size in sizes {
@@ -116,6 +142,9 @@ fn insert(inputs: &Inputs) -> Result<Val, String> {
     };
     Ok(match sequence(inputs)? {
         Sequence::List(vals) => {
+            if vals.len() >= LIST_MAX {
+                return Err(format!("a list grows beyond {LIST_MAX} tensors"));
+            }
             let mut vals = vals.clone();
             let place = match place {
                 Some(place) => axis_of(place, vals.len() + 1)?,

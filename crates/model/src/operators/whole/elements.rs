@@ -26,6 +26,9 @@ pub(super) fn operand(val: &Val) -> Result<Operand, String> {
             }
             _ => Err("an operand depends on the request's lengths".to_owned()),
         },
+        Val::Fill(value, _) | Val::Repeat(value, _) if value.data().is_none() => {
+            Err("an operand depends on the request's lengths".to_owned())
+        }
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
         // Where it stands beside a tensor that has these axes.
         Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),

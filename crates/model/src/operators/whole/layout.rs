@@ -46,11 +46,13 @@ pub(super) fn reshaped(
         });
     }
     let product = |ints: &mut dyn Iterator<Item = Int>| {
-        ints.fold(Int::number(1), |product, int| product.times(&int))
+        let one = Some(Int::number(1));
+        let product = ints.fold(one, |product, int| product?.checked_times(&int));
+        product.ok_or("a shape beyond all reason")
     };
-    let all = product(&mut dims.iter().map(|dim| analysis.axes.int(dim)));
+    let all = product(&mut dims.iter().map(|dim| analysis.axes.int(dim)))?;
     let is_open = |int: &Int| int.as_number() == Some(-1);
-    let known = product(&mut wanted.iter().filter(|int| !is_open(int)).cloned());
+    let known = product(&mut wanted.iter().filter(|int| !is_open(int)).cloned())?;
     let open = wanted.iter().filter(|int| is_open(int)).count();
     match open {
         0 if all == known => {}
