@@ -10,6 +10,7 @@ examples:
 import argparse
 import collections
 import json
+import re
 import sys
 
 import node_tests
@@ -69,6 +70,7 @@ def main():
     option("--operators", default="", help="a list, separated by commas (default: all)")
     option("--expanded", action="store_true", help="also the files of functions that define operators")
     option("--json", help="also write the results to this file")
+    option("--markdown", help="also write a table of operators to this file")
     args = parser.parse_args()
     results, counts = [], collections.defaultdict(collections.Counter)
     todo = chosen(args)
@@ -87,8 +89,43 @@ def main():
     if args.json:
         with open(args.json, "w") as file:
             json.dump(results, file, indent=1)
+    if args.markdown:
+        with open(args.markdown, "w") as file:
+            file.write(table(results))
     bad = sum(of["crashed"] + of["wrong"] for of in counts.values())
     sys.exit(1 if bad else 0)
+
+
+def why(results):
+    """The reasons for what does not pass, each with its number of tests, the node's name left out."""
+    reasons = collections.Counter()
+    for result in results:
+        if result["outcome"] == "type not served":
+            reasons["types"] += 1
+        elif result["outcome"] != "passes":
+            text = re.sub(r"^(\w+) `[^`]*`: ", "", result["reason"].split("; ")[0])
+            reasons[re.sub(r"`[^`]*`: ", "", text)[:70].replace("|", " ")] += 1
+    return "; ".join(f"{text} ({count})" for text, count in reasons.most_common(5))
+
+
+def table(results):
+    """Operators of which a test passes, then the names of the others."""
+    by_operator, others = collections.defaultdict(list), []
+    for result in results:
+        by_operator[result["operator"]].append(result)
+    lines = ["| operator | pass | of | the others |", "|---|---|---|---|"]
+    for operator, of in by_operator.items():
+        passes = sum(result["outcome"] == "passes" for result in of)
+        if passes:
+            lines.append(f"| {operator} | {passes} | {len(of)} | {why(of)} |")
+        else:
+            others.append(f"{operator} ({len(of)})")
+    passes = sum(result["outcome"] == "passes" for result in results)
+    return (
+        f"{passes} of {len(results)} tests pass. Operators of which some do:\n\n"
+        + "\n".join(lines)
+        + f"\n\nOf these none does: {', '.join(others)}.\n"
+    )
 
 
 def show(results, counts):
