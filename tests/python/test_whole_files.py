@@ -170,6 +170,11 @@ def causal_attention(graph):
 
 def composed(graph):
     graph.op("Mish")
+    names = graph.op(
+        "LayerNormalization", graph.weights(FEATURES), graph.weights(FEATURES), outputs=3, axis=-1
+    )
+    graph.op("Add", names[1])
+    graph.op("Mul", names[2])
     graph.op("RMSNormalization", graph.weights(FEATURES), axis=-1, epsilon=1e-4)
     graph.op("Einsum", graph.weights(3, FEATURES, 4), equation="btf,kfo->btok")
     graph.op("Reshape", graph.constant([0, 0, -1], np.int64))

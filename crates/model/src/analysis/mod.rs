@@ -241,7 +241,7 @@ impl Analysis {
         if inputs.iter().flatten().any(is_sequence) && !operators::takes_sequences(&node.operator) {
             return Err("its input is a sequence of tensors".to_owned());
         }
-        if operators::is_any_shape(&node.operator) {
+        if operators::is_any_shape(node) {
             return operators::evaluate(self, node, inputs);
         }
         let views = inputs.iter().flatten().filter_map(|val| match val {

@@ -14,11 +14,21 @@ use crate::symbolic::{BATCH, Int};
 
 pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization", "Tile"];
 
+/// Whether a node is put together of others: of a layer normalisation, if its statistics are outputs.
+pub(super) fn is_composed(node: &Node) -> bool {
+    let has_statistics = node.output(1).is_some() || node.output(2).is_some();
+    OPERATORS.contains(&node.operator.as_str())
+        || (node.operator == "LayerNormalization" && has_statistics)
+}
+
 pub(super) fn evaluate(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    if node.operator == "LayerNormalization" {
+        return layer_normalization(analysis, node, inputs);
+    }
     let val = match node.operator.as_str() {
         "Mish" => mish(analysis, node, input(inputs, 0)?)?,
         "RMSNormalization" => rms_normalization(analysis, node, inputs)?,
@@ -80,19 +90,48 @@ fn tile(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, St
     Ok(val)
 }
 
-/// x / sqrt(mean(x²) + epsilon) * scale, the mean over the axes from `axis` on.
-fn rms_normalization(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
-    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
+/// The mean over the axes from `axis` on, which stay as axes of 1.
+fn mean(analysis: &mut Analysis, node: &Node, x: Val) -> Result<Val, String> {
     let rank = x.dims().len();
     let axis = axis_of(node.int("axis").unwrap_or(-1), rank)?;
-    let epsilon = Literal::F32(Array::scalar(node.float("epsilon").unwrap_or(1e-5)));
     let axes = Literal::ints((axis..rank).map(|axis| Int::number(axis as i64)).collect());
+    apply(analysis, node, "ReduceMean", vec![], vec![x, Val::literal(axes)])
+}
+
+/// sqrt(mean(x²) + epsilon).
+fn root_mean_square(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val, String> {
+    let epsilon = Literal::F32(Array::scalar(node.float("epsilon").unwrap_or(1e-5)));
     let square = apply(analysis, node, "Mul", vec![], vec![x.clone(), x.clone()])?;
-    let mean = apply(analysis, node, "ReduceMean", vec![], vec![square, Val::literal(axes)])?;
+    let mean = mean(analysis, node, square)?;
     let mean = apply(analysis, node, "Add", vec![], vec![mean, Val::literal(epsilon)])?;
-    let root = apply(analysis, node, "Sqrt", vec![], vec![mean])?;
+    apply(analysis, node, "Sqrt", vec![], vec![mean])
+}
+
+/// x / sqrt(mean(x²) + epsilon) * scale.
+fn rms_normalization(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
+    let root = root_mean_square(analysis, node, &x)?;
     let unit = apply(analysis, node, "Div", vec![], vec![x, root])?;
     apply(analysis, node, "Mul", vec![], vec![unit, scale])
+}
+
+/// Y, Mean and InvStdDev.
+fn layer_normalization(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
+    let mean = mean(analysis, node, x.clone())?;
+    let centred = apply(analysis, node, "Sub", vec![], vec![x, mean.clone()])?;
+    let root = root_mean_square(analysis, node, &centred)?;
+    let unit = apply(analysis, node, "Div", vec![], vec![centred, root.clone()])?;
+    let mut y = apply(analysis, node, "Mul", vec![], vec![unit, scale])?;
+    if let Some(Some(bias)) = inputs.get(2) {
+        y = apply(analysis, node, "Add", vec![], vec![y, bias.clone()])?;
+    }
+    let inverse = apply(analysis, node, "Reciprocal", vec![], vec![root])?;
+    Ok(vec![y, mean, inverse])
 }
 
 /// Sums of products of one or two tensors, as one matrix product.

@@ -81,7 +81,7 @@ pub(crate) fn evaluate(
     }
     if sequence::is_known(operator) {
         sequence::evaluate(analysis, node, inputs)
-    } else if composed::OPERATORS.contains(&operator) {
+    } else if composed::is_composed(node) {
         composed::evaluate(analysis, node, inputs)
     } else if layout::OPERATORS.contains(&operator) {
         layout::evaluate(analysis, node, inputs)
@@ -101,10 +101,10 @@ pub(crate) fn evaluate(
 }
 
 /// Whether an operator may have inputs along any axes.
-pub(crate) fn is_any_shape(operator: &str) -> bool {
-    matches!(operator, "Shape" | "Size")
-        || sequence::is_known(operator)
-        || composed::OPERATORS.contains(&operator)
+pub(crate) fn is_any_shape(node: &Node) -> bool {
+    matches!(node.operator.as_str(), "Shape" | "Size")
+        || sequence::is_known(&node.operator)
+        || composed::is_composed(node)
 }
 
 /// Whether an operator computes on numbers, element by element.
