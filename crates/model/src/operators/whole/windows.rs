@@ -6,7 +6,7 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
 use super::{Whole, has_batch, ints, literal, view, whole};
-use crate::analysis::{Analysis, Operand, Val, View};
+use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::literal::Literal;
 use crate::onnx_file::Node;
@@ -196,7 +196,12 @@ pub(super) fn convolution_of_rows(
         [lead.clone()].into_iter().chain(rest.iter().map(|&n| Dim::fixed(n))).collect()
     };
     let element = ElementType::F32;
-    let mut step = |view: View, operator, attributes, constants: Vec<Operand>, rest: &[usize]| {
+    let before_transposing = before_transposing(analysis, *source, shape).filter(|_| at.is_none());
+    let mut step = |view: View,
+                    operator: &str,
+                    attributes: Vec<AttributeProto>,
+                    constants: Vec<Operand>,
+                    rest: &[usize]| {
         let operands = [vec![analysis.operand(&view)], constants].concat();
         let outputs = vec![(element, dims(rest))];
         match analysis.emit(node, operator, attributes, operands, outputs).pop() {
@@ -205,22 +210,35 @@ pub(super) fn convolution_of_rows(
         }
     };
     let order = || vec![ints_attribute("perm", vec![0, 2, 1])];
-    let mut view = View { source: *source, at: *at, element, dims: dims(&[channels, length]) };
+    let mut view = View { source: *source, at: *at, element, dims: dims(&[length, channels]) };
+    match before_transposing {
+        Some((untransposed, activation)) => {
+            view.source = untransposed;
+            if let Some((operator, attributes)) = activation {
+                view = step(view, &operator, attributes, vec![], &[length, channels]);
+            }
+        }
+        None if channels == 1 || length == 1 => {}
+        None => {
+            view.dims = dims(&[channels, length]);
+            view = step(view, "Transpose", order(), vec![], &[length, channels]);
+        }
+    }
     let padded = before + length + after;
     if padded > length {
-        let pads = ints([0, 0, before as i64, 0, 0, after as i64]);
+        let pads = ints([0, before as i64, 0, 0, after as i64, 0]);
         let mode = vec![string_attribute("mode", "constant")];
-        view = step(view, "Pad", mode, vec![pads], &[channels, padded]);
+        view = step(view, "Pad", mode, vec![pads], &[padded, channels]);
     }
-    view = match channels {
-        1 => View { dims: dims(&[padded, 1]), ..view },
-        _ => step(view, "Transpose", order(), vec![], &[padded, channels]),
-    };
     let places = |window: usize| (0..kernel).map(move |tap| window * stride + tap * dilation);
-    let places = (0..count).flat_map(places).map(|at| Int::number(at as i64)).collect();
-    let places = Literal::Int(Array::new(vec![count, kernel], places), ElementType::I64);
-    let (along, places) = (int_attribute("axis", 1), Operand::Constant(Rc::new(places)));
-    view = step(view, "Gather", vec![along], vec![places], &[count, kernel, channels]);
+    let places: Vec<usize> = (0..count).flat_map(places).collect();
+    // Windows that follow each other are the rows as they stand.
+    if !places.iter().copied().eq(0..padded) {
+        let places = places.into_iter().map(|at| Int::number(at as i64)).collect();
+        let places = Literal::Int(Array::new(vec![count, kernel], places), ElementType::I64);
+        let (along, places) = (int_attribute("axis", 1), Operand::Constant(Rc::new(places)));
+        view = step(view, "Gather", vec![along], vec![places], &[count, kernel, channels]);
+    }
     view.dims = dims(&[count, kernel * channels]);
     // From [features, channels, kernel] to [kernel * channels, features].
     let weights = weights.transposed(&[2, 1, 0]).reshaped(vec![kernel * channels, features]);
@@ -236,6 +254,36 @@ pub(super) fn convolution_of_rows(
         _ => step(view, "Transpose", order(), vec![], &[features, count]),
     };
     Some(Val::View(view))
+}
+
+/// Rows of `shape` before their two axes were swapped (by a convolution before this one, which put the
+/// features in front), and the activation after that.
+#[expect(clippy::type_complexity, reason = "an operator and its attributes")]
+fn before_transposing(
+    analysis: &Analysis,
+    source: Source,
+    shape: &[usize],
+) -> Option<(Source, Option<(String, Vec<AttributeProto>)>)> {
+    let Source::Op(index, 0) = source else { return None };
+    let op = &analysis.ops[index];
+    let [Operand::Rows { source: from, at: None, shape: own }] = &op.operands[..] else {
+        return None;
+    };
+    if op.outputs[0].shape != shape {
+        return None;
+    }
+    let is_swap = |attribute: &AttributeProto| attribute.ints == [0, 2, 1];
+    match op.operator.as_str() {
+        "Transpose" if own.len() == 2 && op.attributes.iter().any(is_swap) => Some((*from, None)),
+        "Relu" | "Tanh" | "Sigmoid" | "LeakyRelu" | "Elu" => {
+            let (from, activation) = before_transposing(analysis, *from, own)?;
+            activation.is_none().then(|| {
+                let own = (op.operator.clone(), op.attributes.clone());
+                (from, Some(own))
+            })
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
