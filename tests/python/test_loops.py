@@ -14,6 +14,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+import sessions
 from conftest import BINARY
 from onnx import numpy_helper
 
@@ -415,3 +416,30 @@ def test_refusals(tmp_path, name):
     )
     assert result.returncode == 1
     assert reason in result.stderr
+
+
+@pytest.mark.parametrize("name", ["scan", "loop", "loop_of_ids", "loop_of_a_fused_step", "loop_of_a_counter"])
+def test_in_pieces(serve, tmp_path, name):
+    """A sequence that comes in pieces: the bits of the whole."""
+    model, path = parse(*CASES[name]), tmp_path / "model.onnx"
+    onnx.save(model, path)
+    random = np.random.default_rng(SEED)
+    arrays = draw(model, random, {"N": 1, "T": 23})
+    sequence = {of: arrays.pop(of) for of in ("xs", "ids") if of in arrays}
+    client = sessions.Client(serve(path), "model")
+    whole = client.infer({**sequence, **arrays})
+    replies = sessions.play(client, name, sequence, arrays, sessions.cuts(random, 23, 7), 0)
+    pieces = sessions.joined(replies, 0, {"ys"})
+    for output, array in whole.items():
+        assert np.array_equal(pieces[output], array), output
+    client.close()
+
+
+def test_what_reads_its_length_takes_no_pieces(serve, tmp_path):
+    model, path = parse(*CASES["loop_with_lengths"]), tmp_path / "model.onnx"
+    onnx.save(model, path)
+    arrays = draw(model, np.random.default_rng(SEED), {"N": 1, "T": 4})
+    client = sessions.Client(serve(path), "model")
+    with pytest.raises(sessions.Refused, match="it computes on the length of its sequence|its steps depend"):
+        client.piece("one", arrays, start=True)
+    client.close()
