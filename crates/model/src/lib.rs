@@ -6,8 +6,9 @@
 //! into a cell graph and the graph's outputs into the reply's tensors. A file that
 //! cannot be served is refused with every [`Blocker`] in it.
 //!
-//! The way of a file: `onnx_file` → `analysis` (with `operators`, `recurrent` and `step_rule`) →
-//! `segment` (with `stack`) → `plan` (with `program`, `whole_program`) → `unfolder`. A
+//! The way of a file: `onnx_file` → `analysis` (with `operators`, `recurrent`,
+//! `step_rule` and `loops`) →
+//! `segment` (with `stack`) → `plan` (with `program`, `whole_program`, `loop_program`) → `unfolder`. A
 //! `directory` adds names, limits and `text` tables, or names files that are one cell each
 //! (`cell_file`, with `recognise` for those that a fused kernel computes) and how `kinds` unfold
 //! them. ONNX is known here alone: what leaves is cells, and programs that are opaque bytes.

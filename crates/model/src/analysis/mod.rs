@@ -163,7 +163,7 @@ impl Analysis {
         inputs.iter_mut().for_each(|input| dims(&mut input.dims));
         outputs.iter_mut().for_each(|(_, view)| dims(&mut view.dims));
         for recurrent in recurrents {
-            recurrent.inputs.iter_mut().for_each(|(view, _)| dims(&mut view.dims));
+            recurrent.views_mut().for_each(|view| dims(&mut view.dims));
             domain(&mut recurrent.domain);
         }
         for op in ops {
@@ -261,29 +261,23 @@ impl Analysis {
                 true => Ok(vals),
                 false => Err("its output varies along more than one axis".to_owned()),
             });
-        match on_rows {
-            Err(reason) if operators::is_arithmetic(&node.operator) => {
-                if let Some(data) = operators::as_data(self, node, inputs)? {
-                    return self.operator(node, &data);
-                }
-                match is_constant {
-                    true if whole::varies(inputs) => {
-                        let made = whole::made(self, node, inputs)?;
-                        whole::evaluate(self, node, &made)
-                    }
-                    true => Err(reason),
-                    false => self.on_whole_tensors(node, inputs, reason),
-                }
-            }
-            Err(_) if is_constant && whole::varies(inputs) => {
+        let reason = match on_rows {
+            Ok(vals) => return Ok(vals),
+            Err(reason) => reason,
+        };
+        if operators::is_elementwise(&node.operator)
+            && let Some(data) = operators::as_data(self, node, inputs)?
+        {
+            return self.operator(node, &data);
+        }
+        match is_constant {
+            true if whole::varies(inputs) => {
                 let made = whole::made(self, node, inputs)?;
                 whole::evaluate(self, node, &made)
             }
-            Err(_) if !is_constant && operators::is_whole(node) => {
-                whole::evaluate(self, node, inputs)
-            }
-            Err(reason) if !is_constant => self.on_whole_tensors(node, inputs, reason),
-            found => found,
+            true => Err(reason),
+            false if operators::is_whole(node) => whole::evaluate(self, node, inputs),
+            false => self.on_whole_tensors(node, inputs, reason),
         }
     }
 

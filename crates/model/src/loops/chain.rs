@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::body::{BodyInput, COUNTER, LoopBody, check_edges, drop_unread, find_batch};
 use super::states::{check_ids, first_state};
-use super::{Loop, from_front, scalar, truth};
+use super::{Loop, scalar, truth};
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
 use crate::kinds::Direction;
 use crate::onnx_file::{Node, OnnxFile};
-use crate::operators::{Sequence, apply};
+use crate::operators::{Sequence, apply, axis_of};
 use crate::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
 use crate::{Blocker, LoadError, NamedCell};
@@ -46,14 +46,13 @@ impl Loop<'_> {
                 }
                 Err(reason) => Err(refuse(reason)),
             };
-            let mut blockers = std::mem::take(&mut nested.blockers);
+            let blockers = std::mem::take(&mut nested.blockers);
             analysis.take_back(&mut nested);
             match done {
-                Ok(Some(vals)) if blockers.is_empty() => return Ok(vals),
-                Ok(_) if !blockers.is_empty() => return Err(blockers),
-                Ok(_) => {}
-                Err(reasons) if blockers.is_empty() => return Err(reasons),
-                Err(_) => return Err(std::mem::take(&mut blockers)),
+                _ if !blockers.is_empty() => return Err(blockers),
+                Ok(Some(vals)) => return Ok(vals),
+                Ok(None) => {}
+                Err(reasons) => return Err(reasons),
             }
         }
         Err(refuse("its states change their shapes".to_owned()))
@@ -200,7 +199,7 @@ impl Loop<'_> {
         let put_together = |val: Val, axis: i64| {
             let (Some(element), Some(along)) = (val.element(), along) else { return Val::Unknown };
             let mut dims = val.dims();
-            let axis = from_front(axis, dims.len() + 1).unwrap_or(0);
+            let axis = axis_of(axis, dims.len() + 1).unwrap_or(0);
             dims.insert(axis, Dim::atom(along));
             view(element, dims)
         };
@@ -376,7 +375,7 @@ impl Loop<'_> {
         };
         let put_together = |name: &str, axis: i64| -> Result<Val, String> {
             let (element, mut dims, port) = of(name).ok_or("an output that nothing makes")?;
-            let axis = from_front(axis, dims.len() + 1)?;
+            let axis = axis_of(axis, dims.len() + 1)?;
             dims.insert(axis, Dim::atom(along));
             let source = Source::Recurrent(index, RecurrentPort::Every(port));
             Ok(Val::View(View { source, at: None, element, dims }))

@@ -13,6 +13,7 @@ use crate::array::Array;
 use crate::kinds::Direction;
 use crate::literal::Literal;
 use crate::onnx_file::{Node, OnnxFile, Subgraph};
+use crate::operators::axis_of;
 use crate::symbolic::Int;
 
 mod body;
@@ -190,7 +191,7 @@ impl<'a> Loop<'a> {
             at(name, index).ok_or_else(|| format!("its {name} are too few"))
         };
         let scanned = scanned.into_iter().enumerate().map(|(index, val)| {
-            let axis = from_front(axis("scan_input_axes", index)?, val.dims().len())?;
+            let axis = axis_of(axis("scan_input_axes", index)?, val.dims().len())?;
             Ok((val, axis, way("scan_input_directions", index)?))
         });
         let scanned = scanned.collect::<Result<Vec<_>, String>>()?;
@@ -258,13 +259,6 @@ impl<'a> Loop<'a> {
         }
         outer
     }
-}
-
-/// `axis` counted from the front.
-fn from_front(axis: i64, rank: usize) -> Result<usize, String> {
-    let found = if axis < 0 { axis + rank as i64 } else { axis };
-    let found = usize::try_from(found).ok().filter(|&axis| axis < rank);
-    found.ok_or_else(|| format!("steps along axis {axis} of a tensor of rank {rank}"))
 }
 
 fn scalar(int: Int) -> Val {

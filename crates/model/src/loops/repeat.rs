@@ -1,10 +1,10 @@
 //! A loop as its body again and again.
 
-use super::{Loop, from_front, scalar, truth};
+use super::{Loop, scalar, truth};
 use crate::analysis::{Analysis, Val};
 use crate::kinds::Direction;
 use crate::onnx_file::{Node, OnnxFile};
-use crate::operators::{apply, int_attribute, ints_attribute};
+use crate::operators::{apply, axis_of, int_attribute, ints_attribute};
 use crate::symbolic::Int;
 
 /// The most nodes that all loops of a file may come to.
@@ -67,7 +67,7 @@ impl Loop<'_> {
                 vals.reverse();
             }
             let rank = vals.first().ok_or("it has no steps to put together")?.dims().len();
-            let axis = from_front(*axis, rank + 1)? as i64;
+            let axis = axis_of(*axis, rank + 1)? as i64;
             let mut parts = Vec::new();
             for val in vals {
                 let axes = vec![ints_attribute("axes", vec![axis])];

@@ -3,15 +3,15 @@
 
 use rten_onnx::onnx::{AttributeProto, AttributeType, GraphProto};
 
+use super::Loop;
 use super::body::{BodyInput, LoopBody};
-use super::{Loop, from_front};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::array::Array;
 use crate::kinds::Direction;
 use crate::literal::Literal;
 use crate::loop_program::{self, BodyEdges};
 use crate::onnx_file::{Node, OnnxFile};
-use crate::operators::{apply, ints_attribute, limit_ids, whole};
+use crate::operators::{apply, axis_of, ints_attribute, limit_ids, whole};
 use crate::symbolic::{BATCH, Dim, Int};
 
 /// The most steps of a loop that a condition may end.
@@ -189,7 +189,7 @@ impl Loop<'_> {
                 let inputs = [&[val.clone()][..], &ends].concat();
                 *val = apply(analysis, self.node, "Slice", vec![], inputs)?;
             }
-            let axis = from_front(*axis, rank)?;
+            let axis = axis_of(*axis, rank)?;
             let mut order: Vec<i64> = (1..rank as i64).collect();
             order.insert(axis, 0);
             if axis != 0 {

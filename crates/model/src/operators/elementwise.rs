@@ -70,7 +70,7 @@ const VARIADIC: &[&str] = &[
     "Xor",
 ];
 
-pub(super) fn is_elementwise(operator: &str) -> bool {
+pub(crate) fn is_elementwise(operator: &str) -> bool {
     UNARY.contains(&operator) || VARIADIC.contains(&operator)
 }
 

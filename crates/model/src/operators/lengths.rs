@@ -11,10 +11,10 @@ use crate::literal::Literal;
 use crate::onnx_file::Node;
 use crate::symbolic::{AtomId, Dim, Int};
 
-/// Whether a value is a length that no number is known of, perhaps everywhere.
-fn is_length(val: &Val) -> bool {
-    matches!(val, Val::Literal(literal) | Val::Fill(literal, _)
-        if literal.as_ints().is_some_and(|ints| ints.data.len() == 1) && literal.data().is_none())
+/// The length that a constant is, of which no number is known.
+fn length_of(literal: &Literal) -> Option<Int> {
+    let [int] = &literal.as_ints()?.data[..] else { return None };
+    literal.data().is_none().then(|| int.clone())
 }
 
 /// The inputs, lengths among them as data; none where there are none.
@@ -23,27 +23,24 @@ pub(crate) fn as_data(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Option<Vec<Option<Val>>>, String> {
-    if !inputs.iter().flatten().any(is_length) {
-        return Ok(None);
+    let mut vals = inputs.to_vec();
+    let mut is_any = false;
+    for val in vals.iter_mut().flatten() {
+        let (Val::Literal(literal) | Val::Fill(literal, _)) = &*val else { continue };
+        let Some(int) = length_of(literal) else { continue };
+        let (element, dims) = (literal.element(), val.dims());
+        let one = length(analysis, node, &int, element, dims.len())?;
+        *val = match val {
+            Val::Fill(..) => {
+                let shape = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+                let shape = Val::literal(Literal::ints(shape));
+                apply(analysis, node, "Expand", vec![], vec![one, shape])?
+            }
+            _ => one,
+        };
+        is_any = true;
     }
-    let data = |val: &Option<Val>| match val {
-        Some(Val::Literal(literal)) if is_length(&Val::Literal(literal.clone())) => {
-            let int = literal.as_ints().map(|ints| ints.data[0].clone());
-            let rank = literal.shape().len();
-            let int = int.ok_or("a length that is no integer")?;
-            length(analysis, node, &int, literal.element(), rank).map(Some)
-        }
-        Some(Val::Fill(literal, dims)) if is_length(&Val::Literal(literal.clone())) => {
-            let int = literal.as_ints().map(|ints| ints.data[0].clone());
-            let int = int.ok_or("a length that is no integer")?;
-            let one = length(analysis, node, &int, literal.element(), dims.len())?;
-            let shape = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
-            let shape = Val::literal(Literal::ints(shape));
-            apply(analysis, node, "Expand", vec![], vec![one, shape]).map(Some)
-        }
-        other => Ok(other.clone()),
-    };
-    inputs.iter().map(data).collect::<Result<_, _>>().map(Some)
+    Ok(is_any.then_some(vals))
 }
 
 fn length(

@@ -6,6 +6,7 @@ use crate::analysis::{Analysis, Val};
 use crate::onnx_file::Node;
 
 mod composed;
+mod constants;
 mod contract;
 mod elementwise;
 mod fold;
@@ -18,6 +19,7 @@ mod sequence;
 pub(crate) mod whole;
 
 pub(crate) use composed::apply;
+pub(crate) use elementwise::is_elementwise;
 pub(crate) use layout::{dim_of, id_bound};
 pub(crate) use lengths::as_data;
 pub(crate) use select::{limit_ids, origin, take};
@@ -56,11 +58,12 @@ pub(crate) fn unsupported(node: &Node) -> Option<String> {
     }
     let known = is_recurrent(node)
         || matches!(node.operator.as_str(), "If" | "Loop" | "Scan")
+        || constants::OPERATORS.contains(&node.operator.as_str())
         || layout::OPERATORS.contains(&node.operator.as_str())
         || contract::OPERATORS.contains(&node.operator.as_str())
         || select::OPERATORS.contains(&node.operator.as_str())
         || reduce::OPERATORS.contains(&node.operator.as_str())
-        || elementwise::is_elementwise(&node.operator)
+        || is_elementwise(&node.operator)
         || sequence::is_known(&node.operator)
         || composed::OPERATORS.contains(&node.operator.as_str())
         || is_whole(node);
@@ -83,6 +86,8 @@ pub(crate) fn evaluate(
         sequence::evaluate(analysis, node, inputs)
     } else if composed::is_composed(node) {
         composed::evaluate(analysis, node, inputs)
+    } else if constants::OPERATORS.contains(&operator) {
+        constants::evaluate(analysis, node, inputs)
     } else if layout::OPERATORS.contains(&operator) {
         layout::evaluate(analysis, node, inputs)
     } else if select::OPERATORS.contains(&operator) {
@@ -92,7 +97,7 @@ pub(crate) fn evaluate(
     } else if reduce::OPERATORS.contains(&operator) {
         reduce::evaluate(analysis, node, inputs)
     } else if operator == "Trilu" && matches!(inputs.first(), Some(Some(Val::Literal(_)))) {
-        layout::triangle(analysis, node, inputs)
+        constants::triangle(analysis, node, inputs)
     } else if is_whole(node) {
         Err("its input does not depend on the request".to_owned())
     } else {
@@ -107,18 +112,13 @@ pub(crate) fn is_any_shape(node: &Node) -> bool {
         || composed::is_composed(node)
 }
 
-/// Whether an operator computes on numbers, element by element.
-pub(crate) fn is_arithmetic(operator: &str) -> bool {
-    elementwise::is_elementwise(operator)
-}
-
 fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {
     let found = inputs.get(index).and_then(Option::as_ref);
     found.ok_or_else(|| format!("its input {index} is missing"))
 }
 
 /// `axis` counted from the front.
-fn axis_of(axis: i64, rank: usize) -> Result<usize, String> {
+pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize, String> {
     let from_front = if axis < 0 { axis + rank as i64 } else { axis };
     let found = usize::try_from(from_front).ok().filter(|&axis| axis < rank);
     found.ok_or_else(|| format!("axis {axis} of a tensor of rank {rank}"))
