@@ -11,8 +11,21 @@ pub enum KernelError {
     IsaUnavailable(Isa),
 
     /// The name is none of an instruction set's.
-    #[error("unknown instruction set {0:?}: expected scalar, avx2 or avx512")]
+    #[error("unknown instruction set {0:?}: expected scalar, avx2, avx512 or amx")]
     UnknownIsa(String),
+
+    /// The name is none of a precision's.
+    #[error("unknown precision {0:?}: expected f32, bf16 or int8")]
+    UnknownPrecision(String),
+
+    /// Sums of so many products of bytes do not fit 32 bits.
+    #[error("rows of {inputs} elements are too long for int8, which takes {most}")]
+    Int8Inputs {
+        /// Elements of a row.
+        inputs: usize,
+        /// As many as there may be.
+        most: usize,
+    },
 
     /// A cell without hidden units has no state and no output.
     #[error("a cell without units: hidden_size (or output_size) must be at least 1")]

@@ -19,15 +19,16 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{sigmoid, tanh, value};
-use crate::isa::VectorUnit;
-use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::panel_matrix::{PanelRow, check_len, check_sizes};
 use crate::product::for_each_piece;
 use crate::recurrence::{
     Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
     Units, bias_sum, check_panels, columns,
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::{Isa, KernelError};
+use crate::target::Target;
+use crate::weights::Weights;
+use crate::{Isa, KernelError, Packing};
 
 /// Gates of a unit, in the order of the ONNX operator: z, r, h.
 const GATES: usize = 3;
@@ -66,14 +67,14 @@ pub struct GruParameters<'a> {
 
 /// A GRU cell with its weights packed into panels of hidden units.
 pub struct PackedGru {
-    unit: VectorUnit,
+    target: Target,
     input_size: usize,
     hidden_size: usize,
     form: Form,
 }
 
 enum Form {
-    After { panels: usize, len: usize, x: InputPart, h: PanelMatrix, h_bias: PanelRow },
+    After { panels: usize, len: usize, x: InputPart, h: Weights, h_bias: PanelRow },
     Before { zr: Part, h: Part },
 }
 
@@ -83,26 +84,28 @@ struct Part {
     /// Elements of a row's sums of all panels.
     len: usize,
     x: InputPart,
-    h: PanelMatrix,
+    h: Weights,
 }
 
 impl PackedGru {
-    /// Packs a copy of the weights for `isa`.
+    /// Packs a copy of the weights for a target.
     ///
     /// # Errors
-    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
     /// argument where sizes and lengths do not agree.
-    pub fn new(isa: Isa, parameters: GruParameters<'_>) -> Result<Self, KernelError> {
-        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-        Self::for_unit(unit, parameters)
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: GruParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
     }
 
-    pub(crate) fn for_unit(
-        unit: VectorUnit,
+    pub(crate) fn for_target(
+        target: Target,
         parameters: GruParameters<'_>,
     ) -> Result<Self, KernelError> {
         let GruParameters { input_size, hidden_size, w, r, b, reset } = parameters;
-        check_sizes(GATES, hidden_size, &[input_size, hidden_size])?;
+        check_sizes(target, GATES, hidden_size, &[input_size, hidden_size])?;
         check_len("w", w, GATES * hidden_size * input_size)?;
         check_len("r", r, GATES * hidden_size * hidden_size)?;
         if let Some(b) = b {
@@ -111,8 +114,8 @@ impl PackedGru {
         let bias = bias_sum(b, GATES * hidden_size);
         let form = match reset {
             Reset::AfterProduct => {
-                let gates = columns(unit.lanes(), hidden_size, 0..GATES, 1);
-                let candidate = columns(unit.lanes(), hidden_size, GATES - 1..GATES, 1);
+                let gates = columns(target, hidden_size, 0..GATES, 1);
+                let candidate = columns(target, hidden_size, GATES - 1..GATES, 1);
                 let of_x = |column: usize| match column < (GATES - 1) * hidden_size {
                     true => bias(column),
                     false => b.map_or(0.0, |b| b[column]),
@@ -122,36 +125,36 @@ impl PackedGru {
                     panels: gates.panels(),
                     len: gates.row_len(),
                     x: InputPart {
-                        weights: PanelMatrix::new(&gates, w, input_size),
+                        weights: Weights::new(target, &gates, w, input_size),
                         bias: PanelRow::new(&gates, 0.0, of_x),
                     },
-                    h: PanelMatrix::new(&gates, r, hidden_size),
+                    h: Weights::new(target, &gates, r, hidden_size),
                     h_bias: PanelRow::new(&candidate, 0.0, of_h),
                 }
             }
             Reset::BeforeProduct => {
                 let part = |gates: Range<usize>, groups| {
-                    let columns = columns(unit.lanes(), hidden_size, gates, groups);
+                    let columns = columns(target, hidden_size, gates, groups);
                     Part {
                         panels: columns.panels(),
                         len: columns.row_len(),
                         x: InputPart {
-                            weights: PanelMatrix::new(&columns, w, input_size),
+                            weights: Weights::new(target, &columns, w, input_size),
                             bias: PanelRow::new(&columns, 0.0, &bias),
                         },
-                        h: PanelMatrix::new(&columns, r, hidden_size),
+                        h: Weights::new(target, &columns, r, hidden_size),
                     }
                 };
                 Form::Before { zr: part(0..2, GROUPS_ZR), h: part(2..3, GROUPS_H) }
             }
         };
-        Ok(Self { unit, input_size, hidden_size, form })
+        Ok(Self { target, input_size, hidden_size, form })
     }
 }
 
 impl Recurrence for PackedGru {
     fn isa(&self) -> Isa {
-        self.unit.isa()
+        self.target.isa
     }
 
     fn input_size(&self) -> usize {
@@ -218,7 +221,7 @@ impl Recurrence for PackedGru {
         check_panels(&panels, self.projection_panels());
         match &self.form {
             Form::After { x: part, .. } => {
-                self.unit.vectorize(ProjectRows::<GATES> { part, rows, panels, skip: 0 });
+                self.target.unit.vectorize(ProjectRows::<GATES> { part, rows, panels, skip: 0 });
             }
             Form::Before { zr, h } => {
                 let of_zr = panels.start.min(zr.panels)..panels.end.min(zr.panels);
@@ -226,7 +229,7 @@ impl Recurrence for PackedGru {
                 let of_h = first_of_h..panels.end.max(zr.panels) - zr.panels;
                 for (part, panels, skip) in [(&zr.x, of_zr, 0), (&h.x, of_h, zr.len)] {
                     let project = ProjectRows::<VECTORS_BEFORE> { part, rows, panels, skip };
-                    self.unit.vectorize(project);
+                    self.target.unit.vectorize(project);
                 }
             }
         }
@@ -234,7 +237,7 @@ impl Recurrence for PackedGru {
 
     unsafe fn step(&self, phase: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels(phase));
-        self.unit.vectorize(Step { gru: self, phase, rows, panels });
+        self.target.unit.vectorize(Step { gru: self, phase, rows, panels });
     }
 }
 
@@ -258,7 +261,7 @@ impl SimdOp for Step<'_> {
                 rows.len(),
                 panels,
                 #[inline(always)]
-                |panels, part| {
+                |panels, part, [of_x, of_h]| {
                     let mut room = [Room::<S, GATES>::new(), Room::<S, GATES>::new()];
                     let [x_sums, sums] = room.each_mut().map(Room::sums);
                     let (rows, row_len, first_panel) =
@@ -267,8 +270,8 @@ impl SimdOp for Step<'_> {
                     // SAFETY: the contract of `step`, which the caller holds.
                     unsafe {
                         let all = panels.clone();
-                        piece.sum_x::<S, GATES>(simd, x_part, all.clone());
-                        piece.sum_h::<S, GATES>(simd, h, all, h_in, Some(h_bias), sums);
+                        piece.sum_x::<S, GATES>(simd, x_part, all.clone(), of_x);
+                        piece.sum_h::<S, GATES>(simd, h, all, h_in, Some(h_bias), sums, of_h);
                         let finish = AfterProduct { hidden_size, piece, sums };
                         finish.finish_all(simd, panels, rows.len());
                     }
@@ -280,7 +283,7 @@ impl SimdOp for Step<'_> {
                     rows.len(),
                     panels,
                     #[inline(always)]
-                    |panels, part| {
+                    |panels, part, [of_x, of_h]| {
                         let mut room = Room::<S, VECTORS_BEFORE>::new();
                         let sums = room.sums();
                         let (rows, row_len, first_panel) =
@@ -289,14 +292,18 @@ impl SimdOp for Step<'_> {
                         // SAFETY: the contract of `step`, which the caller holds.
                         unsafe {
                             let all = panels.clone();
-                            piece.sum_x::<S, VECTORS_BEFORE>(simd, &weights.x, all.clone());
+                            piece.sum_x::<S, VECTORS_BEFORE>(simd, &weights.x, all.clone(), of_x);
                             let h = &weights.h;
                             if phase == 0 {
-                                piece.sum_h::<S, VECTORS_BEFORE>(simd, h, all, h_in, None, sums);
+                                piece.sum_h::<S, VECTORS_BEFORE>(
+                                    simd, h, all, h_in, None, sums, of_h,
+                                );
                                 let finish = GatesBeforeProduct { hidden_size, piece, sums };
                                 finish.finish_all(simd, panels, rows.len());
                             } else {
-                                piece.sum_h::<S, VECTORS_BEFORE>(simd, h, all, reset_h, None, sums);
+                                piece.sum_h::<S, VECTORS_BEFORE>(
+                                    simd, h, all, reset_h, None, sums, of_h,
+                                );
                                 let finish = StateBeforeProduct { hidden_size, piece, sums };
                                 finish.finish_all(simd, panels, rows.len());
                             }

@@ -8,10 +8,13 @@ use std::str::FromStr;
 
 use crate::KernelError;
 #[cfg(target_arch = "x86_64")]
+use crate::reduced::Tiles;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Scalar, Simd, SimdOp};
 
-/// An instruction set that kernels can be asked to use. All give the same bits.
+/// An instruction set that kernels can be asked to use. All give the same bits, but for sums of
+/// bfloat16 on [tiles](Self::Amx).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isa {
     /// Portable code; slow where the target has no fused multiply-add by default.
@@ -20,11 +23,13 @@ pub enum Isa {
     Avx2,
     /// AVX-512F: 16 lanes, 32 registers.
     Avx512,
+    /// AVX-512F, and the tiles of AMX for bfloat16 and bytes.
+    Amx,
 }
 
 impl Isa {
     /// Every instruction set, slowest first.
-    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 4] = [Self::Scalar, Self::Avx2, Self::Avx512, Self::Amx];
 
     /// The fastest instruction set of this machine, detected at run time.
     pub fn best() -> Self {
@@ -43,6 +48,7 @@ impl fmt::Display for Isa {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "amx",
         })
     }
 }
@@ -55,6 +61,7 @@ impl FromStr for Isa {
             "scalar" => Ok(Self::Scalar),
             "avx2" => Ok(Self::Avx2),
             "avx512" => Ok(Self::Avx512),
+            "amx" => Ok(Self::Amx),
             _ => Err(KernelError::UnknownIsa(name.to_owned())),
         }
     }
@@ -85,8 +92,10 @@ impl VectorUnit {
             Isa::Avx2 => Avx2::new().map(Self::Avx2),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => Avx512::new().map(Self::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Tiles::new().and(Avx512::new()).map(Self::Avx512),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Avx512 => None,
+            Isa::Avx2 | Isa::Avx512 | Isa::Amx => None,
         }
     }
 
@@ -162,7 +171,9 @@ mod tests {
         assert!(Isa::best().is_available());
         assert!(Isa::Scalar.is_available());
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-            assert_eq!(VectorUnit::new(isa).map(VectorUnit::isa), Some(isa));
+            // Tiles have no vectors of their own.
+            let of_vectors = if isa == Isa::Amx { Isa::Avx512 } else { isa };
+            assert_eq!(VectorUnit::new(isa).map(VectorUnit::isa), Some(of_vectors));
         }
     }
 }

@@ -54,13 +54,17 @@ mod linear;
 mod lstm;
 mod panel_matrix;
 pub mod peaks;
+mod precision;
 mod product;
 mod recurrence;
+mod reduced;
 mod rnn;
 mod simd;
+mod target;
 #[cfg(test)]
 mod tests;
 mod tree_lstm;
+mod weights;
 
 pub use error::KernelError;
 pub use gru::{GruParameters, PackedGru, Reset};
@@ -68,6 +72,7 @@ pub use isa::Isa;
 pub use linear::{ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings};
 pub use lstm::{LstmParameters, PackedLstm};
 pub use panel_matrix::Lines;
+pub use precision::{Packing, Precision};
 pub use product::ROWS_MAX;
 pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
 pub use rnn::{PackedRnn, RnnActivation, RnnParameters};

@@ -10,12 +10,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::isa::VectorUnit;
-use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{Product, ProductRow, for_each_piece, load_vectors};
+use crate::panel_matrix::{PanelRow, check_len, check_sizes};
+use crate::product::{ProductRow, for_each_piece, load_vectors};
 use crate::recurrence::{InputPart, ProductRows, Room, Units, check_panels, columns};
+use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp};
-use crate::{Isa, KernelError};
+use crate::target::Target;
+use crate::weights::{Product, Weights};
+use crate::{Isa, KernelError, Packing};
 
 /// Groups of outputs in a panel.
 const GROUPS: usize = 4;
@@ -91,7 +93,7 @@ unsafe impl Sync for ArgMaxRow {}
 ///
 /// An output is `b`, then `+ w[k] x[k]` for ascending k, one fused multiply-add each.
 pub struct PackedLinear {
-    unit: VectorUnit,
+    target: Target,
     input_size: usize,
     output_size: usize,
     panels: usize,
@@ -99,39 +101,41 @@ pub struct PackedLinear {
 }
 
 impl PackedLinear {
-    /// Packs a copy of the weights for `isa`.
+    /// Packs a copy of the weights for a target.
     ///
     /// # Errors
-    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
     /// argument where sizes and lengths do not agree.
-    pub fn new(isa: Isa, parameters: LinearParameters<'_>) -> Result<Self, KernelError> {
-        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-        Self::for_unit(unit, parameters)
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: LinearParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
     }
 
-    pub(crate) fn for_unit(
-        unit: VectorUnit,
+    pub(crate) fn for_target(
+        target: Target,
         parameters: LinearParameters<'_>,
     ) -> Result<Self, KernelError> {
         let LinearParameters { input_size, output_size, w, b } = parameters;
-        check_sizes(1, output_size, &[input_size])?;
+        check_sizes(target, 1, output_size, &[input_size])?;
         check_len("w", w, output_size * input_size)?;
         if let Some(b) = b {
             check_len("b", b, output_size)?;
         }
-        let columns = columns(unit.lanes(), output_size, 0..1, GROUPS);
+        let columns = columns(target, output_size, 0..1, GROUPS);
         // Outputs past the last one must not be the greatest.
         let bias =
             PanelRow::new(&columns, f32::NEG_INFINITY, |column| b.map_or(0.0, |b| b[column]));
-        let weights = PanelMatrix::new(&columns, w, input_size);
+        let weights = Weights::new(target, &columns, w, input_size);
         let panels = columns.panels();
         let part = InputPart { weights, bias };
-        Ok(Self { unit, input_size, output_size, panels, part })
+        Ok(Self { target, input_size, output_size, panels, part })
     }
 
     /// The instruction set that the weights were packed for.
     pub fn isa(&self) -> Isa {
-        self.unit.isa()
+        self.target.isa
     }
 
     /// Elements of a row of x.
@@ -165,7 +169,7 @@ impl PackedLinear {
     /// `y` overlaps an `x`.
     pub unsafe fn multiply(&self, rows: &[LinearRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Multiply { linear: self, rows, panels });
+        self.target.unit.vectorize(Multiply { linear: self, rows, panels });
     }
 
     /// Looks for the greatest among the given panels' outputs of rows. A NaN is never the
@@ -180,7 +184,7 @@ impl PackedLinear {
     /// `best` is initialised, and accessed by nobody else.
     pub unsafe fn argmax(&self, rows: &[ArgMaxRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(FindMax { linear: self, rows, panels });
+        self.target.unit.vectorize(FindMax { linear: self, rows, panels });
     }
 }
 
@@ -196,6 +200,7 @@ unsafe fn sum<S: Simd, R>(
     rows: &[R],
     input: impl Fn(&R) -> *const f32,
     sums: *mut f32,
+    operand: &mut Operand,
 ) {
     let row_len = GROUPS * S::LANES;
     let start = part.bias.panel(panels.start);
@@ -206,11 +211,10 @@ unsafe fn sum<S: Simd, R>(
         place += 1;
         Some(ProductRow { input: input(row), start, sums })
     });
-    let (matrix, start_stride, sums_stride) = (&part.weights, row_len, row_len);
-    let product =
-        Product::<GROUPS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
+    let (weights, start_stride, sums_stride) = (&part.weights, row_len, row_len);
+    let product = Product { weights, panels, rows, start_stride, sums_stride, last_start: None };
     // SAFETY: the caller's promises.
-    unsafe { product.multiply(simd) }
+    unsafe { product.multiply::<S, GROUPS>(simd, operand) }
 }
 
 /// The place of a panel's row among the sums of a piece.
@@ -233,13 +237,14 @@ impl SimdOp for Multiply<'_> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, part| {
+            |panels, part, [operand, _]| {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
                 // SAFETY: the contract of `multiply`, which the caller holds; the sums of the
                 // piece are complete before they are copied.
                 unsafe {
-                    sum(simd, &linear.part, panels.clone(), rows, |row| row.x, sums);
+                    let x = |row: &LinearRow| row.x;
+                    sum(simd, &linear.part, panels.clone(), rows, x, sums, operand);
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
                             let place = place::<S>(panel, first_panel, at, rows.len());
@@ -273,13 +278,14 @@ impl SimdOp for FindMax<'_> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, part| {
+            |panels, part, [operand, _]| {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
                 // SAFETY: the contract of `argmax`, which the caller holds; the sums of the piece
                 // are complete before they are compared.
                 unsafe {
-                    sum(simd, &linear.part, panels.clone(), rows, |row| row.x, sums);
+                    let x = |row: &ArgMaxRow| row.x;
+                    sum(simd, &linear.part, panels.clone(), rows, x, sums, operand);
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
                             let place = place::<S>(panel, first_panel, at, rows.len());

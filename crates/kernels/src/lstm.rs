@@ -11,15 +11,16 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
-use crate::isa::VectorUnit;
-use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::panel_matrix::{PanelRow, check_len, check_sizes};
 use crate::product::for_each_piece;
 use crate::recurrence::{
     Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
     Units, bias_sum, check_panels, columns, load_sums,
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::{Isa, KernelError};
+use crate::target::Target;
+use crate::weights::Weights;
+use crate::{Isa, KernelError, Packing};
 
 /// Gates of a unit, in the order of the ONNX operator: i, o, f, c.
 const GATES: usize = 4;
@@ -47,33 +48,35 @@ pub struct LstmParameters<'a> {
 
 /// An LSTM cell with its weights packed into panels of hidden units.
 pub struct PackedLstm {
-    unit: VectorUnit,
+    target: Target,
     input_size: usize,
     hidden_size: usize,
     panels: usize,
     projected_len: usize,
     x: InputPart,
-    h: PanelMatrix,
+    h: Weights,
     peepholes: Option<PanelRow>,
 }
 
 impl PackedLstm {
-    /// Packs a copy of the weights for `isa`.
+    /// Packs a copy of the weights for a target.
     ///
     /// # Errors
-    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
     /// argument where sizes and lengths do not agree.
-    pub fn new(isa: Isa, parameters: LstmParameters<'_>) -> Result<Self, KernelError> {
-        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-        Self::for_unit(unit, parameters)
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: LstmParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
     }
 
-    pub(crate) fn for_unit(
-        unit: VectorUnit,
+    pub(crate) fn for_target(
+        target: Target,
         parameters: LstmParameters<'_>,
     ) -> Result<Self, KernelError> {
         let LstmParameters { input_size, hidden_size, w, r, b, p } = parameters;
-        check_sizes(GATES, hidden_size, &[input_size, hidden_size])?;
+        check_sizes(target, GATES, hidden_size, &[input_size, hidden_size])?;
         check_len("w", w, GATES * hidden_size * input_size)?;
         check_len("r", r, GATES * hidden_size * hidden_size)?;
         if let Some(b) = b {
@@ -82,17 +85,17 @@ impl PackedLstm {
         if let Some(p) = p {
             check_len("p", p, PEEPHOLES * hidden_size)?;
         }
-        let gates = columns(unit.lanes(), hidden_size, 0..GATES, 1);
-        let peepholes = columns(unit.lanes(), hidden_size, 0..PEEPHOLES, 1);
+        let gates = columns(target, hidden_size, 0..GATES, 1);
+        let peepholes = columns(target, hidden_size, 0..PEEPHOLES, 1);
         let bias = PanelRow::new(&gates, 0.0, bias_sum(b, GATES * hidden_size));
         Ok(Self {
-            unit,
+            target,
             input_size,
             hidden_size,
             panels: gates.panels(),
             projected_len: gates.row_len(),
-            x: InputPart { weights: PanelMatrix::new(&gates, w, input_size), bias },
-            h: PanelMatrix::new(&gates, r, hidden_size),
+            x: InputPart { weights: Weights::new(target, &gates, w, input_size), bias },
+            h: Weights::new(target, &gates, r, hidden_size),
             peepholes: p.map(|p| PanelRow::new(&peepholes, 0.0, |column| p[column])),
         })
     }
@@ -100,7 +103,7 @@ impl PackedLstm {
 
 impl Recurrence for PackedLstm {
     fn isa(&self) -> Isa {
-        self.unit.isa()
+        self.target.isa
     }
 
     fn input_size(&self) -> usize {
@@ -142,12 +145,12 @@ impl Recurrence for PackedLstm {
 
     unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(ProjectRows::<GATES> { part: &self.x, rows, panels, skip: 0 });
+        self.target.unit.vectorize(ProjectRows::<GATES> { part: &self.x, rows, panels, skip: 0 });
     }
 
     unsafe fn step(&self, _: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Step { lstm: self, rows, panels });
+        self.target.unit.vectorize(Step { lstm: self, rows, panels });
     }
 }
 
@@ -166,16 +169,16 @@ impl SimdOp for Step<'_> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, part| {
+            |panels, part, [of_x, of_h]| {
                 let mut room = Room::<S, GATES>::new();
                 let (rows, x_sums, row_len) = (&rows[part], room.sums(), GATES * S::LANES);
                 let first_panel = panels.start;
                 let piece = StepPiece { rows, first_panel, skip: 0, x_sums, row_len };
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
-                    piece.sum_x::<S, GATES>(simd, &lstm.x, panels.clone());
+                    piece.sum_x::<S, GATES>(simd, &lstm.x, panels.clone(), of_x);
                     let h = |row: &StepRow| row.h_in;
-                    piece.sum_h::<S, GATES>(simd, &lstm.h, panels.clone(), h, None, x_sums);
+                    piece.sum_h::<S, GATES>(simd, &lstm.h, panels.clone(), h, None, x_sums, of_h);
                     let finish = Activations { lstm, piece, sums: x_sums };
                     finish.finish_all(simd, panels, rows.len());
                 }

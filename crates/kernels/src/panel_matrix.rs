@@ -15,6 +15,7 @@
 use std::ops::Range;
 
 use crate::KernelError;
+use crate::target::Target;
 
 /// Which columns of the source matrix a panel's vectors hold.
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ impl Columns {
     }
 
     /// For each column in packed order, its column in the source; none past the last unit.
-    fn sources(&self) -> impl Iterator<Item = Option<usize>> + '_ {
+    pub(crate) fn sources(&self) -> impl Iterator<Item = Option<usize>> + '_ {
         (0..self.row_len()).map(|at| {
             let (vector, lane) = (at / self.lanes, at % self.lanes);
             let (group, gate) = (vector / self.gates.len(), vector % self.gates.len());
@@ -105,9 +106,14 @@ pub(crate) struct PanelRow {
 impl PanelRow {
     /// Packs `source(column)`, with `outside` past the last unit.
     pub(crate) fn new(columns: &Columns, outside: f32, source: impl Fn(usize) -> f32) -> Self {
+        Self::packed(columns, columns.sources().map(|column| column.map_or(outside, &source)))
+    }
+
+    /// Of values in packed order, `[panel][vector][lane]`.
+    pub(crate) fn packed(columns: &Columns, values: impl IntoIterator<Item = f32>) -> Self {
         let mut lines = Lines::zeros(columns.row_len());
-        for (to, column) in lines.as_mut_slice().iter_mut().zip(columns.sources()) {
-            *to = column.map_or(outside, &source);
+        for (to, value) in lines.as_mut_slice().iter_mut().zip(values) {
+            *to = value;
         }
         Self { panel_len: columns.vectors() * columns.lanes, lines }
     }
@@ -162,14 +168,19 @@ impl Lines {
     }
 
     #[inline(always)]
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.0)
     }
 }
 
 /// Refuses sizes whose packed weights would not fit an address space: `columns` by
 /// `inputs + 2` (the bias and room for rounding up), with units rounded up to whole panels.
-pub(crate) fn check_sizes(gates: usize, units: usize, inputs: &[usize]) -> Result<(), KernelError> {
+pub(crate) fn check_sizes(
+    target: Target,
+    gates: usize,
+    units: usize,
+    inputs: &[usize],
+) -> Result<(), KernelError> {
     if units == 0 {
         return Err(KernelError::NoHiddenUnits);
     }
@@ -178,13 +189,13 @@ pub(crate) fn check_sizes(gates: usize, units: usize, inputs: &[usize]) -> Resul
         let rows = inputs.iter().try_fold(2_usize, |sum, &inputs| sum.checked_add(inputs))?;
         units.checked_mul(gates)?.checked_mul(rows)?.checked_mul(size_of::<f32>())
     });
+    let longest = inputs.iter().copied().max().unwrap_or(0);
+    if longest > target.inputs_max() {
+        return Err(KernelError::Int8Inputs { inputs: longest, most: target.inputs_max() });
+    }
     match bytes {
         Some(bytes) if bytes <= isize::MAX as usize / 2 => Ok(()),
-        _ => Err(KernelError::TooLarge {
-            input_size: inputs.iter().copied().max().unwrap_or(0),
-            hidden_size: units,
-            batch: 1,
-        }),
+        _ => Err(KernelError::TooLarge { input_size: longest, hidden_size: units, batch: 1 }),
     }
 }
 

@@ -26,6 +26,7 @@
 use std::ops::Range;
 
 use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
+use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp, prefetch};
 
 /// Rows that go over a panel together.
@@ -52,42 +53,26 @@ pub(crate) struct ProductRow {
     pub(crate) sums: *mut f32,
 }
 
-/// A product of some rows with one panel, or of one row with two (see [`for_each_piece`]).
-pub(crate) struct Product<'a, const VECTORS: usize> {
+/// The [product](crate::weights::Product) with weights of f32; its contract holds.
+pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
     pub(crate) matrix: &'a PanelMatrix,
     pub(crate) panels: Range<usize>,
     pub(crate) rows: &'a [ProductRow],
-    /// Elements from a row's start in one panel to that in the next.
     pub(crate) start_stride: usize,
-    /// Elements from a row's sums in one panel to those in the next.
     pub(crate) sums_stride: usize,
-    /// What the last vector of all rows starts from, if not from their own start.
     pub(crate) last_start: Option<&'a PanelRow>,
 }
 
-impl<const VECTORS: usize> Product<'_, VECTORS> {
-    /// Computes it.
-    ///
-    /// # Safety
-    /// The matrix was packed for `simd` with `VECTORS` vectors a panel and has these panels. For
-    /// each panel and row, inputs and starts are readable and sums are writable; nobody else
-    /// accesses the sums, and no sums overlap an input, or a start other than their own.
-    #[inline(always)]
-    pub(crate) unsafe fn multiply<S: Simd>(self, simd: S) {
-        // By way of `vectorize`, so that there is one copy of the tiles for each vector type and
-        // number of vectors, not one for each cell.
-        simd.vectorize(self);
-    }
-}
-
 /// Calls `f` with small enough pieces: one panel and at most [`ROWS_MAX`] rows, or two panels and
-/// one row.
+/// one row; and with the operands of products with these rows, which stay from panel to panel: of up
+/// to two inputs of a row.
 #[inline(always)]
 pub(crate) fn for_each_piece(
     rows: usize,
     panels: Range<usize>,
-    mut f: impl FnMut(Range<usize>, Range<usize>),
+    mut f: impl FnMut(Range<usize>, Range<usize>, &mut [Operand; 2]),
 ) {
+    let mut operands = [Operand::new(), Operand::new()];
     let at_once = if rows == 1 { 2 } else { 1 };
     let mut row = 0;
     while row < rows {
@@ -96,9 +81,10 @@ pub(crate) fn for_each_piece(
         let mut panel = panels.start;
         while panel < panels.end {
             let next = (panel + at_once).min(panels.end);
-            f(panel..next, row..end);
+            f(panel..next, row..end, &mut operands);
             panel = next;
         }
+        operands.iter_mut().for_each(Operand::clear);
         row = end;
     }
 }
@@ -123,11 +109,11 @@ const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     rows
 }
 
-impl<const VECTORS: usize> SimdOp for Product<'_, VECTORS> {
+impl<const VECTORS: usize> SimdOp for PanelProduct<'_, VECTORS> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let inputs = self.matrix.inputs();
-        // SAFETY: the contract of `multiply`, which the caller holds; tiles cover each row once in
+        // SAFETY: the contract of `Product::multiply`, which the caller holds; tiles cover each row once in
         // each block.
         unsafe {
             if self.panels.len() == 2 {
@@ -171,7 +157,7 @@ struct Tiles {
     ahead: Ahead,
 }
 
-impl<const VECTORS: usize> Product<'_, VECTORS> {
+impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
     /// All rows over one block of k, in so many tiles. Together they fetch the next block, with
     /// `FETCHES` fetches in [`UNROLL`] values of k.
     #[inline(always)]

@@ -12,9 +12,12 @@ use std::fmt::Debug;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::panel_matrix::{Columns, LINE_LEN, PanelMatrix, PanelRow};
-use crate::product::{Product, ProductRow, ROWS_MAX, for_each_piece, load_vectors};
+use crate::panel_matrix::{Columns, LINE_LEN, PanelRow};
+use crate::product::{ProductRow, ROWS_MAX, for_each_piece, load_vectors};
+use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp, prefetch};
+use crate::target::Target;
+use crate::weights::{Product, Weights};
 use crate::{Isa, KernelError};
 
 /// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
@@ -144,7 +147,7 @@ pub trait Recurrence: Send + Sync + Debug {
 
 /// The weights of x of one set of gates, with the bias that their sums start from.
 pub(crate) struct InputPart {
-    pub(crate) weights: PanelMatrix,
+    pub(crate) weights: Weights,
     pub(crate) bias: PanelRow,
 }
 
@@ -176,9 +179,10 @@ impl<const VECTORS: usize> SimdOp for ProjectRows<'_, VECTORS> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, of_piece| {
+            |panels, of_piece, [operand, _]| {
+                let rows = &rows[of_piece];
                 // SAFETY: the contract of `project`, which the caller holds.
-                unsafe { project_ahead::<S, VECTORS>(simd, part, panels, &rows[of_piece], skip) }
+                unsafe { project_ahead::<S, VECTORS>(simd, part, panels, rows, skip, operand) }
             },
         );
     }
@@ -196,6 +200,7 @@ unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
     panels: Range<usize>,
     rows: &[ProjectionRow],
     skip: usize,
+    operand: &mut Operand,
 ) {
     let row_len = VECTORS * S::LANES;
     let start = part.bias.panel(panels.start);
@@ -205,11 +210,10 @@ unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
         let sums = row.projected.wrapping_add(at);
         Some(ProductRow { input: row.x, start, sums })
     });
-    let (matrix, start_stride, sums_stride) = (&part.weights, row_len, row_len);
-    let product =
-        Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
+    let (weights, start_stride, sums_stride) = (&part.weights, row_len, row_len);
+    let product = Product { weights, panels, rows, start_stride, sums_stride, last_start: None };
     // SAFETY: the caller's promises.
-    unsafe { product.multiply(simd) }
+    unsafe { product.multiply::<S, VECTORS>(simd, operand) }
 }
 
 /// Room on the stack for the rows of a piece's product.
@@ -320,6 +324,7 @@ impl StepPiece<'_> {
         simd: S,
         part: &InputPart,
         panels: Range<usize>,
+        operand: &mut Operand,
     ) {
         let start = part.bias.panel(panels.start);
         let mut place = 0;
@@ -332,8 +337,8 @@ impl StepPiece<'_> {
         if rows.is_empty() {
             return;
         }
-        let product = Product::<VECTORS> {
-            matrix: &part.weights,
+        let product = Product {
+            weights: &part.weights,
             panels,
             rows,
             start_stride: self.row_len,
@@ -341,7 +346,7 @@ impl StepPiece<'_> {
             last_start: None,
         };
         // SAFETY: the caller's promises.
-        unsafe { product.multiply(simd) }
+        unsafe { product.multiply::<S, VECTORS>(simd, operand) }
     }
 
     /// Goes on from the sums over x to those over `input`, which go to `sums`, `[panel][row]`;
@@ -354,11 +359,12 @@ impl StepPiece<'_> {
     pub(crate) unsafe fn sum_h<S: Simd, const VECTORS: usize>(
         self,
         simd: S,
-        matrix: &PanelMatrix,
+        weights: &Weights,
         panels: Range<usize>,
         input: impl Fn(&StepRow) -> *const f32,
         last_start: Option<&PanelRow>,
         sums: *mut f32,
+        operand: &mut Operand,
     ) {
         let mut row_index = 0;
         let mut room = ProductRows::new();
@@ -370,10 +376,9 @@ impl StepPiece<'_> {
             Some(ProductRow { input: input(row), start, sums })
         });
         let (start_stride, sums_stride) = (self.row_len, self.row_len);
-        let product =
-            Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start };
+        let product = Product { weights, panels, rows, start_stride, sums_stride, last_start };
         // SAFETY: the caller's promises.
-        unsafe { product.multiply(simd) }
+        unsafe { product.multiply::<S, VECTORS>(simd, operand) }
     }
 }
 
@@ -578,6 +583,6 @@ pub fn step_dense(
 }
 
 /// The columns of the panels of a cell's gates.
-pub(crate) fn columns(lanes: usize, units: usize, gates: Range<usize>, groups: usize) -> Columns {
-    Columns { lanes, units, gates, groups }
+pub(crate) fn columns(target: Target, units: usize, gates: Range<usize>, groups: usize) -> Columns {
+    Columns { lanes: target.lanes(), units, gates, groups }
 }

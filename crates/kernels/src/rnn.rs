@@ -9,15 +9,16 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{tanh, value};
-use crate::isa::VectorUnit;
-use crate::panel_matrix::{PanelMatrix, PanelRow, check_len, check_sizes};
+use crate::panel_matrix::{PanelRow, check_len, check_sizes};
 use crate::product::for_each_piece;
 use crate::recurrence::{
     Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
     Units, bias_sum, check_panels, columns,
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::{Isa, KernelError};
+use crate::target::Target;
+use crate::weights::Weights;
+use crate::{Isa, KernelError, Packing};
 
 /// Groups of units in a panel.
 const GROUPS: usize = 4;
@@ -50,48 +51,50 @@ pub struct RnnParameters<'a> {
 
 /// A simple recurrent cell with its weights packed into panels of hidden units.
 pub struct PackedRnn {
-    unit: VectorUnit,
+    target: Target,
     input_size: usize,
     hidden_size: usize,
     panels: usize,
     projected_len: usize,
     x: InputPart,
-    h: PanelMatrix,
+    h: Weights,
     activation: RnnActivation,
 }
 
 impl PackedRnn {
-    /// Packs a copy of the weights for `isa`.
+    /// Packs a copy of the weights for a target.
     ///
     /// # Errors
-    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
     /// argument where sizes and lengths do not agree.
-    pub fn new(isa: Isa, parameters: RnnParameters<'_>) -> Result<Self, KernelError> {
-        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-        Self::for_unit(unit, parameters)
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: RnnParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
     }
 
-    pub(crate) fn for_unit(
-        unit: VectorUnit,
+    pub(crate) fn for_target(
+        target: Target,
         parameters: RnnParameters<'_>,
     ) -> Result<Self, KernelError> {
         let RnnParameters { input_size, hidden_size, w, r, b, activation } = parameters;
-        check_sizes(1, hidden_size, &[input_size, hidden_size])?;
+        check_sizes(target, 1, hidden_size, &[input_size, hidden_size])?;
         check_len("w", w, hidden_size * input_size)?;
         check_len("r", r, hidden_size * hidden_size)?;
         if let Some(b) = b {
             check_len("b", b, 2 * hidden_size)?;
         }
-        let columns = columns(unit.lanes(), hidden_size, 0..1, GROUPS);
+        let columns = columns(target, hidden_size, 0..1, GROUPS);
         let bias = PanelRow::new(&columns, 0.0, bias_sum(b, hidden_size));
         Ok(Self {
-            unit,
+            target,
             input_size,
             hidden_size,
             panels: columns.panels(),
             projected_len: columns.row_len(),
-            x: InputPart { weights: PanelMatrix::new(&columns, w, input_size), bias },
-            h: PanelMatrix::new(&columns, r, hidden_size),
+            x: InputPart { weights: Weights::new(target, &columns, w, input_size), bias },
+            h: Weights::new(target, &columns, r, hidden_size),
             activation,
         })
     }
@@ -99,7 +102,7 @@ impl PackedRnn {
 
 impl Recurrence for PackedRnn {
     fn isa(&self) -> Isa {
-        self.unit.isa()
+        self.target.isa
     }
 
     fn input_size(&self) -> usize {
@@ -136,12 +139,12 @@ impl Recurrence for PackedRnn {
 
     unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(ProjectRows::<GROUPS> { part: &self.x, rows, panels, skip: 0 });
+        self.target.unit.vectorize(ProjectRows::<GROUPS> { part: &self.x, rows, panels, skip: 0 });
     }
 
     unsafe fn step(&self, _: usize, rows: &[StepRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(Step { rnn: self, rows, panels });
+        self.target.unit.vectorize(Step { rnn: self, rows, panels });
     }
 }
 
@@ -160,7 +163,7 @@ impl SimdOp for Step<'_> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, part| {
+            |panels, part, [of_x, of_h]| {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, row_len) = (&rows[part], room.sums(), GROUPS * S::LANES);
                 let first_panel = panels.start;
@@ -168,8 +171,8 @@ impl SimdOp for Step<'_> {
                 let h = |row: &StepRow| row.h_in;
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
-                    piece.sum_x::<S, GROUPS>(simd, &rnn.x, panels.clone());
-                    piece.sum_h::<S, GROUPS>(simd, &rnn.h, panels.clone(), h, None, sums);
+                    piece.sum_x::<S, GROUPS>(simd, &rnn.x, panels.clone(), of_x);
+                    piece.sum_h::<S, GROUPS>(simd, &rnn.h, panels.clone(), h, None, sums, of_h);
                     let finish = Activations { rnn, piece, sums };
                     finish.finish_all(simd, panels, rows.len());
                 }

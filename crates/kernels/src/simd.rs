@@ -142,6 +142,19 @@ pub(crate) trait Simd: Arithmetic {
     /// `count <= LANES`, and `count` elements at `from` are readable.
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::Vector;
 
+    /// `LANES` words of two bfloat16 numbers each, as f32: those in the low halves, then those in
+    /// the high ones.
+    ///
+    /// # Safety
+    /// `LANES` words at `from` are readable.
+    unsafe fn load_pairs(self, from: *const u32) -> [Self::Vector; 2];
+
+    /// `LANES` words of four signed bytes each, as f32, those in the lowest bytes first.
+    ///
+    /// # Safety
+    /// `LANES` words at `from` are readable.
+    unsafe fn load_quads(self, from: *const u32) -> [Self::Vector; 4];
+
     /// Writes all lanes.
     ///
     /// # Safety

@@ -19,6 +19,7 @@ mod guards;
 mod kernels;
 mod order;
 mod random;
+mod reduced;
 mod reference;
 mod same_bits;
 mod sizes;

@@ -21,15 +21,17 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
-use crate::isa::VectorUnit;
-use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow, check_len, check_sizes};
-use crate::product::{Product, ProductRow, for_each_piece};
+use crate::panel_matrix::{LINE_LEN, PanelRow, check_len, check_sizes};
+use crate::product::{ProductRow, for_each_piece};
 use crate::recurrence::{
     Finish, InputPart, Place, ProductRows, ProjectRows, ProjectionRow, Room, Units, XPart,
     check_panels, columns, load_sums,
 };
+use crate::reduced::Operand;
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp, prefetch};
-use crate::{Isa, KernelError};
+use crate::target::Target;
+use crate::weights::{Product, Weights};
+use crate::{Isa, KernelError, Packing};
 
 /// Gates of a leaf: i, o, u.
 const LEAF_GATES: usize = 3;
@@ -129,7 +131,7 @@ unsafe impl Sync for TreeInnerRow {}
 
 /// A leaf with its weights packed into panels of hidden units.
 pub struct PackedTreeLeaf {
-    unit: VectorUnit,
+    target: Target,
     input_size: usize,
     hidden_size: usize,
     panels: usize,
@@ -138,7 +140,7 @@ pub struct PackedTreeLeaf {
 
 /// An inner node with its weights packed into panels of hidden units.
 pub struct PackedTreeInner {
-    unit: VectorUnit,
+    target: Target,
     hidden_size: usize,
     panels: usize,
     projected_len: usize,
@@ -148,35 +150,37 @@ pub struct PackedTreeInner {
 }
 
 impl PackedTreeLeaf {
-    /// Packs a copy of the weights for `isa`.
+    /// Packs a copy of the weights for a target.
     ///
     /// # Errors
-    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
     /// argument where sizes and lengths do not agree.
-    pub fn new(isa: Isa, parameters: TreeLeafParameters<'_>) -> Result<Self, KernelError> {
-        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-        Self::for_unit(unit, parameters)
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: TreeLeafParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
     }
 
-    pub(crate) fn for_unit(
-        unit: VectorUnit,
+    pub(crate) fn for_target(
+        target: Target,
         parameters: TreeLeafParameters<'_>,
     ) -> Result<Self, KernelError> {
         let TreeLeafParameters { input_size, hidden_size, w, b } = parameters;
-        check_sizes(LEAF_GATES, hidden_size, &[input_size])?;
+        check_sizes(target, LEAF_GATES, hidden_size, &[input_size])?;
         check_len("w", w, LEAF_GATES * hidden_size * input_size)?;
         if let Some(b) = b {
             check_len("b", b, LEAF_GATES * hidden_size)?;
         }
-        let gates = columns(unit.lanes(), hidden_size, 0..LEAF_GATES, 1);
+        let gates = columns(target, hidden_size, 0..LEAF_GATES, 1);
         let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
-        let x = InputPart { weights: PanelMatrix::new(&gates, w, input_size), bias };
-        Ok(Self { unit, input_size, hidden_size, panels: gates.panels(), x })
+        let x = InputPart { weights: Weights::new(target, &gates, w, input_size), bias };
+        Ok(Self { target, input_size, hidden_size, panels: gates.panels(), x })
     }
 
     /// The instruction set that the weights were packed for.
     pub fn isa(&self) -> Isa {
-        self.unit.isa()
+        self.target.isa
     }
 
     /// How many panels the units are divided into; threads may take some each.
@@ -200,44 +204,46 @@ impl PackedTreeLeaf {
     /// nobody else, and no `h` or `c` overlaps an `x`.
     pub unsafe fn step(&self, rows: &[TreeLeafRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(LeafStep { leaf: self, rows, panels });
+        self.target.unit.vectorize(LeafStep { leaf: self, rows, panels });
     }
 }
 
 impl PackedTreeInner {
-    /// Packs a copy of the weights for `isa`.
+    /// Packs a copy of the weights for a target.
     ///
     /// # Errors
-    /// [`KernelError::IsaUnavailable`] where this machine lacks `isa`; an error that names the
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
     /// argument where sizes and lengths do not agree.
-    pub fn new(isa: Isa, parameters: TreeInnerParameters<'_>) -> Result<Self, KernelError> {
-        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
-        Self::for_unit(unit, parameters)
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: TreeInnerParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
     }
 
-    pub(crate) fn for_unit(
-        unit: VectorUnit,
+    pub(crate) fn for_target(
+        target: Target,
         parameters: TreeInnerParameters<'_>,
     ) -> Result<Self, KernelError> {
         let TreeInnerParameters { hidden_size, l, r, b } = parameters;
-        check_sizes(INNER_GATES, hidden_size, &[hidden_size, hidden_size])?;
+        check_sizes(target, INNER_GATES, hidden_size, &[hidden_size, hidden_size])?;
         check_len("l", l, INNER_GATES * hidden_size * hidden_size)?;
         check_len("r", r, INNER_GATES * hidden_size * hidden_size)?;
         if let Some(b) = b {
             check_len("b", b, INNER_GATES * hidden_size)?;
         }
-        let gates = columns(unit.lanes(), hidden_size, 0..INNER_GATES, 1);
+        let gates = columns(target, hidden_size, 0..INNER_GATES, 1);
         let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
-        let l = InputPart { weights: PanelMatrix::new(&gates, l, hidden_size), bias };
+        let l = InputPart { weights: Weights::new(target, &gates, l, hidden_size), bias };
         let no_bias = PanelRow::new(&gates, 0.0, |_| 0.0);
-        let r = InputPart { weights: PanelMatrix::new(&gates, r, hidden_size), bias: no_bias };
+        let r = InputPart { weights: Weights::new(target, &gates, r, hidden_size), bias: no_bias };
         let (panels, projected_len) = (gates.panels(), gates.row_len());
-        Ok(Self { unit, hidden_size, panels, projected_len, l, r })
+        Ok(Self { target, hidden_size, panels, projected_len, l, r })
     }
 
     /// The instruction set that the weights were packed for.
     pub fn isa(&self) -> Isa {
-        self.unit.isa()
+        self.target.isa
     }
 
     /// How many panels the units are divided into; threads may take some each.
@@ -270,7 +276,7 @@ impl PackedTreeInner {
             Side::Left => &self.l,
             Side::Right => &self.r,
         };
-        self.unit.vectorize(ProjectRows::<INNER_GATES> { part, rows, panels, skip: 0 });
+        self.target.unit.vectorize(ProjectRows::<INNER_GATES> { part, rows, panels, skip: 0 });
     }
 
     /// Computes the given panels of inner nodes.
@@ -285,7 +291,7 @@ impl PackedTreeInner {
     /// nobody else, and they overlap no child's.
     pub unsafe fn step(&self, rows: &[TreeInnerRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
-        self.unit.vectorize(InnerStep { inner: self, rows, panels });
+        self.target.unit.vectorize(InnerStep { inner: self, rows, panels });
     }
 }
 
@@ -321,6 +327,7 @@ unsafe fn sum<S: Simd, const VECTORS: usize, R>(
     rows: &[R],
     input: impl Fn(&R) -> Option<*const f32>,
     sums: Sums,
+    operand: &mut Operand,
 ) {
     let start = part.bias.panel(panels.start);
     let mut place = 0;
@@ -333,12 +340,11 @@ unsafe fn sum<S: Simd, const VECTORS: usize, R>(
     if rows.is_empty() {
         return;
     }
-    let (matrix, stride) = (&part.weights, sums.row_len);
+    let (weights, stride) = (&part.weights, sums.row_len);
     let (start_stride, sums_stride) = (stride, stride);
-    let product =
-        Product::<VECTORS> { matrix, panels, rows, start_stride, sums_stride, last_start: None };
+    let product = Product { weights, panels, rows, start_stride, sums_stride, last_start: None };
     // SAFETY: the caller's promises.
-    unsafe { product.multiply(simd) }
+    unsafe { product.multiply::<S, VECTORS>(simd, operand) }
 }
 
 /// The contract of [`PackedTreeLeaf::step`] holds for it.
@@ -356,7 +362,7 @@ impl SimdOp for LeafStep<'_> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, part| {
+            |panels, part, [operand, _]| {
                 let mut room = Room::<S, LEAF_GATES>::new();
                 let rows = &rows[part];
                 let (row_len, first_panel) = (LEAF_GATES * S::LANES, panels.start);
@@ -365,7 +371,15 @@ impl SimdOp for LeafStep<'_> {
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
                     let all = panels.clone();
-                    sum::<S, LEAF_GATES, _>(simd, &leaf.x, all, rows, |row| Some(row.x), sums);
+                    sum::<S, LEAF_GATES, _>(
+                        simd,
+                        &leaf.x,
+                        all,
+                        rows,
+                        |row| Some(row.x),
+                        sums,
+                        operand,
+                    );
                     let finish = LeafActivations { hidden_size: leaf.hidden_size, rows, sums };
                     finish.finish_all(simd, panels, count);
                 }
@@ -417,7 +431,7 @@ impl SimdOp for InnerStep<'_> {
             rows.len(),
             panels,
             #[inline(always)]
-            |panels, part| {
+            |panels, part, [of_l, of_r]| {
                 let mut rooms = [Room::<S, INNER_GATES>::new(), Room::new()];
                 let rows = &rows[part];
                 let (row_len, first_panel, count) =
@@ -432,8 +446,24 @@ impl SimdOp for InnerStep<'_> {
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
                     let all = || panels.clone();
-                    sum::<S, INNER_GATES, _>(simd, &inner.l, all(), rows, |row| row.l.given(), l);
-                    sum::<S, INNER_GATES, _>(simd, &inner.r, all(), rows, |row| row.r.given(), r);
+                    sum::<S, INNER_GATES, _>(
+                        simd,
+                        &inner.l,
+                        all(),
+                        rows,
+                        |row| row.l.given(),
+                        l,
+                        of_l,
+                    );
+                    sum::<S, INNER_GATES, _>(
+                        simd,
+                        &inner.r,
+                        all(),
+                        rows,
+                        |row| row.r.given(),
+                        r,
+                        of_r,
+                    );
                     let finish = InnerActivations { hidden_size: inner.hidden_size, rows, sums };
                     finish.finish_all(simd, panels, count);
                 }

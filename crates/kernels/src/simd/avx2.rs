@@ -1,10 +1,11 @@
 //! Vectors of 8 elements with AVX2 and FMA.
 
 use std::arch::x86_64::{
-    __m256, __m256i, _CMP_GT_OQ, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps, _mm256_blendv_ps,
-    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_div_ps, _mm256_fmadd_ps,
-    _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_maskload_ps, _mm256_maskstore_ps,
-    _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_set1_ps, _mm256_slli_epi32,
+    __m256, __m256i, _CMP_GT_OQ, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_andnot_ps,
+    _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepi32_ps,
+    _mm256_div_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_maskload_ps, _mm256_maskstore_ps, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps,
+    _mm256_or_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_srai_epi32,
     _mm256_storeu_ps, _mm256_sub_ps,
 };
 
@@ -168,6 +169,31 @@ impl Simd for Avx2 {
         // SAFETY: the token proves AVX; the caller promises `count` readable elements, and lanes
         // outside the mask are not accessed.
         unsafe { _mm256_maskload_ps(from, self.mask(count)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pairs(self, from: *const u32) -> [__m256; 2] {
+        // SAFETY: the token proves AVX2; the caller promises 8 readable words.
+        unsafe {
+            let words = _mm256_loadu_si256(from.cast());
+            let high = _mm256_and_si256(words, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm256_slli_epi32::<16>(words), high].map(|bits| _mm256_castsi256_ps(bits))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_quads(self, from: *const u32) -> [__m256; 4] {
+        // SAFETY: the token proves AVX2; the caller promises 8 readable words.
+        unsafe {
+            let words = _mm256_loadu_si256(from.cast());
+            let bytes = [
+                _mm256_slli_epi32::<24>(words),
+                _mm256_slli_epi32::<16>(words),
+                _mm256_slli_epi32::<8>(words),
+                words,
+            ];
+            bytes.map(|high| _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(high)))
+        }
     }
 
     #[inline(always)]

@@ -2,11 +2,11 @@
 
 use std::arch::x86_64::{
     __m512, __mmask16, _CMP_GT_OQ, _mm512_add_ps, _mm512_and_si512, _mm512_andnot_si512,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mask_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
-    _mm512_or_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
-    _mm512_sub_ps,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_ps,
+    _mm512_div_ps, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+    _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps,
+    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_or_si512, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 use super::{Arithmetic, Simd, SimdOp};
@@ -176,6 +176,31 @@ impl Simd for Avx512 {
         // SAFETY: the token proves AVX-512F; the caller promises `count` readable elements, and
         // lanes outside the mask are not accessed.
         unsafe { _mm512_maskz_loadu_ps(self.mask(count), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_pairs(self, from: *const u32) -> [__m512; 2] {
+        // SAFETY: the token proves AVX-512F; the caller promises 16 readable words.
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            let high = _mm512_and_si512(words, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_slli_epi32::<16>(words), high].map(|bits| _mm512_castsi512_ps(bits))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_quads(self, from: *const u32) -> [__m512; 4] {
+        // SAFETY: the token proves AVX-512F; the caller promises 16 readable words.
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            let bytes = [
+                _mm512_slli_epi32::<24>(words),
+                _mm512_slli_epi32::<16>(words),
+                _mm512_slli_epi32::<8>(words),
+                words,
+            ];
+            bytes.map(|high| _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(high)))
+        }
     }
 
     #[inline(always)]

@@ -140,6 +140,23 @@ impl<const N: usize> Simd for Scalar<N> {
     }
 
     #[inline(always)]
+    unsafe fn load_pairs(self, from: *const u32) -> [[f32; N]; 2] {
+        // SAFETY: the caller promises `N` readable words, which are aligned as u32.
+        let words = unsafe { from.cast::<[u32; N]>().read() };
+        [
+            words.map(|word| f32::from_bits(word << 16)),
+            words.map(|word| f32::from_bits(word & !0xffff)),
+        ]
+    }
+
+    #[inline(always)]
+    unsafe fn load_quads(self, from: *const u32) -> [[f32; N]; 4] {
+        // SAFETY: the caller promises `N` readable words, which are aligned as u32.
+        let words = unsafe { from.cast::<[u32; N]>().read() };
+        [0, 1, 2, 3].map(|byte| words.map(|word| f32::from(word.to_le_bytes()[byte] as i8)))
+    }
+
+    #[inline(always)]
     unsafe fn store(self, to: *mut f32, vector: [f32; N]) {
         // SAFETY: the caller promises `N` writable elements; arrays of f32 are aligned as f32.
         unsafe { to.cast::<[f32; N]>().write(vector) }

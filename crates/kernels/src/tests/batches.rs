@@ -9,7 +9,7 @@ use proptest::test_runner::RngSeed;
 use super::cells::{Cell, Inner, Kind};
 use super::kernels::{Kernel, Layer, Memory, STEP_Y, run_in_pieces, run_whole};
 use super::random::{Random, bits};
-use crate::isa::VectorUnit;
+use crate::target::Target;
 use crate::{ProjectionRow, Recurrence, Side, StepRow, TreeChild, TreeInnerRow, XPart};
 
 /// What the row gives alone, all of it at once.
@@ -22,8 +22,8 @@ fn alone(kernel: &dyn Kernel, memory: &Memory) -> Vec<Vec<u32>> {
 /// Every kernel in pieces against its rows alone.
 fn check_kernels(random: &mut Random, input: usize, units: usize, rows: usize) {
     for layer in Layer::random_all(random, input, units) {
-        for unit in VectorUnit::all_for_tests() {
-            let kernel = layer.pack(unit);
+        for target in Target::all_for_tests() {
+            let kernel = layer.pack(target);
             let mut memories: Vec<Memory> = (0..rows).map(|_| kernel.memory(random)).collect();
             let expected: Vec<_> = memories.iter().map(|row| alone(&*kernel, row)).collect();
             for memory in &mut memories {
@@ -35,7 +35,7 @@ fn check_kernels(random: &mut Random, input: usize, units: usize, rows: usize) {
             for (row, (mut actual, expected)) in
                 memories.iter().map(Memory::output_bits).zip(expected).enumerate()
             {
-                let what = format!("{unit:?} {} {row} of {rows}", layer.name());
+                let what = format!("{target:?} {} {row} of {rows}", layer.name());
                 if let Layer::Step(_) | Layer::ProjectedStep(_) = layer {
                     assert_eq!(expected[0], expected[STEP_Y], "{what}: h_out and y");
                     if actual[STEP_Y].is_empty() {
@@ -117,9 +117,9 @@ fn step(cell: &dyn Recurrence, memories: &mut [StepMemory], random: &mut Random)
 fn check_projections(random: &mut Random, input: usize, hidden: usize, rows: usize) {
     for kind in Kind::ALL {
         let weights = Cell::random(random, kind, input, hidden);
-        for unit in VectorUnit::all_for_tests() {
-            let cell = weights.pack(unit);
-            let alone_kernel = Layer::Step(weights.clone()).pack(unit);
+        for target in Target::all_for_tests() {
+            let cell = weights.pack(target);
+            let alone_kernel = Layer::Step(weights.clone()).pack(target);
             let starts: Vec<Memory> = (0..rows).map(|_| alone_kernel.memory(random)).collect();
             let mut memories: Vec<StepMemory> = starts
                 .iter()
@@ -137,7 +137,8 @@ fn check_projections(random: &mut Random, input: usize, hidden: usize, rows: usi
             for (row, (memory, start)) in memories.iter().zip(&starts).enumerate() {
                 let expected = alone(&*alone_kernel, start);
                 let x = if memory.projected.is_some() { "projected" } else { "given" };
-                let what = format!("{unit:?} {kind:?} [{input}, {hidden}] {row} of {rows}, x {x}");
+                let what =
+                    format!("{target:?} {kind:?} [{input}, {hidden}] {row} of {rows}, x {x}");
                 assert_eq!(bits(&memory.h_out), expected[0], "{what}: h");
                 assert_eq!(bits(&memory.c), expected[1], "{what}: c");
                 if let Some(y) = &memory.y {
@@ -151,9 +152,9 @@ fn check_projections(random: &mut Random, input: usize, hidden: usize, rows: usi
 /// Inner nodes, some of whose children are projected ahead, against nodes alone.
 fn check_children(random: &mut Random, hidden: usize, rows: usize) {
     let weights = Inner::random(random, hidden);
-    for unit in VectorUnit::all_for_tests() {
-        let cell = weights.pack(unit);
-        let alone_kernel = Layer::Inner(weights.clone()).pack(unit);
+    for target in Target::all_for_tests() {
+        let cell = weights.pack(target);
+        let alone_kernel = Layer::Inner(weights.clone()).pack(target);
         let starts: Vec<Memory> = (0..rows).map(|_| alone_kernel.memory(random)).collect();
         // Of each row the left child, then the right one.
         let mut projections: Vec<[Option<Box<[f32]>>; 2]> = starts
@@ -201,7 +202,7 @@ fn check_children(random: &mut Random, hidden: usize, rows: usize) {
         }
         for (row, start) in starts.iter().enumerate() {
             let expected = alone(&*alone_kernel, start);
-            let what = format!("{unit:?} [{hidden}] {row} of {rows}");
+            let what = format!("{target:?} [{hidden}] {row} of {rows}");
             assert_eq!(bits(&outputs[row][0]), expected[0], "{what}: h");
             assert_eq!(bits(&outputs[row][1]), expected[1], "{what}: c");
         }

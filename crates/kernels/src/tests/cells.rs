@@ -1,7 +1,7 @@
 //! Weights of every kind, as the ONNX operators have them.
 
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::target::Target;
 use crate::{
     GruParameters, LinearParameters, LstmParameters, PackedGru, PackedLinear, PackedLstm,
     PackedRnn, PackedTreeInner, PackedTreeLeaf, Recurrence, Reset, RnnActivation, RnnParameters,
@@ -128,17 +128,17 @@ impl Cell {
         RnnParameters { input_size, hidden_size, w, r, b: b.as_deref(), activation }
     }
 
-    pub(super) fn pack(&self, unit: VectorUnit) -> Box<dyn Recurrence> {
+    pub(super) fn pack(&self, target: impl Into<Target>) -> Box<dyn Recurrence> {
         const CONSISTENT: &str = "consistent sizes";
         match self.kind {
             Kind::Lstm | Kind::PeepholeLstm => {
-                Box::new(PackedLstm::for_unit(unit, self.lstm()).expect(CONSISTENT))
+                Box::new(PackedLstm::for_target(target.into(), self.lstm()).expect(CONSISTENT))
             }
             Kind::GruResetBefore | Kind::GruResetAfter => {
-                Box::new(PackedGru::for_unit(unit, self.gru()).expect(CONSISTENT))
+                Box::new(PackedGru::for_target(target.into(), self.gru()).expect(CONSISTENT))
             }
             Kind::RnnTanh | Kind::RnnRelu => {
-                Box::new(PackedRnn::for_unit(unit, self.rnn()).expect(CONSISTENT))
+                Box::new(PackedRnn::for_target(target.into(), self.rnn()).expect(CONSISTENT))
             }
         }
     }
@@ -164,8 +164,8 @@ impl Leaf {
         TreeLeafParameters { input_size, hidden_size, w, b: b.as_deref() }
     }
 
-    pub(super) fn pack(&self, unit: VectorUnit) -> PackedTreeLeaf {
-        PackedTreeLeaf::for_unit(unit, self.parameters()).expect("consistent sizes")
+    pub(super) fn pack(&self, target: impl Into<Target>) -> PackedTreeLeaf {
+        PackedTreeLeaf::for_target(target.into(), self.parameters()).expect("consistent sizes")
     }
 }
 
@@ -190,8 +190,8 @@ impl Inner {
         TreeInnerParameters { hidden_size, l, r, b: b.as_deref() }
     }
 
-    pub(super) fn pack(&self, unit: VectorUnit) -> PackedTreeInner {
-        PackedTreeInner::for_unit(unit, self.parameters()).expect("consistent sizes")
+    pub(super) fn pack(&self, target: impl Into<Target>) -> PackedTreeInner {
+        PackedTreeInner::for_target(target.into(), self.parameters()).expect("consistent sizes")
     }
 }
 
@@ -215,7 +215,7 @@ impl Linear {
         LinearParameters { input_size, output_size, w, b: b.as_deref() }
     }
 
-    pub(super) fn pack(&self, unit: VectorUnit) -> PackedLinear {
-        PackedLinear::for_unit(unit, self.parameters()).expect("consistent sizes")
+    pub(super) fn pack(&self, target: impl Into<Target>) -> PackedLinear {
+        PackedLinear::for_target(target.into(), self.parameters()).expect("consistent sizes")
     }
 }

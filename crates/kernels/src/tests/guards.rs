@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::kernels::{Kernel, Layer, Memory, Row};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::target::Target;
 
 const GUARD: f32 = -123.25;
 /// More than a panel of one gate.
@@ -72,8 +72,8 @@ fn nothing_outside_the_panels_units_is_written() {
             if matches!(layer, Layer::ArgMax(_)) {
                 continue; // All panels write the same place.
             }
-            for unit in VectorUnit::all_for_tests() {
-                let kernel = layer.pack(unit);
+            for target in Target::all_for_tests() {
+                let kernel = layer.pack(target);
                 // One row takes two panels at once.
                 for rows in [1, 2, 9] {
                     let memories: Vec<Memory> =
@@ -84,7 +84,7 @@ fn nothing_outside_the_panels_units_is_written() {
                         for start in (0..count).step_by(1 + count / 8) {
                             for end in [start + 1, start + 2, count] {
                                 if end <= count {
-                                    let what = format!("{unit:?} {}", layer.name());
+                                    let what = format!("{target:?} {}", layer.name());
                                     check(&*kernel, phase, start..end, &memories, &what);
                                 }
                             }
@@ -104,8 +104,8 @@ fn every_element_belongs_to_one_panel() {
         if matches!(layer, Layer::ArgMax(_)) {
             continue;
         }
-        for unit in VectorUnit::all_for_tests() {
-            let kernel = layer.pack(unit);
+        for target in Target::all_for_tests() {
+            let kernel = layer.pack(target);
             let memory = kernel.memory(&mut random);
             for (at, output) in memory.outputs.iter().enumerate() {
                 for element in 0..output.len() {
@@ -113,7 +113,7 @@ fn every_element_belongs_to_one_panel() {
                         .flat_map(|phase| (0..kernel.panels(phase)).map(move |p| (phase, p)))
                         .filter(|&(phase, panel)| kernel.writes(phase, panel, at, element))
                         .count();
-                    assert_eq!(writers, 1, "{unit:?} {} output {at} [{element}]", layer.name());
+                    assert_eq!(writers, 1, "{target:?} {} output {at} [{element}]", layer.name());
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::random::{Random, bits};
-use crate::isa::VectorUnit;
+use crate::target::Target;
 use crate::{
     ArgMax, ArgMaxRow, LinearRow, PackedLinear, PackedTreeInner, PackedTreeLeaf, ProjectionRow,
     Recurrence, StepRow, TreeChild, TreeInnerRow, TreeLeafRow, XPart,
@@ -145,26 +145,27 @@ impl Layer {
         }
     }
 
-    pub(super) fn pack(&self, unit: VectorUnit) -> Box<dyn Kernel> {
-        let lanes = unit.lanes();
-        let step = |cell: &Cell, x| Step { cell: cell.pack(unit), kind: cell.kind, lanes, x };
+    pub(super) fn pack(&self, target: impl Into<Target>) -> Box<dyn Kernel> {
+        let target = target.into();
+        let lanes = target.lanes();
+        let step = |cell: &Cell, x| Step { cell: cell.pack(target), kind: cell.kind, lanes, x };
         match self {
             Self::Step(cell) => Box::new(step(cell, XPart::Given)),
             Self::ProjectedStep(cell) => Box::new(step(cell, XPart::Projected)),
-            Self::Projection(cell) => Box::new(Projection { cell: cell.pack(unit) }),
+            Self::Projection(cell) => Box::new(Projection { cell: cell.pack(target) }),
             Self::Leaf(leaf) => Box::new(PackedLeaf {
-                leaf: leaf.pack(unit),
+                leaf: leaf.pack(target),
                 input_size: leaf.input_size,
                 hidden_size: leaf.hidden_size,
                 lanes,
             }),
             Self::Inner(inner) => Box::new(PackedInner {
-                inner: inner.pack(unit),
+                inner: inner.pack(target),
                 hidden_size: inner.hidden_size,
                 lanes,
             }),
-            Self::Linear(linear) => Box::new(Multiply { linear: linear.pack(unit), lanes }),
-            Self::ArgMax(linear) => Box::new(FindMax { linear: linear.pack(unit) }),
+            Self::Linear(linear) => Box::new(Multiply { linear: linear.pack(target), lanes }),
+            Self::ArgMax(linear) => Box::new(FindMax { linear: linear.pack(target) }),
         }
     }
 }

@@ -118,7 +118,7 @@ fn of_projections() {
                     let mut expected = vec![0.0; memory.outputs[0].len()];
                     let mut first = 0;
                     for (gates, groups) in parts {
-                        let columns = columns(unit.lanes(), hidden, gates.clone(), *groups);
+                        let columns = columns(unit.into(), hidden, gates.clone(), *groups);
                         for gate in gates.clone() {
                             for unit in 0..hidden {
                                 let column = gate * hidden + unit;

@@ -2,7 +2,7 @@
 
 use super::kernels::{Kernel, Layer, Memory, Row, run_whole};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::target::Target;
 
 /// Runs every panel of a phase in a thread of its own.
 fn run_in_threads(kernel: &dyn Kernel, memories: &mut [Memory]) {
@@ -26,14 +26,14 @@ fn threads_may_divide_work_by_panels() {
         if matches!(layer, Layer::ArgMax(_)) {
             continue; // Threads have places of their own: see `argmax.rs`.
         }
-        for unit in VectorUnit::all_for_tests() {
-            let kernel = layer.pack(unit);
+        for target in Target::all_for_tests() {
+            let kernel = layer.pack(target);
             let mut expected: Vec<Memory> = (0..rows).map(|_| kernel.memory(&mut random)).collect();
             let mut actual = expected.clone();
             run_whole(&*kernel, &mut expected);
             run_in_threads(&*kernel, &mut actual);
             for (row, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
-                let what = format!("{unit:?} {} row {row}", layer.name());
+                let what = format!("{target:?} {} row {row}", layer.name());
                 assert_eq!(actual.output_bits(), expected.output_bits(), "{what}");
             }
         }

@@ -1,0 +1,126 @@
+//! The instructions of AVX-512 that multiply a word at once.
+
+use std::arch::x86_64::{
+    __m512, __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512,
+    _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
+    _mm512_storeu_si512,
+};
+use std::mem::transmute;
+
+use super::operand::Operand;
+use super::vectors::{Dot, sums};
+
+/// Defines the token of an instruction.
+macro_rules! dot {
+    (
+        $(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $sums:ty,
+        $zero:expr, $dot:expr, $store:expr
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $name(());
+
+        impl $name {
+            /// The token, where the machine has the instructions.
+            pub(crate) fn new() -> Option<Self> {
+                ($(is_x86_feature_detected!($feature))&&*).then_some(Self(()))
+            }
+
+            /// See [`sums`].
+            ///
+            /// # Safety
+            /// As there.
+            pub(super) unsafe fn sums<const VECTORS: usize>(
+                self,
+                panel: *const u32,
+                words: usize,
+                operand: &Operand,
+                rows: usize,
+                combine: impl FnMut(usize, usize, *const u32),
+            ) {
+                /// # Safety
+                /// As for [`sums`].
+                #[target_feature(enable = $features)]
+                unsafe fn with_features<const VECTORS: usize>(
+                    dot: $name,
+                    panel: *const u32,
+                    words: usize,
+                    operand: &Operand,
+                    rows: usize,
+                    combine: impl FnMut(usize, usize, *const u32),
+                ) {
+                    // SAFETY: the caller's promises.
+                    unsafe { sums::<$name, VECTORS>(dot, panel, words, operand, rows, combine) }
+                }
+                // SAFETY: the token proves the features; the caller's promises.
+                unsafe { with_features::<VECTORS>(self, panel, words, operand, rows, combine) }
+            }
+        }
+
+        impl Dot for $name {
+            const LANES: usize = 16;
+            const REGISTERS: usize = 32;
+            const WEIGHT_REGISTERS: usize = 1;
+            const INPUT_WORDS: usize = 1;
+            const WORDS_MAX: usize = usize::MAX;
+
+            type Sums = $sums;
+            type Weights = __m512i;
+
+            #[inline(always)]
+            fn zero(self) -> $sums {
+                // SAFETY: the token proves AVX-512F.
+                unsafe { $zero }
+            }
+
+            #[inline(always)]
+            unsafe fn weights(self, from: *const u32) -> __m512i {
+                // SAFETY: the token proves AVX-512F; the caller's promise.
+                unsafe { _mm512_loadu_si512(from.cast()) }
+            }
+
+            #[inline(always)]
+            unsafe fn dot(self, sums: $sums, weights: __m512i, input: *const u32) -> $sums {
+                // SAFETY: the token proves the features; the caller's promise.
+                unsafe { $dot(sums, weights, _mm512_set1_epi32(*input as i32)) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, sums: $sums, to: *mut u32, _: bool) {
+                // SAFETY: the token proves AVX-512F; the caller's promise.
+                unsafe { $store(to.cast(), sums) }
+            }
+        }
+    };
+}
+
+/// # Safety
+/// The machine has the instruction.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+unsafe fn dot_bf16(sums: __m512, weights: __m512i, input: __m512i) -> __m512 {
+    // SAFETY: both are 64 bytes.
+    let [weights, input] = unsafe { transmute::<[__m512i; 2], [__m512bh; 2]>([weights, input]) };
+    _mm512_dpbf16_ps(sums, weights, input)
+}
+
+/// # Safety
+/// The machine has the instruction.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+unsafe fn dot_bytes(sums: __m512i, weights: __m512i, input: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sums, input, weights)
+}
+
+dot! {
+    /// The proof that this machine has AVX512-BF16: pairs of bfloat16, `vdpbf16ps`.
+    Avx512Bf16, "avx512f,avx512bf16", ["avx512f", "avx512bf16"], __m512,
+    _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps
+}
+
+dot! {
+    /// The proof that this machine has AVX512-VNNI: unsigned bytes of inputs, signed bytes of weights,
+    /// `vpdpbusd`.
+    Avx512Vnni, "avx512f,avx512vnni", ["avx512f", "avx512vnni"], __m512i,
+    _mm512_setzero_si512(), dot_bytes, _mm512_storeu_si512
+}

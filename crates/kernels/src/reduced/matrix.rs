@@ -1,0 +1,152 @@
+//! Weights packed in words, and the product with them.
+
+use super::operand::{Fill, Operand};
+use super::round::{bf16, largest_magnitude, scale_of, to_byte};
+use super::vectors::{Combine, WidenedSums};
+use super::{Format, Instructions, Reduced};
+use crate::panel_matrix::{Columns, Lines, PanelRow};
+use crate::simd::Simd;
+use crate::weights::Product;
+
+/// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
+pub(super) const TILE_WORDS: usize = 16;
+
+/// What is added to a byte of an input that is multiplied as an unsigned one.
+pub(super) const UNSIGNED: i32 = 128;
+
+/// The longest input whose sums of bytes fit 32 bits: 65536 * 255 * 127 < 2^31.
+pub(crate) const INT8_INPUTS_MAX: usize = 1 << 16;
+
+/// A matrix packed in words.
+pub(crate) struct ReducedMatrix {
+    pub(super) reduced: Reduced,
+    /// Elements of an input.
+    pub(super) inputs: usize,
+    /// Words of k, with padding.
+    pub(super) words: usize,
+    panel_len: usize,
+    /// u32 words.
+    lines: Lines,
+    /// Of bytes: what a 1 stands for in each column.
+    pub(super) scales: Option<PanelRow>,
+    /// Of bytes: i32, what the sums of each column begin with, to make up for [`UNSIGNED`].
+    pub(super) offsets: Option<PanelRow>,
+}
+
+impl ReducedMatrix {
+    /// Packs `source`, `[columns, inputs]`, whose length the caller has checked.
+    pub(crate) fn new(reduced: Reduced, columns: &Columns, source: &[f32], inputs: usize) -> Self {
+        let Reduced { format, instructions } = reduced;
+        assert!(format != Format::Int8 || inputs <= INT8_INPUTS_MAX, "sums of {inputs} bytes");
+        let mut words = inputs.div_ceil(format.in_word());
+        #[cfg(target_arch = "x86_64")]
+        if let Instructions::Tiles(_) = instructions {
+            words = words.next_multiple_of(TILE_WORDS);
+        }
+        let row_len = columns.vectors() * columns.lanes;
+        let panel_len = words * row_len;
+        let mut lines = Lines::zeros(columns.panels() * panel_len);
+        let (mut scales, mut offsets) = (Vec::new(), Vec::new());
+        let packed = lines.as_mut_slice();
+        let mut bytes = Vec::new();
+        for (at, column) in columns.sources().enumerate() {
+            let to = at / row_len * panel_len + at % row_len;
+            let weights = column.map_or(&[][..], |column| &source[column * inputs..][..inputs]);
+            let (scale, factor) = scale_of(largest_magnitude(weights));
+            let mut sum = 0;
+            bytes.clear();
+            match format {
+                Format::Bf16 => bytes
+                    .extend(weights.iter().flat_map(|&weight| (bf16(weight) as u16).to_le_bytes())),
+                Format::Int8 => bytes.extend(weights.iter().map(|&weight| {
+                    let byte = to_byte(weight, factor);
+                    sum += byte;
+                    byte as u8
+                })),
+            }
+            for (word, of_word) in bytes.chunks(4).enumerate() {
+                let mut whole = [0; 4];
+                whole[..of_word.len()].copy_from_slice(of_word);
+                packed[to + word * row_len] = f32::from_bits(u32::from_le_bytes(whole));
+            }
+            scales.push(scale);
+            let offset = if instructions.widens() { 0 } else { -UNSIGNED * sum };
+            offsets.push(f32::from_bits(offset as u32));
+        }
+        let row = |values: Vec<f32>| PanelRow::packed(columns, values);
+        let (scales, offsets) = match format {
+            Format::Bf16 => (None, None),
+            Format::Int8 => (Some(row(scales)), Some(row(offsets))),
+        };
+        Self { reduced, inputs, words, panel_len, lines, scales, offsets }
+    }
+
+    /// The first word of a panel.
+    #[inline(always)]
+    pub(super) fn panel(&self, panel: usize) -> *const u32 {
+        self.lines.as_slice()[panel * self.panel_len..][..self.panel_len].as_ptr().cast()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let rows = [&self.scales, &self.offsets];
+        self.lines.bytes() + rows.into_iter().flatten().map(PanelRow::bytes).sum::<usize>()
+    }
+
+    /// See [`Product::multiply`].
+    ///
+    /// # Safety
+    /// As there; the product's weights are this matrix.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply<S: Simd, const VECTORS: usize>(
+        &self,
+        simd: S,
+        product: &Product<'_>,
+        operand: &mut Operand,
+    ) {
+        if operand.is_empty() {
+            simd.vectorize(Fill { matrix: self, rows: product.rows, operand });
+        }
+        let operand = &*operand;
+        for (index, panel) in product.panels.clone().enumerate() {
+            // SAFETY: the caller's promises; the operand has the product's rows.
+            unsafe {
+                let combine = |first: usize, count: usize, sums: *const u32| {
+                    simd.vectorize(Combine::<VECTORS> {
+                        matrix: self,
+                        product,
+                        operand,
+                        index,
+                        rows: first..first + count,
+                        sums,
+                    });
+                };
+                match self.reduced.instructions {
+                    Instructions::Widened => {
+                        simd.vectorize(WidenedSums::<_, VECTORS> {
+                            matrix: self,
+                            panel,
+                            operand,
+                            rows: product.rows.len(),
+                            combine,
+                        });
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx512Bf16(dot) => {
+                        let rows = product.rows.len();
+                        dot.sums::<VECTORS>(self.panel(panel), self.words, operand, rows, combine);
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx512Vnni(dot) => {
+                        let rows = product.rows.len();
+                        dot.sums::<VECTORS>(self.panel(panel), self.words, operand, rows, combine);
+                    }
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Tiles(tiles) => {
+                        let rows = product.rows.len();
+                        tiles.sums::<VECTORS>(self, panel, operand, rows, combine);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Products whose weights are kept in fewer than 32 bits.
+//!
+//! ```text
+//! sums(row)[column] = start(row)[column] + sum over k of x[k] w[k]             bfloat16
+//!                   = start(row)[column] + s(row) s(column) sum over k of x[k] w[k]   bytes
+//! ```
+//! where x is the row's input in the precision of the weights, and the sum over k begins with zero.
+//!
+//! **Words.** Weights of consecutive k that share 32 bits, two or four of them, are a *word*, and
+//! words lie as the f32 of a [panel](crate::panel_matrix) do: `[panel][word of k][vector][lane]`.
+//! That is the layout of the instructions `vdpbf16ps` and `vpdpbusd`, and of the tiles of AMX.
+//!
+//! **The same bits.** A sum's bits depend on its row and column alone. Sums of bytes are exact, so
+//! all instructions agree. Sums of bfloat16 are rounded at each term: in order of k with vectors; by
+//! tiles, those of even and of odd k apart and added after every 32 (Intel's manual, `TDPBF16PS`).
+//! So a machine's results in bfloat16 do not depend on batches or threads, but those of a machine
+//! with tiles may differ in the last bits from another's.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `matrix.rs` | weights packed in words |
+//! | `round.rs` | f32 to bfloat16, and to bytes with a scale |
+//! | `operand.rs` | the rows' inputs in the same precision, made once for all panels |
+//! | `vectors.rs` | sums by vector instructions, generic over how a word is multiplied |
+//! | `dots.rs` | the ways to multiply a word: widened to f32, `vdpbf16ps`, `vpdpbusd` |
+//! | `tiles.rs` | sums by the tiles of AMX |
+
+#[cfg(target_arch = "x86_64")]
+mod dots;
+mod matrix;
+mod operand;
+mod round;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
+mod vectors;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use dots::{Avx512Bf16, Avx512Vnni};
+pub(crate) use matrix::{INT8_INPUTS_MAX, ReducedMatrix};
+pub(crate) use operand::Operand;
+#[cfg(test)]
+pub(crate) use round::{bf16, scale_of, to_byte};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tiles::Tiles;
+
+/// The format of a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Bf16,
+    Int8,
+}
+
+impl Format {
+    /// Weights in a word.
+    pub(crate) const fn in_word(self) -> usize {
+        match self {
+            Self::Bf16 => 2,
+            Self::Int8 => 4,
+        }
+    }
+}
+
+/// How words are multiplied. The tokens prove that the machine has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Instructions {
+    /// Each number made an f32, on any vector unit.
+    Widened,
+    /// `vdpbf16ps`
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512Bf16),
+    /// `vpdpbusd`
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512Vnni),
+    /// `tdpbf16ps`, `tdpbusd`
+    #[cfg(target_arch = "x86_64")]
+    Tiles(Tiles),
+}
+
+impl Instructions {
+    /// Whether inputs are widened when the operand is made.
+    fn widens(self) -> bool {
+        matches!(self, Self::Widened)
+    }
+}
+
+/// A format, and how it is computed with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reduced {
+    pub(crate) format: Format,
+    pub(crate) instructions: Instructions,
+}

@@ -1,0 +1,180 @@
+//! The inputs of a product's rows, in the precision of its weights. Made once and used for all
+//! panels of a call.
+
+use std::cell::RefCell;
+
+use super::Format;
+use super::matrix::{ReducedMatrix, UNSIGNED};
+use super::round::{bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
+use crate::panel_matrix::{LINE_LEN, Lines};
+use crate::product::{ProductRow, ROWS_MAX};
+use crate::simd::{Simd, SimdOp};
+
+thread_local! {
+    /// Rooms that no operand holds.
+    static ROOMS: RefCell<Vec<Box<Room>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where the inputs of some rows stand.
+struct Room {
+    words: Lines,
+    scales: [f32; ROWS_MAX],
+}
+
+/// What a product reads of its rows; empty where weights are f32, and rows are read where they lie.
+pub(crate) struct Operand {
+    room: Option<Box<Room>>,
+    is_empty: bool,
+    /// Elements from one row to the next.
+    stride: usize,
+}
+
+impl Operand {
+    /// Of no rows.
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self { room: None, is_empty: true, stride: 0 }
+    }
+
+    /// Forgets the rows.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.is_empty = true;
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// The words of a row: of bfloat16 or unsigned bytes as the weights have them, or, where they
+    /// are widened, an f32 for each number.
+    #[inline(always)]
+    pub(super) fn row(&self, row: usize) -> *const u32 {
+        let room = self.room.as_ref().expect("a filled operand");
+        room.words.as_slice()[row * self.stride..][..self.stride].as_ptr().cast()
+    }
+
+    /// Bytes from one row to the next.
+    pub(super) fn stride_bytes(&self) -> usize {
+        self.stride * size_of::<u32>()
+    }
+
+    /// What a byte of 1 stands for in a row.
+    #[inline(always)]
+    pub(super) fn scale(&self, row: usize) -> f32 {
+        self.room.as_ref().expect("a filled operand").scales[row]
+    }
+}
+
+impl Drop for Operand {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(room) = self.room.take() {
+            ROOMS.with_borrow_mut(|rooms| rooms.push(room));
+        }
+    }
+}
+
+/// Makes the operand of rows. The contract of [`Product::multiply`](crate::weights::Product) holds
+/// for them.
+pub(super) struct Fill<'a> {
+    pub(super) matrix: &'a ReducedMatrix,
+    pub(super) rows: &'a [ProductRow],
+    pub(super) operand: &'a mut Operand,
+}
+
+impl SimdOp for Fill<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { matrix, rows, operand } = self;
+        let (format, instructions) = (matrix.reduced.format, matrix.reduced.instructions);
+        let row_len = match instructions.widens() {
+            true => matrix.words * format.in_word(),
+            false => matrix.words,
+        };
+        // A line more, so that rows of a power of two do not share the sets of a cache.
+        operand.stride = Lines::row_stride(row_len) + LINE_LEN;
+        operand.is_empty = false;
+        let room = operand.room.get_or_insert_with(|| {
+            let free = ROOMS.with_borrow_mut(Vec::pop);
+            free.unwrap_or_else(|| {
+                Box::new(Room { words: Lines::zeros(0), scales: [0.0; ROWS_MAX] })
+            })
+        });
+        // Tiles read rows up to a multiple of their height, past the last one.
+        let len = ROWS_MAX * operand.stride;
+        if room.words.as_slice().len() < len {
+            room.words = Lines::zeros(len);
+        }
+        for (at, row) in rows.iter().enumerate() {
+            // SAFETY: the contract of `multiply`: as many elements as the matrix has inputs.
+            let from = unsafe { std::slice::from_raw_parts(row.input, matrix.inputs) };
+            let to = &mut room.words.as_mut_slice()[at * operand.stride..][..row_len];
+            match format {
+                Format::Bf16 if instructions.widens() => widen_bf16(from, to),
+                Format::Bf16 => pack_bf16(from, to),
+                Format::Int8 => {
+                    let (scale, factor) = scale_of(largest_magnitude(from));
+                    room.scales[at] = scale;
+                    match instructions.widens() {
+                        true => widen_bytes(from, factor, to),
+                        false => pack_bytes(from, factor, to),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn widen_bf16(from: &[f32], to: &mut [f32]) {
+    let (whole, rest) = to.split_at_mut(from.len());
+    for (to, &value) in whole.iter_mut().zip(from) {
+        *to = round_to_bf16(value);
+    }
+    rest.fill(0.0);
+}
+
+#[inline(always)]
+fn pack_bf16(from: &[f32], to: &mut [f32]) {
+    let (pairs, last) = from.as_chunks::<2>();
+    let (whole, rest) = to.split_at_mut(pairs.len());
+    for (to, &[low, high]) in whole.iter_mut().zip(pairs) {
+        *to = f32::from_bits(bf16(low) | bf16(high) << 16);
+    }
+    rest.fill(0.0);
+    if let (&[low], [to, ..]) = (last, rest) {
+        *to = f32::from_bits(bf16(low));
+    }
+}
+
+#[inline(always)]
+fn widen_bytes(from: &[f32], factor: f32, to: &mut [f32]) {
+    let (whole, rest) = to.split_at_mut(from.len());
+    for (to, &value) in whole.iter_mut().zip(from) {
+        *to = to_byte(value, factor) as f32;
+    }
+    rest.fill(0.0);
+}
+
+/// Padding stands for 0 like any other byte.
+#[inline(always)]
+fn pack_bytes(from: &[f32], factor: f32, to: &mut [f32]) {
+    let byte = |value: f32| (to_byte(value, factor) + UNSIGNED) as u32;
+    let (quads, last) = from.as_chunks::<4>();
+    let (whole, rest) = to.split_at_mut(quads.len());
+    for (to, quad) in whole.iter_mut().zip(quads) {
+        let [a, b, c, d] = quad.map(byte);
+        *to = f32::from_bits(a | b << 8 | c << 16 | d << 24);
+    }
+    rest.fill(f32::from_bits(0x8080_8080));
+    if let (Some(to), false) = (rest.first_mut(), last.is_empty()) {
+        let bytes = last.iter().enumerate();
+        let mut word = 0x8080_8080_u32;
+        for (at, &value) in bytes {
+            word = word & !(0xff << (8 * at)) | byte(value) << (8 * at);
+        }
+        *to = f32::from_bits(word);
+    }
+}

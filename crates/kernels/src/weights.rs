@@ -1,0 +1,80 @@
+//! The weights of a product, in any precision, and the product with them.
+
+use std::ops::Range;
+
+use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
+use crate::product::{PanelProduct, ProductRow};
+use crate::reduced::{Operand, ReducedMatrix};
+use crate::simd::Simd;
+use crate::target::Target;
+
+/// A matrix packed into panels for a target.
+pub(crate) enum Weights {
+    F32(PanelMatrix),
+    Reduced(ReducedMatrix),
+}
+
+impl Weights {
+    /// Packs `source`, `[columns, inputs]`, whose length the caller has checked.
+    pub(crate) fn new(target: Target, columns: &Columns, source: &[f32], inputs: usize) -> Self {
+        match target.reduced {
+            None => Self::F32(PanelMatrix::new(columns, source, inputs)),
+            Some(reduced) => Self::Reduced(ReducedMatrix::new(reduced, columns, source, inputs)),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::F32(matrix) => matrix.bytes(),
+            Self::Reduced(matrix) => matrix.bytes(),
+        }
+    }
+}
+
+/// A product of some rows with one panel, or of one row with two (see
+/// [`for_each_piece`](crate::product::for_each_piece)).
+pub(crate) struct Product<'a> {
+    pub(crate) weights: &'a Weights,
+    pub(crate) panels: Range<usize>,
+    pub(crate) rows: &'a [ProductRow],
+    /// Elements from a row's start in one panel to that in the next.
+    pub(crate) start_stride: usize,
+    /// Elements from a row's sums in one panel to those in the next.
+    pub(crate) sums_stride: usize,
+    /// What the last vector of all rows starts from, if not from their own start.
+    pub(crate) last_start: Option<&'a PanelRow>,
+}
+
+impl Product<'_> {
+    /// Computes it. `operand` is what was made of the rows' inputs for other panels, or is empty
+    /// and made here.
+    ///
+    /// # Safety
+    /// The weights were packed for `simd` with `VECTORS` vectors a panel and have these panels. For
+    /// each panel and row, inputs and starts are readable and sums are writable; nobody else
+    /// accesses the sums, and no sums overlap an input, or a start other than their own. The
+    /// operand is empty or was made of the same rows' inputs for the same weights.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply<S: Simd, const VECTORS: usize>(
+        self,
+        simd: S,
+        operand: &mut Operand,
+    ) {
+        match self.weights {
+            // By way of `vectorize`, so that there is one copy of the tiles for each vector type
+            // and number of vectors, not one for each cell.
+            Weights::F32(matrix) => simd.vectorize(PanelProduct::<VECTORS> {
+                matrix,
+                panels: self.panels,
+                rows: self.rows,
+                start_stride: self.start_stride,
+                sums_stride: self.sums_stride,
+                last_start: self.last_start,
+            }),
+            // SAFETY: the caller's promises.
+            Weights::Reduced(matrix) => unsafe {
+                matrix.multiply::<S, VECTORS>(simd, &self, operand);
+            },
+        }
+    }
+}
