@@ -39,18 +39,27 @@ impl ReducedMatrix {
         let Reduced { format, instructions } = reduced;
         assert!(format != Format::Int8 || inputs <= INT8_INPUTS_MAX, "sums of {inputs} bytes");
         let mut words = inputs.div_ceil(format.in_word());
-        #[cfg(target_arch = "x86_64")]
-        if let Instructions::Tiles(_) = instructions {
+        let is_tiled = instructions.is_tiled();
+        if is_tiled {
             words = words.next_multiple_of(TILE_WORDS);
         }
         let row_len = columns.vectors() * columns.lanes;
         let panel_len = words * row_len;
+        let place = |word: usize, at: usize| match is_tiled {
+            false => word * row_len + at,
+            true => {
+                let (tile, row) = (word / TILE_WORDS, word % TILE_WORDS);
+                let (vector, lane) = (at / columns.lanes, at % columns.lanes);
+                let tile = tile * columns.vectors() + vector;
+                (tile * TILE_WORDS + row) * columns.lanes + lane
+            }
+        };
         let mut lines = Lines::zeros(columns.panels() * panel_len);
         let (mut scales, mut offsets) = (Vec::new(), Vec::new());
         let packed = lines.as_mut_slice();
         let mut bytes = Vec::new();
         for (at, column) in columns.sources().enumerate() {
-            let to = at / row_len * panel_len + at % row_len;
+            let panel = &mut packed[at / row_len * panel_len..][..panel_len];
             let weights = column.map_or(&[][..], |column| &source[column * inputs..][..inputs]);
             let (scale, factor) = scale_of(largest_magnitude(weights));
             let mut sum = 0;
@@ -67,7 +76,7 @@ impl ReducedMatrix {
             for (word, of_word) in bytes.chunks(4).enumerate() {
                 let mut whole = [0; 4];
                 whole[..of_word.len()].copy_from_slice(of_word);
-                packed[to + word * row_len] = f32::from_bits(u32::from_le_bytes(whole));
+                panel[place(word, at % row_len)] = f32::from_bits(u32::from_le_bytes(whole));
             }
             scales.push(scale);
             let offset = if instructions.widens() { 0 } else { -UNSIGNED * sum };

@@ -7,8 +7,9 @@
 //! where x is the row's input in the precision of the weights, and the sum over k begins with zero.
 //!
 //! **Words.** Weights of consecutive k that share 32 bits, two or four of them, are a *word*, and
-//! words lie as the f32 of a [panel](crate::panel_matrix) do: `[panel][word of k][vector][lane]`.
-//! That is the layout of the instructions `vdpbf16ps` and `vpdpbusd`, and of the tiles of AMX.
+//! words lie as the f32 of a [panel](crate::panel_matrix) do: `[panel][word of k][vector][lane]`, as
+//! the instructions `vdpbf16ps` and `vpdpbusd` take them. For the tiles of AMX, 16 words of k of a
+//! vector lie together: `[panel][tile of k][vector][word of the tile][lane]`.
 //!
 //! **The same bits.** A sum's bits depend on its row and column alone. Sums of bytes are exact, so
 //! all instructions agree. Sums of bfloat16 are rounded at each term: in order of k with vectors; by
@@ -80,6 +81,15 @@ impl Instructions {
     /// Whether inputs are widened when the operand is made.
     fn widens(self) -> bool {
         matches!(self, Self::Widened)
+    }
+
+    /// Whether words lie in tiles.
+    fn is_tiled(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiles(_) => true,
+            _ => false,
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Sums by the tiles of AMX: 16 rows of 64 bytes each, eight of them; `tdpbf16ps` and `tdpbusd`
 //! multiply a tile of inputs with one of weights into one of sums, 16 words of k at once.
 //!
-//! A panel's words are tiles as they lie: a vector's words of 16 k are 16 rows of 64 bytes, so many
-//! bytes apart as a panel has vectors. Rows of the batch are tiles as they lie in the operand.
+//! Rows of the batch are tiles as they lie in the operand.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
@@ -21,8 +20,9 @@ pub(crate) struct Tiles(());
 /// Rows of a tile, at most.
 const TILE_ROWS: usize = 16;
 
-/// Bytes of a row of a tile.
+/// Bytes of a row of a tile, and of a tile of weights.
 const ROW_BYTES: usize = 64;
+const TILE_BYTES: usize = TILE_WORDS * ROW_BYTES;
 
 impl Tiles {
     /// The token, where the machine has the instructions and the system lets this process use them.
@@ -55,7 +55,6 @@ impl Tiles {
             Format::Bf16 => bf16_block,
             Format::Int8 => bytes_block,
         };
-        let sums_stride = VECTORS * ROW_BYTES;
         // SAFETY: the token proves that tiles may be used; the configuration is valid; blocks read
         // the panel, and rows of the operand, which has room for a multiple of the height past the
         // last row, and write to the room, which has two tiles' rows.
@@ -68,9 +67,10 @@ impl Tiles {
                     let block = Block {
                         inputs: operand.row(first).cast(),
                         inputs_stride: operand.stride_bytes(),
-                        weights: matrix.panel(panel).cast::<u8>().add(vector * ROW_BYTES),
-                        weights_stride: sums_stride,
+                        weights: matrix.panel(panel).cast::<u8>().add(vector * TILE_BYTES),
+                        weights_step: VECTORS * TILE_BYTES,
                         sums: room.cast::<u8>().add(vector * ROW_BYTES),
+                        sums_stride: VECTORS * ROW_BYTES,
                         turns: matrix.words / TILE_WORDS,
                         height,
                     };
@@ -166,9 +166,11 @@ struct Block {
     inputs: *const u8,
     inputs_stride: usize,
     weights: *const u8,
-    weights_stride: usize,
+    /// From a tile of k to the next.
+    weights_step: usize,
     /// `[row][vector][lane]`, as many vectors as the panel has.
     sums: *mut u8,
+    sums_stride: usize,
     /// Tiles of k.
     turns: usize,
     height: usize,
@@ -191,11 +193,12 @@ macro_rules! tile_loop {
             a1 = inout(reg) $block.inputs.wrapping_add($block.height * $block.inputs_stride) => _,
             a_stride = in(reg) $block.inputs_stride,
             b = inout(reg) $block.weights => _,
-            b_stride = in(reg) $block.weights_stride,
-            b_step = in(reg) TILE_WORDS * $block.weights_stride,
+            b_stride = in(reg) ROW_BYTES,
+            b_step = in(reg) $block.weights_step,
             turns = inout(reg) $block.turns => _,
             c0 = in(reg) $block.sums,
-            c1 = in(reg) $block.sums.wrapping_add($block.height * $block.weights_stride),
+            c1 = in(reg) $block.sums.wrapping_add($block.height * $block.sums_stride),
+            c_stride = in(reg) $block.sums_stride,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -213,9 +216,8 @@ macro_rules! blocks {
         /// writable.
         unsafe fn $name(row_tiles: usize, vectors: usize, block: Block) {
             if block.turns == 0 {
-                let bytes = row_tiles * block.height * block.weights_stride;
                 // SAFETY: the caller's promise: these rows are the block's.
-                return unsafe { zero_rows(block, bytes / block.weights_stride, vectors) };
+                return unsafe { zero_rows(block, row_tiles * block.height, vectors) };
             }
             // SAFETY: the caller's promises.
             unsafe {
@@ -228,7 +230,7 @@ macro_rules! blocks {
                             "tileloadd tmm6, [{b} + {b_stride}]",
                             concat!($dot, " tmm0, tmm4, tmm6")
                         ],
-                        ["tilestored [{c0} + {b_stride}], tmm0", "/* {a_stride} {c1} */"]
+                        ["tilestored [{c0} + {c_stride}], tmm0", "/* {a_stride} {c1} */"]
                     ),
                     (1, 2) => tile_loop!(
                         block,
@@ -237,12 +239,12 @@ macro_rules! blocks {
                             "tileloadd tmm4, [{a0} + {a_stride}]",
                             "tileloadd tmm6, [{b} + {b_stride}]",
                             concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 64]",
+                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
                             concat!($dot, " tmm1, tmm4, tmm7")
                         ],
                         [
-                            "tilestored [{c0} + {b_stride}], tmm0",
-                            "tilestored [{c0} + {b_stride} + 64], tmm1",
+                            "tilestored [{c0} + {c_stride}], tmm0",
+                            "tilestored [{c0} + {c_stride} + 64], tmm1",
                             "/* {c1} */"
                         ]
                     ),
@@ -253,15 +255,15 @@ macro_rules! blocks {
                             "tileloadd tmm4, [{a0} + {a_stride}]",
                             "tileloadd tmm6, [{b} + {b_stride}]",
                             concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 64]",
+                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
                             concat!($dot, " tmm1, tmm4, tmm7"),
-                            "tileloadd tmm6, [{b} + {b_stride} + 128]",
+                            "tileloadd tmm6, [{b} + {b_stride} + 2048]",
                             concat!($dot, " tmm2, tmm4, tmm6")
                         ],
                         [
-                            "tilestored [{c0} + {b_stride}], tmm0",
-                            "tilestored [{c0} + {b_stride} + 64], tmm1",
-                            "tilestored [{c0} + {b_stride} + 128], tmm2",
+                            "tilestored [{c0} + {c_stride}], tmm0",
+                            "tilestored [{c0} + {c_stride} + 64], tmm1",
+                            "tilestored [{c0} + {c_stride} + 128], tmm2",
                             "/* {c1} */"
                         ]
                     ),
@@ -272,18 +274,18 @@ macro_rules! blocks {
                             "tileloadd tmm4, [{a0} + {a_stride}]",
                             "tileloadd tmm6, [{b} + {b_stride}]",
                             concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 64]",
+                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
                             concat!($dot, " tmm1, tmm4, tmm7"),
-                            "tileloadd tmm6, [{b} + {b_stride} + 128]",
+                            "tileloadd tmm6, [{b} + {b_stride} + 2048]",
                             concat!($dot, " tmm2, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 192]",
+                            "tileloadd tmm7, [{b} + {b_stride} + 3072]",
                             concat!($dot, " tmm3, tmm4, tmm7")
                         ],
                         [
-                            "tilestored [{c0} + {b_stride}], tmm0",
-                            "tilestored [{c0} + {b_stride} + 64], tmm1",
-                            "tilestored [{c0} + {b_stride} + 128], tmm2",
-                            "tilestored [{c0} + {b_stride} + 192], tmm3",
+                            "tilestored [{c0} + {c_stride}], tmm0",
+                            "tilestored [{c0} + {c_stride} + 64], tmm1",
+                            "tilestored [{c0} + {c_stride} + 128], tmm2",
+                            "tilestored [{c0} + {c_stride} + 192], tmm3",
                             "/* {c1} */"
                         ]
                     ),
@@ -298,8 +300,8 @@ macro_rules! blocks {
                             concat!($dot, " tmm2, tmm5, tmm6")
                         ],
                         [
-                            "tilestored [{c0} + {b_stride}], tmm0",
-                            "tilestored [{c1} + {b_stride}], tmm2"
+                            "tilestored [{c0} + {c_stride}], tmm0",
+                            "tilestored [{c1} + {c_stride}], tmm2"
                         ]
                     ),
                     (2, 2) => tile_loop!(
@@ -309,17 +311,17 @@ macro_rules! blocks {
                             "tileloadd tmm4, [{a0} + {a_stride}]",
                             "tileloadd tmm6, [{b} + {b_stride}]",
                             concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 64]",
+                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
                             concat!($dot, " tmm1, tmm4, tmm7"),
                             "tileloadd tmm5, [{a1} + {a_stride}]",
                             concat!($dot, " tmm2, tmm5, tmm6"),
                             concat!($dot, " tmm3, tmm5, tmm7")
                         ],
                         [
-                            "tilestored [{c0} + {b_stride}], tmm0",
-                            "tilestored [{c0} + {b_stride} + 64], tmm1",
-                            "tilestored [{c1} + {b_stride}], tmm2",
-                            "tilestored [{c1} + {b_stride} + 64], tmm3"
+                            "tilestored [{c0} + {c_stride}], tmm0",
+                            "tilestored [{c0} + {c_stride} + 64], tmm1",
+                            "tilestored [{c1} + {c_stride}], tmm2",
+                            "tilestored [{c1} + {c_stride} + 64], tmm3"
                         ]
                     ),
                     _ => unreachable!("a block of {row_tiles} by {vectors} tiles"),
@@ -340,7 +342,7 @@ unsafe fn zero_rows(block: Block, rows: usize, vectors: usize) {
     for row in 0..rows {
         // SAFETY: the caller's promise.
         unsafe {
-            let to = block.sums.add(row * block.weights_stride);
+            let to = block.sums.add(row * block.sums_stride);
             to.write_bytes(0, vectors * ROW_BYTES);
         }
     }
