@@ -7,6 +7,7 @@ use std::str::FromStr;
 use batchmaker_bench::Workload;
 use batchmaker_cpu::Isa;
 use batchmaker_engine::Policy;
+use batchmaker_graph::Precision;
 use clap::{Args, Parser, Subcommand};
 
 /// Serves recurrent neural networks with cellular batching: requests join and leave the running
@@ -124,7 +125,7 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) batch: BatchArgs,
+    pub(crate) cells: CellArgs,
 }
 
 /// Measure latency and throughput under a load
@@ -200,7 +201,8 @@ pub(crate) struct BenchArgs {
 
     /// Send the requests to this server
     #[arg(long, value_name = "URL", conflicts_with_all = [
-        "policy", "workers", "threads_per_worker", "max_batch_size", "max_tasks_to_submit", "isa",
+        "policy", "workers", "threads_per_worker", "max_batch_size", "precision",
+        "max_tasks_to_submit", "isa",
     ])]
     pub(crate) url: Option<String>,
 
@@ -257,13 +259,13 @@ pub(crate) struct MachineArgs {
     pub(crate) threads_per_worker: Option<u16>,
 
     #[command(flatten)]
-    pub(crate) batch: BatchArgs,
+    pub(crate) cells: CellArgs,
 
     /// The most batches that a worker is given at once (MaxTasksToSubmit)
     #[arg(long, value_name = "N", default_value_t = batchmaker_manager::Config::MAX_TASKS_TO_SUBMIT, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_tasks_to_submit: u32,
 
-    /// Instruction set, for bug reports: avx512, avx2 or scalar [default: the best there is]
+    /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
 }
@@ -273,32 +275,49 @@ impl MachineArgs {
     pub(crate) const WORKERS_MAX: u16 = 64;
 }
 
-/// Batch limits.
-#[derive(Debug, Args)]
-pub(crate) struct BatchArgs {
+/// What cells are loaded with.
+#[derive(Debug, Default, Args)]
+pub(crate) struct CellArgs {
     /// The most rows in a batch, of all cells or of one; repeatable
     #[arg(long, value_name = "N|CELL=N")]
-    pub(crate) max_batch_size: Vec<BatchLimit>,
+    pub(crate) max_batch_size: Vec<OfCell<BatchLimit>>,
+
+    /// The weights of all fused cells or of one: f32, bf16 or int8; repeatable [default: what the
+    /// model says, else f32]
+    #[arg(long, value_name = "P|CELL=P")]
+    pub(crate) precision: Vec<OfCell<Precision>>,
 }
 
-/// `N` or `CELL=N`.
+/// `VALUE` or `CELL=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BatchLimit {
+pub(crate) struct OfCell<T> {
     pub(crate) cell: Option<String>,
-    pub(crate) limit: u32,
+    pub(crate) value: T,
 }
+
+impl<T: FromStr<Err: ToString>> FromStr for OfCell<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (cell, value) = match text.rsplit_once('=') {
+            Some((cell, value)) => (Some(cell.to_owned()), value),
+            None => (None, text),
+        };
+        let value = value.parse().map_err(|error: T::Err| error.to_string())?;
+        Ok(Self { cell, value })
+    }
+}
+
+/// A number of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchLimit(pub(crate) u32);
 
 impl FromStr for BatchLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (cell, number) = match text.rsplit_once('=') {
-            Some((cell, number)) => (Some(cell.to_owned()), number),
-            None => (None, text),
-        };
-        let limit = number.parse().ok().filter(|&limit| limit > 0);
-        let limit = limit.ok_or_else(|| format!("'{number}' is not a number of rows from 1 up"))?;
-        Ok(Self { cell, limit })
+        let limit = text.parse().ok().filter(|&limit| limit > 0);
+        limit.map(Self).ok_or_else(|| format!("'{text}' is not a number of rows from 1 up"))
     }
 }
 
@@ -312,11 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn batch_limits() {
-        let limit = |text: &str| text.parse::<BatchLimit>();
-        assert_eq!(limit("8"), Ok(BatchLimit { cell: None, limit: 8 }));
+    fn values_of_cells() {
+        let limit = |text: &str| text.parse::<OfCell<BatchLimit>>();
+        assert_eq!(limit("8"), Ok(OfCell { cell: None, value: BatchLimit(8) }));
         let cell = Some("a=b".to_owned());
-        assert_eq!(limit("a=b=8"), Ok(BatchLimit { cell, limit: 8 }));
+        assert_eq!(limit("a=b=8"), Ok(OfCell { cell, value: BatchLimit(8) }));
         assert!(limit("0").is_err() && limit("x=").is_err());
+        let precision = "lstm=bf16".parse::<OfCell<Precision>>();
+        let cell = Some("lstm".to_owned());
+        assert_eq!(precision, Ok(OfCell { cell, value: Precision::Bf16 }));
+        assert!("f16".parse::<OfCell<Precision>>().is_err());
     }
 }

@@ -17,7 +17,7 @@ use batchmaker_graph::CellType;
 use batchmaker_model::{Axis, Content};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, CellArgs};
 use crate::models;
 use crate::start::{Cores, Limits, Machine, device, start};
 
@@ -63,8 +63,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         if engines.iter().any(|(known, ..)| *known == policy) {
             continue;
         }
-        let limits = &args.machine.batch.max_batch_size;
-        let loaded = models::load(std::slice::from_ref(&args.model), limits)?;
+        let loaded = models::load(std::slice::from_ref(&args.model), &args.machine.cells)?;
         let [model] = &loaded.models[..] else {
             bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
         };
@@ -150,7 +149,7 @@ fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
     if model == Path::new("-") {
         return Ok(None);
     }
-    let loaded = models::load(&[model.to_owned()], &[])?;
+    let loaded = models::load(&[model.to_owned()], &CellArgs::default())?;
     let layouts = loaded.models.iter().flat_map(|model| model.layouts());
     let mut children = layouts.filter(|layout| layout.content == Content::Children);
     Ok(children.next().and_then(|layout| match layout.axes[..] {

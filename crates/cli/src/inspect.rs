@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use batchmaker_graph::CellType;
+use batchmaker_graph::{CellType, Precision};
 use batchmaker_model::{CellUse, Model, TensorInfo};
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::models::{self, Loaded};
 
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
-    let loaded = models::load(std::slice::from_ref(&args.model), &args.batch.max_batch_size)?;
+    let loaded = models::load(std::slice::from_ref(&args.model), &args.cells)?;
     for model in &loaded.models {
         if args.json {
             println!("{}", as_json(model, &loaded));
@@ -49,9 +49,13 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
     for (cell, cell_type) in cells(model, loaded) {
         let _ = writeln!(
             text,
-            "  cell   {}: {}, batches up to {}, {} of weights, {} bytes of state a request, type {}\n         {}",
+            "  cell   {}: {}, {}batches up to {}, {} of weights, {} bytes of state a request, type {}\n         {}",
             cell.name,
             how(cell),
+            match cell_type.cell.precision {
+                Precision::F32 => String::new(),
+                precision => format!("in {precision}, "),
+            },
             cell_type.max_batch_size,
             human_bytes(cell_type.cell.weight_bytes()),
             cell_type.cell.state_bytes(),
@@ -82,6 +86,7 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
             "how": how(cell),
             "why": cell.why,
             "priority": cell.priority,
+            "precision": cell_type.cell.precision.to_string(),
             "max_batch_size": cell_type.max_batch_size,
             "weight_bytes": cell_type.cell.weight_bytes(),
             "state_bytes": cell_type.cell.state_bytes(),

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use batchmaker_graph::{CellRegistry, ModelId};
-use batchmaker_model::{BatchLimits, LoadOptions, Model};
+use batchmaker_graph::{Cell, CellRegistry, ModelId};
+use batchmaker_model::{ByCell, LoadOptions, Model};
 
-use crate::args::BatchLimit;
+use crate::args::{CellArgs, OfCell};
 
 /// A model that comes with the project, compiled into the binary.
 struct EmbeddedModel {
@@ -56,7 +56,7 @@ impl Loaded {
 }
 
 /// Loads all models that `paths` name; those that come with the project if there are none.
-pub(crate) fn load(paths: &[PathBuf], limits: &[BatchLimit]) -> anyhow::Result<Loaded> {
+pub(crate) fn load(paths: &[PathBuf], cells: &CellArgs) -> anyhow::Result<Loaded> {
     let mut places = Vec::new();
     for path in paths {
         places.extend(find(path)?);
@@ -65,9 +65,14 @@ pub(crate) fn load(paths: &[PathBuf], limits: &[BatchLimit]) -> anyhow::Result<L
         places.extend(EMBEDDED.iter().map(Place::Embedded));
     }
     let mut loaded = Loaded { models: Vec::new(), registry: CellRegistry::default() };
-    let limits = batch_limits(limits);
+    let max_batch_size = by_cell(&cells.max_batch_size, |limit| limit.0);
+    let precision = by_cell(&cells.precision, |&precision| precision);
     for (place, id) in places.iter().zip(0..) {
-        let options = LoadOptions { model: ModelId(id), max_batch_size: limits.clone() };
+        let options = LoadOptions {
+            max_batch_size: max_batch_size.clone(),
+            precision: precision.clone(),
+            ..LoadOptions::new(ModelId(id))
+        };
         let registry = &mut loaded.registry;
         let model = match place {
             Place::Path(path) => batchmaker_model::load(path, &options, registry)?,
@@ -80,7 +85,8 @@ pub(crate) fn load(paths: &[PathBuf], limits: &[BatchLimit]) -> anyhow::Result<L
         }
         loaded.models.push(model);
     }
-    check_cells(&loaded, &limits)?;
+    check_cells(&loaded, "--max-batch-size", max_batch_size.cells.keys(), |_| true)?;
+    check_cells(&loaded, "--precision", precision.cells.keys(), Cell::is_fused)?;
     Ok(loaded)
 }
 
@@ -122,27 +128,36 @@ fn is_model(path: &Path) -> bool {
         || path.is_file() && path.extension().is_some_and(|extension| extension == "onnx")
 }
 
-fn batch_limits(limits: &[BatchLimit]) -> BatchLimits {
-    let mut known = BatchLimits::default();
-    for BatchLimit { cell, limit } in limits {
-        match cell {
-            None => known.all = Some(*limit),
+fn by_cell<T, V: Copy>(given: &[OfCell<T>], value: impl Fn(&T) -> V) -> ByCell<V> {
+    let mut known = ByCell::default();
+    for of_cell in given {
+        let value = value(&of_cell.value);
+        match &of_cell.cell {
+            None => known.all = Some(value),
             Some(cell) => {
-                known.cells.insert(cell.clone(), *limit);
+                known.cells.insert(cell.clone(), value);
             }
         }
     }
     known
 }
 
-/// A limit for a cell that no model has is a mistake.
-fn check_cells(loaded: &Loaded, limits: &BatchLimits) -> anyhow::Result<()> {
-    let names = || loaded.models.iter().flat_map(|model| &model.cells).map(|cell| &*cell.name);
-    for cell in limits.cells.keys() {
-        if !names().any(|name| name == cell) {
-            let names: Vec<&str> = names().collect();
-            bail!("--max-batch-size: there is no cell '{cell}' (there are: {})", names.join(", "));
-        }
+/// An option for a cell that no model has, or that does not take it, is a mistake.
+fn check_cells<'a>(
+    loaded: &Loaded,
+    option: &str,
+    given: impl Iterator<Item = &'a String>,
+    takes: impl Fn(&Cell) -> bool,
+) -> anyhow::Result<()> {
+    let cells = || loaded.models.iter().flat_map(|model| &model.cells);
+    let taking = cells().filter(|cell| takes(&loaded.registry.get(cell.cell_type).cell));
+    let names: Vec<&str> = taking.map(|cell| &*cell.name).collect();
+    for cell in given.filter(|&cell| !names.contains(&cell.as_str())) {
+        let what = match cells().any(|known| known.name == *cell) {
+            true => format!("cell '{cell}' is run by the general executor, in f32"),
+            false => format!("there is no cell '{cell}'"),
+        };
+        bail!("{option}: {what} (there are: {})", names.join(", "));
     }
     Ok(())
 }

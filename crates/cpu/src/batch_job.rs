@@ -20,9 +20,16 @@ const MACS_AN_ITEM: usize = 32_000;
 /// Items of a step for each member, at most: neighbouring panels are better read in one go.
 const ITEMS_A_MEMBER: usize = 16;
 
-/// Into how many items to divide `panels` panels of so many multiply-adds in all.
-pub(crate) fn items(macs: usize, panels: usize, members: usize) -> usize {
-    (macs / MACS_AN_ITEM).clamp(members, ITEMS_A_MEMBER * members).min(panels)
+/// Into how many items to divide `panels` panels of so many multiply-adds in all, of which a call
+/// should have some at least.
+pub(crate) fn items(macs: usize, panels: usize, a_call: usize, members: usize) -> usize {
+    let items = (macs / MACS_AN_ITEM).clamp(members, ITEMS_A_MEMBER * members);
+    items.min(calls(panels, a_call, members))
+}
+
+/// Into how many calls panels can be divided among so many members.
+fn calls(panels: usize, a_call: usize, members: usize) -> usize {
+    (panels / a_call).max(members).min(panels)
 }
 
 /// The steps.
@@ -88,7 +95,8 @@ impl Job<'_> {
             for phase in 0..self.cell.phases() {
                 let panels = self.cell.panels(phase);
                 let macs = self.size * self.cell.step_macs() / self.cell.phases();
-                let items = items(macs, panels, member.members());
+                let a_call = self.cell.panels_a_call();
+                let items = items(macs, panels, a_call, member.members());
                 member.share(items, |item| {
                     // SAFETY: the caller's promise; items have different panels, and stages part
                     // phases and steps.
@@ -131,13 +139,14 @@ pub(crate) unsafe fn project_rows(
     }
 }
 
-/// A member's part of projections: items are a panel of as many rows as go over it together.
+/// A member's part of projections: items are a panel, or as many as a call should have, of as many
+/// rows as go over it together.
 ///
 /// # Safety
 /// As for [`Recurrence::project`]; all members call it.
 unsafe fn project(cell: &dyn Recurrence, rows: &[ProjectionRow], member: &mut Member<'_>) {
     let panels = cell.projection_panels();
-    let parts = panels.min(ITEMS_MAX);
+    let parts = calls(panels, cell.panels_a_call(), member.members()).min(ITEMS_MAX);
     let blocks = rows.len().div_ceil(ROWS_MAX).min(ITEMS_MAX / parts);
     member.share(blocks * parts, |item| {
         let rows = &rows[part(rows.len(), item / parts, blocks)];

@@ -9,7 +9,7 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{
-    GruParameters, Isa, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn,
+    GruParameters, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn, Packing,
     ProjectionRow, Recurrence, Reset, RnnParameters, StepRow, XPart,
 };
 
@@ -117,11 +117,11 @@ impl Chain {
 
 impl Chains {
     pub(crate) fn new(
-        isa: Isa,
+        packing: Packing,
         cell: &RecurrentCell,
         ahead: ProjectionAhead,
     ) -> Result<Self, KernelError> {
-        let packed = pack(isa, cell)?;
+        let packed = pack(packing, cell)?;
         let is_projected = ahead != ProjectionAhead::Never;
         let embedding =
             cell.lookup.clone().map(|lookup| Embedding::new(&*packed, lookup, is_projected));
@@ -474,14 +474,17 @@ impl Chains {
 }
 
 /// Packs the weights of a recurrent cell.
-pub(crate) fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>, KernelError> {
+pub(crate) fn pack(
+    packing: Packing,
+    cell: &RecurrentCell,
+) -> Result<Box<dyn Recurrence>, KernelError> {
     let RecurrentCell { input_size, hidden_size, .. } = *cell;
     let (w, r, b) = (&*cell.w, &*cell.r, cell.b.as_deref());
     Ok(match &cell.kind {
         RecurrentKind::Lstm { p } => {
             let p = p.as_deref();
             let parameters = LstmParameters { input_size, hidden_size, w, r, b, p };
-            Box::new(PackedLstm::new(isa, parameters)?)
+            Box::new(PackedLstm::new(packing, parameters)?)
         }
         RecurrentKind::Gru { linear_before_reset } => {
             let reset = match linear_before_reset {
@@ -489,7 +492,7 @@ pub(crate) fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>
                 true => Reset::AfterProduct,
             };
             let parameters = GruParameters { input_size, hidden_size, w, r, b, reset };
-            Box::new(PackedGru::new(isa, parameters)?)
+            Box::new(PackedGru::new(packing, parameters)?)
         }
         RecurrentKind::Rnn { activation } => {
             let activation = match activation {
@@ -497,7 +500,7 @@ pub(crate) fn pack(isa: Isa, cell: &RecurrentCell) -> Result<Box<dyn Recurrence>
                 RnnActivation::Relu => kernels::RnnActivation::Relu,
             };
             let parameters = RnnParameters { input_size, hidden_size, w, r, b, activation };
-            Box::new(PackedRnn::new(isa, parameters)?)
+            Box::new(PackedRnn::new(packing, parameters)?)
         }
     })
 }

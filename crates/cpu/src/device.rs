@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
 use batchmaker_graph::{
-    BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, RequestId, RowSpec, SinkTime,
-    Stopped, Tensor, TensorData, ValueIndex, Work, WorkerId,
+    BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, Precision, RequestId, RowSpec,
+    SinkTime, Stopped, Tensor, TensorData, ValueIndex, Work, WorkerId,
 };
-use batchmaker_kernels::Isa;
+use batchmaker_kernels as kernels;
+use batchmaker_kernels::{Isa, Packing};
 use core_affinity::CoreId;
 
 use crate::chains::{Chains, ProjectionAhead, RosterChains};
@@ -104,14 +105,15 @@ impl Device for CpuDevice {
             let cell = &cell_type.cell;
             let failed =
                 |reason: String| DeviceError::Cell { cell: cell_type.name.clone(), reason };
+            let packing = Packing { isa: self.config.isa, precision: precision(cell.precision) };
             self.cells.push(match &cell.body {
                 CellBody::Recurrent(cell) => MaterializedCell::Recurrent(
-                    Chains::new(self.config.isa, cell, self.config.projection_ahead)
+                    Chains::new(packing, cell, self.config.projection_ahead)
                         .map(Box::new)
                         .map_err(|e| failed(e.to_string()))?,
                 ),
                 CellBody::Tree(cell) => {
-                    let nodes = TreeNodes::new(self.config.isa, cell, self.words)
+                    let nodes = TreeNodes::new(packing, cell, self.words)
                         .map_err(|e| failed(e.to_string()))?;
                     self.words += nodes.words();
                     MaterializedCell::Tree(Box::new(nodes))
@@ -129,24 +131,15 @@ impl Device for CpuDevice {
                 ),
                 CellBody::Staged(staged) if !cell.states.is_empty() => {
                     MaterializedCell::StagedChains(
-                        StagedChains::new(
-                            self.config.isa,
-                            cell,
-                            staged,
-                            self.config.projection_ahead,
-                        )
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
+                        StagedChains::new(packing, cell, staged, self.config.projection_ahead)
+                            .map(Box::new)
+                            .map_err(|e| failed(e.to_string()))?,
                     )
                 }
                 CellBody::Staged(staged) => MaterializedCell::Staged {
-                    program: StagedProgram::new(
-                        self.config.isa,
-                        staged,
-                        self.config.projection_ahead,
-                    )
-                    .map(Box::new)
-                    .map_err(|e| failed(e.to_string()))?,
+                    program: StagedProgram::new(packing, staged, self.config.projection_ahead)
+                        .map(Box::new)
+                        .map_err(|e| failed(e.to_string()))?,
                     inputs: cell.inputs.clone(),
                 },
             });
@@ -311,6 +304,15 @@ impl CpuQueue {
             }
             _ => unreachable!("a roster of row-wise cells, or a chain without one"),
         }
+    }
+}
+
+/// As the kernels call it.
+fn precision(precision: Precision) -> kernels::Precision {
+    match precision {
+        Precision::F32 => kernels::Precision::F32,
+        Precision::Bf16 => kernels::Precision::Bf16,
+        Precision::Int8 => kernels::Precision::Int8,
     }
 }
 

@@ -2,7 +2,8 @@
 
 use batchmaker_graph::{LinearArgMax, RowSpec, Stage, StageBody, StagedCell, TensorData};
 use batchmaker_kernels::{
-    ArgMax, ArgMaxRow, Isa, KernelError, LinearParameters, PackedLinear, Recurrence, StepRow, XPart,
+    ArgMax, ArgMaxRow, KernelError, LinearParameters, PackedLinear, Packing, Recurrence, StepRow,
+    XPart,
 };
 
 use crate::batch_job::{Job, WORTH_THREADS, items, project_rows};
@@ -43,7 +44,7 @@ pub(crate) enum StagedError {
 
 impl StagedProgram {
     pub(crate) fn new(
-        isa: Isa,
+        packing: Packing,
         cell: &StagedCell,
         ahead: ProjectionAhead,
     ) -> Result<Self, StagedError> {
@@ -56,7 +57,7 @@ impl StagedProgram {
                     LoadedBody::Program(Box::new(RowProgram::new(program, &inputs, &outputs)?))
                 }
                 StageBody::Step(step) => {
-                    let (cell, lookup) = (pack(isa, step)?, step.lookup.clone());
+                    let (cell, lookup) = (pack(packing, step)?, step.lookup.clone());
                     let is_projected = ahead != ProjectionAhead::Never;
                     let embedding =
                         lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
@@ -66,7 +67,7 @@ impl StagedProgram {
                     let LinearArgMax { input_size, output_size, ref w, ref b } = *linear;
                     let b = b.as_deref();
                     let parameters = LinearParameters { input_size, output_size, w, b };
-                    LoadedBody::ArgMax(PackedLinear::new(isa, parameters)?)
+                    LoadedBody::ArgMax(PackedLinear::new(packing, parameters)?)
                 }
             };
             Ok(LoadedStage { body, reads: reads.clone(), writes: writes.clone() })
@@ -187,7 +188,8 @@ fn arg_max(
     assert_eq!(x.len(), rows * input, "x has all rows");
     let macs = rows * input * linear.output_size();
     let is_shared = macs >= WORTH_THREADS;
-    let items = if is_shared { items(macs, panels, group.threads()) } else { 1 };
+    let items =
+        if is_shared { items(macs, panels, linear.panels_a_call(), group.threads()) } else { 1 };
     // Of each item, the greatest among its panels' sums for each row.
     let mut found = vec![ArgMax::NONE; items * rows];
     let first = Shared(found.as_mut_ptr());
@@ -262,7 +264,14 @@ mod tests {
             stages: vec![stage([Some(0), None, None], [1, 2])],
             outputs: vec![1],
         };
-        let load = |cell| StagedProgram::new(Isa::best(), cell, ProjectionAhead::Measured).unwrap();
+        let load = |cell| {
+            StagedProgram::new(
+                batchmaker_kernels::Isa::best().into(),
+                cell,
+                ProjectionAhead::Measured,
+            )
+            .unwrap()
+        };
         let (both, one, thread) = (load(&both), load(&one), ProgramThread::new());
         let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
         let mut run = |cell: &StagedProgram, rows: usize, inputs: &[&[f32]]| {

@@ -7,7 +7,7 @@ use batchmaker_graph::{
     Cell, Item, Join, Piece, RequestId, RowSpec, RunIndex, SinkTime, SlotId, StagedCell, Stop,
     Stopped, TensorData,
 };
-use batchmaker_kernels::Isa;
+use batchmaker_kernels::Packing;
 
 use crate::chains::ProjectionAhead;
 use crate::program::ProgramThread;
@@ -79,7 +79,7 @@ impl State {
 
 impl StagedChains {
     pub(crate) fn new(
-        isa: Isa,
+        packing: Packing,
         cell: &Cell,
         staged: &StagedCell,
         ahead: ProjectionAhead,
@@ -91,7 +91,7 @@ impl StagedChains {
             state
         });
         let states = states.collect();
-        let program = StagedProgram::new(isa, staged, ahead)?;
+        let program = StagedProgram::new(packing, staged, ahead)?;
         Ok(Self { program, inputs: cell.inputs.clone(), states, slots: RowArena::new(floats) })
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use batchmaker_graph::{Item, Lookup, RequestId, Run, SinkTime, TreeCell};
 use batchmaker_kernels::{
-    Isa, KernelError, Lines, PackedTreeInner, PackedTreeLeaf, ProjectionRow, Side, TreeChild,
+    KernelError, Lines, PackedTreeInner, PackedTreeLeaf, Packing, ProjectionRow, Side, TreeChild,
     TreeInnerParameters, TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
 };
 
@@ -130,13 +130,17 @@ impl TreeRoom {
 
 impl TreeNodes {
     /// `first_word` words are there of other cell types.
-    pub(crate) fn new(isa: Isa, cell: &TreeCell, first_word: usize) -> Result<Self, KernelError> {
+    pub(crate) fn new(
+        packing: Packing,
+        cell: &TreeCell,
+        first_word: usize,
+    ) -> Result<Self, KernelError> {
         Ok(match cell {
             TreeCell::Leaf { input_size, hidden_size, w, b, lookup } => {
                 let (input_size, hidden_size) = (*input_size, *hidden_size);
                 let b = b.as_deref();
                 let parameters = TreeLeafParameters { input_size, hidden_size, w, b };
-                let cell = PackedTreeLeaf::new(isa, parameters)?;
+                let cell = PackedTreeLeaf::new(packing, parameters)?;
                 let of_words = lookup.clone().map(|lookup| OfWords {
                     states: Remembered::new(lookup.rows(), 2 * hidden_size, LEAF_BYTES_MAX),
                     lookup,
@@ -147,7 +151,7 @@ impl TreeNodes {
             TreeCell::Inner { hidden_size, l, r, b } => {
                 let hidden_size = *hidden_size;
                 let parameters = TreeInnerParameters { hidden_size, l, r, b: b.as_deref() };
-                let cell = PackedTreeInner::new(isa, parameters)?;
+                let cell = PackedTreeInner::new(packing, parameters)?;
                 Self { packed: Packed::Inner { cell, projected: OnceLock::new() }, hidden_size }
             }
         })
@@ -184,7 +188,7 @@ impl TreeNodes {
                 let leaves = &room.leaves[..];
                 let macs = leaves.len() * 3 * self.hidden_size * input_size;
                 run_shared(group, macs, &|member| {
-                    share(member, macs, cell.panels(), |panels| {
+                    share(member, macs, (cell.panels(), cell.panels_a_call()), |panels| {
                         // SAFETY: the caller's promise; members have different panels.
                         unsafe { cell.step(leaves, panels) }
                     });
@@ -227,12 +231,17 @@ impl TreeNodes {
                 if rows.is_empty() {
                     continue;
                 }
-                share(member, rows.len() * child_macs, cell.panels(), |panels| {
-                    // SAFETY: the rows were claimed for this batch; members have different panels.
-                    unsafe { cell.project(side, rows, panels) }
-                });
+                share(
+                    member,
+                    rows.len() * child_macs,
+                    (cell.panels(), cell.panels_a_call()),
+                    |panels| {
+                        // SAFETY: the rows were claimed for this batch; members have different panels.
+                        unsafe { cell.project(side, rows, panels) }
+                    },
+                );
             }
-            share(member, step_macs, cell.panels(), |panels| {
+            share(member, step_macs, (cell.panels(), cell.panels_a_call()), |panels| {
                 // SAFETY: the promise of `run`; what is to be projected is since the last stage,
                 // members have different panels, and a child is never in one batch with its
                 // parent.
@@ -357,7 +366,12 @@ fn run_shared(group: &mut ThreadGroup, macs: usize, job: &(dyn Fn(&mut Member<'_
 }
 
 /// Divides the panels of a stage of so many multiply-adds among the threads.
-fn share(member: &mut Member<'_>, macs: usize, panels: usize, step: impl Fn(Range<usize>)) {
-    let items = items(macs, panels, member.members());
+fn share(
+    member: &mut Member<'_>,
+    macs: usize,
+    (panels, a_call): (usize, usize),
+    step: impl Fn(Range<usize>),
+) {
+    let items = items(macs, panels, a_call, member.members());
     member.share(items, |item| step(part(panels, item, items)));
 }

@@ -51,7 +51,7 @@ fn steps_of_a_steady_batch_allocate_nothing() {
     for (workers, threads_per_worker) in [(1, 1), (1, 2), (2, 1)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
         let mut registry = CellRegistry::default();
-        let options = LoadOptions { model: ModelId(0), max_batch_size: Default::default() };
+        let options = LoadOptions::new(ModelId(0));
         let model = load(&path, &options, &mut registry).unwrap();
         let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
         let config = EngineConfig { workers, ..EngineConfig::default() };

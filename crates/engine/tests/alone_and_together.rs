@@ -8,7 +8,7 @@ use batchmaker_engine::{
     Engine, EngineConfig, EngineError, NamedTensor, Policy, Request, Tensor, TensorData,
 };
 use batchmaker_graph::{CellRegistry, ModelId};
-use batchmaker_model::{BatchLimits, LoadOptions, load};
+use batchmaker_model::{ByCell, LoadOptions, load};
 
 fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engine {
     let config = EngineConfig { workers, max_requests, ..EngineConfig::default() };
@@ -16,18 +16,18 @@ fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engin
 }
 
 fn langid_with(threads_per_worker: usize, config: &EngineConfig) -> Engine {
-    start("../../models/langid", BatchLimits::default(), threads_per_worker, config)
+    start("../../models/langid", ByCell::default(), threads_per_worker, config)
 }
 
 fn start(
     model: &str,
-    max_batch_size: BatchLimits,
+    max_batch_size: ByCell<u32>,
     threads_per_worker: usize,
     config: &EngineConfig,
 ) -> Engine {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(model);
     let mut registry = CellRegistry::default();
-    let options = LoadOptions { model: ModelId(0), max_batch_size };
+    let options = LoadOptions { max_batch_size, ..LoadOptions::new(ModelId(0)) };
     let model = load(&path, &options, &mut registry).unwrap();
     let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
     Engine::start(vec![model], &registry, CpuDevice::new(cpu).unwrap(), config).unwrap()
@@ -90,7 +90,7 @@ fn projecting_ahead_changes_no_bit() {
             .join(model)
             .with_extension("onnx");
         let mut registry = CellRegistry::default();
-        let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+        let options = LoadOptions::new(ModelId(0));
         let loaded = load(&path, &options, &mut registry).unwrap();
         let input = loaded.inputs[0].name.clone();
         let cpu = CpuConfig { threads_per_worker, projection_ahead, ..CpuConfig::default() };
@@ -134,7 +134,7 @@ fn projecting_ahead_changes_no_bit() {
 fn padded_rows_of_every_step_change_nothing() {
     let tagger = |limit, threads, policy: &str| {
         let policy = policy.parse().unwrap();
-        let limits = BatchLimits { all: Some(limit), ..BatchLimits::default() };
+        let limits = ByCell { all: Some(limit), ..ByCell::default() };
         let config = EngineConfig { policy, ..EngineConfig::default() };
         start("../model/tests/vectors/tagger.onnx", limits, threads, &config)
     };
@@ -211,7 +211,7 @@ fn a_request_outlives_no_engine() {
 fn memory_is_admitted_too() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
     let mut registry = CellRegistry::default();
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let options = LoadOptions::new(ModelId(0));
     let model = load(&folder, &options, &mut registry).unwrap();
     let device = CpuDevice::new(CpuConfig::default()).unwrap();
     let config = EngineConfig { max_bytes: 500_000, ..EngineConfig::default() };

@@ -10,7 +10,7 @@ use batchmaker_engine::{
     SessionStatistics, Tensor, TensorData,
 };
 use batchmaker_graph::{CellRegistry, ModelId};
-use batchmaker_model::{BatchLimits, LoadOptions, load};
+use batchmaker_model::{LoadOptions, load};
 
 const IDLE: Duration = Duration::from_millis(300);
 
@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_millis(300);
 fn engine(session_idle: Duration) -> Engine {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid/model.onnx");
     let mut registry = CellRegistry::default();
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let options = LoadOptions::new(ModelId(0));
     let model = load(&path, &options, &mut registry).unwrap();
     let device = CpuDevice::new(CpuConfig::default()).unwrap();
     let config = EngineConfig { workers: 2, session_idle, ..EngineConfig::default() };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{CellTypeId, ElementType, ModelId};
+use crate::{CellTypeId, ElementType, ModelId, Precision};
 
 /// One row of a cell's input, state or output: a batch of `n` is `[n, ...shape]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,6 +44,8 @@ impl RowSpec {
 pub struct Cell {
     /// What a row goes through.
     pub body: CellBody,
+    /// Of the products of fused kernels in it.
+    pub precision: Precision,
     /// The input ports.
     pub inputs: Vec<RowSpec>,
     /// The states that a chain carries from step to step; empty for a row-wise cell.
@@ -350,7 +352,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// What makes two cells one type: a hash of body, attributes, weights, shapes and types
+/// What makes two cells one type: a hash of body, attributes, weights, shapes, types and precision
 /// (section 4.2 of the BatchMaker paper). Names play no part.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CellIdentity([u8; 32]);
@@ -376,7 +378,8 @@ impl Cell {
         };
         let states = vec![RowSpec::new(ElementType::F32, [cell.hidden_size]); cell.kind.states()];
         let body = CellBody::Recurrent(cell);
-        Self { body, inputs: vec![x], outputs: states.clone(), states }
+        let precision = Precision::F32;
+        Self { body, precision, inputs: vec![x], outputs: states.clone(), states }
     }
 
     /// A cell of a binary TreeLSTM with its ports.
@@ -392,7 +395,27 @@ impl Cell {
             TreeCell::Inner { hidden_size, .. } => (vec![row(*hidden_size); 4], *hidden_size),
         };
         let outputs = vec![row(hidden_size); 2];
-        Self { body: CellBody::Tree(cell), inputs, states: Vec::new(), outputs }
+        let (body, precision) = (CellBody::Tree(cell), Precision::F32);
+        Self { body, precision, inputs, states: Vec::new(), outputs }
+    }
+
+    /// Whether a fused kernel multiplies weights in it: others have no precision to choose.
+    pub fn is_fused(&self) -> bool {
+        let is_fused = |stage: &Stage| !matches!(stage.body, StageBody::Program(_));
+        match &self.body {
+            CellBody::Recurrent(_) | CellBody::Tree(_) => true,
+            CellBody::Staged(cell) => cell.stages.iter().any(is_fused),
+            CellBody::Program(_) | CellBody::Whole(_) => false,
+        }
+    }
+
+    /// The cell in another precision, where it has one to choose.
+    #[must_use]
+    pub fn in_precision(mut self, precision: Precision) -> Self {
+        if self.is_fused() {
+            self.precision = precision;
+        }
+        self
     }
 
     /// See [`CellIdentity`].
@@ -443,6 +466,9 @@ impl Cell {
             }
         }
         part(format!("{:?} {:?} {:?}", self.inputs, self.states, self.outputs).as_bytes());
+        if self.precision != Precision::F32 {
+            part(self.precision.to_string().as_bytes());
+        }
         CellIdentity(*hasher.finalize().as_bytes())
     }
 

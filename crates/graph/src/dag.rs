@@ -140,7 +140,13 @@ mod tests {
         let program = Program { bytes: Arc::from([inputs as u8]), summary: String::new() };
         let inputs = vec![row(); inputs];
         let (states, outputs) = (Vec::new(), vec![row()]);
-        Cell { body: CellBody::Program(program), inputs, states, outputs }
+        Cell {
+            body: CellBody::Program(program),
+            precision: crate::Precision::F32,
+            inputs,
+            states,
+            outputs,
+        }
     }
 
     /// Two types in turn, where a node of the first type also reads the first node of all.

@@ -13,6 +13,7 @@ mod cell;
 mod cell_graph;
 mod dag;
 mod ids;
+mod precision;
 mod rows;
 mod task;
 mod tensor;
@@ -29,6 +30,7 @@ pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
 pub use ids::{
     CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,
 };
+pub use precision::{Precision, UnknownPrecision};
 pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, Item, Join, Stopped, Work};
 pub use tensor::{ElementType, Tensor, TensorData};

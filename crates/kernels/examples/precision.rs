@@ -37,7 +37,9 @@ fn seconds_a_step(lstm: &PackedLstm, rows: &[StepRow]) -> f64 {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let isa = std::env::args().nth(1).map_or(Ok(Isa::best()), |name| name.parse())?;
-    println!("LSTM, input = hidden, {isa}, one thread; microseconds a step, and times as fast as f32");
+    println!(
+        "LSTM, input = hidden, {isa}, one thread; microseconds a step, and times as fast as f32"
+    );
     println!("{:>6} {:>6} {:>10} {:>18} {:>18}", "hidden", "batch", "f32", "bf16", "int8");
     for hidden in HIDDEN {
         let w = numbers(4 * hidden * hidden, 1.0 / (hidden as f32).sqrt());

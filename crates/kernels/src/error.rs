@@ -14,10 +14,6 @@ pub enum KernelError {
     #[error("unknown instruction set {0:?}: expected scalar, avx2, avx512 or amx")]
     UnknownIsa(String),
 
-    /// The name is none of a precision's.
-    #[error("unknown precision {0:?}: expected f32, bf16 or int8")]
-    UnknownPrecision(String),
-
     /// Sums of so many products of bytes do not fit 32 bits.
     #[error("rows of {inputs} elements are too long for int8, which takes {most}")]
     Int8Inputs {

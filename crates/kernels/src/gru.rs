@@ -189,6 +189,10 @@ impl Recurrence for PackedGru {
         }
     }
 
+    fn panels_a_call(&self) -> usize {
+        self.target.panels_a_call()
+    }
+
     fn c_len(&self) -> usize {
         match self.form {
             Form::After { .. } => 0,

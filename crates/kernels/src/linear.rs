@@ -153,6 +153,11 @@ impl PackedLinear {
         self.panels
     }
 
+    /// See [`Recurrence::panels_a_call`](crate::Recurrence::panels_a_call).
+    pub fn panels_a_call(&self) -> usize {
+        self.target.panels_a_call()
+    }
+
     /// Bytes of packed weights.
     pub fn bytes(&self) -> usize {
         self.part.bytes()

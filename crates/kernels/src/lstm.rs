@@ -127,6 +127,10 @@ impl Recurrence for PackedLstm {
         GATES * self.hidden_size * self.input_size
     }
 
+    fn panels_a_call(&self) -> usize {
+        self.target.panels_a_call()
+    }
+
     fn c_len(&self) -> usize {
         self.hidden_size
     }

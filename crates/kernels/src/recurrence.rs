@@ -93,6 +93,10 @@ pub trait Recurrence: Send + Sync + Debug {
     /// Multiply-adds of a row's projection.
     fn projection_macs(&self) -> usize;
 
+    /// Panels that a call should have at least, if there are so many: where weights are not f32, each
+    /// call converts its rows' inputs.
+    fn panels_a_call(&self) -> usize;
+
     /// Phases of a step, at least 1. All panels of a phase are done before the next begins.
     fn phases(&self) -> usize {
         1

@@ -125,6 +125,10 @@ impl Recurrence for PackedRnn {
         self.hidden_size * self.input_size
     }
 
+    fn panels_a_call(&self) -> usize {
+        self.target.panels_a_call()
+    }
+
     fn panels(&self, _: usize) -> usize {
         self.panels
     }

@@ -41,6 +41,16 @@ impl Target {
         }
     }
 
+    /// See [`crate::Recurrence::panels_a_call`]: until converting an input costs a tenth of a product
+    /// with it.
+    pub(crate) fn panels_a_call(self) -> usize {
+        match self.reduced {
+            None => 1,
+            Some(Reduced { instructions, .. }) if instructions.is_tiled() => 16,
+            Some(_) => 4,
+        }
+    }
+
     /// Elements in one vector.
     pub(crate) fn lanes(self) -> usize {
         self.unit.lanes()

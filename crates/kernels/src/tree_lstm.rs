@@ -188,6 +188,11 @@ impl PackedTreeLeaf {
         self.panels
     }
 
+    /// See [`Recurrence::panels_a_call`](crate::Recurrence::panels_a_call).
+    pub fn panels_a_call(&self) -> usize {
+        self.target.panels_a_call()
+    }
+
     /// Bytes of packed weights.
     pub fn bytes(&self) -> usize {
         self.x.bytes()
@@ -249,6 +254,11 @@ impl PackedTreeInner {
     /// How many panels the units are divided into; threads may take some each.
     pub fn panels(&self) -> usize {
         self.panels
+    }
+
+    /// See [`Recurrence::panels_a_call`](crate::Recurrence::panels_a_call).
+    pub fn panels_a_call(&self) -> usize {
+        self.target.panels_a_call()
     }
 
     /// Bytes of packed weights.

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
-use batchmaker_graph::{Cell, CellBody, ElementType, RowSpec, Stage, StageBody, StagedCell};
+use batchmaker_graph::{
+    Cell, CellBody, ElementType, Precision, RowSpec, Stage, StageBody, StagedCell,
+};
 
 use crate::amend::Amendments;
 use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Scope, Source, View, analyse};
@@ -393,6 +395,7 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
         inputs: registers.rows[..analysis.inputs.len()].to_vec(),
         states: Vec::new(),
         outputs: ports.iter().map(|&register| registers.rows[register].clone()).collect(),
+        precision: Precision::F32,
         body: CellBody::Staged(StagedCell { registers: registers.rows, stages, outputs: ports }),
     };
     Ok(NamedCell { cell, inputs, outputs, fused: false, why })

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use batchmaker_graph::{Cell, CellBody, RecurrentCell, Stage, StageBody, StagedCell};
+use batchmaker_graph::{Cell, CellBody, Precision, RecurrentCell, Stage, StageBody, StagedCell};
 
 use crate::amend::Amendments;
 use crate::files::Files;
@@ -163,6 +163,7 @@ fn chain(staged: StagedCell, cell: &Cell, ports: &[(usize, usize)]) -> Cell {
         inputs: others.iter().map(|&port| cell.inputs[port].clone()).collect(),
         states: ports.iter().map(|state| cell.inputs[state.0].clone()).collect(),
         outputs: given.iter().map(|&port| cell.outputs[port].clone()).collect(),
+        precision: Precision::F32,
         body: CellBody::Staged(StagedCell { registers, stages, outputs }),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batchmaker_graph::{Tensor, TensorData};
+use batchmaker_graph::{Precision, Tensor, TensorData};
 use serde::Deserialize;
 
 use crate::LoadError;
@@ -39,12 +39,20 @@ pub(crate) struct CellTable {
     pub(crate) name: String,
     pub(crate) graph: String,
     pub(crate) max_batch_size: Option<u32>,
+    #[serde(default, deserialize_with = "precision")]
+    pub(crate) precision: Option<Precision>,
     pub(crate) priority: Option<i32>,
     #[serde(default)]
     pub(crate) batch_axis: BTreeMap<String, usize>,
     /// Of inputs whose shape the file leaves open.
     #[serde(default)]
     pub(crate) row: BTreeMap<String, Vec<usize>>,
+}
+
+/// A precision by its name.
+fn precision<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Precision>, D::Error> {
+    let name = String::deserialize(from)?;
+    name.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
 /// `[unfold]` of `kind = "chain"`.

@@ -56,8 +56,8 @@ pub use kinds::{
 };
 pub use layout::{Axis, Content, InputLayout};
 pub use load::{
-    BatchLimits, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, load,
-    load_embedded,
+    ByCell, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
+    load, load_embedded,
 };
 pub use model::{
     CellUse, Model, ReplyError, ReplyPlan, ReplyTensor, RequestTensor, TensorInfo, Unfolding,

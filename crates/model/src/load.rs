@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use batchmaker_graph::{CellRegistry, ModelId, ModelPriority, Tensor};
+use batchmaker_graph::{Cell, CellRegistry, ModelId, ModelPriority, Precision, Tensor};
 
 use crate::amend::Amendments;
 use crate::analysis::{FileKind, analyse};
@@ -36,25 +36,90 @@ pub const MAX_LENGTH: usize = 65536;
 pub struct LoadOptions {
     /// The model's id in the registry.
     pub model: ModelId,
-    /// Batch limits.
-    pub max_batch_size: BatchLimits,
+    /// The most rows in one batch, before what the model says.
+    pub max_batch_size: ByCell<u32>,
+    /// In which precision to keep weights, before what the model says. Cells that have none to choose
+    /// stay as they are.
+    pub precision: ByCell<Precision>,
+    /// What a profile says, after what the model says.
+    pub profile: BTreeMap<String, ProfiledCell>,
 }
 
-/// The most rows in one batch, by cell.
-#[derive(Clone, Debug, Default)]
-pub struct BatchLimits {
-    /// For every cell; none: [`FUSED_BATCH_SIZE_MAX`] and [`PROGRAM_BATCH_SIZE_MAX`].
-    pub all: Option<u32>,
-    /// By a cell's name, before `all`.
-    pub cells: BTreeMap<String, u32>,
-}
-
-impl BatchLimits {
-    /// The limit of cell `name`, for which the model may say one.
-    pub(crate) fn of(&self, name: &str, fused: bool, models: Option<u32>) -> u32 {
-        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-        self.cells.get(name).copied().or(self.all).or(models).unwrap_or(default).max(1)
+impl LoadOptions {
+    /// Nothing but what models say.
+    pub fn new(model: ModelId) -> Self {
+        let (max_batch_size, precision) = (ByCell::default(), ByCell::default());
+        Self { model, max_batch_size, precision, profile: BTreeMap::new() }
     }
+
+    /// The batch limit of cell `name`, for which the model may say one.
+    fn limit(&self, name: &str, fused: bool, models: Option<u32>) -> u32 {
+        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
+        let profiled = || self.profile.get(name)?.max_batch_size;
+        self.max_batch_size.of(name).or(models).or_else(profiled).unwrap_or(default).max(1)
+    }
+
+    /// The precision of cell `name`, for which the model may say one.
+    fn precision(&self, name: &str, models: Option<Precision>) -> Precision {
+        let profiled = || self.profile.get(name)?.precision;
+        self.precision.of(name).or(models).or_else(profiled).unwrap_or_default()
+    }
+
+    /// Registers a cell, of which the model may say something itself.
+    pub(crate) fn register(
+        &self,
+        registry: &mut CellRegistry,
+        cell: &NewCell<'_>,
+        models_limit: Option<u32>,
+        models_precision: Option<Precision>,
+    ) -> CellUse {
+        let &NewCell { name, cell, priority, fused, why } = cell;
+        let limit = self.limit(name, fused, models_limit);
+        let rank = ModelPriority { model: self.model, priority };
+        let cell = cell.clone().in_precision(self.precision(name, models_precision));
+        let (name, why) = (name.to_owned(), why.to_owned());
+        let cell_type = registry.add(&name, cell, limit, rank);
+        CellUse { name, cell_type, fused, priority, why }
+    }
+}
+
+/// A cell to register; see [`CellUse`].
+pub(crate) struct NewCell<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) cell: &'a Cell,
+    pub(crate) priority: i32,
+    pub(crate) fused: bool,
+    pub(crate) why: &'a str,
+}
+
+/// What is said of all cells, or of some by name.
+#[derive(Clone, Debug)]
+pub struct ByCell<T> {
+    /// Of every cell, if anything.
+    pub all: Option<T>,
+    /// By a cell's name, before `all`.
+    pub cells: BTreeMap<String, T>,
+}
+
+impl<T> Default for ByCell<T> {
+    fn default() -> Self {
+        Self { all: None, cells: BTreeMap::new() }
+    }
+}
+
+impl<T: Copy> ByCell<T> {
+    fn of(&self, name: &str) -> Option<T> {
+        self.cells.get(name).copied().or(self.all)
+    }
+}
+
+/// What a profile says of a cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProfiledCell {
+    /// The most rows in one batch.
+    pub max_batch_size: Option<u32>,
+    /// In which precision to keep weights.
+    pub precision: Option<Precision>,
 }
 
 /// Loads an ONNX file, or a directory with a `model.toml`.
@@ -175,14 +240,14 @@ impl Cells<'_> {
         let amendments = Amendments { fixed, rows, batch_axis: table.batch_axis.clone() };
         let cell = NamedCell::step_of_file(file, &amendments, states)?
             .map_err(|reason| self.malformed(format!("cell `{name}`: {reason}")))?;
-        let limits = &self.options.max_batch_size;
-        let limit = limits.of(name, cell.fused, table.max_batch_size);
         let priority = table.priority.unwrap_or(self.used.len() as i32);
-        let rank = ModelPriority { model: self.options.model, priority };
-        let cell_type = self.registry.add(name, cell.cell.clone(), limit, rank);
-        let (name, fused, why) = (name.to_owned(), cell.fused, cell.why.clone());
-        self.used.push(CellUse { name: name.clone(), cell_type, fused, priority, why });
-        Ok(UsedCell { name, cell_type, cell })
+        let NamedCell { cell: body, fused, why, .. } = &cell;
+        let new = NewCell { name, cell: body, priority, fused: *fused, why };
+        let used =
+            self.options.register(self.registry, &new, table.max_batch_size, table.precision);
+        let cell_type = used.cell_type;
+        self.used.push(used);
+        Ok(UsedCell { name: name.to_owned(), cell_type, cell })
     }
 
     /// That every cell and every constant is used.

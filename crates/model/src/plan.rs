@@ -3,13 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use batchmaker_graph::{
-    Cell, CellRegistry, CellTypeId, ModelPriority, RowSpec, SinkTime, TensorData,
-};
+use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
 
 use crate::analysis::{Analysis, Domain, RecurrentPort, Scope, Source};
 use crate::layout::{Axis, Content, InputLayout};
-use crate::load::LoadOptions;
+use crate::load::{LoadOptions, NewCell};
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
 use crate::recurrence::{Initial, Step};
@@ -382,7 +380,12 @@ impl Planner<'_> {
         let lookup = self.cut.lookup_table(self.analysis, index);
         let (cell, why, fused) = recurrent.cell(lookup);
         let priority = 2 * recurrent.level as i32 + 1;
-        let used = self.register(&recurrent.label, cell, priority, fused, why, options, registry);
+        let used = options.register(
+            registry,
+            &NewCell { name: &recurrent.label, cell: &cell, priority, fused, why: &why },
+            None,
+            None,
+        );
         let reads = self.cut.step_reads(self.analysis, index);
         let inputs = reads.into_iter().map(|reading| self.read(reading)).collect();
         let initial = recurrent
@@ -462,7 +465,12 @@ impl Planner<'_> {
             _ => whole_program::build(self.analysis, segment).expect("it was built to be checked"),
         };
         let priority = 2 * segment.level as i32;
-        let used = self.register(name, cell, priority, false, why, options, registry);
+        let used = options.register(
+            registry,
+            &NewCell { name, cell: &cell, priority, fused: false, why: &why },
+            None,
+            None,
+        );
         let inputs = segment.inputs.iter().map(|&reading| self.read(reading)).collect();
         let sinks = segment
             .outputs
@@ -485,23 +493,6 @@ impl Planner<'_> {
             sinks,
         };
         (planned, used)
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "one call for each of the two kinds of cell")]
-    fn register(
-        &self,
-        name: &str,
-        cell: Cell,
-        priority: i32,
-        fused: bool,
-        why: String,
-        options: &LoadOptions,
-        registry: &mut CellRegistry,
-    ) -> CellUse {
-        let max_batch_size = options.max_batch_size.of(name, fused, None);
-        let rank = ModelPriority { model: options.model, priority };
-        let cell_type: CellTypeId = registry.add(name, cell, max_batch_size, rank);
-        CellUse { name: name.to_owned(), cell_type, fused, priority, why }
     }
 
     fn outputs(&mut self) -> Vec<PlanOutput> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use batchmaker_graph::{Cell, CellBody, ElementType, Program, RowSpec};
+use batchmaker_graph::{Cell, CellBody, ElementType, Precision, Program, RowSpec};
 use rten_onnx::onnx::{
     AttributeProto, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
     TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
@@ -91,7 +91,13 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
         writer.output(&name, row);
     }
     let program = Program { bytes: writer.finish(), summary: summary.join(", ") };
-    Cell { body: CellBody::Program(program), inputs, states: Vec::new(), outputs }
+    Cell {
+        body: CellBody::Program(program),
+        precision: Precision::F32,
+        inputs,
+        states: Vec::new(),
+        outputs,
+    }
 }
 
 /// Writes a program.

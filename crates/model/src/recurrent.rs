@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellBody, ElementType, Lookup, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
-    Stage, StageBody, StagedCell,
+    Cell, CellBody, ElementType, Lookup, Precision, RecurrentCell, RecurrentKind, RnnActivation,
+    RowSpec, Stage, StageBody, StagedCell,
 };
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
@@ -67,7 +67,7 @@ impl OperatorStep {
         let body = StageBody::Program(program);
         let stages = vec![Stage { body, reads, writes: writes.clone() }];
         let body = CellBody::Staged(StagedCell { registers, stages, outputs: writes });
-        (Cell { body, inputs, outputs: states.clone(), states }, why)
+        (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
     }
 
     /// The operator's name.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use batchmaker_graph::{Cell, CellBody, PortAxes, Program, RowSpec, WholeProgram};
+use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, Program, RowSpec, WholeProgram};
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
 use crate::analysis::{Analysis, Domain, Operand, RowOp, Source};
@@ -37,6 +37,7 @@ fn plain(analysis: &Analysis, reading: Reading) -> (Domain, RowSpec, Vec<Dim>) {
 pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, String> {
     let mut builder = Builder::new(analysis);
     let mut cell = Cell {
+        precision: Precision::F32,
         body: CellBody::Program(Program { bytes: Vec::new().into(), summary: String::new() }),
         inputs: Vec::new(),
         states: Vec::new(),

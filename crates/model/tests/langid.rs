@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use batchmaker_graph::{CellRegistry, ModelId, NamedTensor, Tensor, TensorData};
-use batchmaker_model::{BatchLimits, LoadOptions, Model, load};
+use batchmaker_model::{LoadOptions, Model, load};
 
 mod support;
 
@@ -29,7 +29,7 @@ fn ask(model: &Model, registry: &CellRegistry, question: &str) -> Vec<NamedTenso
 #[test]
 fn text_becomes_languages() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/langid");
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let options = LoadOptions::new(ModelId(0));
     let mut registry = CellRegistry::default();
     let model = load(&path, &options, &mut registry).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(model.inputs.len(), 1);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use batchmaker_graph::{CellRegistry, ElementType, ModelId, NamedTensor, Tensor, TensorData};
-use batchmaker_model::{BatchLimits, LoadOptions, Model, load};
+use batchmaker_model::{LoadOptions, Model, load};
 
 mod support;
 
@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
 }
 
 fn load_file(name: &str, registry: &mut CellRegistry) -> Model {
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let options = LoadOptions::new(ModelId(0));
     load(&folder().join(format!("{name}.onnx")), &options, registry)
         .unwrap_or_else(|error| panic!("{error}"))
 }

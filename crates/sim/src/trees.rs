@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{
     Cell, CellBody, CellGraph, CellGraphBuilder, CellTypeId, DagBuilder, ElementType, Operand,
-    Program, RowSpec, Rows, Sink, SinkTime,
+    Precision, Program, RowSpec, Rows, Sink, SinkTime,
 };
 
 use crate::rng::Rng;
@@ -80,6 +80,7 @@ fn cell(inputs: usize) -> Cell {
     let program = Program { bytes: Arc::from([]), summary: String::new() };
     Cell {
         body: CellBody::Program(program),
+        precision: Precision::F32,
         inputs: vec![row(); inputs],
         states: Vec::new(),
         outputs: vec![row(); 2],

@@ -84,7 +84,7 @@ impl Instructions {
     }
 
     /// Whether words lie in tiles.
-    fn is_tiled(self) -> bool {
+    pub(crate) fn is_tiled(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
             Self::Tiles(_) => true,

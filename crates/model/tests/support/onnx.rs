@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test uses a part of it")]
 
 use batchmaker_graph::{CellRegistry, ModelId};
-use batchmaker_model::{BatchLimits, LoadError, LoadOptions, Model, load_embedded};
+use batchmaker_model::{LoadError, LoadOptions, Model, load_embedded};
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataType, Dimension, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
@@ -133,6 +133,6 @@ pub(crate) fn load_files(
 ) -> Result<Model, LoadError> {
     let mut all = files.to_vec();
     all.push(("model.toml", toml.as_bytes()));
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let options = LoadOptions::new(ModelId(0));
     load_embedded("test", &all, &options, registry)
 }

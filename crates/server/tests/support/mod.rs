@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use batchmaker_cpu::{CpuConfig, CpuDevice};
 use batchmaker_engine::{Engine, EngineConfig};
 use batchmaker_graph::{CellRegistry, ModelId};
-use batchmaker_model::{BatchLimits, LoadOptions, load};
+use batchmaker_model::{LoadOptions, load};
 use batchmaker_server::{Server, ServerConfig, Stopped};
 use serde_json::{Value, json};
 use slow_device::SlowDevice;
@@ -31,7 +31,7 @@ pub const INFER: &str = "/v2/models/lstm1/infer";
 pub fn engine(pause: Duration, max_requests: usize) -> Arc<Engine> {
     let mut registry = CellRegistry::default();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors/lstm1.onnx");
-    let options = LoadOptions { model: ModelId(0), max_batch_size: BatchLimits::default() };
+    let options = LoadOptions::new(ModelId(0));
     let model = load(path.as_ref(), &options, &mut registry).unwrap();
     let device = SlowDevice::new(CpuDevice::new(CpuConfig::default()).unwrap(), pause);
     let config = EngineConfig { max_requests, ..EngineConfig::default() };
