@@ -6,8 +6,8 @@
 //! changes.
 
 /// How threads divide a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Split {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
     /// They do not: the worker's own thread does all.
     None,
     /// Each takes some of the units of all rows, and they meet after each phase.
@@ -17,17 +17,17 @@ pub(crate) enum Split {
 }
 
 /// One way of running a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Way {
     /// How threads divide the steps.
-    pub(crate) split: Split,
+    pub split: Split,
     /// Whether inputs are projected ahead, where they are known.
-    pub(crate) ahead: bool,
+    pub ahead: bool,
 }
 
 impl Way {
     /// Every way.
-    pub(crate) const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self { split: Split::None, ahead: false },
         Self { split: Split::None, ahead: true },
         Self { split: Split::Units, ahead: false },

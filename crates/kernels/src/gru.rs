@@ -27,6 +27,7 @@ use crate::recurrence::{
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;
+use crate::tiling::Tilings;
 use crate::weights::Weights;
 use crate::{Isa, KernelError, Packing};
 
@@ -73,6 +74,7 @@ pub struct PackedGru {
     form: Form,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one of them a cell")]
 enum Form {
     After { panels: usize, len: usize, x: InputPart, h: Weights, h_bias: PanelRow },
     Before { zr: Part, h: Part },
@@ -187,6 +189,16 @@ impl Recurrence for PackedGru {
             Form::After { .. } => 1,
             Form::Before { .. } => 2,
         }
+    }
+
+    fn set_tilings(&mut self, tilings: &Tilings) {
+        let weights = match &mut self.form {
+            Form::After { x, h, .. } => [Some(&mut x.weights), Some(h), None, None],
+            Form::Before { zr, h } => {
+                [Some(&mut zr.x.weights), Some(&mut zr.h), Some(&mut h.x.weights), Some(&mut h.h)]
+            }
+        };
+        weights.into_iter().flatten().for_each(|weights| weights.set_tilings(tilings));
     }
 
     fn panels_a_call(&self) -> usize {

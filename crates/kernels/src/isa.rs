@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::KernelError;
+use crate::product::tile_rows;
 #[cfg(target_arch = "x86_64")]
 use crate::reduced::Tiles;
 #[cfg(target_arch = "x86_64")]
@@ -34,6 +35,23 @@ impl Isa {
     /// The fastest instruction set of this machine, detected at run time.
     pub fn best() -> Self {
         Self::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Self::Scalar)
+    }
+
+    /// Elements of f32 in a vector.
+    pub fn lanes(self) -> usize {
+        match self {
+            Self::Scalar | Self::Avx2 => 8,
+            Self::Avx512 | Self::Amx => 16,
+        }
+    }
+
+    /// Rows of a register tile over so many vectors of a panel, at most.
+    pub fn tile_rows_max(self, vectors: usize) -> usize {
+        let registers = match self {
+            Self::Scalar | Self::Avx2 => 16,
+            Self::Avx512 | Self::Amx => 32,
+        };
+        tile_rows(registers, vectors)
     }
 
     /// Whether this machine has the instructions, detected at run time.

@@ -18,6 +18,10 @@
 //! | `activations.rs` | sigmoid and tanh |
 //! | `panel_matrix.rs` | the layout of packed weights |
 //! | `product.rs` | rows times a panel: tiles, blocks, the order of sums |
+//! | `tiling.rs` | how products run over rows and weights |
+//! | `precision.rs`, `target.rs` | what weights are packed for |
+//! | `weights.rs` | weights in any precision |
+//! | `reduced/` | products in bfloat16 and in bytes |
 //! | `recurrence.rs` | what recurrent cells have in common: steps, and projection ahead of them |
 //! | `lstm.rs`, `gru.rs`, `rnn.rs` | the recurrent cells |
 //! | `tree_lstm.rs` | the cells of a binary TreeLSTM |
@@ -63,6 +67,7 @@ mod simd;
 mod target;
 #[cfg(test)]
 mod tests;
+mod tiling;
 mod tree_lstm;
 mod weights;
 
@@ -76,6 +81,7 @@ pub use precision::{Packing, Precision};
 pub use product::ROWS_MAX;
 pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
 pub use rnn::{PackedRnn, RnnActivation, RnnParameters};
+pub use tiling::{Tiling, Tilings};
 pub use tree_lstm::{
     PackedTreeInner, PackedTreeLeaf, Side, TreeChild, TreeInnerParameters, TreeInnerRow,
     TreeLeafParameters, TreeLeafRow,

@@ -19,6 +19,7 @@ use crate::recurrence::{
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;
+use crate::tiling::Tilings;
 use crate::weights::Weights;
 use crate::{Isa, KernelError, Packing};
 
@@ -125,6 +126,11 @@ impl Recurrence for PackedLstm {
 
     fn projection_macs(&self) -> usize {
         GATES * self.hidden_size * self.input_size
+    }
+
+    fn set_tilings(&mut self, tilings: &Tilings) {
+        self.x.weights.set_tilings(tilings);
+        self.h.set_tilings(tilings);
     }
 
     fn panels_a_call(&self) -> usize {

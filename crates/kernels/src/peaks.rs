@@ -70,7 +70,11 @@ impl SimdOp for ReadSweep<'_> {
             for (at, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: the chunk has `SIDE` vectors.
                 let vector = unsafe { simd.load(chunk.as_ptr().add(at * S::LANES)) };
-                *sum = simd.add(*sum, vector);
+                // Nothing is done with it where the compiler cannot know that.
+                *sum = match S::IS_TUNED {
+                    true => simd.settled(vector),
+                    false => simd.add(*sum, vector),
+                };
             }
         }
         let mut total = simd.splat(0.0);

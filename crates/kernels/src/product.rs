@@ -28,19 +28,13 @@ use std::ops::Range;
 use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
 use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp, prefetch};
+use crate::tiling::Tiling;
 
 /// Rows that go over a panel together.
 pub const ROWS_MAX: usize = 128;
 
-/// Bytes of weights in a block: half of a first-level data cache of 32 KiB.
-const BLOCK_BYTES: usize = 16 << 10;
-
 /// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
-
-/// Larger matrices do better read line after line than two vectors of each row at a time: measured
-/// at 16 MiB (a little) and 64 MiB (by a sixth), while at 4 MiB and less it is the other way round.
-const NEAR_BYTES: usize = 8 << 20;
 
 /// A row of a product, and where its sums of the product's first panel lie.
 #[derive(Clone, Copy)]
@@ -61,6 +55,7 @@ pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
     pub(crate) start_stride: usize,
     pub(crate) sums_stride: usize,
     pub(crate) last_start: Option<&'a PanelRow>,
+    pub(crate) tiling: Tiling,
 }
 
 /// Calls `f` with small enough pieces: one panel and at most [`ROWS_MAX`] rows, or two panels and
@@ -97,11 +92,16 @@ const DISTANCE: usize = 32;
 
 /// Rows of a tile: as many as leave room in the registers for the operands.
 const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
+    tile_rows(S::REGISTERS, VECTORS)
+}
+
+/// The same for so many registers and vectors.
+pub(crate) const fn tile_rows(registers: usize, vectors: usize) -> usize {
     let mut rows = 1;
     while rows < 8 {
         let next = rows + 1;
-        let operands = 1 + if next < VECTORS { next } else { VECTORS };
-        if next * VECTORS + operands > S::REGISTERS {
+        let operands = 1 + if next < vectors { next } else { vectors };
+        if next * vectors + operands > registers {
             break;
         }
         rows = next;
@@ -122,15 +122,17 @@ impl<const VECTORS: usize> SimdOp for PanelProduct<'_, VECTORS> {
             let rows_max = const { tile_rows_max::<S, VECTORS>() };
             let narrow_rows_max = const { tile_rows_max::<S, 2>() };
             let is_few = self.rows.len() > rows_max && self.rows.len() <= narrow_rows_max;
-            if is_few && self.matrix.bytes() <= NEAR_BYTES {
+            if is_few && self.tiling.by_two {
                 return self.vectors_by_two(simd, inputs);
             }
-            let tiles = self.rows.len().div_ceil(rows_max);
+            let height_max = rows_max.min(usize::from(self.tiling.rows).max(1));
+            let tiles = self.rows.len().div_ceil(height_max);
             if tiles == 1 {
                 return self.block::<S, 0>(simd, 0..inputs, 1);
             }
             let row_bytes = VECTORS * S::LANES * size_of::<f32>();
-            let blocks = (inputs * row_bytes).div_ceil(BLOCK_BYTES).max(1);
+            let block_bytes = usize::from(self.tiling.block_kib.max(1)) << 10;
+            let blocks = (inputs * row_bytes).div_ceil(block_bytes).max(1);
             let lines = match self.matrix.bytes() > FETCH_AHEAD_BYTES {
                 true => (UNROLL * VECTORS * S::LANES).div_ceil(LINE_LEN * tiles),
                 false => 0,

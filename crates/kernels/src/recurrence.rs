@@ -17,6 +17,7 @@ use crate::product::{ProductRow, ROWS_MAX, for_each_piece, load_vectors};
 use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp, prefetch};
 use crate::target::Target;
+use crate::tiling::Tilings;
 use crate::weights::{Product, Weights};
 use crate::{Isa, KernelError};
 
@@ -96,6 +97,9 @@ pub trait Recurrence: Send + Sync + Debug {
     /// Panels that a call should have at least, if there are so many: where weights are not f32, each
     /// call converts its rows' inputs.
     fn panels_a_call(&self) -> usize;
+
+    /// Runs products by these tilings from now on, where there is a choice: weights of f32.
+    fn set_tilings(&mut self, tilings: &Tilings);
 
     /// Phases of a step, at least 1. All panels of a phase are done before the next begins.
     fn phases(&self) -> usize {
@@ -360,6 +364,7 @@ impl StepPiece<'_> {
     /// As for [`Product::multiply`] and [`Recurrence::step`]; there is room at `sums`, which may be
     /// `x_sums`.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "each is one thing of a product")]
     pub(crate) unsafe fn sum_h<S: Simd, const VECTORS: usize>(
         self,
         simd: S,

@@ -17,6 +17,7 @@ use crate::recurrence::{
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;
+use crate::tiling::Tilings;
 use crate::weights::Weights;
 use crate::{Isa, KernelError, Packing};
 
@@ -123,6 +124,11 @@ impl Recurrence for PackedRnn {
 
     fn projection_macs(&self) -> usize {
         self.hidden_size * self.input_size
+    }
+
+    fn set_tilings(&mut self, tilings: &Tilings) {
+        self.x.weights.set_tilings(tilings);
+        self.h.set_tilings(tilings);
     }
 
     fn panels_a_call(&self) -> usize {

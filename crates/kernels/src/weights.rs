@@ -7,10 +7,11 @@ use crate::product::{PanelProduct, ProductRow};
 use crate::reduced::{Operand, ReducedMatrix};
 use crate::simd::Simd;
 use crate::target::Target;
+use crate::tiling::Tilings;
 
 /// A matrix packed into panels for a target.
 pub(crate) enum Weights {
-    F32(PanelMatrix),
+    F32(PanelMatrix, Tilings),
     Reduced(ReducedMatrix),
 }
 
@@ -18,14 +19,21 @@ impl Weights {
     /// Packs `source`, `[columns, inputs]`, whose length the caller has checked.
     pub(crate) fn new(target: Target, columns: &Columns, source: &[f32], inputs: usize) -> Self {
         match target.reduced {
-            None => Self::F32(PanelMatrix::new(columns, source, inputs)),
+            None => Self::F32(PanelMatrix::new(columns, source, inputs), Tilings::DEFAULT),
             Some(reduced) => Self::Reduced(ReducedMatrix::new(reduced, columns, source, inputs)),
+        }
+    }
+
+    /// Runs products by these tilings from now on, where there is a choice.
+    pub(crate) fn set_tilings(&mut self, tilings: &Tilings) {
+        if let Self::F32(_, known) = self {
+            known.clone_from(tilings);
         }
     }
 
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::F32(matrix) => matrix.bytes(),
+            Self::F32(matrix, _) => matrix.bytes(),
             Self::Reduced(matrix) => matrix.bytes(),
         }
     }
@@ -63,7 +71,8 @@ impl Product<'_> {
         match self.weights {
             // By way of `vectorize`, so that there is one copy of the tiles for each vector type
             // and number of vectors, not one for each cell.
-            Weights::F32(matrix) => simd.vectorize(PanelProduct::<VECTORS> {
+            Weights::F32(matrix, tilings) => simd.vectorize(PanelProduct::<VECTORS> {
+                tiling: tilings.of(self.rows.len(), matrix.bytes()),
                 matrix,
                 panels: self.panels,
                 rows: self.rows,

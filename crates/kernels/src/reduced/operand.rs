@@ -12,6 +12,7 @@ use crate::simd::{Simd, SimdOp};
 
 thread_local! {
     /// Rooms that no operand holds.
+    #[expect(clippy::vec_box, reason = "a room moves as one address")]
     static ROOMS: RefCell<Vec<Box<Room>>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -197,7 +197,7 @@ impl<F: FnMut(usize, usize, *const u32), const VECTORS: usize> SimdOp
 /// Rows of a tile, at most.
 const fn tile_rows_max<D: Dot, const VECTORS: usize>() -> usize {
     let mut rows = 1;
-    while rows < 6 && (rows + 1) * VECTORS + D::WEIGHT_REGISTERS + 1 <= D::REGISTERS {
+    while rows < 6 && (rows + 1) * VECTORS + D::WEIGHT_REGISTERS < D::REGISTERS {
         rows += 1;
     }
     rows

@@ -1,0 +1,83 @@
+//! How products run over rows and weights. Changes no bit, only how fast they are.
+
+use crate::product::ROWS_MAX;
+
+/// How a product with weights of f32 runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tiling {
+    /// Rows of a register tile, at most; fewer where the registers do not hold so many.
+    pub rows: u8,
+    /// Whether a few rows more than a tile takes run over two vectors of a panel at a time, in
+    /// narrower and higher tiles.
+    pub by_two: bool,
+    /// KiB of weights that all rows go over before the next.
+    pub block_kib: u16,
+}
+
+impl Tiling {
+    /// Rows of a register tile, at most, whatever the instruction set.
+    pub const ROWS_MAX: u8 = 8;
+}
+
+/// The tilings of products, by how many rows they have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tilings {
+    /// Of a product of so many rows and one; none: the default for it.
+    by_rows: Option<Box<[Tiling]>>,
+}
+
+/// Matrices larger than this are better read line after line than two vectors of each row at a
+/// time: measured at 16 MiB (a little) and 64 MiB (by a sixth), while at 4 MiB and less it is the
+/// other way round.
+const NEAR_BYTES: usize = 8 << 20;
+
+/// KiB of weights in a block: half of a first-level data cache of 32 KiB.
+const BLOCK_KIB: u16 = 16;
+
+impl Tilings {
+    /// The default of each.
+    pub const DEFAULT: Self = Self { by_rows: None };
+
+    /// One for all products.
+    pub fn all(tiling: Tiling) -> Self {
+        Self { by_rows: Some(vec![tiling; ROWS_MAX].into()) }
+    }
+
+    /// For each number of rows that `known` gives, and more up to the next; before the first, that.
+    /// The default of each where `known` is empty.
+    pub fn from_rows(known: &[(usize, Tiling)]) -> Self {
+        let of = |rows: usize| {
+            let before = known.iter().filter(|known| known.0 <= rows).max_by_key(|known| known.0);
+            before.or(known.iter().min_by_key(|known| known.0)).map(|known| known.1)
+        };
+        Self { by_rows: (1..=ROWS_MAX).map(of).collect() }
+    }
+
+    /// The tiling of a product of so many rows with a matrix of so many bytes.
+    #[inline(always)]
+    pub(crate) fn of(&self, rows: usize, matrix_bytes: usize) -> Tiling {
+        match &self.by_rows {
+            Some(by_rows) => by_rows[rows.clamp(1, ROWS_MAX) - 1],
+            None => Self::default_of(matrix_bytes),
+        }
+    }
+
+    /// The default for a matrix of so many bytes.
+    pub fn default_of(matrix_bytes: usize) -> Tiling {
+        Tiling { rows: Tiling::ROWS_MAX, by_two: matrix_bytes <= NEAR_BYTES, block_kib: BLOCK_KIB }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_between_those_known_take_the_smaller() {
+        let tiling = |rows| Tiling { rows, by_two: false, block_kib: 8 };
+        let tilings = Tilings::from_rows(&[(16, tiling(6)), (4, tiling(2))]);
+        let rows = [1, 4, 15, 16, 128].map(|rows| tilings.of(rows, 0).rows);
+        assert_eq!(rows, [2, 2, 2, 6, 6]);
+        assert_eq!(Tilings::from_rows(&[]), Tilings::DEFAULT);
+    }
+}
