@@ -32,10 +32,11 @@ impl KernelRate {
     /// Measures every cell type on a queue of `device`, which has materialised them and runs
     /// nothing else, at powers of two and halfway between, up to the type's limit.
     pub fn measure(device: &Arc<dyn Device>, cell_types: &[CellType]) -> Self {
-        let mut bench = Bench { queue: None, device: device.clone(), tasks: 0, requests: 0 };
+        let mut bench = CellsAlone::new(device.clone());
         let by_cell = (0..).zip(cell_types).map(|(id, cell_type)| {
             let limit = cell_type.max_batch_size as usize;
-            let time = |size| (size, bench.batch_s(CellTypeId(id), cell_type, size));
+            let time =
+                |size| (size, bench.batch_s(CellTypeId(id), cell_type, size, Effort::default()));
             sizes(limit).into_iter().map(time).collect()
         });
         Self { by_cell: by_cell.collect() }
@@ -89,19 +90,47 @@ fn interpolated(times: &[(usize, f64)], size: usize) -> f64 {
     }
 }
 
-/// One queue of a device, and what it has been given.
-struct Bench {
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// At least, after a warm-up of the same length.
+    pub time: Duration,
+    /// At least.
+    pub runs: usize,
+    /// Steps of a chain that are given at once.
+    pub steps: u32,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { time: MEASURED, runs: RUNS_MIN, steps: STEPS }
+    }
+}
+
+/// Cells of a device that runs nothing else: one of its queues, and what that has been given.
+pub struct CellsAlone {
     queue: Option<Box<dyn TaskQueue>>,
     device: Arc<dyn Device>,
     tasks: u64,
     requests: u32,
 }
 
-impl Bench {
-    /// The median of a batch of `size`.
-    fn batch_s(&mut self, id: CellTypeId, cell_type: &CellType, size: usize) -> f64 {
+impl CellsAlone {
+    /// Cells that the device has materialised.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        Self { queue: None, device, tasks: 0, requests: 0 }
+    }
+
+    /// Seconds of a batch of `size`, a step where the cell has states: the median.
+    pub fn batch_s(
+        &mut self,
+        id: CellTypeId,
+        cell_type: &CellType,
+        size: usize,
+        effort: Effort,
+    ) -> f64 {
         let is_chain = !cell_type.cell.states.is_empty();
-        let nodes = if is_chain { STEPS } else { size as u32 };
+        let nodes = if is_chain { effort.steps } else { size as u32 };
         let graph = Arc::new(graph(id, cell_type, nodes, is_chain));
         let first = self.requests;
         let count = if is_chain { size as u32 } else { 1 };
@@ -125,7 +154,7 @@ impl Bench {
                 };
                 let leaves = if is_in { requests.clone().map(slot).collect() } else { Vec::new() };
                 is_in = true;
-                Work::Roster { leaves, joins: requests.clone().map(join).collect(), steps: STEPS }
+                Work::Roster { leaves, joins: requests.clone().map(join).collect(), steps: nodes }
             } else {
                 let (request, run) = (request(first), RunIndex(0));
                 let (count, slot, moved_from) = (nodes, None, None);
@@ -138,14 +167,14 @@ impl Bench {
         for is_measured in [false, true] {
             let start = Instant::now();
             let mut runs = 0;
-            while start.elapsed() < MEASURED || runs < RUNS_MIN {
+            while start.elapsed() < effort.time || runs < effort.runs {
                 let time = run(self);
                 times.extend(is_measured.then_some(time));
                 runs += 1;
             }
         }
         times.sort_unstable();
-        let batches = if is_chain { STEPS } else { 1 };
+        let batches = if is_chain { nodes } else { 1 };
         times[times.len() / 2].as_secs_f64() / f64::from(batches)
     }
 

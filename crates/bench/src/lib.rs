@@ -49,9 +49,11 @@ pub use distribution::{Distribution, Recorder};
 pub use driver::{Answer, Service};
 pub use in_process::InProcess;
 pub use inputs::{Inputs, NoLength};
-pub use kernel_rate::KernelRate;
+pub use kernel_rate::{CellsAlone, Effort, KernelRate};
 pub use over_http::{HttpError, OverHttp};
-pub use plot::{PlotError, latency_against_throughput, time_cdf};
+pub use plot::{
+    BatchCurve, PlotError, latency_against_throughput, time_against_throughput, time_cdf,
+};
 pub use report::{BatchSample, CellReport, CpuSeconds, KernelTime, Lateness, ManagerNs, Report};
 pub use shape::{Shape, Tree};
 pub use table::table;

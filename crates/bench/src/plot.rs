@@ -82,6 +82,69 @@ pub fn latency_against_throughput(reports: &[Report], title: &str) -> Result<Str
     })
 }
 
+/// The time of a batch over the throughput at its size, for one cell in one precision.
+#[derive(Clone, Debug)]
+pub struct BatchCurve {
+    /// For the legend.
+    pub name: String,
+    /// `(rows, microseconds a batch)`, rows ascending.
+    pub points: Vec<(u32, f64)>,
+    /// Rows a second that the processor's arithmetic allows, if known.
+    pub rows_per_s_max: Option<f64>,
+    /// Microseconds that it takes to read the weights once, if known.
+    pub us_min: Option<f64>,
+}
+
+/// The time of a batch over throughput, a line a curve and a point a size of batch, which stands
+/// beside it (BatchMaker, Figure 3); with the limits of the hardware as thin lines: no point lies to
+/// the right of what arithmetic allows, nor below the time that reading the weights takes.
+///
+/// # Errors
+/// [`PlotError::Nothing`] if no curve has points.
+pub fn time_against_throughput(curves: &[BatchCurve], title: &str) -> Result<String, PlotError> {
+    let rate = |&(rows, us): &(u32, f64)| f64::from(rows) / us * 1e6;
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let times = points().map(|point| point.1 * 1e-3);
+    let limits_ms = curves.iter().filter_map(|curve| Some(curve.us_min? * 1e-3));
+    let (y_range, y_ticks) = log_axis(times.chain(limits_ms)).ok_or(PlotError::Nothing)?;
+    let rates = points().map(rate);
+    let limits = curves.iter().filter_map(|curve| curve.rows_per_s_max);
+    let (x_range, x_ticks) = log_axis(rates.chain(limits)).ok_or(PlotError::Nothing)?;
+    let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+    figure(title, &names, |area| {
+        let x_axis = x_range.clone().log_scale().with_key_points(x_ticks);
+        let y_axis = y_range.clone().log_scale().with_key_points(y_ticks);
+        let mut chart = builder(area).build_cartesian_2d(x_axis, y_axis)?;
+        mesh(
+            &mut chart,
+            "throughput (rows/s); thin lines: arithmetic, and reading the weights once",
+            "time of a batch (ms); numbers: rows",
+        )?;
+        for (i, curve) in curves.iter().enumerate() {
+            let (style, thin) = (style(i), style(i).stroke_width(1));
+            if let Some(rate) = curve.rows_per_s_max {
+                let line = [(rate, y_range.start), (rate, y_range.end)];
+                chart.draw_series(LineSeries::new(line, thin))?;
+            }
+            if let Some(us) = curve.us_min {
+                let line = [(x_range.start, us * 1e-3), (x_range.end, us * 1e-3)];
+                chart.draw_series(LineSeries::new(line, thin))?;
+            }
+            let places = || curve.points.iter().map(|point| (rate(point), point.1 * 1e-3));
+            chart.draw_series(LineSeries::new(places(), style))?;
+            chart.draw_series(places().map(|place| Circle::new(place, 3, style.filled())))?;
+            let font = (FONT, 12).into_font().color(&style.color);
+            let label = |(place, point): ((f64, f64), &(u32, f64))| {
+                Text::new(point.0.to_string(), place, font.clone())
+            };
+            // Powers of two: between them there is no room.
+            let labelled = places().zip(&curve.points).filter(|(_, p)| p.0.is_power_of_two());
+            chart.draw_series(labelled.map(label))?;
+        }
+        Ok(())
+    })
+}
+
 /// Cumulative distributions of times, a line each: `series` are names with points
 /// `(ms, share of requests)`, such as [`Recorder::cdf`](crate::Recorder::cdf) gives, for queueing
 /// in one figure and computation in another (BatchMaker, Figure 9). `x_label` says what the times

@@ -8,6 +8,7 @@ use batchmaker_bench::Workload;
 use batchmaker_cpu::Isa;
 use batchmaker_engine::Policy;
 use batchmaker_graph::Precision;
+use batchmaker_profile::Goal;
 use clap::{Args, Parser, Subcommand};
 
 /// Serves recurrent neural networks with cellular batching: requests join and leave the running
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Inspect(InspectArgs),
     Bench(BenchArgs),
+    Profile(ProfileArgs),
 }
 
 /// Serve models over HTTP (Open Inference Protocol)
@@ -202,7 +204,7 @@ pub(crate) struct BenchArgs {
     /// Send the requests to this server
     #[arg(long, value_name = "URL", conflicts_with_all = [
         "policy", "workers", "threads_per_worker", "max_batch_size", "precision",
-        "max_tasks_to_submit", "isa",
+        "profile", "goal", "max_tasks_to_submit", "isa",
     ])]
     pub(crate) url: Option<String>,
 
@@ -236,6 +238,72 @@ pub(crate) struct BenchArgs {
     pub(crate) machine: MachineArgs,
 }
 
+/// Measure a model's cells on this machine, and choose how to run them
+///
+/// For every cell, size of batch and precision, a performance model ranks the ways of running it, and
+/// the first few are run. What is found goes to a file beside the model, where `serve`, `run` and
+/// `bench` find it: how to run batches, how large they may be, and, if --max-error allows one, a
+/// faster precision of weights.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  batchmaker profile lstm.onnx                          f32, bf16 and int8, times and errors
+  batchmaker profile lstm.onnx --plot lstm.svg          the figure of time over throughput
+  batchmaker profile lstm.onnx --max-error 0.01         serve it in the fastest precision within 1 %
+  batchmaker profile langid --requests text.txt         errors on these requests, a line each
+  batchmaker serve lstm.onnx --goal p90:20              batches for 90 % of replies within 20 ms")]
+pub(crate) struct ProfileArgs {
+    /// An ONNX file, a model directory, or the name of a model that comes with the project
+    pub(crate) model: PathBuf,
+
+    /// Where to keep it [default: profile.json beside the model, or here for one that comes with the
+    /// project]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// The precisions to measure
+    #[arg(long, value_name = "P,…", value_delimiter = ',', default_value = "f32,bf16,int8")]
+    pub(crate) precision: Vec<Precision>,
+
+    /// Serve each cell in the fastest precision that changes no number of a reply by more than this,
+    /// over the largest of its tensor, and none of its ids and texts [default: serve in f32]
+    #[arg(long, value_name = "E", value_parser = max_error)]
+    pub(crate) max_error: Option<f64>,
+
+    /// What the table's last line is for (see serve --help)
+    #[arg(long, value_name = "GOAL", default_value_t = Goal::Throughput)]
+    pub(crate) goal: Goal,
+
+    /// Requests to measure errors on, a line each as for `run` [default: random ones]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) requests: Option<PathBuf>,
+
+    /// Lengths of random requests
+    #[arg(long, value_name = "WORKLOAD", default_value = "europarl:60")]
+    pub(crate) workload: Workload,
+
+    /// Of random requests
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Draw the time of a batch over throughput, as SVG; with several cells, a file for each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Threads of the worker to measure [default: as for serve]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads_per_worker: Option<u16>,
+
+    /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
+    #[arg(long)]
+    pub(crate) isa: Option<Isa>,
+}
+
+fn max_error(text: &str) -> Result<f64, String> {
+    let error = text.parse().ok().filter(|error: &f64| (0.0..=1.0).contains(error));
+    error.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
     rate.ok_or_else(|| "expected requests a second, above 0".to_owned())
@@ -261,6 +329,16 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     pub(crate) cells: CellArgs,
 
+    /// A file that `profile` wrote [default: profile.json beside each model, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
+
+    /// What to choose batch limits for, and how much work is submitted ahead, from a profile:
+    /// throughput, latency, or p90:MS[:STEPS], 90 % of requests of up to STEPS steps (50) within MS
+    /// milliseconds
+    #[arg(long, value_name = "GOAL", default_value_t = Goal::Throughput)]
+    pub(crate) goal: Goal,
+
     /// The most batches that a worker is given at once (MaxTasksToSubmit)
     #[arg(long, value_name = "N", default_value_t = batchmaker_manager::Config::MAX_TASKS_TO_SUBMIT, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_tasks_to_submit: u32,
@@ -268,6 +346,20 @@ pub(crate) struct MachineArgs {
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
+}
+
+impl Default for MachineArgs {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            threads_per_worker: None,
+            cells: CellArgs::default(),
+            profile: None,
+            goal: Goal::default(),
+            max_tasks_to_submit: batchmaker_manager::Config::MAX_TASKS_TO_SUBMIT,
+            isa: None,
+        }
+    }
 }
 
 impl MachineArgs {

@@ -1,5 +1,6 @@
 //! `batchmaker bench`: a load, played to policies of this process or to a server.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -11,9 +12,10 @@ use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
     Service, Trace, compare, latency_against_throughput, table, time_cdf,
 };
+use batchmaker_cpu::CellPlan;
 use batchmaker_device::Device;
 use batchmaker_engine::{Engine, Policy};
-use batchmaker_graph::CellType;
+use batchmaker_graph::{CellIdentity, CellType};
 use batchmaker_model::{Axis, Content};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -59,17 +61,19 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     let mut engines: Vec<(Policy, String, Engine, Machine)> = Vec::new();
     let mut batch_max = 0;
     let mut cell_types = Vec::new();
+    let mut plans = HashMap::new();
     for &policy in policies {
         if engines.iter().any(|(known, ..)| *known == policy) {
             continue;
         }
-        let loaded = models::load(std::slice::from_ref(&args.model), &args.machine.cells)?;
+        let loaded = models::load(std::slice::from_ref(&args.model), &args.machine)?;
         let [model] = &loaded.models[..] else {
             bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
         };
         let model = model.name.clone();
         let machine = cores.machine(&loaded.registry);
         cell_types = loaded.registry.cell_types().to_vec();
+        plans.clone_from(&loaded.plans);
         batch_max = cell_types.iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
@@ -87,7 +91,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         });
     }
     let machine = engines.first().map(|engine| engine.3).filter(|_| args.kernel_rate);
-    let kernels = machine.map(|machine| Kernels { machine, cell_types });
+    let kernels = machine.map(|machine| Kernels { machine, cell_types, plans });
     measure(args, contenders, in_flight_max, kernels)
 }
 
@@ -95,11 +99,12 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
 struct Kernels {
     machine: Machine,
     cell_types: Vec<CellType>,
+    plans: HashMap<CellIdentity, CellPlan>,
 }
 
 impl Kernels {
     fn rate(&self) -> anyhow::Result<KernelRate> {
-        let mut device = device(self.machine)?;
+        let mut device = device(self.machine, self.plans.clone())?;
         device.materialize(&self.cell_types)?;
         let device: Arc<dyn Device> = Arc::new(device);
         Ok(KernelRate::measure(&device, &self.cell_types))
@@ -149,7 +154,7 @@ fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
     if model == Path::new("-") {
         return Ok(None);
     }
-    let loaded = models::load(&[model.to_owned()], &CellArgs::default())?;
+    let loaded = models::load_plainly(&[model.to_owned()], &CellArgs::default())?;
     let layouts = loaded.models.iter().flat_map(|model| model.layouts());
     let mut children = layouts.filter(|layout| layout.content == Content::Children);
     Ok(children.next().and_then(|layout| match layout.axes[..] {

@@ -11,7 +11,7 @@ use crate::models::{self, Loaded};
 
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
-    let loaded = models::load(std::slice::from_ref(&args.model), &args.cells)?;
+    let loaded = models::load_plainly(std::slice::from_ref(&args.model), &args.cells)?;
     for model in &loaded.models {
         if args.json {
             println!("{}", as_json(model, &loaded));

@@ -6,6 +6,8 @@ mod args;
 mod bench;
 mod inspect;
 mod models;
+mod profile;
+mod profiled;
 mod run;
 mod serve;
 mod start;
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Profile(args) => profile::profile(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,12 +1,16 @@
 //! Finding models: ONNX files, model directories, folders of them, and what ships inside.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use batchmaker_graph::{Cell, CellRegistry, ModelId};
-use batchmaker_model::{ByCell, LoadOptions, Model};
+use batchmaker_cpu::{CellPlan, Isa};
+use batchmaker_graph::{Cell, CellIdentity, CellRegistry, ModelId};
+use batchmaker_model::{ByCell, LoadOptions, Model, ProfiledCell};
 
-use crate::args::{CellArgs, OfCell};
+use crate::args::{CellArgs, MachineArgs, OfCell};
+use crate::profiled::Profiles;
 
 /// A model that comes with the project, compiled into the binary.
 struct EmbeddedModel {
@@ -34,9 +38,14 @@ const EMBEDDED: &[EmbeddedModel] = &[
 ];
 
 /// Loaded models and their cell types.
+#[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) models: Vec<Model>,
     pub(crate) registry: CellRegistry,
+    /// How to run cells that were profiled.
+    pub(crate) plans: HashMap<CellIdentity, CellPlan>,
+    /// How much work may be submitted ahead, where profiles say so.
+    pub(crate) ahead: Option<Duration>,
 }
 
 /// Where one model is.
@@ -55,8 +64,32 @@ impl Loaded {
     }
 }
 
-/// Loads all models that `paths` name; those that come with the project if there are none.
-pub(crate) fn load(paths: &[PathBuf], cells: &CellArgs) -> anyhow::Result<Loaded> {
+/// Loads all models that `paths` name, those that come with the project if there are none, by what
+/// profiles say of them.
+pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Loaded> {
+    let isa = args.isa.unwrap_or_else(Isa::best);
+    let profiles = Profiles::read(args.profile.as_deref(), paths, isa)?;
+    let mut loaded = load_with(paths, &args.cells, &profiles.of_cells(args.goal))?;
+    for model in &loaded.models {
+        for cell in &model.cells {
+            profiles.tell_of_others(&model.name, &cell.name, loaded.registry.get(cell.cell_type));
+        }
+    }
+    loaded.plans = profiles.plans(&loaded.registry);
+    loaded.ahead = profiles.ahead(&loaded.registry, args.goal);
+    Ok(loaded)
+}
+
+/// Loads models without a look at profiles.
+pub(crate) fn load_plainly(paths: &[PathBuf], cells: &CellArgs) -> anyhow::Result<Loaded> {
+    load_with(paths, cells, &HashMap::new())
+}
+
+fn load_with(
+    paths: &[PathBuf],
+    cells: &CellArgs,
+    profile: &HashMap<String, ProfiledCell>,
+) -> anyhow::Result<Loaded> {
     let mut places = Vec::new();
     for path in paths {
         places.extend(find(path)?);
@@ -64,13 +97,14 @@ pub(crate) fn load(paths: &[PathBuf], cells: &CellArgs) -> anyhow::Result<Loaded
     if paths.is_empty() {
         places.extend(EMBEDDED.iter().map(Place::Embedded));
     }
-    let mut loaded = Loaded { models: Vec::new(), registry: CellRegistry::default() };
+    let mut loaded = Loaded::default();
     let max_batch_size = by_cell(&cells.max_batch_size, |limit| limit.0);
     let precision = by_cell(&cells.precision, |&precision| precision);
     for (place, id) in places.iter().zip(0..) {
         let options = LoadOptions {
             max_batch_size: max_batch_size.clone(),
             precision: precision.clone(),
+            profile: profile.clone(),
             ..LoadOptions::new(ModelId(id))
         };
         let registry = &mut loaded.registry;

@@ -16,7 +16,7 @@ use crate::start::{Cores, Limits, start};
 /// Serves until a signal comes.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let cores = Cores::new(&args.machine)?;
-    let loaded = models::load(&args.models, &args.machine.cells)?;
+    let loaded = models::load(&args.models, &args.machine)?;
     loaded.tell_notes();
     let machine = cores.machine(&loaded.registry);
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();

@@ -1,14 +1,14 @@
 //! Starting an engine on this machine's cores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::bail;
-use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
+use batchmaker_cpu::{CellPlan, CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_device::DeviceError;
 use batchmaker_engine::{Engine, EngineConfig, Policy};
-use batchmaker_graph::{CellRegistry, ModelId};
+use batchmaker_graph::{CellIdentity, CellRegistry, ModelId};
 
 use crate::args::MachineArgs;
 use crate::models::Loaded;
@@ -85,12 +85,16 @@ impl Cores {
 }
 
 /// The device that an engine on this machine computes with.
-pub(crate) fn device(machine: Machine) -> Result<CpuDevice, DeviceError> {
+pub(crate) fn device(
+    machine: Machine,
+    plans: HashMap<CellIdentity, CellPlan>,
+) -> Result<CpuDevice, DeviceError> {
     CpuDevice::new(CpuConfig {
         projection_ahead: ProjectionAhead::Measured,
         threads_per_worker: machine.threads_per_worker,
         isa: machine.isa,
         pin_threads: true,
+        plans,
     })
 }
 
@@ -118,11 +122,12 @@ pub(crate) fn start(
     policy: Policy,
     limits: Limits,
 ) -> anyhow::Result<Engine> {
-    let device = device(machine)?;
+    let device = device(machine, loaded.plans)?;
     let config = EngineConfig {
         workers: machine.workers,
         policy,
         max_tasks_to_submit: args.max_tasks_to_submit,
+        ahead: loaded.ahead,
         max_requests: limits.requests,
         max_bytes: limits.bytes,
         max_sessions: limits.sessions,

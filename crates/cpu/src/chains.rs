@@ -14,7 +14,9 @@ use batchmaker_kernels::{
 };
 
 use crate::batch_job::{Job, WORTH_THREADS, project_rows};
+use crate::device::CpuConfig;
 use crate::embedding::Embedding;
+use crate::plan::CellPlan;
 use crate::projections::{ProjectedSteps, Projections};
 use crate::remembered::Claim;
 use crate::request_memory::{RequestMemory, RowPointers};
@@ -50,6 +52,7 @@ pub(crate) struct Chains {
     embedding: Option<Embedding>,
     slots: StateArena,
     ahead: ProjectionAhead,
+    plan: CellPlan,
 }
 
 /// A chain in a batch.
@@ -119,14 +122,17 @@ impl Chains {
     pub(crate) fn new(
         packing: Packing,
         cell: &RecurrentCell,
-        ahead: ProjectionAhead,
+        config: &CpuConfig,
+        plan: CellPlan,
     ) -> Result<Self, KernelError> {
-        let packed = pack(packing, cell)?;
+        let ahead = config.projection_ahead;
+        let mut packed = pack(packing, cell)?;
+        packed.set_tilings(&plan.tilings(config.threads_per_worker));
         let is_projected = ahead != ProjectionAhead::Never;
         let embedding =
             cell.lookup.clone().map(|lookup| Embedding::new(&*packed, lookup, is_projected));
         let slots = StateArena::new(packed.hidden_size(), packed.c_len());
-        Ok(Self { cell: packed, states: cell.kind.states(), embedding, slots, ahead })
+        Ok(Self { cell: packed, states: cell.kind.states(), embedding, slots, ahead, plan })
     }
 
     /// An empty roster.
@@ -332,7 +338,7 @@ impl Chains {
             Split::Rows => size >= threads,
         };
         let is_open = |way: Way| is_split_open(way.split) && is_ahead_open(way.ahead);
-        batch.tuner.choose(size, is_open)
+        batch.tuner.choose(size, self.plan.way(size), is_open)
     }
 
     /// Projects words that nobody has met yet, of the steps whose inputs are written: `known` of

@@ -7,6 +7,9 @@
 //! | `batch_job.rs` | some steps of a batch, divided among threads |
 //! | `projections.rs` | inputs projected ahead |
 //! | `embedding.rs` | an embedding in front of a recurrent cell, and what its rows project to |
+//! | `plan.rs` | what was found out of a cell before it runs here |
+//! | `trial.rs` | a recurrent cell alone, in any configuration |
+//! | `performance/` | what configurations cost, predicted, and the search for the best |
 //! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
 //! | `remembered.rs` | rows that are a function of one word, computed once and kept |
@@ -28,6 +31,7 @@ mod chains;
 mod device;
 mod embedding;
 mod performance;
+mod plan;
 mod program;
 mod projections;
 mod remembered;
@@ -48,6 +52,7 @@ pub use batchmaker_kernels::{Isa, Packing, Precision, Tiling};
 pub use chains::ProjectionAhead;
 pub use device::{CpuConfig, CpuDevice};
 pub use performance::{CANDIDATES, Limits, PerformanceModel, Probe, Shape, rank, search};
+pub use plan::{CellPlan, PlannedBatch};
 pub use program::{ProgramError, ProgramThread, RowProgram};
 pub use trial::{Configuration, Trial};
 pub use tuner::{Split, Way};

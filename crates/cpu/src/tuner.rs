@@ -54,6 +54,9 @@ const TRIALS: u32 = 3;
 /// now and then more than that.
 const LOOK_AGAIN: [(u32, f32); 2] = [(150, 4.0), (25, 1.3)];
 
+/// Where a way is planned, one choice in so many goes to one that was not tried.
+const TRY_OTHERS: u32 = 20;
+
 /// The costs of the ways, by size of batch.
 #[derive(Debug, Default)]
 pub(crate) struct Tuner {
@@ -95,15 +98,27 @@ impl ProjectingCost {
 const REMEMBERED: f32 = 16.0;
 
 impl Tuner {
-    /// The way to run a batch of `size` rows, of those that are `open`.
-    pub(crate) fn choose(&mut self, size: usize, open: impl Fn(Way) -> bool) -> Way {
+    /// The way to run a batch of `size` rows, of those that are `open`. Where one is `planned`, the
+    /// others are not tried at first, but now and then.
+    pub(crate) fn choose(
+        &mut self,
+        size: usize,
+        planned: Option<Way>,
+        open: impl Fn(Way) -> bool,
+    ) -> Way {
         let class = self.class(size);
         class.choices = class.choices.wrapping_add(1);
-        let ways = || Way::ALL.into_iter().filter(|&way| open(way));
-        let untried = ways().find(|way| class.trials[way.index()] < TRIALS);
-        if let Some(way) = untried {
-            return way;
+        let planned = planned.filter(|&way| open(way));
+        let is_untried = |way: Way| class.trials[way.index()] < TRIALS;
+        let untried = Way::ALL.into_iter().find(|&way| open(way) && is_untried(way));
+        match (planned, untried) {
+            (Some(planned), Some(_)) if is_untried(planned) => return planned,
+            (Some(_), Some(untried)) if class.choices.is_multiple_of(TRY_OTHERS) => return untried,
+            (None, Some(untried)) => return untried,
+            _ => {}
         }
+        // What was not tried has no cost to compare.
+        let ways = || Way::ALL.into_iter().filter(|&way| open(way) && !is_untried(way));
         let cost = |way: Way| {
             let row_ns = if way.ahead { class.projecting.row_ns() } else { 0.0 };
             class.costs[way.index()] + size as f32 * row_ns
@@ -181,7 +196,7 @@ mod tests {
         let cost = |way: Way| 100.0 + 10.0 * way.index() as f32;
         let mut chosen = [0; Way::ALL.len()];
         for _ in 0..1000 {
-            let way = tuner.choose(8, |way| way.split != Split::Rows);
+            let way = tuner.choose(8, None, |way| way.split != Split::Rows);
             chosen[way.index()] += 1;
             tuner.record(8, way, cost(way));
         }
@@ -190,16 +205,33 @@ mod tests {
     }
 
     #[test]
+    fn a_planned_way_is_kept_to_unless_another_is_faster() {
+        let planned = Way { split: Split::Units, ahead: true };
+        for (is_right, most) in [(true, planned), (false, Way::ALL[0])] {
+            let mut tuner = Tuner::default();
+            let cost = |way: Way| if way == most { 50.0 } else { 100.0 };
+            let mut chosen = [0; Way::ALL.len()];
+            for turn in 0..2000 {
+                let way = tuner.choose(8, Some(planned), |way| way.split != Split::Rows);
+                assert!(turn >= 10 || way == planned, "at first");
+                chosen[way.index()] += 1;
+                tuner.record(8, way, cost(way));
+            }
+            assert!(chosen[most.index()] > 1500, "{is_right} {chosen:?}");
+        }
+    }
+
+    #[test]
     fn the_price_of_projecting_counts() {
         let mut tuner = Tuner::default();
         let cost = |way: Way| if way.ahead { 50.0 } else { 80.0 };
         let mut choose = |row_ns: f32| {
             for _ in 0..2 * TRIALS {
-                let way = tuner.choose(4, |way| way.split == Split::None);
+                let way = tuner.choose(4, None, |way| way.split == Split::None);
                 tuner.record(4, way, cost(way));
                 tuner.record_projection(4, 24, 24.0 * row_ns);
             }
-            tuner.choose(4, |way| way.split == Split::None).ahead
+            tuner.choose(4, None, |way| way.split == Split::None).ahead
         };
         assert!(!choose(10.0), "4 rows for 40 ns gain nothing");
         assert!(choose(5.0), "4 rows for 20 ns gain 10");
@@ -223,7 +255,7 @@ mod tests {
         let open = |way: Way| !way.ahead && way.split != Split::Rows;
         let mut last = Way::ALL[0];
         for turn in 0..2000 {
-            last = tuner.choose(8, open);
+            last = tuner.choose(8, None, open);
             let slow = turn > 500 && last.split == Split::None;
             tuner.record(8, last, if slow { 300.0 } else { 100.0 + last.index() as f32 });
         }

@@ -37,6 +37,9 @@ pub struct EngineConfig {
     pub policy: Policy,
     /// See [`Config::max_tasks_to_submit`].
     pub max_tasks_to_submit: u32,
+    /// The most work of a cell type's chains that is submitted at a time; none: as many steps as
+    /// `max_tasks_to_submit` says.
+    pub ahead: Option<Duration>,
     /// The most requests in flight; one more is refused as overload.
     pub max_requests: usize,
     /// The most bytes that the values of all requests in flight may hold: inputs, outputs and
@@ -54,6 +57,7 @@ impl Default for EngineConfig {
             workers: 1,
             policy: Policy::Cellular,
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
+            ahead: None,
             max_requests: 4096,
             max_bytes: 4 << 30,
             max_sessions: 4096,
@@ -144,6 +148,7 @@ impl Engine {
         let manager = Manager::new(Config {
             policy: config.policy,
             max_tasks_to_submit: config.max_tasks_to_submit,
+            ahead_ns: config.ahead.map(|ahead| ahead.as_nanos() as u64),
             ..Config::new(registry, config.workers)
         });
         let served = models.into_iter().zip(0..).map(|(model, id)| {

@@ -47,6 +47,7 @@ impl Bench {
             workers: 1,
             policy: Policy::Cellular,
             max_tasks_to_submit,
+            ahead_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,
         });

@@ -158,10 +158,13 @@ pub struct Config {
     pub cell_types: Vec<CellTypeConfig>,
     /// How many workers there are, up to 64. All are up at the start.
     pub workers: u16,
-    /// How requests share batches. Only [`Policy::Cellular`] has a use for the next two.
+    /// How requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
+    /// The most work, in nanoseconds of steps as they took of late, that a round submits of the chains
+    /// of a cell type; none: as many steps as `max_tasks_to_submit` says.
+    pub ahead_ns: Option<u64>,
     /// The form of the tasks of chains.
     pub task_form: TaskForm,
     /// Where state lives.
@@ -183,6 +186,7 @@ impl Config {
             workers,
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
+            ahead_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,
         }

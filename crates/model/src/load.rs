@@ -1,6 +1,6 @@
 //! Loading: from a path or embedded bytes to a [`Model`] whose cells are registered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,28 +41,15 @@ pub struct LoadOptions {
     /// In which precision to keep weights, before what the model says. Cells that have none to choose
     /// stay as they are.
     pub precision: ByCell<Precision>,
-    /// What a profile says, after what the model says.
-    pub profile: BTreeMap<String, ProfiledCell>,
+    /// What profiles say, after what the model says: by the identity of a cell in f32, as text.
+    pub profile: HashMap<String, ProfiledCell>,
 }
 
 impl LoadOptions {
     /// Nothing but what models say.
     pub fn new(model: ModelId) -> Self {
         let (max_batch_size, precision) = (ByCell::default(), ByCell::default());
-        Self { model, max_batch_size, precision, profile: BTreeMap::new() }
-    }
-
-    /// The batch limit of cell `name`, for which the model may say one.
-    fn limit(&self, name: &str, fused: bool, models: Option<u32>) -> u32 {
-        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-        let profiled = || self.profile.get(name)?.max_batch_size;
-        self.max_batch_size.of(name).or(models).or_else(profiled).unwrap_or(default).max(1)
-    }
-
-    /// The precision of cell `name`, for which the model may say one.
-    fn precision(&self, name: &str, models: Option<Precision>) -> Precision {
-        let profiled = || self.profile.get(name)?.precision;
-        self.precision.of(name).or(models).or_else(profiled).unwrap_or_default()
+        Self { model, max_batch_size, precision, profile: HashMap::new() }
     }
 
     /// Registers a cell, of which the model may say something itself.
@@ -74,9 +61,17 @@ impl LoadOptions {
         models_precision: Option<Precision>,
     ) -> CellUse {
         let &NewCell { name, cell, priority, fused, why } = cell;
-        let limit = self.limit(name, fused, models_limit);
+        let identity = || cell.identity().to_string();
+        let profiled = match self.profile.is_empty() {
+            true => ProfiledCell::default(),
+            false => self.profile.get(&identity()).copied().unwrap_or_default(),
+        };
+        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
+        let limit = self.max_batch_size.of(name).or(models_limit).or(profiled.max_batch_size);
+        let limit = limit.unwrap_or(default).max(1);
+        let precision = self.precision.of(name).or(models_precision).or(profiled.precision);
         let rank = ModelPriority { model: self.model, priority };
-        let cell = cell.clone().in_precision(self.precision(name, models_precision));
+        let cell = cell.clone().in_precision(precision.unwrap_or_default());
         let (name, why) = (name.to_owned(), why.to_owned());
         let cell_type = registry.add(&name, cell, limit, rank);
         CellUse { name, cell_type, fused, priority, why }

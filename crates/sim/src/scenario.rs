@@ -18,6 +18,9 @@ const POLICY_STREAM: u64 = 0x5bd1_e995_0000_0000;
 /// Keeps sessions apart, so that the rest of a seed's workload is the same without them.
 const SESSION_STREAM: u64 = 0x27d4_eb2f_0000_0000;
 
+/// The same of the bound on work submitted ahead.
+const AHEAD_STREAM: u64 = 0x1656_67b1_0000_0000;
+
 /// A simulation's machine, workload and faults, drawn from one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -84,7 +87,11 @@ impl Scenario {
             .map(|model| Model::draw(ModelId(model), &cells, &mut rng))
             .collect();
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
-        let manager = Config { policy, ..manager(&cells, models.len(), &mut rng) };
+        let ahead_ns = {
+            let mut rng = Rng::new(seed ^ AHEAD_STREAM);
+            rng.chance(30).then(|| rng.log_within(1_000..=1_000_000))
+        };
+        let manager = Config { policy, ahead_ns, ..manager(&cells, models.len(), &mut rng) };
         let device = device(&manager, &mut rng);
         let arrivals = arrivals(&models, &mut rng);
         let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
@@ -155,6 +162,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         workers: rng.within(1..=4) as u16,
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
+        ahead_ns: None,
         task_form: *rng.pick(&[TaskForm::Roster, TaskForm::Rows]),
         state_placement: *rng.pick(&[StatePlacement::Shared, StatePlacement::PerWorker]),
     }

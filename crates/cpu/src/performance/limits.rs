@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use batchmaker_kernels::{Isa, KernelError, peaks};
+use batchmaker_kernels::{Isa, KernelError, Lines, peaks};
 
 use crate::thread_group::ThreadGroup;
 
@@ -95,14 +95,20 @@ fn best(trials: usize, mut measure: impl FnMut() -> f64) -> f64 {
 fn bandwidths(isa: Isa, group: &mut ThreadGroup) -> Vec<(f64, f64)> {
     let members = group.threads();
     let largest = SIZES_KIB[SIZES_KIB.len() - 1] << 10;
-    let memory: Vec<Vec<f32>> = (0..members).map(|_| vec![1.0; largest / 4]).collect();
+    // Written, so that it is there, and of whole lines, as weights are.
+    let fill = |_| {
+        let mut lines = Lines::zeros(largest / 4);
+        lines.as_mut_slice().fill(1.0);
+        lines
+    };
+    let memory: Vec<Lines> = (0..members).map(fill).collect();
     let of_size = |kib: usize| {
         let bytes = kib << 10;
         let turns = (READ_BYTES / bytes).max(1);
         let rate = best(TRIALS, || {
             let slowest_ns = AtomicU64::new(0);
             group.run(&|member| {
-                let own = &memory[member.number()][..bytes / 4];
+                let own = &memory[member.number()].as_slice()[..bytes / 4];
                 let start = Instant::now();
                 for _ in 0..turns {
                     // The instructions are there: the group would not have been asked for.

@@ -21,19 +21,23 @@ use crate::tuner::Split;
 
 /// The part of the shorter of computing and streaming that comes on top, where weights are read
 /// once: the machine looks far enough ahead.
-const STREAM_ONCE: f64 = 0.2;
+const STREAM_ONCE: f64 = 0.35;
 /// The same where several tiles go over a block and the next is fetched meanwhile.
-const STREAM_BLOCKS: f64 = 0.35;
+const STREAM_BLOCKS: f64 = 0.4;
 /// The same for blocks that are read again from the second level.
-const READ_AGAIN: f64 = 0.25;
+const READ_AGAIN: f64 = 0.35;
+/// And the part of reading it that comes on top in any case.
+const READ_AGAIN_FIXED: f64 = 0.1;
+/// The part of beginning and ending a tile's sums that each block costs: sums that rest are near.
+const BLOCK_ENDS: f64 = 0.5;
 /// Bytes of a block, and of rows beside it, that a first-level cache holds.
-const NEAR_BYTES: f64 = 40_000.0;
+const NEAR_BYTES: f64 = 36_000.0;
 /// What a meeting costs among threads that do not come at once, in meetings of those that do.
-const MEETINGS: f64 = 1.5;
+const MEETINGS: f64 = 1.8;
 /// Nanoseconds to claim an item of a stage.
-const CLAIM_NS: f64 = 20.0;
-/// Bytes a nanosecond of states that another core wrote.
-const FOREIGN_BYTES_NS: f64 = 18.0;
+const CLAIM_NS: f64 = 30.0;
+/// Bytes a nanosecond of states and projections that another core wrote.
+const FOREIGN_BYTES_NS: f64 = 5.0;
 
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
@@ -85,7 +89,9 @@ impl PerformanceModel<'_> {
                 let items = items(batch * columns * h, panels, shape.panels_a_call, threads);
                 calls = items.div_ceil(threads);
                 let foreign = (batch * h * 4) as f64 * (threads - 1) as f64 / threads as f64;
-                ns += MEETINGS * limits.meet_ns + CLAIM_NS * calls as f64 + foreign / FOREIGN_BYTES_NS;
+                ns += MEETINGS * limits.meet_ns
+                    + CLAIM_NS * calls as f64
+                    + foreign / FOREIGN_BYTES_NS;
             }
             ns += (calls * rows * inputs) as f64 * probe.convert;
         }
@@ -109,13 +115,17 @@ impl PerformanceModel<'_> {
         let together = threads > 1;
         let bytes = panels as f64 * shape.panel_bytes(shape.input_size);
         let reader = Reader { bytes, together };
-        let pieces = rows.div_ceil(ROWS_MAX) as f64;
-        let of_piece = rows.min(ROWS_MAX);
+        // Of nearly equal numbers of rows.
+        let pieces = rows.div_ceil(ROWS_MAX);
+        let of_piece = rows.div_ceil(pieces);
         let product = self.product_ns(of_piece, panels, shape.input_size, configuration, reader);
         let convert = (of_piece * shape.input_size) as f64 * self.probe.convert;
         let written = (rows * columns * 4) as f64;
         let bandwidth = self.limits.bandwidth(written, together);
-        (pieces * (product + convert) + 2.0 * written / bandwidth) / threads as f64
+        // Rows are projected by whoever comes to them, and read by whoever steps them.
+        let foreign = written * (threads - 1) as f64 / threads as f64 / FOREIGN_BYTES_NS;
+        let moved = 2.0 * written / bandwidth + foreign;
+        (pieces as f64 * (product + convert) + moved) / threads as f64
     }
 
     /// Panels of a product of so many rows in one thread.
@@ -168,12 +178,14 @@ impl PerformanceModel<'_> {
             Some(heights) => {
                 let blocks = shape.blocks(inputs, &tiling);
                 let block = bytes / blocks as f64;
+                let ends = BLOCK_ENDS * blocks as f64;
                 let mut compute: f64 =
-                    heights.iter().map(|&rows| of_tile(rows) + blocks as f64 * end(rows)).sum();
+                    heights.iter().map(|&rows| of_tile(rows) + ends * end(rows)).sum();
                 if block > NEAR_BYTES {
                     let again = bytes / limits.bandwidth(block, reader.together);
                     let on_top = |&rows: &usize| {
                         overlapped(of_tile(rows), again, READ_AGAIN) - of_tile(rows)
+                            + READ_AGAIN_FIXED * again
                     };
                     compute += heights[1..].iter().map(on_top).sum::<f64>();
                 }

@@ -22,6 +22,8 @@ pub struct Probe {
     pub one_row: f64,
     /// Of beginning and ending the sums of a panel's rows; `(rows, ns)`.
     pub ends: Vec<(usize, f64)>,
+    /// Columns of a panel.
+    pub columns: usize,
     /// Of making the operand of a row, by each k; 0 with weights of f32.
     pub convert: f64,
     /// Of the activations of a panel's row.
@@ -97,12 +99,21 @@ impl Probe {
         let [short, long] = [0, 1].map(|at| project_ns(&*two[at], 1, 2));
         probe.one_row = (by_k(short, long) / 2.0).max(1e-4);
         let short = &*cells[0];
+        probe.columns = short.projected_len() / short.projection_panels();
         let step = step_ns(short);
         let k = short.hidden_size();
-        probe.activate = ((step - probe.panel_ns(ROWS, k) - probe.convert * (ROWS * k) as f64)
-            / (ROWS * short.phases()) as f64)
-            .max(0.0);
+        let (phases, panels) = (short.phases(), short.projection_panels());
+        let convert = phases as f64 * probe.convert * (ROWS * k) as f64;
+        let products = panels as f64 * probe.panel_ns(ROWS, k);
+        probe.activate = ((step - products - convert) / (ROWS * panels) as f64).max(0.0);
         Ok(probe)
+    }
+
+    /// Floating-point operations a nanosecond that a thread's products reach where weights cost nothing
+    /// to read.
+    pub fn flops(&self) -> f64 {
+        let rate = |&(rows, ns): &(usize, f64)| (2 * rows * self.columns) as f64 / ns;
+        self.products.iter().map(rate).fold(0.0, f64::max)
     }
 
     /// A product of a panel with rows of so many elements, in one tile.
@@ -130,10 +141,13 @@ fn one_panel(cell: &RecurrentCell, input_size: usize) -> RecurrentCell {
     panels(cell, input_size, 1)
 }
 
-/// A cell of the kind with so many panels, or nearly so.
+/// A cell of the kind with so many panels at least, of each phase.
 fn panels(cell: &RecurrentCell, input_size: usize, panels: usize) -> RecurrentCell {
-    // A panel has one vector of units, or, where a cell has one gate, four of them.
-    let vectors = if cell.kind.gates() == 1 { 4 } else { 1 };
+    // A panel has all gates of a vector of units, or up to four vectors of units.
+    let vectors = match cell.kind {
+        RecurrentKind::Lstm { .. } | RecurrentKind::Gru { linear_before_reset: true } => 1,
+        RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 4,
+    };
     let hidden_size = 16 * vectors * panels;
     let gates = cell.kind.gates();
     let numbers = |len: usize| (0..len).map(|at| (at * 7919 % 97) as f32 / 960.0).collect();

@@ -76,7 +76,9 @@ pub(crate) enum InFlightWork {
 impl Cellular {
     pub(crate) fn new(config: Config) -> Self {
         let workers = usize::from(config.workers);
-        let queues = config.cell_types.iter().map(|cell| Queue::new(cell.clone(), workers));
+        let ahead_ns = config.ahead_ns;
+        let queues =
+            config.cell_types.iter().map(|cell| Queue::new(cell.clone(), workers, ahead_ns));
         Self {
             now: 0,
             queues: queues.collect(),

@@ -29,13 +29,15 @@ pub(crate) struct Queue {
     pub(crate) is_open: bool,
     /// What a step of a roster took of late; 0 before the first.
     step_ns: u64,
+    /// See [`crate::Config::ahead_ns`].
+    ahead_ns: Option<u64>,
 }
 
-/// How much work to submit ahead of knowing whether chains stop in it.
+/// How much work to submit, at most, ahead of knowing whether chains stop in it.
 const AHEAD_NS: u64 = 1_000_000;
 
 impl Queue {
-    pub(crate) fn new(config: CellTypeConfig, workers: usize) -> Self {
+    pub(crate) fn new(config: CellTypeConfig, workers: usize, ahead_ns: Option<u64>) -> Self {
         assert!(0 < config.batch_sizes.min && config.batch_sizes.min <= config.batch_sizes.max);
         Self {
             config,
@@ -48,6 +50,7 @@ impl Queue {
             tally: Tally::default(),
             is_open: false,
             step_ns: 0,
+            ahead_ns,
         }
     }
 
@@ -60,13 +63,16 @@ impl Queue {
         };
     }
 
-    /// How many steps may be submitted at a time: where chains may stop in them, about as many as
-    /// take a millisecond.
+    /// How many steps may be submitted at a time: about as many as take the time that is bound, and
+    /// where chains may stop in them, no more than take a millisecond.
     pub(crate) fn steps_ahead(&self) -> u32 {
-        match (self.is_open, self.step_ns) {
-            (false, _) => u32::MAX,
-            (true, 0) => 1,
-            (true, step_ns) => (AHEAD_NS / step_ns).clamp(1, u64::from(u32::MAX)) as u32,
+        let of_open = self.is_open.then_some(AHEAD_NS);
+        let Some(ahead_ns) = self.ahead_ns.into_iter().chain(of_open).min() else {
+            return u32::MAX;
+        };
+        match self.step_ns {
+            0 => 1,
+            step_ns => (ahead_ns / step_ns).clamp(1, u64::from(u32::MAX)) as u32,
         }
     }
 

@@ -29,6 +29,7 @@ pub(crate) fn config() -> Config {
         workers: 2,
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
+        ahead_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,
     }

@@ -1,0 +1,245 @@
+//! `batchmaker profile`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
+use batchmaker_engine::{Engine, Pending, Policy};
+use batchmaker_graph::{CellType, NamedTensor, Precision, Tensor};
+use batchmaker_profile::{
+    CellProfile, Difference, Hardware, Machine, ModelProfile, Profile, cell_curve, difference,
+    precisions_of, table,
+};
+use batchmaker_server::offline;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
+use crate::models::{self, Loaded};
+use crate::profiled::{beside, identity_in_f32};
+use crate::start::{Cores, Limits, start};
+
+/// Random requests.
+const REQUESTS: usize = 64;
+
+/// Measures, writes the profile and prints it.
+pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
+    let machine_args = MachineArgs {
+        threads_per_worker: args.threads_per_worker,
+        isa: args.isa,
+        ..MachineArgs::default()
+    };
+    let cores = Cores::new(&machine_args)?;
+    let loaded = load(args, CellArgs::default())?;
+    loaded.tell_notes();
+    let machine = cores.machine(&loaded.registry);
+    let [model] = &loaded.models[..] else {
+        bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
+    };
+    let model_name = model.name.clone();
+    let cells: BTreeMap<String, CellType> = model
+        .cells
+        .iter()
+        .map(|cell| (cell.name.clone(), loaded.registry.get(cell.cell_type).clone()))
+        .collect();
+    let output = args.output.clone().unwrap_or_else(|| beside(&args.model));
+    // Nobody wants to learn at the end that it cannot be written.
+    let mut profile = match Profile::read(&output) {
+        Ok(known) if known.machine == Machine::here(machine.isa) => known,
+        _ => Profile::new(Machine::here(machine.isa)),
+    };
+    profile.write(&output)?;
+
+    let asked = |cell: &CellType| -> Vec<Precision> {
+        let of_cell = precisions_of(cell).iter().copied();
+        of_cell.filter(|p| *p == Precision::F32 || args.precision.contains(p)).collect()
+    };
+    let turns: usize = cells.values().map(|cell| 2 * asked(cell).len()).sum();
+    let bar = progress_bar(1 + turns);
+    let tell = |what: String| {
+        bar.inc(1);
+        bar.set_message(what);
+    };
+    tell("the machine's limits".to_owned());
+    let hardware = Hardware::measure(machine.isa, machine.threads_per_worker)?;
+    let mut of_model = ModelProfile { threads: machine.threads_per_worker, ..Default::default() };
+    for (name, cell) in &cells {
+        let mut curves = BTreeMap::new();
+        for precision in asked(cell) {
+            tell(format!("{name} in {precision}"));
+            if let Some(curve) = cell_curve(&hardware, cell, precision)? {
+                curves.insert(precision.to_string(), curve);
+            }
+        }
+        let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
+        of_model.cells.insert(name.clone(), CellProfile { identity, precision, curves });
+    }
+    drop(loaded);
+
+    let mut expected = None;
+    for (name, cell) in &cells {
+        for precision in asked(cell).into_iter().filter(|&p| p != Precision::F32) {
+            tell(format!("the error of {name} in {precision}"));
+            if expected.is_none() {
+                expected = Some(replies(args, &cores, &machine_args, CellArgs::default())?);
+            }
+            let of_cell = OfCell { cell: Some(name.clone()), value: precision };
+            let cell_args = CellArgs { precision: vec![of_cell], ..CellArgs::default() };
+            let actual = replies(args, &cores, &machine_args, cell_args)?;
+            let found = compare(expected.as_deref().unwrap_or_default(), &actual);
+            let curves = of_model.cells.get_mut(name).map(|cell| &mut cell.curves);
+            if let Some(curve) = curves.and_then(|c| c.get_mut(&precision.to_string())) {
+                curve.difference = Some(found);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    for cell in of_model.cells.values_mut() {
+        cell.precision = fastest(cell, args.max_error).to_string();
+    }
+    print!("{}", table(&of_model, args.goal));
+    if let Some(path) = &args.plot {
+        plot(path, &model_name, &hardware, &cells, &of_model)?;
+    }
+    profile.models.insert(model_name, of_model);
+    profile.write(&output)?;
+    let found = beside(&args.model) == output && args.model.exists();
+    println!(
+        "kept in {}{}",
+        output.display(),
+        if found { "" } else { "; serve, run and bench take it with --profile" }
+    );
+    Ok(())
+}
+
+fn load(args: &ProfileArgs, cells: CellArgs) -> anyhow::Result<Loaded> {
+    models::load_plainly(std::slice::from_ref(&args.model), &cells)
+}
+
+/// The tensors of the replies to the requests that errors are measured on, in precisions.
+fn replies(
+    args: &ProfileArgs,
+    cores: &Cores,
+    machine_args: &MachineArgs,
+    cells: CellArgs,
+) -> anyhow::Result<Vec<Vec<Tensor>>> {
+    let loaded = load(args, cells)?;
+    let machine = cores.machine(&loaded.registry);
+    let model = loaded.models[0].name.clone();
+    let limits = Limits::of_own(usize::MAX);
+    let engine = start(loaded, machine, machine_args, Policy::Cellular, limits)?;
+    let pending = match &args.requests {
+        Some(path) => given(&engine, &model, path)?,
+        None => random(&engine, &model, args)?,
+    };
+    let tensors = |pending: Pending| -> anyhow::Result<Vec<Tensor>> {
+        let tensors = pending.wait()?.outputs;
+        Ok(tensors.into_iter().map(|output| output.tensor).collect())
+    };
+    pending.into_iter().map(tensors).collect()
+}
+
+fn given(engine: &Engine, model: &str, path: &Path) -> anyhow::Result<Vec<Pending>> {
+    let failed = || format!("cannot read '{}'", path.display());
+    let file = BufReader::new(File::open(path).with_context(failed)?);
+    let mut all = Vec::new();
+    for (number, line) in (1..).zip(file.split(b'\n')) {
+        let line = line.with_context(failed)?;
+        let line = line.strip_suffix(b"\r").unwrap_or(&line);
+        if line.is_empty() {
+            continue;
+        }
+        let (_, pending) = offline::submit(engine, model, line)
+            .with_context(|| format!("line {number} of '{}'", path.display()))?;
+        all.push(pending);
+    }
+    if all.is_empty() {
+        bail!("'{}' holds no requests", path.display());
+    }
+    Ok(all)
+}
+
+fn random(engine: &Engine, model: &str, args: &ProfileArgs) -> anyhow::Result<Vec<Pending>> {
+    let mut service = InProcess::new(engine, model, args.seed)
+        .context("no random requests: give some with --requests")?;
+    let shapes = args.workload.shapes(service.arity(), REQUESTS, args.seed)?;
+    let submit = |(index, shape)| Ok(engine.submit(model, service.prepare(index, shape))?);
+    shapes.iter().enumerate().map(submit).collect()
+}
+
+fn compare(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> Difference {
+    difference(expected.iter().flatten().zip(actual.iter().flatten()))
+}
+
+/// The precision with the largest throughput of those within the error.
+fn fastest(cell: &CellProfile, max_error: Option<f64>) -> Precision {
+    let Some(max_error) = max_error else { return Precision::F32 };
+    let within = |precision: &Precision| match cell.curve(*precision) {
+        None => false,
+        Some(_) if *precision == Precision::F32 => true,
+        Some(curve) => {
+            curve.difference.is_some_and(|found| found.largest <= max_error && found.alike == 1.0)
+        }
+    };
+    let most = |precision: &Precision| {
+        let points = cell.curve(*precision).map_or(&[][..], |curve| &curve.points);
+        points.iter().map(batchmaker_profile::Point::rows_per_s).fold(0.0, f64::max)
+    };
+    let all = Precision::ALL.into_iter().filter(within);
+    all.max_by(|a, b| most(a).total_cmp(&most(b))).unwrap_or_default()
+}
+
+/// A figure a cell.
+fn plot(
+    path: &Path,
+    model: &str,
+    hardware: &Hardware,
+    cells: &BTreeMap<String, CellType>,
+    profile: &ModelProfile,
+) -> anyhow::Result<()> {
+    for (name, cell) in cells {
+        let of_cell = &profile.cells[name];
+        let curves = Precision::ALL.into_iter().filter_map(|precision| {
+            let points = &of_cell.curve(precision)?.points;
+            let roofs = hardware.roofs(cell, precision);
+            Some(BatchCurve {
+                name: precision.to_string(),
+                points: points.iter().map(|point| (point.batch, point.us)).collect(),
+                rows_per_s_max: roofs.map(|(rows_per_s, _)| rows_per_s),
+                us_min: roofs.map(|(_, us)| us),
+            })
+        });
+        let curves: Vec<BatchCurve> = curves.collect();
+        if curves.is_empty() {
+            continue;
+        }
+        let threads = profile.threads;
+        let title = format!("{model}, {name}: a batch on {threads} threads");
+        let path = match cells.len() {
+            1 => path.to_owned(),
+            _ => of_cell_path(path, name),
+        };
+        let figure = time_against_throughput(&curves, &title)?;
+        std::fs::write(&path, figure)
+            .with_context(|| format!("cannot write '{}'", path.display()))?;
+    }
+    Ok(())
+}
+
+/// `lstm.svg` of a cell: `lstm-CELL.svg`.
+fn of_cell_path(path: &Path, cell: &str) -> PathBuf {
+    let stem =
+        path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let safe: String = cell
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+        .collect();
+    path.with_file_name(format!("{stem}-{safe}.svg"))
+}
+
+fn progress_bar(turns: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{elapsed} {wide_bar} {pos} of {len}, {msg}");
+    ProgressBar::new(turns as u64).with_style(style.expect("a valid template"))
+}

@@ -1,0 +1,127 @@
+//! What profiles say of models that are about to be loaded.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use batchmaker_cpu::{CellPlan, Isa};
+use batchmaker_graph::{CellIdentity, CellRegistry, CellType, Precision};
+use batchmaker_model::ProfiledCell;
+use batchmaker_profile::{CellProfile, Goal, Machine, Profile};
+
+/// The name of a profile beside a model.
+const FILE: &str = "profile.json";
+
+/// Profiles that were made on this machine, of cells by their identity in f32.
+#[derive(Debug, Default)]
+pub(crate) struct Profiles {
+    cells: HashMap<String, CellProfile>,
+    /// By model and cell, to tell when a profile is of another file.
+    names: HashMap<(String, String), String>,
+}
+
+/// Where the profile of a model at `path` is kept; here, for one that comes with the project.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    match (path.is_dir(), path.is_file()) {
+        (true, _) => path.join(FILE),
+        (_, true) => path.with_file_name(FILE),
+        _ => PathBuf::from(FILE),
+    }
+}
+
+impl Profiles {
+    /// Reads the profile that was named, or those beside models.
+    ///
+    /// # Errors
+    /// Where the named one cannot be read. One beside a model that cannot is told of and passed over.
+    pub(crate) fn read(named: Option<&Path>, models: &[PathBuf], isa: Isa) -> anyhow::Result<Self> {
+        let mut profiles = Self::default();
+        if let Some(path) = named {
+            profiles.add(path, Profile::read(path)?, isa);
+            return Ok(profiles);
+        }
+        let exists = |path: &PathBuf| path.is_file();
+        let mut paths: Vec<PathBuf> = models
+            .iter()
+            .filter(|path| path.exists())
+            .map(|path| beside(path))
+            .filter(exists)
+            .collect();
+        paths.sort();
+        paths.dedup();
+        for path in paths {
+            match Profile::read(&path) {
+                Ok(profile) => profiles.add(&path, profile, isa),
+                Err(error) => eprintln!("note: {error}; going on without"),
+            }
+        }
+        Ok(profiles)
+    }
+
+    fn add(&mut self, path: &Path, profile: Profile, isa: Isa) {
+        let here = Machine::here(isa);
+        if profile.machine != here {
+            eprintln!(
+                "note: the profile '{}' was made on another machine ({}; this is {here}): it is \
+                 ignored",
+                path.display(),
+                profile.machine,
+            );
+            return;
+        }
+        for (model, of_model) in profile.models {
+            for (cell, of_cell) in of_model.cells {
+                self.names.insert((model.clone(), cell), of_cell.identity.clone());
+                self.cells.insert(of_cell.identity.clone(), of_cell);
+            }
+        }
+    }
+
+    /// What loading should know.
+    pub(crate) fn of_cells(&self, goal: Goal) -> HashMap<String, ProfiledCell> {
+        let of_cell = |(identity, cell): (&String, &CellProfile)| {
+            let curve = cell.curve(cell.precision());
+            let choice = curve.and_then(|curve| goal.choose(curve));
+            let max_batch_size = choice.map(|choice| choice.max_batch_size);
+            (identity.clone(), ProfiledCell { max_batch_size, precision: Some(cell.precision()) })
+        };
+        self.cells.iter().map(of_cell).collect()
+    }
+
+    /// Tells of profiles that are of another file of that name.
+    pub(crate) fn tell_of_others(&self, model: &str, name: &str, cell: &CellType) {
+        let key = (model.to_owned(), name.to_owned());
+        if self.names.get(&key).is_some_and(|known| *known != identity_in_f32(cell)) {
+            eprintln!(
+                "note: the profile of cell '{name}' of {model} was made with other weights: it is \
+                 ignored; run `batchmaker profile` again"
+            );
+        }
+    }
+
+    /// How to run the batches of loaded cells.
+    pub(crate) fn plans(&self, registry: &CellRegistry) -> HashMap<CellIdentity, CellPlan> {
+        let plan = |cell: &CellType| {
+            let profile = self.cells.get(&identity_in_f32(cell))?;
+            Some((cell.identity, profile.curve(cell.cell.precision)?.plan()?))
+        };
+        registry.cell_types().iter().filter_map(plan).collect()
+    }
+
+    /// How much work may be submitted ahead: the least that any loaded cell asks for.
+    pub(crate) fn ahead(&self, registry: &CellRegistry, goal: Goal) -> Option<Duration> {
+        let ahead = |cell: &CellType| {
+            let profile = self.cells.get(&identity_in_f32(cell))?;
+            goal.choose(profile.curve(cell.cell.precision)?)?.ahead
+        };
+        registry.cell_types().iter().filter_map(ahead).min()
+    }
+}
+
+/// The identity of a cell's type in f32, as profiles have it.
+pub(crate) fn identity_in_f32(cell: &CellType) -> String {
+    match cell.cell.precision {
+        Precision::F32 => cell.identity.to_string(),
+        _ => (*cell.cell).clone().in_precision(Precision::F32).identity().to_string(),
+    }
+}

@@ -1,0 +1,62 @@
+//! How far replies are from others to the same requests.
+
+use batchmaker_graph::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+/// How far some replies are from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The largest difference of two numbers, over the largest magnitude of its tensor, at least 1.
+    pub largest: f64,
+    /// The mean of these.
+    pub mean: f64,
+    /// Of elements that are no floating-point numbers (ids, texts), the share that is the same; 1
+    /// where there are none. A reply of another length counts as another.
+    pub alike: f64,
+}
+
+/// Compares replies, request by request and tensor by tensor.
+pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>) -> Difference {
+    let (mut largest, mut sum, mut count) = (0.0_f64, 0.0, 0.0);
+    let (mut alike, mut discrete) = (0.0, 0.0);
+    for (expected, actual) in pairs {
+        match (expected.data(), actual.data()) {
+            (TensorData::F32(a), TensorData::F32(b)) if expected.shape() == actual.shape() => {
+                let scale = a.iter().fold(1.0_f32, |max, value| max.max(value.abs()));
+                for (a, b) in a.iter().zip(b) {
+                    let difference = match a.to_bits() == b.to_bits() {
+                        true => 0.0,
+                        false => f64::from((a - b).abs() / scale),
+                    };
+                    largest = if difference.is_nan() { f64::NAN } else { largest.max(difference) };
+                    sum += difference;
+                    count += 1.0;
+                }
+            }
+            (expected, actual) => {
+                discrete += 1.0;
+                alike += f64::from(u8::from(expected == actual));
+            }
+        }
+    }
+    let share = |of: f64, all: f64, none: f64| if all > 0.0 { of / all } else { none };
+    Difference { largest, mean: share(sum, count, 0.0), alike: share(alike, discrete, 1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_ids() {
+        let floats =
+            |values: &[f32]| Tensor::new(vec![values.len()], TensorData::F32(values.into()));
+        let ids = |values: &[i64]| Tensor::new(vec![values.len()], TensorData::I64(values.into()));
+        let expected = [floats(&[1.0, -4.0]), ids(&[1, 2]), ids(&[3])];
+        let actual = [floats(&[1.5, -4.0]), ids(&[1, 2]), ids(&[3, 4])];
+        let found = difference(expected.iter().zip(&actual));
+        assert_eq!(found, Difference { largest: 0.125, mean: 0.0625, alike: 0.5 });
+        let same = difference(expected.iter().zip(&expected));
+        assert_eq!(same, Difference { largest: 0.0, mean: 0.0, alike: 1.0 });
+    }
+}

@@ -1,0 +1,151 @@
+//! From curves to what the scheduler is told: the most rows in a batch, and how much work may be
+//! submitted ahead.
+//!
+//! A batch that is submitted keeps a worker busy until it ends, and a request that arrives meanwhile
+//! waits for it. Larger batches make more of a worker's time up to a point, and every request in one
+//! waits for all of its rows. (BatchMaker, sections 2.2 and 7.3: at a low load batches are small
+//! whatever the limit.)
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::file::{Curve, Point};
+
+/// What to choose limits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Goal {
+    /// As many requests a second as there can be.
+    #[default]
+    Throughput,
+    /// Short times at little cost in throughput.
+    Latency,
+    /// As many requests a second as there can be while most requests of so many steps end within a
+    /// time.
+    P90 {
+        /// The time.
+        within: Duration,
+        /// Steps of a request that is longer than most.
+        steps: u32,
+    },
+}
+
+/// What a goal makes of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The most rows in a batch.
+    pub max_batch_size: u32,
+    /// How much work may be submitted ahead; none: as many batches as `MaxTasksToSubmit` says.
+    pub ahead: Option<Duration>,
+}
+
+/// Shares of the largest throughput that the smallest batch must reach.
+const THROUGHPUT: f64 = 0.97;
+const LATENCY: f64 = 0.85;
+
+/// Work that is submitted ahead, at least: telling a worker costs some microseconds.
+const AHEAD_MIN: Duration = Duration::from_micros(100);
+
+/// The steps of a request, unless the goal says: most sentences are shorter.
+const STEPS: u32 = 50;
+
+/// The part of its time that a request may wait before its first step.
+const WAITING: f64 = 0.1;
+
+impl Goal {
+    /// The choice for a cell with this curve; none where it has no points.
+    pub fn choose(self, curve: &Curve) -> Option<Choice> {
+        let reaching = |share: f64| {
+            let most = curve.points.iter().map(Point::rows_per_s).fold(0.0, f64::max);
+            curve.points.iter().find(|point| point.rows_per_s() >= share * most)
+        };
+        let us = |us: f64| Duration::from_secs_f64(us * 1e-6);
+        Some(match self {
+            Self::Throughput => Choice { max_batch_size: reaching(THROUGHPUT)?.batch, ahead: None },
+            Self::Latency => {
+                let point = reaching(LATENCY)?;
+                let ahead = Some(us(point.us).max(AHEAD_MIN));
+                Choice { max_batch_size: point.batch, ahead }
+            }
+            Self::P90 { within, steps } => {
+                let step_us =
+                    within.as_secs_f64() * 1e6 * (1.0 - WAITING) / f64::from(steps.max(1));
+                let most = reaching(THROUGHPUT)?;
+                let fits = |point: &&Point| point.us <= step_us && point.batch <= most.batch;
+                let point = curve.points.iter().rfind(fits).or(curve.points.first())?;
+                let ahead = Some(within.mul_f64(WAITING).max(AHEAD_MIN));
+                Choice { max_batch_size: point.batch, ahead }
+            }
+        })
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Throughput => f.pad("throughput"),
+            Self::Latency => f.pad("latency"),
+            Self::P90 { within, steps } => write!(f, "p90:{}:{steps}", within.as_secs_f64() * 1e3),
+        }
+    }
+}
+
+impl FromStr for Goal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || {
+            format!("'{text}' is no goal: expected throughput, latency, or p90:MS or p90:MS:STEPS")
+        };
+        let mut parts = text.split(':');
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("throughput"), None, ..) => Ok(Self::Throughput),
+            (Some("latency"), None, ..) => Ok(Self::Latency),
+            (Some("p90"), Some(ms), steps, None) => {
+                let ms = ms.parse().ok().filter(|ms: &f64| (1e-3..1e9).contains(ms));
+                let steps = steps.map_or(Ok(STEPS), str::parse).ok().filter(|&steps| steps > 0);
+                let (ms, steps) = ms.zip(steps).ok_or_else(expected)?;
+                Ok(Self::P90 { within: Duration::from_secs_f64(ms * 1e-3), steps })
+            }
+            _ => Err(expected()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cell of 100 us, and 5 us a row beyond 16.
+    fn curve() -> Curve {
+        let time = |batch: usize| 100.0 + 5.0 * batch.saturating_sub(16) as f64;
+        let points = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+        let points = points.into_iter().map(|batch| Point::chosen(batch, time(batch))).collect();
+        Curve { difference: None, points }
+    }
+
+    #[test]
+    fn goals_choose() {
+        let choose = |goal: &str| goal.parse::<Goal>().unwrap().choose(&curve()).unwrap();
+        assert_eq!(choose("throughput"), Choice { max_batch_size: 128, ahead: None });
+        let latency = choose("latency");
+        assert_eq!(latency.max_batch_size, 32);
+        assert_eq!(latency.ahead, Some(Duration::from_micros(180)));
+        // 50 steps within 9 ms of 10: 180 us a step.
+        assert_eq!(choose("p90:10").max_batch_size, 32);
+        assert_eq!(choose("p90:10").ahead, Some(Duration::from_millis(1)));
+        assert_eq!(choose("p90:1000:10").max_batch_size, 128, "no more than throughput asks for");
+        assert_eq!(choose("p90:0.1").max_batch_size, 1, "never nothing");
+        assert_eq!(Goal::Latency.choose(&Curve::default()), None);
+    }
+
+    #[test]
+    fn goals_read_back() {
+        for text in ["throughput", "latency", "p90:20:50", "p90:0.5:7"] {
+            assert_eq!(text.parse::<Goal>().unwrap().to_string(), text);
+        }
+        for text in ["", "p90", "p90:0", "p90:x", "p90:1:0", "p90:1:2:3", "latency:1"] {
+            assert!(text.parse::<Goal>().is_err(), "{text}");
+        }
+    }
+}

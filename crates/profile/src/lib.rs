@@ -1,0 +1,28 @@
+//! Profiles: what each cell of a model costs on this machine, by size of batch and precision, in the
+//! fastest configuration that was found; what precisions change in its replies; and what follows for
+//! the limits of batches.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `machine.rs` | the fingerprint of a machine |
+//! | `file.rs` | profiles as JSON, kept with a model |
+//! | `measure.rs` | the curve of a cell: time over size of batch |
+//! | `error.rs` | how far replies in one precision are from those in another |
+//! | `goal.rs` | from curves to batch limits, and to how much work is submitted ahead |
+//! | `table.rs` | profiles for people |
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod goal;
+mod machine;
+mod measure;
+mod table;
+
+pub use error::{Difference, difference};
+pub use file::{CellProfile, Curve, FileError, ModelProfile, Point, Profile, TilingRecord};
+pub use goal::{Choice, Goal};
+pub use machine::Machine;
+pub use measure::{Hardware, MeasureError, cell_curve, precisions_of};
+pub use table::table;

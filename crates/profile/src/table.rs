@@ -1,0 +1,69 @@
+//! Profiles for people.
+
+use std::fmt::Write as _;
+
+use crate::file::ModelProfile;
+use crate::goal::Goal;
+
+/// A table a cell: times and throughputs over size of batch in each precision, how far replies are
+/// from those in f32, and what a goal makes of it.
+pub fn table(profile: &ModelProfile, goal: Goal) -> String {
+    let mut text = String::new();
+    for (name, cell) in &profile.cells {
+        let _ = writeln!(text, "{name}, a worker of {} threads", profile.threads);
+        let _ = write!(text, "  {:>6}", "rows");
+        for precision in cell.curves.keys() {
+            let _ = write!(text, "  {:>12} {:>12}", format!("{precision} us"), "rows/s");
+        }
+        text.push_str("  how (f32)\n");
+        let mut sizes: Vec<u32> =
+            cell.curves.values().flat_map(|curve| &curve.points).map(|point| point.batch).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes {
+            let _ = write!(text, "  {size:>6}");
+            for curve in cell.curves.values() {
+                match curve.points.iter().find(|point| point.batch == size) {
+                    Some(point) => {
+                        let _ = write!(text, "  {:>12.1} {:>12.0}", point.us, point.rows_per_s());
+                    }
+                    None => {
+                        let _ = write!(text, "  {:>12} {:>12}", "-", "-");
+                    }
+                }
+            }
+            let f32s = cell.curves.get("f32");
+            let of_size = f32s.and_then(|curve| curve.points.iter().find(|p| p.batch == size));
+            if let Some((split, ahead)) = of_size.and_then(|p| p.split.as_ref().zip(p.ahead)) {
+                let ahead = if ahead { ", x ahead" } else { "" };
+                let _ = write!(text, "  threads by {split}{ahead}");
+            }
+            text.push('\n');
+        }
+        for (precision, curve) in &cell.curves {
+            if let Some(difference) = curve.difference {
+                let _ = writeln!(
+                    text,
+                    "  {precision}: replies differ from f32 by {:.1e} at most, {:.1e} in the mean; \
+                     {:.2} % of ids and texts alike",
+                    difference.largest,
+                    difference.mean,
+                    100.0 * difference.alike,
+                );
+            }
+        }
+        let choice = cell.curves.get(&cell.precision).and_then(|curve| goal.choose(curve));
+        if let Some(choice) = choice {
+            let ahead = match choice.ahead {
+                Some(ahead) => format!(", {:.1} ms submitted ahead", ahead.as_secs_f64() * 1e3),
+                None => String::new(),
+            };
+            let _ = writeln!(
+                text,
+                "  for {goal}: {}, batches up to {}{ahead}",
+                cell.precision, choice.max_batch_size
+            );
+        }
+    }
+    text
+}
