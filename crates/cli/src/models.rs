@@ -180,13 +180,13 @@ fn by_cell<T, V: Copy>(given: &[OfCell<T>], value: impl Fn(&T) -> V) -> ByCell<V
 fn check_cells<'a>(
     loaded: &Loaded,
     option: &str,
-    given: impl Iterator<Item = &'a String>,
+    mut given: impl Iterator<Item = &'a String>,
     takes: impl Fn(&Cell) -> bool,
 ) -> anyhow::Result<()> {
     let cells = || loaded.models.iter().flat_map(|model| &model.cells);
     let taking = cells().filter(|cell| takes(&loaded.registry.get(cell.cell_type).cell));
     let names: Vec<&str> = taking.map(|cell| &*cell.name).collect();
-    for cell in given.filter(|&cell| !names.contains(&cell.as_str())) {
+    if let Some(cell) = given.find(|&cell| !names.contains(&cell.as_str())) {
         let what = match cells().any(|known| known.name == *cell) {
             true => format!("cell '{cell}' is run by the general executor, in f32"),
             false => format!("there is no cell '{cell}'"),

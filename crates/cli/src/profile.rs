@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
 use batchmaker_engine::{Engine, Pending, Policy};
-use batchmaker_graph::{CellType, NamedTensor, Precision, Tensor};
+use batchmaker_graph::{CellType, Precision, Tensor};
 use batchmaker_profile::{
     CellProfile, Difference, Hardware, Machine, ModelProfile, Profile, cell_curve, difference,
     precisions_of, table,

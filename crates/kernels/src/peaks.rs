@@ -5,7 +5,8 @@ use std::hint::black_box;
 
 use crate::isa::VectorUnit;
 use crate::simd::{Simd, SimdOp};
-use crate::{Isa, KernelError};
+use crate::target::Target;
+use crate::{Isa, KernelError, Packing};
 
 /// Chains of multiply-adds side by side: enough for two units of a latency of five.
 const CHAINS: usize = 12;
@@ -44,6 +45,20 @@ impl SimdOp for MultiplyAdds {
         // SAFETY: at most 16 lanes.
         unsafe { simd.store(lanes.as_mut_ptr(), total) };
         black_box(lanes);
+    }
+}
+
+/// Runs `turns` turns of a loop of the instruction that products in a packing's precision are made
+/// of, in registers, and returns how many multiplications and additions it did. Where weights are
+/// widened, and for those of f32, these are [`multiply_adds`].
+///
+/// # Errors
+/// [`KernelError::IsaUnavailable`]
+pub fn products(packing: Packing, turns: usize) -> Result<u64, KernelError> {
+    let target = Target::new(packing)?;
+    match target.reduced.and_then(|reduced| reduced.peak(turns)) {
+        Some(operations) => Ok(operations),
+        None => multiply_adds(packing.isa, turns),
     }
 }
 

@@ -33,6 +33,26 @@ pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>)
                     count += 1.0;
                 }
             }
+            (TensorData::Bytes(a), TensorData::Bytes(b)) if a.len() == b.len() => {
+                for (a, b) in a.iter().zip(b) {
+                    // Of a label with a score, the score is a number like others.
+                    let is_alike = match (label_and_score(a), label_and_score(b)) {
+                        (Some((label, of_a)), Some((other, of_b))) => {
+                            largest = largest.max((of_a - of_b).abs());
+                            sum += (of_a - of_b).abs();
+                            count += 1.0;
+                            label == other
+                        }
+                        _ => a == b,
+                    };
+                    discrete += 1.0;
+                    alike += f64::from(u8::from(is_alike));
+                }
+            }
+            (TensorData::I64(a), TensorData::I64(b)) if a.len() == b.len() => {
+                discrete += a.len() as f64;
+                alike += a.iter().zip(b).filter(|(a, b)| a == b).count() as f64;
+            }
             (expected, actual) => {
                 discrete += 1.0;
                 alike += f64::from(u8::from(expected == actual));
@@ -41,6 +61,12 @@ pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>)
     }
     let share = |of: f64, all: f64, none: f64| if all > 0.0 { of / all } else { none };
     Difference { largest, mean: share(sum, count, 0.0), alike: share(alike, discrete, 1.0) }
+}
+
+/// The parts of `label:score`.
+fn label_and_score(text: &[u8]) -> Option<(&str, f64)> {
+    let (label, score) = std::str::from_utf8(text).ok()?.rsplit_once(':')?;
+    Some((label, score.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -55,7 +81,15 @@ mod tests {
         let expected = [floats(&[1.0, -4.0]), ids(&[1, 2]), ids(&[3])];
         let actual = [floats(&[1.5, -4.0]), ids(&[1, 2]), ids(&[3, 4])];
         let found = difference(expected.iter().zip(&actual));
-        assert_eq!(found, Difference { largest: 0.125, mean: 0.0625, alike: 0.5 });
+        assert_eq!(found.largest, 0.125);
+        assert_eq!(found.mean, 0.0625);
+        assert_eq!(found.alike, 2.0 / 3.0, "two ids alike, and a reply of another length");
+        let texts = |values: &[&str]| {
+            let bytes = values.iter().map(|text| text.as_bytes().to_vec()).collect();
+            Tensor::new(vec![values.len()], TensorData::Bytes(bytes))
+        };
+        let found = difference([(&texts(&["eng:0.75", "a"]), &texts(&["eng:0.5", "b"]))]);
+        assert_eq!(found, Difference { largest: 0.25, mean: 0.25, alike: 0.5 });
         let same = difference(expected.iter().zip(&expected));
         assert_eq!(same, Difference { largest: 0.0, mean: 0.0, alike: 1.0 });
     }

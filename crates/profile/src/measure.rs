@@ -64,12 +64,7 @@ impl Hardware {
     pub fn roofs(&self, cell: &CellType, precision: Precision) -> Option<(f64, f64)> {
         let CellBody::Recurrent(recurrent) = &cell.cell.body else { return None };
         let weights = recurrent.w.len() + recurrent.r.len();
-        let probe = Probe::measure(self.packing(precision), recurrent).ok()?;
-        let flops = match precision {
-            Precision::F32 => self.limits.flops,
-            // What the kernel does where weights cost nothing to read.
-            _ => probe.flops(),
-        };
+        let flops = Limits::flops(self.packing(precision)).ok()?;
         let bytes = match precision {
             Precision::F32 => 4,
             Precision::Bf16 => 2,

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use batchmaker_graph::Precision;
+
 use crate::file::ModelProfile;
 use crate::goal::Goal;
 
@@ -10,19 +12,23 @@ use crate::goal::Goal;
 pub fn table(profile: &ModelProfile, goal: Goal) -> String {
     let mut text = String::new();
     for (name, cell) in &profile.cells {
-        let _ = writeln!(text, "{name}, a worker of {} threads", profile.threads);
+        let threads = if profile.threads == 1 { "thread" } else { "threads" };
+        let _ = writeln!(text, "{name}, a worker of {} {threads}", profile.threads);
         let _ = write!(text, "  {:>6}", "rows");
-        for precision in cell.curves.keys() {
+        let curves = || Precision::ALL.into_iter().filter_map(|p| Some((p, cell.curve(p)?)));
+        for (precision, _) in curves() {
             let _ = write!(text, "  {:>12} {:>12}", format!("{precision} us"), "rows/s");
         }
-        text.push_str("  how (f32)\n");
+        let is_configured =
+            curves().any(|(_, curve)| curve.points.iter().any(|p| p.split.is_some()));
+        text.push_str(if is_configured { "  how (f32)\n" } else { "\n" });
         let mut sizes: Vec<u32> =
-            cell.curves.values().flat_map(|curve| &curve.points).map(|point| point.batch).collect();
+            curves().flat_map(|(_, curve)| &curve.points).map(|point| point.batch).collect();
         sizes.sort_unstable();
         sizes.dedup();
         for size in sizes {
             let _ = write!(text, "  {size:>6}");
-            for curve in cell.curves.values() {
+            for (_, curve) in curves() {
                 match curve.points.iter().find(|point| point.batch == size) {
                     Some(point) => {
                         let _ = write!(text, "  {:>12.1} {:>12.0}", point.us, point.rows_per_s());
@@ -32,15 +38,19 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
                     }
                 }
             }
-            let f32s = cell.curves.get("f32");
+            let f32s = cell.curve(Precision::F32);
             let of_size = f32s.and_then(|curve| curve.points.iter().find(|p| p.batch == size));
             if let Some((split, ahead)) = of_size.and_then(|p| p.split.as_ref().zip(p.ahead)) {
                 let ahead = if ahead { ", x ahead" } else { "" };
-                let _ = write!(text, "  threads by {split}{ahead}");
+                let split = match split.as_str() {
+                    "none" => "one thread".to_owned(),
+                    split => format!("by {split}"),
+                };
+                let _ = write!(text, "  {split}{ahead}");
             }
             text.push('\n');
         }
-        for (precision, curve) in &cell.curves {
+        for (precision, curve) in curves() {
             if let Some(difference) = curve.difference {
                 let _ = writeln!(
                     text,
@@ -52,7 +62,7 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
                 );
             }
         }
-        let choice = cell.curves.get(&cell.precision).and_then(|curve| goal.choose(curve));
+        let choice = cell.curve(cell.precision()).and_then(|curve| goal.choose(curve));
         if let Some(choice) = choice {
             let ahead = match choice.ahead {
                 Some(ahead) => format!(", {:.1} ms submitted ahead", ahead.as_secs_f64() * 1e3),

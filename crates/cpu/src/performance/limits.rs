@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use batchmaker_kernels::{Isa, KernelError, Lines, peaks};
+use batchmaker_kernels::{Isa, KernelError, Lines, Packing, peaks};
 
 use crate::thread_group::ThreadGroup;
 
@@ -16,8 +16,6 @@ pub struct Limits {
     pub alone: Vec<(f64, f64)>,
     /// The same of each thread, while all do so in memory of their own.
     pub together: Vec<(f64, f64)>,
-    /// Floating-point operations a nanosecond of a thread, by fused multiply-adds of f32.
-    pub flops: f64,
     /// Nanoseconds to start all threads on a job and to see them end it.
     pub fork_ns: f64,
     /// Nanoseconds for all threads to meet within a job.
@@ -47,11 +45,6 @@ impl Limits {
         let alone =
             bandwidths(isa, &mut ThreadGroup::new("limits", 1, |_| {}).expect("this thread"));
         let together = if threads > 1 { bandwidths(isa, &mut group) } else { alone.clone() };
-        let flops = best(TRIALS, || {
-            let start = Instant::now();
-            let operations = peaks::multiply_adds(isa, 20_000).unwrap_or(0);
-            operations as f64 / start.elapsed().as_nanos() as f64
-        });
         let fork_ns = -best(TRIALS, || {
             let start = Instant::now();
             for _ in 0..TIMES {
@@ -68,7 +61,21 @@ impl Limits {
             });
             -(start.elapsed().as_nanos() as f64) / f64::from(TIMES)
         });
-        Ok(Self { alone, together, flops, fork_ns, meet_ns })
+        Ok(Self { alone, together, fork_ns, meet_ns })
+    }
+
+    /// Floating-point operations (of bytes: operations) a nanosecond of a thread, by the instruction
+    /// that products in a packing's precision are made of.
+    ///
+    /// # Errors
+    /// Where the machine lacks the instructions.
+    pub fn flops(packing: Packing) -> Result<f64, KernelError> {
+        let _ = peaks::products(packing, 1)?;
+        Ok(best(TRIALS, || {
+            let start = Instant::now();
+            let operations = peaks::products(packing, 20_000).unwrap_or(0);
+            operations as f64 / start.elapsed().as_nanos() as f64
+        }))
     }
 
     /// Bytes a nanosecond for a thread whose weights have so many bytes, alone or as one of all.

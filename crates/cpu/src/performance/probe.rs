@@ -22,8 +22,6 @@ pub struct Probe {
     pub one_row: f64,
     /// Of beginning and ending the sums of a panel's rows; `(rows, ns)`.
     pub ends: Vec<(usize, f64)>,
-    /// Columns of a panel.
-    pub columns: usize,
     /// Of making the operand of a row, by each k; 0 with weights of f32.
     pub convert: f64,
     /// Of the activations of a panel's row.
@@ -99,7 +97,6 @@ impl Probe {
         let [short, long] = [0, 1].map(|at| project_ns(&*two[at], 1, 2));
         probe.one_row = (by_k(short, long) / 2.0).max(1e-4);
         let short = &*cells[0];
-        probe.columns = short.projected_len() / short.projection_panels();
         let step = step_ns(short);
         let k = short.hidden_size();
         let (phases, panels) = (short.phases(), short.projection_panels());
@@ -107,13 +104,6 @@ impl Probe {
         let products = panels as f64 * probe.panel_ns(ROWS, k);
         probe.activate = ((step - products - convert) / (ROWS * panels) as f64).max(0.0);
         Ok(probe)
-    }
-
-    /// Floating-point operations a nanosecond that a thread's products reach where weights cost nothing
-    /// to read.
-    pub fn flops(&self) -> f64 {
-        let rate = |&(rows, ns): &(usize, f64)| (2 * rows * self.columns) as f64 / ns;
-        self.products.iter().map(rate).fold(0.0, f64::max)
     }
 
     /// A product of a panel with rows of so many elements, in one tile.

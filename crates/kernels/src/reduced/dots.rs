@@ -5,6 +5,7 @@ use std::arch::x86_64::{
     _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
     _mm512_storeu_si512,
 };
+use std::hint::black_box;
 use std::mem::transmute;
 
 use super::operand::Operand;
@@ -14,7 +15,7 @@ use super::vectors::{Dot, sums};
 macro_rules! dot {
     (
         $(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $sums:ty,
-        $zero:expr, $dot:expr, $store:expr
+        $zero:expr, $dot:expr, $store:expr, $in_word:literal
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,31 @@ macro_rules! dot {
             /// The token, where the machine has the instructions.
             pub(crate) fn new() -> Option<Self> {
                 ($(is_x86_feature_detected!($feature))&&*).then_some(Self(()))
+            }
+
+            /// Runs `turns` turns of twelve instructions that do not wait for each other; how many
+            /// multiplications and additions that was.
+            pub(super) fn peak(self, turns: usize) -> u64 {
+                const CHAINS: usize = 12;
+                let words = black_box([0_u32; 16]);
+                /// # Safety
+                /// The machine has the instruction; there are 16 words.
+                #[target_feature(enable = $features)]
+                unsafe fn run(dot: $name, words: &[u32; 16], turns: usize) {
+                    let mut sums = [dot.zero(); CHAINS];
+                    for _ in 0..turns {
+                        // SAFETY: the caller's promise.
+                        let weights = unsafe { dot.weights(black_box(words.as_ptr())) };
+                        for sums in &mut sums {
+                            // SAFETY: the caller's promise.
+                            *sums = unsafe { dot.dot(*sums, weights, words.as_ptr()) };
+                        }
+                    }
+                    black_box(sums);
+                }
+                // SAFETY: the token proves the features.
+                unsafe { run(self, &words, turns) };
+                (turns * CHAINS * 16 * 2 * $in_word) as u64
             }
 
             /// See [`sums`].
@@ -115,12 +141,12 @@ unsafe fn dot_bytes(sums: __m512i, weights: __m512i, input: __m512i) -> __m512i 
 dot! {
     /// The proof that this machine has AVX512-BF16: pairs of bfloat16, `vdpbf16ps`.
     Avx512Bf16, "avx512f,avx512bf16", ["avx512f", "avx512bf16"], __m512,
-    _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps
+    _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps, 2
 }
 
 dot! {
     /// The proof that this machine has AVX512-VNNI: unsigned bytes of inputs, signed bytes of weights,
     /// `vpdpbusd`.
     Avx512Vnni, "avx512f,avx512vnni", ["avx512f", "avx512vnni"], __m512i,
-    _mm512_setzero_si512(), dot_bytes, _mm512_storeu_si512
+    _mm512_setzero_si512(), dot_bytes, _mm512_storeu_si512, 4
 }

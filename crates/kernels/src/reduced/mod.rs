@@ -99,3 +99,20 @@ pub(crate) struct Reduced {
     pub(crate) format: Format,
     pub(crate) instructions: Instructions,
 }
+
+impl Reduced {
+    /// Runs the instruction in registers, so many turns of a loop; how many multiplications and
+    /// additions that was. None where there is no such instruction.
+    pub(crate) fn peak(self, turns: usize) -> Option<u64> {
+        let _ = (turns, self.format);
+        match self.instructions {
+            Instructions::Widened => None,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Bf16(dot) => Some(dot.peak(turns)),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512Vnni(dot) => Some(dot.peak(turns)),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Tiles(tiles) => Some(tiles.peak(self.format, turns)),
+        }
+    }
+}

@@ -31,6 +31,43 @@ impl Tiles {
         ARE_THERE.get_or_init(|| has_tiles() && may_use_tiles()).then_some(Self(()))
     }
 
+    /// Runs `turns` turns of four instructions on full tiles; how many multiplications and additions
+    /// that was.
+    pub(super) fn peak(self, format: Format, turns: usize) -> u64 {
+        const DOTS: usize = 4;
+        let config = Config::with_rows(TILE_ROWS as u8);
+        macro_rules! dots {
+            ($dot:literal) => {
+                asm!(
+                    "ldtilecfg [{config}]",
+                    "tilezero tmm4", "tilezero tmm5", "tilezero tmm6", "tilezero tmm7",
+                    "2:",
+                    concat!($dot, " tmm0, tmm4, tmm6"),
+                    concat!($dot, " tmm1, tmm4, tmm7"),
+                    concat!($dot, " tmm2, tmm5, tmm6"),
+                    concat!($dot, " tmm3, tmm5, tmm7"),
+                    "dec {turns}",
+                    "jnz 2b",
+                    "tilerelease",
+                    config = in(reg) &raw const config,
+                    turns = inout(reg) turns.max(1) => _,
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                )
+            };
+        }
+        // SAFETY: the token proves that tiles may be used; the configuration is valid.
+        unsafe {
+            match format {
+                Format::Bf16 => dots!("tdpbf16ps"),
+                Format::Int8 => dots!("tdpbusd"),
+            }
+        }
+        let products = TILE_ROWS * TILE_ROWS * TILE_WORDS * format.in_word();
+        (turns.max(1) * DOTS * products * 2) as u64
+    }
+
     /// The sums over k of all rows with a panel: of two tiles of them at a time,
     /// `[row][vector][lane]`, which `combine` is given with the number of the first of its rows, and
     /// how many there are.

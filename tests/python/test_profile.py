@@ -1,0 +1,155 @@
+"""Profiles: written by `profile`, taken by `serve`, ignored where they mean nothing; precisions."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import conftest
+
+HIDDEN = 96
+
+
+def write_lstm(path, seed):
+    """An LSTM with random weights, over x [time, batch, 32]."""
+    numbers = np.random.default_rng(seed)
+    draw = lambda *shape: (numbers.standard_normal(shape) / HIDDEN**0.5).astype(np.float32)
+    weights = {"w": draw(1, 4 * HIDDEN, 32), "r": draw(1, 4 * HIDDEN, HIDDEN)}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y", "", ""], "lstm", hidden_size=HIDDEN)
+    graph = helper.make_graph(
+        [node],
+        "lstm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["time", "batch", 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["time", 1, "batch", HIDDEN])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)]), path)
+
+
+def batchmaker(*arguments, **options):
+    command = [str(conftest.BINARY), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    """A folder with a model and its profile, and what `profile` said."""
+    folder = tmp_path_factory.mktemp("profiled")
+    write_lstm(folder / "m.onnx", 1)
+    said = batchmaker("profile", folder / "m.onnx", "--max-error", "0.5", "--plot", folder / "m.svg")
+    assert said.returncode == 0, said.stderr
+    return folder, said.stdout
+
+
+def run(folder, *arguments):
+    """A reply of the model, and notes."""
+    x = np.random.default_rng(7).standard_normal((5, 1, 32)).astype(np.float32)
+    tensor = {"name": "x", "shape": list(x.shape), "datatype": "FP32", "data": x.ravel().tolist()}
+    done = batchmaker("run", folder / "m.onnx", *arguments, input=json.dumps({"inputs": [tensor]}) + "\n")
+    assert done.returncode == 0, done.stderr
+    return np.array(json.loads(done.stdout)["outputs"][0]["data"], np.float32), done.stderr
+
+
+def test_profile_measures_and_chooses(profiled):
+    folder, said = profiled
+    assert "f32 us" in said and "bf16 us" in said and "int8 us" in said
+    assert "replies differ from f32 by" in said and "for throughput:" in said
+    profile = json.loads((folder / "profile.json").read_text())
+    cell = profile["models"]["m"]["cells"]["lstm"]
+    for precision, curve in cell["curves"].items():
+        batches = [point["batch"] for point in curve["points"]]
+        assert batches[0] == 1 and batches == sorted(batches) and len(batches) > 10
+        assert all(point["us"] > 0 for point in curve["points"])
+        if precision != "f32":
+            assert 0 < curve["difference"]["mean"] <= curve["difference"]["largest"] < 0.2
+    assert (folder / "m.svg").read_text().count("<circle") > 30
+
+
+def test_serving_takes_the_profile(profiled):
+    """The precision that it chose, which is not f32 if that is not the fastest."""
+    folder, _ = profiled
+    cell = json.loads((folder / "profile.json").read_text())["models"]["m"]["cells"]["lstm"]
+    taken, notes = run(folder)
+    assert "note" not in notes
+    plain, _ = run(folder, "--precision", "f32")
+    named, _ = run(folder, "--precision", f"lstm={cell['precision']}")
+    np.testing.assert_array_equal(taken, named)
+    assert (taken == plain).all() == (cell["precision"] == "f32")
+    for goal in ("latency", "p90:5", "p90:5:20"):
+        np.testing.assert_array_equal(run(folder, "--goal", goal)[0], taken)
+
+
+@pytest.mark.parametrize("precision, tolerance", [("f32", 1e-6), ("bf16", 0.02), ("int8", 0.05)])
+def test_precisions_are_near_each_other(profiled, precision, tolerance):
+    folder, _ = profiled
+    plain, _ = run(folder, "--precision", "f32", "--isa", "scalar")
+    reduced, _ = run(folder, "--precision", precision)
+    assert np.abs(plain - reduced).max() < tolerance
+    assert (plain == reduced).all() == (precision == "f32")
+
+
+def test_another_machines_profile_is_ignored(profiled, tmp_path):
+    folder, _ = profiled
+    shutil.copy(folder / "m.onnx", tmp_path)
+    profile = json.loads((folder / "profile.json").read_text())
+    profile["machine"]["processor"] = "Another 9000"
+    (tmp_path / "profile.json").write_text(json.dumps(profile))
+    reply, notes = run(tmp_path)
+    assert "made on another machine (Another 9000" in notes and "ignored" in notes
+    np.testing.assert_array_equal(reply, run(folder, "--precision", "f32")[0])
+
+
+def test_another_files_profile_is_ignored(profiled, tmp_path):
+    folder, _ = profiled
+    write_lstm(tmp_path / "m.onnx", 2)
+    shutil.copy(folder / "profile.json", tmp_path)
+    reply, notes = run(tmp_path)
+    assert "made with other weights" in notes
+    np.testing.assert_array_equal(reply, run(tmp_path, "--precision", "f32")[0])
+
+
+def test_what_cannot_be_read(profiled, tmp_path):
+    folder, _ = profiled
+    shutil.copy(folder / "m.onnx", tmp_path)
+    (tmp_path / "profile.json").write_text("{}")
+    _, notes = run(tmp_path)
+    assert "is no profile that this version wrote" in notes
+    missing = batchmaker("run", folder / "m.onnx", "--profile", tmp_path / "none.json", input="")
+    assert missing.returncode == 1 and "none.json" in missing.stderr
+    for arguments in (["--precision", "f16"], ["--goal", "p90"], ["--precision", "x=bf16"]):
+        refused = batchmaker("run", folder / "m.onnx", *arguments, input="")
+        assert refused.returncode in (1, 2) and refused.stderr.count("\n") <= 4, refused.stderr
+    nowhere = batchmaker("profile", folder / "m.onnx", "--output", tmp_path / "no" / "p.json")
+    assert nowhere.returncode == 1 and "p.json" in nowhere.stderr
+
+
+def test_errors_on_given_requests(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("All human beings are born free and equal\nAlle Menschen sind frei geboren\n")
+    said = batchmaker(
+        "profile", "langid", "--requests", texts, "--output", tmp_path / "p.json",
+        "--precision", "int8",
+    )
+    assert said.returncode == 0, said.stderr
+    assert "int8: replies differ from f32" in said.stdout and "100.00 % of ids" in said.stdout
+    assert "bf16" not in said.stdout
+    done = batchmaker("run", "langid", "--profile", tmp_path / "p.json", input=texts.read_text())
+    assert [json.loads(line)["outputs"] for line in done.stdout.splitlines()]
+
+
+def test_model_toml_names_precisions(tmp_path):
+    write_lstm(tmp_path / "whole.onnx", 1)
+    folder = tmp_path / "model"
+    shutil.copytree(pathlib.Path(__file__).parents[2] / "models" / "g2p", folder)
+    text = (folder / "model.toml").read_text()
+    (folder / "model.toml").write_text(text.replace("[[cell]]", '[[cell]]\nprecision = "bf16"'))
+    shown = json.loads(batchmaker("inspect", folder, "--json").stdout)
+    assert {cell["precision"] for cell in shown["cells"]} == {"bf16"}
+    (folder / "model.toml").write_text(text.replace("[[cell]]", '[[cell]]\nprecision = "f8"', 1))
+    refused = batchmaker("inspect", folder)
+    assert refused.returncode == 1 and "'f8' is no precision" in refused.stderr
