@@ -51,7 +51,9 @@ mod whole;
 pub use batchmaker_kernels::{Isa, Packing, Precision, Tiling};
 pub use chains::ProjectionAhead;
 pub use device::{CpuConfig, CpuDevice};
-pub use performance::{CANDIDATES, Limits, PerformanceModel, Probe, Shape, rank, search};
+pub use performance::{
+    CANDIDATES, Limits, PerformanceModel, Probe, Shape, candidates, rank, search,
+};
 pub use plan::{CellPlan, PlannedBatch};
 pub use program::{ProgramError, ProgramThread, RowProgram};
 pub use trial::{Configuration, Trial};

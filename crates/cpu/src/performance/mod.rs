@@ -10,4 +10,4 @@ pub use configurations::Shape;
 pub use limits::Limits;
 pub use model::PerformanceModel;
 pub use probe::Probe;
-pub use search::{CANDIDATES, rank, search};
+pub use search::{CANDIDATES, candidates, rank, search};

@@ -23,9 +23,9 @@ use crate::tuner::Split;
 /// once: the machine looks far enough ahead.
 const STREAM_ONCE: f64 = 0.35;
 /// The same where several tiles go over a block and the next is fetched meanwhile.
-const STREAM_BLOCKS: f64 = 0.4;
+const STREAM_BLOCKS: f64 = 0.45;
 /// The same for blocks that are read again from the second level.
-const READ_AGAIN: f64 = 0.35;
+const READ_AGAIN: f64 = 0.45;
 /// And the part of reading it that comes on top in any case.
 const READ_AGAIN_FIXED: f64 = 0.1;
 /// The part of beginning and ending a tile's sums that each block costs: sums that rest are near.
@@ -35,9 +35,9 @@ const NEAR_BYTES: f64 = 36_000.0;
 /// What a meeting costs among threads that do not come at once, in meetings of those that do.
 const MEETINGS: f64 = 1.8;
 /// Nanoseconds to claim an item of a stage.
-const CLAIM_NS: f64 = 30.0;
+const CLAIM_NS: f64 = 35.0;
 /// Bytes a nanosecond of states and projections that another core wrote.
-const FOREIGN_BYTES_NS: f64 = 5.0;
+const FOREIGN_BYTES_NS: f64 = 6.0;
 
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 

@@ -9,6 +9,10 @@ use crate::trial::{Configuration, Trial};
 /// Configurations that are run.
 pub const CANDIDATES: usize = 5;
 
+/// Of them, how many may differ in their tilings alone: among these the model is nearly always right
+/// within a few percent, and what it may be wrong about is the way.
+const OF_A_WAY: usize = 2;
+
 /// How long each is run, in turns.
 const TIME: Duration = Duration::from_micros(700);
 const TURNS: usize = 3;
@@ -27,7 +31,22 @@ pub fn rank(
     ranked
 }
 
-/// The fastest of the first [`CANDIDATES`], and what it takes a step, in nanoseconds.
+/// The [`CANDIDATES`] to run: the first that are ranked, without too many of a way.
+pub fn candidates(ranked: &[(Configuration, f64)]) -> Vec<Configuration> {
+    let mut chosen: Vec<Configuration> = Vec::new();
+    for &(configuration, _) in ranked {
+        let of_way = chosen.iter().filter(|known| known.way == configuration.way).count();
+        if of_way < OF_A_WAY {
+            chosen.push(configuration);
+        }
+        if chosen.len() == CANDIDATES {
+            break;
+        }
+    }
+    chosen
+}
+
+/// The fastest of the [`candidates`], and what it takes a step, in nanoseconds.
 ///
 /// # Errors
 /// Where the system gives no threads.
@@ -37,9 +56,8 @@ pub fn search(
     batch: usize,
     threads: usize,
 ) -> std::io::Result<(Configuration, f64)> {
-    let mut candidates = rank(model, batch, threads);
-    candidates.truncate(CANDIDATES);
-    let mut measured: Vec<_> = candidates.into_iter().map(|(known, _)| (known, f64::MAX)).collect();
+    let candidates = candidates(&rank(model, batch, threads));
+    let mut measured: Vec<_> = candidates.into_iter().map(|known| (known, f64::MAX)).collect();
     for _ in 0..TURNS {
         for (configuration, least) in &mut measured {
             *least = least.min(trial.step_ns(configuration, batch, TIME)?);
