@@ -24,6 +24,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   cargo xtask peers                                    all of it; about an hour
   cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
+  cargo xtask peers --hidden 1024 --precision bf16     weights in bfloat16 beside peers in f32
   cargo xtask peers --hidden 512 --bidirectional       two layers that read both ways
   cargo xtask peers --hidden 1024 --trees train.txt    trees, a labelled one a line
   cargo xtask peers --hidden 1024 --pairs train.en:train.de --saturated-seconds 60   sentence pairs
@@ -71,6 +72,9 @@ pub(crate) struct Arguments {
     /// Rates, as shares of the best peer's saturated throughput
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.65, 0.8])]
     shares: Vec<f64>,
+    /// Of BatchMaker's weights: f32, bf16 or int8; peers have f32
+    #[arg(long, default_value = "f32")]
+    precision: String,
     /// Of the first repeat's lengths, arrivals and inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -126,6 +130,7 @@ fn measure(
     };
     let mean_steps = kit.mean_steps(model, &workload)?;
     let load = |rate_rps: Option<f64>, seconds: f64, repeat: u16| Load {
+        precision: arguments.precision.clone(),
         mean_steps,
         workload: workload.clone(),
         rate_rps,

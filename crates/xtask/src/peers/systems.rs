@@ -63,6 +63,8 @@ pub(crate) struct Load {
     pub(crate) seed: u64,
     /// Steps of the workload's requests.
     pub(crate) mean_steps: f64,
+    /// Of BatchMaker's weights: f32, bf16 or int8. Peers have f32.
+    pub(crate) precision: String,
 }
 
 /// What one run came to.
@@ -344,7 +346,7 @@ impl Kit {
 fn bench(model: &Path, load: &Load) -> Command {
     let mut command = batchmaker();
     command.arg("bench").arg(model).args(["--workload", &load.workload]);
-    command.args(["--seed", &load.seed.to_string()]);
+    command.args(["--seed", &load.seed.to_string(), "--precision", &load.precision]);
     match load.rate_rps {
         Some(rate) => {
             let requests = (rate * load.seconds).ceil().max(1.0);
