@@ -153,3 +153,25 @@ def test_model_toml_names_precisions(tmp_path):
     (folder / "model.toml").write_text(text.replace("[[cell]]", '[[cell]]\nprecision = "f8"', 1))
     refused = batchmaker("inspect", folder)
     assert refused.returncode == 1 and "'f8' is no precision" in refused.stderr
+
+
+def test_calibrating_in_the_background(tmp_path):
+    write_lstm(tmp_path / "m.onnx", 3)
+    command = [conftest.BINARY, "serve", tmp_path / "m.onnx", "--calibrate"]
+    command += ["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout.readline().startswith("ready")
+        assert "m was calibrated" in server.stderr.readline()
+        profile = json.loads((tmp_path / "profile.json").read_text())
+        cell = profile["models"]["m"]["cells"]["lstm"]
+        assert list(cell["curves"]) == ["f32"] and cell["precision"] == "f32"
+    finally:
+        server.terminate()
+    assert server.wait(30) == 0
+    again = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert again.stdout.readline().startswith("ready")
+    finally:
+        again.terminate()
+    assert again.wait(30) == 0 and "calibrated" not in again.stderr.read()

@@ -78,6 +78,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
 
+    /// Profile models that have no profile, while nobody asks for anything; kept beside each model, and
+    /// taken from the next start on
+    #[arg(long)]
+    pub(crate) calibrate: bool,
+
     /// After SIGTERM, how long to wait for what was accepted
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(crate) grace: u64,

@@ -4,6 +4,7 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod inspect;
 mod models;
 mod profile;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use batchmaker_cpu::{CellPlan, Isa};
-use batchmaker_graph::{Cell, CellIdentity, CellRegistry, ModelId};
+use batchmaker_graph::{Cell, CellIdentity, CellRegistry, CellType, ModelId};
 use batchmaker_model::{ByCell, LoadOptions, Model, ProfiledCell};
 
 use crate::args::{CellArgs, MachineArgs, OfCell};
-use crate::profiled::Profiles;
+use crate::profiled::{self, Profiles};
 
 /// A model that comes with the project, compiled into the binary.
 struct EmbeddedModel {
@@ -46,6 +46,9 @@ pub(crate) struct Loaded {
     pub(crate) plans: HashMap<CellIdentity, CellPlan>,
     /// How much work may be submitted ahead, where profiles say so.
     pub(crate) ahead: Option<Duration>,
+    /// Of each model, where its profile is kept, if it has a place.
+    pub(crate) profile_files: Vec<Option<PathBuf>>,
+    profiles: Profiles,
 }
 
 /// Where one model is.
@@ -55,6 +58,11 @@ enum Place {
 }
 
 impl Loaded {
+    /// Whether a profile that was made here knows the cell.
+    pub(crate) fn is_profiled(&self, cell: &CellType) -> bool {
+        self.profiles.knows(cell)
+    }
+
     /// Tells on standard error what owners of the models may want to know.
     pub(crate) fn tell_notes(&self) {
         self.models
@@ -77,6 +85,7 @@ pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Load
     }
     loaded.plans = profiles.plans(&loaded.registry);
     loaded.ahead = profiles.ahead(&loaded.registry, args.goal);
+    loaded.profiles = profiles;
     Ok(loaded)
 }
 
@@ -118,6 +127,10 @@ fn load_with(
             bail!("two models are called '{}': rename a file or set `name`", model.name);
         }
         loaded.models.push(model);
+        loaded.profile_files.push(match place {
+            Place::Path(path) => Some(profiled::beside(path)),
+            Place::Embedded(_) => None,
+        });
     }
     check_cells(&loaded, "--max-batch-size", max_batch_size.cells.keys(), |_| true)?;
     check_cells(&loaded, "--precision", precision.cells.keys(), Cell::is_fused)?;

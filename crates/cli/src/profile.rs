@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
+use batchmaker_cpu::Isa;
 use batchmaker_engine::{Engine, Pending, Policy};
 use batchmaker_graph::{CellType, Precision, Tensor};
 use batchmaker_profile::{
@@ -45,12 +46,9 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         .map(|cell| (cell.name.clone(), loaded.registry.get(cell.cell_type).clone()))
         .collect();
     let output = args.output.clone().unwrap_or_else(|| beside(&args.model));
+    let known = Profile::read(&output).ok();
     // Nobody wants to learn at the end that it cannot be written.
-    let mut profile = match Profile::read(&output) {
-        Ok(known) if known.machine == Machine::here(machine.isa) => known,
-        _ => Profile::new(Machine::here(machine.isa)),
-    };
-    profile.write(&output)?;
+    of_machine(known.clone(), machine.isa).write(&output)?;
 
     let asked = |cell: &CellType| -> Vec<Precision> {
         let of_cell = precisions_of(cell).iter().copied();
@@ -64,18 +62,11 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     };
     tell("the machine's limits".to_owned());
     let hardware = Hardware::measure(machine.isa, machine.threads_per_worker)?;
-    let mut of_model = ModelProfile { threads: machine.threads_per_worker, ..Default::default() };
-    for (name, cell) in &cells {
-        let mut curves = BTreeMap::new();
-        for precision in asked(cell) {
-            tell(format!("{name} in {precision}"));
-            if let Some(curve) = cell_curve(&hardware, cell, precision)? {
-                curves.insert(precision.to_string(), curve);
-            }
-        }
-        let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
-        of_model.cells.insert(name.clone(), CellProfile { identity, precision, curves });
-    }
+    let before = |what| {
+        tell(what);
+        Ok(())
+    };
+    let mut of_model = measure_cells(&hardware, &cells, asked, before)?;
     drop(loaded);
 
     let mut expected = None;
@@ -103,8 +94,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.plot {
         plot(path, &model_name, &hardware, &cells, &of_model)?;
     }
-    profile.models.insert(model_name, of_model);
-    profile.write(&output)?;
+    keep(&output, known, machine.isa, &model_name, of_model)?;
     let found = beside(&args.model) == output && args.model.exists();
     println!(
         "kept in {}{}",
@@ -112,6 +102,48 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         if found { "" } else { "; serve, run and bench take it with --profile" }
     );
     Ok(())
+}
+
+/// Measures every cell in the precisions that are asked for, each after `before`, which is told what
+/// comes.
+pub(crate) fn measure_cells(
+    hardware: &Hardware,
+    cells: &BTreeMap<String, CellType>,
+    asked: impl Fn(&CellType) -> Vec<Precision>,
+    mut before: impl FnMut(String) -> anyhow::Result<()>,
+) -> anyhow::Result<ModelProfile> {
+    let mut profile = ModelProfile { threads: hardware.threads, ..Default::default() };
+    for (name, cell) in cells {
+        let mut curves = BTreeMap::new();
+        for precision in asked(cell) {
+            before(format!("{name} in {precision}"))?;
+            if let Some(curve) = cell_curve(hardware, cell, precision)? {
+                curves.insert(precision.to_string(), curve);
+            }
+        }
+        let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
+        profile.cells.insert(name.clone(), CellProfile { identity, precision, curves });
+    }
+    Ok(profile)
+}
+
+/// What is known, if it is of this machine.
+fn of_machine(known: Option<Profile>, isa: Isa) -> Profile {
+    let here = Machine::here(isa);
+    known.filter(|known| known.machine == here).unwrap_or_else(|| Profile::new(here))
+}
+
+/// Writes a model's profile to a file, beside those of other models there.
+pub(crate) fn keep(
+    file: &Path,
+    known: Option<Profile>,
+    isa: Isa,
+    model: &str,
+    of_model: ModelProfile,
+) -> anyhow::Result<()> {
+    let mut profile = of_machine(known, isa);
+    profile.models.insert(model.to_owned(), of_model);
+    Ok(profile.write(file)?)
 }
 
 fn load(args: &ProfileArgs, cells: CellArgs) -> anyhow::Result<Loaded> {

@@ -88,6 +88,11 @@ impl Profiles {
         self.cells.iter().map(of_cell).collect()
     }
 
+    /// Whether the cell is among them.
+    pub(crate) fn knows(&self, cell: &CellType) -> bool {
+        self.cells.contains_key(&identity_in_f32(cell))
+    }
+
     /// Tells of profiles that are of another file of that name.
     pub(crate) fn tell_of_others(&self, model: &str, name: &str, cell: &CellType) {
         let key = (model.to_owned(), name.to_owned());

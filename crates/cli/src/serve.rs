@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
+use crate::calibrate;
 use crate::models;
 use crate::start::{Cores, Limits, start};
 
@@ -26,7 +27,9 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         sessions: args.max_sessions as usize,
         session_idle: Duration::from_secs_f64(args.session_idle),
     };
+    let subjects = if args.calibrate { calibrate::subjects(&loaded) } else { Vec::new() };
     let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);
+    let watched = Arc::downgrade(&engine);
     let config = ServerConfig {
         http: args.http,
         metrics: Some(args.metrics),
@@ -53,6 +56,9 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             machine.isa,
         );
         std::io::stdout().flush()?;
+        if !subjects.is_empty() {
+            calibrate::start(watched, subjects, machine)?;
+        }
         let (stopping, stop) = oneshot::channel();
         let (aborting, abort) = oneshot::channel();
         tokio::spawn(async move {
