@@ -69,17 +69,26 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     let mut of_model = measure_cells(&hardware, &cells, asked, before)?;
     drop(loaded);
 
-    let mut expected = None;
-    for (name, cell) in &cells {
+    let is_f32 = |cell: &CellType| asked(cell) == [Precision::F32];
+    let expected = match cells.values().all(is_f32) {
+        true => None,
+        false => replies(args, &cores, &machine_args, CellArgs::default())?,
+    };
+    if expected.is_none() && !cells.values().all(is_f32) {
+        eprintln!(
+            "note: its requests have no lengths to draw: what precisions change is not measured; give \
+             requests with --requests"
+        );
+    }
+    for (name, cell) in cells.iter().filter(|_| expected.is_some()) {
         for precision in asked(cell).into_iter().filter(|&p| p != Precision::F32) {
             tell(format!("the error of {name} in {precision}"));
-            if expected.is_none() {
-                expected = Some(replies(args, &cores, &machine_args, CellArgs::default())?);
-            }
             let of_cell = OfCell { cell: Some(name.clone()), value: precision };
             let cell_args = CellArgs { precision: vec![of_cell], ..CellArgs::default() };
             let actual = replies(args, &cores, &machine_args, cell_args)?;
-            let found = compare(expected.as_deref().unwrap_or_default(), &actual);
+            let [expected, actual] =
+                [&expected, &actual].map(|replies| replies.as_deref().unwrap_or_default());
+            let found = compare(expected, actual);
             let curves = of_model.cells.get_mut(name).map(|cell| &mut cell.curves);
             if let Some(curve) = curves.and_then(|c| c.get_mut(&precision.to_string())) {
                 curve.difference = Some(found);
@@ -150,13 +159,14 @@ fn load(args: &ProfileArgs, cells: CellArgs) -> anyhow::Result<Loaded> {
     models::load_plainly(std::slice::from_ref(&args.model), &cells)
 }
 
-/// The tensors of the replies to the requests that errors are measured on, in precisions.
+/// The tensors of the replies to the requests that errors are measured on, in precisions; none where
+/// requests have to be drawn and cannot be.
 fn replies(
     args: &ProfileArgs,
     cores: &Cores,
     machine_args: &MachineArgs,
     cells: CellArgs,
-) -> anyhow::Result<Vec<Vec<Tensor>>> {
+) -> anyhow::Result<Option<Vec<Vec<Tensor>>>> {
     let loaded = load(args, cells)?;
     let machine = cores.machine(&loaded.registry);
     let model = loaded.models[0].name.clone();
@@ -164,13 +174,16 @@ fn replies(
     let engine = start(loaded, machine, machine_args, Policy::Cellular, limits)?;
     let pending = match &args.requests {
         Some(path) => given(&engine, &model, path)?,
-        None => random(&engine, &model, args)?,
+        None => match InProcess::new(&engine, &model, args.seed) {
+            Ok(service) => random(&engine, &model, service, args)?,
+            Err(_) => return Ok(None),
+        },
     };
     let tensors = |pending: Pending| -> anyhow::Result<Vec<Tensor>> {
         let tensors = pending.wait()?.outputs;
         Ok(tensors.into_iter().map(|output| output.tensor).collect())
     };
-    pending.into_iter().map(tensors).collect()
+    pending.into_iter().map(tensors).collect::<anyhow::Result<_>>().map(Some)
 }
 
 fn given(engine: &Engine, model: &str, path: &Path) -> anyhow::Result<Vec<Pending>> {
@@ -193,9 +206,12 @@ fn given(engine: &Engine, model: &str, path: &Path) -> anyhow::Result<Vec<Pendin
     Ok(all)
 }
 
-fn random(engine: &Engine, model: &str, args: &ProfileArgs) -> anyhow::Result<Vec<Pending>> {
-    let mut service = InProcess::new(engine, model, args.seed)
-        .context("no random requests: give some with --requests")?;
+fn random(
+    engine: &Engine,
+    model: &str,
+    mut service: InProcess<'_>,
+    args: &ProfileArgs,
+) -> anyhow::Result<Vec<Pending>> {
     let shapes = args.workload.shapes(service.arity(), REQUESTS, args.seed)?;
     let submit = |(index, shape)| Ok(engine.submit(model, service.prepare(index, shape))?);
     shapes.iter().enumerate().map(submit).collect()

@@ -43,6 +43,10 @@ pub struct Choice {
 const THROUGHPUT: f64 = 0.97;
 const LATENCY: f64 = 0.85;
 
+/// Microseconds that a batch costs beside its cell: forming it, telling a worker, and replies. Without
+/// it, small cells would be given tiny batches.
+const OVERHEAD_US: f64 = 10.0;
+
 /// Work that is submitted ahead, at least: telling a worker costs some microseconds.
 const AHEAD_MIN: Duration = Duration::from_micros(100);
 
@@ -56,8 +60,9 @@ impl Goal {
     /// The choice for a cell with this curve; none where it has no points.
     pub fn choose(self, curve: &Curve) -> Option<Choice> {
         let reaching = |share: f64| {
-            let most = curve.points.iter().map(Point::rows_per_s).fold(0.0, f64::max);
-            curve.points.iter().find(|point| point.rows_per_s() >= share * most)
+            let rate = |point: &Point| f64::from(point.batch) / (point.us + OVERHEAD_US);
+            let most = curve.points.iter().map(rate).fold(0.0, f64::max);
+            curve.points.iter().find(|point| rate(point) >= share * most)
         };
         let us = |us: f64| Duration::from_secs_f64(us * 1e-6);
         Some(match self {
@@ -127,14 +132,14 @@ mod tests {
     #[test]
     fn goals_choose() {
         let choose = |goal: &str| goal.parse::<Goal>().unwrap().choose(&curve()).unwrap();
-        assert_eq!(choose("throughput"), Choice { max_batch_size: 128, ahead: None });
+        assert_eq!(choose("throughput"), Choice { max_batch_size: 256, ahead: None });
         let latency = choose("latency");
         assert_eq!(latency.max_batch_size, 32);
         assert_eq!(latency.ahead, Some(Duration::from_micros(180)));
         // 50 steps within 9 ms of 10: 180 us a step.
         assert_eq!(choose("p90:10").max_batch_size, 32);
         assert_eq!(choose("p90:10").ahead, Some(Duration::from_millis(1)));
-        assert_eq!(choose("p90:1000:10").max_batch_size, 128, "no more than throughput asks for");
+        assert_eq!(choose("p90:1000:10").max_batch_size, 256, "no more than throughput asks for");
         assert_eq!(choose("p90:0.1").max_batch_size, 1, "never nothing");
         assert_eq!(Goal::Latency.choose(&Curve::default()), None);
     }

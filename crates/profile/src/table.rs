@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use batchmaker_graph::Precision;
 
-use crate::file::ModelProfile;
+use crate::file::{CellProfile, Curve, ModelProfile};
 use crate::goal::Goal;
 
 /// A table a cell: times and throughputs over size of batch in each precision, how far replies are
@@ -14,8 +14,12 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
     for (name, cell) in &profile.cells {
         let threads = if profile.threads == 1 { "thread" } else { "threads" };
         let _ = writeln!(text, "{name}, a worker of {} {threads}", profile.threads);
+        if curves_of(cell).next().is_none() {
+            text.push_str("  takes whole sequences: as many as come with one length\n");
+            continue;
+        }
         let _ = write!(text, "  {:>6}", "rows");
-        let curves = || Precision::ALL.into_iter().filter_map(|p| Some((p, cell.curve(p)?)));
+        let curves = || curves_of(cell);
         for (precision, _) in curves() {
             let _ = write!(text, "  {:>12} {:>12}", format!("{precision} us"), "rows/s");
         }
@@ -76,4 +80,9 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
         }
     }
     text
+}
+
+/// The curves of a cell, the most precise first.
+fn curves_of(cell: &CellProfile) -> impl Iterator<Item = (Precision, &Curve)> {
+    Precision::ALL.into_iter().filter_map(|precision| Some((precision, cell.curve(precision)?)))
 }
