@@ -339,7 +339,7 @@ pub(crate) struct MachineArgs {
     pub(crate) profile: Option<PathBuf>,
 
     /// What to choose batch limits for, and how much work is submitted ahead, from a profile:
-    /// throughput, latency, or p90:MS[:STEPS], 90 % of requests of up to STEPS steps (50) within MS
+    /// throughput, latency, p90:MS or p90:MS:STEPS: 90 % of requests of up to STEPS steps (50) within MS
     /// milliseconds
     #[arg(long, value_name = "GOAL", default_value_t = Goal::Throughput)]
     pub(crate) goal: Goal,
