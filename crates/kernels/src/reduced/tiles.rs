@@ -215,7 +215,7 @@ struct Block {
 
 /// A loop over k of loads and products, between zeros in the sums and their stores.
 macro_rules! tile_loop {
-    ($block:ident, [$($zero:literal),*], [$($body:expr),*], [$($store:literal),*]) => {
+    ($block:ident, [$($zero:expr),*], [$($body:expr),*], [$($store:expr),*]) => {
         asm!(
             $($zero,)*
             "2:",
@@ -226,6 +226,7 @@ macro_rules! tile_loop {
             "dec {turns}",
             "jnz 2b",
             $($store,)*
+            "/* {c1} is for two tiles of rows */",
             a0 = inout(reg) $block.inputs => _,
             a1 = inout(reg) $block.inputs.wrapping_add($block.height * $block.inputs_stride) => _,
             a_stride = in(reg) $block.inputs_stride,
@@ -239,6 +240,50 @@ macro_rules! tile_loop {
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
+        )
+    };
+}
+
+/// One tile of rows times some vectors: of each, the register of its sums and of its weights, and where
+/// these lie, in bytes, in a row of sums and in a tile of k.
+macro_rules! one_by {
+    ($block:ident, $dot:literal, $(($sums:literal, $weights:literal, $column:literal, $tile:literal)),*) => {
+        tile_loop!(
+            $block,
+            [$(concat!("tilezero ", $sums)),*],
+            [
+                "tileloadd tmm4, [{a0} + {a_stride}]",
+                $(
+                    concat!("tileloadd ", $weights, ", [{b} + {b_stride} + ", $tile, "]"),
+                    concat!($dot, " ", $sums, ", tmm4, ", $weights)
+                ),*
+            ],
+            [$(concat!("tilestored [{c0} + {c_stride} + ", $column, "], ", $sums)),*]
+        )
+    };
+}
+
+/// Two tiles of rows times some vectors, likewise, with the registers of both tiles' sums.
+macro_rules! two_by {
+    ($block:ident, $dot:literal, $(($low:literal, $high:literal, $weights:literal, $column:literal, $tile:literal)),*) => {
+        tile_loop!(
+            $block,
+            [$(concat!("tilezero ", $low), concat!("tilezero ", $high)),*],
+            [
+                "tileloadd tmm4, [{a0} + {a_stride}]",
+                $(
+                    concat!("tileloadd ", $weights, ", [{b} + {b_stride} + ", $tile, "]"),
+                    concat!($dot, " ", $low, ", tmm4, ", $weights)
+                ),*,
+                "tileloadd tmm5, [{a1} + {a_stride}]",
+                $(concat!($dot, " ", $high, ", tmm5, ", $weights)),*
+            ],
+            [
+                $(
+                    concat!("tilestored [{c0} + {c_stride} + ", $column, "], ", $low),
+                    concat!("tilestored [{c1} + {c_stride} + ", $column, "], ", $high)
+                ),*
+            ]
         )
     };
 }
@@ -259,107 +304,31 @@ macro_rules! blocks {
             // SAFETY: the caller's promises.
             unsafe {
                 match (row_tiles, vectors) {
-                    (1, 1) => tile_loop!(
+                    (1, 1) => one_by!(block, $dot, ("tmm0", "tmm6", 0, 0)),
+                    (1, 2) => {
+                        one_by!(block, $dot, ("tmm0", "tmm6", 0, 0), ("tmm1", "tmm7", 64, 1024))
+                    }
+                    (1, 3) => one_by!(
                         block,
-                        ["tilezero tmm0"],
-                        [
-                            "tileloadd tmm4, [{a0} + {a_stride}]",
-                            "tileloadd tmm6, [{b} + {b_stride}]",
-                            concat!($dot, " tmm0, tmm4, tmm6")
-                        ],
-                        ["tilestored [{c0} + {c_stride}], tmm0", "/* {a_stride} {c1} */"]
+                        $dot,
+                        ("tmm0", "tmm6", 0, 0),
+                        ("tmm1", "tmm7", 64, 1024),
+                        ("tmm2", "tmm6", 128, 2048)
                     ),
-                    (1, 2) => tile_loop!(
+                    (1, 4) => one_by!(
                         block,
-                        ["tilezero tmm0", "tilezero tmm1"],
-                        [
-                            "tileloadd tmm4, [{a0} + {a_stride}]",
-                            "tileloadd tmm6, [{b} + {b_stride}]",
-                            concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
-                            concat!($dot, " tmm1, tmm4, tmm7")
-                        ],
-                        [
-                            "tilestored [{c0} + {c_stride}], tmm0",
-                            "tilestored [{c0} + {c_stride} + 64], tmm1",
-                            "/* {c1} */"
-                        ]
+                        $dot,
+                        ("tmm0", "tmm6", 0, 0),
+                        ("tmm1", "tmm7", 64, 1024),
+                        ("tmm2", "tmm6", 128, 2048),
+                        ("tmm3", "tmm7", 192, 3072)
                     ),
-                    (1, 3) => tile_loop!(
+                    (2, 1) => two_by!(block, $dot, ("tmm0", "tmm2", "tmm6", 0, 0)),
+                    (2, 2) => two_by!(
                         block,
-                        ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2"],
-                        [
-                            "tileloadd tmm4, [{a0} + {a_stride}]",
-                            "tileloadd tmm6, [{b} + {b_stride}]",
-                            concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
-                            concat!($dot, " tmm1, tmm4, tmm7"),
-                            "tileloadd tmm6, [{b} + {b_stride} + 2048]",
-                            concat!($dot, " tmm2, tmm4, tmm6")
-                        ],
-                        [
-                            "tilestored [{c0} + {c_stride}], tmm0",
-                            "tilestored [{c0} + {c_stride} + 64], tmm1",
-                            "tilestored [{c0} + {c_stride} + 128], tmm2",
-                            "/* {c1} */"
-                        ]
-                    ),
-                    (1, 4) => tile_loop!(
-                        block,
-                        ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"],
-                        [
-                            "tileloadd tmm4, [{a0} + {a_stride}]",
-                            "tileloadd tmm6, [{b} + {b_stride}]",
-                            concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
-                            concat!($dot, " tmm1, tmm4, tmm7"),
-                            "tileloadd tmm6, [{b} + {b_stride} + 2048]",
-                            concat!($dot, " tmm2, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 3072]",
-                            concat!($dot, " tmm3, tmm4, tmm7")
-                        ],
-                        [
-                            "tilestored [{c0} + {c_stride}], tmm0",
-                            "tilestored [{c0} + {c_stride} + 64], tmm1",
-                            "tilestored [{c0} + {c_stride} + 128], tmm2",
-                            "tilestored [{c0} + {c_stride} + 192], tmm3",
-                            "/* {c1} */"
-                        ]
-                    ),
-                    (2, 1) => tile_loop!(
-                        block,
-                        ["tilezero tmm0", "tilezero tmm2"],
-                        [
-                            "tileloadd tmm6, [{b} + {b_stride}]",
-                            "tileloadd tmm4, [{a0} + {a_stride}]",
-                            concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm5, [{a1} + {a_stride}]",
-                            concat!($dot, " tmm2, tmm5, tmm6")
-                        ],
-                        [
-                            "tilestored [{c0} + {c_stride}], tmm0",
-                            "tilestored [{c1} + {c_stride}], tmm2"
-                        ]
-                    ),
-                    (2, 2) => tile_loop!(
-                        block,
-                        ["tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"],
-                        [
-                            "tileloadd tmm4, [{a0} + {a_stride}]",
-                            "tileloadd tmm6, [{b} + {b_stride}]",
-                            concat!($dot, " tmm0, tmm4, tmm6"),
-                            "tileloadd tmm7, [{b} + {b_stride} + 1024]",
-                            concat!($dot, " tmm1, tmm4, tmm7"),
-                            "tileloadd tmm5, [{a1} + {a_stride}]",
-                            concat!($dot, " tmm2, tmm5, tmm6"),
-                            concat!($dot, " tmm3, tmm5, tmm7")
-                        ],
-                        [
-                            "tilestored [{c0} + {c_stride}], tmm0",
-                            "tilestored [{c0} + {c_stride} + 64], tmm1",
-                            "tilestored [{c1} + {c_stride}], tmm2",
-                            "tilestored [{c1} + {c_stride} + 64], tmm3"
-                        ]
+                        $dot,
+                        ("tmm0", "tmm2", "tmm6", 0, 0),
+                        ("tmm1", "tmm3", "tmm7", 64, 1024)
                     ),
                     _ => unreachable!("a block of {row_tiles} by {vectors} tiles"),
                 }
