@@ -9,7 +9,8 @@
 //! alone, not on the batch size, the row's place in it, the panel split, the instruction set, nor
 //! on whether its input was projected ahead: every pre-activation is accumulated in one fixed
 //! order, one fused multiply-add a term, and the activations are one sequence of IEEE operations
-//! written once over a vector type.
+//! written once over a vector type. (Sums of weights in [other precisions](Precision) have an order of
+//! their own: see `reduced/`.)
 //!
 //! | file | idea |
 //! |---|---|
