@@ -110,7 +110,7 @@ impl Device for CpuDevice {
             let failed =
                 |reason: String| DeviceError::Cell { cell: cell_type.name.clone(), reason };
             let plan = self.config.plans.get(&cell_type.identity).cloned().unwrap_or_default();
-            let packing = Packing { isa: self.config.isa, precision: precision(cell.precision) };
+            let packing = packing(self.config.isa, cell.precision);
             self.cells.push(match &cell.body {
                 CellBody::Recurrent(cell) => MaterializedCell::Recurrent(
                     Chains::new(packing, cell, &self.config, plan)
@@ -312,13 +312,14 @@ impl CpuQueue {
     }
 }
 
-/// As the kernels call it.
-fn precision(precision: Precision) -> kernels::Precision {
-    match precision {
+/// What the weights of a cell in a precision are packed for.
+pub fn packing(isa: Isa, precision: Precision) -> Packing {
+    let precision = match precision {
         Precision::F32 => kernels::Precision::F32,
         Precision::Bf16 => kernels::Precision::Bf16,
         Precision::Int8 => kernels::Precision::Int8,
-    }
+    };
+    Packing { isa, precision }
 }
 
 /// The cores that the process may use, as it was when this was first asked: a thread that is on

@@ -50,7 +50,7 @@ mod whole;
 
 pub use batchmaker_kernels::{Isa, Packing, Precision, Tiling};
 pub use chains::ProjectionAhead;
-pub use device::{CpuConfig, CpuDevice};
+pub use device::{CpuConfig, CpuDevice, packing};
 pub use performance::{
     CANDIDATES, Limits, PerformanceModel, Probe, Shape, candidates, rank, search,
 };

@@ -14,6 +14,7 @@ mod cell_graph;
 mod dag;
 mod ids;
 mod precision;
+mod registry;
 mod rows;
 mod task;
 mod tensor;
@@ -21,9 +22,8 @@ mod unfold;
 
 pub use builder::CellGraphBuilder;
 pub use cell::{
-    Cell, CellBody, CellIdentity, CellRegistry, CellType, LinearArgMax, Lookup, ModelPriority,
-    PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, Stage, StageBody,
-    StagedCell, TreeCell, WholeProgram,
+    Cell, CellBody, CellIdentity, LinearArgMax, Lookup, PortAxes, Program, RecurrentCell,
+    RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell, TreeCell, WholeProgram,
 };
 pub use cell_graph::{CellGraph, Edge, Need, Piece, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
@@ -31,6 +31,7 @@ pub use ids::{
     CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,
 };
 pub use precision::{Precision, UnknownPrecision};
+pub use registry::{CellRegistry, CellType, ModelPriority};
 pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, Item, Join, Stopped, Work};
 pub use tensor::{ElementType, Tensor, TensorData};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use batchmaker_bench::{CellsAlone, Effort};
 use batchmaker_cpu::{
-    CpuConfig, CpuDevice, Isa, Limits, Packing, PerformanceModel, Precision as KernelPrecision,
-    Probe, ProjectionAhead, Trial, search,
+    CpuConfig, CpuDevice, Isa, Limits, Packing, PerformanceModel, Probe, ProjectionAhead, Trial,
+    packing, search,
 };
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellBody, CellType, CellTypeId, Precision, RecurrentCell};
@@ -77,12 +77,7 @@ impl Hardware {
     }
 
     fn packing(&self, precision: Precision) -> Packing {
-        let precision = match precision {
-            Precision::F32 => KernelPrecision::F32,
-            Precision::Bf16 => KernelPrecision::Bf16,
-            Precision::Int8 => KernelPrecision::Int8,
-        };
-        Packing { isa: self.isa, precision }
+        packing(self.isa, precision)
     }
 }
 

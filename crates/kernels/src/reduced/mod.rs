@@ -22,8 +22,8 @@
 //! | `matrix.rs` | weights packed in words |
 //! | `round.rs` | f32 to bfloat16, and to bytes with a scale |
 //! | `operand.rs` | the rows' inputs in the same precision, made once for all panels |
-//! | `vectors.rs` | sums by vector instructions, generic over how a word is multiplied |
-//! | `dots.rs` | the ways to multiply a word: widened to f32, `vdpbf16ps`, `vpdpbusd` |
+//! | `vectors.rs` | sums by vector instructions, generic over how a word is multiplied; widened to f32 |
+//! | `dots.rs` | `vdpbf16ps` and `vpdpbusd` |
 //! | `tiles.rs` | sums by the tiles of AMX |
 
 #[cfg(target_arch = "x86_64")]
