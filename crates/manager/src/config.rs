@@ -16,6 +16,11 @@ impl BatchSizes {
     pub fn up_to(max: u32) -> Self {
         Self { min: 1, max }
     }
+
+    /// The same with another limit, and no least size above it.
+    pub fn with_max(self, max: u32) -> Self {
+        Self { min: self.min.min(max), max }
+    }
 }
 
 /// A cell type, as far as scheduling goes.

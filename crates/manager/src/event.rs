@@ -6,6 +6,9 @@ use std::sync::Arc;
 use batchmaker_graph::Piece;
 use batchmaker_graph::{CellGraph, ModelId, RequestId, SessionId, Stopped, TaskId, WorkerId};
 
+#[expect(unused_imports, reason = "for the documentation")]
+use crate::config::Config;
+
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -52,6 +55,15 @@ pub enum Event {
     Cancel {
         /// The request.
         request: RequestId,
+    },
+    /// Other limits hold for what is handed out from now on: cells were profiled meanwhile. A standing
+    /// batch that is over the limit loses its last members, which wait again.
+    Limits {
+        /// `Bsizes.Max()` of each cell type, by id; at least 1. A larger `Bsizes.Min()` comes down
+        /// to it.
+        batch_max: Vec<u32>,
+        /// See [`Config::ahead_ns`].
+        ahead_ns: Option<u64>,
     },
     /// A worker is back, with nothing in flight and empty rosters.
     WorkerUp {

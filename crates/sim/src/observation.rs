@@ -54,6 +54,10 @@ pub(crate) enum Observation<'a> {
     Stopped {
         chain: Stopped,
     },
+    /// Other limits hold from now on: `Bsizes.Max()` of each cell type.
+    Limits {
+        batch_max: &'a [u32],
+    },
     WorkerUp {
         worker: WorkerId,
     },

@@ -44,6 +44,8 @@ pub struct Summary {
     pub failed_tasks: u64,
     /// Times a worker was lost.
     pub lost_workers: u64,
+    /// Times other limits were told.
+    pub limits: u64,
     /// Steps of the event loop.
     pub steps: u64,
     /// A digest of all that the manager was told and said, in order.
@@ -71,6 +73,7 @@ impl AddAssign for Summary {
         self.cancellations += other.cancellations;
         self.failed_tasks += other.failed_tasks;
         self.lost_workers += other.lost_workers;
+        self.limits += other.limits;
         self.steps += other.steps;
         // The same whatever the order in which seeds are added.
         self.trace_hash = self.trace_hash.wrapping_add(other.trace_hash);
@@ -98,6 +101,7 @@ impl fmt::Display for Summary {
         writeln!(f, "cancellations  {}", self.cancellations)?;
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;
         writeln!(f, "lost workers   {}", self.lost_workers)?;
+        writeln!(f, "other limits   {}", self.limits)?;
         writeln!(f, "steps          {}", self.steps)?;
         write!(f, "trace hash     {:016x}", self.trace_hash)
     }

@@ -21,6 +21,9 @@ const SESSION_STREAM: u64 = 0x27d4_eb2f_0000_0000;
 /// The same of the bound on work submitted ahead.
 const AHEAD_STREAM: u64 = 0x1656_67b1_0000_0000;
 
+/// And of limits that change.
+const LIMITS_STREAM: u64 = 0x85eb_ca77_0000_0000;
+
 /// A simulation's machine, workload and faults, drawn from one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
@@ -31,6 +34,8 @@ pub(crate) struct Scenario {
     pub(crate) sessions: Vec<SessionPlan>,
     /// When each is to happen, and what.
     pub(crate) faults: Vec<(u64, Fault)>,
+    /// When other limits are to hold. None of closed batches, which keep those that they began with.
+    pub(crate) limits: Vec<(u64, Limits)>,
     pub(crate) disturbances: Disturbances,
     /// From here on nothing arrives and nothing goes wrong.
     pub(crate) calm_ns: u64,
@@ -50,6 +55,13 @@ pub(crate) struct Arrival {
 pub(crate) enum Fault {
     Cancel(Target),
     Down { worker: WorkerId, for_ns: u64 },
+}
+
+/// Other batch limits of all cell types, and bound on work submitted ahead.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) batch_max: Vec<u32>,
+    pub(crate) ahead_ns: Option<u64>,
 }
 
 /// Whom a cancellation names.
@@ -87,10 +99,7 @@ impl Scenario {
             .map(|model| Model::draw(ModelId(model), &cells, &mut rng))
             .collect();
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
-        let ahead_ns = {
-            let mut rng = Rng::new(seed ^ AHEAD_STREAM);
-            rng.chance(30).then(|| rng.log_within(1_000..=1_000_000))
-        };
+        let ahead_ns = ahead_ns(&mut Rng::new(seed ^ AHEAD_STREAM));
         let manager = Config { policy, ahead_ns, ..manager(&cells, models.len(), &mut rng) };
         let device = device(&manager, &mut rng);
         let arrivals = arrivals(&models, &mut rng);
@@ -113,9 +122,26 @@ impl Scenario {
                 faults.extend(cancelled_pieces(calm_ns, sessions.len(), &mut rng));
             }
         }
+        let limits = match policy {
+            Policy::Cellular => limits(calm_ns, cells.len(), &mut Rng::new(seed ^ LIMITS_STREAM)),
+            _ => Vec::new(),
+        };
         let rng = rng.fork();
-        Self { manager, device, arrivals, sessions, faults, disturbances, calm_ns, rng }
+        Self { manager, device, arrivals, sessions, faults, limits, disturbances, calm_ns, rng }
     }
+}
+
+fn ahead_ns(rng: &mut Rng) -> Option<u64> {
+    rng.chance(30).then(|| rng.log_within(1_000..=1_000_000))
+}
+
+fn limits(until_ns: u64, cells: usize, rng: &mut Rng) -> Vec<(u64, Limits)> {
+    let changes = (0..*rng.pick(&[0, 0, 1, 4])).map(|_| {
+        let batch_max = (0..cells).map(|_| rng.log_within(1..=64) as u32).collect();
+        let ahead_ns = ahead_ns(rng);
+        (rng.within(0..=until_ns), Limits { batch_max, ahead_ns })
+    });
+    changes.collect()
 }
 
 fn policy(rng: &mut Rng) -> Policy {

@@ -16,7 +16,7 @@ use crate::observation::{Nodes, Observation, Rosters, TaskEnd};
 use crate::oracle::{self, States};
 use crate::report::Summary;
 use crate::rng::Rng;
-use crate::scenario::{Arrival, Disturbances, Fault, Scenario, Target};
+use crate::scenario::{Arrival, Disturbances, Fault, Limits, Scenario, Target};
 use crate::sessions::Sessions;
 use crate::trace::Trace;
 
@@ -40,6 +40,8 @@ enum Happening {
     EndSession(usize),
     /// A position in the scenario's faults.
     Fault(usize),
+    /// A position in the scenario's changes of limits.
+    Limits(usize),
     Up(WorkerId),
     /// The device is done with the worker's running task.
     Ran {
@@ -147,6 +149,10 @@ impl<'a> Simulation<'a> {
             let time_ns = simulation.scenario.faults[position].0;
             simulation.enter(time_ns, Happening::Fault(position));
         }
+        for position in 0..simulation.scenario.limits.len() {
+            let time_ns = simulation.scenario.limits[position].0;
+            simulation.enter(time_ns, Happening::Limits(position));
+        }
         simulation.enter(simulation.scenario.calm_ns, Happening::Calm);
         simulation
     }
@@ -201,6 +207,12 @@ impl<'a> Simulation<'a> {
                 Fault::Cancel(target) => self.cancel(target)?,
                 Fault::Down { worker, for_ns } => self.down(worker, for_ns)?,
             },
+            Happening::Limits(position) => {
+                let (_, Limits { batch_max, ahead_ns }) = self.scenario.limits[position].clone();
+                self.summary.limits += 1;
+                let event = Event::Limits { batch_max: batch_max.clone(), ahead_ns };
+                self.tell(event, &Observation::Limits { batch_max: &batch_max })?;
+            }
             Happening::Up(worker) => self.up(worker)?,
             Happening::Ran { worker, life, is_failed } => {
                 if self.workers[worker.index()].life != life {

@@ -23,6 +23,7 @@ fn fixed_seeds_keep_to_all_rules() {
         total.padding,
         total.failed_tasks,
         total.lost_workers,
+        total.limits,
         total.succeeded_pieces,
         total.waiting_pieces,
         total.lost_pieces,

@@ -182,6 +182,11 @@ impl Batching for Cellular {
                     self.abort(request, Outcome::Cancelled);
                 }
             }
+            Event::Limits { batch_max, ahead_ns } => {
+                for (queue, max) in self.queues.iter_mut().zip(batch_max) {
+                    queue.set_limits(queue.config.batch_sizes.with_max(max), ahead_ns);
+                }
+            }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Event::WorkerDown { worker } => self.worker_down(worker),
         }

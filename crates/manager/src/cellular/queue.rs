@@ -6,7 +6,7 @@ use batchmaker_graph::WorkerId;
 
 use crate::cellular::roster::Roster;
 use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
-use crate::config::CellTypeConfig;
+use crate::config::{BatchSizes, CellTypeConfig};
 use crate::slot_table::SlotTable;
 use crate::tally::Tally;
 
@@ -38,8 +38,8 @@ const AHEAD_NS: u64 = 1_000_000;
 
 impl Queue {
     pub(crate) fn new(config: CellTypeConfig, workers: usize, ahead_ns: Option<u64>) -> Self {
-        assert!(0 < config.batch_sizes.min && config.batch_sizes.min <= config.batch_sizes.max);
-        Self {
+        let sizes = config.batch_sizes;
+        let mut queue = Self {
             config,
             is_chain: None,
             waiting: BTreeMap::new(),
@@ -50,8 +50,16 @@ impl Queue {
             tally: Tally::default(),
             is_open: false,
             step_ns: 0,
-            ahead_ns,
-        }
+            ahead_ns: None,
+        };
+        queue.set_limits(sizes, ahead_ns);
+        queue
+    }
+
+    /// What holds for batches that are handed out from now on.
+    pub(crate) fn set_limits(&mut self, sizes: BatchSizes, ahead_ns: Option<u64>) {
+        assert!(0 < sizes.min && sizes.min <= sizes.max, "{sizes:?}");
+        (self.config.batch_sizes, self.ahead_ns) = (sizes, ahead_ns);
     }
 
     /// Notes how long some steps of a roster took.

@@ -8,6 +8,7 @@
 
 use batchmaker_graph::{BatchedTask, CellTypeId, Item, Join, SlotId, TaskId, Work, WorkerId};
 
+use crate::cellular::queue::Queue;
 use crate::cellular::roster::Roster;
 use crate::cellular::subgraph::{Place, QueueKey, Stay, SubgraphIndex};
 use crate::cellular::{Cellular, InFlight, InFlightWork, Round};
@@ -253,11 +254,22 @@ impl Cellular {
 
     /// Lets waiting subgraphs join until the roster holds the first `limit` of the queue's order.
     fn fill_roster(&mut self, cell_type: CellTypeId, worker: WorkerId, limit: usize) {
+        let last = |queue: &Queue| {
+            let last = queue.roster(worker).members.last_key_value();
+            let (&key, &index) = last.expect("limit > 0");
+            (key, index)
+        };
+        // The limit may have come down.
+        while self.queues[cell_type.index()].roster(worker).members.len() > limit {
+            let (_, displaced) = last(&self.queues[cell_type.index()]);
+            self.leave_roster(displaced, worker);
+            self.refresh(displaced);
+        }
         let mut after = None;
         while let Some((key, index)) = self.next_waiting(cell_type, worker, after) {
-            let roster = self.queues[cell_type.index()].roster(worker);
-            if roster.members.len() == limit {
-                let (&youngest, &displaced) = roster.members.last_key_value().expect("limit > 0");
+            let queue = &self.queues[cell_type.index()];
+            if queue.roster(worker).members.len() == limit {
+                let (youngest, displaced) = last(queue);
                 if youngest < key {
                     break;
                 }

@@ -402,6 +402,12 @@ impl Batching for GraphBatching {
                 self.task_over(worker, task, Some(Failure::Task));
             }
             Event::Cancel { request } => self.cancel(request),
+            // Of batches that begin from now on.
+            Event::Limits { batch_max, .. } => {
+                for (cell, max) in self.cells.iter_mut().zip(batch_max) {
+                    cell.limit = max;
+                }
+            }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Event::WorkerDown { worker } => self.worker_down(worker),
         }

@@ -124,6 +124,12 @@ impl Checker for Batches {
             Observation::Batch { worker, cell_type, nodes, .. } => {
                 self.check_batch(ledger, worker.index(), *cell_type, nodes)
             }
+            Observation::Limits { batch_max } => {
+                for (sizes, &max) in self.sizes.iter_mut().zip(*batch_max) {
+                    *sizes = sizes.with_max(max);
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -150,6 +156,13 @@ mod tests {
     fn a_batch_over_the_limit_is_found() {
         let four: Vec<_> = (0..4).map(|request| nodes(request, 0, 0)).collect();
         assert!(stage().task(0, 0, &[&four]).unwrap_err().contains("at most 3"));
+    }
+
+    #[test]
+    fn limits_change() {
+        let (mut stage, two) = (stage(), [nodes(0, 0, 0), nodes(1, 0, 0)]);
+        stage.limits(&[1, 1]).unwrap();
+        assert!(stage.task(0, 0, &[&two]).unwrap_err().contains("at most 1"));
     }
 
     #[test]

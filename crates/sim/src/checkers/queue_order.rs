@@ -47,6 +47,9 @@ impl Checker for QueueOrder {
     }
 
     fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        if let Observation::Limits { batch_max } = seen {
+            self.limits.copy_from_slice(batch_max);
+        }
         let &Observation::Batch { worker, cell_type, nodes, .. } = seen else { return Ok(()) };
         let part = |part: &Nodes| (part.request, part.run, part.count);
         let mut batch: Vec<_> = nodes.iter().map(part).collect();

@@ -102,6 +102,10 @@ impl Stage {
         self.see(&arrived).expect("arrivals are in order");
     }
 
+    pub(crate) fn limits(&mut self, batch_max: &[u32]) -> Result<(), String> {
+        self.see(&Observation::Limits { batch_max })
+    }
+
     pub(crate) fn end_session(&mut self, session: u32) -> Result<(), String> {
         self.see(&Observation::SessionEnding { session: session_id(session) })
     }

@@ -215,7 +215,10 @@ impl Ledger {
                     self.piece_ended(session, finished.outcome);
                 }
             }
-            Observation::Refused { .. } | Observation::Settled { .. } | Observation::Drained => {}
+            Observation::Limits { .. }
+            | Observation::Refused { .. }
+            | Observation::Settled { .. }
+            | Observation::Drained => {}
         }
     }
 
