@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 import subprocess
+import time
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import conftest
+from test_cells import infer
 
 HIDDEN = 96
 
@@ -155,23 +157,36 @@ def test_model_toml_names_precisions(tmp_path):
     assert refused.returncode == 1 and "'f8' is no precision" in refused.stderr
 
 
-def test_calibrating_in_the_background(tmp_path):
+def test_calibrating_in_the_background(tmp_path, serve):
     write_lstm(tmp_path / "m.onnx", 3)
-    command = [conftest.BINARY, "serve", tmp_path / "m.onnx", "--calibrate"]
-    command += ["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout.readline().startswith("ready")
-        assert "m was calibrated" in server.stderr.readline()
-        profile = json.loads((tmp_path / "profile.json").read_text())
-        cell = profile["models"]["m"]["cells"]["lstm"]
-        assert list(cell["curves"]) == ["f32"] and cell["precision"] == "f32"
-    finally:
-        server.terminate()
-    assert server.wait(30) == 0
-    again = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert again.stdout.readline().startswith("ready")
-    finally:
-        again.terminate()
-    assert again.wait(30) == 0 and "calibrated" not in again.stderr.read()
+    # A time that no batch of several rows keeps to.
+    server = serve(tmp_path / "m.onnx", "--calibrate", "--goal", "p90:0.001")
+    x = np.random.default_rng(5).standard_normal((6, 8, 32)).astype(np.float32)
+
+    def rows_of_batches():
+        """Rows of each batch that a request of 8 sequences makes, and its reply."""
+        counts = lambda: [
+            sum(value for name, value in server.metrics().items() if name.startswith(counted))
+            for counted in ("batchmaker_nodes_total", "batchmaker_batches_total")
+        ]
+        before = counts()
+        y = infer(server, "m", {"x": ("FP32", x)})["y"]
+        nodes, batches = np.array(counts()) - before
+        return nodes / batches, y
+
+    rows, before = rows_of_batches()
+    assert rows == 8
+    end = time.monotonic() + 60
+    while not any("m was calibrated" in line for line in server.errors):
+        assert time.monotonic() < end, "".join(server.errors)
+        time.sleep(0.05)
+    rows, after = rows_of_batches()
+    assert rows == 1, "limits that were found hold at once"
+    assert (after == before).all()
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    cell = profile["models"]["m"]["cells"]["lstm"]
+    assert list(cell["curves"]) == ["f32"] and cell["precision"] == "f32"
+    server.stop()
+    again = serve(tmp_path / "m.onnx", "--calibrate")
+    time.sleep(1.5)
+    assert again.stop() == 0 and "calibrated" not in "".join(again.errors)

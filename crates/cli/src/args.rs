@@ -79,7 +79,7 @@ pub(crate) struct ServeArgs {
     pub(crate) policy: Policy,
 
     /// Profile models that have no profile, while nobody asks for anything; kept beside each model, and
-    /// taken from the next start on
+    /// taken at once
     #[arg(long)]
     pub(crate) calibrate: bool,
 

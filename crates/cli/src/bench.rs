@@ -1,6 +1,5 @@
 //! `batchmaker bench`: a load, played to policies of this process or to a server.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -12,10 +11,10 @@ use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
     Service, Trace, compare, latency_against_throughput, table, time_cdf,
 };
-use batchmaker_cpu::CellPlan;
+use batchmaker_cpu::Plans;
 use batchmaker_device::Device;
 use batchmaker_engine::{Engine, Policy};
-use batchmaker_graph::{CellIdentity, CellType};
+use batchmaker_graph::CellType;
 use batchmaker_model::{Axis, Content};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -61,7 +60,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     let mut engines: Vec<(Policy, String, Engine, Machine)> = Vec::new();
     let mut batch_max = 0;
     let mut cell_types = Vec::new();
-    let mut plans = HashMap::new();
+    let mut plans = Plans::default();
     for &policy in policies {
         if engines.iter().any(|(known, ..)| *known == policy) {
             continue;
@@ -73,7 +72,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         let model = model.name.clone();
         let machine = cores.machine(&loaded.registry);
         cell_types = loaded.registry.cell_types().to_vec();
-        plans.clone_from(&loaded.plans);
+        plans = loaded.plans.clone();
         batch_max = cell_types.iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
@@ -99,7 +98,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
 struct Kernels {
     machine: Machine,
     cell_types: Vec<CellType>,
-    plans: HashMap<CellIdentity, CellPlan>,
+    plans: Plans,
 }
 
 impl Kernels {

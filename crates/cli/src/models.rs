@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use batchmaker_cpu::{CellPlan, Isa};
-use batchmaker_graph::{Cell, CellIdentity, CellRegistry, CellType, ModelId};
+use batchmaker_cpu::{Isa, Plans};
+use batchmaker_graph::{Cell, CellRegistry, ModelId};
 use batchmaker_model::{ByCell, LoadOptions, Model, ProfiledCell};
 
 use crate::args::{CellArgs, MachineArgs, OfCell};
@@ -43,12 +43,13 @@ pub(crate) struct Loaded {
     pub(crate) models: Vec<Model>,
     pub(crate) registry: CellRegistry,
     /// How to run cells that were profiled.
-    pub(crate) plans: HashMap<CellIdentity, CellPlan>,
+    pub(crate) plans: Plans,
     /// How much work may be submitted ahead, where profiles say so.
     pub(crate) ahead: Option<Duration>,
     /// Of each model, where its profile is kept, if it has a place.
     pub(crate) profile_files: Vec<Option<PathBuf>>,
-    profiles: Profiles,
+    /// What profiles that were made here say.
+    pub(crate) profiles: Profiles,
 }
 
 /// Where one model is.
@@ -58,11 +59,6 @@ enum Place {
 }
 
 impl Loaded {
-    /// Whether a profile that was made here knows the cell.
-    pub(crate) fn is_profiled(&self, cell: &CellType) -> bool {
-        self.profiles.knows(cell)
-    }
-
     /// Tells on standard error what owners of the models may want to know.
     pub(crate) fn tell_notes(&self) {
         self.models
@@ -83,7 +79,7 @@ pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Load
             profiles.tell_of_others(&model.name, &cell.name, loaded.registry.get(cell.cell_type));
         }
     }
-    loaded.plans = profiles.plans(&loaded.registry);
+    loaded.plans = profiles.plans(&loaded.registry).collect();
     loaded.ahead = profiles.ahead(&loaded.registry, args.goal);
     loaded.profiles = profiles;
     Ok(loaded)

@@ -7,13 +7,13 @@ use std::time::Duration;
 use batchmaker_cpu::{CellPlan, Isa};
 use batchmaker_graph::{CellIdentity, CellRegistry, CellType, Precision};
 use batchmaker_model::ProfiledCell;
-use batchmaker_profile::{CellProfile, Goal, Machine, Profile};
+use batchmaker_profile::{CellProfile, Curve, Goal, Machine, ModelProfile, Profile};
 
 /// The name of a profile beside a model.
 const FILE: &str = "profile.json";
 
 /// Profiles that were made on this machine, of cells by their identity in f32.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Profiles {
     cells: HashMap<String, CellProfile>,
     /// By model and cell, to tell when a profile is of another file.
@@ -70,10 +70,15 @@ impl Profiles {
             return;
         }
         for (model, of_model) in profile.models {
-            for (cell, of_cell) in of_model.cells {
-                self.names.insert((model.clone(), cell), of_cell.identity.clone());
-                self.cells.insert(of_cell.identity.clone(), of_cell);
-            }
+            self.add_model(&model, of_model);
+        }
+    }
+
+    /// Adds what was found of a model on this machine.
+    pub(crate) fn add_model(&mut self, model: &str, profile: ModelProfile) {
+        for (cell, of_cell) in profile.cells {
+            self.names.insert((model.to_owned(), cell), of_cell.identity.clone());
+            self.cells.insert(of_cell.identity.clone(), of_cell);
         }
     }
 
@@ -105,20 +110,27 @@ impl Profiles {
     }
 
     /// How to run the batches of loaded cells.
-    pub(crate) fn plans(&self, registry: &CellRegistry) -> HashMap<CellIdentity, CellPlan> {
-        let plan = |cell: &CellType| {
-            let profile = self.cells.get(&identity_in_f32(cell))?;
-            Some((cell.identity, profile.curve(cell.cell.precision)?.plan()?))
-        };
-        registry.cell_types().iter().filter_map(plan).collect()
+    pub(crate) fn plans(
+        &self,
+        registry: &CellRegistry,
+    ) -> impl Iterator<Item = (CellIdentity, CellPlan)> {
+        let curves = registry.cell_types().iter().map(|cell| (cell.identity, self.curve(cell)));
+        curves.filter_map(|(cell, curve)| Some((cell, curve?.plan()?)))
+    }
+
+    /// A loaded cell's curve, in its precision.
+    fn curve(&self, cell: &CellType) -> Option<&Curve> {
+        self.cells.get(&identity_in_f32(cell))?.curve(cell.cell.precision)
+    }
+
+    /// The most rows of a batch of a loaded cell.
+    pub(crate) fn max_batch_size(&self, cell: &CellType, goal: Goal) -> Option<u32> {
+        Some(goal.choose(self.curve(cell)?)?.max_batch_size)
     }
 
     /// How much work may be submitted ahead: the least that any loaded cell asks for.
     pub(crate) fn ahead(&self, registry: &CellRegistry, goal: Goal) -> Option<Duration> {
-        let ahead = |cell: &CellType| {
-            let profile = self.cells.get(&identity_in_f32(cell))?;
-            goal.choose(profile.curve(cell.cell.precision)?)?.ahead
-        };
+        let ahead = |cell: &CellType| goal.choose(self.curve(cell)?)?.ahead;
         registry.cell_types().iter().filter_map(ahead).min()
     }
 }

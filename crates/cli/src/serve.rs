@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
-use crate::calibrate;
+use crate::calibrate::Calibration;
 use crate::models;
 use crate::start::{Cores, Limits, start};
 
@@ -27,7 +27,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         sessions: args.max_sessions as usize,
         session_idle: Duration::from_secs_f64(args.session_idle),
     };
-    let subjects = if args.calibrate { calibrate::subjects(&loaded) } else { Vec::new() };
+    let calibration = args.calibrate.then(|| Calibration::new(&loaded, machine, args.machine.goal));
     let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);
     let watched = Arc::downgrade(&engine);
     let config = ServerConfig {
@@ -56,8 +56,8 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             machine.isa,
         );
         std::io::stdout().flush()?;
-        if !subjects.is_empty() {
-            calibrate::start(watched, subjects, machine)?;
+        if let Some(calibration) = calibration {
+            calibration.start(watched)?;
         }
         let (stopping, stop) = oneshot::channel();
         let (aborting, abort) = oneshot::channel();

@@ -1,14 +1,14 @@
 //! Starting an engine on this machine's cores.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::bail;
-use batchmaker_cpu::{CellPlan, CpuConfig, CpuDevice, Isa, ProjectionAhead};
+use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, Plans, ProjectionAhead};
 use batchmaker_device::DeviceError;
 use batchmaker_engine::{Engine, EngineConfig, Policy};
-use batchmaker_graph::{CellIdentity, CellRegistry, ModelId};
+use batchmaker_graph::{CellRegistry, ModelId};
 
 use crate::args::MachineArgs;
 use crate::models::Loaded;
@@ -85,10 +85,7 @@ impl Cores {
 }
 
 /// The device that an engine on this machine computes with.
-pub(crate) fn device(
-    machine: Machine,
-    plans: HashMap<CellIdentity, CellPlan>,
-) -> Result<CpuDevice, DeviceError> {
+pub(crate) fn device(machine: Machine, plans: Plans) -> Result<CpuDevice, DeviceError> {
     CpuDevice::new(CpuConfig {
         projection_ahead: ProjectionAhead::Measured,
         threads_per_worker: machine.threads_per_worker,

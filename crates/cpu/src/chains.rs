@@ -16,7 +16,7 @@ use batchmaker_kernels::{
 use crate::batch_job::{Job, WORTH_THREADS, project_rows};
 use crate::device::CpuConfig;
 use crate::embedding::Embedding;
-use crate::plan::CellPlan;
+use crate::plan::FuturePlan;
 use crate::projections::{ProjectedSteps, Projections};
 use crate::remembered::Claim;
 use crate::request_memory::{RequestMemory, RowPointers};
@@ -52,7 +52,7 @@ pub(crate) struct Chains {
     embedding: Option<Embedding>,
     slots: StateArena,
     ahead: ProjectionAhead,
-    plan: CellPlan,
+    plan: FuturePlan,
 }
 
 /// A chain in a batch.
@@ -91,6 +91,8 @@ pub(crate) struct RosterChains {
     claims: Vec<Claim>,
     projections: Projections,
     tuner: Tuner,
+    /// Whether the cell's plan has come.
+    is_planned: bool,
 }
 
 impl Chain {
@@ -123,11 +125,10 @@ impl Chains {
         packing: Packing,
         cell: &RecurrentCell,
         config: &CpuConfig,
-        plan: CellPlan,
+        plan: FuturePlan,
     ) -> Result<Self, KernelError> {
         let ahead = config.projection_ahead;
-        let mut packed = pack(packing, cell)?;
-        packed.set_tilings(&plan.tilings(config.threads_per_worker));
+        let packed = pack(packing, cell)?;
         let is_projected = ahead != ProjectionAhead::Never;
         let embedding =
             cell.lookup.clone().map(|lookup| Embedding::new(&*packed, lookup, is_projected));
@@ -145,6 +146,7 @@ impl Chains {
             claims: Vec::new(),
             projections: Projections::new(self.cell.projected_len()),
             tuner: Tuner::default(),
+            is_planned: false,
         }
     }
 
@@ -323,7 +325,8 @@ impl Chains {
     /// How to run the batch as it is.
     fn way(&self, batch: &mut RosterChains, threads: usize) -> Way {
         let size = batch.chains.len();
-        let (step_macs, x_macs) = (self.cell.step_macs(), self.cell.projection_macs());
+        let planned = self.planned(batch, threads);
+        let (macs, x_macs) = (size * self.cell.step_macs(), self.cell.projection_macs());
         let is_ahead_open = |ahead: bool| match self.ahead {
             _ if x_macs == 0 || self.is_table_projected() => !ahead,
             ProjectionAhead::Never => !ahead,
@@ -332,13 +335,26 @@ impl Chains {
             ProjectionAhead::Measured => !ahead || batch.projections.fit(size),
         };
         let is_split_open = |split: Split| match split {
-            Split::None => threads == 1 || size * step_macs < WORTH_ALL_THREADS,
-            _ if threads == 1 || size * step_macs < WORTH_THREADS => false,
-            Split::Units => true,
-            Split::Rows => size >= threads,
+            Split::None if threads == 1 => true,
+            _ if threads == 1 => false,
+            Split::Rows if size < threads => false,
+            _ if planned.is_some_and(|way| way.split == split) => true,
+            Split::None => macs < WORTH_ALL_THREADS,
+            Split::Units | Split::Rows => macs >= WORTH_THREADS,
         };
         let is_open = |way: Way| is_split_open(way.split) && is_ahead_open(way.ahead);
-        batch.tuner.choose(size, self.plan.way(size), is_open)
+        batch.tuner.choose(size, planned, is_open)
+    }
+
+    /// The way that was found to be the best for such a batch. With the first word of a plan, tilings
+    /// change, and what was measured before is forgotten.
+    fn planned(&self, batch: &mut RosterChains, threads: usize) -> Option<Way> {
+        let plan = self.plan.get()?;
+        if !batch.is_planned {
+            self.cell.set_tilings(&plan.tilings(threads));
+            (batch.tuner, batch.is_planned) = (Tuner::default(), true);
+        }
+        plan.way(batch.chains.len())
     }
 
     /// Projects words that nobody has met yet, of the steps whose inputs are written: `known` of

@@ -1,20 +1,20 @@
 //! The CPU device and the queues of its workers.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
 use batchmaker_graph::{
-    BatchedTask, CellBody, CellGraph, CellIdentity, CellType, CellTypeId, Item, Precision,
-    RequestId, RowSpec, SinkTime, Stopped, Tensor, TensorData, ValueIndex, Work, WorkerId,
+    BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, Precision, RequestId, RowSpec,
+    SinkTime, Stopped, Tensor, TensorData, ValueIndex, Work, WorkerId,
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{Isa, Packing};
 use core_affinity::CoreId;
 
 use crate::chains::{Chains, ProjectionAhead, RosterChains};
-use crate::plan::CellPlan;
+use crate::plan::Plans;
 use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::staged::StagedProgram;
@@ -35,8 +35,8 @@ pub struct CpuConfig {
     pub pin_threads: bool,
     /// Whether inputs are projected ahead of the steps that need them.
     pub projection_ahead: ProjectionAhead,
-    /// How to run cells that were tried out before.
-    pub plans: HashMap<CellIdentity, CellPlan>,
+    /// How to run cells that were tried out.
+    pub plans: Plans,
 }
 
 impl Default for CpuConfig {
@@ -46,7 +46,7 @@ impl Default for CpuConfig {
             isa: Isa::best(),
             pin_threads: false,
             projection_ahead: ProjectionAhead::default(),
-            plans: HashMap::new(),
+            plans: Plans::default(),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Device for CpuDevice {
             let cell = &cell_type.cell;
             let failed =
                 |reason: String| DeviceError::Cell { cell: cell_type.name.clone(), reason };
-            let plan = self.config.plans.get(&cell_type.identity).cloned().unwrap_or_default();
+            let plan = self.config.plans.of(cell_type.identity);
             let packing = packing(self.config.isa, cell.precision);
             self.cells.push(match &cell.body {
                 CellBody::Recurrent(cell) => MaterializedCell::Recurrent(

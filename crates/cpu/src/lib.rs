@@ -54,7 +54,7 @@ pub use device::{CpuConfig, CpuDevice, packing};
 pub use performance::{
     CANDIDATES, Limits, PerformanceModel, Probe, Shape, candidates, rank, search,
 };
-pub use plan::{CellPlan, PlannedBatch};
+pub use plan::{CellPlan, PlannedBatch, Plans};
 pub use program::{ProgramError, ProgramThread, RowProgram};
 pub use trial::{Configuration, Trial};
 pub use tuner::{Split, Way};

@@ -1,8 +1,40 @@
 //! What was found out of a cell before it runs here: how to run batches of some sizes.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use batchmaker_graph::CellIdentity;
 use batchmaker_kernels::{Tiling, Tilings};
 
 use crate::tuner::{Split, Way};
+
+/// The plans of cells, of those that are known when a device is made, and of those that are found
+/// while it runs. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Plans(Arc<Mutex<HashMap<CellIdentity, FuturePlan>>>);
+
+/// A cell's plan, once there is one.
+pub(crate) type FuturePlan = Arc<OnceLock<CellPlan>>;
+
+impl Plans {
+    /// From now on, the cell is run by `plan`, unless it has one.
+    pub fn add(&self, cell: CellIdentity, plan: CellPlan) {
+        let _ = self.of(cell).set(plan);
+    }
+
+    /// The cell's plan, whenever it comes.
+    pub(crate) fn of(&self, cell: CellIdentity) -> FuturePlan {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(cell).or_default().clone()
+    }
+}
+
+impl FromIterator<(CellIdentity, CellPlan)> for Plans {
+    fn from_iter<T: IntoIterator<Item = (CellIdentity, CellPlan)>>(known: T) -> Self {
+        let plans = Self::default();
+        known.into_iter().for_each(|(cell, plan)| plans.add(cell, plan));
+        plans
+    }
+}
 
 /// How to run batches of a recurrent cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

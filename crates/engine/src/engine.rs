@@ -66,6 +66,15 @@ impl Default for EngineConfig {
     }
 }
 
+/// Limits that can change while an engine runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The most rows of a batch of each cell type, by id.
+    pub batch_max: Vec<u32>,
+    /// See [`EngineConfig::ahead`].
+    pub ahead: Option<Duration>,
+}
+
 /// A request to a model.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
@@ -350,6 +359,18 @@ impl Engine {
             replies_ns: times.replies_ns,
             device_ns: times.device_ns,
         }
+    }
+
+    /// From now on, other limits than those that the engine started with hold.
+    ///
+    /// # Panics
+    /// Unless there is a limit for each cell type, of at least 1.
+    pub fn set_limits(&self, limits: &Limits) {
+        let Limits { batch_max, ahead } = limits;
+        assert_eq!(batch_max.len(), self.shared.cell_names.len(), "a limit for each cell type");
+        assert!(batch_max.iter().all(|&max| max > 0), "a batch limit of 0 in {batch_max:?}");
+        let ahead_ns = ahead.map(|ahead| ahead.as_nanos() as u64);
+        self.shared.tell(Event::Limits { batch_max: batch_max.clone(), ahead_ns });
     }
 
     /// Takes no more requests, waits until those in flight are answered, and stops the

@@ -191,11 +191,11 @@ impl Recurrence for PackedGru {
         }
     }
 
-    fn set_tilings(&mut self, tilings: &Tilings) {
-        let weights = match &mut self.form {
-            Form::After { x, h, .. } => [Some(&mut x.weights), Some(h), None, None],
+    fn set_tilings(&self, tilings: &Tilings) {
+        let weights = match &self.form {
+            Form::After { x, h, .. } => [Some(&x.weights), Some(h), None, None],
             Form::Before { zr, h } => {
-                [Some(&mut zr.x.weights), Some(&mut zr.h), Some(&mut h.x.weights), Some(&mut h.h)]
+                [Some(&zr.x.weights), Some(&zr.h), Some(&h.x.weights), Some(&h.h)]
             }
         };
         weights.into_iter().flatten().for_each(|weights| weights.set_tilings(tilings));

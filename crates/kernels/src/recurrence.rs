@@ -98,8 +98,9 @@ pub trait Recurrence: Send + Sync + Debug {
     /// call converts its rows' inputs.
     fn panels_a_call(&self) -> usize;
 
-    /// Runs products by these tilings from now on, where there is a choice: weights of f32.
-    fn set_tilings(&mut self, tilings: &Tilings);
+    /// Runs products by these tilings from now on, where there is a choice: weights of f32. Steps that
+    /// run meanwhile take either.
+    fn set_tilings(&self, tilings: &Tilings);
 
     /// Phases of a step, at least 1. All panels of a phase are done before the next begins.
     fn phases(&self) -> usize {

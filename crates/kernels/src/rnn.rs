@@ -126,7 +126,7 @@ impl Recurrence for PackedRnn {
         self.hidden_size * self.input_size
     }
 
-    fn set_tilings(&mut self, tilings: &Tilings) {
+    fn set_tilings(&self, tilings: &Tilings) {
         self.x.weights.set_tilings(tilings);
         self.h.set_tilings(tilings);
     }

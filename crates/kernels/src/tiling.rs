@@ -1,5 +1,7 @@
 //! How products run over rows and weights. Changes no bit, only how fast they are.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::product::ROWS_MAX;
 
 /// How a product with weights of f32 runs.
@@ -17,6 +19,17 @@ pub struct Tiling {
 impl Tiling {
     /// Rows of a register tile, at most, whatever the instruction set.
     pub const ROWS_MAX: u8 = 8;
+
+    /// In one word, which is not 0.
+    fn to_word(self) -> u32 {
+        let [low, high] = self.block_kib.to_le_bytes();
+        u32::from_le_bytes([self.rows.max(1), u8::from(self.by_two), low, high])
+    }
+
+    fn from_word(word: u32) -> Self {
+        let [rows, by_two, low, high] = word.to_le_bytes();
+        Self { rows, by_two: by_two != 0, block_kib: u16::from_le_bytes([low, high]) }
+    }
 }
 
 /// The tilings of products, by how many rows they have.
@@ -53,18 +66,40 @@ impl Tilings {
         Self { by_rows: (1..=ROWS_MAX).map(of).collect() }
     }
 
-    /// The tiling of a product of so many rows with a matrix of so many bytes.
-    #[inline(always)]
-    pub(crate) fn of(&self, rows: usize, matrix_bytes: usize) -> Tiling {
-        match &self.by_rows {
-            Some(by_rows) => by_rows[rows.clamp(1, ROWS_MAX) - 1],
-            None => Self::default_of(matrix_bytes),
-        }
-    }
-
     /// The default for a matrix of so many bytes.
     pub fn default_of(matrix_bytes: usize) -> Tiling {
         Tiling { rows: Tiling::ROWS_MAX, by_two: matrix_bytes <= NEAR_BYTES, block_kib: BLOCK_KIB }
+    }
+}
+
+/// Tilings that change while products run: which of them a product finds is no matter.
+pub(crate) struct LiveTilings {
+    /// By rows and one; 0: the default.
+    by_rows: Box<[AtomicU32; ROWS_MAX]>,
+}
+
+impl Default for LiveTilings {
+    fn default() -> Self {
+        Self { by_rows: Box::new(std::array::from_fn(|_| AtomicU32::new(0))) }
+    }
+}
+
+impl LiveTilings {
+    /// From now on.
+    pub(crate) fn set(&self, tilings: &Tilings) {
+        for (row, live) in self.by_rows.iter().enumerate() {
+            let word = tilings.by_rows.as_ref().map_or(0, |by_rows| by_rows[row].to_word());
+            live.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The tiling of a product of so many rows with a matrix of so many bytes.
+    #[inline(always)]
+    pub(crate) fn of(&self, rows: usize, matrix_bytes: usize) -> Tiling {
+        match self.by_rows[rows.clamp(1, ROWS_MAX) - 1].load(Ordering::Relaxed) {
+            0 => Tilings::default_of(matrix_bytes),
+            word => Tiling::from_word(word),
+        }
     }
 }
 
@@ -76,8 +111,21 @@ mod tests {
     fn rows_between_those_known_take_the_smaller() {
         let tiling = |rows| Tiling { rows, by_two: false, block_kib: 8 };
         let tilings = Tilings::from_rows(&[(16, tiling(6)), (4, tiling(2))]);
-        let rows = [1, 4, 15, 16, 128].map(|rows| tilings.of(rows, 0).rows);
+        let live = LiveTilings::default();
+        live.set(&tilings);
+        let rows = [1, 4, 15, 16, 128].map(|rows| live.of(rows, 0).rows);
         assert_eq!(rows, [2, 2, 2, 6, 6]);
         assert_eq!(Tilings::from_rows(&[]), Tilings::DEFAULT);
+        live.set(&Tilings::DEFAULT);
+        assert_eq!(live.of(16, 0), Tilings::default_of(0));
+    }
+
+    #[test]
+    fn a_tiling_is_a_word() {
+        let all = [(1, false, 0), (8, true, u16::MAX), (6, false, 300)];
+        for (rows, by_two, block_kib) in all {
+            let tiling = Tiling { rows, by_two, block_kib };
+            assert_eq!(Tiling::from_word(tiling.to_word()), tiling);
+        }
     }
 }

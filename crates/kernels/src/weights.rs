@@ -7,11 +7,11 @@ use crate::product::{PanelProduct, ProductRow};
 use crate::reduced::{Operand, ReducedMatrix};
 use crate::simd::Simd;
 use crate::target::Target;
-use crate::tiling::Tilings;
+use crate::tiling::{LiveTilings, Tilings};
 
 /// A matrix packed into panels for a target.
 pub(crate) enum Weights {
-    F32(PanelMatrix, Tilings),
+    F32(PanelMatrix, LiveTilings),
     Reduced(ReducedMatrix),
 }
 
@@ -19,15 +19,18 @@ impl Weights {
     /// Packs `source`, `[columns, inputs]`, whose length the caller has checked.
     pub(crate) fn new(target: Target, columns: &Columns, source: &[f32], inputs: usize) -> Self {
         match target.reduced {
-            None => Self::F32(PanelMatrix::new(columns, source, inputs), Tilings::DEFAULT),
+            None => {
+                let matrix = PanelMatrix::new(columns, source, inputs);
+                Self::F32(matrix, LiveTilings::default())
+            }
             Some(reduced) => Self::Reduced(ReducedMatrix::new(reduced, columns, source, inputs)),
         }
     }
 
     /// Runs products by these tilings from now on, where there is a choice.
-    pub(crate) fn set_tilings(&mut self, tilings: &Tilings) {
-        if let Self::F32(_, known) = self {
-            known.clone_from(tilings);
+    pub(crate) fn set_tilings(&self, tilings: &Tilings) {
+        if let Self::F32(_, live) = self {
+            live.set(tilings);
         }
     }
 

@@ -109,6 +109,25 @@ fn layers_and_heads_run_level_by_level() {
 }
 
 #[test]
+fn other_limits_hold_for_the_next_batch() {
+    let mut manager = manager(&[3], PadTo::Bucket);
+    for index in 0..5 {
+        manager.handle(0, arrive(index, stack(1, 5, false)));
+    }
+    let first = manager.next_task(WORKER).unwrap();
+    manager.handle(5, Event::Limits { batch_max: vec![1], ahead_ns: None });
+    complete(&mut manager, WORKER, &[first]);
+    let all = [0, 1, 2].map(|index| (index, Outcome::Succeeded));
+    assert_eq!(ended(&mut manager), all, "a batch ends as it began");
+    check(
+        &mut manager,
+        &expect![[r"
+        cell0 10 steps, 3 leave, join [3]
+    "]],
+    );
+}
+
+#[test]
 fn workers_have_batches_of_their_own() {
     let mut manager = manager(&[2], PadTo::Bucket);
     for index in 0..3 {

@@ -67,14 +67,14 @@ impl LoadOptions {
             false => self.profile.get(&identity()).copied().unwrap_or_default(),
         };
         let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-        let limit = self.max_batch_size.of(name).or(models_limit).or(profiled.max_batch_size);
-        let limit = limit.unwrap_or(default).max(1);
+        let given = self.max_batch_size.of(name).or(models_limit);
+        let limit = given.or(profiled.max_batch_size).unwrap_or(default).max(1);
         let precision = self.precision.of(name).or(models_precision).or(profiled.precision);
         let rank = ModelPriority { model: self.model, priority };
         let cell = cell.clone().in_precision(precision.unwrap_or_default());
         let (name, why) = (name.to_owned(), why.to_owned());
         let cell_type = registry.add(&name, cell, limit, rank);
-        CellUse { name, cell_type, fused, priority, why }
+        CellUse { name, cell_type, fused, limit_given: given.is_some(), priority, why }
     }
 }
 

@@ -33,6 +33,8 @@ pub struct CellUse {
     pub cell_type: CellTypeId,
     /// Whether a fused kernel runs it, not the general executor.
     pub fused: bool,
+    /// Whether its batch limit was given, by who loads it or by the model.
+    pub limit_given: bool,
     /// Higher is preferred: later in the computation.
     pub priority: i32,
     /// What it does, what it is made of, and why it is a cell of its own.

@@ -1,14 +1,12 @@
 //! The curve of a cell: the time of a batch over its size, each size in the fastest configuration
 //! that is found.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use batchmaker_bench::{CellsAlone, Effort};
 use batchmaker_cpu::{
-    CpuConfig, CpuDevice, Isa, Limits, Packing, PerformanceModel, Probe, ProjectionAhead, Trial,
-    packing, search,
+    CpuConfig, CpuDevice, Isa, Limits, Packing, PerformanceModel, Probe, Trial, packing, search,
 };
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellBody, CellType, CellTypeId, Precision, RecurrentCell};
@@ -147,8 +145,7 @@ fn device_points(
         threads_per_worker: hardware.threads,
         isa: hardware.isa,
         pin_threads: true,
-        projection_ahead: ProjectionAhead::Measured,
-        plans: HashMap::new(),
+        ..CpuConfig::default()
     })?;
     device.materialize(std::slice::from_ref(&cell_type))?;
     let mut alone = CellsAlone::new(Arc::new(device));

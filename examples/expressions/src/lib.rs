@@ -62,7 +62,7 @@ pub fn load(
         let rank = ModelPriority { model, priority };
         let cell_type = registry.add(name, cell.cell.clone(), 64, rank);
         let (name, fused, why) = (name.to_owned(), cell.fused, cell.why.clone());
-        cells.push(CellUse { name, cell_type, fused, priority, why });
+        cells.push(CellUse { name, cell_type, fused, limit_given: true, priority, why });
         Ok(Used { cell_type, cell })
     };
     let (symbol, unary, binary) = (take("symbol", 0)?, take("unary", 1)?, take("binary", 1)?);
