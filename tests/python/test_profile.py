@@ -106,6 +106,14 @@ def test_another_machines_profile_is_ignored(profiled, tmp_path):
     np.testing.assert_array_equal(reply, run(folder, "--precision", "f32")[0])
 
 
+def test_another_number_of_threads_is_told_of(profiled):
+    folder, _ = profiled
+    profile = json.loads((folder / "profile.json").read_text())
+    threads = profile["models"]["m"]["threads"]
+    _, notes = run(folder, "--workers", "1", "--threads-per-worker", 1 if threads > 1 else 2)
+    assert f"a profile was made on {threads} threads" in notes
+
+
 def test_another_files_profile_is_ignored(profiled, tmp_path):
     folder, _ = profiled
     write_lstm(tmp_path / "m.onnx", 2)

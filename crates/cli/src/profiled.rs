@@ -15,9 +15,17 @@ const FILE: &str = "profile.json";
 /// Profiles that were made on this machine, of cells by their identity in f32.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profiles {
-    cells: HashMap<String, CellProfile>,
+    cells: HashMap<String, Known>,
     /// By model and cell, to tell when a profile is of another file.
     names: HashMap<(String, String), String>,
+}
+
+/// What is known of a cell.
+#[derive(Clone, Debug)]
+struct Known {
+    profile: CellProfile,
+    /// Of the worker that it was measured on.
+    threads: usize,
 }
 
 /// Where the profile of a model at `path` is kept; here, for one that comes with the project.
@@ -78,13 +86,15 @@ impl Profiles {
     pub(crate) fn add_model(&mut self, model: &str, profile: ModelProfile) {
         for (cell, of_cell) in profile.cells {
             self.names.insert((model.to_owned(), cell), of_cell.identity.clone());
-            self.cells.insert(of_cell.identity.clone(), of_cell);
+            let identity = of_cell.identity.clone();
+            let known = Known { profile: of_cell, threads: profile.threads };
+            self.cells.insert(identity, known);
         }
     }
 
     /// What loading should know.
     pub(crate) fn of_cells(&self, goal: Goal) -> HashMap<String, ProfiledCell> {
-        let of_cell = |(identity, cell): (&String, &CellProfile)| {
+        let of_cell = |(identity, Known { profile: cell, .. }): (&String, &Known)| {
             let curve = cell.curve(cell.precision());
             let choice = curve.and_then(|curve| goal.choose(curve));
             let max_batch_size = choice.map(|choice| choice.max_batch_size);
@@ -109,6 +119,18 @@ impl Profiles {
         }
     }
 
+    /// Tells of profiles whose times are those of workers with another number of threads.
+    pub(crate) fn tell_of_threads(&self, registry: &CellRegistry, threads: usize) {
+        let cells = registry.cell_types().iter();
+        let known = cells.filter_map(|cell| self.cells.get(&identity_in_f32(cell)));
+        if let Some(other) = known.map(|known| known.threads).find(|&known| known != threads) {
+            eprintln!(
+                "note: a profile was made on {other} threads, and workers have {threads} here: batch \
+                 limits may be off; `batchmaker profile --threads-per-worker {threads}` measures anew"
+            );
+        }
+    }
+
     /// How to run the batches of loaded cells.
     pub(crate) fn plans(
         &self,
@@ -120,7 +142,7 @@ impl Profiles {
 
     /// A loaded cell's curve, in its precision.
     fn curve(&self, cell: &CellType) -> Option<&Curve> {
-        self.cells.get(&identity_in_f32(cell))?.curve(cell.cell.precision)
+        self.cells.get(&identity_in_f32(cell))?.profile.curve(cell.cell.precision)
     }
 
     /// The most rows of a batch of a loaded cell.

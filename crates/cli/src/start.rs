@@ -119,6 +119,7 @@ pub(crate) fn start(
     policy: Policy,
     limits: Limits,
 ) -> anyhow::Result<Engine> {
+    loaded.profiles.tell_of_threads(&loaded.registry, machine.threads_per_worker);
     let device = device(machine, loaded.plans)?;
     let config = EngineConfig {
         workers: machine.workers,
