@@ -5,13 +5,14 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, offset_of};
 use std::sync::OnceLock;
 
 use super::Format;
 use super::matrix::{ReducedMatrix, TILE_WORDS};
 use super::operand::Operand;
-use super::vectors::VECTORS_MAX;
+use super::vectors::{LANES_MAX, VECTORS_MAX};
+use crate::product::ROWS_MAX;
 
 /// The proof that this process may use the tiles of AMX, for bfloat16 and bytes.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +24,13 @@ const TILE_ROWS: usize = 16;
 /// Bytes of a row of a tile, and of a tile of weights.
 const ROW_BYTES: usize = 64;
 const TILE_BYTES: usize = TILE_WORDS * ROW_BYTES;
+
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
+/// Matrices that are larger come from beyond the second-level cache. Going over them in blocks, with
+/// the next one fetched, was a tenth to a fifth faster; smaller ones were slower so.
+const FAR_BYTES: usize = if cfg!(test) { 32 << 10 } else { 4 << 20 };
 
 impl Tiles {
     /// The token, where the machine has the instructions and the system lets this process use them.
@@ -68,9 +76,11 @@ impl Tiles {
         (turns.max(1) * DOTS * products * 2) as u64
     }
 
-    /// The sums over k of all rows with a panel: of two tiles of them at a time,
-    /// `[row][vector][lane]`, which `combine` is given with the number of the first of its rows, and
-    /// how many there are.
+    /// The sums over k of all rows with a panel, `[row][vector][lane]`, which `combine` is given with
+    /// the number of the first of its rows, and how many there are.
+    ///
+    /// All rows go over a block of k before the next. Where the weights come from far, the block after
+    /// it is fetched meanwhile, a part by each of the rows' tiles.
     ///
     /// # Safety
     /// The matrix was packed for tiles with `VECTORS` vectors a panel, and has the panel; the operand
@@ -85,37 +95,115 @@ impl Tiles {
     ) {
         let tiles = rows.div_ceil(TILE_ROWS);
         let height = rows.div_ceil(tiles);
-        let mut room = MaybeUninit::<[u32; 2 * TILE_ROWS * VECTORS_MAX * TILE_ROWS]>::uninit();
-        let room: *mut u32 = room.as_mut_ptr().cast();
+        debug_assert!(rows <= ROWS_MAX, "{rows} rows");
+        let mut room = MaybeUninit::<[u32; ROWS_MAX * VECTORS_MAX * LANES_MAX]>::uninit();
+        let room: *mut u8 = room.as_mut_ptr().cast();
         let config = Config::with_rows(height as u8);
-        let run = match matrix.reduced.format {
-            Format::Bf16 => bf16_block,
-            Format::Int8 => bytes_block,
+        let tiles_of_k = matrix.words / TILE_WORDS;
+        let plan = match tiles > 1 && matrix.bytes() > FAR_BYTES {
+            true => Plan::far(rows, tiles),
+            false => Plan { rows: 2 * height, turns: tiles_of_k.max(1), fetch_lines: 0 },
         };
-        // SAFETY: the token proves that tiles may be used; the configuration is valid; blocks read
-        // the panel, and rows of the operand, which has room for a multiple of the height past the
-        // last row, and write to the room, which has two tiles' rows.
-        unsafe {
-            asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack));
-            for first in (0..rows).step_by(2 * height) {
-                let two = rows - first > height;
-                let at_once = if two { 2 } else { 4 };
-                for vector in (0..VECTORS).step_by(at_once) {
+        // SAFETY: the token proves that tiles may be used; the configuration is valid.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack)) };
+        for first in (0..rows).step_by(plan.rows) {
+            let count = plan.rows.min(rows - first);
+            let rows = Rows { first, count, height };
+            // SAFETY: the caller's promise; the room has whole tiles of rows.
+            unsafe { chunk_sums::<VECTORS>(matrix, panel, operand, rows, plan, room) };
+            combine(first, count, room.cast_const().cast());
+        }
+        // SAFETY: tiles hold nothing that is still wanted.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// How rows and k are gone over.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Rows that go over a block of k before the next.
+    rows: usize,
+    /// Tiles of k in a block.
+    turns: usize,
+    /// Lines of each tile of the block after this one that two tiles of rows fetch; 0: none.
+    fetch_lines: usize,
+}
+
+impl Plan {
+    /// For weights that come from beyond the second-level cache: blocks that the first one holds, and
+    /// of the next, all tiles of rows together fetch what two vectors have.
+    fn far(rows: usize, tiles: usize) -> Self {
+        let turns = if tiles <= 4 { 4 } else { 8 };
+        let lines = 2 * TILE_BYTES / LINE_BYTES;
+        Self { rows, turns, fetch_lines: lines.div_ceil(tiles.div_ceil(2)) }
+    }
+}
+
+/// Some rows of an operand, and how many of them are a tile.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: usize,
+    count: usize,
+    height: usize,
+}
+
+/// The sums over k of some rows with a panel, `[row][vector][lane]`, in whole tiles of rows.
+///
+/// # Safety
+/// As for [`Tiles::sums`]; tiles are configured for the height, and the operand has whole tiles of
+/// rows, as has the room.
+unsafe fn chunk_sums<const VECTORS: usize>(
+    matrix: &ReducedMatrix,
+    panel: usize,
+    operand: &Operand,
+    rows: Rows,
+    plan: Plan,
+    room: *mut u8,
+) {
+    let Rows { first, count, height } = rows;
+    let run = match matrix.reduced.format {
+        Format::Bf16 => bf16_block,
+        Format::Int8 => bytes_block,
+    };
+    let tiles_of_k = matrix.words / TILE_WORDS;
+    // A tile of rows goes with all vectors, and two with two.
+    let vectors_at_once = if count <= height { 4 } else { 2 };
+    let (inputs_stride, sums_stride) = (operand.stride_bytes(), VECTORS * ROW_BYTES);
+    let weights_step = VECTORS * TILE_BYTES;
+    for k in (0..tiles_of_k.max(1)).step_by(plan.turns) {
+        let turns = plan.turns.min(tiles_of_k - k);
+        for vector in (0..VECTORS).step_by(vectors_at_once) {
+            let vectors = vectors_at_once.min(VECTORS - vector);
+            let weights = k * weights_step + vector * TILE_BYTES;
+            let next = match vector + vectors < VECTORS {
+                true => weights + vectors * TILE_BYTES,
+                // Of this panel or of the one after it.
+                false => (k + turns) * weights_step,
+            };
+            for (index, row) in (0..count).step_by(2 * height).enumerate() {
+                // SAFETY: within the panel, the operand and the room.
+                unsafe {
+                    let panel = matrix.panel(panel).cast::<u8>();
+                    let inputs = operand.row(first + row).cast::<u8>().add(k * ROW_BYTES);
+                    let sums = room.add(row * sums_stride + vector * ROW_BYTES);
                     let block = Block {
-                        inputs: operand.row(first).cast(),
-                        inputs_stride: operand.stride_bytes(),
-                        weights: matrix.panel(panel).cast::<u8>().add(vector * TILE_BYTES),
-                        weights_step: VECTORS * TILE_BYTES,
-                        sums: room.cast::<u8>().add(vector * ROW_BYTES),
-                        sums_stride: VECTORS * ROW_BYTES,
-                        turns: matrix.words / TILE_WORDS,
+                        inputs,
+                        inputs_high: inputs.wrapping_add(height * inputs_stride),
+                        inputs_stride,
+                        weights: panel.add(weights),
+                        weights_step,
+                        fetch: panel.wrapping_add(next + index * plan.fetch_lines * LINE_BYTES),
+                        fetch_lines: plan.fetch_lines,
+                        sums,
+                        sums_high: sums.wrapping_add(height * sums_stride),
+                        sums_stride,
+                        is_first: k == 0,
+                        turns,
                         height,
                     };
-                    run(if two { 2 } else { 1 }, at_once.min(VECTORS - vector), block);
+                    run(if count - row > height { 2 } else { 1 }, vectors, block);
                 }
-                combine(first, (2 * height).min(rows - first), room);
             }
-            asm!("tilerelease", options(nostack, nomem));
         }
     }
 }
@@ -197,46 +285,84 @@ impl Config {
 /// Tiles from here on are weights.
 const WEIGHT_TILES_FROM: usize = 6;
 
-/// One or two tiles of rows times one to four vectors.
+/// One or two tiles of rows times one to four vectors, over some tiles of k.
 #[derive(Clone, Copy)]
 struct Block {
+    /// Of the first tile of rows, and of the second.
     inputs: *const u8,
+    inputs_high: *const u8,
     inputs_stride: usize,
     weights: *const u8,
     /// From a tile of k to the next.
     weights_step: usize,
-    /// `[row][vector][lane]`, as many vectors as the panel has.
+    /// Weights that are wanted soon: of each tile of k, so many lines. They need not be there.
+    fetch: *const u8,
+    fetch_lines: usize,
+    /// `[row][vector][lane]`, as many vectors as the panel has; of the first tile of rows, and of the
+    /// second.
     sums: *mut u8,
+    sums_high: *mut u8,
     sums_stride: usize,
+    /// Whether sums begin here, or go on.
+    is_first: bool,
     /// Tiles of k.
     turns: usize,
     height: usize,
 }
 
-/// A loop over k of loads and products, between zeros in the sums and their stores.
+/// A loop over k of loads and products, between the sums' beginning and their stores. Where sums lie,
+/// and how many lines to fetch, is read from the block: there are not registers for all.
 macro_rules! tile_loop {
-    ($block:ident, [$($zero:expr),*], [$($body:expr),*], [$($store:expr),*]) => {
+    ($block:ident, [$($zero:expr),*], [$($load:expr),*], [$($body:expr),*], [$($store:expr),*]) => {
         asm!(
+            "cmp byte ptr [{block} + {is_first}], 0",
+            "je 2f",
             $($zero,)*
+            "jmp 3f",
             "2:",
+            "mov {c0}, [{block} + {sums}]",
+            "mov {c1}, [{block} + {sums_high}]",
+            "mov {c_stride}, [{block} + {sums_stride}]",
+            $($load,)*
+            "3:",
+            "mov {c1}, [{block} + {fetch_lines}]",
+            "test {c1}, {c1}",
+            "jz 5f",
+            "mov {c0}, {fetch}",
+            "4:",
+            "prefetcht0 [{c0}]",
+            "add {c0}, 64",
+            "dec {c1}",
+            "jnz 4b",
+            "add {fetch}, {b_step}",
+            "5:",
             $($body,)*
             "add {a0}, 64",
             "add {a1}, 64",
             "add {b}, {b_step}",
             "dec {turns}",
-            "jnz 2b",
+            "jnz 3b",
+            "mov {c0}, [{block} + {sums}]",
+            "mov {c1}, [{block} + {sums_high}]",
+            "mov {c_stride}, [{block} + {sums_stride}]",
             $($store,)*
-            "/* {c1} is for two tiles of rows */",
+            block = in(reg) &raw const $block,
+            is_first = const offset_of!(Block, is_first),
+            sums = const offset_of!(Block, sums),
+            sums_high = const offset_of!(Block, sums_high),
+            sums_stride = const offset_of!(Block, sums_stride),
+            fetch_lines = const offset_of!(Block, fetch_lines),
+            fetch = inout(reg) $block.fetch => _,
             a0 = inout(reg) $block.inputs => _,
-            a1 = inout(reg) $block.inputs.wrapping_add($block.height * $block.inputs_stride) => _,
+            a1 = inout(reg) $block.inputs_high => _,
             a_stride = in(reg) $block.inputs_stride,
             b = inout(reg) $block.weights => _,
             b_stride = in(reg) ROW_BYTES,
             b_step = in(reg) $block.weights_step,
             turns = inout(reg) $block.turns => _,
-            c0 = in(reg) $block.sums,
-            c1 = in(reg) $block.sums.wrapping_add($block.height * $block.sums_stride),
-            c_stride = in(reg) $block.sums_stride,
+            c0 = out(reg) _,
+            c1 = out(reg) _,
+            c_stride = out(reg) _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
@@ -251,6 +377,7 @@ macro_rules! one_by {
         tile_loop!(
             $block,
             [$(concat!("tilezero ", $sums)),*],
+            [$(concat!("tileloadd ", $sums, ", [{c0} + {c_stride} + ", $column, "]")),*],
             [
                 "tileloadd tmm4, [{a0} + {a_stride}]",
                 $(
@@ -269,6 +396,12 @@ macro_rules! two_by {
         tile_loop!(
             $block,
             [$(concat!("tilezero ", $low), concat!("tilezero ", $high)),*],
+            [
+                $(
+                    concat!("tileloadd ", $low, ", [{c0} + {c_stride} + ", $column, "]"),
+                    concat!("tileloadd ", $high, ", [{c1} + {c_stride} + ", $column, "]")
+                ),*
+            ],
             [
                 "tileloadd tmm4, [{a0} + {a_stride}]",
                 $(

@@ -27,11 +27,13 @@ fn outputs(kernel: &dyn Kernel, memories: &[Memory]) -> Vec<Vec<f32>> {
     memories.into_iter().map(|memory| memory.outputs[0].to_vec()).collect()
 }
 
-/// Around a word, a vector, a tile of rows and one of k; some over more than a tile's rows.
+/// Around a word, a vector, a tile of rows and one of k; some over more than a tile's rows, and some,
+/// of more than 32 KiB, that tiles go over in blocks of k.
 fn shapes() -> Vec<(usize, usize, usize)> {
     let mut shapes = vec![(0, 3, 2), (1, 1, 1), (2, 5, 3), (5, 16, 4), (31, 17, 7), (33, 64, 16)];
     if !cfg!(miri) {
         shapes.extend([(64, 65, 17), (130, 70, 33), (257, 128, 47), (1100, 40, 3), (100, 30, 140)]);
+        shapes.extend([(300, 90, 90)]);
     }
     shapes
 }
