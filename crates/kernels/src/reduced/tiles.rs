@@ -30,7 +30,7 @@ const LINE_BYTES: usize = 64;
 
 /// Matrices that are larger come from beyond the second-level cache. Going over them in blocks, with
 /// the next one fetched, was a tenth to a fifth faster; smaller ones were slower so.
-const FAR_BYTES: usize = if cfg!(test) { 32 << 10 } else { 4 << 20 };
+const FAR_BYTES: usize = if cfg!(test) { 32 << 10 } else { 6 << 20 };
 
 impl Tiles {
     /// The token, where the machine has the instructions and the system lets this process use them.
@@ -91,30 +91,52 @@ impl Tiles {
         panel: usize,
         operand: &Operand,
         rows: usize,
-        mut combine: impl FnMut(usize, usize, *const u32),
+        combine: impl FnMut(usize, usize, *const u32),
     ) {
         let tiles = rows.div_ceil(TILE_ROWS);
         let height = rows.div_ceil(tiles);
-        debug_assert!(rows <= ROWS_MAX, "{rows} rows");
-        let mut room = MaybeUninit::<[u32; ROWS_MAX * VECTORS_MAX * LANES_MAX]>::uninit();
-        let room: *mut u8 = room.as_mut_ptr().cast();
         let config = Config::with_rows(height as u8);
-        let tiles_of_k = matrix.words / TILE_WORDS;
-        let plan = match tiles > 1 && matrix.bytes() > FAR_BYTES {
-            true => Plan::far(rows, tiles),
-            false => Plan { rows: 2 * height, turns: tiles_of_k.max(1), fetch_lines: 0 },
-        };
-        // SAFETY: the token proves that tiles may be used; the configuration is valid.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack)) };
-        for first in (0..rows).step_by(plan.rows) {
-            let count = plan.rows.min(rows - first);
-            let rows = Rows { first, count, height };
-            // SAFETY: the caller's promise; the room has whole tiles of rows.
-            unsafe { chunk_sums::<VECTORS>(matrix, panel, operand, rows, plan, room) };
-            combine(first, count, room.cast_const().cast());
+        // SAFETY: the token proves that tiles may be used; the configuration is valid; the caller's
+        // promises.
+        unsafe {
+            asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack));
+            if tiles > 1 && matrix.bytes() > FAR_BYTES {
+                let plan = Plan::far(rows, tiles);
+                all_sums::<VECTORS, ROWS_MAX>(matrix, panel, operand, rows, height, plan, combine);
+            } else {
+                let plan = Plan::near(matrix, height);
+                all_sums::<VECTORS, NEAR_ROWS>(matrix, panel, operand, rows, height, plan, combine);
+            }
+            asm!("tilerelease", options(nostack, nomem));
         }
-        // SAFETY: tiles hold nothing that is still wanted.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// Rows that go over weights that are near, at most.
+const NEAR_ROWS: usize = 2 * TILE_ROWS;
+
+/// The sums of all rows, some at a time, in room for `ROWS` of them.
+///
+/// # Safety
+/// As for [`Tiles::sums`]; tiles are configured for the height.
+#[inline(never)] // The larger room is not touched where the smaller one does.
+unsafe fn all_sums<const VECTORS: usize, const ROWS: usize>(
+    matrix: &ReducedMatrix,
+    panel: usize,
+    operand: &Operand,
+    rows: usize,
+    height: usize,
+    plan: Plan,
+    mut combine: impl FnMut(usize, usize, *const u32),
+) {
+    assert!(plan.rows <= ROWS, "{} rows at a time", plan.rows);
+    let mut room = MaybeUninit::<[[u32; VECTORS_MAX * LANES_MAX]; ROWS]>::uninit();
+    let room: *mut u8 = room.as_mut_ptr().cast();
+    for first in (0..rows).step_by(plan.rows) {
+        let rows = Rows { first, count: plan.rows.min(rows - first), height };
+        // SAFETY: the caller's promises; the room has whole tiles of rows.
+        unsafe { chunk_sums::<VECTORS>(matrix, panel, operand, rows, plan, room) };
+        combine(first, rows.count, room.cast_const().cast());
     }
 }
 
@@ -130,8 +152,13 @@ struct Plan {
 }
 
 impl Plan {
-    /// For weights that come from beyond the second-level cache: blocks that the first one holds, and
-    /// of the next, all tiles of rows together fetch what two vectors have.
+    /// For weights in the second-level cache: all of k, of two tiles of rows at a time.
+    fn near(matrix: &ReducedMatrix, height: usize) -> Self {
+        Self { rows: 2 * height, turns: (matrix.words / TILE_WORDS).max(1), fetch_lines: 0 }
+    }
+
+    /// For weights that come from beyond it: all rows over blocks that the first-level cache holds; of
+    /// the next, all tiles of rows together fetch what two vectors have.
     fn far(rows: usize, tiles: usize) -> Self {
         let turns = if tiles <= 4 { 4 } else { 8 };
         let lines = 2 * TILE_BYTES / LINE_BYTES;
