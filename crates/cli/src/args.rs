@@ -270,8 +270,9 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "P,…", value_delimiter = ',', default_value = "f32,bf16,int8")]
     pub(crate) precision: Vec<Precision>,
 
-    /// Serve each cell in the fastest precision that changes no number of a reply by more than this,
-    /// over the largest of its tensor, and none of its ids and texts [default: serve in f32]
+    /// Serve each cell in the fastest precision, as long as all of them together change no number of
+    /// these replies by more than this, over the largest of its tensor, and none of their ids and texts
+    /// [default: serve in f32]
     #[arg(long, value_name = "E", value_parser = max_error)]
     pub(crate) max_error: Option<f64>,
 
@@ -283,9 +284,10 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) requests: Option<PathBuf>,
 
-    /// Lengths of random requests
-    #[arg(long, value_name = "WORKLOAD", default_value = "europarl:60")]
-    pub(crate) workload: Workload,
+    /// Lengths of random requests (see bench --help) [default: europarl:60; of trees, 13 leaves or a
+    /// few more]
+    #[arg(long, value_name = "WORKLOAD")]
+    pub(crate) workload: Option<Workload>,
 
     /// Of random requests
     #[arg(long, value_name = "SEED", default_value_t = 1)]

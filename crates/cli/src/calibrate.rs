@@ -6,19 +6,18 @@ use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;
 
-use anyhow::bail;
 use batchmaker_cpu::Plans;
 use batchmaker_engine::{Engine, Limits};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_model::Model;
-use batchmaker_profile::{Goal, Hardware, ModelProfile, Profile};
+use batchmaker_profile::{Goal, Hardware, MeasureError, ModelProfile, Profile};
 
 use crate::models::Loaded;
-use crate::profile::{keep, measure_cells};
+use crate::profile::measure_cells;
 use crate::profiled::Profiles;
 use crate::start::Machine;
 
-/// Nobody asks for anything if no request was in flight so often in a row, so far apart.
+/// Nobody asks for anything if nothing came so often in a row, so far apart.
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
@@ -34,24 +33,34 @@ pub(crate) struct Calibration {
     plans: Plans,
 }
 
-/// A model to measure, and the file to keep its profile in.
+/// Cells of a model to measure, and the file to keep their profile in, if there is a place.
 struct Subject {
     model: String,
-    file: PathBuf,
+    file: Option<PathBuf>,
     cells: BTreeMap<String, CellType>,
+    /// Of its other cells.
+    known: ModelProfile,
 }
 
 impl Calibration {
-    /// Of the models without a profile of all their cells. Those that come with the project have no
-    /// place for one.
+    /// Of the cells that no profile knows.
     pub(crate) fn new(loaded: &Loaded, machine: Machine, goal: Goal) -> Self {
         let Loaded { models, registry, profiles, plans, profile_files, .. } = loaded;
         let subject = |(model, file): (&Model, &Option<PathBuf>)| {
-            let of_model = |cell: &batchmaker_model::CellUse| registry.get(cell.cell_type).clone();
-            let cells: BTreeMap<String, CellType> =
-                model.cells.iter().map(|cell| (cell.name.clone(), of_model(cell))).collect();
-            let is_known = cells.values().all(|cell| profiles.knows(cell));
-            (!is_known).then_some(Subject { model: model.name.clone(), file: file.clone()?, cells })
+            let mut subject = Subject {
+                model: model.name.clone(),
+                file: file.clone(),
+                cells: BTreeMap::new(),
+                known: ModelProfile { threads: machine.threads_per_worker, ..Default::default() },
+            };
+            for used in &model.cells {
+                let (name, cell) = (used.name.clone(), registry.get(used.cell_type));
+                match profiles.cell(cell) {
+                    Some(known) => drop(subject.known.cells.insert(name, known.clone())),
+                    None => drop(subject.cells.insert(name, cell.clone())),
+                }
+            }
+            (!subject.cells.is_empty()).then_some(subject)
         };
         let mut is_limit_given = vec![false; registry.cell_types().len()];
         for cell in models.iter().flat_map(|model| &model.cells) {
@@ -75,46 +84,53 @@ impl Calibration {
     pub(crate) fn start(mut self, engine: Weak<Engine>) -> std::io::Result<()> {
         let calibrate = move || {
             for subject in std::mem::take(&mut self.subjects) {
-                match self.calibrate(&engine, &subject) {
-                    Ok(()) => eprintln!(
-                        "note: {} was calibrated: it is served by '{}' from now on",
-                        subject.model,
-                        subject.file.display()
-                    ),
-                    Err(error) => {
-                        eprintln!("note: {} was not calibrated: {error:#}", subject.model);
-                    }
+                let model = subject.model.clone();
+                match self.calibrate(&engine, subject) {
+                    Ok(kept) => eprintln!("note: {model} was calibrated, and goes by it now{kept}"),
+                    Err(error) => eprintln!("note: {model} was not calibrated: {error:#}"),
                 }
             }
         };
         std::thread::Builder::new().name("calibrate".to_owned()).spawn(calibrate).map(drop)
     }
 
-    fn calibrate(&mut self, engine: &Weak<Engine>, subject: &Subject) -> anyhow::Result<()> {
-        let mut profile = self.measure(engine, subject)?;
-        for (name, cell) in &mut profile.cells {
-            cell.precision = subject.cells[name].cell.precision.to_string();
+    /// Returns where what was found is kept.
+    fn calibrate(&mut self, engine: &Weak<Engine>, subject: Subject) -> anyhow::Result<String> {
+        let Subject { model, file, cells, mut known } = subject;
+        let mut nodes = None;
+        let mut go_on = || wait_until_idle(engine, &mut nodes);
+        if !go_on() {
+            return Err(MeasureError::Stopped.into());
         }
-        self.take(engine, &subject.model, profile.clone());
-        let known = Profile::read(&subject.file).ok();
-        keep(&subject.file, known, self.machine.isa, &subject.model, profile)
-    }
-
-    fn measure(&self, engine: &Weak<Engine>, subject: &Subject) -> anyhow::Result<ModelProfile> {
-        wait_until_idle(engine)?;
         let hardware = Hardware::measure(self.machine.isa, self.machine.threads_per_worker)?;
         let asked = |cell: &CellType| {
             let mut precisions = vec![Precision::F32, cell.cell.precision];
             precisions.dedup();
             precisions
         };
-        measure_cells(&hardware, &subject.cells, asked, |_| wait_until_idle(engine))
+        let found = measure_cells(&hardware, &cells, asked, |_| {}, &mut go_on)?;
+        known.cells.extend(found.cells);
+        self.take(engine, &model, file.clone(), known.clone());
+        let Some(file) = file else { return Ok(" until it stops: it has no place".to_owned()) };
+        let here = batchmaker_profile::Machine::here(self.machine.isa);
+        let kept =
+            Profile::check_place(&file).and_then(|()| Profile::keep(&file, here, &model, known));
+        Ok(match kept {
+            Ok(()) => format!("; kept in '{}'", file.display()),
+            Err(error) => format!(" until it stops: it cannot be kept: {error}"),
+        })
     }
 
     /// Lets the server go by what was found.
-    fn take(&mut self, engine: &Weak<Engine>, model: &str, profile: ModelProfile) {
+    fn take(
+        &mut self,
+        engine: &Weak<Engine>,
+        model: &str,
+        file: Option<PathBuf>,
+        profile: ModelProfile,
+    ) {
         let Some(engine) = engine.upgrade() else { return };
-        self.profiles.add_model(model, profile);
+        self.profiles.add_model(model, file, profile);
         self.profiles.plans(&self.registry).for_each(|(cell, plan)| self.plans.add(cell, plan));
         let limit = |(cell, &is_given): (&CellType, &bool)| {
             let found = self.profiles.max_batch_size(cell, self.goal).filter(|_| !is_given);
@@ -133,13 +149,21 @@ impl Calibration {
     }
 }
 
-/// Waits until nobody has asked for anything for a while.
-fn wait_until_idle(engine: &Weak<Engine>) -> anyhow::Result<()> {
+/// If anything ran since the last look, when so many `nodes` had run, waits until nobody has asked for
+/// anything for a while. Whether the engine is still there.
+fn wait_until_idle(engine: &Weak<Engine>, nodes: &mut Option<u64>) -> bool {
     let mut looks = 0;
-    while looks < LOOKS {
+    loop {
+        let Some(engine) = engine.upgrade() else { return false };
+        let statistics = engine.statistics();
+        drop(engine);
+        let ran = Some(statistics.cells.iter().map(|cell| cell.nodes).sum());
+        let is_idle = statistics.permits_in_use == 0 && ran == *nodes;
+        if is_idle && (looks == 0 || looks >= LOOKS) {
+            return true;
+        }
+        looks = if is_idle { looks + 1 } else { 1 };
+        *nodes = ran;
         std::thread::sleep(BETWEEN_LOOKS);
-        let Some(engine) = engine.upgrade() else { bail!("the server stopped") };
-        looks = if engine.statistics().permits_in_use == 0 { looks + 1 } else { 0 };
     }
-    Ok(())
 }

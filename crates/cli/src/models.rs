@@ -58,6 +58,27 @@ enum Place {
     Embedded(&'static EmbeddedModel),
 }
 
+impl Place {
+    /// Where its profile is kept, if it has a place.
+    fn profile_file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Path(path) => Some(profiled::beside(path)),
+            Self::Embedded(_) => None,
+        }
+    }
+
+    /// What a profile is likely to call it: a directory, which has a profile of its own, may have
+    /// another name.
+    fn name(&self) -> String {
+        match self {
+            Self::Path(path) => {
+                path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into())
+            }
+            Self::Embedded(embedded) => embedded.name.to_owned(),
+        }
+    }
+}
+
 impl Loaded {
     /// Tells on standard error what owners of the models may want to know.
     pub(crate) fn tell_notes(&self) {
@@ -72,8 +93,15 @@ impl Loaded {
 /// profiles say of them.
 pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Loaded> {
     let isa = args.isa.unwrap_or_else(Isa::best);
-    let profiles = Profiles::read(args.profile.as_deref(), paths, isa)?;
-    let mut loaded = load_with(paths, &args.cells, &profiles.of_cells(args.goal))?;
+    let places = places(paths)?;
+    let files: Vec<Option<PathBuf>> = places.iter().map(Place::profile_file).collect();
+    let profiles =
+        Profiles::read(args.profile.as_deref(), files.iter().flatten().map(PathBuf::as_path), isa)?;
+    let mut loaded = load_with(&places, &args.cells, |place| {
+        profiles.of_model(&place.name(), place.profile_file().as_deref(), args.goal)
+    })?;
+    loaded.profile_files = files;
+    profiles.tell_of_goal(&loaded.registry, args.goal);
     for model in &loaded.models {
         for cell in &model.cells {
             profiles.tell_of_others(&model.name, &cell.name, loaded.registry.get(cell.cell_type));
@@ -87,21 +115,26 @@ pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Load
 
 /// Loads models without a look at profiles.
 pub(crate) fn load_plainly(paths: &[PathBuf], cells: &CellArgs) -> anyhow::Result<Loaded> {
-    load_with(paths, cells, &HashMap::new())
+    load_with(&places(paths)?, cells, |_| HashMap::new())
 }
 
-fn load_with(
-    paths: &[PathBuf],
-    cells: &CellArgs,
-    profile: &HashMap<String, ProfiledCell>,
-) -> anyhow::Result<Loaded> {
+/// Where the models are that `paths` name.
+fn places(paths: &[PathBuf]) -> anyhow::Result<Vec<Place>> {
+    if paths.is_empty() {
+        return Ok(EMBEDDED.iter().map(Place::Embedded).collect());
+    }
     let mut places = Vec::new();
     for path in paths {
         places.extend(find(path)?);
     }
-    if paths.is_empty() {
-        places.extend(EMBEDDED.iter().map(Place::Embedded));
-    }
+    Ok(places)
+}
+
+fn load_with(
+    places: &[Place],
+    cells: &CellArgs,
+    profile: impl Fn(&Place) -> HashMap<String, ProfiledCell>,
+) -> anyhow::Result<Loaded> {
     let mut loaded = Loaded::default();
     let max_batch_size = by_cell(&cells.max_batch_size, |limit| limit.0);
     let precision = by_cell(&cells.precision, |&precision| precision);
@@ -109,7 +142,7 @@ fn load_with(
         let options = LoadOptions {
             max_batch_size: max_batch_size.clone(),
             precision: precision.clone(),
-            profile: profile.clone(),
+            profile: profile(place),
             ..LoadOptions::new(ModelId(id))
         };
         let registry = &mut loaded.registry;
@@ -123,10 +156,6 @@ fn load_with(
             bail!("two models are called '{}': rename a file or set `name`", model.name);
         }
         loaded.models.push(model);
-        loaded.profile_files.push(match place {
-            Place::Path(path) => Some(profiled::beside(path)),
-            Place::Embedded(_) => None,
-        });
     }
     check_cells(&loaded, "--max-batch-size", max_batch_size.cells.keys(), |_| true)?;
     check_cells(&loaded, "--precision", precision.cells.keys(), Cell::is_fused)?;

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
-use batchmaker_cpu::Isa;
 use batchmaker_engine::{Engine, Pending, Policy};
 use batchmaker_graph::{CellType, Precision, Tensor};
 use batchmaker_profile::{
-    CellProfile, Difference, Hardware, Machine, ModelProfile, Profile, cell_curve, difference,
-    precisions_of, table,
+    CellProfile, Difference, GoOn, Hardware, Machine, MeasureError, ModelProfile, Profile,
+    cell_curve, difference, is_stepped, precisions_of, table,
 };
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -32,10 +31,10 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         isa: args.isa,
         ..MachineArgs::default()
     };
-    let cores = Cores::new(&machine_args)?;
-    let loaded = load(args, CellArgs::default())?;
+    let subject = Subject { args, cores: Cores::new(&machine_args)?, machine_args };
+    let loaded = subject.load(&BTreeMap::new())?;
     loaded.tell_notes();
-    let machine = cores.machine(&loaded.registry);
+    let machine = subject.cores.machine(&loaded.registry);
     let [model] = &loaded.models[..] else {
         bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
     };
@@ -45,15 +44,26 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         .iter()
         .map(|cell| (cell.name.clone(), loaded.registry.get(cell.cell_type).clone()))
         .collect();
+    drop(loaded);
+    // Nobody wants to learn at the end that something cannot be read or written.
     let output = args.output.clone().unwrap_or_else(|| beside(&args.model));
-    let known = Profile::read(&output).ok();
-    // Nobody wants to learn at the end that it cannot be written.
-    of_machine(known.clone(), machine.isa).write(&output)?;
-
+    Profile::check_place(&output)?;
+    if let Some(folder) = args.plot.as_ref().and_then(|plot| plot.parent())
+        && !folder.is_dir()
+        && folder != Path::new("")
+    {
+        bail!("cannot write the plot: there is no folder '{}'", folder.display());
+    }
     let asked = |cell: &CellType| -> Vec<Precision> {
         let of_cell = precisions_of(cell).iter().copied();
         of_cell.filter(|p| *p == Precision::F32 || args.precision.contains(p)).collect()
     };
+    let is_f32 = |cell: &CellType| asked(cell) == [Precision::F32];
+    let expected = match cells.values().all(is_f32) {
+        true => None,
+        false => subject.expected()?,
+    };
+
     let turns: usize = cells.values().map(|cell| 2 * asked(cell).len()).sum();
     let bar = progress_bar(1 + turns);
     let tell = |what: String| {
@@ -62,128 +72,196 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     };
     tell("the machine's limits".to_owned());
     let hardware = Hardware::measure(machine.isa, machine.threads_per_worker)?;
-    let before = |what| {
-        tell(what);
-        Ok(())
+    let mut of_model = measure_cells(&hardware, &cells, asked, tell, &mut || true)?;
+    let differs_by = |precisions: &BTreeMap<String, Precision>, expected: &[Vec<Tensor>]| {
+        Ok::<_, anyhow::Error>(compare(expected, &subject.replies(precisions)?))
     };
-    let mut of_model = measure_cells(&hardware, &cells, asked, before)?;
-    drop(loaded);
-
-    let is_f32 = |cell: &CellType| asked(cell) == [Precision::F32];
-    let expected = match cells.values().all(is_f32) {
-        true => None,
-        false => replies(args, &cores, &machine_args, CellArgs::default())?,
-    };
-    if expected.is_none() && !cells.values().all(is_f32) {
-        eprintln!(
-            "note: its requests have no lengths to draw: what precisions change is not measured; give \
-             requests with --requests"
-        );
-    }
-    for (name, cell) in cells.iter().filter(|_| expected.is_some()) {
-        for precision in asked(cell).into_iter().filter(|&p| p != Precision::F32) {
+    for (name, cell) in &mut of_model.cells {
+        let Some(expected) = &expected else { continue };
+        for precision in Precision::ALL.into_iter().filter(|&p| p != Precision::F32) {
+            let Some(curve) = cell.curves.get_mut(&precision.to_string()) else { continue };
             tell(format!("the error of {name} in {precision}"));
-            let of_cell = OfCell { cell: Some(name.clone()), value: precision };
-            let cell_args = CellArgs { precision: vec![of_cell], ..CellArgs::default() };
-            let actual = replies(args, &cores, &machine_args, cell_args)?;
-            let [expected, actual] =
-                [&expected, &actual].map(|replies| replies.as_deref().unwrap_or_default());
-            let found = compare(expected, actual);
-            let curves = of_model.cells.get_mut(name).map(|cell| &mut cell.curves);
-            if let Some(curve) = curves.and_then(|c| c.get_mut(&precision.to_string())) {
-                curve.difference = Some(found);
-            }
+            let of_cell = [(name.clone(), precision)].into();
+            curve.difference = Some(differs_by(&of_cell, expected)?);
         }
     }
+    let mut together = None;
+    if let Some((expected, max_error)) = expected.as_ref().zip(args.max_error) {
+        tell("the error of all precisions together".to_owned());
+        let (precisions, difference) =
+            choose(&of_model, max_error, |precisions| differs_by(precisions, expected))?;
+        for (name, cell) in &mut of_model.cells {
+            cell.precision = precisions.get(name).copied().unwrap_or_default().to_string();
+        }
+        together = difference;
+    }
     bar.finish_and_clear();
-    for cell in of_model.cells.values_mut() {
-        cell.precision = fastest(cell, args.max_error).to_string();
-    }
     print!("{}", table(&of_model, args.goal));
-    if let Some(path) = &args.plot {
-        plot(path, &model_name, &hardware, &cells, &of_model)?;
+    if let Some(difference) = together {
+        println!("in these precisions together: {difference}");
     }
-    keep(&output, known, machine.isa, &model_name, of_model)?;
+    Profile::keep(&output, Machine::here(machine.isa), &model_name, of_model.clone())?;
     let found = beside(&args.model) == output && args.model.exists();
     println!(
         "kept in {}{}",
         output.display(),
         if found { "" } else { "; serve, run and bench take it with --profile" }
     );
+    if let Some(path) = &args.plot {
+        plot(path, &model_name, &hardware, &cells, &of_model)?;
+    }
     Ok(())
 }
 
-/// Measures every cell in the precisions that are asked for, each after `before`, which is told what
-/// comes.
+/// Measures every cell in the precisions that are asked for. `tell` is told what comes, and `go_on`
+/// asked before each size of batch.
+///
+/// # Errors
+/// As for the kernels, but for precisions that they do not take.
 pub(crate) fn measure_cells(
     hardware: &Hardware,
     cells: &BTreeMap<String, CellType>,
     asked: impl Fn(&CellType) -> Vec<Precision>,
-    mut before: impl FnMut(String) -> anyhow::Result<()>,
-) -> anyhow::Result<ModelProfile> {
+    mut tell: impl FnMut(String),
+    go_on: &mut GoOn<'_>,
+) -> Result<ModelProfile, MeasureError> {
     let mut profile = ModelProfile { threads: hardware.threads, ..Default::default() };
     for (name, cell) in cells {
         let mut curves = BTreeMap::new();
         for precision in asked(cell) {
-            before(format!("{name} in {precision}"))?;
-            if let Some(curve) = cell_curve(hardware, cell, precision)? {
-                curves.insert(precision.to_string(), curve);
+            tell(format!("{name} in {precision}"));
+            match cell_curve(hardware, cell, precision, go_on) {
+                Ok(Some(curve)) => {
+                    curves.insert(precision.to_string(), curve);
+                }
+                Ok(None) => {}
+                Err(MeasureError::Kernel(reason)) if precision != Precision::F32 => {
+                    eprintln!("note: {name} is not measured in {precision}: {reason}");
+                }
+                Err(error) => return Err(error),
             }
         }
         let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
-        profile.cells.insert(name.clone(), CellProfile { identity, precision, curves });
+        let cell = CellProfile { identity, is_stepped: is_stepped(cell), precision, curves };
+        profile.cells.insert(name.clone(), cell);
     }
     Ok(profile)
 }
 
-/// What is known, if it is of this machine.
-fn of_machine(known: Option<Profile>, isa: Isa) -> Profile {
-    let here = Machine::here(isa);
-    known.filter(|known| known.machine == here).unwrap_or_else(|| Profile::new(here))
-}
-
-/// Writes a model's profile to a file, beside those of other models there.
-pub(crate) fn keep(
-    file: &Path,
-    known: Option<Profile>,
-    isa: Isa,
-    model: &str,
-    of_model: ModelProfile,
-) -> anyhow::Result<()> {
-    let mut profile = of_machine(known, isa);
-    profile.models.insert(model.to_owned(), of_model);
-    Ok(profile.write(file)?)
-}
-
-fn load(args: &ProfileArgs, cells: CellArgs) -> anyhow::Result<Loaded> {
-    models::load_plainly(std::slice::from_ref(&args.model), &cells)
-}
-
-/// The tensors of the replies to the requests that errors are measured on, in precisions; none where
-/// requests have to be drawn and cannot be.
-fn replies(
-    args: &ProfileArgs,
-    cores: &Cores,
-    machine_args: &MachineArgs,
-    cells: CellArgs,
-) -> anyhow::Result<Option<Vec<Vec<Tensor>>>> {
-    let loaded = load(args, cells)?;
-    let machine = cores.machine(&loaded.registry);
-    let model = loaded.models[0].name.clone();
-    let limits = Limits::of_own(usize::MAX);
-    let engine = start(loaded, machine, machine_args, Policy::Cellular, limits)?;
-    let pending = match &args.requests {
-        Some(path) => given(&engine, &model, path)?,
-        None => match InProcess::new(&engine, &model, args.seed) {
-            Ok(service) => random(&engine, &model, service, args)?,
-            Err(_) => return Ok(None),
-        },
+/// The fastest precisions that keep to the error, each alone and all together; how far replies are
+/// from those in f32 with them, where there are several.
+fn choose(
+    profile: &ModelProfile,
+    max_error: f64,
+    mut differs_by: impl FnMut(&BTreeMap<String, Precision>) -> anyhow::Result<Difference>,
+) -> anyhow::Result<(BTreeMap<String, Precision>, Option<Difference>)> {
+    let of_cell = |(name, cell): (&String, &CellProfile)| {
+        Some((name.clone(), fastest(cell, max_error, f64::INFINITY)?))
     };
-    let tensors = |pending: Pending| -> anyhow::Result<Vec<Tensor>> {
-        let tensors = pending.wait()?.outputs;
-        Ok(tensors.into_iter().map(|output| output.tensor).collect())
+    let mut chosen: BTreeMap<String, Precision> =
+        profile.cells.iter().filter_map(of_cell).collect();
+    let mut together = None;
+    while chosen.len() > 1 {
+        let difference = differs_by(&chosen)?;
+        together = Some(difference);
+        if difference.is_within(max_error) {
+            break;
+        }
+        // The cell that does the most of it alone goes back to what does less.
+        let alone = |name: &String| {
+            let curve = profile.cells[name].curve(chosen[name]);
+            curve.and_then(|curve| curve.difference).map_or(0.0, |found| found.largest)
+        };
+        let worst = chosen.keys().max_by(|a, b| alone(a).total_cmp(&alone(b)));
+        let worst = worst.expect("there are several").clone();
+        match fastest(&profile.cells[&worst], max_error, alone(&worst)) {
+            Some(precision) => chosen.insert(worst, precision),
+            None => chosen.remove(&worst),
+        };
+    }
+    let together = together.filter(|_| chosen.len() > 1);
+    Ok((chosen, together))
+}
+
+/// The precision with the largest throughput of those that keep to the error and have less than
+/// `below`; none where that is f32.
+fn fastest(cell: &CellProfile, max_error: f64, below: f64) -> Option<Precision> {
+    let within = |precision: &Precision| match cell.curve(*precision) {
+        None => false,
+        Some(_) if *precision == Precision::F32 => true,
+        Some(curve) => curve
+            .difference
+            .is_some_and(|found| found.is_within(max_error) && found.largest < below),
     };
-    pending.into_iter().map(tensors).collect::<anyhow::Result<_>>().map(Some)
+    let most = |precision: &Precision| {
+        let points = cell.curve(*precision).map_or(&[][..], |curve| &curve.points);
+        points.iter().map(batchmaker_profile::Point::rows_per_s).fold(0.0, f64::max)
+    };
+    let all = Precision::ALL.into_iter().filter(within);
+    all.max_by(|a, b| most(a).total_cmp(&most(b))).filter(|&precision| precision != Precision::F32)
+}
+
+/// A model, in whatever precisions.
+struct Subject<'a> {
+    args: &'a ProfileArgs,
+    cores: Cores,
+    machine_args: MachineArgs,
+}
+
+impl Subject<'_> {
+    /// Loads it with some cells in other precisions than f32, whatever it says itself.
+    fn load(&self, precisions: &BTreeMap<String, Precision>) -> anyhow::Result<Loaded> {
+        let of_cell = |(cell, value): (&String, &Precision)| OfCell {
+            cell: Some(cell.clone()),
+            value: *value,
+        };
+        let mut precision = vec![OfCell { cell: None, value: Precision::F32 }];
+        precision.extend(precisions.iter().map(of_cell));
+        let cells = CellArgs { precision, ..CellArgs::default() };
+        models::load_plainly(std::slice::from_ref(&self.args.model), &cells)
+    }
+
+    /// The tensors of the replies in f32 to the requests that errors are measured on; none where they
+    /// have to be drawn and cannot be.
+    fn expected(&self) -> anyhow::Result<Option<Vec<Vec<Tensor>>>> {
+        match self.replies(&BTreeMap::new()) {
+            Ok(replies) => Ok(Some(replies)),
+            Err(error) if self.args.requests.is_some() => Err(error),
+            Err(error) => {
+                eprintln!(
+                    "note: what precisions change in replies is not measured, for want of random \
+                     requests ({error:#}); give some with --requests, or others with --workload"
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// The tensors of the replies.
+    fn replies(
+        &self,
+        precisions: &BTreeMap<String, Precision>,
+    ) -> anyhow::Result<Vec<Vec<Tensor>>> {
+        let loaded = self.load(precisions)?;
+        let machine = self.cores.machine(&loaded.registry);
+        let model = loaded.models[0].name.clone();
+        let limits = Limits::of_own(usize::MAX);
+        let engine = start(loaded, machine, &self.machine_args, Policy::Cellular, limits)?;
+        let pending = match &self.args.requests {
+            Some(path) => given(&engine, &model, path)?,
+            None => random(
+                &engine,
+                &model,
+                InProcess::new(&engine, &model, self.args.seed)?,
+                self.args,
+            )?,
+        };
+        let tensors = |pending: Pending| -> anyhow::Result<Vec<Tensor>> {
+            let tensors = pending.wait()?.outputs;
+            Ok(tensors.into_iter().map(|output| output.tensor).collect())
+        };
+        pending.into_iter().map(tensors).collect()
+    }
 }
 
 fn given(engine: &Engine, model: &str, path: &Path) -> anyhow::Result<Vec<Pending>> {
@@ -212,31 +290,19 @@ fn random(
     mut service: InProcess<'_>,
     args: &ProfileArgs,
 ) -> anyhow::Result<Vec<Pending>> {
-    let shapes = args.workload.shapes(service.arity(), REQUESTS, args.seed)?;
+    let workload = match (&args.workload, service.arity()) {
+        (Some(workload), _) => workload.clone(),
+        (None, None) => "europarl:60".parse()?,
+        // Each inner node has one leaf more than it takes away, but for its arity.
+        (None, Some(arity)) => format!("fixed:{}", 1 + 12 * (arity - 1).max(1)).parse()?,
+    };
+    let shapes = workload.shapes(service.arity(), REQUESTS, args.seed)?;
     let submit = |(index, shape)| Ok(engine.submit(model, service.prepare(index, shape))?);
     shapes.iter().enumerate().map(submit).collect()
 }
 
 fn compare(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> Difference {
     difference(expected.iter().flatten().zip(actual.iter().flatten()))
-}
-
-/// The precision with the largest throughput of those within the error.
-fn fastest(cell: &CellProfile, max_error: Option<f64>) -> Precision {
-    let Some(max_error) = max_error else { return Precision::F32 };
-    let within = |precision: &Precision| match cell.curve(*precision) {
-        None => false,
-        Some(_) if *precision == Precision::F32 => true,
-        Some(curve) => {
-            curve.difference.is_some_and(|found| found.largest <= max_error && found.alike == 1.0)
-        }
-    };
-    let most = |precision: &Precision| {
-        let points = cell.curve(*precision).map_or(&[][..], |curve| &curve.points);
-        points.iter().map(batchmaker_profile::Point::rows_per_s).fold(0.0, f64::max)
-    };
-    let all = Precision::ALL.into_iter().filter(within);
-    all.max_by(|a, b| most(a).total_cmp(&most(b))).unwrap_or_default()
 }
 
 /// A figure a cell.

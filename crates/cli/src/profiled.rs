@@ -1,20 +1,25 @@
 //! What profiles say of models that are about to be loaded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchmaker_cpu::{CellPlan, Isa};
 use batchmaker_graph::{CellIdentity, CellRegistry, CellType, Precision};
 use batchmaker_model::ProfiledCell;
-use batchmaker_profile::{CellProfile, Curve, Goal, Machine, ModelProfile, Profile};
+use batchmaker_profile::{CellProfile, Choice, Curve, Goal, Machine, ModelProfile, Profile};
 
 /// The name of a profile beside a model.
 const FILE: &str = "profile.json";
 
-/// Profiles that were made on this machine, of cells by their identity in f32.
+/// Profiles that were made on this machine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Profiles {
+    /// By model, as the files have them: of the file that was named, which is for all models, or of
+    /// those beside models.
+    files: HashMap<Option<PathBuf>, BTreeMap<String, ModelProfile>>,
+    is_named: bool,
+    /// By identity in f32: how a cell is best run is the same in all models.
     cells: HashMap<String, Known>,
     /// By model and cell, to tell when a profile is of another file.
     names: HashMap<(String, String), String>,
@@ -23,9 +28,12 @@ pub(crate) struct Profiles {
 /// What is known of a cell.
 #[derive(Clone, Debug)]
 struct Known {
+    name: String,
     profile: CellProfile,
     /// Of the worker that it was measured on.
     threads: usize,
+    /// How many cells of its model share a request's time.
+    stepped_cells: usize,
 }
 
 /// Where the profile of a model at `path` is kept; here, for one that comes with the project.
@@ -42,32 +50,31 @@ impl Profiles {
     ///
     /// # Errors
     /// Where the named one cannot be read. One beside a model that cannot is told of and passed over.
-    pub(crate) fn read(named: Option<&Path>, models: &[PathBuf], isa: Isa) -> anyhow::Result<Self> {
-        let mut profiles = Self::default();
+    pub(crate) fn read<'a>(
+        named: Option<&Path>,
+        beside: impl Iterator<Item = &'a Path>,
+        isa: Isa,
+    ) -> anyhow::Result<Self> {
+        let mut profiles = Self { is_named: named.is_some(), ..Self::default() };
         if let Some(path) = named {
-            profiles.add(path, Profile::read(path)?, isa);
+            profiles.add(path, None, Profile::read(path)?, isa);
             return Ok(profiles);
         }
-        let exists = |path: &PathBuf| path.is_file();
-        let mut paths: Vec<PathBuf> = models
-            .iter()
-            .filter(|path| path.exists())
-            .map(|path| beside(path))
-            .filter(exists)
-            .collect();
-        paths.sort();
-        paths.dedup();
-        for path in paths {
-            match Profile::read(&path) {
-                Ok(profile) => profiles.add(&path, profile, isa),
+        for path in beside.filter(|path| path.exists()) {
+            if profiles.files.contains_key(&Some(path.to_owned())) {
+                continue;
+            }
+            match Profile::read(path) {
+                Ok(profile) => profiles.add(path, Some(path.to_owned()), profile, isa),
                 Err(error) => eprintln!("note: {error}; going on without"),
             }
         }
         Ok(profiles)
     }
 
-    fn add(&mut self, path: &Path, profile: Profile, isa: Isa) {
+    fn add(&mut self, path: &Path, key: Option<PathBuf>, profile: Profile, isa: Isa) {
         let here = Machine::here(isa);
+        self.files.insert(key.clone(), BTreeMap::new());
         if profile.machine != here {
             eprintln!(
                 "note: the profile '{}' was made on another machine ({}; this is {here}): it is \
@@ -78,34 +85,69 @@ impl Profiles {
             return;
         }
         for (model, of_model) in profile.models {
-            self.add_model(&model, of_model);
+            self.add_model(&model, key.clone(), of_model);
         }
     }
 
-    /// Adds what was found of a model on this machine.
-    pub(crate) fn add_model(&mut self, model: &str, profile: ModelProfile) {
-        for (cell, of_cell) in profile.cells {
-            self.names.insert((model.to_owned(), cell), of_cell.identity.clone());
-            let identity = of_cell.identity.clone();
-            let known = Known { profile: of_cell, threads: profile.threads };
-            self.cells.insert(identity, known);
+    /// Adds what was found of a model on this machine, and is kept in a file.
+    pub(crate) fn add_model(&mut self, model: &str, file: Option<PathBuf>, profile: ModelProfile) {
+        let stepped_cells = profile.stepped_cells();
+        for (name, cell) in &profile.cells {
+            self.names.insert((model.to_owned(), name.clone()), cell.identity.clone());
+            let (name, profile, threads) = (name.clone(), cell.clone(), profile.threads);
+            let known = Known { name, profile, threads, stepped_cells };
+            self.cells.insert(cell.identity.clone(), known);
         }
+        self.files.entry(file).or_default().insert(model.to_owned(), profile);
     }
 
-    /// What loading should know.
-    pub(crate) fn of_cells(&self, goal: Goal) -> HashMap<String, ProfiledCell> {
-        let of_cell = |(identity, Known { profile: cell, .. }): (&String, &Known)| {
-            let curve = cell.curve(cell.precision());
-            let choice = curve.and_then(|curve| goal.choose(curve));
-            let max_batch_size = choice.map(|choice| choice.max_batch_size);
-            (identity.clone(), ProfiledCell { max_batch_size, precision: Some(cell.precision()) })
+    /// What loading the model of that name should know, whose profile would be kept in `file`. A file
+    /// that does not have the name may know the model by another.
+    pub(crate) fn of_model(
+        &self,
+        name: &str,
+        file: Option<&Path>,
+        goal: Goal,
+    ) -> HashMap<String, ProfiledCell> {
+        let key = if self.is_named { None } else { file.map(Path::to_owned) };
+        let Some(models) = self.files.get(&key) else { return HashMap::new() };
+        let models: Vec<&ModelProfile> = match models.get(name) {
+            Some(model) => vec![model],
+            None => models.values().collect(),
         };
-        self.cells.iter().map(of_cell).collect()
+        let cells = models.into_iter().flat_map(|model| {
+            let stepped = model.stepped_cells();
+            model.cells.values().map(move |cell| (cell, stepped))
+        });
+        let of_cell = |(cell, stepped): (&CellProfile, usize)| {
+            let max_batch_size = Precision::ALL.into_iter().filter_map(|precision| {
+                let choice = goal.choose(cell.curve(precision)?, stepped)?;
+                Some((precision, choice.max_batch_size))
+            });
+            let max_batch_size = max_batch_size.collect();
+            let profiled = ProfiledCell { max_batch_size, precision: Some(cell.precision()) };
+            (cell.identity.clone(), profiled)
+        };
+        cells.map(of_cell).collect()
     }
 
-    /// Whether the cell is among them.
-    pub(crate) fn knows(&self, cell: &CellType) -> bool {
-        self.cells.contains_key(&identity_in_f32(cell))
+    /// What is known of a loaded cell.
+    fn known(&self, cell: &CellType) -> Option<&Known> {
+        self.cells.get(&identity_in_f32(cell))
+    }
+
+    /// A loaded cell's profile.
+    pub(crate) fn cell(&self, cell: &CellType) -> Option<&CellProfile> {
+        self.known(cell).map(|known| &known.profile)
+    }
+
+    /// A loaded cell's curve, in its precision.
+    fn curve(&self, cell: &CellType) -> Option<&Curve> {
+        self.cell(cell)?.curve(cell.cell.precision)
+    }
+
+    fn choice(&self, cell: &CellType, goal: Goal) -> Option<Choice> {
+        goal.choose(self.curve(cell)?, self.known(cell)?.stepped_cells)
     }
 
     /// Tells of profiles that are of another file of that name.
@@ -121,13 +163,39 @@ impl Profiles {
 
     /// Tells of profiles whose times are those of workers with another number of threads.
     pub(crate) fn tell_of_threads(&self, registry: &CellRegistry, threads: usize) {
-        let cells = registry.cell_types().iter();
-        let known = cells.filter_map(|cell| self.cells.get(&identity_in_f32(cell)));
+        let known = registry.cell_types().iter().filter_map(|cell| self.known(cell));
         if let Some(other) = known.map(|known| known.threads).find(|&known| known != threads) {
             eprintln!(
                 "note: a profile was made on {other} threads, and workers have {threads} here: batch \
                  limits may be off; `batchmaker profile --threads-per-worker {threads}` measures anew"
             );
+        }
+    }
+
+    /// Tells where there is nothing to go by, or no way to reach a goal.
+    pub(crate) fn tell_of_goal(&self, registry: &CellRegistry, goal: Goal) {
+        let cells = || registry.cell_types().iter().filter_map(|cell| self.known(cell));
+        if cells().next().is_none() {
+            if self.is_named && self.files.values().any(|models| !models.is_empty()) {
+                eprintln!("note: the profile that was named knows none of these cells");
+            }
+            if goal != Goal::default() {
+                eprintln!(
+                    "note: no profile knows these cells: until one does, there is nothing that '{goal}' \
+                     could go by; run `batchmaker profile`"
+                );
+            }
+        }
+        for cell in registry.cell_types() {
+            if let (Some(known), Some(Choice { is_met: false, .. })) =
+                (self.known(cell), self.choice(cell, goal))
+            {
+                eprintln!(
+                    "note: no batch of cell '{}' is fast enough for '{goal}': its limits are those for \
+                     latency",
+                    known.name
+                );
+            }
         }
     }
 
@@ -140,20 +208,15 @@ impl Profiles {
         curves.filter_map(|(cell, curve)| Some((cell, curve?.plan()?)))
     }
 
-    /// A loaded cell's curve, in its precision.
-    fn curve(&self, cell: &CellType) -> Option<&Curve> {
-        self.cells.get(&identity_in_f32(cell))?.profile.curve(cell.cell.precision)
-    }
-
     /// The most rows of a batch of a loaded cell.
     pub(crate) fn max_batch_size(&self, cell: &CellType, goal: Goal) -> Option<u32> {
-        Some(goal.choose(self.curve(cell)?)?.max_batch_size)
+        self.choice(cell, goal).map(|choice| choice.max_batch_size)
     }
 
     /// How much work may be submitted ahead: the least that any loaded cell asks for.
     pub(crate) fn ahead(&self, registry: &CellRegistry, goal: Goal) -> Option<Duration> {
-        let ahead = |cell: &CellType| goal.choose(self.curve(cell)?)?.ahead;
-        registry.cell_types().iter().filter_map(ahead).min()
+        let cells = registry.cell_types().iter();
+        cells.filter_map(|cell| self.choice(cell, goal)?.ahead).min()
     }
 }
 

@@ -41,8 +41,12 @@ impl FromStr for Precision {
     type Err = UnknownPrecision;
 
     fn from_str(name: &str) -> Result<Self, UnknownPrecision> {
-        let precision = Self::ALL.into_iter().find(|precision| precision.to_string() == name);
-        precision.ok_or_else(|| UnknownPrecision(name.to_owned()))
+        match name.to_ascii_lowercase().as_str() {
+            "f32" | "fp32" | "float32" => Ok(Self::F32),
+            "bf16" | "bfloat16" => Ok(Self::Bf16),
+            "int8" | "i8" => Ok(Self::Int8),
+            _ => Err(UnknownPrecision(name.to_owned())),
+        }
     }
 }
 
@@ -55,6 +59,7 @@ mod tests {
         for precision in Precision::ALL {
             assert_eq!(precision.to_string().parse(), Ok(precision));
         }
+        assert_eq!("BFloat16".parse(), Ok(Precision::Bf16));
         assert!("f16".parse::<Precision>().is_err());
     }
 }

@@ -64,14 +64,15 @@ impl LoadOptions {
         let identity = || cell.identity().to_string();
         let profiled = match self.profile.is_empty() {
             true => ProfiledCell::default(),
-            false => self.profile.get(&identity()).copied().unwrap_or_default(),
+            false => self.profile.get(&identity()).cloned().unwrap_or_default(),
         };
+        let precision = self.precision.of(name).or(models_precision).or(profiled.precision);
+        let cell = cell.clone().in_precision(precision.unwrap_or_default());
         let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
         let given = self.max_batch_size.of(name).or(models_limit);
-        let limit = given.or(profiled.max_batch_size).unwrap_or(default).max(1);
-        let precision = self.precision.of(name).or(models_precision).or(profiled.precision);
+        let limit = given.or(profiled.max_batch_size.get(&cell.precision).copied());
+        let limit = limit.unwrap_or(default).max(1);
         let rank = ModelPriority { model: self.model, priority };
-        let cell = cell.clone().in_precision(precision.unwrap_or_default());
         let (name, why) = (name.to_owned(), why.to_owned());
         let cell_type = registry.add(&name, cell, limit, rank);
         CellUse { name, cell_type, fused, limit_given: given.is_some(), priority, why }
@@ -109,10 +110,10 @@ impl<T: Copy> ByCell<T> {
 }
 
 /// What a profile says of a cell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfiledCell {
-    /// The most rows in one batch.
-    pub max_batch_size: Option<u32>,
+    /// The most rows in one batch, in each precision.
+    pub max_batch_size: BTreeMap<Precision, u32>,
     /// In which precision to keep weights.
     pub precision: Option<Precision>,
 }

@@ -1,18 +1,44 @@
 //! How far replies are from others to the same requests.
 
+use std::fmt;
+
 use batchmaker_graph::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
 /// How far some replies are from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// The largest difference of two numbers, over the largest magnitude of its tensor, at least 1.
+    /// The largest difference of two numbers, over the largest finite magnitude of its tensor, at least
+    /// 1; [`f64::MAX`] where one of them is not finite and the other is another.
     pub largest: f64,
     /// The mean of these.
     pub mean: f64,
     /// Of elements that are no floating-point numbers (ids, texts), the share that is the same; 1
     /// where there are none. A reply of another length counts as another.
     pub alike: f64,
+}
+
+impl Difference {
+    /// Whether no number differs by more, and nothing else at all.
+    pub fn is_within(&self, max_error: f64) -> bool {
+        self.largest <= max_error && self.alike == 1.0
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { largest, mean, alike } = self;
+        match *largest < f64::MAX {
+            true => write!(
+                f,
+                "replies differ from f32 by {largest:.1e} at most, {mean:.1e} in the mean; "
+            )?,
+            false => {
+                f.write_str("replies are not finite where those in f32 are, or the other way; ")?
+            }
+        }
+        write!(f, "{:.2} % of ids and texts alike", 100.0 * alike)
+    }
 }
 
 /// Compares replies, request by request and tensor by tensor.
@@ -22,13 +48,11 @@ pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>)
     for (expected, actual) in pairs {
         match (expected.data(), actual.data()) {
             (TensorData::F32(a), TensorData::F32(b)) if expected.shape() == actual.shape() => {
-                let scale = a.iter().fold(1.0_f32, |max, value| max.max(value.abs()));
-                for (a, b) in a.iter().zip(b) {
-                    let difference = match a.to_bits() == b.to_bits() {
-                        true => 0.0,
-                        false => f64::from((a - b).abs() / scale),
-                    };
-                    largest = if difference.is_nan() { f64::NAN } else { largest.max(difference) };
+                let finite = a.iter().filter(|value| value.is_finite());
+                let scale = finite.fold(1.0_f32, |max, value| max.max(value.abs()));
+                for (&a, &b) in a.iter().zip(b) {
+                    let difference = apart(a.into(), b.into(), scale.into());
+                    largest = largest.max(difference);
                     sum += difference;
                     count += 1.0;
                 }
@@ -38,8 +62,9 @@ pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>)
                     // Of a label with a score, the score is a number like others.
                     let is_alike = match (label_and_score(a), label_and_score(b)) {
                         (Some((label, of_a)), Some((other, of_b))) => {
-                            largest = largest.max((of_a - of_b).abs());
-                            sum += (of_a - of_b).abs();
+                            let difference = apart(of_a, of_b, 1.0);
+                            largest = largest.max(difference);
+                            sum += difference;
                             count += 1.0;
                             label == other
                         }
@@ -60,7 +85,17 @@ pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>)
         }
     }
     let share = |of: f64, all: f64, none: f64| if all > 0.0 { of / all } else { none };
+    let sum = sum.min(f64::MAX);
     Difference { largest, mean: share(sum, count, 0.0), alike: share(alike, discrete, 1.0) }
+}
+
+/// The difference of two numbers, over `scale`.
+fn apart(a: f64, b: f64, scale: f64) -> f64 {
+    match a == b || a.is_nan() && b.is_nan() {
+        true => 0.0,
+        false if a.is_finite() && b.is_finite() => (a - b).abs() / scale,
+        false => f64::MAX,
+    }
 }
 
 /// The parts of `label:score`.
@@ -72,6 +107,22 @@ fn label_and_score(text: &[u8]) -> Option<(&str, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_finite_is_seen() {
+        let floats =
+            |values: &[f32]| Tensor::new(vec![values.len()], TensorData::F32(values.into()));
+        let largest = |expected: &[f32], actual: &[f32]| {
+            difference([(&floats(expected), &floats(actual))]).largest
+        };
+        let (inf, nan) = (f32::INFINITY, f32::NAN);
+        assert_eq!(largest(&[nan, inf, -inf], &[-nan, inf, -inf]), 0.0);
+        assert_eq!(largest(&[1.0, 2.0], &[nan, 2.0]), f64::MAX, "whatever comes after");
+        assert_eq!(largest(&[inf, 1.0], &[-inf, 1.0]), f64::MAX);
+        assert_eq!(largest(&[inf, 1.0], &[inf, 1.5]), 0.5, "infinity is no scale");
+        let nans = difference([(&floats(&[1.0; 4]), &floats(&[nan; 4]))]);
+        assert!(serde_json::to_string(&nans).unwrap().contains("e+308") && nans.mean.is_finite());
+    }
 
     #[test]
     fn numbers_and_ids() {

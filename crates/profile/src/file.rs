@@ -1,8 +1,9 @@
 //! Profiles as JSON.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use batchmaker_cpu::{CellPlan, PlannedBatch, Split, Tiling, Way};
 use batchmaker_graph::Precision;
@@ -11,8 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::Difference;
 use crate::machine::Machine;
 
+/// The largest batch and the longest time that are taken for measured.
+const BATCH_MAX: u32 = 1 << 20;
+const US_MAX: f64 = 1e9;
+
 /// Of the file; another is not read.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A file of profiles: of models on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +43,8 @@ pub struct ModelProfile {
 pub struct CellProfile {
     /// The identity of its type in f32: another cell of that name has another.
     pub identity: String,
+    /// Whether requests go through it step by step: they spend their time in all such cells.
+    pub is_stepped: bool,
     /// The precision to serve it in: the fastest that keeps to the error that was allowed.
     pub precision: String,
     /// By name of the precision.
@@ -99,6 +106,12 @@ pub enum FileError {
         /// What is wrong.
         reason: String,
     },
+    /// Something else is in its place.
+    #[error("'{path}' is there and is no profile: it is left as it is")]
+    Taken {
+        /// Which file.
+        path: String,
+    },
 }
 
 impl Profile {
@@ -113,28 +126,113 @@ impl Profile {
     /// See [`FileError`].
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let name = || path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| FileError::File { path: name(), error })?;
-        let malformed = |reason| FileError::Malformed { path: name(), reason };
-        let profile: Self =
-            serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
-        match profile.format {
-            FORMAT => Ok(profile),
-            other => Err(malformed(format!("format {other}, expected {FORMAT}"))),
+        let file = |error| FileError::File { path: name(), error };
+        if !fs::metadata(path).map_err(file)?.is_file() {
+            return Err(file(io::Error::other("it is not a file")));
         }
+        let text = fs::read_to_string(path).map_err(file)?;
+        let malformed = |reason| FileError::Malformed { path: name(), reason };
+        // First: another format may have other fields.
+        let Head { format } = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+        if format != FORMAT {
+            return Err(malformed(format!("format {format}, expected {FORMAT}")));
+        }
+        let profile: Self = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
+        profile.check().map_err(malformed)?;
+        Ok(profile)
     }
 
-    /// Writes a file, beside it first: nobody reads half of it.
+    /// That numbers are such as are measured.
+    fn check(&self) -> Result<(), String> {
+        let cells = self.models.values().flat_map(|model| &model.cells);
+        for (name, cell) in cells {
+            let precision = |text: &str| match text.parse::<Precision>() {
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("cell '{name}': {error}")),
+            };
+            precision(&cell.precision)?;
+            for (of, curve) in &cell.curves {
+                precision(of)?;
+                curve.check().map_err(|reason| format!("cell '{name}', {of}: {reason}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// That [`Self::keep`] can write there.
+    ///
+    /// # Errors
+    /// See [`FileError`]: no profile is replaced but by another.
+    pub fn check_place(path: &Path) -> Result<(), FileError> {
+        let name = || path.display().to_string();
+        let file = |error| FileError::File { path: name(), error };
+        if let Ok(metadata) = fs::metadata(path) {
+            let is_profile = || {
+                let text = fs::read_to_string(path).ok()?;
+                serde_json::from_str::<serde_json::Value>(&text).ok()?.get("models").map(|_| ())
+            };
+            if !metadata.is_file() || metadata.len() > 0 && is_profile().is_none() {
+                return Err(FileError::Taken { path: name() });
+            }
+        }
+        let beside = beside(path);
+        File::create(&beside).and_then(|_| fs::remove_file(&beside)).map_err(file)
+    }
+
+    /// Writes what was found of a model on this machine, beside what the file says of other models.
+    /// Those that several processes keep at once are all kept.
     ///
     /// # Errors
     /// See [`FileError`].
-    pub fn write(&self, path: &Path) -> Result<(), FileError> {
+    pub fn keep(
+        path: &Path,
+        machine: Machine,
+        model: &str,
+        profile: ModelProfile,
+    ) -> Result<(), FileError> {
+        // Of the folder: the file is replaced. Where there are no locks, others may come between.
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let lock = File::open(folder.unwrap_or(Path::new(".")));
+        let _ = lock.as_ref().map(File::lock);
+        let known = Self::read(path).ok().filter(|known| known.machine == machine);
+        let mut all = known.unwrap_or_else(|| Self::new(machine));
+        all.models.insert(model.to_owned(), profile);
+        all.write(path)
+    }
+
+    /// Writes a file, beside it first: nobody reads half of it.
+    fn write(&self, path: &Path) -> Result<(), FileError> {
         let failed = |error| FileError::File { path: path.display().to_string(), error };
         let mut text = serde_json::to_string_pretty(self).map_err(|e| failed(e.into()))?;
         text.push('\n');
-        let beside = path.with_extension("json.new");
-        std::fs::write(&beside, text).map_err(failed)?;
-        std::fs::rename(&beside, path).map_err(failed)
+        // A link stays one.
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let beside = beside(&real);
+        let written = fs::write(&beside, text).and_then(|()| fs::rename(&beside, &real));
+        written.map_err(|error| {
+            let _ = fs::remove_file(&beside);
+            failed(error)
+        })
+    }
+}
+
+/// What every format begins with.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
+
+/// A name for what becomes the file.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    path.with_file_name(name)
+}
+
+impl ModelProfile {
+    /// How many cells requests go through step by step.
+    pub fn stepped_cells(&self) -> usize {
+        self.cells.values().filter(|cell| cell.is_stepped).count()
     }
 }
 
@@ -151,6 +249,23 @@ impl CellProfile {
 }
 
 impl Curve {
+    fn check(&self) -> Result<(), String> {
+        let mut before = 0;
+        for Point { batch, us, split, .. } in &self.points {
+            if !(before + 1..=BATCH_MAX).contains(batch) {
+                return Err(format!("a batch of {batch} rows after one of {before}"));
+            }
+            if !(0.0..=US_MAX).contains(us) || *us == 0.0 {
+                return Err(format!("a batch of {batch} rows in {us} us"));
+            }
+            if let Some(split) = split.as_ref().filter(|split| split_of(split).is_none()) {
+                return Err(format!("a batch of {batch} rows by '{split}'"));
+            }
+            before = *batch;
+        }
+        Ok(())
+    }
+
     /// What a device is told of it; none where it chose itself.
     pub fn plan(&self) -> Option<CellPlan> {
         let batches: Vec<PlannedBatch> = self.points.iter().filter_map(Point::planned).collect();
@@ -158,19 +273,23 @@ impl Curve {
     }
 }
 
+/// What is written of splits.
+const SPLITS: [(&str, Split); 3] =
+    [("none", Split::None), ("units", Split::Units), ("rows", Split::Rows)];
+
+fn split_of(name: &str) -> Option<Split> {
+    SPLITS.iter().find(|known| known.0 == name).map(|known| known.1)
+}
+
 impl Point {
     /// A size in a configuration.
     pub fn configured(batch: usize, us: f64, way: Way, tiling: Option<Tiling>) -> Self {
-        let split = match way.split {
-            Split::None => "none",
-            Split::Units => "units",
-            Split::Rows => "rows",
-        };
+        let (split, _) = SPLITS.iter().find(|known| known.1 == way.split).expect("all are there");
         let record = |Tiling { rows, by_two, block_kib }| TilingRecord { rows, by_two, block_kib };
         Self {
             batch: batch as u32,
             us,
-            split: Some(split.to_owned()),
+            split: Some((*split).to_owned()),
             ahead: Some(way.ahead),
             tiling: tiling.map(record),
         }
@@ -187,11 +306,7 @@ impl Point {
     }
 
     fn planned(&self) -> Option<PlannedBatch> {
-        let split = match self.split.as_deref()? {
-            "units" => Split::Units,
-            "rows" => Split::Rows,
-            _ => Split::None,
-        };
+        let split = split_of(self.split.as_deref()?)?;
         let way = Way { split, ahead: self.ahead? };
         let tiling = |TilingRecord { rows, by_two, block_kib }| Tiling { rows, by_two, block_kib };
         Some(PlannedBatch { rows: self.batch as usize, way, tiling: self.tiling.map(tiling) })
@@ -212,20 +327,43 @@ mod tests {
         let curve = Curve { difference: Some(Difference::default()), points };
         let cell = CellProfile {
             identity: "0123".to_owned(),
+            is_stepped: true,
             precision: "bf16".to_owned(),
             curves: [("bf16".to_owned(), curve)].into(),
         };
-        let mut profile = Profile::new(Machine::here(Isa::Scalar));
+        let machine = Machine::here(Isa::Scalar);
+        let mut profile = Profile::new(machine.clone());
         let cells = [("lstm".to_owned(), cell)].into();
-        profile.models.insert("m".to_owned(), ModelProfile { threads: 2, cells });
+        let of_model = ModelProfile { threads: 2, cells };
+        profile.models.insert("m".to_owned(), of_model.clone());
         let folder = std::env::temp_dir().join(format!("profile-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         let path = folder.join("profile.json");
-        profile.write(&path).unwrap();
+        Profile::check_place(&path).unwrap();
+        Profile::keep(&path, machine.clone(), "m", of_model.clone()).unwrap();
         assert_eq!(Profile::read(&path).unwrap(), profile);
-        std::fs::write(&path, "{}").unwrap();
-        assert!(Profile::read(&path).unwrap_err().to_string().contains("is no profile"));
-        std::fs::remove_dir_all(&folder).unwrap();
+        Profile::keep(&path, machine, "n", of_model).unwrap();
+        assert_eq!(Profile::read(&path).unwrap().models.len(), 2, "others stay");
+        Profile::check_place(&path).unwrap();
+        let kept = fs::read_to_string(&path).unwrap();
+        for (from, to) in [
+            ("12.5", "-1.0"),
+            ("12.5", "1e300"),
+            ("\"batch\": 4", "\"batch\": 0"),
+            ("\"batch\": 4", "\"batch\": 9"),
+            ("units", "panels"),
+            ("\"bf16\",", "\"f8\","),
+            ("\"format\": 2", "\"format\": 1"),
+        ] {
+            assert!(kept.contains(from), "{from}");
+            fs::write(&path, kept.replace(from, to)).unwrap();
+            let refused = Profile::read(&path).unwrap_err().to_string();
+            assert!(refused.contains("is no profile that this version wrote"), "{to}: {refused}");
+        }
+        fs::write(&path, "a model").unwrap();
+        assert!(Profile::check_place(&path).is_err() && Profile::check_place(&folder).is_err());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        fs::remove_dir_all(&folder).unwrap();
         let plan = profile.models["m"].cells["lstm"].curve(Precision::Bf16).unwrap().plan();
         let batches = plan.unwrap().batches;
         assert_eq!(batches.len(), 1, "what the device chose is no plan");

@@ -37,6 +37,8 @@ pub struct Choice {
     pub max_batch_size: u32,
     /// How much work may be submitted ahead; none: as many batches as `MaxTasksToSubmit` says.
     pub ahead: Option<Duration>,
+    /// Whether the goal can be met at all; if not, the rest is as for [`Goal::Latency`].
+    pub is_met: bool,
 }
 
 /// Shares of the largest throughput that the smallest batch must reach.
@@ -57,8 +59,9 @@ const STEPS: u32 = 50;
 const WAITING: f64 = 0.1;
 
 impl Goal {
-    /// The choice for a cell with this curve; none where it has no points.
-    pub fn choose(self, curve: &Curve) -> Option<Choice> {
+    /// The choice for a cell with this curve, where a request goes step by step through so many cells
+    /// of its model, which share its time; none where it has no points.
+    pub fn choose(self, curve: &Curve, cells: usize) -> Option<Choice> {
         let reaching = |share: f64| {
             let rate = |point: &Point| f64::from(point.batch) / (point.us + OVERHEAD_US);
             let most = curve.points.iter().map(rate).fold(0.0, f64::max);
@@ -66,20 +69,25 @@ impl Goal {
         };
         let us = |us: f64| Duration::from_secs_f64(us * 1e-6);
         Some(match self {
-            Self::Throughput => Choice { max_batch_size: reaching(THROUGHPUT)?.batch, ahead: None },
+            Self::Throughput => {
+                let max_batch_size = reaching(THROUGHPUT)?.batch;
+                Choice { max_batch_size, ahead: None, is_met: true }
+            }
             Self::Latency => {
                 let point = reaching(LATENCY)?;
                 let ahead = Some(us(point.us).max(AHEAD_MIN));
-                Choice { max_batch_size: point.batch, ahead }
+                Choice { max_batch_size: point.batch, ahead, is_met: true }
             }
             Self::P90 { within, steps } => {
-                let step_us =
-                    within.as_secs_f64() * 1e6 * (1.0 - WAITING) / f64::from(steps.max(1));
+                let all_us = within.as_secs_f64() * 1e6 * (1.0 - WAITING);
+                let step_us = all_us / f64::from(steps.max(1)) / cells.max(1) as f64;
                 let most = reaching(THROUGHPUT)?;
                 let fits = |point: &&Point| point.us <= step_us && point.batch <= most.batch;
-                let point = curve.points.iter().rfind(fits).or(curve.points.first())?;
+                let Some(point) = curve.points.iter().rfind(fits) else {
+                    return Some(Choice { is_met: false, ..Self::Latency.choose(curve, cells)? });
+                };
                 let ahead = Some(within.mul_f64(WAITING).max(AHEAD_MIN));
-                Choice { max_batch_size: point.batch, ahead }
+                Choice { max_batch_size: point.batch, ahead, is_met: true }
             }
         })
     }
@@ -131,8 +139,10 @@ mod tests {
 
     #[test]
     fn goals_choose() {
-        let choose = |goal: &str| goal.parse::<Goal>().unwrap().choose(&curve()).unwrap();
-        assert_eq!(choose("throughput"), Choice { max_batch_size: 256, ahead: None });
+        let choose_of = |goal: &str, cells| goal.parse::<Goal>().unwrap().choose(&curve(), cells);
+        let choose = |goal: &str| choose_of(goal, 1).unwrap();
+        let throughput = Choice { max_batch_size: 256, ahead: None, is_met: true };
+        assert_eq!(choose("throughput"), throughput);
         let latency = choose("latency");
         assert_eq!(latency.max_batch_size, 32);
         assert_eq!(latency.ahead, Some(Duration::from_micros(180)));
@@ -140,8 +150,12 @@ mod tests {
         assert_eq!(choose("p90:10").max_batch_size, 32);
         assert_eq!(choose("p90:10").ahead, Some(Duration::from_millis(1)));
         assert_eq!(choose("p90:1000:10").max_batch_size, 256, "no more than throughput asks for");
-        assert_eq!(choose("p90:0.1").max_batch_size, 1, "never nothing");
-        assert_eq!(Goal::Latency.choose(&Curve::default()), None);
+        assert_eq!(
+            choose_of("p90:20", 2),
+            Some(Choice { ahead: Some(Duration::from_millis(2)), ..choose("p90:10") })
+        );
+        assert_eq!(choose("p90:0.1"), Choice { is_met: false, ..latency });
+        assert_eq!(Goal::Latency.choose(&Curve::default(), 1), None);
     }
 
     #[test]

@@ -24,5 +24,5 @@ pub use error::{Difference, difference};
 pub use file::{CellProfile, Curve, FileError, ModelProfile, Point, Profile, TilingRecord};
 pub use goal::{Choice, Goal};
 pub use machine::Machine;
-pub use measure::{Hardware, MeasureError, cell_curve, precisions_of};
+pub use measure::{GoOn, Hardware, MeasureError, cell_curve, is_stepped, precisions_of};
 pub use table::table;

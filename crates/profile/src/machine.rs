@@ -2,9 +2,13 @@
 
 use std::fmt;
 use std::fs::read_to_string;
+use std::sync::OnceLock;
 
 use batchmaker_cpu::Isa;
 use serde::{Deserialize, Serialize};
+
+/// Characters of a machine that are shown.
+const SHOWN_MAX: usize = 300;
 
 /// The fingerprint of a machine, as far as kernels notice it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +28,10 @@ pub struct Machine {
 impl Machine {
     /// This machine, with kernels of `isa`.
     pub fn here(isa: Isa) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // Once: a thread that is on a core of its own since sees that one only.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores =
+            *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Self { processor: processor(), cores, isa: isa.to_string(), caches: caches(), version }
     }
@@ -33,8 +40,12 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { processor, cores, isa, caches, version } = self;
-        let caches = caches.join(", ");
-        write!(f, "{processor}, {cores} cores, {isa}, caches {caches}, version {version}")
+        let (caches, plural) = (caches.join(", "), if *cores == 1 { "" } else { "s" });
+        let text =
+            format!("{processor}, {cores} core{plural}, {isa}, caches {caches}, version {version}");
+        // It may come from a file that anybody wrote.
+        let shown = text.chars().take(SHOWN_MAX).map(|c| if c.is_control() { '?' } else { c });
+        f.write_str(&shown.collect::<String>())
     }
 }
 

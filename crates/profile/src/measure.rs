@@ -45,7 +45,13 @@ pub enum MeasureError {
     /// The device does not take it.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Whoever was asked whether to go on said no.
+    #[error("it was stopped")]
+    Stopped,
 }
+
+/// Asked before each size of batch whether to go on; may take its time.
+pub type GoOn<'a> = dyn FnMut() -> bool + Send + 'a;
 
 impl Hardware {
     /// Measures the limits of this machine.
@@ -88,6 +94,11 @@ pub fn precisions_of(cell: &CellType) -> &'static [Precision] {
     if cell.cell.is_fused() { &Precision::ALL } else { &[Precision::F32] }
 }
 
+/// Whether requests go through a cell step by step: chains, and nodes of trees.
+pub fn is_stepped(cell: &CellType) -> bool {
+    !cell.cell.states.is_empty() || matches!(cell.cell.body, CellBody::Tree(_))
+}
+
 /// Measures a cell in a precision; none of a cell that takes whole sequences, whose batches are as
 /// large as requests of one length make them.
 ///
@@ -97,11 +108,16 @@ pub fn cell_curve(
     hardware: &Hardware,
     cell: &CellType,
     precision: Precision,
+    go_on: &mut GoOn<'_>,
 ) -> Result<Option<Curve>, MeasureError> {
     let points = match &cell.cell.body {
-        CellBody::Recurrent(recurrent) => recurrent_points(hardware, recurrent, precision)?,
+        CellBody::Recurrent(recurrent) => recurrent_points(hardware, recurrent, precision, go_on)?,
         CellBody::Whole(_) => return Ok(None),
-        _ => device_points(hardware, cell, precision)?,
+        // A queue's first poll puts its thread on a core.
+        _ => std::thread::scope(|scope| {
+            let points = scope.spawn(|| device_points(hardware, cell, precision, go_on));
+            points.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?,
     };
     Ok(Some(Curve { difference: None, points }))
 }
@@ -111,6 +127,7 @@ fn recurrent_points(
     hardware: &Hardware,
     cell: &RecurrentCell,
     precision: Precision,
+    go_on: &mut GoOn<'_>,
 ) -> Result<Vec<Point>, MeasureError> {
     let packing = hardware.packing(precision);
     let probe = Probe::measure(packing, cell).map_err(kernel)?;
@@ -119,6 +136,9 @@ fn recurrent_points(
     let model = PerformanceModel { limits: &hardware.limits, probe: &probe, shape: &shape };
     let mut points = Vec::new();
     for batch in SIZES {
+        if !go_on() {
+            return Err(MeasureError::Stopped);
+        }
         let (found, ns) = search(&model, &mut trial, batch, hardware.threads)?;
         points.push(Point::configured(batch, ns / 1e3, found.way, found.tiling));
         if ns > LONGEST.as_nanos() as f64 {
@@ -133,6 +153,7 @@ fn device_points(
     hardware: &Hardware,
     cell: &CellType,
     precision: Precision,
+    go_on: &mut GoOn<'_>,
 ) -> Result<Vec<Point>, MeasureError> {
     let in_precision = (*cell.cell).clone().in_precision(precision);
     let cell_type = CellType {
@@ -151,6 +172,9 @@ fn device_points(
     let mut alone = CellsAlone::new(Arc::new(device));
     let mut points = Vec::new();
     for batch in SIZES {
+        if !go_on() {
+            return Err(MeasureError::Stopped);
+        }
         let start = Instant::now();
         let seconds = alone.batch_s(CellTypeId(0), &cell_type, batch, EFFORT);
         points.push(Point::chosen(batch, seconds * 1e6));

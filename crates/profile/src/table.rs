@@ -56,25 +56,21 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
         }
         for (precision, curve) in curves() {
             if let Some(difference) = curve.difference {
-                let _ = writeln!(
-                    text,
-                    "  {precision}: replies differ from f32 by {:.1e} at most, {:.1e} in the mean; \
-                     {:.2} % of ids and texts alike",
-                    difference.largest,
-                    difference.mean,
-                    100.0 * difference.alike,
-                );
+                let _ = writeln!(text, "  {precision}: {difference}");
             }
         }
-        let choice = cell.curve(cell.precision()).and_then(|curve| goal.choose(curve));
+        let stepped = profile.stepped_cells();
+        let choice = cell.curve(cell.precision()).and_then(|curve| goal.choose(curve, stepped));
         if let Some(choice) = choice {
             let ahead = match choice.ahead {
                 Some(ahead) => format!(", {:.1} ms submitted ahead", ahead.as_secs_f64() * 1e3),
                 None => String::new(),
             };
+            let unmet =
+                if choice.is_met { "" } else { " (no batch is fast enough: as for latency)" };
             let _ = writeln!(
                 text,
-                "  for {goal}: {}, batches up to {}{ahead}",
+                "  for {goal}{unmet}: {}, batches up to {}{ahead}",
                 cell.precision, choice.max_batch_size
             );
         }
