@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 
+import cell_files
 import numpy as np
 import onnx
 import pytest
@@ -150,6 +151,7 @@ def test_errors_on_given_requests(tmp_path):
     assert "bf16" not in said.stdout
     done = batchmaker("run", "langid", "--profile", tmp_path / "p.json", input=texts.read_text())
     assert [json.loads(line)["outputs"] for line in done.stdout.splitlines()]
+    assert "note" not in done.stderr, "made here, on all cores"
 
 
 def test_model_toml_names_precisions(tmp_path):
@@ -165,35 +167,126 @@ def test_model_toml_names_precisions(tmp_path):
     assert refused.returncode == 1 and "'f8' is no precision" in refused.stderr
 
 
-def test_calibrating_in_the_background(tmp_path, serve):
-    write_lstm(tmp_path / "m.onnx", 3)
-    # A time that no batch of several rows keeps to.
-    server = serve(tmp_path / "m.onnx", "--calibrate", "--goal", "p90:0.001")
+def test_bad_options_are_told_of_first(profiled, tmp_path):
+    folder, _ = profiled
+    model = tmp_path / "m.onnx"
+    shutil.copy(folder / "m.onnx", model)
+    before = model.read_bytes()
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    for arguments, reason in [
+        (["--output", model], "is no profile: it is left as it is"),
+        (["--output", "/dev/null"], "is no profile: it is left as it is"),
+        (["--requests", tmp_path / "none.jsonl"], "none.jsonl"),
+        (["--requests", tmp_path / "bad.jsonl"], "line 1 of"),
+        (["--plot", tmp_path / "no" / "x.svg"], "no folder"),
+    ]:
+        refused = batchmaker("profile", model, *arguments)
+        assert refused.returncode == 1 and reason in refused.stderr, refused.stderr
+    assert model.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl", "m.onnx"]
+
+
+def test_what_the_model_says_is_no_measure(tmp_path):
+    """Of a model that asks for int8 itself, int8 is not without error."""
+    folder = tmp_path / "model"
+    cell_files.recurrent_chain(folder, vocabulary=50, size=40, seed=2)
+    text = (folder / "model.toml").read_text()
+    (folder / "model.toml").write_text(text.replace("[[cell]]", '[[cell]]\nprecision = "int8"'))
+    said = batchmaker("profile", folder, "--max-error", "0.5", "--precision", "int8")
+    assert said.returncode == 0, said.stderr
+    (cell,) = json.loads((folder / "profile.json").read_text())["models"]["model"]["cells"].values()
+    assert cell["is_stepped"] and cell["curves"]["int8"]["difference"]["mean"] > 0
+
+
+def test_one_bad_input_is_seen_in_int8(profiled, tmp_path):
+    """A row with an infinite input has no scale: its reply is not finite, and int8 is not chosen."""
+    folder, _ = profiled
+    requests = tmp_path / "requests.jsonl"
+    lines = []
+    for value in ("Infinity", 0.5):
+        data = [value] + [0.1] * 95
+        tensor = {"name": "x", "shape": [3, 1, 32], "datatype": "FP32", "data": data}
+        lines.append(json.dumps({"inputs": [tensor]}))
+    requests.write_text("\n".join(lines) + "\n")
+    output = tmp_path / "p.json"
+    said = batchmaker(
+        "profile", folder / "m.onnx", "--requests", requests, "--max-error", "0.1",
+        "--output", output,
+    )
+    assert said.returncode == 0, said.stderr
+    assert "int8: replies are not finite" in said.stdout
+    cell = json.loads(output.read_text())["models"]["m"]["cells"]["lstm"]
+    assert cell["precision"] != "int8" and cell["curves"]["int8"]["difference"]["largest"] > 1e300
+    assert batchmaker("run", folder / "m.onnx", "--profile", output, input="").stderr == ""
+
+
+def test_goals_that_cannot_be_reached_are_told_of(profiled, tmp_path):
+    folder, _ = profiled
+    _, notes = run(folder, "--goal", "p90:0.001")
+    assert "no batch of cell 'lstm' is fast enough for 'p90:0.001:50'" in notes
+    shutil.copy(folder / "m.onnx", tmp_path)
+    _, notes = run(tmp_path, "--goal", "latency")
+    assert "no profile knows these cells" in notes
+
+
+def rows_of_a_batch(server, model):
+    """Rows of each batch that a request of 8 sequences makes, and its reply."""
     x = np.random.default_rng(5).standard_normal((6, 8, 32)).astype(np.float32)
 
-    def rows_of_batches():
-        """Rows of each batch that a request of 8 sequences makes, and its reply."""
-        counts = lambda: [
+    def counts():
+        return np.array([
             sum(value for name, value in server.metrics().items() if name.startswith(counted))
             for counted in ("batchmaker_nodes_total", "batchmaker_batches_total")
-        ]
-        before = counts()
-        y = infer(server, "m", {"x": ("FP32", x)})["y"]
-        nodes, batches = np.array(counts()) - before
-        return nodes / batches, y
+        ])
 
-    rows, before = rows_of_batches()
+    before = counts()
+    y = infer(server, model, {"x": ("FP32", x)})["y"]
+    nodes, batches = counts() - before
+    return nodes / batches, y
+
+
+def test_what_a_profile_says_of_one_model(profiled, tmp_path, serve):
+    """Its precision is not another model's with the same weights, and limits are those of the
+    precision that is served; model directories in a folder have profiles of their own."""
+    folder, _ = profiled
+    profile = json.loads((folder / "profile.json").read_text())
+    cell = profile["models"]["m"]["cells"]["lstm"]
+    cell["precision"] = "int8"
+    del cell["curves"]["int8"]["points"][2:]
+    for model in ("a", "b"):
+        (tmp_path / model).mkdir()
+        shutil.copy(folder / "m.onnx", tmp_path / model / "net.onnx")
+        text = f'name = "{model}"\n[unfold]\nkind = "onnx"\ngraph = "net.onnx"\n'
+        (tmp_path / model / "model.toml").write_text(text)
+    profile["models"]["a"] = profile["models"].pop("m")
+    (tmp_path / "a" / "profile.json").write_text(json.dumps(profile))
+    server = serve(tmp_path)
+    rows, of_a = rows_of_a_batch(server, "a")
+    assert rows == 2
+    rows, of_b = rows_of_a_batch(server, "b")
+    assert rows == 8 and (of_a != of_b).any()
+    in_f32 = serve(tmp_path, "--precision", "f32")
+    rows, plain = rows_of_a_batch(in_f32, "a")
+    assert rows == 8 and (plain == of_b).all()
+
+
+def test_calibrating_in_the_background(tmp_path, serve):
+    write_lstm(tmp_path / "m.onnx", 3)
+    # Batches of two are near the fastest that there are for a time that nothing keeps to.
+    server = serve(tmp_path / "m.onnx", "--calibrate", "--precision", "int8", "--goal", "p90:0.2:50")
+    rows, before = rows_of_a_batch(server, "m")
     assert rows == 8
     end = time.monotonic() + 60
     while not any("m was calibrated" in line for line in server.errors):
         assert time.monotonic() < end, "".join(server.errors)
         time.sleep(0.05)
-    rows, after = rows_of_batches()
-    assert rows == 1, "limits that were found hold at once"
+    rows, after = rows_of_a_batch(server, "m")
+    assert rows < 8, "limits that were found hold at once"
     assert (after == before).all()
     profile = json.loads((tmp_path / "profile.json").read_text())
     cell = profile["models"]["m"]["cells"]["lstm"]
-    assert list(cell["curves"]) == ["f32"] and cell["precision"] == "f32"
+    assert list(cell["curves"]) == ["f32", "int8"]
+    assert cell["precision"] == "f32", "what the command line says is for once"
     server.stop()
     again = serve(tmp_path / "m.onnx", "--calibrate")
     time.sleep(1.5)
