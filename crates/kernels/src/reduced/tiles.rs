@@ -286,8 +286,8 @@ fn may_use_tiles() -> bool {
     false
 }
 
-/// The shapes of the tiles, as `ldtilecfg` reads them: 0 to 3 are sums, 4 and 5 inputs, or 4 inputs
-/// and 5 to 7 weights.
+/// The shapes of the tiles, as `ldtilecfg` reads them: 0 to 3 are sums, 4 and 5 inputs, 6 and 7
+/// weights.
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -298,8 +298,7 @@ struct Config {
 }
 
 impl Config {
-    /// Inputs and sums of so many rows, weights of 16. The tile that is either has 16: inputs past
-    /// the height are read, and their sums are not kept.
+    /// Inputs and sums of so many rows, weights of 16.
     fn with_rows(height: u8) -> Self {
         let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
         row_bytes[..8].fill(ROW_BYTES as u16);
