@@ -12,6 +12,8 @@
 //! shares in which computing and streaming do not overlap are this file's constants. The model
 //! ranks; that its times are about right as well is no aim.
 
+use batchmaker_kernels::Precision;
+
 use super::configurations::Shape;
 use super::limits::Limits;
 use super::probe::{Probe, interpolate};
@@ -19,9 +21,6 @@ use crate::batch_job::{WORTH_THREADS, items};
 use crate::trial::{Configuration, Trial};
 use crate::tuner::Split;
 
-/// The part of the shorter of computing and streaming that comes on top, where weights are read
-/// once: the machine looks far enough ahead.
-const STREAM_ONCE: f64 = 0.35;
 /// The same where several tiles go over a block and the next is fetched meanwhile.
 const STREAM_BLOCKS: f64 = 0.45;
 /// The same for blocks that are read again from the second level.
@@ -32,12 +31,28 @@ const READ_AGAIN_FIXED: f64 = 0.1;
 const BLOCK_ENDS: f64 = 0.5;
 /// Bytes of a block, and of rows beside it, that a first-level cache holds.
 const NEAR_BYTES: f64 = 36_000.0;
-/// What a meeting costs among threads that do not come at once, in meetings of those that do.
-const MEETINGS: f64 = 1.8;
 /// Nanoseconds to claim an item of a stage.
 const CLAIM_NS: f64 = 35.0;
-/// Bytes a nanosecond of states and projections that another core wrote.
-const FOREIGN_BYTES_NS: f64 = 6.0;
+
+/// What differs with the units that compute.
+struct Constants {
+    /// The part of the shorter of computing and streaming that comes on top, where weights are read
+    /// once: the machine looks far enough ahead.
+    stream_once: f64,
+    /// What a meeting costs among threads that do not come at once, in meetings of those that do.
+    meetings: f64,
+    /// What starting all threads costs that have something to do, in starts of those that have not.
+    starts: f64,
+    /// Bytes a nanosecond of states and projections that another core wrote.
+    foreign_bytes_ns: f64,
+}
+
+const F32: Constants =
+    Constants { stream_once: 0.35, meetings: 1.8, starts: 1.0, foreign_bytes_ns: 6.0 };
+/// Threads that wait for each other pay for more than the wait: tiles that nobody used for half a
+/// microsecond take a third of one to wake.
+const REDUCED: Constants =
+    Constants { stream_once: 0.6, meetings: 5.0, starts: 8.0, foreign_bytes_ns: 4.0 };
 
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
@@ -62,11 +77,18 @@ struct Reader {
 }
 
 impl PerformanceModel<'_> {
+    fn constants(&self) -> &'static Constants {
+        match self.shape.precision {
+            Precision::F32 => &F32,
+            Precision::Bf16 | Precision::Int8 => &REDUCED,
+        }
+    }
+
     /// Nanoseconds a step of `batch` rows.
     pub fn step_ns(&self, configuration: &Configuration, batch: usize) -> f64 {
         let Configuration { way, threads, .. } = *configuration;
         let Self { limits, probe, shape } = *self;
-        let (x, h) = (shape.input_size, shape.hidden_size);
+        let (x, h, constants) = (shape.input_size, shape.hidden_size, self.constants());
         let panels_all: usize = shape.panels.iter().sum();
         let split_units = if way.split == Split::Units { threads } else { 1 };
         let inputs = if way.ahead { h } else { x + h };
@@ -89,15 +111,16 @@ impl PerformanceModel<'_> {
                 let items = items(batch * columns * h, panels, shape.panels_a_call, threads);
                 calls = items.div_ceil(threads);
                 let foreign = (batch * h * 4) as f64 * (threads - 1) as f64 / threads as f64;
-                ns += MEETINGS * limits.meet_ns
+                ns += constants.meetings * limits.meet_ns
                     + CLAIM_NS * calls as f64
-                    + foreign / FOREIGN_BYTES_NS;
+                    + foreign / constants.foreign_bytes_ns;
             }
-            ns += (calls * rows * inputs) as f64 * probe.convert;
+            let convert = inputs as f64 * interpolate(&probe.converts, rows);
+            ns += calls as f64 * (convert + interpolate(&probe.calls, rows));
         }
         let steps = Trial::steps(batch);
         if threads > 1 {
-            ns += limits.fork_ns / steps as f64;
+            ns += constants.starts * limits.fork_ns / steps as f64;
         }
         if way.ahead {
             ns += self.projection_ns(configuration, batch, steps) / steps as f64;
@@ -119,12 +142,13 @@ impl PerformanceModel<'_> {
         let pieces = rows.div_ceil(ROWS_MAX);
         let of_piece = rows.div_ceil(pieces);
         let product = self.product_ns(of_piece, panels, shape.input_size, configuration, reader);
-        let convert = (of_piece * shape.input_size) as f64 * self.probe.convert;
+        let convert = shape.input_size as f64 * interpolate(&self.probe.converts, of_piece)
+            + interpolate(&self.probe.calls, of_piece);
         let written = (rows * columns * 4) as f64;
         let bandwidth = self.limits.bandwidth(written, together);
         // Rows are projected by whoever comes to them, and read by whoever steps them.
-        let foreign = written * (threads - 1) as f64 / threads as f64 / FOREIGN_BYTES_NS;
-        let moved = 2.0 * written / bandwidth + foreign;
+        let foreign = written * (threads - 1) as f64 / threads as f64;
+        let moved = 2.0 * written / bandwidth + foreign / self.constants().foreign_bytes_ns;
         (pieces as f64 * (product + convert) + moved) / threads as f64
     }
 
@@ -156,6 +180,7 @@ impl PerformanceModel<'_> {
         reader: Reader,
     ) -> f64 {
         let Self { limits, probe, shape } = *self;
+        let constants = self.constants();
         let k = inputs as f64;
         let bytes = shape.panel_bytes(inputs);
         let bandwidth = limits.bandwidth(reader.bytes, reader.together);
@@ -163,18 +188,18 @@ impl PerformanceModel<'_> {
         let end = |rows: usize| interpolate(&probe.ends, rows);
         let Some(tiling) = configuration.tiling else {
             let compute = k * interpolate(&probe.products, rows);
-            return overlapped(compute, stream, STREAM_ONCE) + end(rows);
+            return overlapped(compute, stream, constants.stream_once) + end(rows);
         };
         if rows == 1 {
-            return overlapped(k * probe.one_row, stream, STREAM_ONCE) + end(1);
+            return overlapped(k * probe.one_row, stream, constants.stream_once) + end(1);
         }
         let of_tile = |rows: usize| k * interpolate(&probe.products, rows);
         match shape.heights(rows, &tiling).as_deref() {
             None => {
                 let compute = k * interpolate(&probe.by_two, rows);
-                overlapped(compute, stream, STREAM_ONCE) + end(rows) / 2.0
+                overlapped(compute, stream, constants.stream_once) + end(rows) / 2.0
             }
-            Some(&[only]) => overlapped(of_tile(only), stream, STREAM_ONCE) + end(only),
+            Some(&[only]) => overlapped(of_tile(only), stream, constants.stream_once) + end(only),
             Some(heights) => {
                 let blocks = shape.blocks(inputs, &tiling);
                 let block = bytes / blocks as f64;

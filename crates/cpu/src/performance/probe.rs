@@ -1,11 +1,12 @@
-//! What the kernels of a kind of cell cost where memory costs nothing: measured on a cell of one
-//! panel, whose weights stay in the first-level cache (the micro-benchmarks of GRNN, section 7.1.3).
+//! What the kernels of a kind of cell cost: measured on a cell of a panel or a few, whose weights stay
+//! near (the micro-benchmarks of GRNN, section 7.1.3).
 
 use std::time::{Duration, Instant};
 
 use batchmaker_graph::{RecurrentCell, RecurrentKind};
 use batchmaker_kernels::{
-    KernelError, Lines, Packing, ProjectionRow, Recurrence, StepRow, Tiling, Tilings, XPart,
+    KernelError, Lines, Packing, Precision, ProjectionRow, Recurrence, StepRow, Tiling, Tilings,
+    XPart,
 };
 
 use crate::chains::pack;
@@ -22,25 +23,33 @@ pub struct Probe {
     pub one_row: f64,
     /// Of beginning and ending the sums of a panel's rows; `(rows, ns)`.
     pub ends: Vec<(usize, f64)>,
-    /// Of making the operand of a row, by each k; 0 with weights of f32.
-    pub convert: f64,
+    /// Of making the operands of so many rows, which a call does once, by each k; none with weights of
+    /// f32.
+    pub converts: Vec<(usize, f64)>,
+    /// Of a call with so many rows, whatever its panels and k; likewise.
+    pub calls: Vec<(usize, f64)>,
     /// Of the activations of a panel's row.
     pub activate: f64,
 }
 
-/// Rows of products to measure.
+/// Rows of products to measure; of reduced weights around whole tiles.
 const F32_ROWS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-const REDUCED_ROWS: [usize; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
+const REDUCED_ROWS: [usize; 14] = [1, 2, 4, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128];
 
-/// Elements of the inputs: the difference of two products is by k, what is left is not.
-const INPUTS: [usize; 2] = [64, 192];
+/// Elements of the inputs: the difference of two products is by k, what is left is not. Those of
+/// reduced weights are as long as the cell's, if that is longer.
 const F32_INPUTS: [usize; 2] = [24, 72];
+const REDUCED_INPUTS: [usize; 2] = [64, 192];
+
+/// Panels of a call whose time, over that of one panel, is of panels alone.
+const PANELS: usize = 5;
 
 const TIME: Duration = Duration::from_micros(150);
 const TRIALS: usize = 5;
 
 /// Rows that activations are measured with.
-const ROWS: usize = 8;
+const F32_STEP_ROWS: usize = 8;
+const REDUCED_STEP_ROWS: usize = 32;
 
 impl Probe {
     /// Measures cells of the kind of `cell`.
@@ -48,61 +57,73 @@ impl Probe {
     /// # Errors
     /// As for the kernels.
     pub fn measure(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
-        let is_f32 = packing.precision == batchmaker_kernels::Precision::F32;
-        let inputs = if is_f32 { F32_INPUTS } else { INPUTS };
-        let rows = if is_f32 { &F32_ROWS[..] } else { &REDUCED_ROWS[..] };
-        let mut cells = Vec::new();
-        for input in inputs {
-            cells.push(pack(packing, &one_panel(cell, input))?);
+        match packing.precision {
+            Precision::F32 => Self::of_f32(packing, cell),
+            Precision::Bf16 | Precision::Int8 => Self::of_reduced(packing, cell),
         }
+    }
+
+    /// One panel, whose weights stay in the first-level cache: where memory costs nothing.
+    fn of_f32(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
+        let pack = |input, count| pack(packing, &panels(cell, input, count));
+        let [short, long] = F32_INPUTS;
+        let cells = [pack(short, 1)?, pack(long, 1)?];
         let mut probe = Self::default();
-        let by_k = |short: f64, long: f64| (long - short) / (inputs[1] - inputs[0]) as f64;
+        let by_k =
+            |of_short: f64, of_long: f64| ((of_long - of_short) / (long - short) as f64).max(1e-4);
         for by_two in [false, true] {
-            if by_two && !is_f32 {
-                break;
-            }
             let tiling = Tiling { rows: Tiling::ROWS_MAX, by_two, block_kib: u16::MAX };
-            for cell in &mut cells {
-                cell.set_tilings(&Tilings::all(tiling));
-            }
-            for &rows in rows {
-                let [short, long] = [0, 1].map(|at| project_ns(&*cells[at], rows, 1));
-                let product = by_k(short, long).max(1e-4);
-                match by_two {
-                    false => {
-                        probe.products.push((rows, product));
-                        let end = (short - product * inputs[0] as f64).max(0.0);
-                        probe.ends.push((rows, end));
-                    }
-                    true => probe.by_two.push((rows, product)),
+            cells.iter().for_each(|cell| cell.set_tilings(&Tilings::all(tiling)));
+            for rows in F32_ROWS {
+                let [of_short, of_long] = [0, 1].map(|at| project_ns(&*cells[at], rows, 1));
+                let product = by_k(of_short, of_long);
+                if by_two {
+                    probe.by_two.push((rows, product));
+                } else {
+                    probe.products.push((rows, product));
+                    probe.ends.push((rows, (of_short - product * short as f64).max(0.0)));
                 }
             }
         }
-        if !is_f32 {
-            // A second panel takes no conversion.
-            let two = pack(packing, &panels(cell, inputs[1], 2))?;
-            let rows = 16;
-            let [one, both] = [1, 2].map(|panels| project_ns(&*two, rows, panels));
-            let once = (2.0 * one - both).max(0.0);
-            probe.convert = once / (rows * inputs[1]) as f64;
-            let converted = |rows: usize| probe.convert * rows as f64;
-            for (rows, product) in &mut probe.products {
-                *product = (*product - converted(*rows)).max(1e-4);
-            }
+        let two = [pack(short, 2)?, pack(long, 2)?];
+        let [of_short, of_long] = [0, 1].map(|at| project_ns(&*two[at], 1, 2));
+        probe.one_row = by_k(of_short, of_long) / 2.0;
+        let (cell, rows) = (&*cells[0], F32_STEP_ROWS);
+        let panels = cell.projection_panels();
+        let products = panels as f64 * probe.panel_ns(rows, cell.hidden_size());
+        let step = step_ns(cell, rows, usize::MAX);
+        probe.activate = ((step - products) / (rows * panels) as f64).max(0.0);
+        Ok(probe)
+    }
+
+    /// A few panels over as long an input as the cell's: rows' operands, and weights that several
+    /// tiles of them go over, are larger than the first-level cache.
+    fn of_reduced(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
+        let pack = |input| pack(packing, &panels(cell, input, PANELS));
+        let [short, long] = [REDUCED_INPUTS[0], REDUCED_INPUTS[1].max(cell.hidden_size)];
+        let cells = [pack(short)?, pack(long)?];
+        let mut probe = Self::default();
+        for rows in REDUCED_ROWS {
+            // Of a panel, and of the rest of the call.
+            let [of_short, of_long] = [0, 1].map(|at| {
+                let count = cells[at].projection_panels().min(PANELS);
+                let [one, all] = [1, count].map(|panels| project_ns(&*cells[at], rows, panels));
+                let panel = (all - one) / (count - 1) as f64;
+                (panel, (one - panel).max(0.0))
+            });
+            let product = ((of_long.0 - of_short.0) / (long - short) as f64).max(1e-4);
+            probe.products.push((rows, product));
+            probe.ends.push((rows, (of_short.0 - product * short as f64).max(0.0)));
+            let convert = ((of_long.1 - of_short.1) / (long - short) as f64).max(0.0);
+            probe.converts.push((rows, convert));
+            probe.calls.push((rows, (of_short.1 - convert * short as f64).max(0.0)));
         }
-        let mut two = Vec::new();
-        for input in inputs {
-            two.push(pack(packing, &panels(cell, input, 2))?);
-        }
-        let [short, long] = [0, 1].map(|at| project_ns(&*two[at], 1, 2));
-        probe.one_row = (by_k(short, long) / 2.0).max(1e-4);
-        let short = &*cells[0];
-        let step = step_ns(short);
-        let k = short.hidden_size();
-        let (phases, panels) = (short.phases(), short.projection_panels());
-        let convert = phases as f64 * probe.convert * (ROWS * k) as f64;
-        let products = panels as f64 * probe.panel_ns(ROWS, k);
-        probe.activate = ((step - products - convert) / (ROWS * panels) as f64).max(0.0);
+        probe.one_row = probe.products[0].1;
+        let (cell, rows) = (&*cells[0], REDUCED_STEP_ROWS);
+        let [one, all] = [1, usize::MAX].map(|panels| step_ns(cell, rows, panels));
+        let panels = cell.projection_panels() - cell.phases();
+        let panel = (all - one) / panels as f64 - probe.panel_ns(rows, cell.hidden_size());
+        probe.activate = (panel / rows as f64).max(0.0);
         Ok(probe)
     }
 
@@ -124,11 +145,6 @@ pub(super) fn interpolate(known: &[(usize, f64)], rows: usize) -> f64 {
         (None, Some(&(_, ns))) => ns,
         (None, None) => 0.0,
     }
-}
-
-/// A cell of the kind with one panel.
-fn one_panel(cell: &RecurrentCell, input_size: usize) -> RecurrentCell {
-    panels(cell, input_size, 1)
 }
 
 /// A cell of the kind with so many panels at least, of each phase.
@@ -185,10 +201,10 @@ fn project_ns(cell: &dyn Recurrence, rows: usize, panels: usize) -> f64 {
     least_ns(|| unsafe { cell.project(&rows, 0..panels) })
 }
 
-/// A step whose x is projected.
-fn step_ns(cell: &dyn Recurrence) -> f64 {
+/// A step whose x is projected, of so many panels of each phase.
+fn step_ns(cell: &dyn Recurrence, rows: usize, panels: usize) -> f64 {
     let stride = Lines::row_stride(cell.projected_len().max(2 * cell.hidden_size()));
-    let mut memory = [(); 4].map(|()| Lines::zeros(ROWS * stride));
+    let mut memory = [(); 4].map(|()| Lines::zeros(rows * stride));
     let [x, h_in, h_out, c] = memory.each_mut().map(|part| part.as_mut_slice().as_mut_ptr());
     let row = |row: usize| {
         let at = |from: *mut f32| from.wrapping_add(row * stride);
@@ -201,11 +217,11 @@ fn step_ns(cell: &dyn Recurrence) -> f64 {
             y: std::ptr::null_mut(),
         }
     };
-    let rows: Vec<StepRow> = (0..ROWS).map(row).collect();
+    let rows: Vec<StepRow> = (0..rows).map(row).collect();
     least_ns(|| {
         for phase in 0..cell.phases() {
             // SAFETY: rows of the cell's lengths, of this function's own.
-            unsafe { cell.step(phase, &rows, 0..cell.panels(phase)) };
+            unsafe { cell.step(phase, &rows, 0..cell.panels(phase).min(panels)) };
         }
     })
 }
