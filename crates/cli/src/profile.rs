@@ -357,3 +357,50 @@ fn progress_bar(turns: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{elapsed} {wide_bar} {pos} of {len}, {msg}");
     ProgressBar::new(turns as u64).with_style(style.expect("a valid template"))
 }
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_profile::{Curve, Point};
+
+    use super::*;
+
+    /// Faster the less precise, and apart from f32 by so much.
+    fn cell(bf16: f64, int8: f64) -> CellProfile {
+        let curve = |us: f64, largest: f64| Curve {
+            difference: Some(Difference { largest, mean: largest / 2.0, alike: 1.0 }),
+            points: vec![Point::chosen(8, us)],
+        };
+        let curves = [("f32", 3.0, 0.0), ("bf16", 2.0, bf16), ("int8", 1.0, int8)];
+        CellProfile {
+            identity: String::new(),
+            is_stepped: true,
+            precision: "f32".to_owned(),
+            curves: curves.map(|(name, us, largest)| (name.to_owned(), curve(us, largest))).into(),
+        }
+    }
+
+    #[test]
+    fn precisions_keep_to_the_error_together() {
+        let cells = [("a".to_owned(), cell(0.01, 0.05)), ("b".to_owned(), cell(0.02, 0.03))];
+        let profile = ModelProfile { threads: 1, cells: cells.into() };
+        let chosen = |max_error: f64| {
+            // Errors add up.
+            let differs_by = |precisions: &BTreeMap<String, Precision>| {
+                let of_cell = |(name, &precision): (&String, &Precision)| {
+                    profile.cells[name].curve(precision).unwrap().difference.unwrap().largest
+                };
+                let largest = precisions.iter().map(of_cell).sum();
+                Ok(Difference { largest, mean: 0.0, alike: 1.0 })
+            };
+            let (precisions, together) = choose(&profile, max_error, differs_by).unwrap();
+            let name = |cell: &str| precisions.get(cell).copied().unwrap_or_default();
+            ((name("a"), name("b")), together.map(|found| found.largest))
+        };
+        use Precision::{Bf16, F32, Int8};
+        assert_eq!(chosen(0.1), ((Int8, Int8), Some(0.08)));
+        assert_eq!(chosen(0.06), ((Bf16, Int8), Some(0.04)));
+        assert_eq!(chosen(0.031), ((Bf16, Bf16), Some(0.03)));
+        assert_eq!(chosen(0.02), ((Bf16, F32), None), "b went back, and a is within it alone");
+        assert_eq!(chosen(0.001), ((F32, F32), None));
+    }
+}
