@@ -24,13 +24,16 @@
 //! | `operand.rs` | the rows' inputs in the same precision, made once for all panels |
 //! | `vectors.rs` | sums by vector instructions, generic over how a word is multiplied; widened to f32 |
 //! | `dots.rs` | `vdpbf16ps` and `vpdpbusd` |
-//! | `tiles.rs` | sums by the tiles of AMX |
+//! | `tiles.rs` | sums by the tiles of AMX: which tiles go together, and what is fetched meanwhile |
+//! | `tile_blocks.rs` | the innermost loops of that |
 
 #[cfg(target_arch = "x86_64")]
 mod dots;
 mod matrix;
 mod operand;
 mod round;
+#[cfg(target_arch = "x86_64")]
+mod tile_blocks;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 mod vectors;
