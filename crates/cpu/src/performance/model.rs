@@ -48,7 +48,7 @@ struct Constants {
 }
 
 const F32: Constants =
-    Constants { stream_once: 0.35, meetings: 1.8, starts: 1.0, foreign_bytes_ns: 6.0 };
+    Constants { stream_once: 0.35, meetings: 1.8, starts: 2.5, foreign_bytes_ns: 6.0 };
 /// Threads that wait for each other pay for more than the wait: tiles that nobody used for half a
 /// microsecond take a third of one to wake.
 const REDUCED: Constants =
@@ -148,8 +148,10 @@ impl PerformanceModel<'_> {
         let bandwidth = self.limits.bandwidth(written, together);
         // Rows are projected by whoever comes to them, and read by whoever steps them.
         let foreign = written * (threads - 1) as f64 / threads as f64;
-        let moved = 2.0 * written / bandwidth + foreign / self.constants().foreign_bytes_ns;
-        (pieces as f64 * (product + convert) + moved) / threads as f64
+        let constants = self.constants();
+        let moved = 2.0 * written / bandwidth + foreign / constants.foreign_bytes_ns;
+        let meeting = if together { constants.meetings * self.limits.meet_ns } else { 0.0 };
+        (pieces as f64 * (product + convert) + moved) / threads as f64 + meeting
     }
 
     /// Panels of a product of so many rows in one thread.

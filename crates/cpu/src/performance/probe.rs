@@ -26,7 +26,7 @@ pub struct Probe {
     /// Of making the operands of so many rows, which a call does once, by each k; none with weights of
     /// f32.
     pub converts: Vec<(usize, f64)>,
-    /// Of a call with so many rows, whatever its panels and k; likewise.
+    /// Of a call with so many rows, whatever its panels and k.
     pub calls: Vec<(usize, f64)>,
     /// Of the activations of a panel's row.
     pub activate: f64,
@@ -67,31 +67,33 @@ impl Probe {
     fn of_f32(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
         let pack = |input, count| pack(packing, &panels(cell, input, count));
         let [short, long] = F32_INPUTS;
-        let cells = [pack(short, 1)?, pack(long, 1)?];
+        let (cells, two) = ([pack(short, 1)?, pack(long, 1)?], [pack(short, 2)?, pack(long, 2)?]);
         let mut probe = Self::default();
         let by_k =
             |of_short: f64, of_long: f64| ((of_long - of_short) / (long - short) as f64).max(1e-4);
         for by_two in [false, true] {
             let tiling = Tiling { rows: Tiling::ROWS_MAX, by_two, block_kib: u16::MAX };
-            cells.iter().for_each(|cell| cell.set_tilings(&Tilings::all(tiling)));
+            cells.iter().chain(&two).for_each(|cell| cell.set_tilings(&Tilings::all(tiling)));
             for rows in F32_ROWS {
                 let [of_short, of_long] = [0, 1].map(|at| project_ns(&*cells[at], rows, 1));
                 let product = by_k(of_short, of_long);
                 if by_two {
                     probe.by_two.push((rows, product));
                 } else {
+                    let panel = project_ns(&*two[0], rows, 2) - of_short;
                     probe.products.push((rows, product));
-                    probe.ends.push((rows, (of_short - product * short as f64).max(0.0)));
+                    probe.ends.push((rows, (panel - product * short as f64).max(0.0)));
+                    probe.calls.push((rows, (of_short - panel).max(0.0)));
                 }
             }
         }
-        let two = [pack(short, 2)?, pack(long, 2)?];
         let [of_short, of_long] = [0, 1].map(|at| project_ns(&*two[at], 1, 2));
         probe.one_row = by_k(of_short, of_long) / 2.0;
         let (cell, rows) = (&*cells[0], F32_STEP_ROWS);
         let panels = cell.projection_panels();
         let products = panels as f64 * probe.panel_ns(rows, cell.hidden_size());
-        let step = step_ns(cell, rows, usize::MAX);
+        let calls = cell.phases() as f64 * interpolate(&probe.calls, rows);
+        let step = step_ns(cell, rows, usize::MAX) - calls;
         probe.activate = ((step - products) / (rows * panels) as f64).max(0.0);
         Ok(probe)
     }
