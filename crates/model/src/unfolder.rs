@@ -295,7 +295,9 @@ impl Plan {
         }
         self.count_windows(&mut steps)?;
         let batch_rows = batch.map_or(1, |(n, _)| n);
-        let longest = steps.iter().flatten().max_by_key(|(n, _)| n).copied();
+        // What the file fixes is no matter of the request: features count as axes, too.
+        let given = steps.iter().zip(&self.axes).filter(|(_, axis)| axis.length.is_none());
+        let longest = given.filter_map(|(step, _)| *step).max_by_key(|(n, _)| *n);
         let by = longest.or(batch).map_or("", |(_, by)| by);
         match batch_rows.checked_mul(longest.map_or(1, |(n, _)| n)) {
             Some(rows) if rows <= self.max_length => {}

@@ -71,6 +71,9 @@ fn too_many_rows() {
         refused(&model, vec![f32s("x", &[5, 1, 3]), f32s("h0", &[1, 1, 2])]),
         "tensor `x`: expected at most 4 rows, got 5"
     );
+    // Steps of all sequences, not their features.
+    let fits = vec![f32s("x", &[1, 4, 3]), f32s("h0", &[1, 4, 2])];
+    assert!(model.unfold(fits).is_ok());
 }
 
 #[test]
