@@ -265,6 +265,16 @@ def test_what_a_profile_says_of_one_model(profiled, tmp_path, serve):
     assert rows == 2
     rows, of_b = rows_of_a_batch(server, "b")
     assert rows == 8 and (of_a != of_b).any()
+    # Nor in one folder, with one file of profiles.
+    beside = tmp_path / "files"
+    beside.mkdir()
+    for model in ("a", "c"):
+        shutil.copy(folder / "m.onnx", beside / f"{model}.onnx")
+    (beside / "profile.json").write_text(json.dumps(profile))
+    server = serve(beside / "a.onnx", beside / "c.onnx")
+    assert (rows_of_a_batch(server, "a")[1] == of_a).all()
+    assert (rows_of_a_batch(server, "c")[1] == of_b).all()
+    shutil.rmtree(beside)
     in_f32 = serve(tmp_path, "--precision", "f32")
     rows, plain = rows_of_a_batch(in_f32, "a")
     assert rows == 8 and (plain == of_b).all()

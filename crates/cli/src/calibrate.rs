@@ -55,8 +55,8 @@ impl Calibration {
             };
             for used in &model.cells {
                 let (name, cell) = (used.name.clone(), registry.get(used.cell_type));
-                match profiles.cell(cell) {
-                    Some(known) => drop(subject.known.cells.insert(name, known.clone())),
+                match profiles.cell_of(&model.name, file.as_deref(), cell) {
+                    Some(known) => drop(subject.known.cells.insert(name, known)),
                     None => drop(subject.cells.insert(name, cell.clone())),
                 }
             }

@@ -67,6 +67,11 @@ impl Place {
         }
     }
 
+    /// Whether other models in its folder keep theirs there, too.
+    fn shares_profile_file(&self) -> bool {
+        matches!(self, Self::Path(path) if path.is_file())
+    }
+
     /// What a profile is likely to call it: a directory, which has a profile of its own, may have
     /// another name.
     fn name(&self) -> String {
@@ -98,7 +103,8 @@ pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Load
     let profiles =
         Profiles::read(args.profile.as_deref(), files.iter().flatten().map(PathBuf::as_path), isa)?;
     let mut loaded = load_with(&places, &args.cells, |place| {
-        profiles.of_model(&place.name(), place.profile_file().as_deref(), args.goal)
+        let (file, is_shared) = (place.profile_file(), place.shares_profile_file());
+        profiles.of_model(&place.name(), file.as_deref(), is_shared, args.goal)
     })?;
     loaded.profile_files = files;
     profiles.tell_of_goal(&loaded.registry, args.goal);

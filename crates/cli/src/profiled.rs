@@ -21,8 +21,6 @@ pub(crate) struct Profiles {
     is_named: bool,
     /// By identity in f32: how a cell is best run is the same in all models.
     cells: HashMap<String, Known>,
-    /// By model and cell, to tell when a profile is of another file.
-    names: HashMap<(String, String), String>,
 }
 
 /// What is known of a cell.
@@ -93,7 +91,6 @@ impl Profiles {
     pub(crate) fn add_model(&mut self, model: &str, file: Option<PathBuf>, profile: ModelProfile) {
         let stepped_cells = profile.stepped_cells();
         for (name, cell) in &profile.cells {
-            self.names.insert((model.to_owned(), name.clone()), cell.identity.clone());
             let (name, profile, threads) = (name.clone(), cell.clone(), profile.threads);
             let known = Known { name, profile, threads, stepped_cells };
             self.cells.insert(cell.identity.clone(), known);
@@ -102,18 +99,20 @@ impl Profiles {
     }
 
     /// What loading the model of that name should know, whose profile would be kept in `file`. A file
-    /// that does not have the name may know the model by another.
+    /// that does not have the name may know the model by another; but in one that is shared with other
+    /// models, precisions are theirs.
     pub(crate) fn of_model(
         &self,
         name: &str,
         file: Option<&Path>,
+        is_shared: bool,
         goal: Goal,
     ) -> HashMap<String, ProfiledCell> {
         let key = if self.is_named { None } else { file.map(Path::to_owned) };
         let Some(models) = self.files.get(&key) else { return HashMap::new() };
-        let models: Vec<&ModelProfile> = match models.get(name) {
-            Some(model) => vec![model],
-            None => models.values().collect(),
+        let (models, is_own): (Vec<&ModelProfile>, bool) = match models.get(name) {
+            Some(model) => (vec![model], true),
+            None => (models.values().collect(), self.is_named || !is_shared),
         };
         let cells = models.into_iter().flat_map(|model| {
             let stepped = model.stepped_cells();
@@ -125,8 +124,8 @@ impl Profiles {
                 Some((precision, choice.max_batch_size))
             });
             let max_batch_size = max_batch_size.collect();
-            let profiled = ProfiledCell { max_batch_size, precision: Some(cell.precision()) };
-            (cell.identity.clone(), profiled)
+            let precision = is_own.then(|| cell.precision());
+            (cell.identity.clone(), ProfiledCell { max_batch_size, precision })
         };
         cells.map(of_cell).collect()
     }
@@ -136,14 +135,26 @@ impl Profiles {
         self.cells.get(&identity_in_f32(cell))
     }
 
-    /// A loaded cell's profile.
-    pub(crate) fn cell(&self, cell: &CellType) -> Option<&CellProfile> {
-        self.known(cell).map(|known| &known.profile)
+    /// A loaded cell's profile, in the precision that was chosen for it in this model: what was chosen
+    /// in another is no matter.
+    pub(crate) fn cell_of(
+        &self,
+        model: &str,
+        file: Option<&Path>,
+        cell: &CellType,
+    ) -> Option<CellProfile> {
+        let mut profile = self.known(cell)?.profile.clone();
+        let models = self.files.get(&file.map(Path::to_owned));
+        let cells = models.and_then(|models| models.get(model)).into_iter();
+        let mut own = cells.flat_map(|model| model.cells.values());
+        let own = own.find(|own| own.identity == profile.identity).map(CellProfile::precision);
+        profile.precision = own.unwrap_or_default().to_string();
+        Some(profile)
     }
 
     /// A loaded cell's curve, in its precision.
     fn curve(&self, cell: &CellType) -> Option<&Curve> {
-        self.cell(cell)?.curve(cell.cell.precision)
+        self.known(cell)?.profile.curve(cell.cell.precision)
     }
 
     fn choice(&self, cell: &CellType, goal: Goal) -> Option<Choice> {
@@ -152,8 +163,9 @@ impl Profiles {
 
     /// Tells of profiles that are of another file of that name.
     pub(crate) fn tell_of_others(&self, model: &str, name: &str, cell: &CellType) {
-        let key = (model.to_owned(), name.to_owned());
-        if self.names.get(&key).is_some_and(|known| *known != identity_in_f32(cell)) {
+        let known = self.files.values().filter_map(|models| models.get(model)?.cells.get(name));
+        let mut known = known.map(|known| known.identity == identity_in_f32(cell)).peekable();
+        if known.peek().is_some() && !known.any(|is_this| is_this) {
             eprintln!(
                 "note: the profile of cell '{name}' of {model} was made with other weights: it is \
                  ignored; run `batchmaker profile` again"
