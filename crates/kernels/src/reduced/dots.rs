@@ -56,7 +56,7 @@ macro_rules! dot {
             ///
             /// # Safety
             /// As there.
-            pub(super) unsafe fn sums<const VECTORS: usize>(
+            pub(super) unsafe fn sums<const VECTORS: usize, const RUN: usize>(
                 self,
                 panel: *const u32,
                 words: usize,
@@ -67,7 +67,7 @@ macro_rules! dot {
                 /// # Safety
                 /// As for [`sums`].
                 #[target_feature(enable = $features)]
-                unsafe fn with_features<const VECTORS: usize>(
+                unsafe fn with_features<const VECTORS: usize, const RUN: usize>(
                     dot: $name,
                     panel: *const u32,
                     words: usize,
@@ -76,10 +76,10 @@ macro_rules! dot {
                     combine: impl FnMut(usize, usize, *const u32),
                 ) {
                     // SAFETY: the caller's promises.
-                    unsafe { sums::<$name, VECTORS>(dot, panel, words, operand, rows, combine) }
+                    unsafe { sums::<$name, VECTORS, RUN>(dot, panel, words, operand, rows, combine) }
                 }
                 // SAFETY: the token proves the features; the caller's promises.
-                unsafe { with_features::<VECTORS>(self, panel, words, operand, rows, combine) }
+                unsafe { with_features::<VECTORS, RUN>(self, panel, words, operand, rows, combine) }
             }
         }
 

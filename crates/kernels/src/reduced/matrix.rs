@@ -142,12 +142,12 @@ impl ReducedMatrix {
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Bf16(dot) => {
                         let rows = product.rows.len();
-                        dot.sums::<VECTORS>(self.panel(panel), self.words, operand, rows, combine);
+                        dot.sums::<VECTORS, 1>(self.panel(panel), self.words, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Vnni(dot) => {
                         let rows = product.rows.len();
-                        dot.sums::<VECTORS>(self.panel(panel), self.words, operand, rows, combine);
+                        dot.sums::<VECTORS, 1>(self.panel(panel), self.words, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Tiles(tiles) => {

@@ -184,10 +184,10 @@ impl<F: FnMut(usize, usize, *const u32), const VECTORS: usize> SimdOp
         unsafe {
             match matrix.reduced.format {
                 Format::Bf16 => {
-                    sums::<_, VECTORS>(Bf16OnF32(simd), panel, words, operand, rows, combine);
+                    sums::<_, VECTORS, 1>(Bf16OnF32(simd), panel, words, operand, rows, combine);
                 }
                 Format::Int8 => {
-                    sums::<_, VECTORS>(Int8OnF32(simd), panel, words, operand, rows, combine);
+                    sums::<_, VECTORS, 1>(Int8OnF32(simd), panel, words, operand, rows, combine);
                 }
             }
         }
@@ -206,11 +206,13 @@ const fn tile_rows_max<D: Dot, const VECTORS: usize>() -> usize {
 /// The sums over k of all rows with a panel: of a tile of them at a time, `[row][vector][lane]`, which
 /// `combine` is given with the number of the first of its rows, and how many there are.
 ///
+/// Of each vector, `RUN` words of k lie together: `[run][vector][word of the run][lane]`.
+///
 /// # Safety
-/// The panel has so many words of k, the operand so many rows of as many, and the dot was made for
-/// both.
+/// The panel has so many words of k, in whole runs, the operand so many rows of as many, and the dot
+/// was made for both.
 #[inline(always)]
-pub(super) unsafe fn sums<D: Dot, const VECTORS: usize>(
+pub(super) unsafe fn sums<D: Dot, const VECTORS: usize, const RUN: usize>(
     dot: D,
     panel: *const u32,
     words: usize,
@@ -229,21 +231,21 @@ pub(super) unsafe fn sums<D: Dot, const VECTORS: usize>(
         // SAFETY: the caller's promises.
         unsafe {
             match end - first {
-                1 => tile_sums::<D, 1, VECTORS>(dot, panel, words, operand, first, room),
+                1 => tile_sums::<D, 1, VECTORS, RUN>(dot, panel, words, operand, first, room),
                 2 if rows_max >= 2 => {
-                    tile_sums::<D, 2, VECTORS>(dot, panel, words, operand, first, room);
+                    tile_sums::<D, 2, VECTORS, RUN>(dot, panel, words, operand, first, room);
                 }
                 3 if rows_max >= 3 => {
-                    tile_sums::<D, 3, VECTORS>(dot, panel, words, operand, first, room);
+                    tile_sums::<D, 3, VECTORS, RUN>(dot, panel, words, operand, first, room);
                 }
                 4 if rows_max >= 4 => {
-                    tile_sums::<D, 4, VECTORS>(dot, panel, words, operand, first, room);
+                    tile_sums::<D, 4, VECTORS, RUN>(dot, panel, words, operand, first, room);
                 }
                 5 if rows_max >= 5 => {
-                    tile_sums::<D, 5, VECTORS>(dot, panel, words, operand, first, room);
+                    tile_sums::<D, 5, VECTORS, RUN>(dot, panel, words, operand, first, room);
                 }
                 6 if rows_max >= 6 => {
-                    tile_sums::<D, 6, VECTORS>(dot, panel, words, operand, first, room);
+                    tile_sums::<D, 6, VECTORS, RUN>(dot, panel, words, operand, first, room);
                 }
                 height => unreachable!("no tile of {height} rows"),
             }
@@ -258,7 +260,7 @@ pub(super) unsafe fn sums<D: Dot, const VECTORS: usize>(
 /// # Safety
 /// As for [`sums`]; there is room at `to`.
 #[inline(always)]
-unsafe fn tile_sums<D: Dot, const ROWS: usize, const VECTORS: usize>(
+unsafe fn tile_sums<D: Dot, const ROWS: usize, const VECTORS: usize, const RUN: usize>(
     dot: D,
     panel: *const u32,
     words: usize,
@@ -273,14 +275,17 @@ unsafe fn tile_sums<D: Dot, const ROWS: usize, const VECTORS: usize>(
         loop {
             let end = words.min(begin.saturating_add(D::WORDS_MAX));
             let mut sums = [[dot.zero(); VECTORS]; ROWS];
-            for word in begin..end {
-                let from = panel.add(word * VECTORS * D::LANES);
-                prefetch(from.wrapping_add(16 * VECTORS * D::LANES).cast());
-                for vector in 0..VECTORS {
-                    let weights = dot.weights(from.add(vector * D::LANES));
-                    for row in 0..ROWS {
-                        let input = inputs[row].add(word * D::INPUT_WORDS);
-                        sums[row][vector] = dot.dot(sums[row][vector], weights, input);
+            for run in (begin..end).step_by(RUN) {
+                let from = panel.add(run * VECTORS * D::LANES);
+                for word in 0..RUN {
+                    let from = from.add(word * D::LANES);
+                    prefetch(from.wrapping_add(16 * VECTORS * D::LANES).cast());
+                    for vector in 0..VECTORS {
+                        let weights = dot.weights(from.add(vector * RUN * D::LANES));
+                        for row in 0..ROWS {
+                            let input = inputs[row].add((run + word) * D::INPUT_WORDS);
+                            sums[row][vector] = dot.dot(sums[row][vector], weights, input);
+                        }
                     }
                 }
             }
