@@ -20,7 +20,6 @@ use std::ops::Range;
 
 use crate::activations::{sigmoid, tanh, value};
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
-use crate::product::for_each_piece;
 use crate::recurrence::{
     Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
     Units, bias_sum, check_panels, columns,
@@ -28,7 +27,7 @@ use crate::recurrence::{
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;
 use crate::tiling::Tilings;
-use crate::weights::Weights;
+use crate::weights::{Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Gates of a unit, in the order of the ONNX operator: z, r, h.
@@ -276,13 +275,16 @@ impl SimdOp for Step<'_> {
             Form::After { x: x_part, h, h_bias, .. } => for_each_piece(
                 rows.len(),
                 panels,
+                &x_part.weights,
                 #[inline(always)]
                 |panels, part, [of_x, of_h]| {
                     let mut room = [Room::<S, GATES>::new(), Room::<S, GATES>::new()];
                     let [x_sums, sums] = room.each_mut().map(Room::sums);
                     let (rows, row_len, first_panel) =
                         (&rows[part], GATES * S::LANES, panels.start);
-                    let piece = StepPiece { rows, first_panel, skip: 0, x_sums, row_len };
+                    let count = panels.len();
+                    let piece =
+                        StepPiece { rows, first_panel, panels: count, skip: 0, x_sums, row_len };
                     // SAFETY: the contract of `step`, which the caller holds.
                     unsafe {
                         let all = panels.clone();
@@ -298,13 +300,16 @@ impl SimdOp for Step<'_> {
                 for_each_piece(
                     rows.len(),
                     panels,
+                    &weights.x.weights,
                     #[inline(always)]
                     |panels, part, [of_x, of_h]| {
                         let mut room = Room::<S, VECTORS_BEFORE>::new();
                         let sums = room.sums();
                         let (rows, row_len, first_panel) =
                             (&rows[part], VECTORS_BEFORE * S::LANES, panels.start);
-                        let piece = StepPiece { rows, first_panel, skip, x_sums: sums, row_len };
+                        let (x_sums, count) = (sums, panels.len());
+                        let piece =
+                            StepPiece { rows, first_panel, panels: count, skip, x_sums, row_len };
                         // SAFETY: the contract of `step`, which the caller holds.
                         unsafe {
                             let all = panels.clone();

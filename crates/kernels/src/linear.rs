@@ -11,12 +11,12 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
-use crate::product::{ProductRow, for_each_piece, load_vectors};
+use crate::product::{ProductRow, load_vectors};
 use crate::recurrence::{InputPart, ProductRows, Room, Units, check_panels, columns};
 use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp};
 use crate::target::Target;
-use crate::weights::{Product, Weights};
+use crate::weights::{Product, Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Groups of outputs in a panel.
@@ -193,7 +193,7 @@ impl PackedLinear {
     }
 }
 
-/// The sums of a piece's rows, from the bias on, to `sums`, `[panel][row]`.
+/// The sums of a piece's rows, from the bias on, to `sums`, `[row][panel]`.
 ///
 /// # Safety
 /// As for [`Product::multiply`]; `inputs` are the rows' inputs, and there is room at `sums`.
@@ -213,7 +213,7 @@ unsafe fn sum<S: Simd, R>(
     let mut room = ProductRows::new();
     let rows = room.fill(rows, |row| {
         let sums = sums.wrapping_add(place * row_len);
-        place += 1;
+        place += panels.len();
         Some(ProductRow { input: input(row), start, sums })
     });
     let (weights, start_stride, sums_stride) = (&part.weights, row_len, row_len);
@@ -222,9 +222,9 @@ unsafe fn sum<S: Simd, R>(
     unsafe { product.multiply::<S, GROUPS>(simd, operand) }
 }
 
-/// The place of a panel's row among the sums of a piece.
-fn place<S: Simd>(panel: usize, first_panel: usize, row: usize, rows: usize) -> usize {
-    ((panel - first_panel) * rows + row) * GROUPS * S::LANES
+/// The place of a panel's row among the sums of a piece of so many panels.
+fn place<S: Simd>(panel: usize, first_panel: usize, row: usize, panels: usize) -> usize {
+    (row * panels + panel - first_panel) * GROUPS * S::LANES
 }
 
 /// The contract of [`PackedLinear::multiply`] holds for it.
@@ -241,10 +241,12 @@ impl SimdOp for Multiply<'_> {
         for_each_piece(
             rows.len(),
             panels,
+            &linear.part.weights,
             #[inline(always)]
             |panels, part, [operand, _]| {
                 let mut room = Room::<S, GROUPS>::new();
-                let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
+                let (rows, sums) = (&rows[part], room.sums());
+                let (first_panel, count) = (panels.start, panels.len());
                 // SAFETY: the contract of `multiply`, which the caller holds; the sums of the
                 // piece are complete before they are copied.
                 unsafe {
@@ -252,7 +254,7 @@ impl SimdOp for Multiply<'_> {
                     sum(simd, &linear.part, panels.clone(), rows, x, sums, operand);
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
-                            let place = place::<S>(panel, first_panel, at, rows.len());
+                            let place = place::<S>(panel, first_panel, at, count);
                             let sums = sums.add(place);
                             for group in 0..GROUPS {
                                 let sum = simd.load(sums.add(group * S::LANES));
@@ -282,10 +284,12 @@ impl SimdOp for FindMax<'_> {
         for_each_piece(
             rows.len(),
             panels,
+            &linear.part.weights,
             #[inline(always)]
             |panels, part, [operand, _]| {
                 let mut room = Room::<S, GROUPS>::new();
-                let (rows, sums, first_panel) = (&rows[part], room.sums(), panels.start);
+                let (rows, sums) = (&rows[part], room.sums());
+                let (first_panel, count) = (panels.start, panels.len());
                 // SAFETY: the contract of `argmax`, which the caller holds; the sums of the piece
                 // are complete before they are compared.
                 unsafe {
@@ -293,7 +297,7 @@ impl SimdOp for FindMax<'_> {
                     sum(simd, &linear.part, panels.clone(), rows, x, sums, operand);
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
-                            let place = place::<S>(panel, first_panel, at, rows.len());
+                            let place = place::<S>(panel, first_panel, at, count);
                             let sums: [S::Vector; GROUPS] = load_vectors(simd, sums.add(place));
                             let best = &mut *row.best;
                             *best = best.or(greatest(simd, sums, panel));

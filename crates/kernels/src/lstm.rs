@@ -12,7 +12,6 @@ use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
-use crate::product::for_each_piece;
 use crate::recurrence::{
     Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
     Units, bias_sum, check_panels, columns, load_sums,
@@ -20,7 +19,7 @@ use crate::recurrence::{
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;
 use crate::tiling::Tilings;
-use crate::weights::Weights;
+use crate::weights::{Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Gates of a unit, in the order of the ONNX operator: i, o, f, c.
@@ -178,12 +177,14 @@ impl SimdOp for Step<'_> {
         for_each_piece(
             rows.len(),
             panels,
+            &lstm.x.weights,
             #[inline(always)]
             |panels, part, [of_x, of_h]| {
                 let mut room = Room::<S, GATES>::new();
                 let (rows, x_sums, row_len) = (&rows[part], room.sums(), GATES * S::LANES);
-                let first_panel = panels.start;
-                let piece = StepPiece { rows, first_panel, skip: 0, x_sums, row_len };
+                let (first_panel, count) = (panels.start, panels.len());
+                let piece =
+                    StepPiece { rows, first_panel, panels: count, skip: 0, x_sums, row_len };
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
                     piece.sum_x::<S, GATES>(simd, &lstm.x, panels.clone(), of_x);

@@ -26,7 +26,6 @@
 use std::ops::Range;
 
 use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
-use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp, prefetch};
 use crate::tiling::Tiling;
 
@@ -56,32 +55,6 @@ pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
     pub(crate) sums_stride: usize,
     pub(crate) last_start: Option<&'a PanelRow>,
     pub(crate) tiling: Tiling,
-}
-
-/// Calls `f` with small enough pieces: one panel and at most [`ROWS_MAX`] rows, or two panels and
-/// one row; and with the operands of products with these rows, which stay from panel to panel: of up
-/// to two inputs of a row.
-#[inline(always)]
-pub(crate) fn for_each_piece(
-    rows: usize,
-    panels: Range<usize>,
-    mut f: impl FnMut(Range<usize>, Range<usize>, &mut [Operand; 2]),
-) {
-    let mut operands = [Operand::new(), Operand::new()];
-    let at_once = if rows == 1 { 2 } else { 1 };
-    let mut row = 0;
-    while row < rows {
-        // The rows stay in the second-level cache while all panels go over them.
-        let end = (row + ROWS_MAX).min(rows);
-        let mut panel = panels.start;
-        while panel < panels.end {
-            let next = (panel + at_once).min(panels.end);
-            f(panel..next, row..end, &mut operands);
-            panel = next;
-        }
-        operands.iter_mut().for_each(Operand::clear);
-        row = end;
-    }
 }
 
 /// Values of k in one turn of the inner loop.

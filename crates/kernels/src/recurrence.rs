@@ -13,12 +13,12 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::panel_matrix::{Columns, LINE_LEN, PanelRow};
-use crate::product::{ProductRow, ROWS_MAX, for_each_piece, load_vectors};
+use crate::product::{ProductRow, ROWS_MAX, load_vectors};
 use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp, prefetch};
 use crate::target::Target;
 use crate::tiling::Tilings;
-use crate::weights::{Product, Weights};
+use crate::weights::{Product, Weights, for_each_piece};
 use crate::{Isa, KernelError};
 
 /// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
@@ -187,6 +187,7 @@ impl<const VECTORS: usize> SimdOp for ProjectRows<'_, VECTORS> {
         for_each_piece(
             rows.len(),
             panels,
+            &part.weights,
             #[inline(always)]
             |panels, of_piece, [operand, _]| {
                 let rows = &rows[of_piece];
@@ -252,8 +253,8 @@ impl ProductRows {
     }
 }
 
-/// Room on the stack for the sums of a piece: `[panel][row][vector][lane]`, of one panel and
-/// [`ROWS_MAX`] rows, or of two panels and one row.
+/// Room on the stack for the sums of a piece: `[row][panel][vector][lane]`, of [`ROWS_MAX`] pairs of
+/// a row and a panel.
 pub(crate) struct Room<S: Simd, const VECTORS: usize>(
     [MaybeUninit<[S::Vector; VECTORS]>; ROWS_MAX],
 );
@@ -275,9 +276,11 @@ impl<S: Simd, const VECTORS: usize> Room<S, VECTORS> {
 pub(crate) struct StepPiece<'a> {
     pub(crate) rows: &'a [StepRow],
     pub(crate) first_panel: usize,
+    /// How many panels.
+    pub(crate) panels: usize,
     /// The element of a projected row where panel 0 begins.
     pub(crate) skip: usize,
-    /// The sums over x that were not projected ahead, `[panel][row]`.
+    /// The sums over x that were not projected ahead, `[row][panel]`.
     pub(crate) x_sums: *mut f32,
     /// Elements of a row's sums of a panel.
     pub(crate) row_len: usize,
@@ -287,7 +290,7 @@ impl StepPiece<'_> {
     /// The place of a panel's row among the sums of the piece.
     #[inline(always)]
     pub(crate) fn place(self, panel: usize, row: usize) -> usize {
-        (panel - self.first_panel) * self.rows.len() + row
+        row * self.panels + panel - self.first_panel
     }
 
     /// The sums over x of a panel's row.
@@ -340,7 +343,7 @@ impl StepPiece<'_> {
         let mut room = ProductRows::new();
         let rows = room.fill(self.rows, |row| {
             let sums = self.x_sums.wrapping_add(place * self.row_len);
-            place += 1;
+            place += self.panels;
             (row.x_part == XPart::Given).then_some(ProductRow { input: row.x, start, sums })
         });
         if rows.is_empty() {
@@ -358,7 +361,7 @@ impl StepPiece<'_> {
         unsafe { product.multiply::<S, VECTORS>(simd, operand) }
     }
 
-    /// Goes on from the sums over x to those over `input`, which go to `sums`, `[panel][row]`;
+    /// Goes on from the sums over x to those over `input`, which go to `sums`, `[row][panel]`;
     /// those of the last vector from `last_start`, if that is given.
     ///
     /// # Safety
@@ -381,7 +384,7 @@ impl StepPiece<'_> {
         let rows = room.fill(self.rows, |row| {
             // SAFETY: the first panel and the row are the piece's.
             let start = unsafe { self.x_sums_of(self.first_panel, row_index) };
-            let sums = sums.wrapping_add(row_index * self.row_len);
+            let sums = sums.wrapping_add(row_index * self.panels * self.row_len);
             row_index += 1;
             Some(ProductRow { input: input(row), start, sums })
         });

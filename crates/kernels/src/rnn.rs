@@ -10,7 +10,6 @@ use std::ops::Range;
 
 use crate::activations::{tanh, value};
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
-use crate::product::for_each_piece;
 use crate::recurrence::{
     Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
     Units, bias_sum, check_panels, columns,
@@ -18,7 +17,7 @@ use crate::recurrence::{
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;
 use crate::tiling::Tilings;
-use crate::weights::Weights;
+use crate::weights::{Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Groups of units in a panel.
@@ -172,12 +171,14 @@ impl SimdOp for Step<'_> {
         for_each_piece(
             rows.len(),
             panels,
+            &rnn.x.weights,
             #[inline(always)]
             |panels, part, [of_x, of_h]| {
                 let mut room = Room::<S, GROUPS>::new();
                 let (rows, sums, row_len) = (&rows[part], room.sums(), GROUPS * S::LANES);
-                let first_panel = panels.start;
-                let piece = StepPiece { rows, first_panel, skip: 0, x_sums: sums, row_len };
+                let (first_panel, count) = (panels.start, panels.len());
+                let piece =
+                    StepPiece { rows, first_panel, panels: count, skip: 0, x_sums: sums, row_len };
                 let h = |row: &StepRow| row.h_in;
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {

@@ -22,7 +22,7 @@ use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
 use crate::panel_matrix::{LINE_LEN, PanelRow, check_len, check_sizes};
-use crate::product::{ProductRow, for_each_piece};
+use crate::product::ProductRow;
 use crate::recurrence::{
     Finish, InputPart, Place, ProductRows, ProjectRows, ProjectionRow, Room, Units, XPart,
     check_panels, columns, load_sums,
@@ -30,7 +30,7 @@ use crate::recurrence::{
 use crate::reduced::Operand;
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp, prefetch};
 use crate::target::Target;
-use crate::weights::{Product, Weights};
+use crate::weights::{Product, Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Gates of a leaf: i, o, u.
@@ -305,12 +305,12 @@ impl PackedTreeInner {
     }
 }
 
-/// `[panel][row]` sums of a piece.
+/// `[row][panel]` sums of a piece.
 #[derive(Clone, Copy)]
 struct Sums {
     first: *mut f32,
     first_panel: usize,
-    rows: usize,
+    panels: usize,
     row_len: usize,
 }
 
@@ -319,7 +319,7 @@ impl Sums {
     /// Panel and row are the piece's.
     #[inline(always)]
     unsafe fn of(self, panel: usize, row: usize) -> *mut f32 {
-        let at = (panel - self.first_panel) * self.rows + row;
+        let at = row * self.panels + panel - self.first_panel;
         // SAFETY: the caller's promise.
         unsafe { self.first.add(at * self.row_len) }
     }
@@ -344,7 +344,7 @@ unsafe fn sum<S: Simd, const VECTORS: usize, R>(
     let mut room = ProductRows::new();
     let rows = room.fill(rows, |row| {
         let sums = sums.first.wrapping_add(place * sums.row_len);
-        place += 1;
+        place += panels.len();
         input(row).map(|input| ProductRow { input, start, sums })
     });
     if rows.is_empty() {
@@ -371,13 +371,14 @@ impl SimdOp for LeafStep<'_> {
         for_each_piece(
             rows.len(),
             panels,
+            &leaf.x.weights,
             #[inline(always)]
             |panels, part, [operand, _]| {
                 let mut room = Room::<S, LEAF_GATES>::new();
                 let rows = &rows[part];
                 let (row_len, first_panel) = (LEAF_GATES * S::LANES, panels.start);
                 let (first, count) = (room.sums(), rows.len());
-                let sums = Sums { first, first_panel, rows: count, row_len };
+                let sums = Sums { first, first_panel, panels: panels.len(), row_len };
                 // SAFETY: the contract of `step`, which the caller holds.
                 unsafe {
                     let all = panels.clone();
@@ -440,6 +441,7 @@ impl SimdOp for InnerStep<'_> {
         for_each_piece(
             rows.len(),
             panels,
+            &inner.l.weights,
             #[inline(always)]
             |panels, part, [of_l, of_r]| {
                 let mut rooms = [Room::<S, INNER_GATES>::new(), Room::new()];
@@ -449,7 +451,7 @@ impl SimdOp for InnerStep<'_> {
                 let sums = rooms.each_mut().map(|room| Sums {
                     first: room.sums(),
                     first_panel,
-                    rows: count,
+                    panels: panels.len(),
                     row_len,
                 });
                 let [l, r] = sums;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
-use crate::product::{PanelProduct, ProductRow};
+use crate::product::{PanelProduct, ProductRow, ROWS_MAX};
 use crate::reduced::{Operand, ReducedMatrix};
 use crate::simd::Simd;
 use crate::target::Target;
@@ -34,6 +34,18 @@ impl Weights {
         }
     }
 
+    /// How many panels a product of so many rows has at most. Of f32 one, or of one row two, which
+    /// fill the registers. Else as many as there is room for: units that multiply should not rest for
+    /// long between two panels, as the tiles of AMX then take time to wake.
+    #[inline(always)]
+    pub(crate) fn panels_at_once(&self, rows: usize) -> usize {
+        match self {
+            Self::F32(..) if rows == 1 => 2,
+            Self::F32(..) => 1,
+            Self::Reduced(_) => (ROWS_MAX / rows).max(1),
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::F32(matrix, _) => matrix.bytes(),
@@ -42,8 +54,35 @@ impl Weights {
     }
 }
 
-/// A product of some rows with one panel, or of one row with two (see
-/// [`for_each_piece`](crate::product::for_each_piece)).
+/// Calls `f` with small enough pieces: at most [`ROWS_MAX`] rows, and as many panels as such
+/// [`Weights`] take at once; and with the operands of products with these rows, which stay from panel
+/// to panel: of up to two inputs of a row.
+#[inline(always)]
+pub(crate) fn for_each_piece(
+    rows: usize,
+    panels: Range<usize>,
+    weights: &Weights,
+    mut f: impl FnMut(Range<usize>, Range<usize>, &mut [Operand; 2]),
+) {
+    let mut operands = [Operand::new(), Operand::new()];
+    let mut row = 0;
+    while row < rows {
+        // The rows stay in the second-level cache while all panels go over them.
+        let end = (row + ROWS_MAX).min(rows);
+        let at_once = weights.panels_at_once(end - row);
+        let mut panel = panels.start;
+        while panel < panels.end {
+            let next = (panel + at_once).min(panels.end);
+            f(panel..next, row..end, &mut operands);
+            panel = next;
+        }
+        operands.iter_mut().for_each(Operand::clear);
+        row = end;
+    }
+}
+
+/// A product of some rows with as many panels as there may be at once (see
+/// [`for_each_piece`]).
 pub(crate) struct Product<'a> {
     pub(crate) weights: &'a Weights,
     pub(crate) panels: Range<usize>,

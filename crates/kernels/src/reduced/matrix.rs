@@ -115,44 +115,48 @@ impl ReducedMatrix {
         if operand.is_empty() {
             simd.vectorize(Fill { matrix: self, rows: product.rows, operand });
         }
-        let operand = &*operand;
-        for (index, panel) in product.panels.clone().enumerate() {
+        let (operand, rows) = (&*operand, product.rows.len());
+        let combine = |index: usize, first: usize, count: usize, sums: *const u32| {
+            simd.vectorize(Combine::<VECTORS> {
+                matrix: self,
+                product,
+                operand,
+                index,
+                rows: first..first + count,
+                sums,
+            });
+        };
+        #[cfg(target_arch = "x86_64")]
+        if let Instructions::Tiles(tiles) = self.reduced.instructions {
+            let panels = product.panels.clone();
             // SAFETY: the caller's promises; the operand has the product's rows.
+            return unsafe { tiles.sums::<VECTORS>(self, panels, operand, rows, combine) };
+        }
+        for (index, panel) in product.panels.clone().enumerate() {
+            let combine = |row, count, sums| combine(index, row, count, sums);
+            // SAFETY: as above.
             unsafe {
-                let combine = |first: usize, count: usize, sums: *const u32| {
-                    simd.vectorize(Combine::<VECTORS> {
-                        matrix: self,
-                        product,
-                        operand,
-                        index,
-                        rows: first..first + count,
-                        sums,
-                    });
-                };
+                let (first, words) = (self.panel(panel), self.words);
                 match self.reduced.instructions {
-                    Instructions::Widened => {
-                        simd.vectorize(WidenedSums::<_, VECTORS> {
-                            matrix: self,
-                            panel,
-                            operand,
-                            rows: product.rows.len(),
-                            combine,
-                        });
-                    }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Bf16(dot) => {
-                        let rows = product.rows.len();
-                        dot.sums::<VECTORS, 1>(self.panel(panel), self.words, operand, rows, combine);
+                        dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Vnni(dot) => {
-                        let rows = product.rows.len();
-                        dot.sums::<VECTORS, 1>(self.panel(panel), self.words, operand, rows, combine);
+                        dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
-                    Instructions::Tiles(tiles) => {
-                        let rows = product.rows.len();
-                        tiles.sums::<VECTORS>(self, panel, operand, rows, combine);
+                    Instructions::Tiles(_) => unreachable!("not by panels"),
+                    Instructions::Widened => {
+                        let matrix = self;
+                        simd.vectorize(WidenedSums::<_, VECTORS> {
+                            matrix,
+                            panel,
+                            operand,
+                            rows,
+                            combine,
+                        });
                     }
                 }
             }

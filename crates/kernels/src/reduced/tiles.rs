@@ -6,6 +6,7 @@
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use super::Format;
@@ -21,10 +22,9 @@ use crate::product::ROWS_MAX;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tiles(Avx512Vnni);
 
-/// Rows whose bytes are multiplied in vectors: sums of bytes have the same bits there. A tile takes
-/// long to begin, and longer where the units rested: one row was up to 2.6 times as fast in vectors,
-/// five still no slower.
-const FEW_ROWS: usize = 5;
+/// Rows whose bytes are multiplied in vectors: sums of bytes have the same bits there, and a tile
+/// takes long to begin. One row was 1.1 to 2.4 times as fast so, three rows still as fast or faster.
+const FEW_ROWS: usize = 3;
 
 /// Rows of a tile, at most.
 const TILE_ROWS: usize = 16;
@@ -84,29 +84,35 @@ impl Tiles {
         (turns.max(1) * DOTS * products * 2) as u64
     }
 
-    /// The sums over k of all rows with a panel, `[row][vector][lane]`, which `combine` is given with
-    /// the number of the first of its rows, and how many there are.
+    /// The sums over k of all rows with some panels, `[row][vector][lane]`, which `combine` is given
+    /// with the index of the panel among these, the number of the first of its rows, and how many
+    /// there are.
     ///
     /// All rows go over a block of k before the next. Where the weights come from far, the block after
     /// it is fetched meanwhile, a part by each of the rows' tiles.
     ///
     /// # Safety
-    /// The matrix was packed for tiles with `VECTORS` vectors a panel, and has the panel; the operand
+    /// The matrix was packed for tiles with `VECTORS` vectors a panel, and has the panels; the operand
     /// has so many rows, made for the matrix.
     pub(super) unsafe fn sums<const VECTORS: usize>(
         self,
         matrix: &ReducedMatrix,
-        panel: usize,
+        panels: Range<usize>,
         operand: &Operand,
         rows: usize,
-        combine: impl FnMut(usize, usize, *const u32),
+        mut combine: impl FnMut(usize, usize, usize, *const u32),
     ) {
+        let panels = panels.enumerate();
         if matrix.reduced.format == Format::Int8 && rows <= FEW_ROWS {
-            let (vectors, panel) = (self.0, matrix.panel(panel));
-            // SAFETY: the caller's promises; tiles are runs of their words.
-            return unsafe {
-                vectors.sums::<VECTORS, TILE_WORDS>(panel, matrix.words, operand, rows, combine)
-            };
+            for (index, panel) in panels {
+                let (first, words) = (matrix.panel(panel), matrix.words);
+                let combine = |row, count, sums| combine(index, row, count, sums);
+                // SAFETY: the caller's promises; tiles are runs of their words.
+                unsafe {
+                    self.0.sums::<VECTORS, TILE_WORDS>(first, words, operand, rows, combine);
+                }
+            }
+            return;
         }
         let tiles = rows.div_ceil(TILE_ROWS);
         let height = rows.div_ceil(tiles);
@@ -115,12 +121,19 @@ impl Tiles {
         // promises.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack));
-            if tiles > 1 && matrix.bytes() > FAR_BYTES {
-                let plan = Plan::far(rows, tiles);
-                all_sums::<VECTORS, ROWS_MAX>(matrix, panel, operand, rows, height, plan, combine);
-            } else {
-                let plan = Plan::near(matrix, height);
-                all_sums::<VECTORS, NEAR_ROWS>(matrix, panel, operand, rows, height, plan, combine);
+            for (index, panel) in panels {
+                let combine = |row, count, sums| combine(index, row, count, sums);
+                if tiles > 1 && matrix.bytes() > FAR_BYTES {
+                    let plan = Plan::far(rows, tiles);
+                    all_sums::<VECTORS, ROWS_MAX>(
+                        matrix, panel, operand, rows, height, plan, combine,
+                    );
+                } else {
+                    let plan = Plan::near(matrix, height);
+                    all_sums::<VECTORS, NEAR_ROWS>(
+                        matrix, panel, operand, rows, height, plan, combine,
+                    );
+                }
             }
             asm!("tilerelease", options(nostack, nomem));
         }
