@@ -107,7 +107,7 @@ impl Trial {
 
     /// What the cost of the cell depends on.
     pub fn shape(&self) -> Shape {
-        Shape::of(&*self.cell, self.packing.isa, self.packing.precision)
+        Shape::of(&*self.cell, self.packing)
     }
 
     /// Rows of another number.

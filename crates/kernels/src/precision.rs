@@ -1,6 +1,7 @@
 //! In which precision weights are kept.
 
 use crate::Isa;
+use crate::reduced::FEW_ROWS;
 
 /// In which precision the weights of a cell's products are kept and multiplied. Biases, peepholes,
 /// sums, activations and states as they are stored are f32 in all of them.
@@ -30,6 +31,18 @@ pub struct Packing {
     pub isa: Isa,
     /// The precision of its weights.
     pub precision: Precision,
+}
+
+impl Packing {
+    /// Whether products of so many rows are made by tiles, not by vectors.
+    pub fn is_tiled(self, rows: usize) -> bool {
+        self.isa == Isa::Amx
+            && match self.precision {
+                Precision::F32 => false,
+                Precision::Bf16 => true,
+                Precision::Int8 => rows > FEW_ROWS,
+            }
+    }
 }
 
 impl From<Isa> for Packing {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use batchmaker_kernels::{Isa, Precision, Recurrence, Tiling};
+use batchmaker_kernels::{Packing, Precision, Recurrence, Tiling};
 
 use crate::trial::Configuration;
 use crate::tuner::{Split, Way};
@@ -21,7 +21,7 @@ pub struct Shape {
     /// See `vectors`.
     pub lanes: usize,
     /// Of the weights.
-    pub precision: Precision,
+    pub packing: Packing,
     /// Rows of a register tile, at most, over all vectors of a panel, and over two of them.
     pub tile_rows: [usize; 2],
     /// Panels that a call has at least.
@@ -36,8 +36,9 @@ const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
 impl Shape {
     /// Of a packed cell.
-    pub(crate) fn of(cell: &dyn Recurrence, isa: Isa, precision: Precision) -> Self {
+    pub(crate) fn of(cell: &dyn Recurrence, packing: Packing) -> Self {
         let panels: Vec<usize> = (0..cell.phases()).map(|phase| cell.panels(phase)).collect();
+        let isa = packing.isa;
         let lanes = isa.lanes();
         let vectors = cell.projected_len() / (lanes * panels.iter().sum::<usize>()).max(1);
         Self {
@@ -46,7 +47,7 @@ impl Shape {
             panels,
             vectors,
             lanes,
-            precision,
+            packing,
             tile_rows: [isa.tile_rows_max(vectors), isa.tile_rows_max(2)],
             panels_a_call: cell.panels_a_call(),
         }
@@ -54,7 +55,7 @@ impl Shape {
 
     /// Bytes of a panel with inputs of so many elements.
     pub(super) fn panel_bytes(&self, inputs: usize) -> f64 {
-        let bytes = match self.precision {
+        let bytes = match self.packing.precision {
             Precision::F32 => 4,
             Precision::Bf16 => 2,
             Precision::Int8 => 1,
@@ -122,7 +123,7 @@ impl Shape {
 
     /// All tilings; none where there is no choice.
     fn tilings(&self) -> Vec<Option<Tiling>> {
-        if self.precision != Precision::F32 {
+        if self.packing.precision != Precision::F32 {
             return vec![None];
         }
         let mut all = Vec::new();

@@ -34,6 +34,16 @@ const NEAR_BYTES: f64 = 36_000.0;
 /// Nanoseconds to claim an item of a stage.
 const CLAIM_NS: f64 = 35.0;
 
+/// Bytes of what a step goes over beside its weights, as they displace these from a cache: rows lie
+/// apart, and new ones come with every step.
+const DISPLACED: f64 = 3.4;
+/// The time of writing projections, in that of writing what another thread read in one sweep.
+const PROJECTED: f64 = 1.7;
+/// The part of reading projections that another thread wrote that is not hidden by computing.
+const READ_PROJECTED: f64 = 0.5;
+/// The time of passing states on, in that of writing and reading them in one sweep.
+const STATES: f64 = 1.3;
+
 /// What differs with the units that compute.
 struct Constants {
     /// The part of the shorter of computing and streaming that comes on top, where weights are read
@@ -43,16 +53,19 @@ struct Constants {
     meetings: f64,
     /// What starting all threads costs that have something to do, in starts of those that have not.
     starts: f64,
-    /// Bytes a nanosecond of states and projections that another core wrote.
-    foreign_bytes_ns: f64,
+    /// What the calls of a step cost that multiplies x as well, in those of one that does not.
+    two_products: f64,
 }
 
 const F32: Constants =
-    Constants { stream_once: 0.35, meetings: 1.8, starts: 2.5, foreign_bytes_ns: 6.0 };
-/// Threads that wait for each other pay for more than the wait: tiles that nobody used for half a
-/// microsecond take a third of one to wake.
-const REDUCED: Constants =
-    Constants { stream_once: 0.6, meetings: 5.0, starts: 8.0, foreign_bytes_ns: 4.0 };
+    Constants { stream_once: 0.35, meetings: 1.5, starts: 2.5, two_products: 1.0 };
+/// Reduced weights in vectors.
+const VECTORS: Constants =
+    Constants { stream_once: 0.32, meetings: 1.0, starts: 2.9, two_products: 1.2 };
+/// Tiles are set up for every product, and take a third of a microsecond to wake where nobody used
+/// them for half of one.
+const TILES: Constants =
+    Constants { stream_once: 0.23, meetings: 1.7, starts: 3.3, two_products: 2.2 };
 
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
@@ -70,17 +83,20 @@ pub struct PerformanceModel<'a> {
 /// Who reads weights, and how many of them.
 #[derive(Clone, Copy)]
 struct Reader {
-    /// Bytes of weights that the thread reads in a step.
+    /// Bytes of weights that the thread reads in a step, and what else they share caches with.
     bytes: f64,
     /// Whether other threads read theirs meanwhile.
     together: bool,
 }
 
 impl PerformanceModel<'_> {
-    fn constants(&self) -> &'static Constants {
-        match self.shape.precision {
+    /// Of products of so many rows.
+    fn constants(&self, rows: usize) -> &'static Constants {
+        let packing = self.shape.packing;
+        match packing.precision {
             Precision::F32 => &F32,
-            Precision::Bf16 | Precision::Int8 => &REDUCED,
+            Precision::Bf16 | Precision::Int8 if packing.is_tiled(rows) => &TILES,
+            Precision::Bf16 | Precision::Int8 => &VECTORS,
         }
     }
 
@@ -88,15 +104,17 @@ impl PerformanceModel<'_> {
     pub fn step_ns(&self, configuration: &Configuration, batch: usize) -> f64 {
         let Configuration { way, threads, .. } = *configuration;
         let Self { limits, probe, shape } = *self;
-        let (x, h, constants) = (shape.input_size, shape.hidden_size, self.constants());
+        let (x, h) = (shape.input_size, shape.hidden_size);
         let panels_all: usize = shape.panels.iter().sum();
         let split_units = if way.split == Split::Units { threads } else { 1 };
         let inputs = if way.ahead { h } else { x + h };
-        let reader = Reader {
-            bytes: panels_all as f64 * shape.panel_bytes(inputs) / split_units as f64,
-            together: threads > 1,
-        };
         let rows = shape.rows_of(batch, configuration);
+        let constants = self.constants(rows);
+        let columns_all = panels_all * shape.vectors * shape.lanes;
+        let beside = 3 * h + if way.ahead { columns_all / split_units } else { x };
+        let weights = panels_all as f64 * shape.panel_bytes(inputs) / split_units as f64;
+        let bytes = weights + DISPLACED * (rows * beside * size_of::<f32>()) as f64;
+        let reader = Reader { bytes, together: threads > 1 };
         let mut ns = 0.0;
         for &panels in &shape.panels {
             let own = panels.div_ceil(split_units);
@@ -110,48 +128,62 @@ impl PerformanceModel<'_> {
                 let columns = panels * shape.vectors * shape.lanes;
                 let items = items(batch * columns * h, panels, shape.panels_a_call, threads);
                 calls = items.div_ceil(threads);
-                let foreign = (batch * h * 4) as f64 * (threads - 1) as f64 / threads as f64;
+                let states = (batch * h * size_of::<f32>()) as f64;
+                let read = limits.read_foreign_ns(states) * others_share(threads);
+                let passed_on = limits.write_ns(states / threads as f64) + read;
                 ns += constants.meetings * limits.meet_ns
                     + CLAIM_NS * calls as f64
-                    + foreign / constants.foreign_bytes_ns;
+                    + STATES * passed_on;
             }
             let convert = inputs as f64 * interpolate(&probe.converts, rows);
-            ns += calls as f64 * (convert + interpolate(&probe.calls, rows));
+            let products = if way.ahead { 1.0 } else { constants.two_products };
+            ns += calls as f64 * (convert + products * interpolate(&probe.calls, rows));
         }
         let steps = Trial::steps(batch);
         if threads > 1 {
             ns += constants.starts * limits.fork_ns / steps as f64;
         }
         if way.ahead {
-            ns += self.projection_ns(configuration, batch, steps) / steps as f64;
+            let (projection, written) = self.projection_ns(configuration, batch, steps);
+            let read = limits.read_foreign_ns(written) * others_share(threads);
+            ns += (projection + READ_PROJECTED * read / threads as f64) / steps as f64;
         }
         ns
     }
 
-    /// The projection of so many steps' rows, by all threads if it is worth that.
-    fn projection_ns(&self, configuration: &Configuration, batch: usize, steps: usize) -> f64 {
-        let shape = self.shape;
+    /// The projection of so many steps' rows, by all threads if it is worth that, and the bytes that it
+    /// writes.
+    fn projection_ns(
+        &self,
+        configuration: &Configuration,
+        batch: usize,
+        steps: usize,
+    ) -> (f64, f64) {
+        let Self { limits, probe, shape } = *self;
         let (rows, panels) = (batch * steps, shape.panels.iter().sum::<usize>());
-        let columns = panels * shape.vectors * shape.lanes;
-        let is_shared = rows * columns * shape.input_size >= WORTH_THREADS;
+        let (x, columns) = (shape.input_size, panels * shape.vectors * shape.lanes);
+        let is_shared = rows * columns * x >= WORTH_THREADS;
         let threads = if is_shared { configuration.threads } else { 1 };
         let together = threads > 1;
-        let bytes = panels as f64 * shape.panel_bytes(shape.input_size);
-        let reader = Reader { bytes, together };
         // Of nearly equal numbers of rows.
         let pieces = rows.div_ceil(ROWS_MAX);
         let of_piece = rows.div_ceil(pieces);
-        let product = self.product_ns(of_piece, panels, shape.input_size, configuration, reader);
-        let convert = shape.input_size as f64 * interpolate(&self.probe.converts, of_piece)
-            + interpolate(&self.probe.calls, of_piece);
-        let written = (rows * columns * 4) as f64;
-        let bandwidth = self.limits.bandwidth(written, together);
-        // Rows are projected by whoever comes to them, and read by whoever steps them.
-        let foreign = written * (threads - 1) as f64 / threads as f64;
-        let constants = self.constants();
-        let moved = 2.0 * written / bandwidth + foreign / constants.foreign_bytes_ns;
-        let meeting = if together { constants.meetings * self.limits.meet_ns } else { 0.0 };
-        (pieces as f64 * (product + convert) + moved) / threads as f64 + meeting
+        let weights = panels as f64 * shape.panel_bytes(x);
+        let beside = (of_piece * (columns + x) * size_of::<f32>()) as f64;
+        let reader = Reader { bytes: weights + DISPLACED * beside, together };
+        let product = self.product_ns(of_piece, panels, x, configuration, reader);
+        let convert =
+            x as f64 * interpolate(&probe.converts, of_piece) + interpolate(&probe.calls, of_piece);
+        let written = (rows * columns * size_of::<f32>()) as f64;
+        let computed = pieces as f64 * (product + convert) / threads as f64;
+        let moved = match together {
+            true => {
+                let meeting = self.constants(of_piece).meetings * limits.meet_ns;
+                PROJECTED * limits.write_ns(written / threads as f64) + meeting
+            }
+            false => 2.0 * written / limits.bandwidth(written + weights, false),
+        };
+        (computed + moved, written)
     }
 
     /// Panels of a product of so many rows in one thread.
@@ -182,7 +214,7 @@ impl PerformanceModel<'_> {
         reader: Reader,
     ) -> f64 {
         let Self { limits, probe, shape } = *self;
-        let constants = self.constants();
+        let constants = self.constants(rows);
         let k = inputs as f64;
         let bytes = shape.panel_bytes(inputs);
         let bandwidth = limits.bandwidth(reader.bytes, reader.together);
@@ -222,6 +254,11 @@ impl PerformanceModel<'_> {
             }
         }
     }
+}
+
+/// The part of what all threads wrote that was not this one.
+fn others_share(threads: usize) -> f64 {
+    (threads - 1) as f64 / threads as f64
 }
 
 /// Of two that go on at once, the longer, and a share of the shorter.

@@ -34,12 +34,15 @@ pub struct Probe {
 
 /// Rows of products to measure; of reduced weights around whole tiles.
 const F32_ROWS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-const REDUCED_ROWS: [usize; 14] = [1, 2, 4, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128];
+const REDUCED_ROWS: [usize; 15] = [1, 2, 3, 4, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128];
 
 /// Elements of the inputs: the difference of two products is by k, what is left is not. Those of
 /// reduced weights are as long as the cell's, if that is longer.
 const F32_INPUTS: [usize; 2] = [24, 72];
 const REDUCED_INPUTS: [usize; 2] = [64, 192];
+
+/// Rows whose weights are read once, at most: where they lie is no matter of these probes.
+const FEW_ROWS: usize = 3;
 
 /// Panels of a call whose time, over that of one panel, is of panels alone.
 const PANELS: usize = 5;
@@ -102,13 +105,18 @@ impl Probe {
     /// tiles of them go over, are larger than the first-level cache.
     fn of_reduced(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
         let pack = |input| pack(packing, &panels(cell, input, PANELS));
-        let [short, long] = [REDUCED_INPUTS[0], REDUCED_INPUTS[1].max(cell.hidden_size)];
-        let cells = [pack(short)?, pack(long)?];
+        let [short, near] = REDUCED_INPUTS;
+        let long = near.max(cell.hidden_size);
+        let cells = [pack(short)?, pack(near)?, pack(long)?];
         let mut probe = Self::default();
         for rows in REDUCED_ROWS {
+            let (at, long, panels) = match rows {
+                ..=FEW_ROWS => ([0, 1], near, 2),
+                _ => ([0, 2], long, PANELS),
+            };
             // Of a panel, and of the rest of the call.
-            let [of_short, of_long] = [0, 1].map(|at| {
-                let count = cells[at].projection_panels().min(PANELS);
+            let [of_short, of_long] = at.map(|at| {
+                let count = cells[at].projection_panels().min(panels);
                 let [one, all] = [1, count].map(|panels| project_ns(&*cells[at], rows, panels));
                 let panel = (all - one) / (count - 1) as f64;
                 (panel, (one - panel).max(0.0))

@@ -9,22 +9,18 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::Format;
 use super::dots::Avx512Vnni;
 use super::matrix::{ReducedMatrix, TILE_WORDS};
 use super::operand::Operand;
 use super::tile_blocks::{Block, ROW_BYTES, bf16_block, bytes_block};
 use super::vectors::{LANES_MAX, VECTORS_MAX};
+use super::{FEW_ROWS, Format};
 use crate::product::ROWS_MAX;
 
 /// The proof that this process may use the tiles of AMX, for bfloat16 and bytes; with it, the
 /// instruction that multiplies the bytes of a few rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tiles(Avx512Vnni);
-
-/// Rows whose bytes are multiplied in vectors: sums of bytes have the same bits there, and a tile
-/// takes long to begin. One row was 1.1 to 2.4 times as fast so, three rows still as fast or faster.
-const FEW_ROWS: usize = 3;
 
 /// Rows of a tile, at most.
 const TILE_ROWS: usize = 16;
