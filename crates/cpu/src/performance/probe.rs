@@ -47,8 +47,8 @@ const FEW_ROWS: usize = 3;
 /// Panels of a call whose time, over that of one panel, is of panels alone.
 const PANELS: usize = 5;
 
-const TIME: Duration = Duration::from_micros(150);
-const TRIALS: usize = 5;
+const TIME: Duration = Duration::from_micros(100);
+const TRIALS: usize = 12;
 
 /// Rows that activations are measured with.
 const F32_STEP_ROWS: usize = 8;
@@ -68,36 +68,48 @@ impl Probe {
 
     /// One panel, whose weights stay in the first-level cache: where memory costs nothing.
     fn of_f32(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
-        let pack = |input, count| pack(packing, &panels(cell, input, count));
         let [short, long] = F32_INPUTS;
-        let (cells, two) = ([pack(short, 1)?, pack(long, 1)?], [pack(short, 2)?, pack(long, 2)?]);
-        let mut probe = Self::default();
+        // One panel of short inputs and of long ones, then two.
+        let cells = |by_two| -> Result<[Box<dyn Recurrence>; 4], KernelError> {
+            let tiling = Tiling { rows: Tiling::ROWS_MAX, by_two, block_kib: u16::MAX };
+            let pack = |input, count| -> Result<_, KernelError> {
+                let cell = pack(packing, &panels(cell, input, count))?;
+                cell.set_tilings(&Tilings::all(tiling));
+                Ok(cell)
+            };
+            Ok([pack(short, 1)?, pack(long, 1)?, pack(short, 2)?, pack(long, 2)?])
+        };
+        let (plain, by_two) = (cells(false)?, cells(true)?);
+        let mut jobs = Vec::new();
+        for rows in F32_ROWS {
+            jobs.extend([&plain, &by_two].map(|of| project(&*of[0], rows, 1)));
+            jobs.extend([&plain, &by_two].map(|of| project(&*of[1], rows, 1)));
+            jobs.push(project(&*plain[2], rows, 2));
+        }
+        let (cell, rows) = (&*plain[0], F32_STEP_ROWS);
+        jobs.extend([project(&*plain[2], 1, 2), project(&*plain[3], 1, 2)]);
+        jobs.push(step(cell, rows, usize::MAX));
+
+        let times = least_ns(jobs);
         let by_k =
             |of_short: f64, of_long: f64| ((of_long - of_short) / (long - short) as f64).max(1e-4);
-        for by_two in [false, true] {
-            let tiling = Tiling { rows: Tiling::ROWS_MAX, by_two, block_kib: u16::MAX };
-            cells.iter().chain(&two).for_each(|cell| cell.set_tilings(&Tilings::all(tiling)));
-            for rows in F32_ROWS {
-                let [of_short, of_long] = [0, 1].map(|at| project_ns(&*cells[at], rows, 1));
-                let product = by_k(of_short, of_long);
-                if by_two {
-                    probe.by_two.push((rows, product));
-                } else {
-                    let panel = project_ns(&*two[0], rows, 2) - of_short;
-                    probe.products.push((rows, product));
-                    probe.ends.push((rows, (panel - product * short as f64).max(0.0)));
-                    probe.calls.push((rows, (of_short - panel).max(0.0)));
-                }
-            }
+        let mut probe = Self::default();
+        let (of_rows, rest) = times.as_chunks::<5>();
+        for (rows, &[of_short, of_short_by_two, of_long, of_long_by_two, two]) in
+            F32_ROWS.into_iter().zip(of_rows)
+        {
+            let (product, panel) = (by_k(of_short, of_long), two - of_short);
+            probe.products.push((rows, product));
+            probe.by_two.push((rows, by_k(of_short_by_two, of_long_by_two)));
+            probe.ends.push((rows, (panel - product * short as f64).max(0.0)));
+            probe.calls.push((rows, (of_short - panel).max(0.0)));
         }
-        let [of_short, of_long] = [0, 1].map(|at| project_ns(&*two[at], 1, 2));
+        let &[of_short, of_long, step] = rest else { unreachable!("as many times as jobs") };
         probe.one_row = by_k(of_short, of_long) / 2.0;
-        let (cell, rows) = (&*cells[0], F32_STEP_ROWS);
         let panels = cell.projection_panels();
         let products = panels as f64 * probe.panel_ns(rows, cell.hidden_size());
         let calls = cell.phases() as f64 * interpolate(&probe.calls, rows);
-        let step = step_ns(cell, rows, usize::MAX) - calls;
-        probe.activate = ((step - products) / (rows * panels) as f64).max(0.0);
+        probe.activate = ((step - calls - products) / (rows * panels) as f64).max(0.0);
         Ok(probe)
     }
 
@@ -108,17 +120,32 @@ impl Probe {
         let [short, near] = REDUCED_INPUTS;
         let long = near.max(cell.hidden_size);
         let cells = [pack(short)?, pack(near)?, pack(long)?];
-        let mut probe = Self::default();
+        // With so many rows: the cells that are compared, the elements of the longer input, and the
+        // most panels.
+        let compared = |rows| match rows {
+            ..=FEW_ROWS => ([&*cells[0], &*cells[1]], near, 2),
+            _ => ([&*cells[0], &*cells[2]], long, PANELS),
+        };
+        let count = |cell: &dyn Recurrence, panels| cell.projection_panels().min(panels);
+        let mut jobs = Vec::new();
         for rows in REDUCED_ROWS {
-            let (at, long, panels) = match rows {
-                ..=FEW_ROWS => ([0, 1], near, 2),
-                _ => ([0, 2], long, PANELS),
-            };
+            let (cells, _, panels) = compared(rows);
+            for cell in cells {
+                jobs.extend([1, count(cell, panels)].map(|panels| project(cell, rows, panels)));
+            }
+        }
+        let (cell, rows) = (&*cells[0], REDUCED_STEP_ROWS);
+        jobs.extend([1, usize::MAX].map(|panels| step(cell, rows, panels)));
+
+        let times = least_ns(jobs);
+        let mut probe = Self::default();
+        let (of_rows, rest) = times.as_chunks::<4>();
+        for (rows, times) in REDUCED_ROWS.into_iter().zip(of_rows) {
+            let (cells, long, panels) = compared(rows);
             // Of a panel, and of the rest of the call.
-            let [of_short, of_long] = at.map(|at| {
-                let count = cells[at].projection_panels().min(panels);
-                let [one, all] = [1, count].map(|panels| project_ns(&*cells[at], rows, panels));
-                let panel = (all - one) / (count - 1) as f64;
+            let [of_short, of_long] = [0, 1].map(|at| {
+                let [one, all] = [times[2 * at], times[2 * at + 1]];
+                let panel = (all - one) / (count(cells[at], panels) - 1) as f64;
                 (panel, (one - panel).max(0.0))
             });
             let product = ((of_long.0 - of_short.0) / (long - short) as f64).max(1e-4);
@@ -128,9 +155,8 @@ impl Probe {
             probe.converts.push((rows, convert));
             probe.calls.push((rows, (of_short.1 - convert * short as f64).max(0.0)));
         }
+        let &[one, all] = rest else { unreachable!("as many times as jobs") };
         probe.one_row = probe.products[0].1;
-        let (cell, rows) = (&*cells[0], REDUCED_STEP_ROWS);
-        let [one, all] = [1, usize::MAX].map(|panels| step_ns(cell, rows, panels));
         let panels = cell.projection_panels() - cell.phases();
         let panel = (all - one) / panels as f64 - probe.panel_ns(rows, cell.hidden_size());
         probe.activate = (panel / rows as f64).max(0.0);
@@ -182,21 +208,28 @@ fn panels(cell: &RecurrentCell, input_size: usize, panels: usize) -> RecurrentCe
     }
 }
 
-/// The least time of several that `run` takes.
-fn least_ns(mut run: impl FnMut()) -> f64 {
-    let mut least = f64::INFINITY;
+/// What is run to be timed.
+type Job<'a> = Box<dyn FnMut() + 'a>;
+
+/// The least time of several of each job, in turns: a processor is not as fast at one moment as at the
+/// next.
+fn least_ns(mut jobs: Vec<Job<'_>>) -> Vec<f64> {
+    let mut least = vec![f64::INFINITY; jobs.len()];
     for _ in 0..TRIALS {
-        let (start, mut times) = (Instant::now(), 0);
-        while start.elapsed() < TIME {
-            run();
-            times += 1;
+        for (job, least) in jobs.iter_mut().zip(&mut least) {
+            let (start, mut times) = (Instant::now(), 0);
+            while start.elapsed() < TIME {
+                job();
+                times += 1;
+            }
+            *least = least.min(start.elapsed().as_nanos() as f64 / f64::from(times));
         }
-        least = least.min(start.elapsed().as_nanos() as f64 / f64::from(times));
     }
     least
 }
 
-fn project_ns(cell: &dyn Recurrence, rows: usize, panels: usize) -> f64 {
+/// The projection of so many rows, of so many panels.
+fn project(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     let stride = Lines::row_stride(cell.projected_len());
     let x = Lines::zeros(rows * cell.input_size());
     let mut projected = Lines::zeros(rows * stride);
@@ -207,12 +240,15 @@ fn project_ns(cell: &dyn Recurrence, rows: usize, panels: usize) -> f64 {
     };
     let rows: Vec<ProjectionRow> = (0..rows).map(row).collect();
     let panels = panels.min(cell.projection_panels());
-    // SAFETY: rows of the cell's lengths, of this function's own.
-    least_ns(|| unsafe { cell.project(&rows, 0..panels) })
+    Box::new(move || {
+        let _ = (&x, &projected);
+        // SAFETY: rows of the cell's lengths, of this job's own memory.
+        unsafe { cell.project(&rows, 0..panels) }
+    })
 }
 
 /// A step whose x is projected, of so many panels of each phase.
-fn step_ns(cell: &dyn Recurrence, rows: usize, panels: usize) -> f64 {
+fn step(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     let stride = Lines::row_stride(cell.projected_len().max(2 * cell.hidden_size()));
     let mut memory = [(); 4].map(|()| Lines::zeros(rows * stride));
     let [x, h_in, h_out, c] = memory.each_mut().map(|part| part.as_mut_slice().as_mut_ptr());
@@ -228,9 +264,10 @@ fn step_ns(cell: &dyn Recurrence, rows: usize, panels: usize) -> f64 {
         }
     };
     let rows: Vec<StepRow> = (0..rows).map(row).collect();
-    least_ns(|| {
+    Box::new(move || {
+        let _ = &memory;
         for phase in 0..cell.phases() {
-            // SAFETY: rows of the cell's lengths, of this function's own.
+            // SAFETY: rows of the cell's lengths, of this job's own memory.
             unsafe { cell.step(phase, &rows, 0..cell.panels(phase).min(panels)) };
         }
     })
