@@ -2,14 +2,15 @@
 //! and meetings (after GRNN, section 7.1, where the levels are those of a GPU).
 //!
 //! ```text
-//! step = sum over phases of  products + activations + meetings      + projection of x, where ahead
+//! step = sum over phases of  products + activations + meetings, and states passed on in them
+//!      + projection of x, where ahead, and its way to who reads it
 //! product = panels (max(compute, stream) + overlap min(compute, stream))
 //!    compute = inputs (sum over tiles of a tile's cost by k) + ends, re-reading blocks that no
 //!              first-level cache holds
 //!    stream = bytes of a panel / bandwidth of the level that the thread's weights lie in
 //! ```
-//! What a tile costs is measured ([`Probe`]), and so are bandwidths and meetings ([`Limits`]). The
-//! shares in which computing and streaming do not overlap are this file's constants. The model
+//! What a tile costs is measured ([`Probe`]), and so are bandwidths, what passes between threads, and
+//! meetings ([`Limits`]). The shares in which these do not overlap are this file's constants. The model
 //! ranks; that its times are about right as well is no aim.
 
 use batchmaker_kernels::Precision;
