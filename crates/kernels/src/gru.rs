@@ -19,10 +19,11 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{sigmoid, tanh, value};
+use crate::finish::{Finish, Place, Units};
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
 use crate::recurrence::{
-    Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
-    Units, bias_sum, check_panels, columns,
+    InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, bias_sum,
+    check_panels, columns,
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;

@@ -24,6 +24,7 @@
 //! | `weights.rs` | weights in any precision |
 //! | `reduced/` | products in bfloat16 and in bytes |
 //! | `recurrence.rs` | what recurrent cells have in common: steps, and projection ahead of them |
+//! | `finish.rs` | what follows products: activations over rows of panels |
 //! | `lstm.rs`, `gru.rs`, `rnn.rs` | the recurrent cells |
 //! | `tree_lstm.rs` | the cells of a binary TreeLSTM |
 //! | `linear.rs` | output projections, arg-max, embeddings |
@@ -53,6 +54,7 @@
 
 mod activations;
 mod error;
+mod finish;
 mod gru;
 mod isa;
 mod linear;

@@ -10,9 +10,10 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::finish::Units;
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
 use crate::product::{ProductRow, load_vectors};
-use crate::recurrence::{InputPart, ProductRows, Room, Units, check_panels, columns};
+use crate::recurrence::{InputPart, ProductRows, Room, check_panels, columns};
 use crate::reduced::Operand;
 use crate::simd::{Simd, SimdOp};
 use crate::target::Target;

@@ -11,10 +11,11 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
+use crate::finish::{Finish, Place, Units, load_sums};
 use crate::panel_matrix::{PanelRow, check_len, check_sizes};
 use crate::recurrence::{
-    Finish, InputPart, Place, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow,
-    Units, bias_sum, check_panels, columns, load_sums,
+    InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, bias_sum,
+    check_panels, columns,
 };
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
 use crate::target::Target;

@@ -21,11 +21,11 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::activations::{product, sigmoid, tanh, value};
+use crate::finish::{Finish, Place, Units, load_sums};
 use crate::panel_matrix::{LINE_LEN, PanelRow, check_len, check_sizes};
 use crate::product::ProductRow;
 use crate::recurrence::{
-    Finish, InputPart, Place, ProductRows, ProjectRows, ProjectionRow, Room, Units, XPart,
-    check_panels, columns, load_sums,
+    InputPart, ProductRows, ProjectRows, ProjectionRow, Room, XPart, check_panels, columns,
 };
 use crate::reduced::Operand;
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp, prefetch};

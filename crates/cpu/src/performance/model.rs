@@ -22,7 +22,8 @@ use crate::batch_job::{WORTH_THREADS, items};
 use crate::trial::{Configuration, Trial};
 use crate::tuner::Split;
 
-/// The same where several tiles go over a block and the next is fetched meanwhile.
+/// The part of the shorter of computing and streaming that comes on top where several tiles go over a
+/// block and the next is fetched meanwhile.
 const STREAM_BLOCKS: f64 = 0.45;
 /// The same for blocks that are read again from the second level.
 const READ_AGAIN: f64 = 0.45;
