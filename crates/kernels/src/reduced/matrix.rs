@@ -136,14 +136,15 @@ impl ReducedMatrix {
             let combine = |row, count, sums| combine(index, row, count, sums);
             // SAFETY: as above.
             unsafe {
-                let (first, words) = (self.panel(panel), self.words);
                 match self.reduced.instructions {
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Bf16(dot) => {
+                        let (first, words) = (self.panel(panel), self.words);
                         dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Vnni(dot) => {
+                        let (first, words) = (self.panel(panel), self.words);
                         dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
