@@ -1,5 +1,6 @@
 //! What the performance model has to be told of this machine, measured in about a second: bytes a
-//! second from each level of the memory, and what starting threads and meeting costs.
+//! second from each level of the memory and between threads, and what starting threads and meeting
+//! costs.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +9,6 @@ use std::time::{Duration, Instant};
 use batchmaker_kernels::{Isa, KernelError, Lines, Packing, peaks};
 
 use crate::thread_group::ThreadGroup;
-
-/// Rates by size of memory, in bytes; sizes ascending.
-type Rates = Vec<(f64, f64)>;
 
 /// The machine as one worker sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -145,7 +143,10 @@ fn slowest_ns(group: &mut ThreadGroup, job: impl Fn(usize) -> Duration + Sync) -
     slowest.into_inner() as f64
 }
 
-/// Of each thread, by size of memory.
+/// Rates by size of memory, in bytes; sizes ascending.
+type Rates = Vec<(f64, f64)>;
+
+/// Of each thread.
 fn bandwidths(isa: Isa, group: &mut ThreadGroup) -> Rates {
     let members = group.threads();
     let largest = SIZES_KIB[SIZES_KIB.len() - 1] << 10;

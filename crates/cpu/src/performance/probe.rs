@@ -32,7 +32,8 @@ pub struct Probe {
     pub activate: f64,
 }
 
-/// Rows of products to measure; of reduced weights around whole tiles.
+/// Rows of products to measure; of reduced weights up to where tiles take over from vectors, and around
+/// whole tiles.
 const F32_ROWS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 const REDUCED_ROWS: [usize; 15] = [1, 2, 3, 4, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128];
 
@@ -241,7 +242,7 @@ fn project(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     let rows: Vec<ProjectionRow> = (0..rows).map(row).collect();
     let panels = panels.min(cell.projection_panels());
     Box::new(move || {
-        let _ = (&x, &projected);
+        let _ = (&x, &projected); // Which `rows` point into.
         // SAFETY: rows of the cell's lengths, of this job's own memory.
         unsafe { cell.project(&rows, 0..panels) }
     })
@@ -265,7 +266,7 @@ fn step(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     };
     let rows: Vec<StepRow> = (0..rows).map(row).collect();
     Box::new(move || {
-        let _ = &memory;
+        let _ = &memory; // Which `rows` point into.
         for phase in 0..cell.phases() {
             // SAFETY: rows of the cell's lengths, of this job's own memory.
             unsafe { cell.step(phase, &rows, 0..cell.panels(phase).min(panels)) };
