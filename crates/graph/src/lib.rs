@@ -33,6 +33,6 @@ pub use ids::{
 pub use precision::{Precision, UnknownPrecision};
 pub use registry::{CellRegistry, CellType, ModelPriority};
 pub use rows::{RowOrder, Rows};
-pub use task::{BatchedTask, Item, Join, Stopped, Work};
+pub use task::{BatchedTask, Item, Join, StatePlacement, Stopped, Work};
 pub use tensor::{ElementType, Tensor, TensorData};
 pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, Unfolded};

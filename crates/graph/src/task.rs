@@ -16,6 +16,16 @@ pub struct BatchedTask {
     pub work: Work,
 }
 
+/// Where the workers keep states and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatePlacement {
+    /// All workers share one memory; what a lost worker computed before remains.
+    Shared,
+    /// Each worker has its own: state moves when a subgraph moves, and is lost with its
+    /// worker.
+    PerWorker,
+}
+
 /// The two forms of a batched task.
 ///
 /// Nodes past the end of their run are **padding**: the device computes them like others, and what

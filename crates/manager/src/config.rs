@@ -1,5 +1,6 @@
 //! What a manager is told when it is made.
 
+pub use batchmaker_graph::StatePlacement;
 use batchmaker_graph::{CellRegistry, ModelPriority};
 
 /// The batch sizes that a cell type supports: any from `min` to `max`.
@@ -39,16 +40,6 @@ pub enum TaskForm {
     Roster,
     /// Every item of every step listed.
     Rows,
-}
-
-/// Where the workers keep states and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatePlacement {
-    /// All workers share one memory; what a lost worker computed before remains.
-    Shared,
-    /// Each worker has its own: state moves when a subgraph moves, and is lost with its
-    /// worker.
-    PerWorker,
 }
 
 /// How requests share batches.

@@ -1,8 +1,8 @@
 //! What a request's reply must be: its graph evaluated alone, run by run, node by node. That of a
 //! later piece begins with the states that the piece before it ends with.
 
-use batchmaker_device::{Datum, cell_output, says_stop};
 use batchmaker_graph::{CellGraph, Piece, RunKind, SinkTime};
+use batchmaker_simulated::{Datum, cell_output, says_stop};
 
 use crate::rng::scramble;
 

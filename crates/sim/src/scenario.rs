@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use batchmaker_device::{CellCost, SimulatedConfig, SimulatedMemory};
 use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
 use batchmaker_manager::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
+use batchmaker_simulated::{CellCost, SimulatedConfig};
 
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
@@ -202,10 +202,7 @@ fn device(manager: &Config, rng: &mut Rng) -> SimulatedConfig {
     SimulatedConfig {
         costs: manager.cell_types.iter().map(cost).collect(),
         workers: usize::from(manager.workers),
-        memory: match manager.state_placement {
-            StatePlacement::Shared => SimulatedMemory::Shared,
-            StatePlacement::PerWorker => SimulatedMemory::PerWorker,
-        },
+        memory: manager.state_placement,
         copy_ns: rng.log_within(10..=20_000),
     }
 }

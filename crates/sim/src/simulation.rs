@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use batchmaker_device::{Datum, Fate, SimulatedDevice};
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellTypeId, RequestId, SessionId, Stopped, TaskId, WorkerId,
 };
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome, Padding, Policy};
+use batchmaker_simulated::{Datum, Fate, SimulatedDevice};
 
 use crate::checkers::{self, Checker};
 use crate::ledger::{Ledger, Request, Run};

@@ -11,24 +11,15 @@
 //! step, a state elsewhere that [`moved_from`](Join::moved_from) does not name. A chain of a
 //! [`Piece::Next`] begins with what the piece before left in its slot, and nothing else will do.
 //!
-//! It does not implement [`Device`](crate::Device), whose queues run in real time.
+//! It does not implement `Device`, whose queues run in real time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellTypeId, Join, Piece, RequestId, Rows, RunIndex, SinkTime, SlotId,
-    Stop, Stopped, TaskId, Work, WorkerId,
+    StatePlacement, Stop, Stopped, TaskId, Work, WorkerId,
 };
-
-/// Which workers share a memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SimulatedMemory {
-    /// All of them; it outlives each of them.
-    Shared,
-    /// None: what another worker holds is copied, and lost with it.
-    PerWorker,
-}
 
 /// What a batch of one cell type costs: `fixed_ns + rows * row_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +36,7 @@ pub struct SimulatedConfig {
     /// How many workers have a queue.
     pub workers: usize,
     /// Where states and values live.
-    pub memory: SimulatedMemory,
+    pub memory: StatePlacement,
     /// A cost for each cell type.
     pub costs: Vec<CellCost>,
     /// For each row or state that comes from another worker's memory.
@@ -173,8 +164,8 @@ impl SimulatedDevice {
     /// A device with empty memories.
     pub fn new(config: SimulatedConfig) -> Self {
         let memories = match config.memory {
-            SimulatedMemory::Shared => 1,
-            SimulatedMemory::PerWorker => config.workers,
+            StatePlacement::Shared => 1,
+            StatePlacement::PerWorker => config.workers,
         };
         let queue = || Queue { completed: vec![TaskId(0)], ..Queue::default() };
         Self {
@@ -276,7 +267,7 @@ impl SimulatedDevice {
         queue.stops.clear();
         let last = *queue.completed.last().expect("a life");
         queue.completed.push(last);
-        if self.config.memory == SimulatedMemory::Shared {
+        if self.config.memory == StatePlacement::Shared {
             return;
         }
         for slot in self.memories[worker.index()].iter_mut().flatten().flatten() {
@@ -417,7 +408,7 @@ impl SimulatedDevice {
             return Err(Misuse(format!("row {index} of {} is unfinished: {by:?}", rows.value)));
         }
         let bit = 1 << worker.0;
-        if self.config.memory == SimulatedMemory::PerWorker && *held_by & bit == 0 {
+        if self.config.memory == StatePlacement::PerWorker && *held_by & bit == 0 {
             *held_by |= bit;
             self.copies += 1;
         }
@@ -432,7 +423,7 @@ impl SimulatedDevice {
     ) -> Result<Vec<Datum>, Misuse> {
         let home = match node.moved_from {
             None => task.worker,
-            Some(from) if self.config.memory == SimulatedMemory::Shared => {
+            Some(from) if self.config.memory == StatePlacement::Shared => {
                 return Err(Misuse(format!("{slot:?} is moved from {from} in a shared memory")));
             }
             Some(from) => from,
@@ -501,8 +492,8 @@ impl SimulatedDevice {
 
     fn memory_of(&self, worker: WorkerId) -> usize {
         match self.config.memory {
-            SimulatedMemory::Shared => 0,
-            SimulatedMemory::PerWorker => worker.index(),
+            StatePlacement::Shared => 0,
+            StatePlacement::PerWorker => worker.index(),
         }
     }
 }
@@ -542,4 +533,5 @@ fn mix(x: u64) -> u64 {
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;

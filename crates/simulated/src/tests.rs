@@ -9,7 +9,7 @@ const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
 const SLOT: SlotId = SlotId { index: 0, generation: 0 };
 
 /// A device of two workers with one request: a chain of 3 steps, another one over it.
-fn device(memory: SimulatedMemory) -> SimulatedDevice {
+fn device(memory: StatePlacement) -> SimulatedDevice {
     let costs = vec![CellCost { fixed_ns: 100, row_ns: 1 }];
     let config = SimulatedConfig { workers: 2, memory, costs, copy_ns: 1000 };
     let mut device = SimulatedDevice::new(config);
@@ -18,7 +18,7 @@ fn device(memory: SimulatedMemory) -> SimulatedDevice {
 }
 
 /// The same device, on which the lower chain of a first piece ran, and the piece after it came.
-fn device_between_pieces(memory: SimulatedMemory) -> SimulatedDevice {
+fn device_between_pieces(memory: StatePlacement) -> SimulatedDevice {
     let mut device = device(memory);
     device.retire(REQUEST).unwrap();
     device.admit(REQUEST, graph(Piece::First), &[vec![7, 8, 9]]);
@@ -63,7 +63,7 @@ fn start(device: &mut SimulatedDevice, task: BatchedTask) -> Result<u64, Misuse>
 fn both_task_forms_compute_the_same() {
     let mut outputs = Vec::new();
     for is_roster in [true, false] {
-        let mut device = device(SimulatedMemory::Shared);
+        let mut device = device(StatePlacement::Shared);
         if is_roster {
             let all = task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3));
             assert_eq!(start(&mut device, all), Ok(303));
@@ -89,7 +89,7 @@ fn both_task_forms_compute_the_same() {
 #[test]
 fn a_state_moves_only_from_where_it_is() {
     for moved_from in [None, Some(WorkerId(0))] {
-        let mut device = device(SimulatedMemory::PerWorker);
+        let mut device = device(StatePlacement::PerWorker);
         start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1))).unwrap();
         device.finish(WorkerId(0));
         let moved = task(1, 1, steps(vec![join(0, SLOT, 1, moved_from)], 1));
@@ -101,7 +101,7 @@ fn a_state_moves_only_from_where_it_is() {
 
 #[test]
 fn a_stale_generation_is_refused() {
-    let mut device = device(SimulatedMemory::Shared);
+    let mut device = device(StatePlacement::Shared);
     start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1))).unwrap();
     device.finish(WorkerId(0));
     let next = SlotId { index: 0, generation: 1 };
@@ -111,8 +111,8 @@ fn a_stale_generation_is_refused() {
 
 #[test]
 fn a_piece_begins_with_what_the_one_before_left() {
-    for memory in [SimulatedMemory::Shared, SimulatedMemory::PerWorker] {
-        let moved_from = (memory == SimulatedMemory::PerWorker).then_some(WorkerId(0));
+    for memory in [StatePlacement::Shared, StatePlacement::PerWorker] {
+        let moved_from = (memory == StatePlacement::PerWorker).then_some(WorkerId(0));
         for (worker, moved_from) in [(0, None), (1, moved_from)] {
             let mut device = device_between_pieces(memory);
             let leaves = if worker == 0 { vec![SLOT] } else { Vec::new() };
@@ -132,14 +132,14 @@ fn a_piece_begins_with_nothing_else() {
     // The slot of another chain, one that was freed since, and one in another memory.
     let others = [SlotId { index: 1, generation: 0 }, SlotId { index: 0, generation: 1 }];
     for slot in others {
-        let mut device = device_between_pieces(SimulatedMemory::Shared);
+        let mut device = device_between_pieces(StatePlacement::Shared);
         assert!(start(&mut device, first_step(slot, None)).is_err());
     }
-    let mut device_ = device_between_pieces(SimulatedMemory::PerWorker);
+    let mut device_ = device_between_pieces(StatePlacement::PerWorker);
     assert!(start(&mut device_, first_step(SLOT, None)).unwrap_err().0.contains("no state"));
     // The state of a whole sequence that ended, and of a piece that did not.
     for (piece, ran) in [(Piece::Whole, 3), (Piece::First, 2)] {
-        let mut device = device(SimulatedMemory::Shared);
+        let mut device = device(StatePlacement::Shared);
         device.retire(REQUEST).unwrap();
         device.admit(REQUEST, graph(piece), &[vec![7, 8, 9]]);
         start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], ran))).unwrap();
@@ -155,20 +155,19 @@ fn a_piece_begins_with_nothing_else() {
 fn unfinished_and_unwritten_rows_are_refused() {
     let other = SlotId { index: 1, generation: 0 };
     let reader = |worker| task(2, worker, steps(vec![join(1, other, 0, None)], 1));
-    let mut device_ = device(SimulatedMemory::Shared);
+    let mut device_ = device(StatePlacement::Shared);
     assert!(start(&mut device_, reader(0)).unwrap_err().0.contains("not written"));
-    let mut device_ = device(SimulatedMemory::Shared);
+    let mut device_ = device(StatePlacement::Shared);
     start(&mut device_, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1))).unwrap();
     assert!(start(&mut device_, reader(1)).unwrap_err().0.contains("unfinished"));
-    let mut device_ = device(SimulatedMemory::Shared);
+    let mut device_ = device(StatePlacement::Shared);
     let both = vec![join(0, SLOT, 0, None), join(1, other, 0, None)];
     assert!(start(&mut device_, task(1, 0, steps(both, 1))).is_err(), "in one batch");
 }
 
 #[test]
 fn a_lost_worker_takes_its_memory_with_it() {
-    for (memory, is_lost) in [(SimulatedMemory::Shared, false), (SimulatedMemory::PerWorker, true)]
-    {
+    for (memory, is_lost) in [(StatePlacement::Shared, false), (StatePlacement::PerWorker, true)] {
         let mut device = device(memory);
         start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
         device.finish(WorkerId(0));
