@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use batchmaker_device::{Device, Progress, TaskQueue};
+use batchmaker_device::{Device, DeviceError, LoneWorker};
 use batchmaker_engine::CellStatistics;
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellGraphBuilder, CellType, CellTypeId, ElementType, Item, Join,
@@ -31,15 +31,18 @@ pub struct KernelRate {
 impl KernelRate {
     /// Measures every cell type on a queue of `device`, which has materialised them and runs
     /// nothing else, at powers of two and halfway between, up to the type's limit.
-    pub fn measure(device: &Arc<dyn Device>, cell_types: &[CellType]) -> Self {
-        let mut bench = CellsAlone::new(device.clone());
+    ///
+    /// # Errors
+    /// Where the device has no queue.
+    pub fn measure(device: &Arc<dyn Device>, cell_types: &[CellType]) -> Result<Self, DeviceError> {
+        let mut bench = CellsAlone::new(device.clone())?;
         let by_cell = (0..).zip(cell_types).map(|(id, cell_type)| {
             let limit = cell_type.max_batch_size as usize;
             let time =
                 |size| (size, bench.batch_s(CellTypeId(id), cell_type, size, Effort::default()));
             sizes(limit).into_iter().map(time).collect()
         });
-        Self { by_cell: by_cell.collect() }
+        Ok(Self { by_cell: by_cell.collect() })
     }
 
     /// The mean of several measurements of the same cell types; none of none.
@@ -107,18 +110,19 @@ impl Default for Effort {
     }
 }
 
-/// Cells of a device that runs nothing else: one of its queues, and what that has been given.
+/// Cells of a device that runs nothing else: one of its workers, and what that has been given.
 pub struct CellsAlone {
-    queue: Option<Box<dyn TaskQueue>>,
-    device: Arc<dyn Device>,
-    tasks: u64,
+    worker: LoneWorker,
     requests: u32,
 }
 
 impl CellsAlone {
     /// Cells that the device has materialised.
-    pub fn new(device: Arc<dyn Device>) -> Self {
-        Self { queue: None, device, tasks: 0, requests: 0 }
+    ///
+    /// # Errors
+    /// Where the device has no queue.
+    pub fn new(device: Arc<dyn Device>) -> Result<Self, DeviceError> {
+        Ok(Self { worker: LoneWorker::new(device, WorkerId(0))?, requests: 0 })
     }
 
     /// Seconds of a batch of `size`, a step where the cell has states: the median.
@@ -138,7 +142,8 @@ impl CellsAlone {
         let requests = first..self.requests;
         for index in requests.clone() {
             let inputs = inputs(cell_type, nodes);
-            self.device.admit(request(index), graph.clone(), inputs);
+            let admitted = self.worker.device().admit(request(index), graph.clone(), inputs);
+            admitted.expect("a device that runs nothing else has room");
         }
         let slot = |index: u32| SlotId { index: index - first, generation: 0 };
         let mut is_in = false;
@@ -160,7 +165,8 @@ impl CellsAlone {
                 let (count, slot, moved_from) = (nodes, None, None);
                 Work::Rows(vec![Item { request, run, first: 0, count, slot, moved_from }])
             };
-            bench.run(id, work);
+            let done = bench.worker.run(id, work);
+            done.result.expect("the cell runs");
             start.elapsed()
         };
         let mut times = Vec::new();
@@ -176,16 +182,6 @@ impl CellsAlone {
         times.sort_unstable();
         let batches = if is_chain { nodes } else { 1 };
         times[times.len() / 2].as_secs_f64() / f64::from(batches)
-    }
-
-    fn run(&mut self, cell_type: CellTypeId, work: Work) {
-        self.tasks += 1;
-        let id = TaskId(self.tasks);
-        let queue = self.queue.get_or_insert_with(|| {
-            self.device.clone().queue(WorkerId(0)).expect("a device that has run has a queue")
-        });
-        queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
-        while queue.poll() != Progress::Complete(id) {}
     }
 }
 

@@ -104,9 +104,11 @@ struct Kernels {
 impl Kernels {
     fn rate(&self) -> anyhow::Result<KernelRate> {
         let mut device = device(self.machine, self.plans.clone())?;
-        device.materialize(&self.cell_types)?;
+        for (id, cell) in (0..).zip(&self.cell_types) {
+            device.materialize(CellTypeId(id), cell)?;
+        }
         let device: Arc<dyn Device> = Arc::new(device);
-        Ok(KernelRate::measure(&device, &self.cell_types))
+        Ok(KernelRate::measure(&device, &self.cell_types)?)
     }
 
     /// The compute threads' time of a run.

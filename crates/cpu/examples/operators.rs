@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa};
-use batchmaker_device::{Device, Progress, TaskQueue};
+use batchmaker_device::LoneWorker;
 use batchmaker_graph::{
-    BatchedTask, Cell, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Join, ModelId,
-    ModelPriority, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RowSpec, Rows, RunIndex,
-    Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, Work, WorkerId,
+    Cell, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Join, ModelId, ModelPriority,
+    RecurrentCell, RecurrentKind, RequestId, RnnActivation, RowSpec, Rows, RunIndex, Sink,
+    SinkTime, SlotId, Tensor, TensorData, Work,
 };
 use batchmaker_kernels::peaks;
 use core_affinity::CoreId;
@@ -79,11 +79,11 @@ fn main() -> anyhow::Result<()> {
 
 /// A batch of sequences of one length, through layers of one kind.
 struct Loaded {
-    queue: Box<dyn TaskQueue>,
+    worker: LoneWorker,
     layers: usize,
     batch: usize,
     steps: u32,
-    tasks: u64,
+    has_run: bool,
 }
 
 impl Loaded {
@@ -121,22 +121,18 @@ impl Loaded {
         }
         let config =
             CpuConfig { threads_per_worker: threads, pin_threads: true, ..CpuConfig::default() };
-        let mut device = CpuDevice::new(config)?;
-        device.materialize(registry.cell_types())?;
-        let device: Arc<dyn Device> = Arc::new(device);
-        let queue = device.clone().queue(WorkerId(0))?;
+        let worker = LoneWorker::with_cells(CpuDevice::new(config)?, registry.cell_types())?;
         for index in 0..batch {
             let x = random.vec(steps * hidden, 1.0);
             let (graph, x) = sequence(kind.states(), hidden, layers, steps as u32, x);
-            device.admit(request(index), Arc::new(graph), vec![x]);
+            worker.device().admit(request(index), Arc::new(graph), vec![x])?;
         }
-        Ok(Self { queue, layers, batch, steps: steps as u32, tasks: 0 })
+        Ok(Self { worker, layers, batch, steps: steps as u32, has_run: false })
     }
 
     /// Every layer over the whole batch.
     fn run(&mut self) {
         let slot = |index: usize| SlotId { index: index as u32, generation: 0 };
-        let is_first = self.tasks == 0;
         for layer in 0..self.layers {
             let join = |index| Join {
                 request: request(index),
@@ -146,15 +142,14 @@ impl Loaded {
                 moved_from: None,
             };
             let work = Work::Roster {
-                leaves: if is_first { Vec::new() } else { (0..self.batch).map(slot).collect() },
+                leaves: (0..self.batch).filter(|_| self.has_run).map(slot).collect(),
                 joins: (0..self.batch).map(join).collect(),
                 steps: self.steps,
             };
-            self.tasks += 1;
-            let (id, cell_type) = (TaskId(self.tasks), CellTypeId(layer as u32));
-            self.queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
-            while self.queue.poll() != Progress::Complete(id) {}
+            let done = self.worker.run(CellTypeId(layer as u32), work);
+            done.result.expect("fused kernels do not fail");
         }
+        self.has_run = true;
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use batchmaker_device as device;
+use batchmaker_device::{Origin, Roster, StatePlace};
 use batchmaker_graph::{
-    CellGraph, Item, Join, Piece, RecurrentCell, RecurrentKind, RequestId, RnnActivation, RunIndex,
-    SinkTime, SlotId, ValueIndex,
+    CellGraph, Item, Join, RecurrentCell, RecurrentKind, RequestId, RnnActivation, SinkTime,
+    SlotId, TensorData, ValueIndex,
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{
@@ -57,11 +59,8 @@ pub(crate) struct Chains {
 
 /// A chain in a batch.
 pub(crate) struct Chain {
-    slot_id: SlotId,
+    course: device::Chain,
     slot: StateSlot,
-    /// The step to run next.
-    step: u32,
-    length: u32,
     x: RowPointers,
     /// Whether x came with the request, so that all of it is there.
     is_x_known: bool,
@@ -72,15 +71,13 @@ pub(crate) struct Chain {
     y: Option<RowPointers>,
     /// Every other sink: when, from which port, where to.
     other_sinks: Vec<(SinkTime, usize, RowPointers)>,
-    /// Whether its state is left for the next piece, which begins with step 0.
-    is_piece: bool,
     /// Keeps the rows where they are.
     _memory: Arc<RequestMemory>,
 }
 
 /// The standing batch of a worker, and what it knows of running it.
 pub(crate) struct RosterChains {
-    chains: Vec<Chain>,
+    roster: Roster<Chain>,
     /// Room for `[step, chain]`.
     rows: Vec<StepRow>,
     /// Room for rows to project.
@@ -95,28 +92,29 @@ pub(crate) struct RosterChains {
     is_planned: bool,
 }
 
-impl Chain {
-    /// The last step is repeated past the chain's end.
-    fn node(&self, step: u32) -> u32 {
-        step.min(self.length - 1)
+impl AsRef<device::Chain> for Chain {
+    fn as_ref(&self) -> &device::Chain {
+        &self.course
     }
+}
 
+impl Chain {
     /// The first step whose input may not be written, where those of `known` steps are.
     fn known_end(&self, known: u32) -> u32 {
-        let end = if self.is_x_known { u32::MAX } else { self.step + known };
-        end.min(self.length)
+        let end = if self.is_x_known { u32::MAX } else { self.course.step() + known };
+        end.min(self.course.length())
     }
 
     /// How many steps until a projection ends that is worth going on with another.
     fn steps_projected(&self) -> Option<u32> {
-        let end = self.projected.as_ref()?.steps().end;
-        (self.step < end && end < self.length).then(|| end - self.step)
+        let (step, end) = (self.course.step(), self.projected.as_ref()?.steps().end);
+        (step < end && end < self.course.length()).then(|| end - step)
     }
 
     /// Whether the projection of the next step lies ready.
     fn is_projected(&self) -> bool {
         let steps = self.projected.as_ref().map(ProjectedSteps::steps);
-        steps.is_some_and(|steps| steps.contains(&self.node(self.step)))
+        steps.is_some_and(|steps| steps.contains(&self.course.input_node(self.course.step())))
     }
 }
 
@@ -139,7 +137,7 @@ impl Chains {
     /// An empty roster.
     pub(crate) fn roster(&self) -> RosterChains {
         RosterChains {
-            chains: Vec::new(),
+            roster: Roster::default(),
             rows: Vec::new(),
             to_project: Vec::new(),
             steps_to_project: 0,
@@ -150,10 +148,10 @@ impl Chains {
         }
     }
 
-    /// A chain of `run`, about to run `step` with its state in `slot`.
-    fn chain(&self, memory: Arc<RequestMemory>, run: RunIndex, slot: SlotId, step: u32) -> Chain {
+    /// A chain of the request in `memory`, with its first state in its slot.
+    fn chain(&self, memory: Arc<RequestMemory>, course: device::Chain) -> Chain {
         let graph = memory.graph.clone();
-        let run = &graph.runs()[run.index()];
+        let run = &graph.runs()[course.run.index()];
         let row_bytes = 4 * self.cell.hidden_size();
         let (mut y, mut other_sinks) = (None, Vec::new());
         for sink in &run.sinks {
@@ -169,20 +167,17 @@ impl Chains {
         let x_bytes = if self.embedding.is_some() { 8 } else { 4 * self.cell.input_size() };
         assert_eq!(x.row_bytes, x_bytes, "an input's row is its size");
         let chain = Chain {
-            slot_id: slot,
-            slot: self.slots.slot(slot.index),
-            step,
-            length: run.length,
+            slot: self.slots.slot(course.slot.index),
             x,
             is_x_known: is_brought(&graph, run.inputs[0].value),
-            words_met: step,
+            words_met: course.step(),
             projected: None,
             y,
             other_sinks,
-            is_piece: graph.piece() != Piece::Whole,
+            course,
             _memory: memory.clone(),
         };
-        if step == 0 && graph.piece() != Piece::Next {
+        if chain.course.origin() == Origin::Initial {
             for (port, initial) in run.initial.iter().enumerate() {
                 let state = self.state(&chain, port);
                 let initial = initial.as_ref().map(|rows| memory.rows(rows));
@@ -204,8 +199,18 @@ impl Chains {
 
     /// The state of a port before the chain's next step: h, then c.
     fn state(&self, chain: &Chain, port: usize) -> *mut f32 {
+        self.state_in(chain.slot, chain.course.step(), port)
+    }
+
+    /// The state of a port in a slot before a step: h, then c.
+    fn state_in(&self, slot: StateSlot, step: u32, port: usize) -> *mut f32 {
         assert!(port < self.states, "state {port} of {}", self.states);
-        if port == 0 { chain.slot.h(chain.step) } else { chain.slot.c() }
+        if port == 0 { slot.h(step) } else { slot.c() }
+    }
+
+    /// Elements of each state.
+    fn hidden(&self) -> usize {
+        self.cell.hidden_size()
     }
 
     /// The input of a chain's step, which is written, but for what was projected ahead.
@@ -219,13 +224,13 @@ impl Chains {
     /// The kernel's row for a chain's step. Past the chain's end it is padding: the last input
     /// again, into the chain's own state, which nobody reads any more.
     fn row(&self, chain: &Chain, step: u32) -> StepRow {
-        let node = chain.node(step);
+        let node = chain.course.input_node(step);
         let ahead = chain.projected.as_ref().filter(|ahead| ahead.steps().contains(&node));
         let (x, x_part) = match (self.x(chain, node), ahead.and_then(|ahead| ahead.row(node))) {
             ((_, XPart::Given), Some(projected)) => (projected, XPart::Projected),
             (x, _) => x,
         };
-        let y = chain.y.filter(|_| step == node);
+        let y = chain.y.filter(|_| !chain.course.is_padding(step));
         let y = y.map_or(std::ptr::null_mut(), |y| y.row(node).cast());
         let (h_in, h_out) = (chain.slot.h(step), chain.slot.h(step + 1));
         StepRow { x, x_part, h_in, h_out, c: chain.slot.c(), y }
@@ -243,12 +248,13 @@ impl Chains {
     unsafe fn run(&self, batch: &mut RosterChains, steps: u32, group: &mut ThreadGroup) {
         // Sinks after every step, but for the kernel's own, want each step's end.
         let is_every = |chain: &Chain| chain.other_sinks.iter().any(|s| s.0 == SinkTime::Every);
-        let steps_max = if batch.chains.iter().any(is_every) { 1 } else { STEPS_AT_ONCE_MAX };
+        let chains = || batch.roster.chains.iter();
+        let steps_max = if chains().any(is_every) { 1 } else { STEPS_AT_ONCE_MAX };
         let mut left = steps;
         while left > 0 {
             // A chain that is padded from some step on ends there first, for its last state.
-            let to_end = |chain: &Chain| chain.length.checked_sub(chain.step).filter(|&n| n > 0);
-            let first_end = batch.chains.iter().filter_map(to_end).min().unwrap_or(left);
+            let to_end = |chain: &Chain| chain.course.steps_to_end();
+            let first_end = batch.roster.chains.iter().filter_map(to_end).min().unwrap_or(left);
             let at_once = left.min(steps_max).min(first_end);
             self.meet_words(batch, left, group);
             // SAFETY: the caller's promise.
@@ -268,19 +274,22 @@ impl Chains {
         known: u32,
         group: &mut ThreadGroup,
     ) -> u32 {
-        let size = batch.chains.len();
+        let size = batch.roster.chains.len();
         let way = self.way(batch, group.threads());
         self.project_ahead(batch, way.ahead, known);
         let steps = match way.ahead {
-            true => batch.chains.iter().filter_map(Chain::steps_projected).fold(steps, u32::min),
+            true => {
+                let chains = batch.roster.chains.iter();
+                chains.filter_map(Chain::steps_projected).fold(steps, u32::min)
+            }
             false => steps,
         };
 
         batch.rows.clear();
         let (mut given, mut projected) = (false, false);
         for ahead in 0..steps {
-            for chain in &batch.chains {
-                let row = self.row(chain, chain.step + ahead);
+            for chain in &batch.roster.chains {
+                let row = self.row(chain, chain.course.step() + ahead);
                 match row.x_part {
                     XPart::Given => given = true,
                     XPart::Projected => projected = true,
@@ -312,10 +321,10 @@ impl Chains {
         if is_as_meant {
             batch.tuner.record(size, way, times.stepping_ns / steps as f32);
         }
-        for chain in &mut batch.chains {
-            chain.step += steps;
+        for chain in &mut batch.roster.chains {
+            chain.course.advance(steps);
         }
-        for chain in &batch.chains {
+        for chain in &batch.roster.chains {
             // SAFETY: the caller's promise.
             unsafe { self.write_sinks(chain) };
         }
@@ -324,7 +333,7 @@ impl Chains {
 
     /// How to run the batch as it is.
     fn way(&self, batch: &mut RosterChains, threads: usize) -> Way {
-        let size = batch.chains.len();
+        let size = batch.roster.chains.len();
         let planned = self.planned(batch, threads);
         let (macs, x_macs) = (size * self.cell.step_macs(), self.cell.projection_macs());
         let is_ahead_open = |ahead: bool| match self.ahead {
@@ -354,7 +363,7 @@ impl Chains {
             self.cell.set_tilings(&plan.tilings(threads));
             (batch.tuner, batch.is_planned) = (Tuner::default(), true);
         }
-        plan.way(batch.chains.len())
+        plan.way(batch.roster.chains.len())
     }
 
     /// Projects words that nobody has met yet, of the steps whose inputs are written: `known` of
@@ -364,7 +373,7 @@ impl Chains {
             return;
         };
         batch.to_project.clear();
-        for chain in &mut batch.chains {
+        for chain in &mut batch.roster.chains {
             let end = chain.known_end(known);
             while chain.words_met < end && batch.claims.len() < NEW_WORDS_MAX {
                 if let Some((row, claim)) = embedding.meet(word(chain, chain.words_met)) {
@@ -386,7 +395,7 @@ impl Chains {
     fn project_ahead(&self, batch: &mut RosterChains, ahead: bool, known: u32) {
         batch.to_project.clear();
         batch.steps_to_project = 0;
-        for chain in &mut batch.chains {
+        for chain in &mut batch.roster.chains {
             if chain.is_projected() {
                 continue;
             }
@@ -394,11 +403,11 @@ impl Chains {
                 batch.projections.give_back(done);
             }
             let end = chain.known_end(known);
-            if !ahead || chain.step >= end {
+            if !ahead || chain.course.step() >= end {
                 continue;
             }
             let is_given = |step| self.x(chain, step).1 == XPart::Given;
-            chain.projected = batch.projections.take(chain.step..end, is_given);
+            chain.projected = batch.projections.take(chain.course.step()..end, is_given);
             let mut projected = chain.projected.take();
             if let Some(projected) = &mut projected {
                 for step in projected.steps() {
@@ -412,29 +421,52 @@ impl Chains {
         }
     }
 
-    /// Writes a chain's states where they are wanted after the step before `chain.step`.
+    /// Writes a chain's states where they are wanted after the step before its next one.
     ///
     /// # Safety
     /// As for `run`.
     unsafe fn write_sinks(&self, chain: &Chain) {
-        if chain.step > chain.length {
-            return;
-        }
+        let step = chain.course.step() - 1;
         for &(time, port, rows) in &chain.other_sinks {
-            let row = match time {
-                SinkTime::Every => chain.step - 1,
-                SinkTime::Last if chain.step == chain.length => 0,
-                SinkTime::Last => continue,
-            };
+            let Some(node) = chain.course.sink_node(time, step) else { continue };
             let state = self.state(chain, port).cast();
             // SAFETY: the state is of the size that `chain` checked the row to have; the caller
             // vouches for the row.
-            unsafe { std::ptr::copy_nonoverlapping(state, rows.row(row), rows.row_bytes) };
+            unsafe { std::ptr::copy_nonoverlapping(state, rows.row(node), rows.row_bytes) };
         }
-        if chain.is_piece && chain.step == chain.length {
-            let (from, to) = (chain.slot.h(chain.step), chain.slot.h(0));
+        let kept = chain.course.state_step_after(step);
+        if kept != step + 1 {
+            let (from, to) = (chain.slot.h(step + 1), chain.slot.h(kept));
             // SAFETY: both are the chain's own, of an h each; they are one, or apart.
             unsafe { std::ptr::copy(from, to, self.cell.hidden_size()) };
+        }
+    }
+
+    /// A row of each state in a slot: h, then c.
+    ///
+    /// # Safety
+    /// No task in flight uses the slot.
+    pub(crate) unsafe fn read_state(&self, place: StatePlace) -> Vec<TensorData> {
+        let row = |port| {
+            let state = self.state_in(self.slots.slot(place.slot.index), place.step, port);
+            // SAFETY: a state is `[hidden]`; the caller vouches for the slot.
+            TensorData::F32(unsafe { std::slice::from_raw_parts(state, self.hidden()) }.to_vec())
+        };
+        (0..self.states).map(row).collect()
+    }
+
+    /// Sets the states in a slot.
+    ///
+    /// # Safety
+    /// As for [`Self::read_state`].
+    pub(crate) unsafe fn write_state(&self, place: StatePlace, states: Vec<TensorData>) {
+        assert_eq!(states.len(), self.states, "a row for each state");
+        for (port, row) in states.into_iter().enumerate() {
+            let TensorData::F32(row) = row else { panic!("a state is F32") };
+            assert_eq!(row.len(), self.hidden(), "a state's row is its size");
+            let state = self.state_in(self.slots.slot(place.slot.index), place.step, port);
+            // SAFETY: both are `[hidden]`; the caller vouches for the slot.
+            unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), state, row.len()) };
         }
     }
 
@@ -451,19 +483,17 @@ impl Chains {
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
         group: &mut ThreadGroup,
     ) {
-        if !leaves.is_empty() {
-            let RosterChains { chains, projections, .. } = roster;
-            chains.retain_mut(|chain| {
-                let leaves = leaves.contains(&chain.slot_id);
-                if let Some(projected) = chain.projected.take_if(|_| leaves) {
-                    projections.give_back(projected);
-                }
-                !leaves
-            });
-        }
+        let RosterChains { roster: list, projections, .. } = &mut *roster;
+        let left = list.leave(leaves, |chain| {
+            if let Some(projected) = chain.projected.take() {
+                projections.give_back(projected);
+            }
+        });
+        left.expect("the manager knows who is on a roster");
         for join in joins {
             let memory = memory_of(join.request);
-            roster.chains.push(self.chain(memory, join.run, join.slot, join.step));
+            let course = device::Chain::joining(&memory.graph, join, false);
+            list.chains.push(self.chain(memory, course));
         }
         // SAFETY: the caller's promise.
         unsafe { self.run(roster, steps, group) };
@@ -481,13 +511,14 @@ impl Chains {
         group: &mut ThreadGroup,
     ) {
         let chain = |item: &Item| {
-            let slot = item.slot.expect("an item of a chain has a slot");
-            self.chain(memory_of(item.request), item.run, slot, item.first)
+            let memory = memory_of(item.request);
+            let course = device::Chain::of_item(&memory.graph, item, false);
+            self.chain(memory, course)
         };
-        batch.chains.extend(items.iter().map(chain));
+        batch.roster.chains.extend(items.iter().map(chain));
         // SAFETY: the caller's promise.
         unsafe { self.run(batch, 1, group) };
-        for chain in batch.chains.drain(..) {
+        for chain in batch.roster.chains.drain(..) {
             if let Some(projected) = chain.projected {
                 batch.projections.give_back(projected);
             }

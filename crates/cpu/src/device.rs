@@ -1,27 +1,24 @@
-//! The CPU device and the queues of its workers.
+//! The CPU device: its cells and the requests in flight.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
+use batchmaker_device::{
+    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, TaskQueue,
+};
 use batchmaker_graph::{
-    BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, Precision, RequestId, RowSpec,
-    SinkTime, Stopped, Tensor, TensorData, ValueIndex, Work, WorkerId,
+    CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, Tensor, WorkerId,
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{Isa, Packing};
 use core_affinity::CoreId;
 
-use crate::chains::{Chains, ProjectionAhead, RosterChains};
+use crate::cell::{MaterializedCell, runner};
+use crate::chains::ProjectionAhead;
 use crate::plan::Plans;
-use crate::program::{ProgramThread, RowProgram};
-use crate::request_memory::{Gathered, RequestMemory, scatter};
-use crate::staged::StagedProgram;
-use crate::staged_chains::{Runner, StagedChains, StagedRoster};
+use crate::queue::CpuQueue;
+use crate::request_memory::RequestMemory;
 use crate::thread_group::ThreadGroup;
-use crate::tree_nodes::{TreeNodes, TreeRoom};
-use crate::whole::LoadedWhole;
 
 /// What a CPU device is told when it is made.
 #[derive(Clone, Debug)]
@@ -55,29 +52,23 @@ impl Default for CpuConfig {
 /// moves between them for nothing.
 pub struct CpuDevice {
     config: CpuConfig,
-    cells: Vec<MaterializedCell>,
+    cells: RwLock<Vec<Option<KnownCell>>>,
+    /// Counts releases: queues that keep cells look again after one.
+    releases: AtomicU64,
     /// Ids of all cells whose output is a function of one, numbered through.
-    words: usize,
+    words: AtomicUsize,
     /// By position of the request's id.
     requests: Mutex<Vec<Option<Admitted>>>,
 }
 
 type Admitted = (RequestId, Arc<RequestMemory>);
 
-enum MaterializedCell {
-    Recurrent(Box<Chains>),
-    Tree(Box<TreeNodes>),
-    Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
-    Whole(Box<LoadedWhole>),
-    Staged { program: Box<StagedProgram>, inputs: Vec<RowSpec> },
-    StagedChains(Box<StagedChains>),
-}
-
-/// What a queue keeps of a cell type whose nodes form chains: the standing batch, and an empty one
-/// for batches of items.
-enum Rosters {
-    Recurrent(Box<[RosterChains; 2]>),
-    Staged([StagedRoster; 2]),
+/// A cell type that the device was given.
+struct KnownCell {
+    identity: CellIdentity,
+    /// How often it was given and not given back.
+    count: usize,
+    cell: Arc<MaterializedCell>,
 }
 
 impl CpuDevice {
@@ -91,68 +82,96 @@ impl CpuDevice {
             return Err(DeviceError::Resources(reason));
         }
         assert!(config.threads_per_worker > 0, "a worker without threads");
-        Ok(Self { config, cells: Vec::new(), words: 0, requests: Mutex::default() })
+        Ok(Self {
+            config,
+            cells: RwLock::default(),
+            releases: AtomicU64::new(0),
+            words: AtomicUsize::new(0),
+            requests: Mutex::default(),
+        })
     }
 
-    fn memory(&self, request: RequestId) -> Arc<RequestMemory> {
+    /// What the request in flight has in memory.
+    ///
+    /// # Panics
+    /// If it is not in flight.
+    pub(crate) fn memory(&self, request: RequestId) -> Arc<RequestMemory> {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         match &requests[request.index as usize] {
             Some((known, memory)) if *known == request => memory.clone(),
             _ => panic!("a task names {request:?}, which is not here"),
         }
     }
+
+    /// The cell type of that id, if the device has it.
+    pub(crate) fn known_cell(&self, id: CellTypeId) -> Option<Arc<MaterializedCell>> {
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        Some(cells.get(id.index())?.as_ref()?.cell.clone())
+    }
+
+    /// The cell type of that id.
+    ///
+    /// # Panics
+    /// If the device does not have it.
+    pub(crate) fn cell(&self, id: CellTypeId) -> Arc<MaterializedCell> {
+        self.known_cell(id).unwrap_or_else(|| panic!("a task names {id}, which is not here"))
+    }
+
+    /// How often a cell type was given up for good.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
+    }
+
+    /// Ids of all cells whose output is a function of one.
+    pub(crate) fn words(&self) -> usize {
+        self.words.load(Ordering::Relaxed)
+    }
 }
 
 impl Device for CpuDevice {
-    fn materialize(&mut self, cell_types: &[CellType]) -> Result<(), DeviceError> {
-        for cell_type in cell_types {
-            let cell = &cell_type.cell;
-            let failed =
-                |reason: String| DeviceError::Cell { cell: cell_type.name.clone(), reason };
-            let plan = self.config.plans.of(cell_type.identity);
-            let packing = packing(self.config.isa, cell.precision);
-            self.cells.push(match &cell.body {
-                CellBody::Recurrent(cell) => MaterializedCell::Recurrent(
-                    Chains::new(packing, cell, &self.config, plan)
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
-                ),
-                CellBody::Tree(cell) => {
-                    let nodes = TreeNodes::new(packing, cell, self.words)
-                        .map_err(|e| failed(e.to_string()))?;
-                    self.words += nodes.words();
-                    MaterializedCell::Tree(Box::new(nodes))
-                }
-                CellBody::Program(program) => MaterializedCell::Program {
-                    program: RowProgram::new(program, &cell.inputs, &cell.outputs)
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
-                    inputs: cell.inputs.clone(),
-                },
-                CellBody::Whole(whole) => MaterializedCell::Whole(
-                    LoadedWhole::new(whole, &cell.inputs, &cell.outputs)
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
-                ),
-                CellBody::Staged(staged) if !cell.states.is_empty() => {
-                    MaterializedCell::StagedChains(
-                        StagedChains::new(packing, cell, staged, self.config.projection_ahead)
-                            .map(Box::new)
-                            .map_err(|e| failed(e.to_string()))?,
-                    )
-                }
-                CellBody::Staged(staged) => MaterializedCell::Staged {
-                    program: StagedProgram::new(packing, staged, self.config.projection_ahead)
-                        .map(Box::new)
-                        .map_err(|e| failed(e.to_string()))?,
-                    inputs: cell.inputs.clone(),
-                },
-            });
-        }
-        Ok(())
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
-    fn queue(self: Arc<Self>, worker: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError> {
+    fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
+        let materialized = Materialized { runner: runner(&cell.cell.body), rows_max: None };
+        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        if cells.len() <= id.index() {
+            cells.resize_with(id.index() + 1, || None);
+        }
+        if let Some(known) = &mut cells[id.index()] {
+            assert_eq!(known.identity, cell.identity, "{id} stands for another cell");
+            known.count += 1;
+            return Ok(materialized);
+        }
+        drop(cells);
+        // Packing takes a while, and batches of other types go on meanwhile.
+        let new = MaterializedCell::new(cell, &self.config, self.words()).map_err(|error| {
+            DeviceError::Cell { cell: cell.name.clone(), reason: error.to_string() }
+        })?;
+        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        self.words.fetch_add(new.words(), Ordering::Relaxed);
+        let known = KnownCell { identity: cell.identity, count: 1, cell: Arc::new(new) };
+        let before = cells[id.index()].replace(known);
+        assert!(before.is_none(), "{id} was materialised twice at a time");
+        Ok(materialized)
+    }
+
+    fn release(&self, id: CellTypeId) {
+        let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
+        let known = cells[id.index()].as_mut().expect("a cell type is released once it was taken");
+        known.count -= 1;
+        if known.count == 0 {
+            cells[id.index()] = None;
+            self.releases.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn queue(
+        self: Arc<Self>,
+        worker: WorkerId,
+        _bell: Arc<Bell>,
+    ) -> Result<Box<dyn TaskQueue>, DeviceError> {
         let threads = self.config.threads_per_worker;
         let cores = if self.config.pin_threads { cores() } else { &[] };
         let pin = move |member: usize| {
@@ -163,37 +182,21 @@ impl Device for CpuDevice {
         let name = format!("worker-{}", worker.0);
         let group = ThreadGroup::new(&name, threads, pin)
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-        let roster = |cell: &MaterializedCell| match cell {
-            MaterializedCell::Recurrent(chains) => {
-                Some(Rosters::Recurrent(Box::new([chains.roster(), chains.roster()])))
-            }
-            MaterializedCell::StagedChains(_) => Some(Rosters::Staged(Default::default())),
-            _ => None,
-        };
-        let rosters = self.cells.iter().map(roster).collect();
-        let pin = Some(Box::new(pin) as Box<_>);
-        let program_thread = ProgramThread::new();
-        let (tree_room, tasks) = (TreeRoom::default(), VecDeque::new());
-        let device = self;
-        let stops = Vec::new();
-        Ok(Box::new(CpuQueue {
-            device,
-            group,
-            pin,
-            program_thread,
-            tree_room,
-            rosters,
-            tasks,
-            stops,
-        }))
+        Ok(Box::new(CpuQueue::new(self, group, Box::new(pin))))
     }
 
-    fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
-        let of_words = |cell_type: CellTypeId| match &self.cells[cell_type.index()] {
-            MaterializedCell::Tree(nodes) => nodes.words() > 0,
-            _ => false,
+    fn admit(
+        &self,
+        request: RequestId,
+        graph: Arc<CellGraph>,
+        inputs: Vec<Tensor>,
+    ) -> Result<(), DeviceError> {
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        let of_words = |cell_type: CellTypeId| {
+            cells[cell_type.index()].as_ref().is_some_and(|known| known.cell.words() > 0)
         };
         let memory = Arc::new(RequestMemory::new(graph, inputs, of_words));
+        drop(cells);
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let index = request.index as usize;
         if requests.len() <= index {
@@ -201,114 +204,26 @@ impl Device for CpuDevice {
         }
         let before = requests[index].replace((request, memory));
         assert!(before.is_none(), "{request:?} was admitted to a position in use");
+        Ok(())
     }
 
-    fn peek(&self, request: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData {
-        // SAFETY: complete nodes have written these rows, and each row is written once.
-        unsafe { self.memory(request).copy(value, rows) }
-    }
-
-    fn retire(&self, request: RequestId) -> Vec<Tensor> {
+    fn retire(&self, request: RequestId) {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = requests[request.index as usize].take_if(|(known, _)| *known == request);
         let (_, memory) = memory.expect("a request is retired once, after it was admitted");
         drop(requests);
         // SAFETY: the contract of `retire`. A roster may still keep the memory alive, but runs no
         // step of it.
-        unsafe { memory.take_outputs() }
-    }
-}
-
-/// The queue of one worker. Its tasks run on the thread that polls it, and on that
-/// thread's helpers.
-struct CpuQueue {
-    device: Arc<CpuDevice>,
-    group: ThreadGroup,
-    /// Puts the polling thread on its core; called once, at the first poll.
-    pin: Option<Box<dyn FnOnce(usize) + Send>>,
-    /// Runs programs.
-    program_thread: ProgramThread,
-    tree_room: TreeRoom,
-    /// By cell type; none for row-wise cells.
-    rosters: Vec<Option<Rosters>>,
-    tasks: VecDeque<BatchedTask>,
-    /// Chains that said stop in the last task.
-    stops: Vec<Stopped>,
-}
-
-impl TaskQueue for CpuQueue {
-    fn take_stops(&mut self, into: &mut Vec<Stopped>) {
-        into.append(&mut self.stops);
+        drop(unsafe { memory.take_outputs() });
     }
 
-    fn submit(&mut self, task: BatchedTask) {
-        self.tasks.push_back(task);
+    fn measure(&self, cell: &CellType, _rows: usize) -> Result<Measurement, DeviceError> {
+        let reason = "not measured".to_owned();
+        Err(DeviceError::Cell { cell: cell.name.clone(), reason })
     }
 
-    fn poll(&mut self) -> Progress {
-        if let Some(pin) = self.pin.take() {
-            pin(0);
-        }
-        let Some(task) = self.tasks.pop_front() else { return Progress::None };
-        match self.run(&task) {
-            Ok(()) => Progress::Complete(task.id),
-            Err(()) => Progress::Failed(task.id),
-        }
-    }
-}
-
-impl CpuQueue {
-    fn run(&mut self, task: &BatchedTask) -> Result<(), ()> {
-        let Self { device, group, program_thread, tree_room, rosters, stops, .. } = self;
-        let memory_of = |request| device.memory(request);
-        let rosters = rosters[task.cell_type.index()].as_mut();
-        match (&device.cells[task.cell_type.index()], rosters, &task.work) {
-            (MaterializedCell::Recurrent(chains), Some(Rosters::Recurrent(rosters)), work) => {
-                let [roster, batch] = &mut **rosters;
-                // SAFETY: the manager gives out a node after those that it depends on, once.
-                unsafe {
-                    match work {
-                        Work::Roster { leaves, joins, steps } => {
-                            chains.run_roster(roster, leaves, joins, *steps, memory_of, group);
-                        }
-                        Work::Rows(items) => chains.run_items(batch, items, memory_of, group),
-                    }
-                }
-                Ok(())
-            }
-            (MaterializedCell::StagedChains(chains), Some(Rosters::Staged(rosters)), work) => {
-                let [roster, batch] = rosters;
-                let mut run = Runner { thread: program_thread, group, stops };
-                // SAFETY: as above.
-                unsafe {
-                    match work {
-                        Work::Roster { leaves, joins, steps } => {
-                            chains.run_roster(roster, leaves, joins, *steps, memory_of, &mut run)
-                        }
-                        Work::Rows(items) => chains.run_items(batch, items, memory_of, &mut run),
-                    }
-                }
-            }
-            (MaterializedCell::Program { program, inputs }, _, Work::Rows(items)) => {
-                let run = |rows, inputs| program.run(rows, inputs, program_thread);
-                run_rows(run, inputs, items, memory_of)
-            }
-            (MaterializedCell::Whole(whole), _, Work::Rows(items)) => {
-                // SAFETY: as above.
-                let ran = unsafe { whole.run(items, memory_of, program_thread) };
-                ran.map_err(|error| eprintln!("batchmaker: whole sequences failed: {error}"))
-            }
-            (MaterializedCell::Staged { program, inputs }, _, Work::Rows(items)) => {
-                let run = |rows, inputs| program.run(rows, inputs, program_thread, group);
-                run_rows(run, inputs, items, memory_of)
-            }
-            (MaterializedCell::Tree(nodes), _, Work::Rows(items)) => {
-                // SAFETY: as above.
-                unsafe { nodes.run(items, memory_of, device.words, tree_room, group) };
-                Ok(())
-            }
-            _ => unreachable!("a roster of row-wise cells, or a chain without one"),
-        }
+    fn plan(&self, _cell: CellIdentity, _plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+        Err(DeviceError::Resources("no plans".to_owned()))
     }
 }
 
@@ -327,59 +242,4 @@ pub fn packing(isa: Isa, precision: Precision) -> Packing {
 fn cores() -> &'static [CoreId] {
     static CORES: OnceLock<Vec<CoreId>> = OnceLock::new();
     CORES.get_or_init(|| core_affinity::get_core_ids().unwrap_or_default())
-}
-
-/// Gathers the rows of `items`, runs them as one batch, and scatters what comes out. Padding is
-/// rows of zeros.
-fn run_rows<E: std::fmt::Display>(
-    run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
-    inputs: &[RowSpec],
-    items: &[Item],
-    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-) -> Result<(), ()> {
-    let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
-    let items = || items.iter().zip(&memories);
-    let rows = items().map(|(item, _)| item.count as usize).sum();
-    let gather = |(port, spec): (usize, &RowSpec)| {
-        let mut gathered = Gathered::with_capacity(spec, rows);
-        for (item, memory) in items() {
-            let from = memory.rows(&memory.graph.runs()[item.run.index()].inputs[port]);
-            let nodes = nodes_of(item, memory);
-            // SAFETY: the manager gives out rows after those that they depend on.
-            unsafe { gathered.append(&from, item.first, nodes) };
-            gathered.skip(item.count - nodes);
-        }
-        gathered.finish()
-    };
-    let inputs = inputs.iter().enumerate().map(gather).collect();
-    let mut outputs = run(rows, inputs).map_err(|error| {
-        eprintln!("batchmaker: a batch of {rows} rows failed: {error}");
-    })?;
-    let mut skip = 0;
-    for (item, memory) in items() {
-        let run = &memory.graph.runs()[item.run.index()];
-        for sink in &run.sinks {
-            let to = memory.rows(&sink.rows);
-            let output = &mut outputs[sink.port];
-            let count = nodes_of(item, memory);
-            // SAFETY: each row of a run is given out once, and its target is its own.
-            unsafe {
-                match sink.time {
-                    SinkTime::Every => scatter(output, skip, &to, item.first, count),
-                    SinkTime::Last if count > 0 && item.first + count == run.length => {
-                        scatter(output, skip + count as usize - 1, &to, 0, 1);
-                    }
-                    SinkTime::Last => {}
-                }
-            }
-        }
-        skip += item.count as usize;
-    }
-    Ok(())
-}
-
-/// How many of an item's rows are within its run.
-fn nodes_of(item: &Item, memory: &RequestMemory) -> u32 {
-    let length = memory.graph.runs()[item.run.index()].length;
-    length.saturating_sub(item.first).min(item.count)
 }

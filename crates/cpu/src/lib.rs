@@ -2,7 +2,9 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `device.rs` | the device: cells, requests, and the queue of each worker |
+//! | `device.rs` | the device: its cells, and the requests in flight |
+//! | `queue.rs` | the tasks of a worker, which run on the thread that polls |
+//! | `cell.rs` | a cell type, packed or compiled, and batches of it |
 //! | `chains.rs` | a batch of chains as rows of a fused kernel: rosters, states, outputs |
 //! | `batch_job.rs` | some steps of a batch, divided among threads |
 //! | `projections.rs` | inputs projected ahead |
@@ -27,6 +29,7 @@
 //! request's own values, an embedding table, or a slot.
 
 mod batch_job;
+mod cell;
 mod chains;
 mod device;
 mod embedding;
@@ -34,6 +37,7 @@ mod performance;
 mod plan;
 mod program;
 mod projections;
+mod queue;
 mod remembered;
 mod request_memory;
 mod row_arena;

@@ -49,9 +49,9 @@ impl Remembered {
         Self { row_len, places, arena: RowArena::new(row_len), rows: AtomicUsize::new(0), rows_max }
     }
 
-    /// The row of `word`, if it is known.
+    /// The row of `word`, if it is known. Words beyond those that it was made for never are.
     pub(crate) fn get(&self, word: usize) -> Option<&[f32]> {
-        let place = self.places[word].load(Ordering::Acquire);
+        let place = self.places.get(word)?.load(Ordering::Acquire);
         if place.is_null() || place == CLAIMED {
             return None;
         }
@@ -61,7 +61,7 @@ impl Remembered {
 
     /// Room for the row of `word`, unless somebody has been given that, or all is used up.
     pub(crate) fn claim(&self, word: usize) -> Option<Claim> {
-        let place = &self.places[word];
+        let place = self.places.get(word)?;
         let is_used_up = || self.rows.load(Ordering::Relaxed) >= self.rows_max;
         if is_used_up() || !place.load(Ordering::Relaxed).is_null() {
             return None;

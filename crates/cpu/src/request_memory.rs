@@ -17,8 +17,8 @@ use batchmaker_graph::{
 pub(crate) struct RequestMemory {
     pub(crate) graph: Arc<CellGraph>,
     values: Vec<Value>,
-    /// The runs that said stop.
-    stopped: Mutex<Vec<RunIndex>>,
+    /// The chains that reached their end of sequence.
+    ended: Mutex<Vec<RunIndex>>,
 }
 
 struct Value {
@@ -82,17 +82,18 @@ impl RequestMemory {
                 value.words = (0..value.rows).map(|_| AtomicU32::new(0)).collect();
             }
         }
-        Self { graph, values, stopped: Mutex::default() }
+        Self { graph, values, ended: Mutex::default() }
     }
 
-    /// Notes that a chain said stop: it may be in a task of a roster that it joins again.
-    pub(crate) fn note_stop(&self, run: RunIndex) {
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+    /// Notes that a chain reached its end of sequence: it may join a roster again before the manager
+    /// learns that.
+    pub(crate) fn note_end(&self, run: RunIndex) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(run);
     }
 
-    /// Whether a chain said stop.
-    pub(crate) fn is_stopped(&self, run: RunIndex) -> bool {
-        self.stopped.lock().unwrap_or_else(PoisonError::into_inner).contains(&run)
+    /// Whether a chain reached its end of sequence.
+    pub(crate) fn has_ended(&self, run: RunIndex) -> bool {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).contains(&run)
     }
 
     /// Notes that a node's row is a function of `word`. Who reads that comes after who writes it,

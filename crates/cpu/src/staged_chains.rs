@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use batchmaker_device as device;
+use batchmaker_device::{Origin, Roster, StatePlace};
 use batchmaker_graph::{
-    Cell, Item, Join, Piece, RequestId, RowSpec, RunIndex, SinkTime, SlotId, StagedCell, Stop,
-    Stopped, TensorData,
+    Cell, Item, Join, RequestId, RowSpec, SinkTime, SlotId, StagedCell, Stop, Stopped, TensorData,
 };
 use batchmaker_kernels::Packing;
 
@@ -28,29 +29,21 @@ pub(crate) struct StagedChains {
 struct State {
     row: RowSpec,
     /// Floats from the slot's first.
-    at: usize,
+    offset: usize,
 }
 
 /// A standing batch.
 #[derive(Default)]
-pub(crate) struct StagedRoster(Vec<Chain>);
+pub(crate) struct StagedRoster(Roster<Chain>);
 
 /// A chain in a batch.
 struct Chain {
-    slot_id: SlotId,
+    course: device::Chain,
     slot: *mut f32,
-    /// The step to run next.
-    step: u32,
-    length: u32,
     /// By input port.
     inputs: Vec<RowPointers>,
     /// When, from which port, where to.
     sinks: Vec<(SinkTime, usize, RowPointers)>,
-    stop: Option<Stop>,
-    /// Whether it said stop: nothing of it is computed any more.
-    is_stopped: bool,
-    request: RequestId,
-    run: RunIndex,
     /// Keeps the rows where they are.
     memory: Arc<RequestMemory>,
 }
@@ -58,12 +51,18 @@ struct Chain {
 // SAFETY: only a place; what may be done there is said at each access.
 unsafe impl Send for Chain {}
 
+impl AsRef<device::Chain> for Chain {
+    fn as_ref(&self) -> &device::Chain {
+        &self.course
+    }
+}
+
 /// What steps run on.
-pub(crate) struct Runner<'a> {
+pub(crate) struct Steps<'a> {
     pub(crate) thread: &'a ProgramThread,
     pub(crate) group: &'a mut ThreadGroup,
-    /// Where chains that say stop are told of.
-    pub(crate) stops: &'a mut Vec<Stopped>,
+    /// Where chains that reach their end of sequence are listed.
+    pub(crate) ends: &'a mut Vec<Stopped>,
 }
 
 impl State {
@@ -73,7 +72,12 @@ impl State {
 
     /// Where the state lies in a chain's slot.
     fn of(&self, chain: &Chain) -> RowPointers {
-        RowPointers::one(chain.slot.wrapping_add(self.at).cast(), self.bytes())
+        self.at(chain.slot)
+    }
+
+    /// Where the state lies in a slot.
+    fn at(&self, slot: *mut f32) -> RowPointers {
+        RowPointers::one(slot.wrapping_add(self.offset).cast(), self.bytes())
     }
 }
 
@@ -86,7 +90,7 @@ impl StagedChains {
     ) -> Result<Self, StagedError> {
         let mut floats = 0;
         let states = cell.states.iter().map(|row| {
-            let state = State { row: row.clone(), at: floats };
+            let state = State { row: row.clone(), offset: floats };
             floats += state.bytes().div_ceil(size_of::<f32>()).next_multiple_of(LINE);
             state
         });
@@ -95,31 +99,19 @@ impl StagedChains {
         Ok(Self { program, inputs: cell.inputs.clone(), states, slots: RowArena::new(floats) })
     }
 
-    /// A chain that is about to run `step` with its states in `slot`.
-    fn chain(
-        &self,
-        memory: Arc<RequestMemory>,
-        (request, run_index): (RequestId, RunIndex),
-        slot: SlotId,
-        step: u32,
-    ) -> Chain {
+    /// A chain of the request in `memory`, with its first states in its slot.
+    fn chain(&self, memory: Arc<RequestMemory>, course: device::Chain) -> Chain {
         let graph = memory.graph.clone();
-        let run = &graph.runs()[run_index.index()];
+        let run = &graph.runs()[course.run.index()];
         let sinks = run.sinks.iter().map(|s| (s.time, s.port, memory.rows(&s.rows)));
         let chain = Chain {
-            slot_id: slot,
-            slot: self.slots.row(slot.index as usize),
-            step,
-            length: run.length,
+            slot: self.slots.row(course.slot.index as usize),
             inputs: run.inputs.iter().map(|rows| memory.rows(rows)).collect(),
             sinks: sinks.collect(),
-            stop: run.stop,
-            is_stopped: memory.is_stopped(run_index),
-            request,
-            run: run_index,
+            course,
             memory: memory.clone(),
         };
-        if step == 0 && graph.piece() != Piece::Next {
+        if chain.course.origin() == Origin::Initial {
             for (state, initial) in self.states.iter().zip(&run.initial) {
                 let (to, bytes) = (state.of(&chain).row(0), state.bytes());
                 let initial = initial.as_ref().map(|rows| memory.rows(rows));
@@ -150,17 +142,19 @@ impl StagedChains {
         joins: &[Join],
         steps: u32,
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-        runner: &mut Runner<'_>,
-    ) -> Result<(), ()> {
-        roster.0.retain(|chain| !leaves.contains(&chain.slot_id));
+        hands: &mut Steps<'_>,
+    ) -> Result<(), StagedError> {
+        let left = roster.0.leave(leaves, |_| ());
+        left.expect("the manager knows who is on a roster");
         let chain = |join: &Join| {
-            let Join { request, run, slot, step, .. } = *join;
-            self.chain(memory_of(request), (request, run), slot, step)
+            let memory = memory_of(join.request);
+            let course = device::Chain::joining(&memory.graph, join, memory.has_ended(join.run));
+            self.chain(memory, course)
         };
-        roster.0.extend(joins.iter().map(chain));
+        roster.0.chains.extend(joins.iter().map(chain));
         for _ in 0..steps {
             // SAFETY: the caller's promise.
-            unsafe { self.step(&mut roster.0, runner) }?;
+            unsafe { self.step(&mut roster.0.chains, hands) }?;
         }
         Ok(())
     }
@@ -174,26 +168,56 @@ impl StagedChains {
         batch: &mut StagedRoster,
         items: &[Item],
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-        runner: &mut Runner<'_>,
-    ) -> Result<(), ()> {
+        hands: &mut Steps<'_>,
+    ) -> Result<(), StagedError> {
         let chain = |item: &Item| {
-            let slot = item.slot.expect("an item of a chain has a slot");
-            self.chain(memory_of(item.request), (item.request, item.run), slot, item.first)
+            let memory = memory_of(item.request);
+            let course = device::Chain::of_item(&memory.graph, item, memory.has_ended(item.run));
+            self.chain(memory, course)
         };
-        batch.0.extend(items.iter().map(chain));
+        batch.0.chains.extend(items.iter().map(chain));
         // SAFETY: the caller's promise.
-        let done = unsafe { self.step(&mut batch.0, runner) };
-        batch.0.clear();
+        let done = unsafe { self.step(&mut batch.0.chains, hands) };
+        batch.0.chains.clear();
         done
     }
 
-    /// Runs the next step of all chains that have not said stop. Past a chain's end that is padding:
+    /// A row of each state in a slot.
+    ///
+    /// # Safety
+    /// No task in flight uses the slot.
+    pub(crate) unsafe fn read_state(&self, place: StatePlace) -> Vec<TensorData> {
+        let slot = self.slots.row(place.slot.index as usize);
+        let state = |state: &State| {
+            let mut row = Gathered::with_capacity(&state.row, 1);
+            // SAFETY: the caller's promise.
+            unsafe { row.append(&state.at(slot), 0, 1) };
+            row.finish()
+        };
+        self.states.iter().map(state).collect()
+    }
+
+    /// Sets the states in a slot.
+    ///
+    /// # Safety
+    /// As for [`Self::read_state`].
+    pub(crate) unsafe fn write_state(&self, place: StatePlace, mut states: Vec<TensorData>) {
+        assert_eq!(states.len(), self.states.len(), "a row for each state");
+        let slot = self.slots.row(place.slot.index as usize);
+        for (state, row) in self.states.iter().zip(&mut states) {
+            assert_eq!(row.element(), state.row.element, "a state's element type");
+            // SAFETY: the caller's promise.
+            unsafe { scatter(row, 0, &state.at(slot), 0, 1) };
+        }
+    }
+
+    /// Runs the next step of all chains that have not ended. Past a chain's end that is padding:
     /// its last inputs again, into its own states, which nobody reads any more.
     ///
     /// # Safety
     /// As for [`Self::run_roster`].
-    unsafe fn step(&self, chains: &mut [Chain], runner: &mut Runner<'_>) -> Result<(), ()> {
-        let running = || chains.iter().filter(|chain| !chain.is_stopped);
+    unsafe fn step(&self, chains: &mut [Chain], hands: &mut Steps<'_>) -> Result<(), StagedError> {
+        let running = || chains.iter().filter(|chain| chain.course.is_running());
         let rows = running().count();
         if rows == 0 {
             return Ok(());
@@ -208,57 +232,52 @@ impl StagedChains {
             gathered.finish()
         };
         let inputs = self.inputs.iter().enumerate().map(|(port, spec)| {
-            gather(spec, &|chain| (chain.inputs[port], chain.step.min(chain.length - 1)))
+            gather(spec, &|chain| {
+                (chain.inputs[port], chain.course.input_node(chain.course.step()))
+            })
         });
         let states = self.states.iter().map(|state| gather(&state.row, &|c| (state.of(c), 0)));
         let inputs: Vec<TensorData> = inputs.chain(states).collect();
-        let done = self.program.run(rows, inputs, runner.thread, runner.group);
-        let mut outputs = done.map_err(|error| {
-            eprintln!("batchmaker: a batch of {rows} steps failed: {error}");
-        })?;
-        let running = chains.iter_mut().filter(|chain| !chain.is_stopped);
+        let mut outputs = self.program.run(rows, inputs, hands.thread, hands.group)?;
+        let running = chains.iter_mut().filter(|chain| chain.course.is_running());
         for (row, chain) in running.enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { self.advance(chain, &mut outputs, row) };
-            if chain.is_stopped {
-                let (request, run, nodes) = (chain.request, chain.run, chain.step);
-                runner.stops.push(Stopped { request, run, nodes });
-            }
+            hands.ends.extend(unsafe { self.advance(chain, &mut outputs, row) });
         }
         Ok(())
     }
 
-    /// Takes row `row` of a step's outputs to a chain's states and to where they are wanted.
+    /// Takes row `row` of a step's outputs to a chain's states and to where they are wanted, unless the
+    /// chain ends with it.
     ///
     /// # Safety
     /// As for [`Self::run_roster`].
-    unsafe fn advance(&self, chain: &mut Chain, outputs: &mut [TensorData], row: usize) {
-        let node = chain.step;
-        chain.step += 1;
+    unsafe fn advance(
+        &self,
+        chain: &mut Chain,
+        outputs: &mut [TensorData],
+        row: usize,
+    ) -> Option<Stopped> {
         let says_stop = |stop: Stop| match &outputs[stop.port] {
             TensorData::I64(ids) => ids[row] == stop.value,
             other => unreachable!("a stop is an integer, not {}", other.element()),
         };
-        if node < chain.length && chain.stop.is_some_and(says_stop) {
-            chain.is_stopped = true;
-            chain.memory.note_stop(chain.run);
-            return;
+        if chain.course.stop().is_some_and(says_stop) {
+            let end = chain.course.end();
+            chain.memory.note_end(end.run);
+            return Some(end);
         }
         for (state, output) in self.states.iter().zip(&mut *outputs) {
             // SAFETY: a slot is its chain's own.
             unsafe { scatter(output, row, &state.of(chain), 0, 1) };
         }
         for (time, port, to) in &chain.sinks {
-            let node = match time {
-                // Padding.
-                _ if node >= chain.length => continue,
-                SinkTime::Every => node,
-                // Of a chain that may stop at the next node this may be the last.
-                SinkTime::Last if node + 1 == chain.length || chain.stop.is_some() => 0,
-                SinkTime::Last => continue,
-            };
+            let node = chain.course.sink_node(*time, chain.course.step());
+            let Some(node) = node else { continue };
             // SAFETY: the caller's promise.
             unsafe { scatter(&mut outputs[*port], row, to, node, 1) };
         }
+        chain.course.advance(1);
+        None
     }
 }

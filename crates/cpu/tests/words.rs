@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
-use batchmaker_device::{Device, Progress, TaskQueue};
+use batchmaker_device::{Device, LoneWorker};
 use batchmaker_graph::{
-    BatchedTask, Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item,
-    Join, Lookup, ModelId, ModelPriority, RecurrentCell, RecurrentKind, RequestId, RowSpec, Rows,
-    RunIndex, Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, TreeCell, Work, WorkerId,
+    Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item, Join, Lookup,
+    ModelId, ModelPriority, RecurrentCell, RecurrentKind, RequestId, RowSpec, Rows, RunIndex, Sink,
+    SinkTime, SlotId, Tensor, TensorData, TreeCell, Work, WorkerId,
 };
 
 const INPUT: usize = 7;
@@ -124,10 +124,10 @@ impl Cells {
 
     /// The bits of h and c of all nodes of each tree; the `n`th nodes of all trees are one batch.
     fn play(&self, device: &Arc<CpuDevice>, trees: &[Tree]) -> Vec<Vec<u32>> {
-        let mut player = Player::new(device);
+        let mut worker = worker(device);
         for (index, tree) in trees.iter().enumerate() {
             let (graph, x) = self.graph(tree);
-            device.admit(request(index), Arc::new(graph), vec![x]);
+            device.admit(request(index), Arc::new(graph), vec![x]).expect("there is room");
         }
         let mut run = |cell_type: CellTypeId, lengths: &dyn Fn(&Tree) -> usize| {
             for first in 0..trees.iter().map(lengths).max().unwrap_or(0) {
@@ -141,12 +141,12 @@ impl Cells {
                     moved_from: None,
                 };
                 let items = trees.iter().enumerate().filter(has).map(item).collect();
-                player.run(cell_type, Work::Rows(items));
+                assert_eq!(worker.run(cell_type, Work::Rows(items)).result, Ok(()));
             }
         };
         run(LEAF, &|tree| tree.words.len());
         run(INNER, &|tree| tree.children.len());
-        (0..trees.len()).map(|index| retire(device, index)).collect()
+        (0..trees.len()).map(|index| finish(&mut worker, index)).collect()
     }
 }
 
@@ -156,8 +156,10 @@ fn device(config: CpuConfig, cells: impl IntoIterator<Item = Cell>) -> Arc<CpuDe
         let rank = ModelPriority { model: ModelId(0), priority };
         registry.add("cell", cell, 64, rank);
     }
-    let mut device = CpuDevice::new(config).expect("a device");
-    device.materialize(registry.cell_types()).expect("cells fit");
+    let device = CpuDevice::new(config).expect("a device");
+    for (id, cell) in (0..).zip(registry.cell_types()) {
+        device.materialize(CellTypeId(id), cell).expect("cells fit");
+    }
     Arc::new(device)
 }
 
@@ -165,39 +167,18 @@ fn request(index: usize) -> RequestId {
     RequestId { index: index as u32, generation: 1 }
 }
 
+/// A device's only worker.
+fn worker(device: &Arc<CpuDevice>) -> LoneWorker {
+    LoneWorker::new(device.clone(), WorkerId(0)).expect("a queue")
+}
+
 /// The bits of what a request yields.
-fn retire(device: &CpuDevice, index: usize) -> Vec<u32> {
-    let bits = |tensor: Tensor| match tensor.into_data() {
+fn finish(worker: &mut LoneWorker, index: usize) -> Vec<u32> {
+    let bits = |data: TensorData| match data {
         TensorData::F32(data) => data.into_iter().map(f32::to_bits),
         _ => unreachable!("states are f32"),
     };
-    device.retire(request(index)).into_iter().flat_map(bits).collect()
-}
-
-/// Gives a device's only worker its tasks.
-struct Player {
-    queue: Box<dyn TaskQueue>,
-    last_task: u64,
-}
-
-impl Player {
-    fn new(device: &Arc<CpuDevice>) -> Self {
-        let queue = device.clone().queue(WorkerId(0)).expect("a queue");
-        Self { queue, last_task: 0 }
-    }
-
-    fn run(&mut self, cell_type: CellTypeId, work: Work) {
-        self.last_task += 1;
-        let id = TaskId(self.last_task);
-        self.queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
-        let progress = loop {
-            match self.queue.poll() {
-                Progress::None => std::hint::spin_loop(),
-                progress => break progress,
-            }
-        };
-        assert_eq!(progress, Progress::Complete(id));
-    }
+    worker.finish(request(index)).into_iter().flat_map(bits).collect()
 }
 
 #[test]
@@ -248,14 +229,14 @@ fn chain(x: TensorData, row: RowSpec, length: u32) -> (CellGraph, Tensor) {
 
 /// Sequences of one length, as one batch, on a device that may have run others.
 fn play_chains(
-    player: &mut Player,
+    worker: &mut LoneWorker,
     device: &CpuDevice,
     graphs: Vec<(CellGraph, Tensor)>,
     length: u32,
 ) -> Vec<Vec<u32>> {
     let count = graphs.len();
     for (index, (graph, x)) in graphs.into_iter().enumerate() {
-        device.admit(request(index), Arc::new(graph), vec![x]);
+        device.admit(request(index), Arc::new(graph), vec![x]).expect("there is room");
     }
     let slot = |index: usize| SlotId { index: index as u32, generation: 0 };
     let join = |index: usize| Join {
@@ -267,12 +248,21 @@ fn play_chains(
     };
     let joins = (0..count).map(join).collect();
     let cell_type = CellTypeId(0);
-    player.run(cell_type, Work::Roster { leaves: Vec::new(), joins, steps: 5 });
+    assert_eq!(
+        worker.run(cell_type, Work::Roster { leaves: Vec::new(), joins, steps: 5 }).result,
+        Ok(())
+    );
     let (leaves, joins) = (Vec::new(), Vec::new());
-    player.run(cell_type, Work::Roster { leaves, joins, steps: length - 5 });
+    assert_eq!(
+        worker.run(cell_type, Work::Roster { leaves, joins, steps: length - 5 }).result,
+        Ok(())
+    );
     let leaves = (0..count).map(slot).collect();
-    player.run(cell_type, Work::Roster { leaves, joins: Vec::new(), steps: 0 });
-    (0..count).map(|index| retire(device, index)).collect()
+    assert_eq!(
+        worker.run(cell_type, Work::Roster { leaves, joins: Vec::new(), steps: 0 }).result,
+        Ok(())
+    );
+    (0..count).map(|index| finish(worker, index)).collect()
 }
 
 #[test]
@@ -301,19 +291,19 @@ fn words_of_chains_are_remembered_bit_for_bit() {
     let cell = lstm(&mut Random(3), None);
     let numbers = device(CpuConfig::default(), [Cell::recurrent(cell)]);
     let graphs = sentences.iter().map(as_numbers).collect();
-    let expected = play_chains(&mut Player::new(&numbers), &numbers, graphs, length);
+    let expected = play_chains(&mut worker(&numbers), &numbers, graphs, length);
     let lookup = Lookup { table: table.clone(), width: INPUT };
     let cell = lstm(&mut Random(3), Some(lookup));
     use ProjectionAhead::{Always, Measured, Never};
     for (projection_ahead, threads_per_worker) in [(Measured, 1), (Always, 3), (Never, 1)] {
         let config = CpuConfig { projection_ahead, threads_per_worker, ..CpuConfig::default() };
         let device = device(config, [Cell::recurrent(cell.clone())]);
-        let player = &mut Player::new(&device);
+        let worker = &mut worker(&device);
         for turn in ["fresh", "after these", "after others", "after others, again"] {
             let graphs = sentences.iter().map(as_ids).collect();
-            let actual = play_chains(player, &device, graphs, length);
+            let actual = play_chains(worker, &device, graphs, length);
             assert!(actual == expected, "{projection_ahead:?}, {turn}");
-            play_chains(player, &device, others.iter().map(as_ids).collect(), length);
+            play_chains(worker, &device, others.iter().map(as_ids).collect(), length);
         }
     }
 }

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item,
-    Join, Lookup, ModelId, ModelPriority, RecurrentCell, RecurrentKind, RequestId, RowSpec, Rows,
-    RunIndex, Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, Work, WorkerId,
+    Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item, Join, Lookup,
+    ModelId, ModelPriority, RecurrentCell, RecurrentKind, RequestId, RowSpec, Rows, RunIndex, Sink,
+    SinkTime, SlotId, Tensor, TensorData, Work,
 };
 
-use crate::{Device, Progress, TaskQueue};
+use crate::{Device, LoneWorker};
 
 const INPUT: usize = 5;
 const HIDDEN: usize = 19;
@@ -104,6 +104,10 @@ impl Cells {
         Self { registry, first, second }
     }
 
+    fn worker(&self, device: impl Device + 'static) -> LoneWorker {
+        LoneWorker::with_cells(device, self.registry.cell_types()).expect("the cells fit")
+    }
+
     /// Every step of the second layer, then the last h and c of both layers.
     fn graph(&self, sequence: &Sequence) -> (CellGraph, Vec<Tensor>) {
         let length = sequence.ids.len() as u32;
@@ -140,17 +144,15 @@ impl Cells {
 
     /// Runs the sequences such that they join at different times, and such that the last one
     /// takes the slot of one that ended. The outputs of each sequence.
-    fn play(&self, mut device: impl Device + 'static, form: Form) -> Vec<Vec<Tensor>> {
-        device.materialize(self.registry.cell_types()).expect("the cells materialise");
-        let device: Arc<dyn Device> = Arc::new(device);
-        let queue = device.clone().queue(WorkerId(0)).expect("a queue");
-        let mut player = Player { queue, form, rosters: [Vec::new(), Vec::new()], last_task: 0 };
+    fn play(&self, device: impl Device + 'static, form: Form) -> Vec<Vec<TensorData>> {
+        let worker = self.worker(device);
+        let mut player = Player { worker, form, rosters: [Vec::new(), Vec::new()] };
         let slot = |index, generation| SlotId { index, generation };
         let slots = [slot(0, 0), slot(1, 0), slot(70, 0), slot(1, 1)];
         let sequences = sequences();
         for (sequence, index) in sequences.iter().zip(0..) {
             let (graph, inputs) = self.graph(sequence);
-            device.admit(request(index), Arc::new(graph), inputs);
+            admit(&player.worker, request(index), graph, inputs);
         }
         let length = |index: usize| sequences[index].ids.len() as u32;
         for layer in 0..2 {
@@ -162,22 +164,20 @@ impl Cells {
                 player.step(layer, &[], 1, &length);
             }
         }
-        (0..sequences.len() as u32).map(|index| device.retire(request(index))).collect()
+        let count = sequences.len() as u32;
+        (0..count).map(|index| player.worker.finish(request(index))).collect()
     }
 
     /// Runs all sequences as one batch of nine steps, in two tasks a layer: longer than any.
-    fn play_padded(&self, mut device: impl Device + 'static) -> Vec<Vec<Tensor>> {
-        device.materialize(self.registry.cell_types()).expect("the cells materialise");
-        let device: Arc<dyn Device> = Arc::new(device);
-        let mut queue = device.clone().queue(WorkerId(0)).expect("a queue");
+    fn play_padded(&self, device: impl Device + 'static) -> Vec<Vec<TensorData>> {
+        let mut worker = self.worker(device);
         let requests =
             || (0..).zip(sequences()).map(|(index, sequence)| (request(index), sequence));
         for (request, sequence) in requests() {
             let (graph, inputs) = self.graph(&sequence);
-            device.admit(request, Arc::new(graph), inputs);
+            admit(&worker, request, graph, inputs);
         }
         let slot = |request: RequestId| SlotId { index: request.index, generation: 0 };
-        let mut last_task = 0;
         for layer in 0..2 {
             let join = |(request, _)| Join {
                 request,
@@ -187,17 +187,14 @@ impl Cells {
                 moved_from: None,
             };
             for (joins, steps) in [(requests().map(join).collect(), 5), (Vec::new(), 4)] {
-                last_task += 1;
-                let (id, cell_type) = (TaskId(last_task), CellTypeId(layer));
                 let work = Work::Roster { leaves: Vec::new(), joins, steps };
-                queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
-                await_completion(&mut *queue, id);
+                run_all(&mut worker, layer, [work]);
             }
         }
-        requests().map(|(request, _)| device.retire(request)).collect()
+        requests().map(|(request, _)| worker.finish(request)).collect()
     }
 
-    fn check(&self, outputs: &[Vec<Tensor>]) {
+    fn check(&self, outputs: &[Vec<TensorData>]) {
         for (sequence, outputs) in sequences().iter().zip(outputs) {
             let row = |&id: &i64| {
                 let table = &self.first.lookup.as_ref().expect("an embedding").table;
@@ -222,11 +219,10 @@ fn request(index: u32) -> RequestId {
 
 /// Plays the manager: keeps rosters and forms tasks.
 struct Player {
-    queue: Box<dyn TaskQueue>,
+    worker: LoneWorker,
     form: Form,
     /// Per layer: sequence, slot, next step.
     rosters: [Vec<(u32, SlotId, u32)>; 2],
-    last_task: u64,
 }
 
 impl Player {
@@ -274,28 +270,19 @@ impl Player {
                 .collect(),
         };
         roster.iter_mut().for_each(|member| member.2 += steps);
-        let tasks = works.len();
-        for work in works {
-            self.last_task += 1;
-            let id = TaskId(self.last_task);
-            let cell_type = CellTypeId(layer);
-            self.queue.submit(BatchedTask { id, worker: WorkerId(0), cell_type, work });
-        }
-        let first = self.last_task + 1 - tasks as u64;
-        for expected in (first..=self.last_task).map(TaskId) {
-            await_completion(&mut *self.queue, expected);
-        }
+        run_all(&mut self.worker, layer, works);
     }
 }
 
-fn await_completion(queue: &mut dyn TaskQueue, expected: TaskId) {
-    let progress = loop {
-        match queue.poll() {
-            Progress::None => std::hint::spin_loop(),
-            progress => break progress,
-        }
-    };
-    assert_eq!(progress, Progress::Complete(expected), "tasks complete in order");
+fn admit(worker: &LoneWorker, request: RequestId, graph: CellGraph, inputs: Vec<Tensor>) {
+    worker.device().admit(request, Arc::new(graph), inputs).expect("there is room");
+}
+
+/// Runs a round of tasks, which all succeed.
+fn run_all(worker: &mut LoneWorker, cell_type: u32, works: impl IntoIterator<Item = Work>) {
+    for work in works {
+        assert_eq!(worker.run(CellTypeId(cell_type), work).result, Ok(()));
+    }
 }
 
 /// Every h, then the last h and c. ONNX operator LSTM, opset 14, defaults.
@@ -331,8 +318,8 @@ fn reference(
     (y, [h, c].concat())
 }
 
-fn close(tensor: &Tensor, expected: &[f64]) {
-    let TensorData::F32(values) = tensor.data() else { panic!("a state is F32") };
+fn close(data: &TensorData, expected: &[f64]) {
+    let TensorData::F32(values) = data else { panic!("a state is F32") };
     assert_eq!(values.len(), expected.len());
     for (&value, &expected) in values.iter().zip(expected) {
         let error = (f64::from(value) - expected).abs();
@@ -340,10 +327,10 @@ fn close(tensor: &Tensor, expected: &[f64]) {
     }
 }
 
-fn bits(tensors: &[Tensor]) -> Vec<u32> {
-    let floats = |tensor: &Tensor| match tensor.data() {
+fn bits(rows: &[TensorData]) -> Vec<u32> {
+    let floats = |data: &TensorData| match data {
         TensorData::F32(values) => values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(),
         other => panic!("a state is F32, not {}", other.element()),
     };
-    tensors.iter().flat_map(floats).collect()
+    rows.iter().flat_map(floats).collect()
 }

@@ -1,17 +1,21 @@
-//! See [`Device`].
+//! The contract: [`Device`], and the [`TaskQueue`] of each of its workers.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellType, RequestId, Stopped, TaskId, Tensor, TensorData, ValueIndex,
-    WorkerId,
+    BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, RequestId, SlotId, StatePlacement,
+    Stopped, TaskId, Tensor, TensorData, ValueIndex, WorkerId,
 };
+
+use crate::bell::Bell;
+use crate::plan::{Measurement, Plan};
 
 /// Why a device cannot do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// A cell that this device cannot run; the model's to mend.
+    /// The device cannot run this cell; the model must change.
     #[error("cell {cell}: {reason}")]
     Cell {
         /// The cell type's name.
@@ -22,58 +26,250 @@ pub enum DeviceError {
     /// The machine does not give what the device was configured to take.
     #[error("{0}")]
     Resources(String),
+    /// The device has no room for `bytes` more bytes of values now; it may have later.
+    #[error("the device has no room for {bytes} more bytes")]
+    Full {
+        /// The bytes that it was asked to hold.
+        bytes: usize,
+    },
+    /// The device is gone.
+    #[error("the device is lost: {0}")]
+    Lost(String),
 }
 
-/// Computes cells. Shared by the workers that own its queues.
-///
-/// The requests that it is told of are in flight from [`admit`](Device::admit) to
-/// [`retire`](Device::retire); tasks name only those. All runs of a request may use any value of it;
-/// the order in which rows are written and read is the manager's care.
-pub trait Device: Send + Sync {
-    /// Prepares the cell types, whose ids are their positions: packs weights, compiles
-    /// programs. Called once, before any request.
-    fn materialize(&mut self, cell_types: &[CellType]) -> Result<(), DeviceError>;
-
-    /// The queue of `worker`; taken once for each worker.
-    fn queue(self: Arc<Self>, worker: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError>;
-
-    /// Takes a request: `inputs` are the elements of the graph's input values, in their
-    /// order, `[rows, ...row]`; rows of zeros follow where one brings fewer than its value has. All
-    /// its other values are allocated here, zeroed.
-    fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>);
-
-    /// The elements of some rows of a value of a request in flight, flat: rows that nodes which are
-    /// complete have written.
-    fn peek(&self, request: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData;
-
-    /// Forgets a request of which no task is in flight, and gives the elements of the graph's
-    /// output values, in their order, each flat.
-    fn retire(&self, request: RequestId) -> Vec<Tensor>;
+/// What a device offers, and what it wants of whoever drives it. Does not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Whether workers share states and values, or each has a memory of its own, between which the
+    /// device copies where a task says that a state moved.
+    pub placement: StatePlacement,
+    /// The most queues that can be taken; none: as many as are asked for.
+    pub workers_max: Option<u16>,
+    /// The most slots of a cell type that may be in use at a time; none: no bound but memory.
+    pub slots_max: Option<u32>,
+    /// The most bytes that the values of all admitted requests may hold; none: no bound but memory.
+    pub bytes_max: Option<usize>,
+    /// A worker is given its next round while at most this many of its tasks are unfinished. 0 for
+    /// a device that computes within [`TaskQueue::poll`]; 1 or more keeps an asynchronous one busy.
+    pub lookahead: u32,
+    /// How long a worker polls for a completion before it blocks.
+    pub poll_for: Duration,
 }
 
-/// How far a queue has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Nothing more has completed since the last call.
-    None,
-    /// The oldest unfinished task is complete.
-    Complete(TaskId),
-    /// The oldest unfinished task failed, and is over.
-    Failed(TaskId),
-}
-
-/// The tasks of one worker.
-pub trait TaskQueue: Send {
-    /// Takes a task without waiting for it.
-    fn submit(&mut self, task: BatchedTask);
-
-    /// Tells of the oldest task not told of yet, if it is over. A device that computes on
-    /// its worker's own thread runs that task within this call.
-    fn poll(&mut self) -> Progress;
-
-    /// Tells which chains said stop in the task last told of as complete, each once. Nodes of such a
-    /// chain that come after are not computed, and write nothing. None do where no chain has a stop.
-    fn take_stops(&mut self, into: &mut Vec<Stopped>) {
-        let _ = into;
+impl Default for Capabilities {
+    /// One memory, no bounds, work done within [`TaskQueue::poll`].
+    fn default() -> Self {
+        Self {
+            placement: StatePlacement::Shared,
+            workers_max: None,
+            slots_max: None,
+            bytes_max: None,
+            lookahead: 0,
+            poll_for: Duration::ZERO,
+        }
     }
+}
+
+/// What became of a cell type that a device took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Materialized {
+    /// What runs its batches.
+    pub runner: Runner,
+    /// The most rows of a batch; none: any number. Batch limits never go above it.
+    pub rows_max: Option<u32>,
+}
+
+/// What runs the batches of a cell type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    /// Kernels of the device.
+    Device,
+    /// The general executor, on the host.
+    Executor,
+    /// Both: some parts of a composite cell are kernels, others programs.
+    Both,
+}
+
+/// Computes cells, for one worker or several, each of which drives one [`TaskQueue`].
+///
+/// A request is in flight from [`admit`](Device::admit) to [`retire`](Device::retire); tasks name
+/// only requests in flight. All runs of a request may use any value of it. The manager decides the
+/// order in which rows are written and read: a task reads rows of tasks that were submitted earlier
+/// to the same queue, or that are complete.
+///
+/// A device may be lost as a whole or a worker's part of it. The worker learns this from
+/// [`Completion::Lost`].
+pub trait Device: Send + Sync {
+    /// See [`Capabilities`].
+    fn capabilities(&self) -> Capabilities;
+
+    /// Takes a cell type under an id: packs its weights, compiles its programs. A device counts how
+    /// often it was given the type; only the first time costs anything.
+    ///
+    /// May be called while tasks of other types run.
+    ///
+    /// # Errors
+    /// [`DeviceError::Cell`] where the device cannot run it, [`DeviceError::Resources`] where it has
+    /// no room for its weights.
+    ///
+    /// # Panics
+    /// If the id stands for a cell of another identity.
+    fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError>;
+
+    /// Gives a cell type back that was taken once. With the last the weights and slots are freed,
+    /// and the id may stand for another type. No request in flight and no session uses it then.
+    fn release(&self, id: CellTypeId);
+
+    /// The queue of `worker`, which rings `bell` whenever [`TaskQueue::poll`] has something new to
+    /// report. Taken once for each worker.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where there are no threads or units for it.
+    fn queue(
+        self: Arc<Self>,
+        worker: WorkerId,
+        bell: Arc<Bell>,
+    ) -> Result<Box<dyn TaskQueue>, DeviceError>;
+
+    /// Takes a request. `inputs` are the elements of the graph's input values, in their order,
+    /// `[rows, ...row]`; rows of zeros follow where one brings fewer than its value has. Its other
+    /// values are allocated here, zeroed.
+    ///
+    /// # Errors
+    /// [`DeviceError::Full`] where there is no room now, [`DeviceError::Lost`] where nothing would
+    /// run it any more. The request is not in flight then.
+    fn admit(
+        &self,
+        request: RequestId,
+        graph: Arc<CellGraph>,
+        inputs: Vec<Tensor>,
+    ) -> Result<(), DeviceError>;
+
+    /// Frees the values of a request of which no task and no read is in flight. Its id may be used
+    /// again from then on.
+    fn retire(&self, request: RequestId);
+
+    /// Measures a batch of `rows` rows of a cell: one step, of a chain. The device finds the fastest
+    /// way that it has of running it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Cell`] where the device cannot run the cell, or has no batches of it that a
+    /// number of rows describes (a cell over whole sequences).
+    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError>;
+
+    /// From now on, batches of the cell run as was measured: by the plan of the largest number of
+    /// rows that is not above theirs. Changes no bit of what they compute.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where a plan is not one of this device. None of them is used then.
+    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError>;
+}
+
+/// The tasks of one worker, which run one after the other in the order in which they were submitted.
+/// Used by one thread at a time.
+pub trait TaskQueue: Send {
+    /// Takes the tasks of a round without waiting for them, and leaves the list empty. They run after
+    /// those that were submitted before. A device may fuse them, or launch them as one.
+    fn submit(&mut self, round: &mut Vec<BatchedTask>);
+
+    /// Asks for values or states. They arrive as [`Completion::Values`], not necessarily after the
+    /// tasks that were submitted before.
+    fn read(&mut self, read: Read);
+
+    /// Sets the state in a slot of this worker's memory, which no task in flight uses: `states` has
+    /// one row for each state of the cell, as [`Read::State`] gives them. Tasks that are submitted
+    /// later find it.
+    fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>);
+
+    /// Appends what has completed and was not reported yet, in the order in which it did; nothing if
+    /// nothing has. A device that computes on its worker's thread reports what there is, or else
+    /// runs its oldest task within this call and reports that.
+    fn poll(&mut self, completions: &mut Vec<Completion>);
+}
+
+/// Which state: that of a chain before its step `step`, in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatePlace {
+    /// The chain's cell type.
+    pub cell_type: CellTypeId,
+    /// Its slot.
+    pub slot: SlotId,
+    /// The step that it runs next: 0 for what a session's chunk leaves to the next.
+    pub step: u32,
+}
+
+/// What a worker asks its queue to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Rows of values of a request in flight that complete nodes have written: `rows` of each of
+    /// `values`. Gives the elements of each, flat.
+    Rows {
+        /// Whose values.
+        request: RequestId,
+        /// Which.
+        values: Arc<[ValueIndex]>,
+        /// Which rows of each.
+        rows: Range<u32>,
+    },
+    /// All output values of a request in flight whose nodes are all complete. Gives the elements of
+    /// each, flat, in the order of the graph's outputs. The last read of the request: afterwards the
+    /// device may have nothing left of its values.
+    Outputs {
+        /// Whose.
+        request: RequestId,
+    },
+    /// The state in a slot of this worker's memory that no task in flight uses. Gives a row for each
+    /// state of the cell.
+    State(StatePlace),
+}
+
+impl Read {
+    /// The request whose values are read; none of a state.
+    pub fn request(&self) -> Option<RequestId> {
+        match *self {
+            Self::Rows { request, .. } | Self::Outputs { request } => Some(request),
+            Self::State(_) => None,
+        }
+    }
+}
+
+/// Something that a queue reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Completion {
+    /// The first `steps` steps of the oldest unfinished task, a roster's, are complete: what they
+    /// wrote may be read. `steps` rises from report to report and stays below the task's own number.
+    /// Only some devices can tell.
+    Steps {
+        /// The task.
+        task: TaskId,
+        /// Steps done of it.
+        steps: u32,
+    },
+    /// The oldest unfinished task is over.
+    Task(TaskDone),
+    /// What was asked for by [`TaskQueue::read`], or the reason why there is none.
+    Values {
+        /// What was asked for.
+        read: Read,
+        /// A tensor's elements for each value or state.
+        data: Result<Vec<TensorData>, Arc<str>>,
+    },
+    /// This worker's part of the device is gone, with all tasks and reads in flight there and, where
+    /// workers do not share memory, all that was in its memory. The last report of a queue.
+    Lost {
+        /// Why.
+        reason: Arc<str>,
+    },
+}
+
+/// A task that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskDone {
+    /// Which.
+    pub task: TaskId,
+    /// Why it failed, if it did: rosters are changed as it says, what it was to write is undefined.
+    pub result: Result<(), Arc<str>>,
+    /// The chains that reached their end of sequence in it, each once. Later nodes of such a chain
+    /// are not computed, and write nothing.
+    pub ends: Vec<Stopped>,
 }

@@ -1,12 +1,32 @@
 //! The contract between the engine and what computes.
 //!
-//! A [`Device`] holds weights, requests' values and chains' states, for one or more workers.
-//! Each worker drives one [`TaskQueue`] of it: tasks are submitted without waiting, run in
-//! order, and are counted as they complete.
+//! A [`Device`] holds weights, requests' values and chains' states, for one or more workers. Each
+//! worker drives one [`TaskQueue`] of it: rounds of tasks are submitted without waiting, run in order,
+//! and are reported as they complete.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `contract.rs` | what a device does, and what it says of itself |
+//! | `bell.rs` | how a worker that waits is woken |
+//! | `chain.rs` | what a chain in a batch does from step to step, and the roster: for devices to use |
+//! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
+//! | `plan.rs` | what a device found out about running a cell |
+//! | `conformance.rs` | the suite that every device passes |
 
 #![forbid(unsafe_code)]
 
+mod bell;
+mod chain;
 pub mod conformance;
 mod contract;
+mod lone_worker;
+mod plan;
 
-pub use contract::{Device, DeviceError, Progress, TaskQueue};
+pub use bell::Bell;
+pub use chain::{Chain, Origin, Roster, RosterError};
+pub use contract::{
+    Capabilities, Completion, Device, DeviceError, Materialized, Read, Runner, StatePlace,
+    TaskDone, TaskQueue,
+};
+pub use lone_worker::LoneWorker;
+pub use plan::{Measurement, Plan};

@@ -162,14 +162,14 @@ fn device_points(
         max_batch_size: SIZES[SIZES.len() - 1] as u32,
         ..cell.clone()
     };
-    let mut device = CpuDevice::new(CpuConfig {
+    let device = CpuDevice::new(CpuConfig {
         threads_per_worker: hardware.threads,
         isa: hardware.isa,
         pin_threads: true,
         ..CpuConfig::default()
     })?;
-    device.materialize(std::slice::from_ref(&cell_type))?;
-    let mut alone = CellsAlone::new(Arc::new(device));
+    device.materialize(CellTypeId(0), &cell_type)?;
+    let mut alone = CellsAlone::new(Arc::new(device))?;
     let mut points = Vec::new();
     for batch in SIZES {
         if !go_on() {

@@ -1,0 +1,27 @@
+//! What a device found out about running a cell, in its own words.
+
+/// How a device runs batches of some size of a cell. Only the device that made it can read it; others
+/// keep it as text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Plan(String);
+
+impl Plan {
+    /// A plan that a device wrote down as one JSON value.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The JSON value.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+/// How fast a device runs a batch of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measurement {
+    /// The time of a batch in nanoseconds: of one step, of a chain.
+    pub ns: f64,
+    /// How it ran; none where the device has only one way, or chooses while it runs.
+    pub plan: Option<Plan>,
+}
