@@ -50,6 +50,8 @@ pub enum Event {
         worker: WorkerId,
         /// Which task.
         task: TaskId,
+        /// Why, in words for whoever sent these requests.
+        reason: Arc<str>,
     },
     /// Nobody waits for the request any more. Ignored if it has finished.
     Cancel {
@@ -70,26 +72,29 @@ pub enum Event {
         /// Who.
         worker: WorkerId,
     },
-    /// A worker is lost with everything it had in flight.
+    /// A worker is lost with everything it had in flight. It gets no task until it is back.
     WorkerDown {
         /// Who.
         worker: WorkerId,
+        /// Why, in words for whoever sent the requests that are lost with it.
+        reason: Arc<str>,
     },
 }
 
 /// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A task that held some of its nodes failed.
-    Task,
-    /// The worker that held its state or ran its nodes was lost.
-    WorkerLost,
+    /// A task that held some of its nodes failed, for the reason that [`Event::TaskFailed`] gave.
+    Task(Arc<str>),
+    /// The worker that held its state or ran its nodes was lost, for the reason that
+    /// [`Event::WorkerDown`] gave.
+    WorkerLost(Arc<str>),
     /// It is a piece of a session of which an earlier piece was given up, or the state lost.
     SessionLost,
 }
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every node ran.
     Succeeded,
@@ -101,7 +106,7 @@ pub enum Outcome {
 
 /// A request that ended. No task in flight holds any of its nodes, and its slots are free, or its
 /// session's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// Which.
     pub request: RequestId,

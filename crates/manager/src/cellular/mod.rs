@@ -15,6 +15,7 @@ mod sessions;
 mod subgraph;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
 
@@ -89,9 +90,9 @@ impl Cellular {
         }
     }
 
-    fn task_failed(&mut self, worker: WorkerId, task: TaskId) {
+    fn task_failed(&mut self, worker: WorkerId, task: TaskId, reason: &Arc<str>) {
         for request in self.requests_in_oldest_task(worker) {
-            self.abort(request, Outcome::Failed(Failure::Task));
+            self.abort(request, Outcome::Failed(Failure::Task(reason.clone())));
         }
         self.complete(worker, task);
     }
@@ -145,7 +146,7 @@ impl Cellular {
         }
     }
 
-    fn worker_down(&mut self, worker: WorkerId) {
+    fn worker_down(&mut self, worker: WorkerId, reason: &Arc<str>) {
         let victims = self.processor.lost_with(worker, self.config.state_placement, |subgraph| {
             self.pinned_to(subgraph) == Some(worker)
         });
@@ -160,7 +161,7 @@ impl Cellular {
         }
         for request in victims {
             self.unpin_all(request, worker);
-            self.abort(request, Outcome::Failed(Failure::WorkerLost));
+            self.abort(request, Outcome::Failed(Failure::WorkerLost(reason.clone())));
         }
         self.lose_sessions(worker);
     }
@@ -176,7 +177,7 @@ impl Batching for Cellular {
             Event::EndSession { session } => self.end_session(session),
             Event::Complete { worker, task } => self.complete(worker, task),
             Event::Stopped { chain } => self.stopped(chain),
-            Event::TaskFailed { worker, task } => self.task_failed(worker, task),
+            Event::TaskFailed { worker, task, reason } => self.task_failed(worker, task, &reason),
             Event::Cancel { request } => {
                 if !self.cancel_waiting(request) {
                     self.abort(request, Outcome::Cancelled);
@@ -188,7 +189,7 @@ impl Batching for Cellular {
                 }
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
-            Event::WorkerDown { worker } => self.worker_down(worker),
+            Event::WorkerDown { worker, reason } => self.worker_down(worker, &reason),
         }
         self.settle_sessions();
     }

@@ -333,7 +333,7 @@ impl GraphBatching {
             done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
         assert_eq!(id, task, "{worker} completed a task out of order");
         if let Some(failure) = failure {
-            self.fail(&holders, failure);
+            self.fail(&holders, &failure);
         }
         let batch = self.workers[worker.index()].batch.take_if(|batch| batch.is_over());
         if let Some(batch) = batch {
@@ -341,10 +341,10 @@ impl GraphBatching {
         }
     }
 
-    fn fail(&mut self, requests: &[RequestId], failure: Failure) {
+    fn fail(&mut self, requests: &[RequestId], failure: &Failure) {
         for &id in requests {
             if let Some(request) = self.request_mut(id) {
-                request.ending.get_or_insert(Outcome::Failed(failure));
+                request.ending.get_or_insert_with(|| Outcome::Failed(failure.clone()));
             }
         }
     }
@@ -356,17 +356,18 @@ impl GraphBatching {
         batch.members.into_iter().for_each(|member| self.finish(member));
     }
 
-    fn worker_down(&mut self, worker: WorkerId) {
+    fn worker_down(&mut self, worker: WorkerId, reason: Arc<str>) {
         let state = &mut self.workers[worker.index()];
         state.is_down = true;
         state.on_roster.iter_mut().for_each(Vec::clear);
         let Some(batch) = state.batch.take() else { return };
+        let lost = Failure::WorkerLost(reason);
         match self.state_placement {
-            StatePlacement::PerWorker => self.fail(&batch.members, Failure::WorkerLost),
+            StatePlacement::PerWorker => self.fail(&batch.members, &lost),
             StatePlacement::Shared => {
                 let queued = batch.tasks.iter().map(|(_, holders)| holders);
                 let in_flight = batch.in_flight.iter().map(|(_, holders)| holders);
-                queued.chain(in_flight).for_each(|lost| self.fail(lost, Failure::WorkerLost));
+                queued.chain(in_flight).for_each(|holders| self.fail(holders, &lost));
             }
         }
         self.end_batch(batch);
@@ -398,8 +399,8 @@ impl Batching for GraphBatching {
             // A batch ends as a whole.
             Event::Stopped { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),
-            Event::TaskFailed { worker, task } => {
-                self.task_over(worker, task, Some(Failure::Task));
+            Event::TaskFailed { worker, task, reason } => {
+                self.task_over(worker, task, Some(Failure::Task(reason)));
             }
             Event::Cancel { request } => self.cancel(request),
             // Of batches that begin from now on.
@@ -409,7 +410,7 @@ impl Batching for GraphBatching {
                 }
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
-            Event::WorkerDown { worker } => self.worker_down(worker),
+            Event::WorkerDown { worker, reason } => self.worker_down(worker, reason),
         }
     }
 
