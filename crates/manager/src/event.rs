@@ -7,7 +7,7 @@ use batchmaker_graph::Piece;
 use batchmaker_graph::{CellGraph, ModelId, RequestId, SessionId, Stopped, TaskId, WorkerId};
 
 #[expect(unused_imports, reason = "for the documentation")]
-use crate::config::Config;
+use crate::config::{CellTypeConfig, Config};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ pub enum Event {
     /// batch that is over the limit loses its last members, which wait again.
     Limits {
         /// `Bsizes.Max()` of each cell type, by id; at least 1. A larger `Bsizes.Min()` comes down
-        /// to it.
+        /// to it, and it comes down to [`CellTypeConfig::rows_max`].
         batch_max: Vec<u32>,
         /// See [`Config::ahead_ns`].
         ahead_ns: Option<u64>,

@@ -48,11 +48,12 @@ pub(crate) struct Worker {
     pub(crate) in_flight: VecDeque<InFlight>,
     /// The round of Algorithm 1's `Batch` that is being handed out.
     pub(crate) round: Option<Round>,
-    /// Since when it has been at its oldest task.
+    /// Since when it has been at its oldest task: when the one before it completed, or, if the
+    /// worker had none, when it was handed out.
     pub(crate) since_ns: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) cell_type: CellTypeId,
     /// Batches formed so far: `num_tasks`.
@@ -185,7 +186,7 @@ impl Batching for Cellular {
             }
             Event::Limits { batch_max, ahead_ns } => {
                 for (queue, max) in self.queues.iter_mut().zip(batch_max) {
-                    queue.set_limits(queue.config.batch_sizes.with_max(max), ahead_ns);
+                    queue.set_limits(queue.config.sizes_with_max(max), ahead_ns);
                 }
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
@@ -222,9 +223,11 @@ impl Batching for Cellular {
     }
 
     fn has_work_for(&self, worker: WorkerId) -> bool {
-        !self.workers[worker.index()].is_down
-            && (0..self.queues.len() as u32)
-                .any(|cell_type| self.ready_nodes(CellTypeId(cell_type), worker) > 0)
+        let state = &self.workers[worker.index()];
+        let goes_on = |round: &Round| self.round_goes_on(round, worker);
+        !state.is_down
+            && (state.round.as_ref().is_some_and(goes_on)
+                || (self.may_open_round(worker) && self.has_ready_nodes(worker)))
     }
 
     fn tally(&self, cell_type: CellTypeId) -> &Tally {

@@ -26,10 +26,11 @@ pub(crate) const REASON: &str = "a reason";
 /// Two cell types in batches of 2 or 3, two workers, rounds of two batches.
 pub(crate) fn config() -> Config {
     let batch_sizes = BatchSizes { min: 2, max: 3 };
-    let cell = CellTypeConfig { batch_sizes, priorities: Vec::new() };
+    let cell = CellTypeConfig { batch_sizes, ..CellTypeConfig::up_to(3, Vec::new()) };
     Config {
         cell_types: vec![cell; 2],
         workers: 2,
+        lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
         ahead_ns: None,
