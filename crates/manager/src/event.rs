@@ -38,7 +38,20 @@ pub enum Event {
         /// Which task.
         task: TaskId,
     },
-    /// An open chain said stop, in a task that is about to be told of as complete. Ignored if its
+    /// The first steps of a worker's oldest unfinished task, one of a roster, are complete. What
+    /// depends on them may run elsewhere, and [`crate::Manager::completed_nodes`] counts them. If the
+    /// task fails after that, so do those only that have nodes in its other steps. Closed batches,
+    /// which end as a whole, take no notice.
+    Progress {
+        /// Who.
+        worker: WorkerId,
+        /// Which task.
+        task: TaskId,
+        /// How many steps of it are complete in all: more than were told before, and fewer than it
+        /// has, since the last one comes with [`Event::Complete`].
+        steps: u32,
+    },
+    /// An open chain said stop, in steps that are about to be told of as complete. Ignored if its
     /// request has finished.
     Stopped {
         /// Which chain, and how many nodes it ran.

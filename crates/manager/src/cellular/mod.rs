@@ -69,8 +69,8 @@ pub(crate) struct InFlight {
 
 #[derive(Debug)]
 pub(crate) enum InFlightWork {
-    /// Steps of the worker's roster.
-    Steps(u32),
+    /// Steps of the worker's roster, of which the first `done` are complete.
+    Steps { steps: u32, done: u32 },
     /// Rows of subgraphs, with the number of nodes that are complete once these are.
     Rows(Vec<(SubgraphIndex, u32)>),
 }
@@ -105,10 +105,10 @@ impl Cellular {
         };
         let subgraphs: Vec<SubgraphIndex> = match &task.work {
             InFlightWork::Rows(rows) => rows.iter().map(|&(subgraph, _)| subgraph).collect(),
-            InFlightWork::Steps(steps) => {
+            InFlightWork::Steps { steps, done } => {
                 let roster = self.queues[task.cell_type.index()].roster(worker);
                 let first = roster.completed_steps;
-                let end = first + u64::from(*steps);
+                let end = first + u64::from(steps - done);
                 let leaving = roster.leaving.iter().map(|&(_, subgraph)| subgraph);
                 let stayed = |&subgraph: &SubgraphIndex| {
                     let subgraph = self.subgraph(subgraph);
@@ -126,6 +126,22 @@ impl Cellular {
         requests
     }
 
+    fn progress(&mut self, worker: WorkerId, id: TaskId, steps_done: u32) {
+        let task = self.workers[worker.index()].in_flight.front_mut();
+        let task = task.unwrap_or_else(|| panic!("{worker} came on in {id} with none in flight"));
+        assert_eq!(task.id, id, "{worker} came on in a task out of order");
+        let InFlightWork::Steps { steps, done } = &mut task.work else {
+            panic!("{worker} came on in {id}, which has no steps");
+        };
+        let known = std::mem::replace(done, steps_done);
+        assert!(
+            known < steps_done && steps_done < *steps,
+            "{worker} came on from {known} to {steps_done} of {steps} steps of {id}"
+        );
+        let cell_type = task.cell_type;
+        self.steps_completed(cell_type, worker, steps_done - known);
+    }
+
     fn complete(&mut self, worker: WorkerId, task: TaskId) {
         let done = self.workers[worker.index()].in_flight.pop_front();
         let done = done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
@@ -134,16 +150,17 @@ impl Cellular {
         let took_ns = self.now.saturating_sub(std::mem::replace(since_ns, self.now));
         let queue = &mut self.queues[done.cell_type.index()];
         queue.running_tasks -= 1;
-        if let InFlightWork::Steps(steps) = &done.work {
-            queue.note_time(took_ns, *steps);
-        }
         match done.work {
             InFlightWork::Rows(rows) => {
                 for (subgraph, completed) in rows {
                     self.rows_completed(subgraph, completed, task);
                 }
             }
-            InFlightWork::Steps(steps) => self.steps_completed(done.cell_type, worker, steps),
+            InFlightWork::Steps { steps, done: known } => {
+                queue.note_time(took_ns, steps);
+                queue.roster_mut(worker).tasks_in_flight -= 1;
+                self.steps_completed(done.cell_type, worker, steps - known);
+            }
         }
     }
 
@@ -176,6 +193,7 @@ impl Batching for Cellular {
                 self.admit(Arrival { request, model, priority, graph, session, at_ns: now });
             }
             Event::EndSession { session } => self.end_session(session),
+            Event::Progress { worker, task, steps } => self.progress(worker, task, steps),
             Event::Complete { worker, task } => self.complete(worker, task),
             Event::Stopped { chain } => self.stopped(chain),
             Event::TaskFailed { worker, task, reason } => self.task_failed(worker, task, &reason),

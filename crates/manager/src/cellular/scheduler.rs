@@ -267,7 +267,7 @@ impl Cellular {
             self.wake_consumers(self.queues[cell_type.index()].roster(worker).producers[position]);
         }
         self.drop_stopped(cell_type, worker);
-        Some((work, InFlightWork::Steps(steps)))
+        Some((work, InFlightWork::Steps { steps, done: 0 }))
     }
 
     /// Lets waiting subgraphs join until the roster holds the first `limit` of the queue's order.
@@ -498,7 +498,6 @@ impl Cellular {
     /// The worker's roster ran `steps` more steps.
     pub(crate) fn steps_completed(&mut self, cell_type: CellTypeId, worker: WorkerId, steps: u32) {
         let roster = self.queues[cell_type.index()].roster_mut(worker);
-        roster.tasks_in_flight -= 1;
         roster.completed_steps += u64::from(steps);
         let completed = roster.completed_steps;
         for position in 0..self.queues[cell_type.index()].roster(worker).producers.len() {

@@ -417,7 +417,7 @@ impl Batching for GraphBatching {
             }
             Event::EndSession { session } => unreachable!("{session:?} never began"),
             // A batch ends as a whole.
-            Event::Stopped { .. } => {}
+            Event::Progress { .. } | Event::Stopped { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),
             Event::TaskFailed { worker, task, reason } => {
                 self.task_over(worker, task, Some(Failure::Task(reason)));
