@@ -47,8 +47,8 @@ pub enum EngineError {
     Cancelled,
     /// The device could not run it.
     #[error("the request failed: {}", match .0 {
-        Failure::Task => "a batch that held a part of it could not be run",
-        Failure::WorkerLost => "the worker that ran it was lost",
+        Failure::Task(_) => "a batch that held a part of it could not be run",
+        Failure::WorkerLost(_) => "the worker that ran it was lost",
         Failure::SessionLost => "an earlier piece of its session was given up",
     })]
     Failed(Failure),

@@ -59,7 +59,10 @@ fn meet_manager(
     match progress {
         Progress::None => {}
         Progress::Complete(task) => manager.handle(now, Event::Complete { worker, task }),
-        Progress::Failed(task) => manager.handle(now, Event::TaskFailed { worker, task }),
+        Progress::Failed(task) => {
+            let reason = "the device could not run it".into();
+            manager.handle(now, Event::TaskFailed { worker, task, reason });
+        }
     }
     if progress != Progress::None {
         let completed = |request, run| manager.completed_nodes(request, run);

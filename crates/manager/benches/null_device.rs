@@ -11,7 +11,7 @@ use batchmaker_graph::{
     RequestId, RowSpec, Rows, Sink, SinkTime, WorkerId,
 };
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, Config, Event, Manager, Policy, StatePlacement, TaskForm,
+    CellTypeConfig, Config, Event, Manager, Policy, StatePlacement, TaskForm,
 };
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -38,13 +38,13 @@ impl Bench {
 
     /// Later cell types have a higher priority.
     fn with_cells(cells: i32, limit: u32, max_tasks_to_submit: u32) -> Self {
-        let cell_types = (0..cells).map(|priority| CellTypeConfig {
-            batch_sizes: BatchSizes::up_to(limit),
-            priorities: vec![ModelPriority { model: ModelId(0), priority }],
+        let cell_types = (0..cells).map(|priority| {
+            CellTypeConfig::up_to(limit, vec![ModelPriority { model: ModelId(0), priority }])
         });
         let manager = Manager::new(Config {
             cell_types: cell_types.collect(),
             workers: 1,
+            lookahead: 0,
             policy: Policy::Cellular,
             max_tasks_to_submit,
             ahead_ns: None,

@@ -29,8 +29,23 @@ impl BatchSizes {
 pub struct CellTypeConfig {
     /// The supported batch sizes.
     pub batch_sizes: BatchSizes,
+    /// The most rows of a batch that the device prepared for: no limit that is set later
+    /// ([`crate::Event::Limits`]) is above it. None where a device takes batches of any size.
+    pub rows_max: Option<u32>,
     /// Its priority in each model that uses it.
     pub priorities: Vec<ModelPriority>,
+}
+
+impl CellTypeConfig {
+    /// A type whose batches have up to `rows` rows, on a device without bounds of its own.
+    pub fn up_to(rows: u32, priorities: Vec<ModelPriority>) -> Self {
+        Self { batch_sizes: BatchSizes::up_to(rows), rows_max: None, priorities }
+    }
+
+    /// The batch sizes with `max` as the limit, or `rows_max` where that is less.
+    pub fn sizes_with_max(&self, max: u32) -> BatchSizes {
+        self.batch_sizes.with_max(self.rows_max.map_or(max, |rows_max| max.min(rows_max)))
+    }
 }
 
 /// Which form the tasks of chains take ([`batchmaker_graph::Work`]). Both run the same nodes.
@@ -154,6 +169,15 @@ pub struct Config {
     pub cell_types: Vec<CellTypeConfig>,
     /// How many workers there are, up to 64. All are up at the start.
     pub workers: u16,
+    /// How many tasks of a worker may be unfinished when it is given its next round. 0: a round is
+    /// formed when the one before it has completed, by which time the most requests have come. With
+    /// more, the next round is on the device before the last task of this one is over, so that a
+    /// device does not wait for the manager; a request that comes meanwhile waits for so many tasks
+    /// more. See [`crate`] for what this means for pinning, cell types and priorities.
+    ///
+    /// Of closed batches: how many tasks of a worker's batches may be unfinished when it is given its
+    /// next batch.
+    pub lookahead: u32,
     /// How requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
@@ -171,15 +195,15 @@ impl Config {
     /// The default of `max_tasks_to_submit` (section 4.3 of the paper).
     pub const MAX_TASKS_TO_SUBMIT: u32 = 5;
 
-    /// Rosters over shared memory, batches of any size up to each type's limit.
+    /// Rosters over shared memory, batches of any size up to each type's limit, no lookahead.
     pub fn new(registry: &CellRegistry, workers: u16) -> Self {
-        let cell_types = registry.cell_types().iter().map(|cell_type| CellTypeConfig {
-            batch_sizes: BatchSizes::up_to(cell_type.max_batch_size),
-            priorities: cell_type.priorities.clone(),
+        let cell_types = registry.cell_types().iter().map(|cell_type| {
+            CellTypeConfig::up_to(cell_type.max_batch_size, cell_type.priorities.clone())
         });
         Self {
             cell_types: cell_types.collect(),
             workers,
+            lookahead: 0,
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
             ahead_ns: None,

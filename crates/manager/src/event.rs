@@ -7,7 +7,7 @@ use batchmaker_graph::Piece;
 use batchmaker_graph::{CellGraph, ModelId, RequestId, SessionId, Stopped, TaskId, WorkerId};
 
 #[expect(unused_imports, reason = "for the documentation")]
-use crate::config::Config;
+use crate::config::{CellTypeConfig, Config};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -38,7 +38,20 @@ pub enum Event {
         /// Which task.
         task: TaskId,
     },
-    /// An open chain said stop, in a task that is about to be told of as complete. Ignored if its
+    /// The first steps of a worker's oldest unfinished task, one of a roster, are complete. What
+    /// depends on them may run elsewhere, and [`crate::Manager::completed_nodes`] counts them. If the
+    /// task fails after that, so do those only that have nodes in its other steps. Closed batches,
+    /// which end as a whole, take no notice.
+    Progress {
+        /// Who.
+        worker: WorkerId,
+        /// Which task.
+        task: TaskId,
+        /// How many steps of it are complete in all: more than were told before, and fewer than it
+        /// has, since the last one comes with [`Event::Complete`].
+        steps: u32,
+    },
+    /// An open chain said stop, in steps that are about to be told of as complete. Ignored if its
     /// request has finished.
     Stopped {
         /// Which chain, and how many nodes it ran.
@@ -50,6 +63,8 @@ pub enum Event {
         worker: WorkerId,
         /// Which task.
         task: TaskId,
+        /// Why, in words for whoever sent these requests.
+        reason: Arc<str>,
     },
     /// Nobody waits for the request any more. Ignored if it has finished.
     Cancel {
@@ -60,7 +75,7 @@ pub enum Event {
     /// batch that is over the limit loses its last members, which wait again.
     Limits {
         /// `Bsizes.Max()` of each cell type, by id; at least 1. A larger `Bsizes.Min()` comes down
-        /// to it.
+        /// to it, and it comes down to [`CellTypeConfig::rows_max`].
         batch_max: Vec<u32>,
         /// See [`Config::ahead_ns`].
         ahead_ns: Option<u64>,
@@ -70,26 +85,29 @@ pub enum Event {
         /// Who.
         worker: WorkerId,
     },
-    /// A worker is lost with everything it had in flight.
+    /// A worker is lost with everything it had in flight. It gets no task until it is back.
     WorkerDown {
         /// Who.
         worker: WorkerId,
+        /// Why, in words for whoever sent the requests that are lost with it.
+        reason: Arc<str>,
     },
 }
 
 /// Why a request failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A task that held some of its nodes failed.
-    Task,
-    /// The worker that held its state or ran its nodes was lost.
-    WorkerLost,
+    /// A task that held some of its nodes failed, for the reason that [`Event::TaskFailed`] gave.
+    Task(Arc<str>),
+    /// The worker that held its state or ran its nodes was lost, for the reason that
+    /// [`Event::WorkerDown`] gave.
+    WorkerLost(Arc<str>),
     /// It is a piece of a session of which an earlier piece was given up, or the state lost.
     SessionLost,
 }
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every node ran.
     Succeeded,
@@ -101,7 +119,7 @@ pub enum Outcome {
 
 /// A request that ended. No task in flight holds any of its nodes, and its slots are free, or its
 /// session's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// Which.
     pub request: RequestId,

@@ -30,6 +30,9 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn requests(&self) -> usize;
     fn is_busy(&self, worker: WorkerId) -> bool;
     fn has_work_for(&self, worker: WorkerId) -> bool;
+    fn next_deadline(&self) -> Option<u64> {
+        None
+    }
     fn tally(&self, cell_type: CellTypeId) -> &Tally;
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
     fn waiting(&self, cell_type: CellTypeId) -> usize;
@@ -76,7 +79,8 @@ impl Manager {
         self.batching.handle(self.now, event);
     }
 
-    /// The next task for `worker`; none while it has work that no more may be added to, or when
+    /// The next task for `worker`: of the round that it is being given or, while at most
+    /// [`Config::lookahead`] of its tasks are unfinished, of a new one. None when neither may be, or
     /// nothing is ready for it.
     pub fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
         self.batching.next_task(worker)
@@ -110,9 +114,19 @@ impl Manager {
         self.batching.is_busy(worker)
     }
 
-    /// Whether a worker that is idle now would be given work.
+    /// Whether [`next_task`](Self::next_task), called now, would give `worker` a task: never while
+    /// more than [`Config::lookahead`] of its tasks are unfinished, but for the rest of a round. What
+    /// makes it true is an event, or a task given to another worker. It takes time for each cell
+    /// type and worker, not for each request.
     pub fn has_work_for(&self, worker: WorkerId) -> bool {
         self.batching.has_work_for(worker)
+    }
+
+    /// When the manager wants to be asked for tasks next even though nothing happens until then, on
+    /// the clock of [`handle`](Self::handle), in nanoseconds. A worker without work sleeps until then
+    /// at most. None under all present policies: they wait for events only.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.batching.next_deadline()
     }
 
     /// Counts of `cell_type`.

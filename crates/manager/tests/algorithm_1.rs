@@ -27,6 +27,10 @@ enum Move {
     Complete {
         worker: u32,
     },
+    /// The next batch of the oldest task is complete: a step of a roster.
+    Progress {
+        worker: u32,
+    },
     Ask {
         worker: u32,
     },
@@ -38,8 +42,10 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     let tree = (1..=12u32, prop::collection::vec(any::<u32>(), 24))
         .prop_map(|(leaves, choices)| Move::ArriveTree { leaves, choices });
     let complete = (0..3u32).prop_map(|worker| Move::Complete { worker });
+    let progress = (0..3u32).prop_map(|worker| Move::Progress { worker });
     let ask = (0..3u32).prop_map(|worker| Move::Ask { worker });
-    prop::collection::vec(prop_oneof![2 => arrive, 1 => tree, 5 => complete, 5 => ask], 1..120)
+    let one = prop_oneof![2 => arrive, 1 => tree, 4 => complete, 3 => progress, 5 => ask];
+    prop::collection::vec(one, 1..120)
 }
 
 /// The manager, a device that only unfolds rosters, and the reference beside them.
@@ -47,48 +53,103 @@ struct Pair {
     manager: Manager,
     rosters: BTreeMap<(WorkerId, CellTypeId), Roster>,
     reference: Reference,
-    /// Per worker: the tasks in flight, and how many batches each is.
-    in_flight: Vec<VecDeque<(TaskId, usize)>>,
+    /// Per worker, oldest first.
+    in_flight: Vec<VecDeque<InFlight>>,
+    /// Every batch so far.
+    trace: Vec<(WorkerId, CellTypeId, Vec<Node>)>,
+}
+
+#[derive(Clone)]
+struct InFlight {
+    task: TaskId,
+    batches: u32,
+    /// How many of them are complete.
+    done: u32,
 }
 
 impl Pair {
+    /// Gives `worker` all the rounds that it may have now.
     fn ask(&mut self, worker: WorkerId) {
-        if !self.in_flight[worker.index()].is_empty() {
-            assert_eq!(self.manager.next_task(worker), None);
-            return;
+        loop {
+            let unfinished = self.in_flight[worker.index()].len();
+            let mut expected = self.reference.schedule(worker, unfinished);
+            assert_eq!(self.manager.has_work_for(worker), !expected.is_empty());
+            if expected.is_empty() {
+                assert_eq!(self.manager.next_task(worker), None);
+                return;
+            }
+            for (_, nodes) in &mut expected {
+                nodes.sort_unstable();
+            }
+            let mut batches: Vec<(CellTypeId, Vec<Node>)> = Vec::new();
+            while batches.len() < expected.len() {
+                assert!(self.manager.has_work_for(worker));
+                let task = self.manager.next_task(worker).expect("the round goes on");
+                let roster = self.rosters.entry((worker, task.cell_type)).or_default();
+                let formed = roster.batches(&task);
+                let batches_of_task = formed.len() as u32;
+                let in_flight = InFlight { task: task.id, batches: batches_of_task, done: 0 };
+                self.in_flight[worker.index()].push_back(in_flight);
+                batches.extend(formed.into_iter().map(|batch| (task.cell_type, batch)));
+            }
+            assert_eq!(batches, expected);
+            let batches = batches.into_iter().map(|(cell_type, nodes)| (worker, cell_type, nodes));
+            self.trace.extend(batches);
         }
-        let mut batches: Vec<(CellTypeId, Vec<Node>)> = Vec::new();
-        while let Some(task) = self.manager.next_task(worker) {
-            let roster = self.rosters.entry((worker, task.cell_type)).or_default();
-            let formed = roster.batches(&task);
-            self.in_flight[worker.index()].push_back((task.id, formed.len()));
-            batches.extend(formed.into_iter().map(|batch| (task.cell_type, batch)));
-        }
-        let mut expected = self.reference.schedule(worker);
-        for (_, nodes) in &mut expected {
-            nodes.sort_unstable();
-        }
-        assert_eq!(batches, expected);
     }
 
     fn complete(&mut self, worker: WorkerId) {
-        if let Some((task, batches)) = self.in_flight[worker.index()].pop_front() {
+        if let Some(InFlight { task, batches, done }) = self.in_flight[worker.index()].pop_front() {
             self.manager.handle(0, Event::Complete { worker, task });
-            (0..batches).for_each(|_| self.reference.complete(worker));
+            (done..batches).for_each(|_| self.reference.complete(worker));
         }
+    }
+
+    fn progress(&mut self, worker: WorkerId) {
+        let oldest = self.in_flight[worker.index()].front_mut();
+        let Some(InFlight { task, batches, done }) = oldest else { return };
+        if *done + 1 == *batches {
+            return self.complete(worker);
+        }
+        *done += 1;
+        self.manager.handle(0, Event::Progress { worker, task: *task, steps: *done });
+        self.reference.complete(worker);
     }
 }
 
-fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]) {
+/// What a play is drawn from: workers, batch limit, `MaxTasksToSubmit`, lookahead.
+type Drawn = (u32, u32, u32, u32);
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32)
+}
+
+/// What a move that completes stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Completing {
+    /// A task, or a batch if it says so.
+    AsAsked,
+    /// A batch.
+    ByBatch,
+}
+
+/// Plays the moves and then all that is left; the batches, in order.
+fn play(
+    form: TaskForm,
+    completing: Completing,
+    (workers, limit, max_tasks, lookahead): Drawn,
+    moves: &[Move],
+) -> Vec<(WorkerId, CellTypeId, Vec<Node>)> {
     // Three layers and a head; leaves and inner nodes. The last three's limits count rows.
     let limits = [limit, limit, limit + 1, limit, limit + 2, limit];
     let mut config = config(&limits, workers as u16, max_tasks);
-    config.task_form = form;
+    (config.task_form, config.lookahead) = (form, lookahead);
     let mut pair = Pair {
         manager: Manager::new(config.clone()),
         rosters: BTreeMap::new(),
         reference: Reference::new(config),
         in_flight: vec![VecDeque::new(); workers as usize],
+        trace: Vec::new(),
     };
     let mut arrived = 0;
     for step in moves {
@@ -107,7 +168,11 @@ fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]
                 pair.reference.arrive(request(arrived), graph);
                 arrived += 1;
             }
-            Move::Complete { worker } => pair.complete(WorkerId(worker % workers)),
+            Move::Progress { worker } => pair.progress(WorkerId(worker % workers)),
+            Move::Complete { worker } if completing == Completing::AsAsked => {
+                pair.complete(WorkerId(worker % workers));
+            }
+            Move::Complete { worker } => pair.progress(WorkerId(worker % workers)),
             Move::Ask { worker } => pair.ask(WorkerId(worker % workers)),
         }
     }
@@ -118,7 +183,10 @@ fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]
         }
         for worker in (0..workers).map(WorkerId) {
             pair.ask(worker);
-            pair.complete(worker);
+            match completing {
+                Completing::AsAsked => pair.complete(worker),
+                Completing::ByBatch => pair.progress(worker),
+            }
         }
     }
     finished += pair.manager.drain_finished().count();
@@ -126,19 +194,27 @@ fn play(form: TaskForm, workers: u32, limit: u32, max_tasks: u32, moves: &[Move]
     for cell_type in (0..limits.len() as u32).map(CellTypeId) {
         assert_eq!(pair.manager.statistics(cell_type).slots_in_use, 0);
     }
+    pair.trace
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
     #[test]
-    fn rosters(workers in 1..=3u32, limit in 1..=6u32, max_tasks in 1..=6u32, moves in moves()) {
-        play(TaskForm::Roster, workers, limit, max_tasks, &moves);
+    fn rosters(drawn in drawn(), moves in moves()) {
+        play(TaskForm::Roster, Completing::AsAsked, drawn, &moves);
+    }
+
+    /// A roster whose steps are told one by one is the same as explicit rows, across workers too.
+    #[test]
+    fn steps_told_one_by_one((workers, limit, max_tasks, _) in drawn(), moves in moves()) {
+        let [rosters, rows] = [TaskForm::Roster, TaskForm::Rows]
+            .map(|form| play(form, Completing::ByBatch, (workers, limit, max_tasks, 0), &moves));
+        prop_assert_eq!(rosters, rows);
     }
 
     #[test]
-    fn explicit_rows(workers in 1..=3u32, limit in 1..=6u32, max_tasks in 1..=6u32, moves in moves()) {
-        // A step a task: a multi-step task completes as a whole, its batches do not.
-        play(TaskForm::Rows, workers, limit, max_tasks, &moves);
+    fn explicit_rows(drawn in drawn(), moves in moves()) {
+        play(TaskForm::Rows, Completing::AsAsked, drawn, &moves);
     }
 }

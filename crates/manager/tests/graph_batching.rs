@@ -176,14 +176,14 @@ fn a_failed_task_fails_those_in_it() {
             manager.handle(
                 9,
                 match fails.contains(&index) {
-                    true => Event::TaskFailed { worker, task },
+                    true => Event::TaskFailed { worker, task, reason: "no memory".into() },
                     false => Event::Complete { worker, task },
                 },
             );
         }
         ended(&mut manager)
     };
-    let failed = Outcome::Failed(Failure::Task);
+    let failed = Outcome::Failed(Failure::Task("no memory".into()));
     // Of these, the first and the last hold padding alone.
     assert_eq!(end(&[2, 4, 5]), [(0, Outcome::Succeeded), (1, failed)]);
 }
@@ -198,9 +198,9 @@ fn a_lost_worker_loses_its_batch() {
             manager.handle(0, arrive(index, stack(1, 5, false)));
         }
         tasks(&mut manager, WORKER);
-        manager.handle(1, Event::WorkerDown { worker: WORKER });
-        let lost = Outcome::Failed(Failure::WorkerLost);
-        assert_eq!(ended(&mut manager), [(0, lost), (1, lost)]);
+        manager.handle(1, Event::WorkerDown { worker: WORKER, reason: "unplugged".into() });
+        let lost = Outcome::Failed(Failure::WorkerLost("unplugged".into()));
+        assert_eq!(ended(&mut manager), [(0, lost.clone()), (1, lost)]);
         assert_eq!(manager.next_task(WORKER), None);
         manager.handle(2, Event::WorkerUp { worker: WORKER });
         let (_, lines) = tasks(&mut manager, WORKER);

@@ -157,15 +157,15 @@ impl World {
 
     fn check(mut self, steps: &[Step]) {
         while self.run() {}
-        let outcome = |index| self.outcomes.get(&request(index)).copied();
+        let outcome = |index| self.outcomes.get(&request(index)).cloned();
         let [Some(first), Some(second), Some(third), Some(fourth)] = [0, 1, 2, 3].map(outcome)
         else {
             panic!("{:?} after {steps:?}", self.outcomes)
         };
         let lost = Outcome::Failed(Failure::SessionLost);
-        let fits = match (first, second) {
+        let fits = match (&first, &second) {
             (Outcome::Succeeded, Outcome::Succeeded | Outcome::Cancelled) => true,
-            (Outcome::Cancelled, second) => second == lost || second == Outcome::Cancelled,
+            (Outcome::Cancelled, second) => *second == lost || *second == Outcome::Cancelled,
             _ => false,
         };
         assert!(fits, "{first:?}, then {second:?} after {steps:?}");

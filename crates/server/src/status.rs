@@ -135,7 +135,7 @@ mod tests {
             ),
             (499, engine(EngineError::Cancelled), "the request was cancelled"),
             (500, ApiError::Internal("z".into()), "the server failed: z"),
-            (500, engine(EngineError::Failed(Failure::Task)), FAILED),
+            (500, engine(EngineError::Failed(Failure::Task("".into()))), FAILED),
             (500, engine(EngineError::Reply(ReplyError("r".into()))), "r"),
             (501, ApiError::Unsupported("z"), "z is not supported by this server"),
             (

@@ -48,7 +48,7 @@ pub(crate) enum Observation<'a> {
     Over {
         worker: WorkerId,
         task: TaskId,
-        end: TaskEnd,
+        end: TaskEnd<'a>,
     },
     /// An open chain ends here, whatever its bound.
     Stopped {
@@ -63,6 +63,7 @@ pub(crate) enum Observation<'a> {
     },
     WorkerDown {
         worker: WorkerId,
+        reason: &'a Arc<str>,
     },
     Finished {
         finished: &'a Finished,
@@ -78,9 +79,9 @@ pub(crate) enum Observation<'a> {
 
 /// How a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskEnd {
+pub(crate) enum TaskEnd<'a> {
     Complete,
-    Failed,
+    Failed { reason: &'a Arc<str> },
 }
 
 /// Consecutive nodes of one run.

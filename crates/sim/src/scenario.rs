@@ -178,14 +178,14 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         let min = if rng.chance(80) { 1 } else { rng.within(1..=u64::from(max)) as u32 };
         let rank =
             |model| ModelPriority { model: ModelId(model), priority: rng.within(0..=5) as i32 };
-        CellTypeConfig {
-            batch_sizes: BatchSizes { min, max },
-            priorities: (0..models as u32).map(rank).collect(),
-        }
+        let priorities = (0..models as u32).map(rank).collect();
+        let batch_sizes = BatchSizes { min, max };
+        CellTypeConfig { batch_sizes, ..CellTypeConfig::up_to(max, priorities) }
     });
     Config {
         cell_types: cell_types.collect(),
         workers: rng.within(1..=4) as u16,
+        lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
         ahead_ns: None,

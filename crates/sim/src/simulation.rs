@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
 
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellTypeId, RequestId, SessionId, Stopped, TaskId, WorkerId,
@@ -301,11 +302,14 @@ impl<'a> Simulation<'a> {
         let state = &mut self.workers[worker.index()];
         state.is_down = true;
         state.life += 1;
+        let life = state.life;
         self.summary.lost_workers += 1;
         self.device.lose(worker);
         self.rosters.lose(worker);
         self.enter(self.now_ns + for_ns, Happening::Up(worker));
-        self.tell(Event::WorkerDown { worker }, &Observation::WorkerDown { worker })
+        let reason: Arc<str> = format!("life {life} of {worker}").into();
+        let event = Event::WorkerDown { worker, reason: reason.clone() };
+        self.tell(event, &Observation::WorkerDown { worker, reason: &reason })
     }
 
     fn up(&mut self, worker: WorkerId) -> Result<(), Broken> {
@@ -351,12 +355,15 @@ impl<'a> Simulation<'a> {
                 _ => self.manager.handle(self.now_ns, Event::Stopped { chain }),
             }
         }
-        let (event, end) = if is_failed {
-            self.summary.failed_tasks += 1;
-            (Event::TaskFailed { worker, task }, TaskEnd::Failed)
-        } else {
-            (Event::Complete { worker, task }, TaskEnd::Complete)
-        };
+        if !is_failed {
+            let end = TaskEnd::Complete;
+            let seen = Observation::Over { worker, task, end };
+            return self.tell(Event::Complete { worker, task }, &seen);
+        }
+        self.summary.failed_tasks += 1;
+        let reason: Arc<str> = format!("{task} of {worker}").into();
+        let event = Event::TaskFailed { worker, task, reason: reason.clone() };
+        let end = TaskEnd::Failed { reason: &reason };
         self.tell(event, &Observation::Over { worker, task, end })
     }
 
@@ -462,7 +469,7 @@ impl<'a> Simulation<'a> {
                 return Err(broken("times", what));
             }
             let values = self.device.retire(id).map_err(|misuse| broken("device", misuse))?;
-            match finished.outcome {
+            match &finished.outcome {
                 Outcome::Succeeded => {
                     self.summary.succeeded += 1;
                     let inputs = oracle::inputs(&graph, salt);
@@ -477,7 +484,7 @@ impl<'a> Simulation<'a> {
                 Outcome::Cancelled => self.summary.cancelled += 1,
                 Outcome::Failed(failure) => {
                     self.summary.failed += 1;
-                    self.summary.lost_pieces += u64::from(failure == Failure::SessionLost);
+                    self.summary.lost_pieces += u64::from(*failure == Failure::SessionLost);
                 }
             }
             if let Some(session) = session.filter(|_| finished.outcome != Outcome::Succeeded) {

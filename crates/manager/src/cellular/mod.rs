@@ -15,6 +15,7 @@ mod sessions;
 mod subgraph;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
 
@@ -47,11 +48,12 @@ pub(crate) struct Worker {
     pub(crate) in_flight: VecDeque<InFlight>,
     /// The round of Algorithm 1's `Batch` that is being handed out.
     pub(crate) round: Option<Round>,
-    /// Since when it has been at its oldest task.
+    /// Since when it has been at its oldest task: when the one before it completed, or, if the
+    /// worker had none, when it was handed out.
     pub(crate) since_ns: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) cell_type: CellTypeId,
     /// Batches formed so far: `num_tasks`.
@@ -67,8 +69,8 @@ pub(crate) struct InFlight {
 
 #[derive(Debug)]
 pub(crate) enum InFlightWork {
-    /// Steps of the worker's roster.
-    Steps(u32),
+    /// Steps of the worker's roster, of which the first `done` are complete.
+    Steps { steps: u32, done: u32 },
     /// Rows of subgraphs, with the number of nodes that are complete once these are.
     Rows(Vec<(SubgraphIndex, u32)>),
 }
@@ -89,9 +91,9 @@ impl Cellular {
         }
     }
 
-    fn task_failed(&mut self, worker: WorkerId, task: TaskId) {
+    fn task_failed(&mut self, worker: WorkerId, task: TaskId, reason: &Arc<str>) {
         for request in self.requests_in_oldest_task(worker) {
-            self.abort(request, Outcome::Failed(Failure::Task));
+            self.abort(request, Outcome::Failed(Failure::Task(reason.clone())));
         }
         self.complete(worker, task);
     }
@@ -103,10 +105,10 @@ impl Cellular {
         };
         let subgraphs: Vec<SubgraphIndex> = match &task.work {
             InFlightWork::Rows(rows) => rows.iter().map(|&(subgraph, _)| subgraph).collect(),
-            InFlightWork::Steps(steps) => {
+            InFlightWork::Steps { steps, done } => {
                 let roster = self.queues[task.cell_type.index()].roster(worker);
                 let first = roster.completed_steps;
-                let end = first + u64::from(*steps);
+                let end = first + u64::from(steps - done);
                 let leaving = roster.leaving.iter().map(|&(_, subgraph)| subgraph);
                 let stayed = |&subgraph: &SubgraphIndex| {
                     let subgraph = self.subgraph(subgraph);
@@ -124,6 +126,22 @@ impl Cellular {
         requests
     }
 
+    fn progress(&mut self, worker: WorkerId, id: TaskId, steps_done: u32) {
+        let task = self.workers[worker.index()].in_flight.front_mut();
+        let task = task.unwrap_or_else(|| panic!("{worker} came on in {id} with none in flight"));
+        assert_eq!(task.id, id, "{worker} came on in a task out of order");
+        let InFlightWork::Steps { steps, done } = &mut task.work else {
+            panic!("{worker} came on in {id}, which has no steps");
+        };
+        let known = std::mem::replace(done, steps_done);
+        assert!(
+            known < steps_done && steps_done < *steps,
+            "{worker} came on from {known} to {steps_done} of {steps} steps of {id}"
+        );
+        let cell_type = task.cell_type;
+        self.steps_completed(cell_type, worker, steps_done - known);
+    }
+
     fn complete(&mut self, worker: WorkerId, task: TaskId) {
         let done = self.workers[worker.index()].in_flight.pop_front();
         let done = done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
@@ -132,20 +150,21 @@ impl Cellular {
         let took_ns = self.now.saturating_sub(std::mem::replace(since_ns, self.now));
         let queue = &mut self.queues[done.cell_type.index()];
         queue.running_tasks -= 1;
-        if let InFlightWork::Steps(steps) = &done.work {
-            queue.note_time(took_ns, *steps);
-        }
         match done.work {
             InFlightWork::Rows(rows) => {
                 for (subgraph, completed) in rows {
                     self.rows_completed(subgraph, completed, task);
                 }
             }
-            InFlightWork::Steps(steps) => self.steps_completed(done.cell_type, worker, steps),
+            InFlightWork::Steps { steps, done: known } => {
+                queue.note_time(took_ns, steps);
+                queue.roster_mut(worker).tasks_in_flight -= 1;
+                self.steps_completed(done.cell_type, worker, steps - known);
+            }
         }
     }
 
-    fn worker_down(&mut self, worker: WorkerId) {
+    fn worker_down(&mut self, worker: WorkerId, reason: &Arc<str>) {
         let victims = self.processor.lost_with(worker, self.config.state_placement, |subgraph| {
             self.pinned_to(subgraph) == Some(worker)
         });
@@ -160,7 +179,7 @@ impl Cellular {
         }
         for request in victims {
             self.unpin_all(request, worker);
-            self.abort(request, Outcome::Failed(Failure::WorkerLost));
+            self.abort(request, Outcome::Failed(Failure::WorkerLost(reason.clone())));
         }
         self.lose_sessions(worker);
     }
@@ -174,9 +193,10 @@ impl Batching for Cellular {
                 self.admit(Arrival { request, model, priority, graph, session, at_ns: now });
             }
             Event::EndSession { session } => self.end_session(session),
+            Event::Progress { worker, task, steps } => self.progress(worker, task, steps),
             Event::Complete { worker, task } => self.complete(worker, task),
             Event::Stopped { chain } => self.stopped(chain),
-            Event::TaskFailed { worker, task } => self.task_failed(worker, task),
+            Event::TaskFailed { worker, task, reason } => self.task_failed(worker, task, &reason),
             Event::Cancel { request } => {
                 if !self.cancel_waiting(request) {
                     self.abort(request, Outcome::Cancelled);
@@ -184,11 +204,11 @@ impl Batching for Cellular {
             }
             Event::Limits { batch_max, ahead_ns } => {
                 for (queue, max) in self.queues.iter_mut().zip(batch_max) {
-                    queue.set_limits(queue.config.batch_sizes.with_max(max), ahead_ns);
+                    queue.set_limits(queue.config.sizes_with_max(max), ahead_ns);
                 }
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
-            Event::WorkerDown { worker } => self.worker_down(worker),
+            Event::WorkerDown { worker, reason } => self.worker_down(worker, &reason),
         }
         self.settle_sessions();
     }
@@ -221,9 +241,11 @@ impl Batching for Cellular {
     }
 
     fn has_work_for(&self, worker: WorkerId) -> bool {
-        !self.workers[worker.index()].is_down
-            && (0..self.queues.len() as u32)
-                .any(|cell_type| self.ready_nodes(CellTypeId(cell_type), worker) > 0)
+        let state = &self.workers[worker.index()];
+        let goes_on = |round: &Round| self.round_goes_on(round, worker);
+        !state.is_down
+            && (state.round.as_ref().is_some_and(goes_on)
+                || (self.may_open_round(worker) && self.has_ready_nodes(worker)))
     }
 
     fn tally(&self, cell_type: CellTypeId) -> &Tally {

@@ -38,7 +38,7 @@ const AHEAD_NS: u64 = 1_000_000;
 
 impl Queue {
     pub(crate) fn new(config: CellTypeConfig, workers: usize, ahead_ns: Option<u64>) -> Self {
-        let sizes = config.batch_sizes;
+        let sizes = config.sizes_with_max(config.batch_sizes.max);
         let mut queue = Self {
             config,
             is_chain: None,

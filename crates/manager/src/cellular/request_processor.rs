@@ -412,7 +412,8 @@ impl Cellular {
         request.is_live = false;
         processor.live_requests -= 1;
         let first_task_ns = request.first_task_ns.unwrap_or(now);
-        let outcome = request.ending.unwrap_or(Outcome::Succeeded);
+        let outcome = request.ending.take().unwrap_or(Outcome::Succeeded);
+        let is_good = outcome == Outcome::Succeeded;
         processor.finished.push(Finished {
             request: id,
             outcome,
@@ -420,7 +421,7 @@ impl Cellular {
             total_ns: now - request.arrived_ns,
         });
         if let Some(session) = request.session {
-            self.sessions.piece_ended(session, outcome);
+            self.sessions.piece_ended(session, is_good);
         }
     }
 

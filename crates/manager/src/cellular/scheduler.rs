@@ -1,10 +1,15 @@
 //! Algorithm 1 of the BatchMaker paper: which cell type a worker runs next, and which
 //! nodes form its batches.
 //!
-//! `Schedule` opens a round when a worker has run dry; the round's batches are
-//! handed out one [`BatchedTask`] at a time, where a task of a roster stands
+//! `Schedule` opens a round when at most `lookahead` of a worker's tasks are unfinished; the
+//! round's batches are handed out one [`BatchedTask`] at a time, where a task of a roster stands
 //! for as many batches as it has steps. "Ready nodes" are those that the asking
 //! worker may run.
+//!
+//! # Rounds that overlap
+//! A round is formed as if the worker's unfinished tasks were complete, since they will be when it
+//! runs: nodes that depend on them are ready for this worker, and they do not count as running
+//! tasks of their types. To all other workers they are in flight, and their subgraphs are pinned.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, Item, Join, SlotId, TaskId, Work, WorkerId};
 
@@ -18,35 +23,47 @@ impl Cellular {
     /// The next task of the worker's round; none while it has work and the round is over, or when
     /// nothing is ready for it.
     pub(super) fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
-        let state = &self.workers[worker.index()];
+        let now = self.now;
+        let state = &mut self.workers[worker.index()];
         if state.is_down {
             return None;
         }
         if state.in_flight.is_empty() {
-            self.workers[worker.index()].since_ns = self.now;
+            state.since_ns = now;
         }
-        let state = &self.workers[worker.index()];
-        let Round { cell_type, tasks } = match state.round {
-            Some(Round { cell_type, tasks }) => Round { cell_type, tasks },
-            None if state.in_flight.is_empty() => {
+        let Round { cell_type, tasks } = match state.round.take() {
+            Some(round) if self.round_goes_on(&round, worker) => round,
+            _ if self.may_open_round(worker) => {
                 Round { cell_type: self.schedule(worker)?, tasks: 0 }
             }
-            None => return None,
+            _ => return None,
         };
-        let task = if tasks < self.tasks_to_submit(cell_type) {
-            self.batch(cell_type, worker, tasks)
-        } else {
-            None
+        let task = self.batch(cell_type, worker, tasks)?;
+        let batches = match task.work {
+            Work::Rows(_) => 1,
+            Work::Roster { steps, .. } => steps,
         };
-        self.workers[worker.index()].round = task.as_ref().map(|task| Round {
-            cell_type,
-            tasks: tasks
-                + match task.work {
-                    Work::Rows(_) => 1,
-                    Work::Roster { steps, .. } => steps,
-                },
-        });
-        task
+        let round = Round { cell_type, tasks: tasks + batches };
+        self.workers[worker.index()].round = Some(round);
+        Some(task)
+    }
+
+    /// Whether so few of the worker's tasks are unfinished that it may be given another round.
+    pub(super) fn may_open_round(&self, worker: WorkerId) -> bool {
+        self.workers[worker.index()].in_flight.len() <= self.config.lookahead as usize
+    }
+
+    /// Whether `Batch` forms another batch of a round that has one (lines 14 to 16).
+    pub(super) fn round_goes_on(&self, round: &Round, worker: WorkerId) -> bool {
+        let least = self.queues[round.cell_type.index()].config.batch_sizes.min;
+        round.tasks < self.tasks_to_submit(round.cell_type)
+            && self.ready_nodes(round.cell_type, worker) >= u64::from(least)
+    }
+
+    /// Whether any node is ready for `worker`.
+    pub(super) fn has_ready_nodes(&self, worker: WorkerId) -> bool {
+        let mut all = (0..self.queues.len() as u32).map(CellTypeId);
+        all.any(|cell_type| self.ready_nodes(cell_type, worker) > 0)
     }
 
     /// `MaxTasksToSubmit`, or less where chains may stop meanwhile.
@@ -60,11 +77,19 @@ impl Cellular {
         let queue = |cell_type: CellTypeId| &self.queues[cell_type.index()];
         let all = || (0..self.queues.len() as u32).map(CellTypeId);
         let full = all().filter(|&ct| ready(ct) >= u64::from(queue(ct).config.batch_sizes.max));
-        let resting = all().filter(|&ct| queue(ct).running_tasks == 0 && ready(ct) > 0);
+        let resting = all().filter(|&ct| self.rests_elsewhere(ct, worker) && ready(ct) > 0);
         let any = all().filter(|&ct| ready(ct) > 0);
         self.with_max_priority(full, worker)
             .or_else(|| self.with_max_priority(resting, worker))
             .or_else(|| self.with_max_priority(any, worker))
+    }
+
+    /// `ct.NumRunningTasks() = 0` (line 7), of tasks on other workers: those of `worker` itself will
+    /// be over when its round runs.
+    fn rests_elsewhere(&self, cell_type: CellTypeId, worker: WorkerId) -> bool {
+        let own = self.workers[worker.index()].in_flight.iter();
+        let own = own.filter(|task| task.cell_type == cell_type).count();
+        self.queues[cell_type.index()].running_tasks as usize == own
     }
 
     /// `GetCellTypeWithMaxPriority`: the model of the oldest ready node decides, then the
@@ -162,10 +187,9 @@ impl Cellular {
             }
         }
         let left = self.tasks_to_submit(cell_type) - tasks;
-        let is_first = tasks == 0;
         let (work, in_flight) = match self.queues[cell_type.index()].is_chain? {
-            true => self.form_roster_task(cell_type, worker, left, is_first)?,
-            false => self.form_rows_task(cell_type, worker, is_first)?,
+            true => self.form_roster_task(cell_type, worker, left)?,
+            false => self.form_rows_task(cell_type, worker)?,
         };
         let state = &mut self.workers[worker.index()];
         state.last_task += 1;
@@ -181,11 +205,9 @@ impl Cellular {
         &mut self,
         cell_type: CellTypeId,
         worker: WorkerId,
-        is_first: bool,
     ) -> Option<(Work, InFlightWork)> {
         let sizes = self.queues[cell_type.index()].config.batch_sizes;
-        let ready = self.queues[cell_type.index()].waiting_nodes[worker.index()];
-        if ready == 0 || (ready < u64::from(sizes.min) && !is_first) {
+        if self.queues[cell_type.index()].waiting_nodes[worker.index()] == 0 {
             return None;
         }
         let task = TaskId(self.workers[worker.index()].last_task + 1);
@@ -223,12 +245,8 @@ impl Cellular {
         cell_type: CellTypeId,
         worker: WorkerId,
         left: u32,
-        is_first: bool,
     ) -> Option<(Work, InFlightWork)> {
         let sizes = self.queues[cell_type.index()].config.batch_sizes;
-        if !is_first && self.ready_nodes(cell_type, worker) < u64::from(sizes.min) {
-            return None;
-        }
         self.fill_roster(cell_type, worker, sizes.max as usize);
         let until_stop = self.steps_until_stop(cell_type, worker)?;
         let members = self.queues[cell_type.index()].roster(worker).members.len();
@@ -249,7 +267,7 @@ impl Cellular {
             self.wake_consumers(self.queues[cell_type.index()].roster(worker).producers[position]);
         }
         self.drop_stopped(cell_type, worker);
-        Some((work, InFlightWork::Steps(steps)))
+        Some((work, InFlightWork::Steps { steps, done: 0 }))
     }
 
     /// Lets waiting subgraphs join until the roster holds the first `limit` of the queue's order.
@@ -480,7 +498,6 @@ impl Cellular {
     /// The worker's roster ran `steps` more steps.
     pub(crate) fn steps_completed(&mut self, cell_type: CellTypeId, worker: WorkerId, steps: u32) {
         let roster = self.queues[cell_type.index()].roster_mut(worker);
-        roster.tasks_in_flight -= 1;
         roster.completed_steps += u64::from(steps);
         let completed = roster.completed_steps;
         for position in 0..self.queues[cell_type.index()].roster(worker).producers.len() {

@@ -102,11 +102,11 @@ impl Sessions {
         assert!(before.is_none(), "{id:?} kept two slots for {run}");
     }
 
-    /// Notes that the session's piece is over.
-    pub(crate) fn piece_ended(&mut self, id: SessionId, outcome: Outcome) {
+    /// Notes that the session's piece is over, and whether it succeeded.
+    pub(crate) fn piece_ended(&mut self, id: SessionId, is_good: bool) {
         let session = self.session(id);
         session.current = None;
-        session.is_broken |= outcome != Outcome::Succeeded;
+        session.is_broken |= !is_good;
         session.is_cut |= session.is_broken;
         self.to_settle.push_back(id);
     }

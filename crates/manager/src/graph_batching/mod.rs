@@ -5,6 +5,10 @@
 //! run level by level, each level padded to one length, and all its requests end together, when
 //! the last of its tasks is complete. There is one set of buckets for all workers.
 //!
+//! With lookahead, the worker's next batch is formed while a few tasks of the one before are
+//! unfinished. Batches have nothing in common but the worker's rosters and the table of slots, and a
+//! worker runs its tasks in order: the one before is not changed, and ends as it would have.
+//!
 //! Padding is computed like nodes: chains stay on the roster past their end, and row-wise
 //! items run over it (see [`Work`]). Nodes that feed each other (a tree's) are not padded: they run
 //! level by level.
@@ -38,6 +42,7 @@ use merged::merged;
 pub(crate) struct GraphBatching {
     policy: ClosedBatches,
     state_placement: StatePlacement,
+    lookahead: usize,
     now: u64,
     cells: Vec<Cell>,
     workers: Vec<Worker>,
@@ -60,6 +65,7 @@ pub(crate) enum ClosedBatches {
 
 #[derive(Debug)]
 struct Cell {
+    config: crate::CellTypeConfig,
     limit: u32,
     slots: SlotTable,
     tally: Tally,
@@ -84,7 +90,8 @@ struct Request {
 struct Worker {
     is_down: bool,
     last_task: u64,
-    batch: Option<Batch>,
+    /// Those that are not over, oldest first. Of all but the last, every task was handed out.
+    batches: VecDeque<Batch>,
     /// Per cell type, the chains on the device's roster, which leave with the next task.
     on_roster: Vec<Vec<SlotId>>,
 }
@@ -103,7 +110,8 @@ struct Batch {
 impl GraphBatching {
     pub(crate) fn new(config: &Config, policy: ClosedBatches) -> Self {
         let cell = |cell: &crate::CellTypeConfig| Cell {
-            limit: cell.batch_sizes.max,
+            limit: cell.sizes_with_max(cell.batch_sizes.max).max,
+            config: cell.clone(),
             slots: SlotTable::default(),
             tally: Tally::default(),
             waiting: 0,
@@ -113,6 +121,7 @@ impl GraphBatching {
         Self {
             policy,
             state_placement: config.state_placement,
+            lookahead: config.lookahead as usize,
             now: 0,
             cells: config.cell_types.iter().map(cell).collect(),
             workers: std::iter::repeat_with(worker).take(config.workers.into()).collect(),
@@ -327,24 +336,24 @@ impl GraphBatching {
     }
 
     fn task_over(&mut self, worker: WorkerId, task: TaskId, failure: Option<Failure>) {
-        let batch = self.workers[worker.index()].batch.as_mut();
+        let batch = self.workers[worker.index()].batches.front_mut();
         let done = batch.and_then(|batch| batch.in_flight.pop_front());
         let (id, holders) =
             done.unwrap_or_else(|| panic!("{worker} completed {task} with none in flight"));
         assert_eq!(id, task, "{worker} completed a task out of order");
         if let Some(failure) = failure {
-            self.fail(&holders, failure);
+            self.fail(&holders, &failure);
         }
-        let batch = self.workers[worker.index()].batch.take_if(|batch| batch.is_over());
-        if let Some(batch) = batch {
+        let batches = &mut self.workers[worker.index()].batches;
+        if let Some(batch) = batches.pop_front_if(|batch| batch.is_over()) {
             self.end_batch(batch);
         }
     }
 
-    fn fail(&mut self, requests: &[RequestId], failure: Failure) {
+    fn fail(&mut self, requests: &[RequestId], failure: &Failure) {
         for &id in requests {
             if let Some(request) = self.request_mut(id) {
-                request.ending.get_or_insert(Outcome::Failed(failure));
+                request.ending.get_or_insert_with(|| Outcome::Failed(failure.clone()));
             }
         }
     }
@@ -356,24 +365,36 @@ impl GraphBatching {
         batch.members.into_iter().for_each(|member| self.finish(member));
     }
 
-    fn worker_down(&mut self, worker: WorkerId) {
+    fn worker_down(&mut self, worker: WorkerId, reason: Arc<str>) {
         let state = &mut self.workers[worker.index()];
         state.is_down = true;
         state.on_roster.iter_mut().for_each(Vec::clear);
-        let Some(batch) = state.batch.take() else { return };
-        match self.state_placement {
-            StatePlacement::PerWorker => self.fail(&batch.members, Failure::WorkerLost),
-            StatePlacement::Shared => {
-                let queued = batch.tasks.iter().map(|(_, holders)| holders);
-                let in_flight = batch.in_flight.iter().map(|(_, holders)| holders);
-                queued.chain(in_flight).for_each(|lost| self.fail(lost, Failure::WorkerLost));
+        let lost = Failure::WorkerLost(reason);
+        for batch in std::mem::take(&mut state.batches) {
+            match self.state_placement {
+                StatePlacement::PerWorker => self.fail(&batch.members, &lost),
+                StatePlacement::Shared => {
+                    let queued = batch.tasks.iter().map(|(_, holders)| holders);
+                    let in_flight = batch.in_flight.iter().map(|(_, holders)| holders);
+                    queued.chain(in_flight).for_each(|holders| self.fail(holders, &lost));
+                }
             }
+            self.end_batch(batch);
         }
-        self.end_batch(batch);
     }
 }
 
 impl Worker {
+    /// Whether every task of its batches was handed out.
+    fn is_handed_out(&self) -> bool {
+        self.batches.back().is_none_or(|batch| batch.tasks.is_empty())
+    }
+
+    /// Tasks that were handed out and are not complete.
+    fn unfinished(&self) -> usize {
+        self.batches.iter().map(|batch| batch.in_flight.len()).sum()
+    }
+
     fn task(&mut self, worker: WorkerId, cell_type: CellTypeId, work: Work) -> BatchedTask {
         self.last_task += 1;
         BatchedTask { id: TaskId(self.last_task), worker, cell_type, work }
@@ -396,30 +417,36 @@ impl Batching for GraphBatching {
             }
             Event::EndSession { session } => unreachable!("{session:?} never began"),
             // A batch ends as a whole.
-            Event::Stopped { .. } => {}
+            Event::Progress { .. } | Event::Stopped { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),
-            Event::TaskFailed { worker, task } => {
-                self.task_over(worker, task, Some(Failure::Task));
+            Event::TaskFailed { worker, task, reason } => {
+                self.task_over(worker, task, Some(Failure::Task(reason)));
             }
             Event::Cancel { request } => self.cancel(request),
             // Of batches that begin from now on.
             Event::Limits { batch_max, .. } => {
                 for (cell, max) in self.cells.iter_mut().zip(batch_max) {
-                    cell.limit = max;
+                    cell.limit = cell.config.sizes_with_max(max).max;
                 }
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
-            Event::WorkerDown { worker } => self.worker_down(worker),
+            Event::WorkerDown { worker, reason } => self.worker_down(worker, reason),
         }
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
         let state = &self.workers[worker.index()];
-        if state.batch.is_none() && !state.is_down {
-            let batch = self.form_batch(worker);
-            self.workers[worker.index()].batch = batch;
+        if state.is_down {
+            return None;
         }
-        let batch = self.workers[worker.index()].batch.as_mut()?;
+        if state.is_handed_out() {
+            if state.unfinished() > self.lookahead {
+                return None;
+            }
+            let batch = self.form_batch(worker)?;
+            self.workers[worker.index()].batches.push_back(batch);
+        }
+        let batch = self.workers[worker.index()].batches.back_mut()?;
         let (task, holders) = batch.tasks.pop_front()?;
         batch.in_flight.push_back((task.id, holders));
         Some(task)
@@ -434,17 +461,13 @@ impl Batching for GraphBatching {
     }
 
     fn is_busy(&self, worker: WorkerId) -> bool {
-        let batch = self.workers[worker.index()].batch.as_ref();
-        batch.is_some_and(|batch| !batch.in_flight.is_empty())
+        self.workers[worker.index()].unfinished() > 0
     }
 
     fn has_work_for(&self, worker: WorkerId) -> bool {
         let state = &self.workers[worker.index()];
-        !state.is_down
-            && match &state.batch {
-                Some(batch) => !batch.tasks.is_empty(),
-                None => !self.buckets.is_empty(),
-            }
+        let may_begin = state.unfinished() <= self.lookahead && !self.buckets.is_empty();
+        !state.is_down && (!state.is_handed_out() || may_begin)
     }
 
     fn tally(&self, cell_type: CellTypeId) -> &Tally {

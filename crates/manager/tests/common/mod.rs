@@ -9,19 +9,17 @@ use batchmaker_graph::{
     BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, ModelPriority,
     RequestId, RowSpec, Rows, RunIndex, Sink, SinkTime, Work,
 };
-use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, Config, Event, Policy, StatePlacement, TaskForm,
-};
+use batchmaker_manager::{CellTypeConfig, Config, Event, Policy, StatePlacement, TaskForm};
 
 /// Cell types of one model, later ones with a higher priority.
 pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> Config {
-    let cell_types = limits.iter().zip(0..).map(|(&limit, priority)| CellTypeConfig {
-        batch_sizes: BatchSizes::up_to(limit),
-        priorities: vec![ModelPriority { model: ModelId(0), priority }],
+    let cell_types = limits.iter().zip(0..).map(|(&limit, priority)| {
+        CellTypeConfig::up_to(limit, vec![ModelPriority { model: ModelId(0), priority }])
     });
     Config {
         cell_types: cell_types.collect(),
         workers,
+        lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit,
         ahead_ns: None,

@@ -1,5 +1,8 @@
 //! Algorithm 1 as the paper writes it: every node on its own, every queue scanned, a counter
 //! of tasks in flight for every subgraph. Slow and plain; the oracle for the manager.
+//!
+//! What the paper does not have is lookahead: a worker may be given a round while tasks of it are
+//! unfinished. The counter pins as before; a round is formed as if these tasks were over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,20 +110,30 @@ impl Reference {
         own.map(|sub| self.ready(sub, worker).len()).sum()
     }
 
-    fn running_tasks(&self, cell_type: CellTypeId) -> usize {
-        self.in_flight.iter().flatten().filter(|task| task.cell_type == cell_type).count()
+    /// Tasks that run on other workers than `worker` once all that it has now is complete.
+    fn running_tasks(&self, cell_type: CellTypeId, worker: WorkerId) -> usize {
+        let others = (0..).zip(&self.in_flight).filter(|&(other, _)| WorkerId(other) != worker);
+        others.flat_map(|(_, tasks)| tasks).filter(|task| task.cell_type == cell_type).count()
     }
 
-    /// Lines 4 to 11. The tasks of the round: type and nodes of each.
-    pub(crate) fn schedule(&mut self, worker: WorkerId) -> Vec<(CellTypeId, Vec<Node>)> {
-        assert!(self.in_flight[worker.index()].is_empty(), "scheduled for a busy worker");
+    /// Lines 4 to 11. The tasks of the round: type and nodes of each. `unfinished` tasks of the
+    /// worker are not complete, where what is one task to the worker may be several here.
+    pub(crate) fn schedule(
+        &mut self,
+        worker: WorkerId,
+        unfinished: usize,
+    ) -> Vec<(CellTypeId, Vec<Node>)> {
+        assert!(unfinished <= self.in_flight[worker.index()].len());
+        if unfinished > self.config.lookahead as usize {
+            return Vec::new();
+        }
         let all: Vec<CellTypeId> =
             (0..self.config.cell_types.len() as u32).map(CellTypeId).collect();
         let ready = |ct: CellTypeId| self.ready_nodes(ct, worker);
         let max = |ct: CellTypeId| self.config.cell_types[ct.index()].batch_sizes.max as usize;
         let mut s: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) >= max(ct)).collect();
         if s.is_empty() {
-            let resting = |&ct: &CellTypeId| self.running_tasks(ct) == 0 && ready(ct) > 0;
+            let resting = |&ct: &CellTypeId| self.running_tasks(ct, worker) == 0 && ready(ct) > 0;
             s = all.iter().copied().filter(resting).collect();
         }
         if s.is_empty() {

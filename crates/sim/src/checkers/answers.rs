@@ -28,7 +28,7 @@ impl Checker for Answers {
                 let Some(request) = ledger.requests.get(&id) else {
                     return Err(format!("{finished:?}, which is not in flight"));
                 };
-                let expected = request.given_up.unwrap_or(Outcome::Succeeded);
+                let expected = request.given_up.clone().unwrap_or(Outcome::Succeeded);
                 if finished.outcome != expected {
                     return Err(format!("{id:?} {:?}, expected {expected:?}", finished.outcome));
                 }
@@ -64,7 +64,7 @@ mod tests {
     use batchmaker_manager::{Failure, StatePlacement};
 
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, in_slot, nodes};
+    use crate::checkers::stage::{self, Stage, TWO_LAYERS, in_slot, nodes};
 
     fn stage() -> Stage {
         let mut stage = Stage::new(Answers::new(Ends::Alone));
@@ -89,11 +89,13 @@ mod tests {
 
     #[test]
     fn failure_without_a_fault_is_found() {
-        assert!(stage().finish(0, Outcome::Failed(Failure::Task)).is_err());
+        let failed = |reason: &str| Outcome::Failed(Failure::Task(reason.into()));
+        assert!(stage().finish(0, failed(stage::REASON)).is_err());
         let mut stage = stage();
         stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
         stage.fail(0).unwrap();
-        stage.finish(0, Outcome::Failed(Failure::Task)).unwrap();
+        assert!(stage.finish(0, failed("another reason")).is_err());
+        stage.finish(0, failed(stage::REASON)).unwrap();
     }
 
     #[test]
@@ -173,7 +175,8 @@ mod tests {
             stage.complete(0).unwrap();
             stage.finish(0, Outcome::Succeeded).unwrap();
             stage.worker_down(worker).unwrap();
-            let is_lost = stage.finish(1, Outcome::Failed(Failure::WorkerLost)).is_ok();
+            let is_lost =
+                stage.finish(1, Outcome::Failed(Failure::WorkerLost(stage::REASON.into()))).is_ok();
             assert_eq!(is_lost, worker == 0);
         }
     }

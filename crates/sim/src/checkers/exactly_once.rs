@@ -21,7 +21,7 @@ impl Checker for ExactlyOnce {
                     let Some((request, run)) = ledger.run_of(part) else {
                         return Err(format!("{part:?} of a request that is not in flight"));
                     };
-                    if let Some(outcome) = request.given_up {
+                    if let Some(outcome) = &request.given_up {
                         return Err(format!("{part:?} of a request that is {outcome:?}"));
                     }
                     let expected = run.submitted;

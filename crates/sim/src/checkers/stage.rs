@@ -20,13 +20,17 @@ use crate::observation::{Nodes, Observation, TaskEnd};
 pub(crate) struct Layers(u32);
 pub(crate) const TWO_LAYERS: Layers = Layers(2);
 
+/// Why tasks fail and workers are lost here.
+pub(crate) const REASON: &str = "a reason";
+
 /// Two cell types in batches of 2 or 3, two workers, rounds of two batches.
 pub(crate) fn config() -> Config {
     let batch_sizes = BatchSizes { min: 2, max: 3 };
-    let cell = CellTypeConfig { batch_sizes, priorities: Vec::new() };
+    let cell = CellTypeConfig { batch_sizes, ..CellTypeConfig::up_to(3, Vec::new()) };
     Config {
         cell_types: vec![cell; 2],
         workers: 2,
+        lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
         ahead_ns: None,
@@ -136,10 +140,10 @@ impl Stage {
     }
 
     pub(crate) fn fail(&mut self, worker: u32) -> Result<(), String> {
-        self.over(worker, TaskEnd::Failed)
+        self.over(worker, TaskEnd::Failed { reason: &REASON.into() })
     }
 
-    fn over(&mut self, worker: u32, end: TaskEnd) -> Result<(), String> {
+    fn over(&mut self, worker: u32, end: TaskEnd<'_>) -> Result<(), String> {
         self.told[worker as usize] += 1;
         let task = TaskId(self.told[worker as usize]);
         self.see(&Observation::Over { worker: WorkerId(worker), task, end })
@@ -150,7 +154,8 @@ impl Stage {
     }
 
     pub(crate) fn worker_down(&mut self, worker: u32) -> Result<(), String> {
-        self.see(&Observation::WorkerDown { worker: WorkerId(worker) })
+        let reason = &REASON.into();
+        self.see(&Observation::WorkerDown { worker: WorkerId(worker), reason })
     }
 
     pub(crate) fn refuse(&mut self, worker: u32) -> Result<(), String> {

@@ -203,16 +203,16 @@ impl Ledger {
             Observation::Stopped { chain } => self.stop(chain),
             Observation::Over { worker, task, end } => self.over(worker, task, end),
             Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
-            Observation::WorkerDown { worker } => self.lose(worker),
+            Observation::WorkerDown { worker, reason } => self.lose(worker, reason),
             Observation::Finished { finished } => {
                 let id = finished.request;
-                self.give_up(id, finished.outcome);
+                self.give_up(id, finished.outcome.clone());
                 let session = self.requests.remove(&id).and_then(|request| request.session);
                 let session = session.filter(|session| {
                     self.sessions.get(session).is_some_and(|session| session.current == Some(id))
                 });
                 if let Some(session) = session {
-                    self.piece_ended(session, finished.outcome);
+                    self.piece_ended(session, &finished.outcome);
                 }
             }
             Observation::Limits { .. }
@@ -295,13 +295,15 @@ impl Ledger {
         request.close(chain.run, &mut self.open);
     }
 
-    fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd) {
+    fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd<'_>) {
         let Some(task) = self.workers[worker.index()].tasks.pop_front() else { return };
         assert_eq!(task.id, id, "the simulator tells of tasks in their order");
         for (id, run_index) in task.parts {
             let is_stopped = |request: &Request| request.run(run_index).is_stopped;
-            if end == TaskEnd::Failed && !self.requests.get(&id).is_some_and(is_stopped) {
-                self.give_up(id, Outcome::Failed(Failure::Task));
+            if let TaskEnd::Failed { reason } = end
+                && !self.requests.get(&id).is_some_and(is_stopped)
+            {
+                self.give_up(id, Outcome::Failed(Failure::Task(reason.clone())));
             }
             let Some(request) = self.requests.get_mut(&id) else { continue };
             let run = &mut request.runs[run_index.index()];
@@ -319,7 +321,7 @@ impl Ledger {
         }
     }
 
-    fn lose(&mut self, worker: WorkerId) {
+    fn lose(&mut self, worker: WorkerId, reason: &Arc<str>) {
         let lost = std::mem::take(&mut self.workers[worker.index()].tasks);
         self.workers[worker.index()].is_down = true;
         let mut victims: BTreeSet<RequestId> =
@@ -330,7 +332,7 @@ impl Ledger {
             victims.extend(requests.map(|(&id, _)| id));
         }
         for id in victims {
-            self.give_up(id, Outcome::Failed(Failure::WorkerLost));
+            self.give_up(id, Outcome::Failed(Failure::WorkerLost(reason.clone())));
             let Some(request) = self.requests.get_mut(&id) else { continue };
             for run in &mut request.runs {
                 let had_flights = !run.flights.is_empty();

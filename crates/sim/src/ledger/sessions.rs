@@ -85,10 +85,10 @@ impl Ledger {
     }
 
     /// The piece that ran is answered.
-    pub(super) fn piece_ended(&mut self, id: SessionId, outcome: Outcome) {
+    pub(super) fn piece_ended(&mut self, id: SessionId, outcome: &Outcome) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.current = None;
-            if outcome != Outcome::Succeeded {
+            if *outcome != Outcome::Succeeded {
                 return self.break_session(id);
             }
             self.settle_session(id);
