@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use batchmaker_device::{Device, DeviceError, LoneWorker};
 use batchmaker_engine::CellStatistics;
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellType, CellTypeId, ElementType, Item, Join,
-    RequestId, Rows, RunIndex, Sink, SinkTime, SlotId, TaskId, Tensor, TensorData, Work, WorkerId,
+    CellGraph, CellGraphBuilder, CellType, CellTypeId, ElementType, Item, Join, RequestId, Rows,
+    RunIndex, Sink, SinkTime, SlotId, Tensor, TensorData, Work, WorkerId,
 };
 
 /// Steps of a chain that are given at once.

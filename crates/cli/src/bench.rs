@@ -14,7 +14,7 @@ use batchmaker_bench::{
 use batchmaker_cpu::Plans;
 use batchmaker_device::Device;
 use batchmaker_engine::{Engine, Policy};
-use batchmaker_graph::CellType;
+use batchmaker_graph::{CellType, CellTypeId};
 use batchmaker_model::{Axis, Content};
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,6 +1,7 @@
 //! Starting an engine on this machine's cores.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -131,7 +132,7 @@ pub(crate) fn start(
         max_sessions: limits.sessions,
         session_idle: limits.session_idle,
     };
-    let engine = Engine::start(loaded.models, &loaded.registry, device, &config)?;
+    let engine = Engine::start(loaded.models, &loaded.registry, Arc::new(device), &config)?;
     trial::ask_all(&engine)?;
     Ok(engine)
 }

@@ -34,6 +34,11 @@ impl Admission {
         self.requests.load(Ordering::SeqCst)
     }
 
+    /// Bytes that the requests in flight hold.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, EngineError> {
         match take(&self.requests, 1, self.max_requests) {
             Ok(()) => Ok(Permit { admission: self.clone(), bytes: 0 }),

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use batchmaker_device::{Device, DeviceError};
+use batchmaker_device::{Bell, Capabilities, Device, DeviceError, TaskQueue};
 use batchmaker_graph::{
-    CellRegistry, CellTypeId, InvalidRequest, ModelId, NamedTensor, OutputTensor, Parameters,
-    Piece, RequestId, RunKind, SessionId, Stopped, Tensor, TensorData, WorkerId,
+    CellGraph, CellRegistry, CellTypeId, InvalidRequest, ModelId, NamedTensor, OutputTensor,
+    Parameters, Piece, RequestId, RunKind, SessionId, Stopped, Tensor, TensorData, ValueIndex,
+    WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Outcome, Policy};
 use batchmaker_model::Model;
@@ -19,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::admission::Admission;
 use crate::error::EngineError;
 use crate::pending::{Pending, Steps};
-use crate::request_table::{Ended, RequestTable, Responder};
+use crate::request_table::{Ended, RequestTable, RequestTimes, Responder};
 use crate::sessions::{SessionPiece, Sessions};
 use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::streaming::Streamed;
@@ -120,15 +121,26 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) is_closing: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
-    /// A bit for each worker that sleeps or is about to.
+    /// A bit for each worker that waits or is about to.
     pub(crate) sleepers: AtomicU64,
+    /// Turns that workers took under the manager's lock.
+    pub(crate) turns: AtomicU64,
+    /// A bit for each worker that is not lost.
+    workers_up: AtomicU64,
+    /// Why nothing runs any more: set once all workers are lost.
+    pub(crate) lost: OnceLock<Arc<str>>,
+    /// How long a worker with work in flight polls before it blocks.
+    pub(crate) poll_for: Duration,
     pub(crate) times: Times,
-    threads: Vec<OnceLock<Thread>>,
+    /// By worker.
+    bells: Vec<Arc<Bell>>,
     cell_names: Vec<String>,
     /// Whether the policy has batches that a session's pieces can join.
     takes_sessions: bool,
     /// By cell type, the bytes of the states of a chain.
     state_bytes: Vec<usize>,
+    /// See [`Capabilities::slots_max`].
+    slots_max: Option<u32>,
     start: Instant,
 }
 
@@ -145,47 +157,56 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Materialises the cells of `models`, which were loaded into `registry`, each with its
+    /// Gives the device the cells of `models`, which were loaded into `registry`, each with its
     /// position here as its id, and starts the workers.
+    ///
+    /// # Errors
+    /// Where the device cannot run a cell, or has not what the configuration asks for.
     pub fn start(
         models: Vec<Model>,
         registry: &CellRegistry,
-        mut device: impl Device + 'static,
+        device: Arc<dyn Device>,
         config: &EngineConfig,
     ) -> Result<Self, DeviceError> {
-        device.materialize(registry.cell_types())?;
-        let manager = Manager::new(Config {
-            policy: config.policy,
-            max_tasks_to_submit: config.max_tasks_to_submit,
-            ahead_ns: config.ahead.map(|ahead| ahead.as_nanos() as u64),
-            ..Config::new(registry, config.workers)
-        });
+        let capabilities = device.capabilities();
+        let manager = Manager::new(manager_config(registry, &*device, &capabilities, config)?);
         let served = models.into_iter().zip(0..).map(|(model, id)| {
             let served = ServedModel { id: ModelId(id), model };
             (served.model.name.clone(), Arc::new(served))
         });
-        let workers = usize::from(config.workers);
+        let max_bytes = capabilities
+            .bytes_max
+            .map_or(config.max_bytes, |of_device| of_device.min(config.max_bytes));
+        let ids = || (0..u32::from(config.workers)).map(WorkerId);
         let shared = Arc::new(Shared {
-            device: Arc::new(device),
+            device,
             manager: Mutex::new(manager),
             requests: Mutex::default(),
             drained: Condvar::new(),
             inbox: Mutex::default(),
-            admission: Admission::new(config.max_requests, config.max_bytes),
+            admission: Admission::new(config.max_requests, max_bytes),
             sessions: Sessions::new(config.max_sessions, config.session_idle),
             takes_sessions: config.policy == Policy::Cellular,
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
             sleepers: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            workers_up: AtomicU64::new(ids().fold(0, |bits, worker| bits | 1 << worker.0)),
+            lost: OnceLock::new(),
+            poll_for: capabilities.poll_for,
             times: Times::default(),
-            threads: (0..workers).map(|_| OnceLock::new()).collect(),
+            bells: ids().map(|_| Arc::default()).collect(),
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
+            slots_max: capabilities.slots_max,
             start: Instant::now(),
         });
-        let ids = (0..u32::from(config.workers)).map(WorkerId);
-        let queues = ids.map(|worker| Ok((worker, shared.device.clone().queue(worker)?)));
-        let queues = queues.collect::<Result<Vec<_>, DeviceError>>()?;
+        let queue = |worker| {
+            let bell = shared.bell(worker).clone();
+            Ok((worker, shared.device.clone().queue(worker, bell)?))
+        };
+        let queues: Vec<(WorkerId, Box<dyn TaskQueue>)> =
+            ids().map(queue).collect::<Result<_, DeviceError>>()?;
         let mut threads = Vec::new();
         for (worker, queue) in queues {
             let shared = shared.clone();
@@ -196,9 +217,6 @@ impl Engine {
                 .spawn(move || worker::run(&shared, worker, queue))
                 .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
             threads.push(thread);
-        }
-        for (thread, handle) in shared.threads.iter().zip(&threads) {
-            let _ = thread.set(handle.thread().clone());
         }
         if shared.takes_sessions {
             let shared = shared.clone();
@@ -230,6 +248,9 @@ impl Engine {
         if self.shared.is_closing.load(Ordering::SeqCst) {
             return Err(EngineError::ShuttingDown);
         }
+        if let Some(reason) = self.shared.lost.get() {
+            return Err(EngineError::DeviceLost(reason.clone()));
+        }
         let Request { mut tensors, mut parameters, priority, session, stream } = request;
         let mut entering = None;
         parameters.piece = Piece::Whole;
@@ -248,6 +269,9 @@ impl Engine {
         let graph = Arc::new(unfolded.graph);
         if graph.runs().is_empty() && entering.is_some() {
             return Err(InvalidRequest("a piece of a sequence without a step".to_owned()).into());
+        }
+        if entering.is_some() {
+            self.check_slots(&graph)?;
         }
         let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
         let states = chains.map(|run| self.shared.state_bytes[run.cell_type.index()]);
@@ -272,17 +296,19 @@ impl Engine {
             session: None,
             streamed,
         };
+        if graph.runs().is_empty() {
+            answer_at_once(responder, &graph, unfolded.inputs);
+            return Ok(Pending::of_no_request(reply, steps, self.shared.clone()));
+        }
         let id = lock(&self.shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
-        self.shared.device.admit(id, graph.clone(), unfolded.inputs);
-        if graph.runs().is_empty() {
-            self.answer_at_once(id);
-            return Ok(Pending {
-                reply,
-                steps,
-                request: id,
-                shared: self.shared.clone(),
-                is_over: false,
+        if let Err(error) = self.shared.device.admit(id, graph.clone(), unfolded.inputs) {
+            self.take_back(id);
+            return Err(match error {
+                DeviceError::Full { .. } => {
+                    EngineError::MemoryInUse { bytes: self.shared.admission.bytes() }
+                }
+                error => EngineError::DeviceLost(error.to_string().into()),
             });
         }
         let tell = |session: Option<SessionId>| {
@@ -297,6 +323,7 @@ impl Engine {
             Some(entering) => {
                 let (sessions, tell) = (&self.shared.sessions, |id| tell(Some(id)));
                 if let Err(error) = sessions.enter(served, entering, &self.shared, tell) {
+                    self.shared.device.retire(id);
                     self.take_back(id);
                     return Err(error);
                 }
@@ -305,23 +332,30 @@ impl Engine {
         Ok(Pending { reply, steps, request: id, shared: self.shared.clone(), is_over: false })
     }
 
-    /// Forgets a request that the manager was not told of.
-    fn take_back(&self, id: RequestId) -> (Responder, Vec<Tensor>) {
-        // First: once it is removed, its position is free for the next.
-        let values = self.shared.device.retire(id);
+    /// Forgets a request that neither the manager nor the device has.
+    fn take_back(&self, id: RequestId) {
         let mut requests = lock(&self.shared.requests);
-        let responder = requests.remove(id);
+        drop(requests.take_back(id));
         if requests.len() == 0 {
             self.shared.drained.notify_all();
         }
-        (responder, values)
     }
 
-    /// Answers a request of which there is nothing to run: sequences of no steps.
-    fn answer_at_once(&self, id: RequestId) {
-        let (responder, values) = self.take_back(id);
-        let (outcome, ended) = (Outcome::Succeeded, Instant::now());
-        Ended { responder, outcome, values, queue_ns: 0, compute_ns: 0, ended }.answer();
+    /// That the device could hold the states of all chains of a session at a time.
+    fn check_slots(&self, graph: &CellGraph) -> Result<(), EngineError> {
+        let Some(max) = self.shared.slots_max else { return Ok(()) };
+        let mut chains: HashMap<CellTypeId, u32> = HashMap::new();
+        for run in graph.runs().iter().filter(|run| run.kind == RunKind::Chain) {
+            *chains.entry(run.cell_type).or_default() += 1;
+        }
+        match chains.values().max() {
+            Some(&most) if most > max => {
+                let text =
+                    format!("a session of {most} chains of one cell; the device holds {max}");
+                Err(InvalidRequest(text).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_sessions(&self) -> Result<(), EngineError> {
@@ -353,12 +387,19 @@ impl Engine {
         Statistics {
             permits_in_use: self.shared.admission.requests(),
             permits: self.shared.admission.max_requests,
+            workers: self.shared.bells.len(),
+            workers_up: self.shared.workers_up() as usize,
             sessions: self.shared.sessions.statistics(),
             cells: cells.collect(),
             manager_ns: times.manager_ns,
             replies_ns: times.replies_ns,
             device_ns: times.device_ns,
         }
+    }
+
+    /// Whether all workers are lost: every request is refused from then on.
+    pub fn is_lost(&self) -> bool {
+        self.shared.lost.get().is_some()
     }
 
     /// From now on, other limits than those that the engine started with hold.
@@ -390,9 +431,7 @@ impl Engine {
         self.shared.is_closing.store(true, Ordering::SeqCst);
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.sessions.stop();
-        for thread in self.shared.threads.iter().filter_map(OnceLock::get) {
-            thread.unpark();
-        }
+        self.shared.bells.iter().for_each(|bell| bell.ring());
         for thread in lock(&self.threads).drain(..) {
             let _ = thread.join();
         }
@@ -422,6 +461,24 @@ impl Shared {
         self.start + Duration::from_nanos(ns)
     }
 
+    /// What wakes a worker.
+    pub(crate) fn bell(&self, worker: WorkerId) -> &Arc<Bell> {
+        &self.bells[worker.index()]
+    }
+
+    /// How many workers are not lost.
+    pub(crate) fn workers_up(&self) -> u32 {
+        self.workers_up.load(Ordering::SeqCst).count_ones()
+    }
+
+    /// Notes that a worker's part of the device is lost.
+    pub(crate) fn worker_lost(&self, worker: WorkerId, reason: &Arc<str>) {
+        let bit = 1 << worker.0;
+        if self.workers_up.fetch_and(!bit, Ordering::SeqCst) == bit {
+            let _ = self.lost.set(reason.clone());
+        }
+    }
+
     pub(crate) fn cancel(&self, request: RequestId) {
         self.tell(Event::Cancel { request });
     }
@@ -439,16 +496,68 @@ impl Shared {
         while sleepers != 0 {
             let worker = sleepers.trailing_zeros();
             if self.sleepers.fetch_and(!(1 << worker), Ordering::SeqCst) & (1 << worker) != 0 {
-                // The handle is set before the first request can arrive, or right after;
-                // a worker that starts looks for work before it sleeps.
-                if let Some(thread) = self.threads[worker as usize].get() {
-                    thread.unpark();
-                }
+                self.bells[worker as usize].ring();
                 return;
             }
             sleepers &= !(1 << worker);
         }
     }
+}
+
+/// What the manager has to know of the device, which is given all cell types.
+fn manager_config(
+    registry: &CellRegistry,
+    device: &dyn Device,
+    capabilities: &Capabilities,
+    config: &EngineConfig,
+) -> Result<Config, DeviceError> {
+    let workers = config.workers;
+    if capabilities.workers_max.is_some_and(|max| workers > max) {
+        let text = format!("the device has fewer than {workers} units for workers");
+        return Err(DeviceError::Resources(text));
+    }
+    if capabilities.slots_max.is_some() && config.policy != Policy::Cellular {
+        let policy = config.policy;
+        let text = format!("the policy '{policy}' takes a device without a bound on states");
+        return Err(DeviceError::Resources(text));
+    }
+    let mut manager = Config {
+        policy: config.policy,
+        max_tasks_to_submit: config.max_tasks_to_submit,
+        ahead_ns: config.ahead.map(|ahead| ahead.as_nanos() as u64),
+        lookahead: capabilities.lookahead,
+        state_placement: capabilities.placement,
+        ..Config::new(registry, workers)
+    };
+    for (id, cell) in (0..).zip(registry.cell_types()) {
+        let rows_max = device.materialize(CellTypeId(id), cell)?.rows_max;
+        let of_manager = &mut manager.cell_types[id as usize];
+        if let Some(max) = rows_max {
+            of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
+        }
+        of_manager.rows_max = rows_max;
+    }
+    Ok(manager)
+}
+
+/// Answers a request of which there is nothing to run, sequences of no steps: its outputs are inputs
+/// or rows of zeros.
+fn answer_at_once(responder: Responder, graph: &CellGraph, mut inputs: Vec<Tensor>) {
+    let value = |&value: &ValueIndex| {
+        let spec = &graph.values()[value.index()];
+        let elements = spec.rows as usize * spec.row.elements();
+        let zeros = || TensorData::zeros(spec.row.element, 0);
+        let position = graph.inputs().iter().position(|&input| input == value);
+        let brought = position.map(|position| {
+            std::mem::replace(&mut inputs[position], Tensor::new(vec![0], zeros())).into_data()
+        });
+        let mut data = brought.unwrap_or_else(zeros);
+        data.resize(elements);
+        data
+    };
+    let values = graph.outputs().iter().map(value).collect();
+    let times = RequestTimes { queue_ns: 0, compute_ns: 0, ended: Instant::now() };
+    Ended { responder, outcome: Outcome::Succeeded, values, times }.answer();
 }
 
 impl ServedModel {

@@ -1,5 +1,7 @@
 //! Why a request gets no reply, split by who must act.
 
+use std::sync::Arc;
+
 use batchmaker_graph::InvalidRequest;
 use batchmaker_manager::Failure;
 use batchmaker_model::ReplyError;
@@ -45,11 +47,20 @@ pub enum EngineError {
     /// The request was cancelled.
     #[error("the request was cancelled")]
     Cancelled,
+    /// The device is gone: nothing runs any more until the engine is started anew.
+    #[error("the device is lost: {0}")]
+    DeviceLost(Arc<str>),
     /// The device could not run it.
-    #[error("the request failed: {}", match .0 {
-        Failure::Task(_) => "a batch that held a part of it could not be run",
-        Failure::WorkerLost(_) => "the worker that ran it was lost",
-        Failure::SessionLost => "an earlier piece of its session was given up",
-    })]
+    #[error("the request failed: {}", reason(.0))]
     Failed(Failure),
+}
+
+fn reason(failure: &Failure) -> String {
+    match failure {
+        Failure::Task(reason) => {
+            format!("a batch that held a part of it could not be run: {reason}")
+        }
+        Failure::WorkerLost(reason) => format!("the worker that ran it was lost: {reason}"),
+        Failure::SessionLost => "an earlier piece of its session was given up".to_owned(),
+    }
 }

@@ -52,8 +52,17 @@ impl Pending {
         let answered = Instant::now();
         let empty = Reply { outputs: Vec::new(), queue_ns: 0, compute_ns: 0, answered };
         let _ = sender.send(Ok(empty));
+        Self::of_no_request(reply, None, shared)
+    }
+
+    /// Of what is answered without being in flight.
+    pub(crate) fn of_no_request(
+        reply: oneshot::Receiver<Result<Reply, EngineError>>,
+        steps: Option<Steps>,
+        shared: Arc<Shared>,
+    ) -> Self {
         let request = RequestId { index: u32::MAX, generation: 0 };
-        Self { reply, steps: None, request, shared, is_over: true }
+        Self { reply, steps, request, shared, is_over: true }
     }
 
     /// The steps of the reply that came since the last call: its tensors that have a row a step, with

@@ -1,7 +1,7 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
-use batchmaker_device::Device;
-use batchmaker_graph::{OutputTensor, RequestId, RunIndex, SessionId, Stopped, Tensor};
+use batchmaker_device::Read;
+use batchmaker_graph::{OutputTensor, RequestId, RunIndex, SessionId, Stopped, Tensor, TensorData};
 use batchmaker_manager::{Failure, Outcome};
 use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
@@ -32,27 +32,19 @@ pub(crate) struct Responder {
     pub(crate) streamed: Option<Streamed>,
 }
 
-impl Responder {
-    /// Tells of the steps that are new once the first `completed` of the streamed chain are complete.
-    pub(crate) fn tell_steps(
-        &mut self,
-        device: &dyn Device,
-        request: RequestId,
-        completed: impl FnOnce(RunIndex) -> u32,
-    ) {
-        if let Some(streamed) = &mut self.streamed {
-            let completed = completed(streamed.run);
-            streamed.tell(device, request, completed, &self.stopped);
-        }
-    }
-}
-
 /// A request that ended, taken out of all tables.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) responder: Responder,
     pub(crate) outcome: Outcome,
-    pub(crate) values: Vec<Tensor>,
+    /// Of each output value, flat.
+    pub(crate) values: Vec<TensorData>,
+    pub(crate) times: RequestTimes,
+}
+
+/// How long a request that ended took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestTimes {
     pub(crate) queue_ns: u64,
     /// Up to the end of its last batch.
     pub(crate) compute_ns: u64,
@@ -69,14 +61,17 @@ impl Ended {
             Outcome::Failed(Failure::SessionLost) => Err(EngineError::SessionLost),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {
-                let named = model.named_outputs(outputs, &stopped, self.values);
+                let flat = |data: TensorData| Tensor::new(vec![data.len()], data);
+                let values = self.values.into_iter().map(flat).collect();
+                let named = model.named_outputs(outputs, &stopped, values);
                 let outputs = model.model.reply(&plan, named).map_err(EngineError::Reply);
                 let answered = Instant::now();
-                let since_end_ns = (answered - self.ended).as_nanos() as u64;
+                let RequestTimes { queue_ns, compute_ns, ended } = self.times;
+                let since_end_ns = (answered - ended).as_nanos() as u64;
                 outputs.map(|outputs| Reply {
                     outputs,
-                    queue_ns: self.queue_ns,
-                    compute_ns: self.compute_ns + since_end_ns,
+                    queue_ns,
+                    compute_ns: compute_ns + since_end_ns,
                     answered,
                 })
             }
@@ -92,10 +87,32 @@ impl Ended {
 pub(crate) struct RequestTable {
     generations: Vec<u32>,
     free: Vec<u32>,
-    responders: Vec<Option<Responder>>,
-    /// Requests whose steps are told as they come.
+    entries: Vec<Option<Entry>>,
+    /// Requests whose steps are sent as they come.
     streamed: Vec<RequestId>,
     is_closed: bool,
+}
+
+/// A request in flight, or one that ended and is being read.
+#[derive(Debug)]
+struct Entry {
+    responder: Responder,
+    /// Reads of its values that workers were asked for and that have not arrived.
+    reads: u32,
+    /// How it ended, once it has: then it is answered when nothing is being read any more.
+    end: Option<(Outcome, RequestTimes)>,
+    values: Vec<TensorData>,
+}
+
+/// What is to be done about a request, by the worker that asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing yet.
+    Nothing,
+    /// Its outputs are to be read.
+    Read(Read),
+    /// It is to be retired and answered.
+    Answer(RequestId),
 }
 
 impl RequestTable {
@@ -106,61 +123,118 @@ impl RequestTable {
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.generations.push(0);
-            self.responders.push(None);
+            self.entries.push(None);
             self.generations.len() as u32 - 1
         });
         let id = RequestId { index, generation: self.generations[index as usize] };
         if responder.streamed.is_some() {
             self.streamed.push(id);
         }
-        self.responders[index as usize] = Some(responder);
+        let (reads, end, values) = (0, None, Vec::new());
+        self.entries[index as usize] = Some(Entry { responder, reads, end, values });
         Some(id)
     }
 
-    /// Tells of what is new of the steps of all requests that want them as they come, where the
-    /// manager says how many nodes of a run are complete.
-    pub(crate) fn tell_steps(
+    /// Asks for the steps that are new of all requests that want them as they come, where the manager
+    /// says how many nodes of a run are complete. What `reads` is given is to be read.
+    pub(crate) fn ask_for_steps(
         &mut self,
-        device: &dyn Device,
         completed: impl Fn(RequestId, RunIndex) -> u32,
+        reads: &mut Vec<Read>,
     ) {
-        for &id in &self.streamed {
-            let responder = self.responders[id.index as usize].as_mut();
-            let responder = responder.expect("a request in flight has a responder");
-            responder.tell_steps(device, id, |run| completed(id, run));
+        for &request in &self.streamed {
+            let entry = self.entries[request.index as usize].as_mut();
+            let entry = entry.expect("a request in flight has an entry");
+            let Responder { streamed, stopped, .. } = &mut entry.responder;
+            let Some(streamed) = streamed.as_mut().filter(|_| entry.end.is_none()) else {
+                continue;
+            };
+            let completed = completed(request, streamed.run);
+            if let Some((values, rows)) = streamed.ask(completed, stopped) {
+                entry.reads += 1;
+                reads.push(Read::Rows { request, values, rows });
+            }
         }
     }
 
-    /// Tells of the steps of a request of which all have run.
-    pub(crate) fn tell_last_steps(&mut self, device: &dyn Device, request: RequestId) {
-        let responder = self.responders[request.index as usize].as_mut();
-        let responder = responder.expect("a request in flight has a responder");
-        responder.tell_steps(device, request, |_| u32::MAX);
+    /// Notes how a request ended.
+    pub(crate) fn end(&mut self, request: RequestId, outcome: Outcome, times: RequestTimes) -> Due {
+        let entry = self.entry(request);
+        entry.end = Some((outcome, times));
+        entry.due(request, false)
+    }
+
+    /// Takes what was read of a request, or why it could not be.
+    pub(crate) fn arrived(&mut self, read: Read, data: Result<Vec<TensorData>, Arc<str>>) -> Due {
+        let Some(request) = read.request() else { return Due::Nothing };
+        let entry = self.entry(request);
+        entry.reads -= 1;
+        let has_outputs = matches!(read, Read::Outputs { .. });
+        match (read, data) {
+            (Read::Rows { rows, .. }, Ok(data)) => {
+                if let Some(streamed) = &mut entry.responder.streamed {
+                    streamed.arrived(rows, data);
+                }
+            }
+            (Read::Outputs { .. }, Ok(data)) => {
+                if let Some(streamed) = &mut entry.responder.streamed {
+                    streamed.finish(&data, &entry.responder.stopped);
+                }
+                entry.values = data;
+            }
+            // Steps that are lost are the end of the stream; the reply tells the rest.
+            (Read::Rows { .. }, Err(_)) => entry.responder.streamed = None,
+            (_, Err(reason)) => {
+                if let Some((outcome, _)) = &mut entry.end {
+                    *outcome = Outcome::Failed(Failure::WorkerLost(reason));
+                }
+            }
+            (Read::State(_), Ok(_)) => unreachable!("a state is no request's"),
+        }
+        entry.due(request, has_outputs)
     }
 
     /// Says of which session a request in flight is a piece.
     pub(crate) fn set_session(&mut self, request: RequestId, session: SessionId) {
-        let responder = self.responders[request.index as usize].as_mut();
-        responder.expect("a request in flight has a responder").session = Some(session);
+        self.entry(request).responder.session = Some(session);
     }
 
-    /// Notes that a chain of a request in flight said stop.
-    pub(crate) fn note_stop(&mut self, stopped: Stopped) {
+    /// Of which session a request in flight is a piece.
+    pub(crate) fn session(&mut self, request: RequestId) -> Option<SessionId> {
+        self.entry(request).responder.session
+    }
+
+    /// Notes that a chain of a request in flight reached its end of sequence.
+    pub(crate) fn note_end_of_sequence(&mut self, stopped: Stopped) {
         let index = stopped.request.index as usize;
         if self.generations[index] == stopped.request.generation
-            && let Some(responder) = &mut self.responders[index]
+            && let Some(entry) = &mut self.entries[index]
         {
-            responder.stopped.push(stopped);
+            entry.responder.stopped.push(stopped);
         }
     }
 
-    pub(crate) fn remove(&mut self, request: RequestId) -> Responder {
+    /// Takes out a request that the device has retired, or never took: its position is free for the
+    /// next.
+    fn take_out(&mut self, request: RequestId) -> Entry {
         let index = request.index as usize;
         assert_eq!(self.generations[index], request.generation, "{request:?} is not in flight");
         self.generations[index] = self.generations[index].wrapping_add(1);
         self.free.push(request.index);
         self.streamed.retain(|&streamed| streamed != request);
-        self.responders[index].take().expect("a request in flight has a responder")
+        self.entries[index].take().expect("a request in flight has an entry")
+    }
+
+    /// Takes out a request that the manager never heard of.
+    pub(crate) fn take_back(&mut self, request: RequestId) -> Responder {
+        self.take_out(request).responder
+    }
+
+    /// Takes out a request that ended.
+    pub(crate) fn take_ended(&mut self, request: RequestId) -> Ended {
+        let Entry { responder, end, values, .. } = self.take_out(request);
+        let (outcome, times) = end.expect("the request has ended");
+        Ended { responder, outcome, values, times }
     }
 
     /// Takes no more requests.
@@ -168,12 +242,41 @@ impl RequestTable {
         self.is_closed = true;
     }
 
+    /// The requests that have not ended.
+    pub(crate) fn unended(&self) -> Vec<RequestId> {
+        let entries = (0..).zip(&self.entries).zip(&self.generations);
+        let unended = entries
+            .filter(|((_, entry), _)| entry.as_ref().is_some_and(|entry| entry.end.is_none()));
+        unended.map(|((index, _), &generation)| RequestId { index, generation }).collect()
+    }
+
     /// Those who still wait for an answer, when nobody is left to give it.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Responder> + '_ {
-        self.responders.iter_mut().filter_map(Option::take)
+        self.entries.iter_mut().filter_map(|entry| Some(entry.take()?.responder))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.generations.len() - self.free.len()
+    }
+
+    fn entry(&mut self, request: RequestId) -> &mut Entry {
+        let index = request.index as usize;
+        assert_eq!(self.generations[index], request.generation, "{request:?} is not in flight");
+        self.entries[index].as_mut().expect("a request in flight has an entry")
+    }
+}
+
+impl Entry {
+    /// What is to be done now; `has_outputs` says that there is nothing more to read.
+    fn due(&mut self, request: RequestId, has_outputs: bool) -> Due {
+        match &self.end {
+            Some(_) if self.reads > 0 => Due::Nothing,
+            Some((Outcome::Succeeded, _)) if !has_outputs => {
+                self.reads += 1;
+                Due::Read(Read::Outputs { request })
+            }
+            Some(_) => Due::Answer(request),
+            None => Due::Nothing,
+        }
     }
 }

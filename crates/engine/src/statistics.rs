@@ -47,6 +47,10 @@ pub struct Statistics {
     pub permits_in_use: usize,
     /// The most there may be.
     pub permits: usize,
+    /// Workers that were started.
+    pub workers: usize,
+    /// Workers whose part of the device is not lost.
+    pub workers_up: usize,
     /// Per cell type.
     pub cells: Vec<CellStatistics>,
     /// Sequences that come in pieces.

@@ -1,29 +1,40 @@
-//! Step outputs as they come: the rows that a request's last chain has written so far.
+//! Step outputs as they come: the rows that a request's last chain has written so far. They are read
+//! by workers, and sent in their order.
 
-use batchmaker_device::Device;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
 use batchmaker_graph::{
-    CellGraph, NamedTensor, OutputTensor, RequestId, RowOrder, RunIndex, RunKind, SinkTime,
-    Stopped, Tensor, ValueIndex,
+    CellGraph, NamedTensor, OutputTensor, RowOrder, RunIndex, RunKind, SinkTime, Stopped, Tensor,
+    TensorData, ValueIndex,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What is told of a request before its end, and to whom.
+/// Which steps of a request are sent before its end, and to whom.
 #[derive(Debug)]
 pub(crate) struct Streamed {
     sender: UnboundedSender<Vec<NamedTensor>>,
     /// A chain whose outputs the reply holds step by step.
     pub(crate) run: RunIndex,
     length: u32,
-    /// Steps told of.
-    told: u32,
+    /// Steps that workers were asked to read.
+    asked: u32,
+    /// Steps that were sent.
+    sent: u32,
+    /// Steps that were read before earlier ones, by the first: their end, and rows of each output.
+    waiting: BTreeMap<u32, (u32, Vec<TensorData>)>,
     outputs: Vec<StepOutput>,
+    /// Of each output.
+    values: Arc<[ValueIndex]>,
 }
 
 /// A tensor of the reply with a row a step.
 #[derive(Debug)]
 struct StepOutput {
     name: String,
-    value: ValueIndex,
+    /// Of the value among the graph's outputs.
+    position: usize,
     row: Vec<usize>,
 }
 
@@ -51,83 +62,94 @@ impl Streamed {
                     && output.shape.first() == Some(&(run.length as usize))
                     && output.shape[1..].iter().product::<usize>() == elements(output.value)
             };
-            let outputs = outputs.iter().map(|(_, output)| output).filter(|output| is_step(output));
-            let outputs = outputs.map(|output| StepOutput {
-                name: output.name.clone(),
-                value: output.value,
-                row: output.shape[1..].to_vec(),
-            });
-            let outputs: Vec<_> = outputs.collect();
-            let length = run.length;
-            (!outputs.is_empty()).then_some((RunIndex(position as u32), length, outputs))
+            let steps = outputs.iter().filter(|(_, output)| is_step(output));
+            let (outputs, values): (Vec<_>, Vec<_>) = steps
+                .map(|(position, output)| {
+                    let (name, row) = (output.name.clone(), output.shape[1..].to_vec());
+                    (StepOutput { name, position: *position, row }, output.value)
+                })
+                .unzip();
+            let run_index = RunIndex(position as u32);
+            (!outputs.is_empty()).then_some((run_index, run.length, outputs, values))
         };
-        let (run, length, outputs) = chains.find_map(of_chain)?;
-        Some(Self { sender, run, length, told: 0, outputs })
+        let (run, length, outputs, values) = chains.find_map(of_chain)?;
+        let (values, waiting) = (values.into(), BTreeMap::new());
+        Some(Self { sender, run, length, asked: 0, sent: 0, waiting, outputs, values })
     }
 
-    /// Tells of those of the first `completed` steps that were not told of, where these chains
-    /// `stopped`. Always under the lock of the table of requests: so steps are told in their order.
-    pub(crate) fn tell(
+    /// The values whose rows are sent, and the steps that were not asked for yet of the first
+    /// `completed`, where these chains `stopped`.
+    pub(crate) fn ask(
         &mut self,
-        device: &dyn Device,
-        request: RequestId,
         completed: u32,
         stopped: &[Stopped],
-    ) {
-        let stop = stopped.iter().find(|stop| stop.run == self.run);
-        // All but the node that said so.
-        let end = completed.min(stop.map_or(self.length, |stop| stop.nodes - 1));
-        if end <= self.told {
+    ) -> Option<(Arc<[ValueIndex]>, Range<u32>)> {
+        let end = completed.min(self.end(stopped));
+        if end <= self.asked {
+            return None;
+        }
+        let rows = self.asked..end;
+        self.asked = end;
+        Some((self.values.clone(), rows))
+    }
+
+    /// Sends steps that were asked for, after those before them: several workers may read them.
+    pub(crate) fn arrived(&mut self, rows: Range<u32>, data: Vec<TensorData>) {
+        self.waiting.insert(rows.start, (rows.end, data));
+        while let Some((end, data)) = self.waiting.remove(&self.sent) {
+            self.send(self.sent..end, data.into_iter());
+        }
+    }
+
+    /// Sends the steps that are left, of a request whose outputs have been read. All that was asked
+    /// for has arrived.
+    pub(crate) fn finish(&mut self, outputs: &[TensorData], stopped: &[Stopped]) {
+        let rows = self.sent..self.end(stopped);
+        if rows.is_empty() {
             return;
         }
-        let rows = self.told as usize..end as usize;
-        self.told = end;
-        let tensor = |output: &StepOutput| {
-            let data = device.peek(request, output.value, rows.clone());
+        let data = self.outputs.iter().map(|output| {
+            let row: usize = output.row.iter().product();
+            let data = &outputs[output.position];
+            data.slice(rows.start as usize * row..rows.end as usize * row)
+        });
+        let data: Vec<TensorData> = data.collect();
+        self.send(rows, data.into_iter());
+    }
+
+    /// The steps that there are: all but the node that ended the chain.
+    fn end(&self, stopped: &[Stopped]) -> u32 {
+        let stop = stopped.iter().find(|stop| stop.run == self.run);
+        stop.map_or(self.length, |stop| stop.nodes - 1)
+    }
+
+    fn send(&mut self, rows: Range<u32>, data: impl Iterator<Item = TensorData>) {
+        self.sent = rows.end;
+        let tensor = |(output, data): (&StepOutput, TensorData)| {
             let shape = [rows.len()].into_iter().chain(output.row.iter().copied()).collect();
             NamedTensor { name: output.name.clone(), tensor: Tensor::new(shape, data) }
         };
         // Nobody may be there to take them.
-        let _ = self.sender.send(self.outputs.iter().map(tensor).collect());
+        let _ = self.sender.send(self.outputs.iter().zip(data).map(tensor).collect());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-    use std::sync::Arc;
-
-    use batchmaker_device::{DeviceError, TaskQueue};
     use batchmaker_graph::{
-        CellGraphBuilder, CellType, CellTypeId, ElementType, RowSpec, Rows, Sink, TensorData,
-        WorkerId,
+        CellGraphBuilder, CellTypeId, ElementType, RequestId, RowSpec, Rows, Sink,
     };
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
 
-    /// A device whose values hold the number of the value and the row in each element.
-    struct Numbers;
-
-    impl Device for Numbers {
-        fn materialize(&mut self, _: &[CellType]) -> Result<(), DeviceError> {
-            Ok(())
-        }
-
-        fn queue(self: Arc<Self>, _: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError> {
-            unreachable!("nothing runs")
-        }
-
-        fn admit(&self, _: RequestId, _: Arc<CellGraph>, _: Vec<Tensor>) {}
-
-        fn peek(&self, _: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData {
-            let row = |row: usize| [100.0 * value.0 as f32 + row as f32; 2];
-            TensorData::F32(rows.flat_map(row).collect())
-        }
-
-        fn retire(&self, _: RequestId) -> Vec<Tensor> {
-            Vec::new()
-        }
+    /// Rows of a value, which hold the number of the value and the row in each element.
+    fn read((values, rows): (Arc<[ValueIndex]>, Range<u32>)) -> (Range<u32>, Vec<TensorData>) {
+        let row = |value: ValueIndex, row: u32| [(100 * value.0 + row) as f32; 2];
+        let rows_of = |&value: &ValueIndex| {
+            TensorData::F32(rows.clone().flat_map(|r| row(value, r)).collect())
+        };
+        (rows.clone(), values.iter().map(rows_of).collect())
     }
 
     const STEPS: u32 = 3;
@@ -170,41 +192,48 @@ mod tests {
 
     type Told = UnboundedReceiver<Vec<NamedTensor>>;
 
-    const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
-
-    #[test]
-    fn the_last_chain_is_told_row_by_row() {
-        let (mut streamed, mut told) = streamed(2, 1).unwrap();
-        assert_eq!(streamed.run, RunIndex(1));
-        for (completed, expected) in [
-            (0, None),
-            (1, Some(vec![200.0; 2])),
-            (1, None),
-            (3, Some(vec![201.0, 201.0, 202.0, 202.0])),
-        ] {
-            streamed.tell(&Numbers, REQUEST, completed, &[]);
-            let rows = told.try_recv().ok().map(|mut steps| {
-                assert_eq!((steps.len(), &*steps[0].name), (1, "y1"));
-                match steps.remove(0).tensor.into_data() {
-                    TensorData::F32(rows) => rows,
-                    other => panic!("{other:?}"),
-                }
-            });
-            assert_eq!(rows, expected, "{completed} complete");
+    /// The steps that were sent since the last call.
+    fn sent(told: &mut Told) -> Vec<f32> {
+        let mut all = Vec::new();
+        while let Ok(mut steps) = told.try_recv() {
+            assert_eq!((steps.len(), &*steps[0].name), (1, "y1"));
+            match steps.remove(0).tensor.into_data() {
+                TensorData::F32(rows) => all.extend(rows.iter().step_by(2)),
+                other => panic!("{other:?}"),
+            }
         }
+        all
     }
 
     #[test]
-    fn what_said_stop_is_not_told() {
-        let (mut streamed, mut told) = streamed(1, 1).unwrap();
-        let stop = Stopped { request: REQUEST, run: RunIndex(0), nodes: 2 };
-        streamed.tell(&Numbers, REQUEST, u32::MAX, &[stop]);
-        assert_eq!(told.try_recv().unwrap()[0].tensor.shape(), [1, 2]);
+    fn the_last_chain_is_sent_row_by_row() {
+        let (mut streamed, mut told) = streamed(2, 1).unwrap();
+        assert_eq!(streamed.run, RunIndex(1));
+        assert_eq!(streamed.ask(0, &[]), None);
+        let first = read(streamed.ask(1, &[]).unwrap());
+        assert_eq!(streamed.ask(1, &[]), None, "it was asked for");
+        let later = read(streamed.ask(2, &[]).unwrap());
+        streamed.arrived(later.0, later.1);
+        assert_eq!(sent(&mut told), [], "a later step waits for the first");
+        streamed.arrived(first.0, first.1);
+        assert_eq!(sent(&mut told), [200.0, 201.0]);
+        let (_, outputs) = read((vec![ValueIndex(1), ValueIndex(2)].into(), 0..STEPS));
+        streamed.finish(&outputs, &[]);
+        assert_eq!(sent(&mut told), [202.0]);
+    }
+
+    #[test]
+    fn the_node_that_ends_a_chain_is_not_sent() {
+        let (mut streamed, _told) = streamed(1, 1).unwrap();
+        let request = RequestId { index: 0, generation: 0 };
+        let stop = Stopped { request, run: RunIndex(0), nodes: 2 };
+        let (_, rows) = streamed.ask(u32::MAX, &[stop]).unwrap();
+        assert_eq!(rows, 0..1);
     }
 
     /// As many sequences as steps: the first axis is not that of steps all the same.
     #[test]
-    fn several_sequences_are_told_at_the_end() {
+    fn several_sequences_are_sent_at_the_end() {
         assert!(streamed(1, STEPS).is_none());
     }
 }

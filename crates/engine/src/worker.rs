@@ -1,130 +1,291 @@
-//! A worker's thread: tell the manager, ask it for tasks, run them, answer.
+//! A worker's thread: it hands the manager what its queue has reported, takes the next round, has
+//! values read for replies, and answers.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use batchmaker_device::{Progress, TaskQueue};
-use batchmaker_graph::{BatchedTask, Stopped, WorkerId};
-use batchmaker_manager::{Event, Outcome};
+use batchmaker_device::{Bell, Completion, Read, TaskQueue};
+use batchmaker_graph::{BatchedTask, RequestId, TensorData, WorkerId};
+use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
-use crate::request_table::Ended;
+use crate::request_table::{Due, Ended, RequestTimes};
 use crate::statistics::Turn;
 
-/// Runs until the engine stops.
-pub(crate) fn run(shared: &Shared, worker: WorkerId, mut queue: Box<dyn TaskQueue>) {
+/// Runs a worker until the engine stops, or its part of the device is lost and others go on.
+pub(crate) fn run(shared: &Shared, id: WorkerId, queue: Box<dyn TaskQueue>) {
     let _guard = AbortOnPanic;
-    let (mut tasks, mut stops, mut ended) = (Vec::new(), Vec::new(), Vec::new());
-    let mut progress = Progress::None;
-    while !shared.is_stopping.load(Ordering::SeqCst) {
-        let begun_ns = shared.now_ns();
-        let is_busy = meet_manager(shared, worker, (progress, &mut stops), &mut tasks, &mut ended);
-        let managed_ns = shared.now_ns();
-        for task in tasks.drain(..) {
-            queue.submit(task);
-        }
-        answer(shared, &mut ended);
-        let answered_ns = shared.now_ns();
-        progress = if is_busy { queue.poll() } else { Progress::None };
-        queue.take_stops(&mut stops);
-        let turn = Turn {
-            manager_ns: managed_ns - begun_ns,
-            replies_ns: answered_ns - managed_ns,
-            device_ns: shared.now_ns() - answered_ns,
-        };
-        shared.times.add(turn);
-        if !is_busy {
-            sleep_unless_told(shared, worker);
-        }
-    }
+    Worker::new(shared, id, queue).run();
 }
 
-/// One turn under the manager's lock. Tells whether the worker has tasks in flight.
-fn meet_manager(
-    shared: &Shared,
-    worker: WorkerId,
-    (progress, stops): (Progress, &mut Vec<Stopped>),
-    tasks: &mut Vec<BatchedTask>,
-    ended: &mut Vec<Ended>,
-) -> bool {
-    let mut manager = lock(&shared.manager);
-    let told = std::mem::take(&mut *lock(&shared.inbox));
-    for (at_ns, event) in told {
-        manager.handle(at_ns, event);
-    }
-    let now = shared.now_ns();
-    for chain in stops.drain(..) {
-        lock(&shared.requests).note_stop(chain);
-        manager.handle(now, Event::Stopped { chain });
-    }
-    match progress {
-        Progress::None => {}
-        Progress::Complete(task) => manager.handle(now, Event::Complete { worker, task }),
-        Progress::Failed(task) => {
-            let reason = "the device could not run it".into();
-            manager.handle(now, Event::TaskFailed { worker, task, reason });
+struct Worker<'a> {
+    shared: &'a Shared,
+    id: WorkerId,
+    bell: Arc<Bell>,
+    /// None once it is lost.
+    queue: Option<Box<dyn TaskQueue>>,
+    /// Why it is lost.
+    loss: Option<Arc<str>>,
+    /// What the manager has to hear.
+    news: Vec<Completion>,
+    /// Tasks to submit.
+    round: Vec<BatchedTask>,
+    /// Reads to ask for.
+    reads: Vec<Read>,
+    /// Reads that were asked for and have not arrived.
+    outstanding: Vec<Read>,
+    /// Requests to answer.
+    answers: Vec<RequestId>,
+    ended: Vec<Ended>,
+    /// Whether tasks are in flight.
+    is_busy: bool,
+    /// [`Shared::turns`] after this worker's last.
+    turns_seen: u64,
+    deadline_ns: Option<u64>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Shared, id: WorkerId, queue: Box<dyn TaskQueue>) -> Self {
+        Self {
+            shared,
+            id,
+            bell: shared.bell(id).clone(),
+            queue: Some(queue),
+            loss: None,
+            news: Vec::new(),
+            round: Vec::new(),
+            reads: Vec::new(),
+            outstanding: Vec::new(),
+            answers: Vec::new(),
+            ended: Vec::new(),
+            is_busy: false,
+            turns_seen: 0,
+            deadline_ns: None,
         }
     }
-    if progress != Progress::None {
-        let completed = |request, run| manager.completed_nodes(request, run);
-        lock(&shared.requests).tell_steps(&*shared.device, completed);
-    }
-    while let Some(task) = manager.next_task(worker) {
-        tasks.push(task);
-    }
-    for finished in manager.drain_finished() {
-        let request = finished.request;
-        if finished.outcome == Outcome::Succeeded {
-            lock(&shared.requests).tell_last_steps(&*shared.device, request);
+
+    fn run(&mut self) {
+        let shared = self.shared;
+        let mut completions = Vec::new();
+        let mut has_news = true;
+        while !shared.is_stopping.load(Ordering::SeqCst) {
+            let seen = self.bell.rung();
+            let begun_ns = shared.now_ns();
+            if has_news {
+                self.turn();
+            }
+            let managed_ns = shared.now_ns();
+            self.submit();
+            self.answer();
+            let answered_ns = shared.now_ns();
+            if let Some(queue) = &mut self.queue {
+                queue.poll(&mut completions);
+            } else if shared.workers_up() > 0 {
+                // Whoever is up does what is left.
+                return shared.wake(u64::MAX);
+            }
+            let polled_ns = shared.now_ns();
+            has_news = match completions.is_empty() {
+                true => self.wait(seen),
+                false => self.sort(&mut completions),
+            };
+            shared.times.add(Turn {
+                manager_ns: managed_ns - begun_ns,
+                replies_ns: answered_ns - managed_ns,
+                device_ns: polled_ns - answered_ns,
+            });
         }
-        // Under the manager's lock: once it is removed, the id's position is free for the next.
-        let values = shared.device.retire(request);
-        let responder = lock(&shared.requests).remove(request);
-        if let Some(session) = responder.session {
-            let is_done = finished.outcome == Outcome::Succeeded;
+    }
+
+    /// Takes reads that arrived. Tells whether there is something for the manager.
+    fn sort(&mut self, completions: &mut Vec<Completion>) -> bool {
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Values { read, data } => self.arrived(read, data),
+                news => self.news.push(news),
+            }
+        }
+        !self.news.is_empty()
+    }
+
+    fn arrived(&mut self, read: Read, data: Result<Vec<TensorData>, Arc<str>>) {
+        let position = self.outstanding.iter().position(|asked| *asked == read);
+        self.outstanding.swap_remove(position.expect("what arrives was asked for"));
+        let due = lock(&self.shared.requests).arrived(read, data);
+        self.see_to(due);
+    }
+
+    fn see_to(&mut self, due: Due) {
+        match due {
+            Due::Nothing => {}
+            Due::Read(read) => self.reads.push(read),
+            Due::Answer(request) => self.answers.push(request),
+        }
+    }
+
+    /// One turn under the manager's lock.
+    fn turn(&mut self) {
+        let shared = self.shared;
+        let mut manager = lock(&shared.manager);
+        for (at_ns, event) in std::mem::take(&mut *lock(&shared.inbox)) {
+            manager.handle(at_ns, event);
+        }
+        let now_ns = shared.now_ns();
+        if !self.news.is_empty() {
+            self.report(&mut manager, now_ns);
+            let completed = |request, run| manager.completed_nodes(request, run);
+            lock(&shared.requests).ask_for_steps(completed, &mut self.reads);
+        }
+        if self.queue.is_some() {
+            while let Some(task) = manager.next_task(self.id) {
+                self.round.push(task);
+            }
+        } else if shared.workers_up() == 0 {
+            let abandoned = lock(&shared.requests).unended();
+            for request in abandoned {
+                manager.handle(now_ns, Event::Cancel { request });
+            }
+        }
+        for finished in manager.drain_finished() {
+            self.finish(finished, now_ns);
+        }
+        shared.sessions.release(&manager.take_ended_sessions());
+        self.is_busy = manager.is_busy(self.id);
+        self.deadline_ns = manager.next_deadline();
+        let sleepers = shared.sleepers.load(Ordering::SeqCst);
+        let others = (0..u64::BITS).filter(|bit| sleepers & (1 << bit) != 0).map(WorkerId);
+        if let Some(idle) = others.into_iter().find(|&other| manager.has_work_for(other)) {
+            shared.wake(1 << idle.0);
+        }
+        self.turns_seen = shared.turns.fetch_add(1, Ordering::SeqCst) + 1;
+    }
+
+    /// Hands the manager what the queue reported.
+    fn report(&mut self, manager: &mut Manager, now_ns: u64) {
+        let worker = self.id;
+        let mut news = std::mem::take(&mut self.news);
+        for completion in news.drain(..) {
+            match completion {
+                Completion::Steps { task, steps } => {
+                    manager.handle(now_ns, Event::Progress { worker, task, steps });
+                }
+                Completion::Task(done) => {
+                    for chain in done.ends {
+                        lock(&self.shared.requests).note_end_of_sequence(chain);
+                        manager.handle(now_ns, Event::Stopped { chain });
+                    }
+                    let task = done.task;
+                    let event = match done.result {
+                        Ok(()) => Event::Complete { worker, task },
+                        Err(reason) => Event::TaskFailed { worker, task, reason },
+                    };
+                    manager.handle(now_ns, event);
+                }
+                Completion::Lost { reason } => {
+                    self.queue = None;
+                    self.loss = Some(reason.clone());
+                    self.reads.append(&mut self.outstanding);
+                    self.shared.worker_lost(worker, &reason);
+                    manager.handle(now_ns, Event::WorkerDown { worker, reason });
+                }
+                Completion::Values { .. } => unreachable!("reads are no news to the manager"),
+            }
+        }
+        self.news = news;
+    }
+
+    /// Sees to a request that the manager says has ended.
+    fn finish(&mut self, finished: Finished, now_ns: u64) {
+        let shared = self.shared;
+        let Finished { request, outcome, queue_ns, total_ns } = finished;
+        // Cancelled by nobody but for want of workers.
+        let outcome = match (outcome, shared.lost.get()) {
+            (Outcome::Cancelled, Some(reason)) => {
+                Outcome::Failed(Failure::WorkerLost(reason.clone()))
+            }
+            (outcome, _) => outcome,
+        };
+        let is_done = outcome == Outcome::Succeeded;
+        let compute_ns = total_ns - queue_ns;
+        let times = RequestTimes { queue_ns, compute_ns, ended: shared.instant_of(now_ns) };
+        let mut requests = lock(&shared.requests);
+        let session = requests.session(request);
+        let due = requests.end(request, outcome, times);
+        drop(requests);
+        self.see_to(due);
+        if let Some(session) = session {
             shared.sessions.piece_over(session, is_done, shared);
         }
-        ended.push(Ended {
-            responder,
-            outcome: finished.outcome,
-            values,
-            queue_ns: finished.queue_ns,
-            compute_ns: finished.total_ns - finished.queue_ns,
-            ended: shared.instant_of(now),
-        });
     }
-    shared.sessions.release(&manager.take_ended_sessions());
-    let sleepers = shared.sleepers.load(Ordering::SeqCst);
-    let others = (0..u64::BITS).filter(|bit| sleepers & (1 << bit) != 0).map(WorkerId);
-    if let Some(idle) = others.into_iter().find(|&other| manager.has_work_for(other)) {
-        shared.wake(1 << idle.0);
-    }
-    manager.is_busy(worker)
-}
 
-fn answer(shared: &Shared, ended: &mut Vec<Ended>) {
-    if ended.is_empty() {
-        return;
+    /// Hands the queue the round, and asks for what is to be read.
+    fn submit(&mut self) {
+        let Some(queue) = &mut self.queue else {
+            return self.forgo_reads();
+        };
+        if !self.round.is_empty() {
+            queue.submit(&mut self.round);
+        }
+        for read in self.reads.drain(..) {
+            self.outstanding.push(read.clone());
+            queue.read(read);
+        }
     }
-    for request in ended.drain(..) {
-        request.answer();
-    }
-    let requests = lock(&shared.requests);
-    if requests.len() == 0 {
-        shared.drained.notify_all();
-    }
-}
 
-/// Parks the thread unless something came in since it last looked.
-fn sleep_unless_told(shared: &Shared, worker: WorkerId) {
-    let bit = 1 << worker.0;
-    shared.sleepers.fetch_or(bit, Ordering::SeqCst);
-    let is_told = !lock(&shared.inbox).is_empty()
-        || shared.is_stopping.load(Ordering::SeqCst)
-        || lock(&shared.manager).has_work_for(worker);
-    if !is_told {
-        std::thread::park();
+    /// Nothing can be read any more.
+    fn forgo_reads(&mut self) {
+        while let Some(read) = self.reads.pop() {
+            let reason = self.loss.clone().expect("a queue goes with a reason");
+            let due = lock(&self.shared.requests).arrived(read, Err(reason));
+            self.see_to(due);
+        }
     }
-    shared.sleepers.fetch_and(!bit, Ordering::SeqCst);
+
+    /// Retires requests that are over, and answers them.
+    fn answer(&mut self) {
+        if self.answers.is_empty() {
+            return;
+        }
+        for request in self.answers.drain(..) {
+            // First: once it is taken out, its position is free for the next.
+            self.shared.device.retire(request);
+            self.ended.push(lock(&self.shared.requests).take_ended(request));
+        }
+        self.ended.drain(..).for_each(Ended::answer);
+        if lock(&self.shared.requests).len() == 0 {
+            self.shared.drained.notify_all();
+        }
+    }
+
+    /// Waits until the queue reports something or somebody has something for the manager. Tells
+    /// whether it is the latter.
+    fn wait(&mut self, seen: u64) -> bool {
+        let shared = self.shared;
+        if !self.answers.is_empty() || !self.reads.is_empty() {
+            return false;
+        }
+        let bit = 1 << self.id.0;
+        shared.sleepers.fetch_or(bit, Ordering::SeqCst);
+        // Whoever takes a turn from now on sees the sleeper. Turns since this worker's own may have
+        // made work for it.
+        let has_work = || {
+            shared.turns.load(Ordering::SeqCst) != self.turns_seen
+                && lock(&shared.manager).has_work_for(self.id)
+        };
+        let is_due = !lock(&shared.inbox).is_empty()
+            || shared.is_stopping.load(Ordering::SeqCst)
+            || has_work();
+        if !is_due {
+            let is_waited_for = self.is_busy || !self.outstanding.is_empty();
+            let poll_for = if is_waited_for { shared.poll_for } else { Duration::ZERO };
+            let deadline = self.deadline_ns.map(|ns| shared.instant_of(ns));
+            self.bell.wait(seen, poll_for, deadline);
+        }
+        let was_woken = shared.sleepers.fetch_and(!bit, Ordering::SeqCst) & bit == 0;
+        let is_deadline = self.deadline_ns.is_some_and(|ns| shared.now_ns() >= ns);
+        is_due || was_woken || is_deadline
+    }
 }
 
 /// A worker that dies would leave its requests without an answer for ever: better no

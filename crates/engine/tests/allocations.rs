@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,7 @@ fn steps_of_a_steady_batch_allocate_nothing() {
         let model = load(&path, &options, &mut registry).unwrap();
         let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
         let config = EngineConfig { workers, ..EngineConfig::default() };
-        let device = CpuDevice::new(cpu).unwrap();
+        let device = Arc::new(CpuDevice::new(cpu).unwrap());
         let engine = Engine::start(vec![model], &registry, device, &config).unwrap();
         let text = "a".repeat(LENGTH);
         let request = || {

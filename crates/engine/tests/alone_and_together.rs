@@ -2,6 +2,7 @@
 //! threads or policy; requests that leave free what they held.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
 use batchmaker_engine::{
@@ -30,7 +31,7 @@ fn start(
     let options = LoadOptions { max_batch_size, ..LoadOptions::new(ModelId(0)) };
     let model = load(&path, &options, &mut registry).unwrap();
     let cpu = CpuConfig { threads_per_worker, ..CpuConfig::default() };
-    Engine::start(vec![model], &registry, CpuDevice::new(cpu).unwrap(), config).unwrap()
+    Engine::start(vec![model], &registry, Arc::new(CpuDevice::new(cpu).unwrap()), config).unwrap()
 }
 
 fn request(text: &str) -> Request {
@@ -94,7 +95,7 @@ fn projecting_ahead_changes_no_bit() {
         let loaded = load(&path, &options, &mut registry).unwrap();
         let input = loaded.inputs[0].name.clone();
         let cpu = CpuConfig { threads_per_worker, projection_ahead, ..CpuConfig::default() };
-        let device = CpuDevice::new(cpu).unwrap();
+        let device = Arc::new(CpuDevice::new(cpu).unwrap());
         let config = EngineConfig::default();
         let engine = Engine::start(vec![loaded], &registry, device, &config).unwrap();
         let request = |index: usize| {
@@ -213,7 +214,7 @@ fn memory_is_admitted_too() {
     let mut registry = CellRegistry::default();
     let options = LoadOptions::new(ModelId(0));
     let model = load(&folder, &options, &mut registry).unwrap();
-    let device = CpuDevice::new(CpuConfig::default()).unwrap();
+    let device = Arc::new(CpuDevice::new(CpuConfig::default()).unwrap());
     let config = EngineConfig { max_bytes: 500_000, ..EngineConfig::default() };
     let engine = Engine::start(vec![model], &registry, device, &config).unwrap();
     // An id is 8 bytes: about 400 kB, then 512 kB.

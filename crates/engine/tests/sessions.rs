@@ -2,6 +2,7 @@
 //! no byte of state crosses, and nothing is left behind.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
@@ -20,7 +21,7 @@ fn engine(session_idle: Duration) -> Engine {
     let mut registry = CellRegistry::default();
     let options = LoadOptions::new(ModelId(0));
     let model = load(&path, &options, &mut registry).unwrap();
-    let device = CpuDevice::new(CpuConfig::default()).unwrap();
+    let device = Arc::new(CpuDevice::new(CpuConfig::default()).unwrap());
     let config = EngineConfig { workers: 2, session_idle, ..EngineConfig::default() };
     Engine::start(vec![model], &registry, device, &config).unwrap()
 }

@@ -39,9 +39,9 @@ impl App {
         Self { engine, metrics, records, limits, is_draining: AtomicBool::new(false) }
     }
 
-    /// Whether requests are welcome.
+    /// Whether requests are welcome: not once the server drains, or its device is lost.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.is_draining.load(Ordering::SeqCst)
+        !self.is_draining.load(Ordering::SeqCst) && !self.engine.is_lost()
     }
 
     /// From here on, `ready` says no.

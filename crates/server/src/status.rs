@@ -49,6 +49,7 @@ impl ApiError {
                 EngineError::Overloaded { .. }
                 | EngineError::MemoryInUse { .. }
                 | EngineError::TooManySessions { .. }
+                | EngineError::DeviceLost(_)
                 | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
                 EngineError::Cancelled => client_closed_request(),
                 EngineError::Failed(_) | EngineError::Reply(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -102,7 +103,7 @@ mod tests {
     use batchmaker_manager::Failure;
     use batchmaker_model::ReplyError;
 
-    const FAILED: &str = "the request failed: a batch that held a part of it could not be run";
+    const FAILED: &str = "the request failed: a batch that held a part of it could not be run: why";
 
     fn engine(error: EngineError) -> ApiError {
         ApiError::Engine(error)
@@ -135,7 +136,7 @@ mod tests {
             ),
             (499, engine(EngineError::Cancelled), "the request was cancelled"),
             (500, ApiError::Internal("z".into()), "the server failed: z"),
-            (500, engine(EngineError::Failed(Failure::Task("".into()))), FAILED),
+            (500, engine(EngineError::Failed(Failure::Task("why".into()))), FAILED),
             (500, engine(EngineError::Reply(ReplyError("r".into()))), "r"),
             (501, ApiError::Unsupported("z"), "z is not supported by this server"),
             (
@@ -144,6 +145,7 @@ mod tests {
                 "7 requests are in flight, which is the limit: try again later",
             ),
             (503, engine(EngineError::ShuttingDown), "the server is shutting down"),
+            (503, engine(EngineError::DeviceLost("gone".into())), "the device is lost: gone"),
             (
                 503,
                 engine(EngineError::TooManySessions { sessions: 7 }),

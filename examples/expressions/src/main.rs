@@ -12,7 +12,7 @@ fn main() -> anyhow::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cells");
     let mut registry = CellRegistry::default();
     let model = batchmaker_example_expressions::load(&folder, ModelId(0), &mut registry)?;
-    let device = CpuDevice::new(CpuConfig::default())?;
+    let device = Arc::new(CpuDevice::new(CpuConfig::default())?);
     let engine = Engine::start(vec![model], &registry, device, &EngineConfig::default())?;
     tokio::runtime::Runtime::new()?.block_on(async {
         let server = Server::bind(ServerConfig::default(), Arc::new(engine))?;

@@ -1,6 +1,7 @@
 //! The example in an engine: many expressions in flight, against each alone and without sharing.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
 use batchmaker_engine::{
@@ -13,7 +14,7 @@ fn engine() -> Engine {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cells");
     let mut registry = CellRegistry::default();
     let model = load(&folder, ModelId(0), &mut registry).unwrap();
-    let device = CpuDevice::new(CpuConfig::default()).unwrap();
+    let device = Arc::new(CpuDevice::new(CpuConfig::default()).unwrap());
     let config = EngineConfig { workers: 2, ..EngineConfig::default() };
     Engine::start(vec![model], &registry, device, &config).unwrap()
 }

@@ -33,7 +33,8 @@ pub fn engine(pause: Duration, max_requests: usize) -> Arc<Engine> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors/lstm1.onnx");
     let options = LoadOptions::new(ModelId(0));
     let model = load(path.as_ref(), &options, &mut registry).unwrap();
-    let device = SlowDevice::new(CpuDevice::new(CpuConfig::default()).unwrap(), pause);
+    let device = CpuDevice::new(CpuConfig::default()).unwrap();
+    let device = Arc::new(SlowDevice::new(device, pause));
     let config = EngineConfig { max_requests, ..EngineConfig::default() };
     Arc::new(Engine::start(vec![model], &registry, device, &config).unwrap())
 }

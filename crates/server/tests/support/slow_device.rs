@@ -1,13 +1,16 @@
 //! The CPU device, slowed down, so that requests stay in flight for as long as a test needs.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_cpu::CpuDevice;
-use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
+use batchmaker_device::{
+    Bell, Capabilities, Completion, Device, DeviceError, Materialized, Measurement, Plan, Read,
+    StatePlace, TaskQueue,
+};
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellType, RequestId, Tensor, TensorData, ValueIndex, WorkerId,
+    BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor, TensorData,
+    WorkerId,
 };
 
 /// A device whose tasks take `pause` longer.
@@ -23,25 +26,46 @@ impl SlowDevice {
 }
 
 impl Device for SlowDevice {
-    fn materialize(&mut self, cell_types: &[CellType]) -> Result<(), DeviceError> {
-        Arc::get_mut(&mut self.inner).expect("nobody else has it yet").materialize(cell_types)
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
     }
 
-    fn queue(self: Arc<Self>, worker: WorkerId) -> Result<Box<dyn TaskQueue>, DeviceError> {
-        let inner = self.inner.clone().queue(worker)?;
+    fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
+        self.inner.materialize(id, cell)
+    }
+
+    fn release(&self, id: CellTypeId) {
+        self.inner.release(id);
+    }
+
+    fn queue(
+        self: Arc<Self>,
+        worker: WorkerId,
+        bell: Arc<Bell>,
+    ) -> Result<Box<dyn TaskQueue>, DeviceError> {
+        let inner = self.inner.clone().queue(worker, bell)?;
         Ok(Box::new(SlowQueue { inner, pause: self.pause }))
     }
 
-    fn admit(&self, request: RequestId, graph: Arc<CellGraph>, inputs: Vec<Tensor>) {
-        self.inner.admit(request, graph, inputs);
+    fn admit(
+        &self,
+        request: RequestId,
+        graph: Arc<CellGraph>,
+        inputs: Vec<Tensor>,
+    ) -> Result<(), DeviceError> {
+        self.inner.admit(request, graph, inputs)
     }
 
-    fn peek(&self, request: RequestId, value: ValueIndex, rows: Range<usize>) -> TensorData {
-        self.inner.peek(request, value, rows)
+    fn retire(&self, request: RequestId) {
+        self.inner.retire(request);
     }
 
-    fn retire(&self, request: RequestId) -> Vec<Tensor> {
-        self.inner.retire(request)
+    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
+        self.inner.measure(cell, rows)
+    }
+
+    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+        self.inner.plan(cell, plans)
     }
 }
 
@@ -51,14 +75,24 @@ struct SlowQueue {
 }
 
 impl TaskQueue for SlowQueue {
-    fn submit(&mut self, task: BatchedTask) {
-        self.inner.submit(task);
+    fn submit(&mut self, round: &mut Vec<BatchedTask>) {
+        self.inner.submit(round);
     }
 
-    fn poll(&mut self) -> Progress {
-        if !self.pause.is_zero() {
+    fn read(&mut self, read: Read) {
+        self.inner.read(read);
+    }
+
+    fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>) {
+        self.inner.write_state(place, states);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let before = completions.len();
+        self.inner.poll(completions);
+        let is_task = |completion: &Completion| matches!(completion, Completion::Task(_));
+        if !self.pause.is_zero() && completions[before..].iter().any(is_task) {
             std::thread::sleep(self.pause);
         }
-        self.inner.poll()
     }
 }
