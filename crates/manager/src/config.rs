@@ -32,6 +32,15 @@ pub struct CellTypeConfig {
     /// The most rows of a batch that the device prepared for: no limit that is set later
     /// ([`crate::Event::Limits`]) is above it. None where a device takes batches of any size.
     pub rows_max: Option<u32>,
+    /// How many slots the device has for the states of its chains; none: as many as there are chains.
+    /// A chain takes one when its first node is ready and every chain that it depends on has one or
+    /// has ended; a session's first chunk takes those of all its chains together. What gets none
+    /// waits in the order of the queue, and is not counted as ready. So a chain that has a slot never
+    /// waits for one that has none.
+    ///
+    /// Sessions keep their slots from chunk to chunk: while they have all of them, others wait.
+    /// Bounds are for [`Policy::Cellular`] alone: a closed batch takes all its slots at once.
+    pub slots_max: Option<u32>,
     /// Its priority in each model that uses it.
     pub priorities: Vec<ModelPriority>,
 }
@@ -39,7 +48,7 @@ pub struct CellTypeConfig {
 impl CellTypeConfig {
     /// A type whose batches have up to `rows` rows, on a device without bounds of its own.
     pub fn up_to(rows: u32, priorities: Vec<ModelPriority>) -> Self {
-        Self { batch_sizes: BatchSizes::up_to(rows), rows_max: None, priorities }
+        Self { batch_sizes: BatchSizes::up_to(rows), rows_max: None, slots_max: None, priorities }
     }
 
     /// The batch sizes with `max` as the limit, or `rows_max` where that is less.

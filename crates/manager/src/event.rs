@@ -23,7 +23,8 @@ pub enum Event {
         /// What to compute.
         graph: Arc<CellGraph>,
         /// Of a piece of a sequence, the session: begun by a [`Piece::First`], and for as many as
-        /// follow. It runs when those that arrived before it have ended.
+        /// follow. It runs when those that arrived before it have ended. No piece has more chains of
+        /// a cell type than [`CellTypeConfig::slots_max`].
         session: Option<SessionId>,
     },
     /// No piece of the session comes any more: it ends after those that arrived.

@@ -57,8 +57,21 @@ pub struct CellTypeStatistics {
 
 impl Manager {
     /// A manager with all its workers up and idle.
+    ///
+    /// # Panics
+    /// If the configuration makes no sense: no worker or more than 64, batches or rounds of nothing, no
+    /// slot at all, bounded slots under a policy of closed batches.
     pub fn new(config: Config) -> Self {
         let workers = config.workers;
+        for cell in &config.cell_types {
+            assert!(cell.slots_max != Some(0), "a cell type without a slot for its chains");
+            let is_cellular = config.policy == Policy::Cellular;
+            assert!(
+                is_cellular || cell.slots_max.is_none(),
+                "bounded slots need the policy 'cellular': a batch of '{}' takes all at once",
+                config.policy
+            );
+        }
         assert!((1..=64).contains(&workers), "{workers} workers");
         assert!(config.max_tasks_to_submit > 0);
         let batching: Box<dyn Batching> = match config.policy {

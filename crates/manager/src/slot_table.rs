@@ -8,13 +8,29 @@ use batchmaker_graph::SlotId;
 pub(crate) struct SlotTable {
     generations: Vec<u32>,
     free: Vec<u32>,
+    /// The most that may be in use; none: any number.
+    max: Option<u32>,
 }
 
 impl SlotTable {
+    pub(crate) fn with_max(max: Option<u32>) -> Self {
+        Self { max, ..Self::default() }
+    }
+
+    pub(crate) fn max(&self) -> Option<u32> {
+        self.max
+    }
+
+    /// How many may be acquired before one is released.
+    pub(crate) fn left(&self) -> usize {
+        self.max.map_or(usize::MAX, |max| max as usize - self.in_use())
+    }
+
     pub(crate) fn acquire(&mut self) -> SlotId {
         match self.free.pop() {
             Some(index) => SlotId { index, generation: self.generations[index as usize] },
             None => {
+                assert!(self.left() > 0, "all {} slots are in use", self.in_use());
                 self.generations.push(0);
                 SlotId { index: self.generations.len() as u32 - 1, generation: 0 }
             }
@@ -49,6 +65,23 @@ mod tests {
         assert_eq!((again.index, again.generation), (a.index, a.generation + 1));
         assert_ne!(again, b);
         assert_eq!(slots.in_use(), 2);
+    }
+
+    #[test]
+    fn a_bound_counts_slots_in_use() {
+        let mut slots = SlotTable::with_max(Some(2));
+        let (a, _) = (slots.acquire(), slots.acquire());
+        assert_eq!(slots.left(), 0);
+        slots.release(a);
+        assert_eq!((slots.left(), slots.acquire().index), (1, a.index));
+    }
+
+    #[test]
+    #[should_panic(expected = "all 1 slots are in use")]
+    fn more_than_the_bound_is_found() {
+        let mut slots = SlotTable::with_max(Some(1));
+        slots.acquire();
+        slots.acquire();
     }
 
     #[test]

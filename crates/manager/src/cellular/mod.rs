@@ -1,7 +1,8 @@
 //! Cellular batching: the paper's own policy.
 //!
 //! `scheduler` holds Algorithm 1; `request_processor` tracks which nodes are ready; `roster` is
-//! the standing batch that makes a steady step cost nothing a node.
+//! the standing batch that makes a steady step cost nothing a node; `slot_waiters` says which
+//! chains get slots where a device has only so many.
 //!
 //! # Watermarks
 //! A node is ready for a worker when what it depends on has *completed*, or has been
@@ -12,6 +13,7 @@ mod request_processor;
 mod roster;
 mod scheduler;
 mod sessions;
+mod slot_waiters;
 mod subgraph;
 
 use std::collections::VecDeque;
@@ -27,6 +29,7 @@ use crate::tally::Tally;
 use queue::Queue;
 use request_processor::RequestProcessor;
 use sessions::{Arrival, Sessions};
+use slot_waiters::SlotWaiters;
 use subgraph::SubgraphIndex;
 
 /// See the module's first paragraph.
@@ -38,6 +41,7 @@ pub(crate) struct Cellular {
     pub(crate) workers: Vec<Worker>,
     pub(crate) processor: RequestProcessor,
     pub(crate) sessions: Sessions,
+    pub(crate) slot_waiters: SlotWaiters,
 }
 
 /// A worker as the scheduler sees it.
@@ -87,6 +91,7 @@ impl Cellular {
             workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
             processor: RequestProcessor::new(workers),
             sessions: Sessions::default(),
+            slot_waiters: SlotWaiters::new(config.cell_types.len()),
             config,
         }
     }
@@ -211,10 +216,13 @@ impl Batching for Cellular {
             Event::WorkerDown { worker, reason } => self.worker_down(worker, &reason),
         }
         self.settle_sessions();
+        self.give_slots();
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
-        self.next_of_round(worker)
+        let task = self.next_of_round(worker);
+        self.give_slots();
+        task
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {

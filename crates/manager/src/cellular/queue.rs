@@ -38,6 +38,7 @@ const AHEAD_NS: u64 = 1_000_000;
 
 impl Queue {
     pub(crate) fn new(config: CellTypeConfig, workers: usize, ahead_ns: Option<u64>) -> Self {
+        let slots = SlotTable::with_max(config.slots_max);
         let sizes = config.sizes_with_max(config.batch_sizes.max);
         let mut queue = Self {
             config,
@@ -46,7 +47,7 @@ impl Queue {
             waiting_nodes: vec![0; workers],
             rosters: std::iter::repeat_with(Roster::default).take(workers).collect(),
             running_tasks: 0,
-            slots: SlotTable::default(),
+            slots,
             tally: Tally::default(),
             is_open: false,
             step_ns: 0,

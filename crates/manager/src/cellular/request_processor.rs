@@ -26,15 +26,15 @@ pub(crate) struct RequestProcessor {
 }
 
 #[derive(Debug, Default)]
-struct Request {
+pub(super) struct Request {
     generation: u32,
     is_live: bool,
     model: Option<ModelId>,
     arrived_ns: u64,
     first_task_ns: Option<u64>,
     /// Of which it is a piece.
-    session: Option<SessionId>,
-    subgraphs: Vec<SubgraphIndex>,
+    pub(super) session: Option<SessionId>,
+    pub(super) subgraphs: Vec<SubgraphIndex>,
     /// Subgraphs that have not ended.
     unfinished: usize,
     /// The workers that ran any of its nodes, or hold its state, a bit each.
@@ -89,7 +89,7 @@ impl RequestProcessor {
         &mut self.requests[request.index as usize]
     }
 
-    fn request(&self, request: RequestId) -> &Request {
+    pub(super) fn request(&self, request: RequestId) -> &Request {
         &self.requests[request.index as usize]
     }
 
@@ -196,6 +196,9 @@ impl Cellular {
             ..Request::default()
         };
         self.processor.live_requests += 1;
+        if session.is_some() {
+            self.check_slots(id);
+        }
         for index in 0..self.processor.request(id).subgraphs.len() {
             self.refresh(self.processor.request(id).subgraphs[index]);
         }
@@ -270,7 +273,8 @@ impl Cellular {
     }
 
     /// Counts the ready nodes of a subgraph outside rosters anew, and puts it into or
-    /// takes it out of its queue accordingly.
+    /// takes it out of its queue accordingly. A chain that has none of the slots that its type has
+    /// lines up for one instead.
     pub(crate) fn refresh(&mut self, index: SubgraphIndex) {
         let subgraph = self.subgraph(index);
         if matches!(subgraph.place, Place::Roster(_) | Place::Ended) {
@@ -279,6 +283,13 @@ impl Cellular {
         let (key, was_waiting) = (subgraph.key, subgraph.place == Place::Waiting);
         let cell_type = subgraph.cell_type;
         let is_given_up = self.processor.request(subgraph.request).ending.is_some();
+        if self.lacks_slot(index) {
+            let mut workers = (0..self.processor.workers as u32).map(WorkerId);
+            if !is_given_up && workers.any(|worker| self.ready_for(index, worker) > 0) {
+                self.line_up_for_slot(index);
+            }
+            return;
+        }
         let mut is_ready = false;
         for worker in (0..self.processor.workers as u32).map(WorkerId) {
             let ready = if is_given_up { 0 } else { self.ready_for(index, worker) };
@@ -386,6 +397,7 @@ impl Cellular {
     /// Frees a subgraph's slot; ends the request with its last one.
     fn end_subgraph(&mut self, index: SubgraphIndex) {
         self.take_from_queue(index);
+        self.leave_slot_waiters(index);
         let subgraph = self.subgraph_mut(index);
         assert!(subgraph.place == Place::Blocked && subgraph.pin.is_none());
         subgraph.place = Place::Ended;
@@ -394,7 +406,7 @@ impl Cellular {
             let request = self.processor.request(id);
             match request.session.filter(|_| request.ending.is_none()) {
                 Some(session) => self.sessions.keep(session, run, Kept { cell_type, slot, home }),
-                None => self.queues[cell_type.index()].slots.release(slot),
+                None => self.release_slot(cell_type, slot, request.session.is_some()),
             }
         }
         let request = self.processor.request_mut(id);

@@ -540,7 +540,7 @@ impl Cellular {
         (!subgraph.consumers.is_empty(), subgraph.consumers.iter().any(own))
     }
 
-    /// The subgraph's slot; acquired when it first joins.
+    /// The subgraph's slot; acquired when it first joins, or before where slots are bounded.
     fn slot_of(&mut self, index: SubgraphIndex) -> SlotId {
         let subgraph = self.subgraph(index);
         if let Some(slot) = subgraph.slot {

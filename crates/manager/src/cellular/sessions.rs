@@ -212,7 +212,7 @@ impl Cellular {
             let is_ending = session.is_ending;
             if is_ending || session.is_cut {
                 for kept in std::mem::take(&mut session.kept).into_iter().flatten() {
-                    self.queues[kept.cell_type.index()].slots.release(kept.slot);
+                    self.release_slot(kept.cell_type, kept.slot, true);
                 }
             }
             if is_ending {
