@@ -103,7 +103,7 @@ struct Kernels {
 
 impl Kernels {
     fn rate(&self) -> anyhow::Result<KernelRate> {
-        let mut device = device(self.machine, self.plans.clone())?;
+        let device = device(self.machine, self.plans.clone())?;
         for (id, cell) in (0..).zip(&self.cell_types) {
             device.materialize(CellTypeId(id), cell)?;
         }

@@ -535,7 +535,7 @@ fn manager_config(
         if let Some(max) = rows_max {
             of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
         }
-        of_manager.rows_max = rows_max;
+        (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
     }
     Ok(manager)
 }
