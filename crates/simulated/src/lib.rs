@@ -1,10 +1,17 @@
-//! The simulated device: it computes hashes in virtual time, and watches how it is used.
+//! Simulated devices: they watch how they are used.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `virtual_device.rs` | a device in virtual time: who holds which row and state, and what is misuse |
+//! | `arithmetic.rs` | what its nodes compute with |
+//! | `hashes.rs` | rows that are hashes, for the simulator |
 
 #![forbid(unsafe_code)]
 
-mod simulated;
+mod arithmetic;
+mod hashes;
+mod virtual_device;
 
-pub use simulated::{
-    CellCost, Datum, Fate, Misuse, SimulatedConfig, SimulatedDevice, Started, cell_output,
-    says_stop,
-};
+pub use arithmetic::Arithmetic;
+pub use hashes::{Hashes, cell_output, is_end};
+pub use virtual_device::{CellCost, Datum, Fate, Misuse, Started, VirtualConfig, VirtualDevice};

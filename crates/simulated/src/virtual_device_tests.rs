@@ -3,29 +3,30 @@
 use batchmaker_graph::{CellGraphBuilder, ElementType, Item, RowSpec, Sink};
 
 use super::*;
+use crate::hashes::{Hashes, cell_output};
 
 const CHAIN: CellTypeId = CellTypeId(0);
 const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
 const SLOT: SlotId = SlotId { index: 0, generation: 0 };
 
 /// A device of two workers with one request: a chain of 3 steps, another one over it.
-fn device(memory: StatePlacement) -> SimulatedDevice {
+fn device(memory: StatePlacement) -> VirtualDevice<Hashes> {
     let costs = vec![CellCost { fixed_ns: 100, row_ns: 1 }];
-    let config = SimulatedConfig { workers: 2, memory, costs, copy_ns: 1000 };
-    let mut device = SimulatedDevice::new(config);
-    device.admit(REQUEST, graph(Piece::Whole), &[vec![7, 8, 9]]);
+    let config = VirtualConfig { workers: 2, memory, costs, copy_ns: 1000 };
+    let mut device = VirtualDevice::new(config, Hashes);
+    device.admit(REQUEST, graph(Piece::Whole), [vec![7, 8, 9]]);
     device
 }
 
 /// The same device, on which the lower chain of a first piece ran, and the piece after it came.
-fn device_between_pieces(memory: StatePlacement) -> SimulatedDevice {
+fn device_between_pieces(memory: StatePlacement) -> VirtualDevice<Hashes> {
     let mut device = device(memory);
     device.retire(REQUEST).unwrap();
-    device.admit(REQUEST, graph(Piece::First), &[vec![7, 8, 9]]);
+    device.admit(REQUEST, graph(Piece::First), [vec![7, 8, 9]]);
     start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
     device.finish(WorkerId(0));
     device.retire(REQUEST).unwrap();
-    device.admit(REQUEST, graph(Piece::Next), &[vec![10, 11, 12]]);
+    device.admit(REQUEST, graph(Piece::Next), [vec![10, 11, 12]]);
     device
 }
 
@@ -53,9 +54,9 @@ fn steps(joins: Vec<Join>, steps: u32) -> Work {
     Work::Roster { leaves: Vec::new(), joins, steps }
 }
 
-fn start(device: &mut SimulatedDevice, task: BatchedTask) -> Result<u64, Misuse> {
+fn start(device: &mut VirtualDevice<Hashes>, task: BatchedTask) -> Result<u64, Misuse> {
     let worker = task.worker;
-    device.submit(task);
+    device.submit(task)?;
     device.start(worker, Fate::Runs).map(|started| started.expect("the worker is idle").cost_ns)
 }
 
@@ -141,11 +142,11 @@ fn a_piece_begins_with_nothing_else() {
     for (piece, ran) in [(Piece::Whole, 3), (Piece::First, 2)] {
         let mut device = device(StatePlacement::Shared);
         device.retire(REQUEST).unwrap();
-        device.admit(REQUEST, graph(piece), &[vec![7, 8, 9]]);
+        device.admit(REQUEST, graph(piece), [vec![7, 8, 9]]);
         start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], ran))).unwrap();
         device.finish(WorkerId(0));
         device.retire(REQUEST).unwrap();
-        device.admit(REQUEST, graph(Piece::Next), &[vec![10, 11, 12]]);
+        device.admit(REQUEST, graph(Piece::Next), [vec![10, 11, 12]]);
         let refused = start(&mut device, first_step(SLOT, None)).unwrap_err();
         assert!(refused.0.contains(&format!("step {ran}")), "{refused}");
     }
@@ -163,6 +164,45 @@ fn unfinished_and_unwritten_rows_are_refused() {
     let mut device_ = device(StatePlacement::Shared);
     let both = vec![join(0, SLOT, 0, None), join(1, other, 0, None)];
     assert!(start(&mut device_, task(1, 0, steps(both, 1))).is_err(), "in one batch");
+}
+
+/// As a row, so a batch: what is complete may be read by others, and by whoever peeks.
+#[test]
+fn batches_complete_one_by_one() {
+    let other = SlotId { index: 1, generation: 0 };
+    let mut device = device(StatePlacement::Shared);
+    start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    let y = ValueIndex(1);
+    assert!(device.peek(REQUEST, y, 0).unwrap_err().0.contains("unfinished"));
+    assert!(device.peek(REQUEST, ValueIndex(2), 0).unwrap_err().0.contains("not written"));
+    device.advance(WorkerId(0), 2);
+    let first = cell_output(CHAIN, [Some(7)], [Some(0)], 0);
+    assert_eq!(device.peek(REQUEST, y, 0), Ok(first));
+    assert!(device.peek(REQUEST, y, 2).is_err());
+    start(&mut device, task(1, 1, steps(vec![join(1, other, 0, None)], 2))).unwrap();
+    device.finish(WorkerId(1));
+    let third = task(2, 1, steps(Vec::new(), 1));
+    assert!(start(&mut device, third).unwrap_err().0.contains("unfinished"));
+}
+
+#[test]
+fn a_failed_task_is_right_up_to_the_batch_that_fails() {
+    let mut device = device(StatePlacement::Shared);
+    device.submit(task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    device.start(WorkerId(0), Fate::FailsFrom(1)).unwrap();
+    device.finish(WorkerId(0));
+    let first = cell_output(CHAIN, [Some(7)], [Some(0)], 0);
+    assert_eq!(device.retire(REQUEST).unwrap()[0], [first, None, None]);
+}
+
+#[test]
+fn a_lost_worker_takes_no_task() {
+    let mut device = device(StatePlacement::Shared);
+    device.lose(WorkerId(0));
+    let one = || task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1));
+    assert!(device.submit(one()).unwrap_err().0.contains("is lost"));
+    device.restore(WorkerId(0));
+    device.submit(one()).unwrap();
 }
 
 #[test]

@@ -1,0 +1,80 @@
+//! Rows that are hashes: cheap, and wrong wherever anything that they follow from was.
+
+use batchmaker_graph::{CellTypeId, Stop};
+
+use crate::arithmetic::Arithmetic;
+use crate::virtual_device::Datum;
+
+/// Computes, for each node, a hash of its cell type, its input rows and its states. A wrong or missing
+/// dependency, a state of another request or a lost copy ends as a wrong value of the reply.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hashes;
+
+impl Arithmetic for Hashes {
+    type Row = u64;
+
+    fn zero_state(&self, _: CellTypeId, _: usize) -> u64 {
+        0
+    }
+
+    fn outputs(
+        &self,
+        cell_type: CellTypeId,
+        inputs: &[Vec<u64>],
+        states: &[u64],
+        spans: &[u32],
+    ) -> Result<Vec<Vec<u64>>, String> {
+        let known = |&datum: &u64| Some(datum);
+        let inputs = inputs.iter().flatten().map(known);
+        let digest = node_digest(cell_type, inputs, states.iter().map(known));
+        let port = |port| output_of(digest, port).expect("all that it follows from is known");
+        Ok(spans.iter().enumerate().map(|(at, &rows)| vec![port(at); rows as usize]).collect())
+    }
+
+    fn is_end(&self, stop: Stop, output: &u64) -> bool {
+        is_end(stop, Some(*output))
+    }
+}
+
+/// Output `port` of a cell: what [`Hashes`] computes for every node; none where anything that it
+/// follows from is lost.
+pub fn cell_output(
+    cell_type: CellTypeId,
+    inputs: impl IntoIterator<Item = Datum<u64>>,
+    states: impl IntoIterator<Item = Datum<u64>>,
+    port: usize,
+) -> Datum<u64> {
+    output_of(node_digest(cell_type, inputs, states), port)
+}
+
+/// Whether an open chain ends with a node of this output: one in eight do; which ones follows from
+/// the stop's value.
+pub fn is_end(stop: Stop, output: Datum<u64>) -> bool {
+    output.is_some_and(|datum| datum % 8 == (stop.value as u64) % 8)
+}
+
+/// What all outputs of a node follow from.
+fn node_digest(
+    cell_type: CellTypeId,
+    inputs: impl IntoIterator<Item = Datum<u64>>,
+    states: impl IntoIterator<Item = Datum<u64>>,
+) -> Datum<u64> {
+    let inputs = inputs.into_iter().try_fold(mix(u64::from(cell_type.0)), digest_with)?;
+    states.into_iter().try_fold(mix(inputs), digest_with)
+}
+
+fn digest_with(digest: u64, datum: Datum<u64>) -> Datum<u64> {
+    datum.map(|datum| mix(digest ^ datum))
+}
+
+fn output_of(digest: Datum<u64>, port: usize) -> Datum<u64> {
+    digest.map(|digest| mix(digest.wrapping_add(port as u64 + 1)))
+}
+
+/// The finaliser of SplitMix64 over the next number of its sequence: a permutation.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
