@@ -2,7 +2,8 @@
 //!
 //! It has no clock and no thread: whoever drives it asks for the next task to start
 //! ([`SimulatedDevice::start`]), waits as long in virtual time as the task costs, and tells when
-//! that is over ([`SimulatedDevice::finish`]).
+//! that is over ([`SimulatedDevice::finish`]), or its first batches are
+//! ([`SimulatedDevice::advance`]).
 //!
 //! Each node's outputs are a hash of its cell type, its input rows and its state, so a wrong or
 //! missing dependency, a state of another request or a lost copy ends as a wrong value of the
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellTypeId, Join, Piece, RequestId, Rows, RunIndex, SinkTime, SlotId,
-    StatePlacement, Stop, Stopped, TaskId, Work, WorkerId,
+    StatePlacement, Stop, Stopped, TaskId, ValueIndex, Work, WorkerId,
 };
 
 /// What a batch of one cell type costs: `fixed_ns + rows * row_ns`.
@@ -53,8 +54,9 @@ pub struct Misuse(pub String);
 pub enum Fate {
     /// It runs.
     Runs,
-    /// It fails: rosters change as the task says, its outputs and states are unknown.
-    Fails,
+    /// It fails: rosters change as the task says; of the batch with this number and of those after
+    /// it, outputs and states are unknown.
+    FailsFrom(u32),
 }
 
 /// A task that runs from now on.
@@ -62,6 +64,8 @@ pub enum Fate {
 pub struct Started {
     /// Which.
     pub task: TaskId,
+    /// How many batches it has.
+    pub batches: u32,
     /// How long it takes.
     pub cost_ns: u64,
 }
@@ -124,14 +128,20 @@ struct Stamp {
     /// How often the worker was lost before.
     life: usize,
     task: TaskId,
+    /// The number of the batch in the task.
+    batch: u32,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// From [`SimulatedDevice::lose`] to [`SimulatedDevice::restore`].
+    is_lost: bool,
     waiting: VecDeque<BatchedTask>,
     running: Option<TaskId>,
-    /// What said stop in the running task.
-    stops: Vec<Stopped>,
+    /// Batches of the running task that are complete.
+    batches_done: u32,
+    /// What said stop in the running task and was not told of, each with the number of its batch.
+    stops: Vec<(u32, Stopped)>,
     /// The last task completed in each life; the last entry is the current one's.
     completed: Vec<TaskId>,
     /// Per cell type: the chains on the standing list.
@@ -201,9 +211,28 @@ impl SimulatedDevice {
         Ok(graph.outputs().iter().map(|output| value(output).collect()).collect())
     }
 
-    /// Queues a task behind those that its worker has.
-    pub fn submit(&mut self, task: BatchedTask) {
-        self.workers[task.worker.index()].waiting.push_back(task);
+    /// One row of a value of a request in flight: of one that the request brought, or that a batch
+    /// which is complete has written.
+    pub fn peek(&self, request: RequestId, value: ValueIndex, row: usize) -> Result<Datum, Misuse> {
+        let values = self.requests.get(&request).ok_or_else(|| unknown(request))?;
+        match values.rows[value.index()][row] {
+            Row::Unwritten => Err(Misuse(format!("row {row} of {value} is not written"))),
+            Row::Input(datum) => Ok(Some(datum)),
+            Row::Written { by, .. } if !is_complete(&self.workers, by) => {
+                Err(Misuse(format!("row {row} of {value} is unfinished: {by:?}")))
+            }
+            Row::Written { datum, .. } => Ok(datum),
+        }
+    }
+
+    /// Queues a task behind those that its worker has, unless the worker is lost.
+    pub fn submit(&mut self, task: BatchedTask) -> Result<(), Misuse> {
+        let queue = &mut self.workers[task.worker.index()];
+        if queue.is_lost {
+            return Err(Misuse(format!("{} is lost and is given {}", task.worker, task.id)));
+        }
+        queue.waiting.push_back(task);
+        Ok(())
     }
 
     /// Starts the worker's next task, unless it has none or is running one.
@@ -213,9 +242,9 @@ impl SimulatedDevice {
             return Ok(None);
         }
         let Some(task) = queue.waiting.pop_front() else { return Ok(None) };
-        queue.running = Some(task.id);
+        (queue.running, queue.batches_done) = (Some(task.id), 0);
         let copies_before = self.copies;
-        let mut cost_ns = 0;
+        let (mut cost_ns, mut batches) = (0, 1);
         let cost = self.config.costs[task.cell_type.index()];
         match &task.work {
             Work::Rows(items) => {
@@ -229,24 +258,34 @@ impl SimulatedDevice {
                     })
                 });
                 let nodes: Vec<Node> = nodes.collect();
-                self.run_batch(&task, &nodes, fate)?;
+                self.run_batch(&task, 0, &nodes, fate)?;
                 cost_ns += cost.fixed_ns + cost.row_ns * nodes.len() as u64;
             }
             Work::Roster { leaves, joins, steps } => {
                 self.change_roster(&task, leaves, joins)?;
-                for _ in 0..*steps {
+                batches = *steps;
+                for step in 0..*steps {
                     let nodes = self.step_roster(worker, task.cell_type);
-                    self.run_batch(&task, &nodes, fate)?;
+                    self.run_batch(&task, step, &nodes, fate)?;
                     cost_ns += cost.fixed_ns + cost.row_ns * nodes.len() as u64;
                 }
             }
         }
         cost_ns += self.config.copy_ns * (self.copies - copies_before);
-        Ok(Some(Started { task: task.id, cost_ns }))
+        Ok(Some(Started { task: task.id, batches, cost_ns }))
+    }
+
+    /// The first `batches` batches of the worker's running task are complete. What they wrote may be
+    /// read by others. Tells which chains said stop in them and were not told of before.
+    pub fn advance(&mut self, worker: WorkerId, batches: u32) -> Vec<Stopped> {
+        let queue = &mut self.workers[worker.index()];
+        queue.batches_done = batches;
+        let stops = queue.stops.extract_if(.., |(batch, _)| *batch < batches);
+        stops.map(|(_, stopped)| stopped).collect()
     }
 
     /// The running task of the worker is over. What it wrote may be read by others. Tells which
-    /// chains said stop in it.
+    /// chains said stop in it and were not told of before.
     ///
     /// # Panics
     /// If the worker runs none.
@@ -254,13 +293,20 @@ impl SimulatedDevice {
         let queue = &mut self.workers[worker.index()];
         let task = queue.running.take().expect("a task is running");
         *queue.completed.last_mut().expect("a life") = task;
-        (task, std::mem::take(&mut queue.stops))
+        let stops = queue.stops.drain(..);
+        (task, stops.map(|(_, stopped)| stopped).collect())
     }
 
-    /// The worker loses its tasks, its rosters and, if it has its own, its memory. It is
-    /// ready for new tasks at once.
+    /// The worker is ready for tasks again.
+    pub fn restore(&mut self, worker: WorkerId) {
+        self.workers[worker.index()].is_lost = false;
+    }
+
+    /// The worker loses its tasks, its rosters and, if it has its own, its memory. It takes no task
+    /// until it is [restored](Self::restore).
     pub fn lose(&mut self, worker: WorkerId) {
         let queue = &mut self.workers[worker.index()];
+        queue.is_lost = true;
         queue.waiting.clear();
         queue.rosters.clear();
         queue.running = None;
@@ -331,7 +377,13 @@ impl SimulatedDevice {
 
     /// Reads for all nodes, then writes for all: no node of a batch sees another's output. Padding,
     /// and nodes after a stop, cost time and are nothing else.
-    fn run_batch(&mut self, task: &BatchedTask, nodes: &[Node], fate: Fate) -> Result<(), Misuse> {
+    fn run_batch(
+        &mut self,
+        task: &BatchedTask,
+        batch: u32,
+        nodes: &[Node],
+        fate: Fate,
+    ) -> Result<(), Misuse> {
         let is_node = |node: &&Node| {
             let request = self.requests.get(&node.request);
             request.is_none_or(|values| {
@@ -345,13 +397,15 @@ impl SimulatedDevice {
             let digest = digest.map_err(|misuse| {
                 Misuse(format!("{:?} {:?} node {}: {misuse}", node.request, node.run, node.node))
             })?;
-            Ok(if fate == Fate::Fails { None } else { digest })
+            let is_failed = matches!(fate, Fate::FailsFrom(first) if first <= batch);
+            Ok(if is_failed { None } else { digest })
         });
         let digests: Vec<Datum> = digests.collect::<Result<_, Misuse>>()?;
         let by = Stamp {
             worker: task.worker,
             life: self.workers[task.worker.index()].completed.len() - 1,
             task: task.id,
+            batch,
         };
         for (node, digest) in nodes.iter().zip(digests) {
             self.write(task, node, digest, by)?;
@@ -460,7 +514,8 @@ impl SimulatedDevice {
         {
             values.stopped.insert(node.run);
             let (request, run, nodes) = (node.request, node.run, node.node + 1);
-            self.workers[task.worker.index()].stops.push(Stopped { request, run, nodes });
+            let stopped = Stopped { request, run, nodes };
+            self.workers[task.worker.index()].stops.push((by.batch, stopped));
             return Ok(());
         }
         for sink in &run.sinks {
@@ -499,7 +554,9 @@ impl SimulatedDevice {
 }
 
 fn is_complete(workers: &[Queue], by: Stamp) -> bool {
-    by.task <= workers[by.worker.index()].completed[by.life]
+    let queue = &workers[by.worker.index()];
+    let is_running = by.life + 1 == queue.completed.len() && queue.running == Some(by.task);
+    by.task <= queue.completed[by.life] || (is_running && by.batch < queue.batches_done)
 }
 
 fn unknown(request: RequestId) -> Misuse {

@@ -55,7 +55,7 @@ fn steps(joins: Vec<Join>, steps: u32) -> Work {
 
 fn start(device: &mut SimulatedDevice, task: BatchedTask) -> Result<u64, Misuse> {
     let worker = task.worker;
-    device.submit(task);
+    device.submit(task)?;
     device.start(worker, Fate::Runs).map(|started| started.expect("the worker is idle").cost_ns)
 }
 
@@ -163,6 +163,45 @@ fn unfinished_and_unwritten_rows_are_refused() {
     let mut device_ = device(StatePlacement::Shared);
     let both = vec![join(0, SLOT, 0, None), join(1, other, 0, None)];
     assert!(start(&mut device_, task(1, 0, steps(both, 1))).is_err(), "in one batch");
+}
+
+/// As a row, so a batch: what is complete may be read by others, and by whoever peeks.
+#[test]
+fn batches_complete_one_by_one() {
+    let other = SlotId { index: 1, generation: 0 };
+    let mut device = device(StatePlacement::Shared);
+    start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    let y = ValueIndex(1);
+    assert!(device.peek(REQUEST, y, 0).unwrap_err().0.contains("unfinished"));
+    assert!(device.peek(REQUEST, ValueIndex(2), 0).unwrap_err().0.contains("not written"));
+    device.advance(WorkerId(0), 2);
+    let first = cell_output(CHAIN, [Some(7)], [Some(0)], 0);
+    assert_eq!(device.peek(REQUEST, y, 0), Ok(first));
+    assert!(device.peek(REQUEST, y, 2).is_err());
+    start(&mut device, task(1, 1, steps(vec![join(1, other, 0, None)], 2))).unwrap();
+    device.finish(WorkerId(1));
+    let third = task(2, 1, steps(Vec::new(), 1));
+    assert!(start(&mut device, third).unwrap_err().0.contains("unfinished"));
+}
+
+#[test]
+fn a_failed_task_is_right_up_to_the_batch_that_fails() {
+    let mut device = device(StatePlacement::Shared);
+    device.submit(task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    device.start(WorkerId(0), Fate::FailsFrom(1)).unwrap();
+    device.finish(WorkerId(0));
+    let first = cell_output(CHAIN, [Some(7)], [Some(0)], 0);
+    assert_eq!(device.retire(REQUEST).unwrap()[0], [first, None, None]);
+}
+
+#[test]
+fn a_lost_worker_takes_no_task() {
+    let mut device = device(StatePlacement::Shared);
+    device.lose(WorkerId(0));
+    let one = || task(1, 0, steps(vec![join(0, SLOT, 0, None)], 1));
+    assert!(device.submit(one()).unwrap_err().0.contains("is lost"));
+    device.restore(WorkerId(0));
+    device.submit(one()).unwrap();
 }
 
 #[test]
