@@ -1,8 +1,9 @@
 //! The seeded simulator: the real manager over a simulated device, in virtual time, with
 //! checkers that look after every event.
 //!
-//! One seed draws a scenario: the policy, workers, cell types with their limits and costs, models,
-//! arrivals, lengths, sessions, cancellations, lost workers, failing and slow tasks. A **safety**
+//! One seed draws a scenario: the policy, workers, lookahead, cell types with their limits, bounds
+//! and costs, models, arrivals, lengths, sessions, cancellations, lost workers, failing and slow
+//! tasks, steps that are told before their task is over, rows that are read as they come. A **safety**
 //! phase with all of that is followed by a **liveness** phase, in which nothing arrives, nothing
 //! goes wrong, and everything must drain within a bounded number of steps. The same seed plays the
 //! same run, event for event.
@@ -13,7 +14,10 @@
 //! - The device refuses rows and states that are not there yet or not there any more.
 //! - The values of a request that succeeds are those that its graph has when evaluated alone; a
 //!   piece of a session goes on from the piece before.
+//! - Rows that are read as they come are there, and are those of the reply.
 //! - The manager's own assertions.
+//!
+//! [`Sabotage`] breaks a rule on purpose, to see that somebody notices.
 //!
 //! Not simulated: the engine's threads and the network.
 
@@ -50,6 +54,22 @@ const TRACE_LINES: usize = 40;
 pub struct Options<'a> {
     /// Gets a line for every event, task and answer.
     pub listener: Option<&'a mut dyn FnMut(&str)>,
+    /// What is done wrong on purpose.
+    pub sabotage: Sabotage,
+}
+
+/// A mistake between the manager and the device, made on purpose: each must be noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// None.
+    #[default]
+    None,
+    /// Tasks do not say from which memory a state comes: it is read where it was not copied to.
+    UncopiedStates,
+    /// Whoever reads rows as they come reads one more than the manager says is complete.
+    EarlyRows,
+    /// The manager is not told that a worker is lost, and goes on giving it rounds.
+    UntoldLoss,
 }
 
 /// Runs the simulation that `seed` stands for.
@@ -57,8 +77,8 @@ pub struct Options<'a> {
 /// # Errors
 /// The first rule that was broken; a panic of the manager counts as one.
 pub fn run(seed: u64, options: Options<'_>) -> Result<Summary, Violation> {
-    let is_heard = options.listener.is_some();
-    let mut violation = match play(seed, options.listener) {
+    let (is_heard, sabotage) = (options.listener.is_some(), options.sabotage);
+    let mut violation = match play(seed, sabotage, options.listener) {
         Ok(summary) => return Ok(summary),
         Err(violation) => violation,
     };
@@ -71,24 +91,28 @@ pub fn run(seed: u64, options: Options<'_>) -> Result<Summary, Violation> {
             }
             tail.push_back(line.to_owned());
         };
-        let _ = play(seed, Some(&mut listener));
+        let _ = play(seed, sabotage, Some(&mut listener));
         violation.trace = tail.into();
     }
     Err(violation)
 }
 
-fn play(seed: u64, listener: Option<&mut dyn FnMut(&str)>) -> Result<Summary, Violation> {
+fn play(
+    seed: u64,
+    sabotage: Sabotage,
+    listener: Option<&mut dyn FnMut(&str)>,
+) -> Result<Summary, Violation> {
     let clock_ns = Cell::new(0);
     let played = catch_unwind(AssertUnwindSafe(|| match listener {
         // Two arms, since a listener's lifetime cannot shrink inside an option.
         Some(listener) => {
             let mut listener = |line: &str| listener(line);
             let mut trace = Trace::new(&clock_ns, Some(&mut listener));
-            Simulation::new(Scenario::draw(seed), &mut trace).run()
+            Simulation::new(Scenario::draw(seed), sabotage, &mut trace).run()
         }
         None => {
             let mut trace = Trace::new(&clock_ns, None);
-            Simulation::new(Scenario::draw(seed), &mut trace).run()
+            Simulation::new(Scenario::draw(seed), sabotage, &mut trace).run()
         }
     }));
     let Broken { checker, what } = match played {

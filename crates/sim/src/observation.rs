@@ -45,6 +45,12 @@ pub(crate) enum Observation<'a> {
     Refused {
         worker: WorkerId,
     },
+    /// The first steps of a worker's oldest task are complete, so many in all.
+    Progressed {
+        worker: WorkerId,
+        task: TaskId,
+        steps: u32,
+    },
     Over {
         worker: WorkerId,
         task: TaskId,

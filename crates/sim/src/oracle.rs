@@ -2,7 +2,7 @@
 //! later piece begins with the states that the piece before it ends with.
 
 use batchmaker_graph::{CellGraph, Piece, RunKind, SinkTime};
-use batchmaker_simulated::{Datum, cell_output, says_stop};
+use batchmaker_simulated::{Datum, cell_output, is_end};
 
 use crate::rng::scramble;
 
@@ -16,7 +16,7 @@ pub(crate) fn inputs(graph: &CellGraph, salt: u64) -> Vec<Vec<u64>> {
 }
 
 /// By run, its states after the last node; of what is no chain, none.
-pub(crate) type States = Vec<Vec<Datum>>;
+pub(crate) type States = Vec<Vec<Datum<u64>>>;
 
 /// The rows of the graph's outputs, and its states at the end. `before` is what the piece before
 /// ended with.
@@ -24,9 +24,9 @@ pub(crate) fn outputs(
     graph: &CellGraph,
     inputs: &[Vec<u64>],
     before: &States,
-) -> (Vec<Vec<Datum>>, States) {
+) -> (Vec<Vec<Datum<u64>>>, States) {
     let empty = |rows: u32| vec![None; rows as usize];
-    let mut values: Vec<Vec<Datum>> = graph.values().iter().map(|v| empty(v.rows)).collect();
+    let mut values: Vec<Vec<Datum<u64>>> = graph.values().iter().map(|v| empty(v.rows)).collect();
     for (value, input) in graph.inputs().iter().zip(inputs) {
         values[value.index()] = input.iter().map(|&datum| Some(datum)).collect();
     }
@@ -36,26 +36,27 @@ pub(crate) fn outputs(
             Some(rows) => values[rows.value.index()][rows.row(0)],
             None => Some(0),
         };
-        let mut states: Vec<Datum> = match graph.piece() {
+        let mut states: Vec<Datum<u64>> = match graph.piece() {
             Piece::Whole | Piece::First => run.initial.iter().map(first).collect(),
             Piece::Next => before[index].clone(),
         };
         for node in 0..run.length {
             let input = run.inputs.iter().map(|rows| values[rows.value.index()][rows.row(node)]);
-            let input: Vec<Datum> = input.collect();
+            let input: Vec<Datum<u64>> = input.collect();
             let output = |port| {
                 let states = states.iter().copied();
                 cell_output(run.cell_type, input.iter().copied(), states, port)
             };
             // It ends before it writes anything.
-            if run.stop.is_some_and(|stop| says_stop(stop, output(stop.port))) {
+            if run.stop.is_some_and(|stop| is_end(stop, output(stop.port))) {
                 break;
             }
             for sink in &run.sinks {
                 let rows = &mut values[sink.rows.value.index()];
                 match sink.time {
                     SinkTime::Every => rows[sink.rows.row(node)] = output(sink.port),
-                    SinkTime::Last if node + 1 == run.length => {
+                    // Of a chain that may end at the next node, this may be the last.
+                    SinkTime::Last if node + 1 == run.length || run.stop.is_some() => {
                         rows[sink.rows.row(0)] = output(sink.port);
                     }
                     SinkTime::Last => {}

@@ -46,6 +46,14 @@ pub struct Summary {
     pub lost_workers: u64,
     /// Times other limits were told.
     pub limits: u64,
+    /// Tasks given to a worker with unfinished ones of an earlier round.
+    pub overlapping: u64,
+    /// Reports of steps before their task was over.
+    pub progress: u64,
+    /// Rows that were read before their request ended.
+    pub streamed_rows: u64,
+    /// Chains that waited for a slot.
+    pub slot_waits: u64,
     /// Steps of the event loop.
     pub steps: u64,
     /// A digest of all that the manager was told and said, in order.
@@ -74,6 +82,10 @@ impl AddAssign for Summary {
         self.failed_tasks += other.failed_tasks;
         self.lost_workers += other.lost_workers;
         self.limits += other.limits;
+        self.overlapping += other.overlapping;
+        self.progress += other.progress;
+        self.streamed_rows += other.streamed_rows;
+        self.slot_waits += other.slot_waits;
         self.steps += other.steps;
         // The same whatever the order in which seeds are added.
         self.trace_hash = self.trace_hash.wrapping_add(other.trace_hash);
@@ -102,6 +114,9 @@ impl fmt::Display for Summary {
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;
         writeln!(f, "lost workers   {}", self.lost_workers)?;
         writeln!(f, "other limits   {}", self.limits)?;
+        writeln!(f, "overlapping    {}", self.overlapping)?;
+        writeln!(f, "progress       {} ({} rows read early)", self.progress, self.streamed_rows)?;
+        writeln!(f, "slot waits     {}", self.slot_waits)?;
         writeln!(f, "steps          {}", self.steps)?;
         write!(f, "trace hash     {:016x}", self.trace_hash)
     }

@@ -6,7 +6,7 @@ use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, W
 use batchmaker_manager::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
-use batchmaker_simulated::{CellCost, SimulatedConfig};
+use batchmaker_simulated::{CellCost, VirtualConfig};
 
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
@@ -24,11 +24,20 @@ const AHEAD_STREAM: u64 = 0x1656_67b1_0000_0000;
 /// And of limits that change.
 const LIMITS_STREAM: u64 = 0x85eb_ca77_0000_0000;
 
+/// And of how many tasks may be unfinished when a round begins.
+const LOOKAHEAD_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
+
+/// And of what a device has only so much of: slots, and rows of a batch.
+const BOUNDS_STREAM: u64 = 0x9e37_79b1_0000_0000;
+
+/// And of steps that are told before their task is over, and of rows that are read then.
+const PROGRESS_STREAM: u64 = 0x4cf5_ad43_0000_0000;
+
 /// A simulation's machine, workload and faults, drawn from one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) manager: Config,
-    pub(crate) device: SimulatedConfig,
+    pub(crate) device: VirtualConfig,
     pub(crate) arrivals: Vec<Arrival>,
     /// Under the cellular policy.
     pub(crate) sessions: Vec<SessionPlan>,
@@ -39,8 +48,14 @@ pub(crate) struct Scenario {
     pub(crate) disturbances: Disturbances,
     /// From here on nothing arrives and nothing goes wrong.
     pub(crate) calm_ns: u64,
+    /// How often the first steps of a roster's task are told before it is over.
+    pub(crate) progress_percent: u64,
+    /// How often somebody reads the rows of a request as they come.
+    pub(crate) streamed_percent: u64,
     /// For what is drawn as it happens.
     pub(crate) rng: Rng,
+    /// The same of progress and of rows that are read as they come.
+    pub(crate) progress_rng: Rng,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +115,9 @@ impl Scenario {
             .collect();
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
         let ahead_ns = ahead_ns(&mut Rng::new(seed ^ AHEAD_STREAM));
-        let manager = Config { policy, ahead_ns, ..manager(&cells, models.len(), &mut rng) };
+        let lookahead = lookahead(&mut Rng::new(seed ^ LOOKAHEAD_STREAM));
+        let mut manager =
+            Config { policy, ahead_ns, lookahead, ..manager(&cells, models.len(), &mut rng) };
         let device = device(&manager, &mut rng);
         let arrivals = arrivals(&models, &mut rng);
         let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
@@ -127,12 +144,50 @@ impl Scenario {
             _ => Vec::new(),
         };
         let rng = rng.fork();
-        Self { manager, device, arrivals, sessions, faults, limits, disturbances, calm_ns, rng }
+        bound(&mut manager, &cells, &sessions, &mut Rng::new(seed ^ BOUNDS_STREAM));
+        let mut progress_rng = Rng::new(seed ^ PROGRESS_STREAM);
+        Self {
+            manager,
+            device,
+            arrivals,
+            sessions,
+            faults,
+            limits,
+            disturbances,
+            calm_ns,
+            progress_percent: *progress_rng.pick(&[0, 30, 100]),
+            streamed_percent: *progress_rng.pick(&[0, 30]),
+            rng,
+            progress_rng,
+        }
     }
 }
 
 fn ahead_ns(rng: &mut Rng) -> Option<u64> {
     rng.chance(30).then(|| rng.log_within(1_000..=1_000_000))
+}
+
+fn lookahead(rng: &mut Rng) -> u32 {
+    if rng.chance(50) { 0 } else { rng.within(1..=3) as u32 }
+}
+
+/// Gives some cell types a bound on rows, and some chains one on slots: enough for each session.
+fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rng: &mut Rng) {
+    let (has_slots, has_rows) = (rng.chance(35), rng.chance(35));
+    for (cell, config) in cells.iter().zip(&mut manager.cell_types) {
+        if has_rows && rng.chance(60) {
+            config.rows_max = Some(config.batch_sizes.max + rng.within(0..=8) as u32);
+        }
+        let is_bounded = has_slots && rng.chance(60) && cell.kind == RunKind::Chain;
+        if is_bounded && manager.policy == Policy::Cellular {
+            let pieces = sessions.iter().flat_map(|session| &session.pieces);
+            let chains = pieces.map(|piece| {
+                piece.graph.runs().iter().filter(|run| run.cell_type == cell.id).count() as u32
+            });
+            let least = chains.max().unwrap_or(0).max(1);
+            config.slots_max = Some(least.max(rng.log_within(1..=64) as u32));
+        }
+    }
 }
 
 fn limits(until_ns: u64, cells: usize, rng: &mut Rng) -> Vec<(u64, Limits)> {
@@ -194,12 +249,12 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
     }
 }
 
-fn device(manager: &Config, rng: &mut Rng) -> SimulatedConfig {
+fn device(manager: &Config, rng: &mut Rng) -> VirtualConfig {
     let cost = |_| CellCost {
         fixed_ns: rng.log_within(1_000..=100_000),
         row_ns: rng.log_within(10..=5_000),
     };
-    SimulatedConfig {
+    VirtualConfig {
         costs: manager.cell_types.iter().map(cost).collect(),
         workers: usize::from(manager.workers),
         memory: manager.state_placement,
@@ -229,7 +284,7 @@ fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
 }
 
 /// About how long the work takes.
-fn work_ns(arrivals: &[Arrival], device: &SimulatedConfig) -> u64 {
+fn work_ns(arrivals: &[Arrival], device: &VirtualConfig) -> u64 {
     let runs = arrivals.iter().flat_map(|arrival| arrival.graph.runs());
     let cost = |run: &batchmaker_graph::Run| {
         let cost = device.costs[run.cell_type.index()];

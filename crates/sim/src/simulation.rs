@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, RequestId, SessionId, Stopped, TaskId, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, RequestId, RunIndex, RunKind, SessionId, Sink, SinkTime,
+    Stopped, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome, Padding, Policy};
-use batchmaker_simulated::{Datum, Fate, SimulatedDevice};
+use batchmaker_simulated::{Datum, Fate, Hashes, Started, VirtualDevice};
+
+use crate::Sabotage;
 
 use crate::checkers::{self, Checker};
 use crate::ledger::{Ledger, Request, Run};
@@ -44,6 +47,20 @@ enum Happening {
     /// A position in the scenario's changes of limits.
     Limits(usize),
     Up(WorkerId),
+    /// The device is done with the first steps of the worker's running task, so many in all.
+    Advanced {
+        worker: WorkerId,
+        life: u32,
+        task: TaskId,
+        steps: u32,
+    },
+    /// The manager hears of it.
+    ToldProgress {
+        worker: WorkerId,
+        life: u32,
+        task: TaskId,
+        steps: u32,
+    },
     /// The device is done with the worker's running task.
     Ran {
         worker: WorkerId,
@@ -80,11 +97,18 @@ struct Admitted {
     salt: u64,
 }
 
+/// Rows of a request that somebody reads as they come: those that a chain writes after each node.
+#[derive(Debug)]
+struct Streamed {
+    run: RunIndex,
+    rows: Vec<Datum<u64>>,
+}
+
 /// A run of one scenario.
 pub(crate) struct Simulation<'a> {
     scenario: Scenario,
     manager: Manager,
-    device: SimulatedDevice,
+    device: VirtualDevice<Hashes>,
     ledger: Ledger,
     checkers: Vec<Box<dyn Checker>>,
     rosters: Rosters,
@@ -100,21 +124,27 @@ pub(crate) struct Simulation<'a> {
     positions: u32,
     sessions: Sessions,
     finished: Vec<RequestId>,
-    /// What said stop in tasks that the manager has not been told of.
-    stops: BTreeMap<(WorkerId, u32, TaskId), Vec<Stopped>>,
+    /// What said stop in steps that the manager has not been told of: by worker, life, task, and steps
+    /// of the task; none of those up to its end.
+    stops: BTreeMap<(WorkerId, u32, TaskId, Option<u32>), Vec<Stopped>>,
+    streamed: BTreeMap<RequestId, Streamed>,
+    /// Chains that said stop, with the nodes that they ran.
+    stopped: BTreeMap<(RequestId, RunIndex), u32>,
+    sabotage: Sabotage,
     rng: Rng,
+    progress_rng: Rng,
     summary: Summary,
     trace: &'a mut Trace<'a>,
 }
 
 impl<'a> Simulation<'a> {
-    pub(crate) fn new(scenario: Scenario, trace: &'a mut Trace<'a>) -> Self {
+    pub(crate) fn new(scenario: Scenario, sabotage: Sabotage, trace: &'a mut Trace<'a>) -> Self {
         let config = &scenario.manager;
         let workers = usize::from(config.workers);
         let mut simulation = Self {
             manager: Manager::new(config.clone()),
-            device: SimulatedDevice::new(scenario.device.clone()),
-            ledger: Ledger::new(config.cell_types.len(), workers, config.state_placement),
+            device: VirtualDevice::new(scenario.device.clone(), Hashes),
+            ledger: Ledger::new(config),
             checkers: checkers::of(config),
             rosters: Rosters::default(),
             workers: vec![Worker::default(); workers],
@@ -128,7 +158,11 @@ impl<'a> Simulation<'a> {
             sessions: Sessions::new(scenario.sessions.len()),
             finished: Vec::new(),
             stops: BTreeMap::new(),
+            streamed: BTreeMap::new(),
+            stopped: BTreeMap::new(),
+            sabotage,
             rng: scenario.rng.clone(),
+            progress_rng: scenario.progress_rng.clone(),
             summary: Summary { seeds: 1, ..Summary::default() },
             trace,
             scenario,
@@ -174,6 +208,7 @@ impl<'a> Simulation<'a> {
         }
         self.observe(&Observation::Drained)?;
         self.summary.copies = self.device.copies();
+        self.summary.slot_waits = self.ledger.bounds.waits.len() as u64;
         self.summary.trace_hash = self.trace.hash();
         Ok(self.summary)
     }
@@ -215,6 +250,18 @@ impl<'a> Simulation<'a> {
                 self.tell(event, &Observation::Limits { batch_max: &batch_max })?;
             }
             Happening::Up(worker) => self.up(worker)?,
+            Happening::Advanced { worker, life, task, steps } => {
+                if self.workers[worker.index()].life == life {
+                    self.advanced(worker, task, steps);
+                }
+                return Ok(());
+            }
+            Happening::ToldProgress { worker, life, task, steps } => {
+                if self.workers[worker.index()].life != life {
+                    return Ok(());
+                }
+                self.told_progress(worker, task, steps)?;
+            }
             Happening::Ran { worker, life, is_failed } => {
                 if self.workers[worker.index()].life != life {
                     return Ok(());
@@ -230,9 +277,8 @@ impl<'a> Simulation<'a> {
             Happening::Ask(_) => {}
             Happening::Calm => self.calm()?,
         }
-        self.collect()?;
         self.ask_all(happening)?;
-        self.collect()?;
+        self.stream()?;
         self.settle()
     }
 
@@ -266,13 +312,17 @@ impl<'a> Simulation<'a> {
         let salt = self.rng.next();
         self.admitted.insert(request, Admitted { at_ns: self.now_ns, salt });
         let (graph, priority) = (arrival.graph, arrival.priority);
-        self.device.admit(request, graph.clone(), &oracle::inputs(&graph, salt));
+        self.device.admit(request, graph.clone(), oracle::inputs(&graph, salt));
         self.summary.requests += 1;
+        if session.is_none() {
+            self.listen_to(request, &graph);
+        }
         let (model, graph_) = (arrival.model, graph.clone());
         let event = Event::Arrive { request, model, priority, graph: graph_, session };
         self.tell(event, &Observation::Arrived { request, priority, graph: &graph, session })?;
-        let arrived = &self.ledger.requests[&request];
-        let is_waiting = arrived.is_waiting() && arrived.given_up.is_none();
+        // It may have ended at once, with its session.
+        let arrived = self.ledger.requests.get(&request);
+        let is_waiting = arrived.is_some_and(Request::is_waiting);
         self.summary.waiting_pieces += u64::from(is_waiting);
         Ok(())
     }
@@ -307,6 +357,9 @@ impl<'a> Simulation<'a> {
         self.device.lose(worker);
         self.rosters.lose(worker);
         self.enter(self.now_ns + for_ns, Happening::Up(worker));
+        if self.sabotage == Sabotage::UntoldLoss {
+            return Ok(());
+        }
         let reason: Arc<str> = format!("life {life} of {worker}").into();
         let event = Event::WorkerDown { worker, reason: reason.clone() };
         self.tell(event, &Observation::WorkerDown { worker, reason: &reason })
@@ -317,6 +370,7 @@ impl<'a> Simulation<'a> {
             return Ok(());
         }
         self.workers[worker.index()].is_down = false;
+        self.device.restore(worker);
         self.tell(Event::WorkerUp { worker }, &Observation::WorkerUp { worker })
     }
 
@@ -331,10 +385,38 @@ impl<'a> Simulation<'a> {
         (0..self.scenario.sessions.len()).try_for_each(|session| self.end_session(session))
     }
 
+    /// The device is done with steps of a task; the manager hears of it later.
+    fn advanced(&mut self, worker: WorkerId, task: TaskId, steps: u32) {
+        let stops = self.device.advance(worker, steps);
+        let life = self.workers[worker.index()].life;
+        self.stops.insert((worker, life, task, Some(steps)), stops);
+        let late_ns = self.progress_rng.within(0..=self.disturbances.told_late_ns_max);
+        let state = &mut self.workers[worker.index()];
+        state.told_ns = state.told_ns.max(self.now_ns + late_ns);
+        let told = Happening::ToldProgress { worker, life, task, steps };
+        self.enter(self.workers[worker.index()].told_ns, told);
+    }
+
+    fn told_progress(&mut self, worker: WorkerId, task: TaskId, steps: u32) -> Result<(), Broken> {
+        self.told_stops(worker, task, Some(steps))?;
+        self.summary.progress += 1;
+        let event = Event::Progress { worker, task, steps };
+        match self.scenario.manager.policy {
+            Policy::Cellular => self.tell(event, &Observation::Progressed { worker, task, steps }),
+            // Closed batches take no notice.
+            _ => {
+                self.manager.handle(self.now_ns, event);
+                Ok(())
+            }
+        }
+    }
+
     /// The device is done with a task; the next one starts, the manager hears of it later.
     fn ran(&mut self, worker: WorkerId, is_failed: bool) -> Result<(), Broken> {
         let (task, stops) = self.device.finish(worker);
-        self.stops.insert((worker, self.workers[worker.index()].life, task), stops);
+        // A failed task says nothing but that.
+        let stops = if is_failed { Vec::new() } else { stops };
+        self.stops.insert((worker, self.workers[worker.index()].life, task, None), stops);
         let late_ns = self.rng.within(0..=self.disturbances.told_late_ns_max);
         let state = &mut self.workers[worker.index()];
         state.told_ns = state.told_ns.max(self.now_ns + late_ns);
@@ -343,10 +425,16 @@ impl<'a> Simulation<'a> {
         self.start(worker)
     }
 
-    fn told(&mut self, worker: WorkerId, task: TaskId, is_failed: bool) -> Result<(), Broken> {
+    fn told_stops(
+        &mut self,
+        worker: WorkerId,
+        task: TaskId,
+        steps: Option<u32>,
+    ) -> Result<(), Broken> {
         let life = self.workers[worker.index()].life;
-        for chain in self.stops.remove(&(worker, life, task)).into_iter().flatten() {
+        for chain in self.stops.remove(&(worker, life, task, steps)).into_iter().flatten() {
             self.summary.stops += 1;
+            self.stopped.insert((chain.request, chain.run), chain.nodes);
             // Graph batching runs a batch to its end.
             match self.scenario.manager.policy {
                 Policy::Cellular => {
@@ -355,6 +443,11 @@ impl<'a> Simulation<'a> {
                 _ => self.manager.handle(self.now_ns, Event::Stopped { chain }),
             }
         }
+        Ok(())
+    }
+
+    fn told(&mut self, worker: WorkerId, task: TaskId, is_failed: bool) -> Result<(), Broken> {
+        self.told_stops(worker, task, None)?;
         if !is_failed {
             let end = TaskEnd::Complete;
             let seen = Observation::Over { worker, task, end };
@@ -389,22 +482,36 @@ impl<'a> Simulation<'a> {
     }
 
     fn ask(&mut self, worker: WorkerId) -> Result<(), Broken> {
-        let is_idle = !self.manager.is_busy(worker);
-        let is_promised = is_idle && self.manager.has_work_for(worker);
-        let mut is_given = false;
-        while let Some(task) = self.manager.next_task(worker) {
-            is_given = true;
+        // What is unfinished now is of earlier rounds.
+        let unfinished = self.ledger.workers[worker.index()].tasks.len();
+        loop {
+            let is_promised = self.manager.has_work_for(worker);
+            let task = self.manager.next_task(worker);
+            if is_promised != task.is_some() {
+                let what = format!("has_work_for({worker}) is {is_promised}, next_task disagrees");
+                return Err(broken("promises", what));
+            }
+            let Some(task) = task else { break };
             self.submit(&task)?;
-            self.device.submit(task);
+            self.summary.overlapping += u64::from(unfinished > 0);
+            let task = self.sabotaged(task);
+            self.device.submit(task).map_err(|misuse| broken("device", misuse))?;
         }
-        if is_idle && is_given != is_promised {
-            let what = format!("has_work_for({worker}) is {is_promised}, next_task disagrees");
-            return Err(broken("promises", what));
-        }
-        if !is_given {
-            self.observe(&Observation::Refused { worker })?;
-        }
+        self.observe(&Observation::Refused { worker })?;
         self.start(worker)
+    }
+
+    /// The task as the device gets it.
+    fn sabotaged(&self, mut task: BatchedTask) -> BatchedTask {
+        if self.sabotage == Sabotage::UncopiedStates {
+            match &mut task.work {
+                Work::Rows(items) => items.iter_mut().for_each(|item| item.moved_from = None),
+                Work::Roster { joins, .. } => {
+                    joins.iter_mut().for_each(|join| join.moved_from = None);
+                }
+            }
+        }
+        task
     }
 
     fn submit(&mut self, task: &BatchedTask) -> Result<(), Broken> {
@@ -421,6 +528,7 @@ impl<'a> Simulation<'a> {
             let BatchedTask { worker, id: task, cell_type, .. } = *task;
             self.observe(&Observation::Batch { worker, task, cell_type, nodes })?;
         }
+        self.ledger.give_slots();
         Ok(())
     }
 
@@ -443,12 +551,62 @@ impl<'a> Simulation<'a> {
         let is_failed = self.rng.chance(failed_tasks_percent);
         let slowness =
             if self.rng.chance(slow_tasks_percent) { self.rng.within(2..=50) } else { 1 };
-        let fate = if is_failed { Fate::Fails } else { Fate::Runs };
+        let good = if is_failed { self.progress_rng.within(0..=7) as u32 } else { u32::MAX };
+        let fate = if is_failed { Fate::FailsFrom(good) } else { Fate::Runs };
         let started = self.device.start(worker, fate);
         if let Some(started) = started.map_err(|misuse| broken("device", misuse))? {
             let life = self.workers[worker.index()].life;
+            if self.progress_rng.chance(self.scenario.progress_percent) {
+                let Started { task, batches, cost_ns, .. } = started;
+                for steps in 1..batches.min(good.saturating_add(1)) {
+                    if self.progress_rng.chance(60) {
+                        let after_ns = cost_ns * slowness * u64::from(steps) / u64::from(batches);
+                        let advanced = Happening::Advanced { worker, life, task, steps };
+                        self.enter(self.now_ns + after_ns, advanced);
+                    }
+                }
+            }
             let ran = Happening::Ran { worker, life, is_failed };
             self.enter(self.now_ns + started.cost_ns * slowness, ran);
+        }
+        Ok(())
+    }
+
+    /// Lets somebody read rows of the request as they come, maybe: those that its last chain writes.
+    fn listen_to(&mut self, request: RequestId, graph: &CellGraph) {
+        let is_listening = self.progress_rng.chance(self.scenario.streamed_percent);
+        let writes = |run: &batchmaker_graph::Run| every_sink(run).is_some();
+        let last = graph.runs().iter().rposition(|run| run.kind == RunKind::Chain && writes(run));
+        if let (true, Some(run), Policy::Cellular) =
+            (is_listening, last, self.scenario.manager.policy)
+        {
+            let run = RunIndex(run as u32);
+            self.streamed.insert(request, Streamed { run, rows: Vec::new() });
+        }
+    }
+
+    /// Reads the rows that are new, of all whose rows are read as they come.
+    fn stream(&mut self) -> Result<(), Broken> {
+        for (&id, Streamed { run, rows }) in &mut self.streamed {
+            let request = &self.ledger.requests[&id];
+            let completed = self.manager.completed_nodes(id, *run);
+            let known = request.run(*run).completed;
+            let expected = if request.given_up.is_none() { known } else { 0 };
+            if completed != expected {
+                let what = format!("{id:?} {run} has {completed} nodes complete, not {expected}");
+                return Err(broken("streaming", what));
+            }
+            let completed = completed + u32::from(self.sabotage == Sabotage::EarlyRows);
+            let shape = &request.graph.runs()[run.index()];
+            // The node that says stop writes nothing.
+            let stopped = self.stopped.get(&(id, *run)).map(|nodes| nodes - 1);
+            let written = completed.min(stopped.unwrap_or(shape.length)).min(shape.length);
+            let sink = every_sink(shape).expect("a streamed chain has one");
+            for node in rows.len() as u32..written {
+                let row = self.device.peek(id, sink.rows.value, sink.rows.row(node));
+                rows.push(row.map_err(|misuse| broken("device", misuse))?);
+                self.summary.streamed_rows += 1;
+            }
         }
         Ok(())
     }
@@ -476,6 +634,9 @@ impl<'a> Simulation<'a> {
                     let before = session.map_or_else(States::new, |id| self.sessions.states(id));
                     let (expected, states) = oracle::outputs(&graph, &inputs, &before);
                     compare(id, &values, &expected)?;
+                    if let Some(streamed) = self.streamed.get(&id) {
+                        compare_streamed(id, &graph, streamed, &expected)?;
+                    }
                     if let Some(session) = session {
                         self.summary.succeeded_pieces += 1;
                         self.sessions.leave(session, states);
@@ -490,6 +651,7 @@ impl<'a> Simulation<'a> {
             if let Some(session) = session.filter(|_| finished.outcome != Outcome::Succeeded) {
                 self.end_broken(session);
             }
+            self.streamed.remove(&id);
             self.finished.push(id);
             self.free.push(RequestId { generation: id.generation + 1, ..id });
         }
@@ -527,7 +689,10 @@ impl<'a> Simulation<'a> {
             event => self.trace.note("event", event),
         }
         self.manager.handle(self.now_ns, event);
-        self.observe(seen)
+        self.observe(seen)?;
+        self.collect()?;
+        self.ledger.give_slots();
+        Ok(())
     }
 
     fn observe(&mut self, seen: &Observation<'_>) -> Result<(), Broken> {
@@ -545,12 +710,41 @@ impl<'a> Simulation<'a> {
     }
 }
 
+/// What a run writes after every node.
+fn every_sink(run: &batchmaker_graph::Run) -> Option<&Sink> {
+    run.sinks.iter().find(|sink| sink.time == SinkTime::Every)
+}
+
+/// Rows that were read as they came are those of the reply, if it has them.
+fn compare_streamed(
+    id: RequestId,
+    graph: &CellGraph,
+    streamed: &Streamed,
+    expected: &[Vec<Datum<u64>>],
+) -> Result<(), Broken> {
+    let sink = every_sink(&graph.runs()[streamed.run.index()]).expect("it was streamed");
+    let output = graph.outputs().iter().position(|&output| output == sink.rows.value);
+    let Some(output) = output.map(|output| &expected[output]) else { return Ok(()) };
+    for (node, row) in (0..).zip(&streamed.rows) {
+        let expected = output[sink.rows.row(node)];
+        if *row != expected {
+            let what = format!("{id:?} node {node} as it came: {row:x?}, alone {expected:x?}");
+            return Err(broken("streaming", what));
+        }
+    }
+    Ok(())
+}
+
 fn broken(checker: &str, what: impl ToString) -> Broken {
     Broken { checker: checker.to_owned(), what: what.to_string() }
 }
 
 /// The values of a request that succeeded are those that it has alone.
-fn compare(id: RequestId, values: &[Vec<Datum>], expected: &[Vec<Datum>]) -> Result<(), Broken> {
+fn compare(
+    id: RequestId,
+    values: &[Vec<Datum<u64>>],
+    expected: &[Vec<Datum<u64>>],
+) -> Result<(), Broken> {
     for (output, (values, expected)) in values.iter().zip(expected).enumerate() {
         let wrong = values.iter().zip(expected).position(|(value, expected)| value != expected);
         if let Some(row) = wrong {

@@ -27,6 +27,10 @@ fn fixed_seeds_keep_to_all_rules() {
         total.succeeded_pieces,
         total.waiting_pieces,
         total.lost_pieces,
+        total.overlapping,
+        total.progress,
+        total.streamed_rows,
+        total.slot_waits,
     ];
     assert!(happened.iter().all(|&count| count > 0), "{total}");
     assert_eq!(total.succeeded + total.cancelled + total.failed, total.requests);
@@ -37,10 +41,12 @@ fn a_seed_replays_exactly() {
     for seed in 0..8 {
         let mut lines = Vec::new();
         let mut listener = |line: &str| lines.push(line.to_owned());
-        let first = run(seed, Options { listener: Some(&mut listener) }).unwrap();
+        let first =
+            run(seed, Options { listener: Some(&mut listener), ..Options::default() }).unwrap();
         let mut again = Vec::new();
         let mut listener = |line: &str| again.push(line.to_owned());
-        let second = run(seed, Options { listener: Some(&mut listener) }).unwrap();
+        let second =
+            run(seed, Options { listener: Some(&mut listener), ..Options::default() }).unwrap();
         assert_eq!(lines, again);
         assert_eq!(first, second);
         assert_eq!(first, run(seed, Options::default()).unwrap(), "whether or not anybody listens");

@@ -62,7 +62,7 @@ fn one(seed: u64, is_traced: bool) -> anyhow::Result<()> {
     // A reader who has seen enough closes the pipe; the run goes on to its verdict.
     let mut print = |line: &str| drop(writeln!(out, "{line}"));
     let listener: Option<&mut dyn FnMut(&str)> = if is_traced { Some(&mut print) } else { None };
-    let result = batchmaker_sim::run(seed, Options { listener });
+    let result = batchmaker_sim::run(seed, Options { listener, ..Options::default() });
     out.flush().ok();
     match result {
         Ok(summary) => println!("{summary}"),

@@ -1,10 +1,10 @@
 //! The shape of tasks: one cell type each, no empty batch, none over the limit, none under the
 //! least size but the first of a round, a round of one cell type and of no more batches
-//! than a worker may be given, tasks numbered without gaps and only for workers that are up.
+//! than a worker may be given, begun while few enough of its tasks are unfinished, tasks numbered without gaps and only for workers that are up.
 //! Batches of the padded policy have no rounds, and may hold padding alone.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RunKind, Work};
-use batchmaker_manager::{BatchSizes, Config, Policy, TaskForm};
+use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, Policy, TaskForm};
 
 use super::Checker;
 use crate::ledger::Ledger;
@@ -12,7 +12,9 @@ use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Batches {
     policy: Policy,
+    cell_types: Vec<CellTypeConfig>,
     sizes: Vec<BatchSizes>,
+    lookahead: usize,
     max_tasks_to_submit: u32,
     task_form: TaskForm,
     workers: Vec<Worker>,
@@ -21,7 +23,7 @@ pub(crate) struct Batches {
 #[derive(Clone)]
 struct Worker {
     last_task: u64,
-    /// Since it last had nothing in flight.
+    /// Since it was last given a task that may have begun a round.
     round: Option<(CellTypeId, u32)>,
 }
 
@@ -30,7 +32,9 @@ impl Batches {
         let worker = Worker { last_task: 0, round: None };
         Self {
             policy: config.policy,
+            cell_types: config.cell_types.clone(),
             sizes: config.cell_types.iter().map(|cell| cell.batch_sizes).collect(),
+            lookahead: config.lookahead as usize,
             max_tasks_to_submit: config.max_tasks_to_submit,
             task_form: config.task_form,
             workers: vec![worker; usize::from(config.workers)],
@@ -46,7 +50,7 @@ impl Batches {
             return Err(format!("{task:?} after {}", worker.last_task));
         }
         worker.last_task = task.id.0;
-        if ledger.workers[task.worker.index()].tasks.is_empty() {
+        if ledger.workers[task.worker.index()].tasks.len() <= self.lookahead {
             worker.round = None;
         }
         match (&task.work, self.task_form) {
@@ -125,8 +129,9 @@ impl Checker for Batches {
                 self.check_batch(ledger, worker.index(), *cell_type, nodes)
             }
             Observation::Limits { batch_max } => {
-                for (sizes, &max) in self.sizes.iter_mut().zip(*batch_max) {
-                    *sizes = sizes.with_max(max);
+                let cell_types = self.cell_types.iter().zip(*batch_max);
+                for (sizes, (cell, &max)) in self.sizes.iter_mut().zip(cell_types) {
+                    *sizes = sizes.with_max(max.min(cell.rows_max.unwrap_or(max)));
                 }
                 Ok(())
             }
@@ -191,6 +196,17 @@ mod tests {
         stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
         assert!(stage.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err().contains("round"));
         assert!(stage.task(1, 1, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("among"));
+    }
+
+    #[test]
+    fn a_round_begun_too_early_is_found() {
+        for lookahead in [0, 1] {
+            let config = Config { lookahead, max_tasks_to_submit: 1, ..stage::config() };
+            let mut stage = Stage::new(Batches::new(&config));
+            stage.arrive(0, TWO_LAYERS);
+            stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+            assert_eq!(stage.task(0, 1, &[&[nodes(0, 1, 0)]]).is_ok(), lookahead > 0);
+        }
     }
 
     #[test]

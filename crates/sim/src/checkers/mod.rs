@@ -55,12 +55,12 @@ pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
         Box::new(predecessors::Predecessors::default()),
         Box::new(pinning::Pinning),
         Box::new(batches::Batches::new(config)),
-        Box::new(slots::Slots::new(config.cell_types.len(), ends)),
+        Box::new(slots::Slots::new(config, ends)),
         Box::new(answers::Answers::new(ends)),
     ];
     if config.policy == Policy::Cellular {
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));
-        checkers.push(Box::new(progress::Progress));
+        checkers.push(Box::new(progress::Progress::new(config)));
         checkers.push(Box::new(sessions::Sessions));
     }
     checkers

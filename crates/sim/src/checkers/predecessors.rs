@@ -113,6 +113,17 @@ mod tests {
     }
 
     #[test]
+    fn steps_that_are_complete_are_enough_elsewhere() {
+        let mut stage = stage();
+        stage.task(0, 0, &[&[nodes(0, 0, 0)], &[nodes(0, 0, 1)], &[nodes(0, 0, 2)]]).unwrap();
+        stage.progress(0, 1).unwrap();
+        stage.task(1, 1, &[&[nodes(0, 1, 0)]]).unwrap();
+        assert!(stage.task(1, 1, &[&[nodes(0, 1, 1)]]).is_err());
+        stage.progress(0, 2).unwrap();
+        stage.complete(0).unwrap();
+    }
+
+    #[test]
     fn before_the_layer_below_is_found() {
         let early = stage().task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err();
         assert!(early.contains("before node 0 of run0"), "{early}");

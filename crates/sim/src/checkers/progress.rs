@@ -1,10 +1,21 @@
-//! No worker that is up and idle is refused work while a node is ready for it.
+//! No worker that is up, with no more tasks unfinished than it may have when it is given a round, is
+//! refused work while a node is ready for it.
+
+use batchmaker_manager::Config;
 
 use super::Checker;
 use crate::ledger::Ledger;
 use crate::observation::Observation;
 
-pub(crate) struct Progress;
+pub(crate) struct Progress {
+    lookahead: usize,
+}
+
+impl Progress {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { lookahead: config.lookahead as usize }
+    }
+}
 
 impl Checker for Progress {
     fn name(&self) -> &'static str {
@@ -15,7 +26,7 @@ impl Checker for Progress {
         match *seen {
             Observation::Refused { worker } => {
                 let state = &ledger.workers[worker.index()];
-                if state.is_down || !state.tasks.is_empty() {
+                if state.is_down || state.tasks.len() > self.lookahead {
                     return Ok(());
                 }
                 for (place, &id) in ledger.open.iter().flatten() {
@@ -39,11 +50,15 @@ mod tests {
     use batchmaker_manager::Outcome;
 
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+    use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
+
+    fn progress() -> Progress {
+        Progress::new(&stage::config())
+    }
 
     #[test]
     fn idling_beside_ready_nodes_is_found() {
-        let mut stage = Stage::new(Progress);
+        let mut stage = Stage::new(progress());
         stage.refuse(0).unwrap();
         stage.arrive(0, TWO_LAYERS);
         assert!(stage.refuse(0).is_err());
@@ -51,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_busy_worker_and_one_from_whom_all_is_pinned_may_be_refused() {
-        let mut stage = Stage::new(Progress);
+        let mut stage = Stage::new(progress());
         stage.arrive(0, TWO_LAYERS);
         stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
         stage.refuse(0).unwrap();
@@ -61,8 +76,19 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_with_few_tasks_is_not_refused() {
+        let mut stage = Stage::new(Progress { lookahead: 1 });
+        stage.arrive(0, TWO_LAYERS);
+        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(stage.refuse(0).is_err(), "the next node is ready for it");
+        stage.refuse(1).unwrap();
+        stage.task(0, 0, &[&[nodes(0, 0, 1)]]).unwrap();
+        stage.refuse(0).unwrap();
+    }
+
+    #[test]
     fn a_piece_that_waits_is_not_ready_and_one_whose_turn_it_is_is() {
-        let mut stage = Stage::new(Progress);
+        let mut stage = Stage::new(progress());
         (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
         stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
         stage.refuse(1).unwrap();
@@ -73,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_request_left_at_the_end_is_found() {
-        let mut stage = Stage::new(Progress);
+        let mut stage = Stage::new(progress());
         stage.drained().unwrap();
         stage.arrive(0, TWO_LAYERS);
         assert!(stage.drained().is_err());

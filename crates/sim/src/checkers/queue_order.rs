@@ -1,21 +1,24 @@
 //! `FormBatchedTask` of Algorithm 1: a batch holds the first ready nodes of its type that the
 //! worker may run, in the order of the queue (priority, arrival, run), as many as fit. A piece of a
-//! session arrives in the queue when the piece before has ended.
+//! session arrives in the queue when the piece before has ended. A chain without a slot has no ready
+//! node.
 
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
-use batchmaker_manager::Config;
+use batchmaker_manager::{CellTypeConfig, Config};
 
 use super::Checker;
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
 pub(crate) struct QueueOrder {
+    cell_types: Vec<CellTypeConfig>,
     limits: Vec<u32>,
 }
 
 impl QueueOrder {
     pub(crate) fn new(config: &Config) -> Self {
-        Self { limits: config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect() }
+        let limits = config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect();
+        Self { cell_types: config.cell_types.clone(), limits }
     }
 
     fn expected(
@@ -48,7 +51,9 @@ impl Checker for QueueOrder {
 
     fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
         if let Observation::Limits { batch_max } = seen {
-            self.limits.copy_from_slice(batch_max);
+            let limits = self.cell_types.iter().zip(*batch_max);
+            let limits = limits.map(|(cell, &max)| max.min(cell.rows_max.unwrap_or(max)));
+            self.limits = limits.collect();
         }
         let &Observation::Batch { worker, cell_type, nodes, .. } = seen else { return Ok(()) };
         let part = |part: &Nodes| (part.request, part.run, part.count);

@@ -1,17 +1,21 @@
 //! Slots are conserved: a chain keeps the one it was first given, through all pieces of its session
 //! if it is of one, a slot has one owner from then until the chain is over, or the session ends or
 //! is broken, comes back under a higher generation, and the manager counts as many in use as there
-//! are owners (no fewer, where batches keep them to their end).
+//! are owners (no fewer, where batches keep them to their end). Where there are only so many, no
+//! chain runs whose turn it was not, and no slot is past the last.
 
 use std::collections::BTreeMap;
 
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, RunKind, SessionId, SlotId};
+
+use batchmaker_manager::Config;
 
 use super::{Checker, Ends};
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Slots {
+    slots_max: Vec<Option<u32>>,
     /// By index: to whom a slot was given last, under which generation.
     cell_types: Vec<BTreeMap<u32, (Owner, u32)>>,
     /// Slots by the owners that may still hold them.
@@ -28,9 +32,10 @@ enum Owner {
 }
 
 impl Slots {
-    pub(crate) fn new(cell_types: usize, ends: Ends) -> Self {
-        let cell_types = (0..cell_types).map(|_| BTreeMap::new()).collect();
-        Self { cell_types, held: BTreeMap::new(), ends }
+    pub(crate) fn new(config: &Config, ends: Ends) -> Self {
+        let cell_types = config.cell_types.iter().map(|_| BTreeMap::new()).collect();
+        let slots_max = config.cell_types.iter().map(|cell| cell.slots_max).collect();
+        Self { slots_max, cell_types, held: BTreeMap::new(), ends }
     }
 
     fn check_nodes(
@@ -58,6 +63,13 @@ impl Slots {
         slot: SlotId,
     ) -> Result<(), String> {
         let &Nodes { request, run, .. } = part;
+        let lacks_slot = |request: &crate::ledger::Request| request.run(run).lacks_slot;
+        if ledger.requests.get(&request).is_some_and(lacks_slot) {
+            return Err(format!("{part:?} has a slot before its turn"));
+        }
+        if self.slots_max[cell_type.index()].is_some_and(|max| slot.index >= max) {
+            return Err(format!("{part:?} is past the last slot of {cell_type}"));
+        }
         let session = ledger.requests.get(&request).and_then(|request| request.session);
         let owner = match session {
             None => Owner::OfRequest(request, run),
@@ -102,6 +114,8 @@ impl Checker for Slots {
                 self.held.retain(|&owner, _| holds(ledger, owner));
                 for (counts, cell_type) in statistics.iter().zip((0..).map(CellTypeId)) {
                     let held = self.held.values().filter(|&&held| held == cell_type).count();
+                    // Where there are so many, a chain has one before it runs.
+                    let held = ledger.slots_in_use(cell_type).unwrap_or(held);
                     let is_kept = self.ends == Ends::WithItsBatch && *requests > 0;
                     let most = if is_kept { usize::MAX } else { held };
                     if !(held..=most).contains(&counts.slots_in_use) {
@@ -121,10 +135,10 @@ mod tests {
     use batchmaker_manager::{Outcome, StatePlacement};
 
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, in_slot, nodes};
+    use crate::checkers::stage::{self, Stage, TWO_LAYERS, in_slot, nodes};
 
     fn stage() -> Stage {
-        let mut stage = Stage::new(Slots::new(2, Ends::Alone));
+        let mut stage = Stage::new(Slots::new(&stage::config(), Ends::Alone));
         (0..2).for_each(|request| stage.arrive(request, TWO_LAYERS));
         stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 5, 0)]]).unwrap();
         stage
@@ -157,7 +171,7 @@ mod tests {
     /// Both chains of the first of so many pieces ran to their ends. A request of no session is in
     /// flight as well.
     fn stage_with_first_piece(placement: StatePlacement, pieces: u32) -> Stage {
-        let mut stage = Stage::with_states(placement, Slots::new(2, Ends::Alone));
+        let mut stage = Stage::with_states(placement, Slots::new(&stage::config(), Ends::Alone));
         (0..pieces).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
         stage.arrive(2, TWO_LAYERS);
         run_layer(&mut stage, 0, 0, 5);
@@ -271,6 +285,28 @@ mod tests {
         stage().settled(2, &[1, 0]).unwrap();
         assert!(stage().settled(2, &[0, 0]).unwrap_err().contains("1 held"));
         assert!(stage().settled(2, &[1, 1]).is_err());
+    }
+
+    /// Two chains with a slot for one of them.
+    #[test]
+    fn a_slot_out_of_turn_or_past_the_last_is_found() {
+        let mut config = stage::config();
+        config.cell_types[0].slots_max = Some(1);
+        let stage = || {
+            let mut stage = Stage::of(&config, Slots::new(&config, Ends::Alone));
+            (0..2).for_each(|request| stage.arrive(request, TWO_LAYERS));
+            stage
+        };
+        stage().settled(2, &[1, 0]).unwrap();
+        let early = stage().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 0, 0)]]).unwrap_err();
+        assert!(early.contains("before its turn"), "{early}");
+        let past = stage().task(0, 0, &[&[in_slot(nodes(0, 0, 0), 1, 0)]]).unwrap_err();
+        assert!(past.contains("past the last"), "{past}");
+        let mut stage = stage();
+        stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 0, 0)]]).unwrap();
+        stage.cancel(0).unwrap();
+        stage.complete(0).unwrap();
+        stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), 0, 1)]]).unwrap();
     }
 
     #[test]

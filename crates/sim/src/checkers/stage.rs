@@ -69,13 +69,18 @@ impl Stage {
     }
 
     pub(crate) fn with_states(placement: StatePlacement, checker: impl Checker + 'static) -> Self {
-        let ledger = Ledger::new(2, 2, placement);
+        Self::of(&Config { state_placement: placement, ..config() }, checker)
+    }
+
+    pub(crate) fn of(config: &Config, checker: impl Checker + 'static) -> Self {
+        let ledger = Ledger::new(config);
         Self { checker: Box::new(checker), ledger, last_task: [0; 2], told: [0; 2] }
     }
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
         self.checker.check(&self.ledger, seen)?;
         self.ledger.enter(seen);
+        self.ledger.give_slots();
         Ok(())
     }
 
@@ -141,6 +146,12 @@ impl Stage {
 
     pub(crate) fn fail(&mut self, worker: u32) -> Result<(), String> {
         self.over(worker, TaskEnd::Failed { reason: &REASON.into() })
+    }
+
+    /// Steps of the worker's oldest task are complete, so many in all.
+    pub(crate) fn progress(&mut self, worker: u32, steps: u32) -> Result<(), String> {
+        let task = TaskId(self.told[worker as usize] + 1);
+        self.see(&Observation::Progressed { worker: WorkerId(worker), task, steps })
     }
 
     fn over(&mut self, worker: u32, end: TaskEnd<'_>) -> Result<(), String> {

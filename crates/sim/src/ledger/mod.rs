@@ -1,9 +1,12 @@
 //! The books of a simulation: what has arrived, what is in flight where, what is given up.
 //!
+//! Which chains have slots where there are only so many follows from the rules alone (`slots`).
+//!
 //! Kept from [`Observation`]s alone, so nothing here is taken from the manager's own state.
 //! Checkers read it as it stood before the observation that they are told of.
 
 mod sessions;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,10 +14,11 @@ use std::sync::Arc;
 use batchmaker_graph::{
     CellGraph, RequestId, RunIndex, SessionId, SlotId, Stopped, TaskId, WorkerId,
 };
-use batchmaker_manager::{Failure, Outcome, StatePlacement};
+use batchmaker_manager::{Config, Failure, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
 use sessions::{Kept, Session};
+use slots::Bounds;
 
 /// See the module's first paragraph.
 #[derive(Debug)]
@@ -26,6 +30,7 @@ pub(crate) struct Ledger {
     /// Per cell type: runs of requests that started and are not given up, with nodes not submitted
     /// yet, in the order of the type's queue.
     pub(crate) open: Vec<BTreeMap<Place, RequestId>>,
+    pub(crate) bounds: Bounds,
     starts: u64,
 }
 
@@ -63,6 +68,8 @@ pub(crate) struct Run {
     pub(crate) length: u32,
     /// Whether it said stop: what else happens to its tasks is nothing to it.
     is_stopped: bool,
+    /// Whether it is a chain that needs one of so many slots, and has none yet.
+    pub(crate) lacks_slot: bool,
     pub(crate) submitted: u32,
     pub(crate) completed: u32,
     /// Nodes in flight, first ones first.
@@ -87,6 +94,8 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) id: TaskId,
+    /// Steps that are complete.
+    progress: u32,
     /// Each run of which it holds nodes, once.
     parts: Vec<(RequestId, RunIndex)>,
 }
@@ -94,7 +103,15 @@ pub(crate) struct Task {
 impl Run {
     fn new(length: u32) -> Self {
         let flights = VecDeque::new();
-        Self { length, is_stopped: false, submitted: 0, completed: 0, flights, slot: None }
+        Self {
+            length,
+            is_stopped: false,
+            lacks_slot: false,
+            submitted: 0,
+            completed: 0,
+            flights,
+            slot: None,
+        }
     }
 
     /// Whether `worker` can rely on `node`: it is complete, or in flight there.
@@ -134,6 +151,11 @@ impl Request {
 
     /// The nodes of `run` that `worker` may be given now.
     pub(crate) fn ready(&self, run: RunIndex, worker: WorkerId) -> u32 {
+        if self.run(run).lacks_slot { 0 } else { self.ready_but_for_slot(run, worker) }
+    }
+
+    /// The same if it had a slot.
+    fn ready_but_for_slot(&self, run: RunIndex, worker: WorkerId) -> u32 {
         let (progress, shape) = (self.run(run), &self.graph.runs()[run.index()]);
         if progress.flights.iter().any(|flight| flight.worker != worker) {
             return 0;
@@ -165,13 +187,15 @@ impl Request {
 }
 
 impl Ledger {
-    pub(crate) fn new(cell_types: usize, workers: usize, placement: StatePlacement) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
+        let (cell_types, workers) = (config.cell_types.len(), usize::from(config.workers));
         Self {
-            placement,
+            placement: config.state_placement,
             requests: BTreeMap::new(),
             sessions: BTreeMap::new(),
             workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
             open: vec![BTreeMap::new(); cell_types],
+            bounds: Bounds::new(config),
             starts: 0,
         }
     }
@@ -194,13 +218,17 @@ impl Ledger {
             }
             Observation::Cancelled { request } => self.give_up(request, Outcome::Cancelled),
             Observation::Submitted { task } => {
-                let (worker, task) = (task.worker, Task { id: task.id, parts: Vec::new() });
+                let (worker, task) =
+                    (task.worker, Task { id: task.id, progress: 0, parts: Vec::new() });
                 self.workers[worker.index()].tasks.push_back(task);
             }
             Observation::Batch { worker, task, nodes, .. } => {
                 nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
             }
             Observation::Stopped { chain } => self.stop(chain),
+            Observation::Progressed { worker, task, steps } => {
+                self.progress(worker, task, steps);
+            }
             Observation::Over { worker, task, end } => self.over(worker, task, end),
             Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Observation::WorkerDown { worker, reason } => self.lose(worker, reason),
@@ -252,11 +280,16 @@ impl Ledger {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.start = Some(self.starts);
         self.starts += 1;
-        for (run, kept) in kept {
+        for (run, shape) in request.runs.iter_mut().zip(request.graph.runs()) {
+            run.lacks_slot = self.bounds.is_bounded(shape);
+        }
+        for (run_index, kept) in kept {
             request.workers |= 1 << kept.home.0;
-            if let Some(run) = request.runs.get_mut(run.index()) {
+            if let Some(run) = request.runs.get_mut(run_index.index()) {
                 run.slot = Some(kept.slot);
+                run.lacks_slot = false;
             }
+            self.bounds.keep(kept.cell_type, (id, *run_index));
         }
         for (run, place) in request.graph.runs().iter().zip(request.places()) {
             self.open[run.cell_type.index()].insert(place, id);
@@ -295,6 +328,18 @@ impl Ledger {
         request.close(chain.run, &mut self.open);
     }
 
+    /// So many steps of the worker's oldest task are complete in all.
+    fn progress(&mut self, worker: WorkerId, id: TaskId, steps: u32) {
+        let Some(task) = self.workers[worker.index()].tasks.front_mut() else { return };
+        assert_eq!(task.id, id, "the simulator tells of tasks in their order");
+        let more = steps - std::mem::replace(&mut task.progress, steps);
+        for (id, run) in &task.parts {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.runs[run.index()].completed += more;
+            }
+        }
+    }
+
     fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd<'_>) {
         let Some(task) = self.workers[worker.index()].tasks.pop_front() else { return };
         assert_eq!(task.id, id, "the simulator tells of tasks in their order");
@@ -316,7 +361,8 @@ impl Ledger {
             let slot = run.slot.filter(|_| is_complete && request.given_up.is_none());
             let session = request.session.and_then(|session| self.sessions.get_mut(&session));
             if let (Some(slot), Some(session)) = (slot, session) {
-                session.kept.insert(run_index, Kept { slot, home: worker });
+                let cell_type = request.graph.runs()[run_index.index()].cell_type;
+                session.kept.insert(run_index, Kept { cell_type, slot, home: worker });
             }
         }
     }

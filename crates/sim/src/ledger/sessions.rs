@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use batchmaker_graph::{RequestId, RunIndex, SessionId, SlotId, WorkerId};
+use batchmaker_graph::{CellTypeId, RequestId, RunIndex, SessionId, SlotId, WorkerId};
 use batchmaker_manager::{Failure, Outcome, StatePlacement};
 
 use super::Ledger;
@@ -28,6 +28,7 @@ pub(crate) struct Session {
 /// A chain's slot at the end of its piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
+    pub(super) cell_type: CellTypeId,
     pub(super) slot: SlotId,
     /// The worker that ran the chain last.
     pub(super) home: WorkerId,
