@@ -1,6 +1,6 @@
 //! The device notices what a manager must not do.
 
-use batchmaker_graph::{CellGraphBuilder, ElementType, Item, RowSpec, Sink};
+use batchmaker_graph::{CellGraphBuilder, ElementType, Item, Piece, RowSpec, Sink};
 
 use super::*;
 use crate::hashes::{Hashes, cell_output};
