@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use batchmaker_device::{Device, DeviceError, Progress, TaskQueue};
+use batchmaker_executor::{ExecutorThread, RowProgram, SequenceProgram};
 use batchmaker_graph::{
     BatchedTask, CellBody, CellGraph, CellType, CellTypeId, Item, Precision, RequestId, RowSpec,
     SinkTime, Stopped, Tensor, TensorData, ValueIndex, Work, WorkerId,
@@ -15,13 +16,12 @@ use core_affinity::CoreId;
 
 use crate::chains::{Chains, ProjectionAhead, RosterChains};
 use crate::plan::Plans;
-use crate::program::{ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::staged::StagedProgram;
 use crate::staged_chains::{Runner, StagedChains, StagedRoster};
 use crate::thread_group::ThreadGroup;
 use crate::tree_nodes::{TreeNodes, TreeRoom};
-use crate::whole::LoadedWhole;
+use crate::whole::run_sequences;
 
 /// What a CPU device is told when it is made.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ enum MaterializedCell {
     Recurrent(Box<Chains>),
     Tree(Box<TreeNodes>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
-    Whole(Box<LoadedWhole>),
+    Whole(Box<SequenceProgram>),
     Staged { program: Box<StagedProgram>, inputs: Vec<RowSpec> },
     StagedChains(Box<StagedChains>),
 }
@@ -130,7 +130,7 @@ impl Device for CpuDevice {
                     inputs: cell.inputs.clone(),
                 },
                 CellBody::Whole(whole) => MaterializedCell::Whole(
-                    LoadedWhole::new(whole, &cell.inputs, &cell.outputs)
+                    SequenceProgram::new(whole, &cell.inputs, &cell.outputs)
                         .map(Box::new)
                         .map_err(|e| failed(e.to_string()))?,
                 ),
@@ -172,7 +172,7 @@ impl Device for CpuDevice {
         };
         let rosters = self.cells.iter().map(roster).collect();
         let pin = Some(Box::new(pin) as Box<_>);
-        let program_thread = ProgramThread::new();
+        let program_thread = ExecutorThread::new();
         let (tree_room, tasks) = (TreeRoom::default(), VecDeque::new());
         let device = self;
         let stops = Vec::new();
@@ -227,7 +227,7 @@ struct CpuQueue {
     /// Puts the polling thread on its core; called once, at the first poll.
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
     /// Runs programs.
-    program_thread: ProgramThread,
+    program_thread: ExecutorThread,
     tree_room: TreeRoom,
     /// By cell type; none for row-wise cells.
     rosters: Vec<Option<Rosters>>,
@@ -295,7 +295,7 @@ impl CpuQueue {
             }
             (MaterializedCell::Whole(whole), _, Work::Rows(items)) => {
                 // SAFETY: as above.
-                let ran = unsafe { whole.run(items, memory_of, program_thread) };
+                let ran = unsafe { run_sequences(whole, items, memory_of, program_thread) };
                 ran.map_err(|error| eprintln!("batchmaker: whole sequences failed: {error}"))
             }
             (MaterializedCell::Staged { program, inputs }, _, Work::Rows(items)) => {

@@ -13,7 +13,7 @@
 //! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
 //! | `remembered.rs` | rows that are a function of one word, computed once and kept |
-//! | `program.rs` | row-wise programs, run by a general executor |
+//! | `whole.rs` | sequence-level programs over the values of requests, run by the general executor |
 //! | `staged_chains.rs` | a batch of chains whose steps are programs |
 //! | `staged.rs` | cells in stages: programs, and steps of recurrent operators between them |
 //! | `request_memory.rs` | the values of one request |
@@ -32,7 +32,6 @@ mod device;
 mod embedding;
 mod performance;
 mod plan;
-mod program;
 mod projections;
 mod remembered;
 mod request_memory;
@@ -55,6 +54,5 @@ pub use performance::{
     CANDIDATES, Limits, PerformanceModel, Probe, Shape, candidates, rank, search,
 };
 pub use plan::{CellPlan, PlannedBatch, Plans};
-pub use program::{ProgramError, ProgramThread, RowProgram};
 pub use trial::{Configuration, Trial};
 pub use tuner::{Split, Way};

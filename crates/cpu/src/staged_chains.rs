@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use batchmaker_executor::ExecutorThread;
 use batchmaker_graph::{
     Cell, Item, Join, Piece, RequestId, RowSpec, RunIndex, SinkTime, SlotId, StagedCell, Stop,
     Stopped, TensorData,
@@ -10,7 +11,6 @@ use batchmaker_graph::{
 use batchmaker_kernels::Packing;
 
 use crate::chains::ProjectionAhead;
-use crate::program::ProgramThread;
 use crate::request_memory::{Gathered, RequestMemory, RowPointers, scatter};
 use crate::row_arena::{LINE, RowArena};
 use crate::staged::{StagedError, StagedProgram};
@@ -60,7 +60,7 @@ unsafe impl Send for Chain {}
 
 /// What steps run on.
 pub(crate) struct Runner<'a> {
-    pub(crate) thread: &'a ProgramThread,
+    pub(crate) thread: &'a ExecutorThread,
     pub(crate) group: &'a mut ThreadGroup,
     /// Where chains that say stop are told of.
     pub(crate) stops: &'a mut Vec<Stopped>,
