@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_device::{Runner, StatePlace};
+use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
 use batchmaker_graph::{
     CellBody, CellType, Item, RequestId, RowSpec, SinkTime, StageBody, Stopped, TensorData, Work,
 };
@@ -10,20 +11,19 @@ use batchmaker_kernels::KernelError;
 
 use crate::chains::{Chains, RosterChains};
 use crate::device::{CpuConfig, packing};
-use crate::program::{ProgramError, ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::staged::{StagedError, StagedProgram};
 use crate::staged_chains::{StagedChains, StagedRoster, Steps};
 use crate::thread_group::ThreadGroup;
 use crate::tree_nodes::{TreeNodes, TreeRoom};
-use crate::whole::LoadedWhole;
+use crate::whole::run_sequences;
 
 /// A materialised cell type.
 pub(crate) enum MaterializedCell {
     Recurrent(Box<Chains>),
     Tree(Box<TreeNodes>),
     Program { program: Box<RowProgram>, inputs: Vec<RowSpec> },
-    Whole(Box<LoadedWhole>),
+    Whole(Box<SequenceProgram>),
     Staged { program: Box<StagedProgram>, inputs: Vec<RowSpec> },
     StagedChains(Box<StagedChains>),
 }
@@ -39,7 +39,7 @@ pub(crate) enum Rosters {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CellError {
     #[error(transparent)]
-    Program(#[from] ProgramError),
+    Program(#[from] ExecutorError),
     #[error(transparent)]
     Kernel(#[from] KernelError),
     #[error(transparent)]
@@ -49,7 +49,7 @@ pub(crate) enum CellError {
 /// What a queue runs batches with.
 pub(crate) struct Hands<'a> {
     /// Runs programs.
-    pub(crate) thread: &'a ProgramThread,
+    pub(crate) thread: &'a ExecutorThread,
     pub(crate) group: &'a mut ThreadGroup,
     pub(crate) tree_room: &'a mut TreeRoom,
     /// Ids of all cells of the device whose output is a function of one.
@@ -81,7 +81,7 @@ impl MaterializedCell {
                 Self::Program { program: Box::new(program), inputs }
             }
             CellBody::Whole(whole) => {
-                Self::Whole(Box::new(LoadedWhole::new(whole, &cell.inputs, &cell.outputs)?))
+                Self::Whole(Box::new(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?))
             }
             CellBody::Staged(staged) if !cell.states.is_empty() => {
                 let chains = StagedChains::new(packing, cell, staged, config.projection_ahead)?;
@@ -190,7 +190,7 @@ impl MaterializedCell {
             }
             (Self::Whole(whole), _, Work::Rows(items)) => {
                 // SAFETY: the caller's promise.
-                unsafe { whole.run(items, memory_of, thread) }?;
+                unsafe { run_sequences(whole, items, memory_of, thread) }?;
             }
             (Self::Staged { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, thread, group);

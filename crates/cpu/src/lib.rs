@@ -15,7 +15,7 @@
 //! | `tuner.rs` | which way of running a batch is the fastest |
 //! | `tree_nodes.rs` | a batch of TreeLSTM nodes as rows of a fused kernel |
 //! | `remembered.rs` | rows that are a function of one word, computed once and kept |
-//! | `program.rs` | row-wise programs, run by a general executor |
+//! | `whole.rs` | sequence-level programs over the values of requests, run by the general executor |
 //! | `staged_chains.rs` | a batch of chains whose steps are programs |
 //! | `staged.rs` | cells in stages: programs, and steps of recurrent operators between them |
 //! | `request_memory.rs` | the values of one request |
@@ -35,7 +35,6 @@ mod device;
 mod embedding;
 mod performance;
 mod plan;
-mod program;
 mod projections;
 mod queue;
 mod remembered;
@@ -59,6 +58,5 @@ pub use performance::{
     CANDIDATES, Limits, PerformanceModel, Probe, Shape, candidates, rank, search,
 };
 pub use plan::{CellPlan, PlannedBatch, Plans};
-pub use program::{ProgramError, ProgramThread, RowProgram};
 pub use trial::{Configuration, Trial};
 pub use tuner::{Split, Way};

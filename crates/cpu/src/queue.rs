@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
+use batchmaker_executor::ExecutorThread;
 use batchmaker_graph::{BatchedTask, CellTypeId, Tensor, TensorData};
 
 use crate::cell::{CellError, Hands, MaterializedCell, Rosters};
 use crate::device::CpuDevice;
-use crate::program::ProgramThread;
 use crate::thread_group::ThreadGroup;
 use crate::tree_nodes::TreeRoom;
 
@@ -18,7 +18,7 @@ pub(crate) struct CpuQueue {
     group: ThreadGroup,
     /// Puts the polling thread on its core; called once, at the first task.
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
-    program_thread: ProgramThread,
+    program_thread: ExecutorThread,
     tree_room: TreeRoom,
     /// By cell type: those that this queue has run batches of.
     cells: Vec<Option<QueuedCell>>,
@@ -47,7 +47,7 @@ impl CpuQueue {
             device,
             group,
             pin: Some(pin),
-            program_thread: ProgramThread::new(),
+            program_thread: ExecutorThread::new(),
             tree_room: TreeRoom::default(),
             cells: Vec::new(),
             tasks: VecDeque::new(),

@@ -1,5 +1,6 @@
 //! Cells in stages: programs, and what has fused kernels between them.
 
+use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
 use batchmaker_graph::{LinearArgMax, RowSpec, Stage, StageBody, StagedCell, TensorData};
 use batchmaker_kernels::{
     ArgMax, ArgMaxRow, KernelError, LinearParameters, PackedLinear, Packing, Recurrence, StepRow,
@@ -9,7 +10,6 @@ use batchmaker_kernels::{
 use crate::batch_job::{Job, WORTH_THREADS, items, project_rows};
 use crate::chains::{ProjectionAhead, pack};
 use crate::embedding::Embedding;
-use crate::program::{ProgramError, ProgramThread, RowProgram};
 use crate::stages::{Member, part};
 use crate::thread_group::ThreadGroup;
 use crate::tuner::Split;
@@ -37,7 +37,7 @@ enum LoadedBody {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StagedError {
     #[error(transparent)]
-    Program(#[from] ProgramError),
+    Program(#[from] ExecutorError),
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
@@ -81,7 +81,7 @@ impl StagedProgram {
         &self,
         rows: usize,
         inputs: Vec<TensorData>,
-        thread: &ProgramThread,
+        thread: &ExecutorThread,
         group: &mut ThreadGroup,
     ) -> Result<Vec<TensorData>, StagedError> {
         let mut registers: Vec<Option<TensorData>> = inputs.into_iter().map(Some).collect();
@@ -272,7 +272,7 @@ mod tests {
             )
             .unwrap()
         };
-        let (both, one, thread) = (load(&both), load(&one), ProgramThread::new());
+        let (both, one, thread) = (load(&both), load(&one), ExecutorThread::new());
         let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
         let mut run = |cell: &StagedProgram, rows: usize, inputs: &[&[f32]]| {
             let inputs = inputs.iter().map(|data| TensorData::F32(data.to_vec())).collect();

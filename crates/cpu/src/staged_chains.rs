@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use batchmaker_device as device;
 use batchmaker_device::{Origin, Roster, StatePlace};
+use batchmaker_executor::ExecutorThread;
 use batchmaker_graph::{
     Cell, Item, Join, RequestId, RowSpec, SinkTime, SlotId, StagedCell, Stop, Stopped, TensorData,
 };
 use batchmaker_kernels::Packing;
 
 use crate::chains::ProjectionAhead;
-use crate::program::ProgramThread;
 use crate::request_memory::{Gathered, RequestMemory, RowPointers, scatter};
 use crate::row_arena::{LINE, RowArena};
 use crate::staged::{StagedError, StagedProgram};
@@ -59,7 +59,7 @@ impl AsRef<device::Chain> for Chain {
 
 /// What steps run on.
 pub(crate) struct Steps<'a> {
-    pub(crate) thread: &'a ProgramThread,
+    pub(crate) thread: &'a ExecutorThread,
     pub(crate) group: &'a mut ThreadGroup,
     /// Where chains that reach their end of sequence are listed.
     pub(crate) ends: &'a mut Vec<Stopped>,

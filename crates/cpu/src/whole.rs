@@ -1,19 +1,12 @@
-//! Programs over whole sequences: see [`WholeProgram`].
+//! Sequence-level programs over the values of requests: gathers the spans of nodes, has the executor run
+//! them, and scatters what comes out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use batchmaker_graph::{Item, PortAxes, RequestId, RowSpec, Rows, TensorData, WholeProgram};
+use batchmaker_executor::{ExecutorError, ExecutorThread, SequenceBatch, SequenceProgram};
+use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData};
 
-use crate::program::{ProgramError, ProgramThread, RowProgram};
 use crate::request_memory::{Gathered, RequestMemory, scatter};
-
-/// A materialised [`WholeProgram`].
-pub(crate) struct LoadedWhole {
-    program: RowProgram,
-    inputs: Vec<(PortAxes, RowSpec)>,
-    outputs: Vec<(PortAxes, RowSpec)>,
-}
 
 /// A node and the rows that each input and output port has of it.
 struct Node<'a> {
@@ -22,95 +15,71 @@ struct Node<'a> {
     outputs: Vec<&'a Rows>,
 }
 
-impl LoadedWhole {
-    pub(crate) fn new(
-        whole: &WholeProgram,
-        inputs: &[RowSpec],
-        outputs: &[RowSpec],
-    ) -> Result<Self, ProgramError> {
-        let ports = |axes: &[PortAxes], rows: &[RowSpec]| {
-            axes.iter().copied().zip(rows.iter().cloned()).collect()
-        };
-        Ok(Self {
-            program: RowProgram::new(&whole.program, inputs, outputs)?,
-            inputs: ports(&whole.inputs, inputs),
-            outputs: ports(&whole.outputs, outputs),
-        })
+/// Runs the nodes of `items`, those of equal spans together where that is possible.
+///
+/// # Safety
+/// The rows that nodes read are complete. Nobody accesses the rows that they write until this returns.
+pub(crate) unsafe fn run_sequences(
+    program: &SequenceProgram,
+    items: &[Item],
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+    thread: &ExecutorThread,
+) -> Result<(), ExecutorError> {
+    let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
+    let mut nodes = Vec::new();
+    for (item, memory) in items.iter().zip(&memories) {
+        let run = &memory.graph.runs()[item.run.index()];
+        assert_eq!(run.length, 1, "a whole sequence is one node");
+        // What is past the end of a run is padding.
+        if item.first > 0 || item.count == 0 {
+            continue;
+        }
+        let by_port = |port| run.sinks.iter().find(|sink| sink.port == port).map(|s| &s.rows);
+        let outputs = 0..program.outputs().len();
+        let outputs = outputs.map(|port| by_port(port).expect("a sink a port")).collect();
+        nodes.push(Node { memory, inputs: &run.inputs, outputs });
     }
+    let spans = nodes.iter().map(|node| {
+        let rows = node.inputs.iter().chain(node.outputs.iter().copied());
+        rows.map(|rows| rows.span).collect()
+    });
+    for batch in program.batches(spans) {
+        // SAFETY: as the caller promises.
+        unsafe { run_batch(program, &batch, &nodes, thread)? };
+    }
+    Ok(())
+}
 
-    /// Runs the nodes of `items`, those of equal shapes together where that is possible.
-    ///
-    /// # Safety
-    /// The nodes' rows are there to be read, and theirs to write.
-    pub(crate) unsafe fn run(
-        &self,
-        items: &[Item],
-        memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-        thread: &ProgramThread,
-    ) -> Result<(), ProgramError> {
-        let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
-        let mut groups: BTreeMap<Vec<u32>, Vec<Node<'_>>> = BTreeMap::new();
-        for (item, memory) in items.iter().zip(&memories) {
-            let run = &memory.graph.runs()[item.run.index()];
-            assert_eq!(run.length, 1, "a whole sequence is one node");
-            // What is past the end of a run is padding.
-            if item.first > 0 || item.count == 0 {
-                continue;
-            }
-            let by_port = |port| run.sinks.iter().find(|sink| sink.port == port).map(|s| &s.rows);
-            let outputs = (0..self.outputs.len()).map(|port| by_port(port).expect("a sink a port"));
-            let node = Node { memory, inputs: &run.inputs, outputs: outputs.collect() };
-            let spans =
-                node.inputs.iter().chain(node.outputs.iter().copied()).map(|rows| rows.span);
-            groups.entry(spans.collect()).or_default().push(node);
+/// Runs the nodes that `batch` names.
+///
+/// # Safety
+/// As for [`run_sequences`].
+unsafe fn run_batch(
+    program: &SequenceProgram,
+    batch: &SequenceBatch,
+    nodes: &[Node<'_>],
+    thread: &ExecutorThread,
+) -> Result<(), ExecutorError> {
+    let nodes = || batch.nodes.iter().map(|&node| &nodes[node]);
+    let gather = |(port, row): (usize, &RowSpec)| -> TensorData {
+        let span = batch.spans[port];
+        let mut gathered = Gathered::with_capacity(row, batch.nodes.len() * span as usize);
+        for node in nodes() {
+            let from = node.memory.span(&node.inputs[port]);
+            // SAFETY: the caller promises that the rows are complete.
+            unsafe { gathered.append(&from, 0, span) };
         }
-        let stacks = self.inputs.iter().chain(&self.outputs).all(|(axes, _)| axes.batch);
-        for nodes in groups.values() {
-            for nodes in nodes.chunks(if stacks { nodes.len() } else { 1 }) {
-                // SAFETY: as the caller promises.
-                unsafe { self.run_equal(nodes, thread)? };
-            }
+        gathered.finish()
+    };
+    let inputs = program.inputs().iter().enumerate().map(gather).collect();
+    let mut outputs = program.run(batch, inputs, thread)?;
+    for (port, output) in outputs.iter_mut().enumerate() {
+        for (at, node) in nodes().enumerate() {
+            let rows = node.outputs[port];
+            let to = node.memory.span(rows);
+            // SAFETY: the caller promises that nobody else accesses the target rows.
+            unsafe { scatter(output, at * rows.span as usize, &to, 0, rows.span) };
         }
-        Ok(())
     }
-
-    /// # Safety
-    /// As for [`Self::run`].
-    unsafe fn run_equal(
-        &self,
-        nodes: &[Node<'_>],
-        thread: &ProgramThread,
-    ) -> Result<(), ProgramError> {
-        let shape = |(axes, row): &(PortAxes, RowSpec), span: u32| {
-            let mut shape = Vec::new();
-            shape.extend(axes.batch.then_some(nodes.len()));
-            shape.extend(axes.steps.then_some(span as usize));
-            shape.extend(&row.shape);
-            shape
-        };
-        let gather = |(index, port): (usize, &(PortAxes, RowSpec))| {
-            let span = nodes[0].inputs[index].span;
-            let mut gathered = Gathered::with_capacity(&port.1, nodes.len() * span as usize);
-            for node in nodes {
-                let from = node.memory.span(&node.inputs[index]);
-                // SAFETY: the caller vouches for it.
-                unsafe { gathered.append(&from, 0, span) };
-            }
-            (shape(port, span), gathered.finish())
-        };
-        let inputs: Vec<(Vec<usize>, TensorData)> =
-            self.inputs.iter().enumerate().map(gather).collect();
-        let expected = self.outputs.iter().zip(&nodes[0].outputs);
-        let expected = expected.map(|(port, rows)| shape(port, rows.span));
-        let mut outputs = self.program.run_shaped(inputs, expected, thread)?;
-        for (port, output) in outputs.iter_mut().enumerate() {
-            for (at, node) in nodes.iter().enumerate() {
-                let rows = node.outputs[port];
-                let to = node.memory.span(rows);
-                // SAFETY: the caller vouches for it.
-                unsafe { scatter(output, at * rows.span as usize, &to, 0, rows.span) };
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use batchmaker_graph::{
     Unfolded,
 };
 
-use batchmaker_cpu::{ProgramThread, RowProgram};
+use batchmaker_executor::{ExecutorThread, RowProgram};
 
 /// The tensors of the graph's reply.
 pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTensor> {
@@ -23,7 +23,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
         assert_eq!(tensor.data().len(), spec.rows as usize * spec.row.elements());
         values[value.index()] = tensor.data().clone();
     }
-    let thread = ProgramThread::new();
+    let thread = ExecutorThread::new();
     for run in graph.runs() {
         let cell = &registry.get(run.cell_type).cell;
         let width = |value: usize| graph.values()[value].row.elements();

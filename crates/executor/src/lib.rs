@@ -1,0 +1,36 @@
+//! The general executor: runs whatever part of a model has no fused kernel. Every device falls back to it.
+//!
+//! A device gathers the rows of a batch from its own memory, hands them over as plain tensors
+//! ([`batchmaker_graph::TensorData`]), and scatters the tensors that come back. This crate knows nothing
+//! of requests, slots or queues. It runs two kinds of programs, both ONNX files that the model crate writes:
+//!
+//! | type | a batch is |
+//! |---|---|
+//! | [`RowProgram`] | `[rows, ...row]`: rows of any requests, each computed by itself |
+//! | [`SequenceProgram`] | `[sequences, steps, ...row]`: whole sequences, those of equal lengths together |
+//!
+//! Programs run on an [`ExecutorThread`], of which a device has one a worker.
+//!
+//! A row or a sequence gives the same bits alone and in any batch.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `row_program.rs` | programs over rows |
+//! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
+//! | `loaded.rs` | a program in rten, which runs both kinds |
+//! | `tensors.rs` | tensors of a batch to rten's and back |
+//! | `thread.rs` | the thread that programs run on |
+//! | `error.rs` | what can go wrong |
+#![forbid(unsafe_code)]
+
+mod error;
+mod loaded;
+mod row_program;
+mod sequence_program;
+mod tensors;
+mod thread;
+
+pub use error::ExecutorError;
+pub use row_program::RowProgram;
+pub use sequence_program::{SequenceBatch, SequenceProgram};
+pub use thread::ExecutorThread;

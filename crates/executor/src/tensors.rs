@@ -1,0 +1,62 @@
+//! Tensors of a batch to rten's and back. rten has f32 and i32: I64 and BOOL pass as i32.
+
+use batchmaker_graph::{ElementType, TensorData};
+use rten::{Value, ValueOrView};
+use rten_tensor::prelude::*;
+
+use crate::ExecutorError;
+
+/// `data` as a tensor of `shape`.
+///
+/// # Errors
+/// [`ExecutorError::Integer`]; [`ExecutorError::Run`] if there are other elements than `shape` has.
+pub(crate) fn to_value<'a>(
+    shape: &[usize],
+    data: TensorData,
+) -> Result<ValueOrView<'a>, ExecutorError> {
+    let run_error = |error: &dyn std::fmt::Display| ExecutorError::Run(error.to_string());
+    let narrow = |n: i64| i32::try_from(n).map_err(|_| ExecutorError::Integer(n));
+    let ints = match data {
+        TensorData::F32(data) => {
+            let value = Value::from_shape(shape, data);
+            return value.map(ValueOrView::from).map_err(|error| run_error(&error));
+        }
+        TensorData::I32(data) => data,
+        TensorData::I64(data) => data.into_iter().map(narrow).collect::<Result<_, _>>()?,
+        TensorData::Bool(data) => data.into_iter().map(i32::from).collect(),
+        TensorData::Bytes(_) => return Err(ExecutorError::Run("text inside a cell".to_owned())),
+    };
+    Value::from_shape(shape, ints).map(ValueOrView::from).map_err(|error| run_error(&error))
+}
+
+/// The elements of `value`, the output of `port`, which must be an `element` tensor of shape `expected`.
+///
+/// # Errors
+/// [`ExecutorError::Output`]
+pub(crate) fn from_value(
+    port: usize,
+    value: Value,
+    element: ElementType,
+    expected: &[usize],
+) -> Result<TensorData, ExecutorError> {
+    let shape = value.shape().to_vec();
+    let other = |got: &str| ExecutorError::Output {
+        port,
+        got: format!("{got} {shape:?}"),
+        expected: format!("{element} {expected:?}"),
+    };
+    if shape != *expected {
+        return Err(other(&value.dtype().to_string()));
+    }
+    Ok(match (value, element) {
+        (Value::FloatTensor(tensor), ElementType::F32) => TensorData::F32(tensor.into_data()),
+        (Value::Int32Tensor(tensor), ElementType::I32) => TensorData::I32(tensor.into_data()),
+        (Value::Int32Tensor(tensor), ElementType::I64) => {
+            TensorData::I64(tensor.into_data().into_iter().map(i64::from).collect())
+        }
+        (Value::Int32Tensor(tensor), ElementType::Bool) => {
+            TensorData::Bool(tensor.into_data().into_iter().map(|n| n != 0).collect())
+        }
+        (value, _) => return Err(other(&value.dtype().to_string())),
+    })
+}
