@@ -244,6 +244,8 @@ pub enum Completion {
         task: TaskId,
         /// Steps done of it.
         steps: u32,
+        /// The chains that reached their end of sequence in them and were not reported before.
+        ends: Vec<Stopped>,
     },
     /// The oldest unfinished task is over.
     Task(TaskDone),
@@ -269,7 +271,7 @@ pub struct TaskDone {
     pub task: TaskId,
     /// Why it failed, if it did: rosters are changed as it says, what it was to write is undefined.
     pub result: Result<(), Arc<str>>,
-    /// The chains that reached their end of sequence in it, each once. Later nodes of such a chain
-    /// are not computed, and write nothing.
+    /// The chains that reached their end of sequence in it and were not reported with its steps.
+    /// Later nodes of such a chain are not computed, and write nothing.
     pub ends: Vec<Stopped>,
 }

@@ -21,6 +21,7 @@ pub mod conformance;
 mod contract;
 mod lone_worker;
 mod plan;
+pub mod reference;
 
 pub use bell::Bell;
 pub use chain::{Chain, Origin, Roster, RosterError};

@@ -110,7 +110,7 @@ impl LoneWorker {
     }
 
     /// The next thing that the queue reports, whatever it is.
-    pub fn next(&mut self) -> Completion {
+    pub fn next_report(&mut self) -> Completion {
         self.wait_for(Some)
     }
 

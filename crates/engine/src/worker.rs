@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use batchmaker_device::{Bell, Completion, Read, TaskQueue};
-use batchmaker_graph::{BatchedTask, RequestId, TensorData, WorkerId};
+use batchmaker_graph::{BatchedTask, RequestId, Stopped, TensorData, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
@@ -167,14 +167,12 @@ impl<'a> Worker<'a> {
         let mut news = std::mem::take(&mut self.news);
         for completion in news.drain(..) {
             match completion {
-                Completion::Steps { task, steps } => {
+                Completion::Steps { task, steps, ends } => {
+                    self.report_ends(manager, now_ns, ends);
                     manager.handle(now_ns, Event::Progress { worker, task, steps });
                 }
                 Completion::Task(done) => {
-                    for chain in done.ends {
-                        lock(&self.shared.requests).note_end_of_sequence(chain);
-                        manager.handle(now_ns, Event::Stopped { chain });
-                    }
+                    self.report_ends(manager, now_ns, done.ends);
                     let task = done.task;
                     let event = match done.result {
                         Ok(()) => Event::Complete { worker, task },
@@ -193,6 +191,14 @@ impl<'a> Worker<'a> {
             }
         }
         self.news = news;
+    }
+
+    /// Hands the manager the chains that reached their end of sequence.
+    fn report_ends(&self, manager: &mut Manager, now_ns: u64, ends: Vec<Stopped>) {
+        for chain in ends {
+            lock(&self.shared.requests).note_end_of_sequence(chain);
+            manager.handle(now_ns, Event::Stopped { chain });
+        }
     }
 
     /// Sees to a request that the manager says has ended.

@@ -5,13 +5,23 @@
 //! | `virtual_device.rs` | a device in virtual time: who holds which row and state, and what is misuse |
 //! | `arithmetic.rs` | what its nodes compute with |
 //! | `hashes.rs` | rows that are hashes, for the simulator |
+//! | `cells.rs` | rows that are real, for the engine and the conformance suite |
+//! | `device.rs` | the virtual device behind the contract, in real time |
+//! | `unit.rs` | a thread for each worker, and its queue |
+//! | `faults.rs` | delays, failures and losses, drawn from a seed |
 
 #![forbid(unsafe_code)]
 
 mod arithmetic;
+mod cells;
+mod device;
+mod faults;
 mod hashes;
+mod unit;
 mod virtual_device;
 
 pub use arithmetic::Arithmetic;
+pub use device::{SimulatedConfig, SimulatedDevice};
+pub use faults::Faults;
 pub use hashes::{Hashes, cell_output, is_end};
 pub use virtual_device::{CellCost, Datum, Fate, Misuse, Started, VirtualConfig, VirtualDevice};

@@ -39,7 +39,7 @@ pub struct VirtualConfig {
     pub workers: usize,
     /// Where states and values live.
     pub memory: StatePlacement,
-    /// A cost for each cell type.
+    /// A cost for each cell type; those beyond the list cost nothing.
     pub costs: Vec<CellCost>,
     /// For each row or state that comes from another worker's memory.
     pub copy_ns: u64,
@@ -319,7 +319,8 @@ impl<A: Arithmetic> VirtualDevice<A> {
         (queue.running, queue.batches_done) = (Some(task.id), 0);
         let copies_before = self.copies;
         let (mut cost_ns, mut batches, mut failure) = (0, 1, None);
-        let cost = self.config.costs[task.cell_type.index()];
+        let free = CellCost { fixed_ns: 0, row_ns: 0 };
+        let cost = self.config.costs.get(task.cell_type.index()).copied().unwrap_or(free);
         match &task.work {
             Work::Rows(items) => {
                 let mut nodes = Vec::new();
@@ -366,6 +367,15 @@ impl<A: Arithmetic> VirtualDevice<A> {
         (task, stops.map(|(_, stopped)| stopped).collect())
     }
 
+    /// The worker's running task, which was misused, is over without an end.
+    pub fn give_up(&mut self, worker: WorkerId) {
+        let queue = &mut self.workers[worker.index()];
+        if let Some(task) = queue.running.take() {
+            *queue.completed.last_mut().expect("a life") = task;
+        }
+        queue.stops.clear();
+    }
+
     /// The worker is ready for tasks again.
     pub fn restore(&mut self, worker: WorkerId) {
         self.workers[worker.index()].is_lost = false;
@@ -396,6 +406,12 @@ impl<A: Arithmetic> VirtualDevice<A> {
                 }
             }
         }
+    }
+
+    /// Forgets the rosters and states of a cell type that the device gave up.
+    pub fn forget_cell_type(&mut self, cell_type: CellTypeId) {
+        self.workers.iter_mut().for_each(|queue| drop(queue.rosters.remove(&cell_type)));
+        self.memories.iter_mut().for_each(|memory| drop(memory.remove(&cell_type)));
     }
 
     /// Rows and states copied between memories since the start.

@@ -1,0 +1,217 @@
+//! Rows that are real: cells computed one node at a time, by their equations, and programs by the
+//! general executor.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use batchmaker_device::reference::{self, Row};
+use batchmaker_device::{DeviceError, Runner};
+use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
+use batchmaker_graph::{
+    Cell, CellBody, CellIdentity, CellType, CellTypeId, ElementType, Program, RowSpec, StageBody,
+    StagedCell, Stop, TensorData,
+};
+
+use crate::arithmetic::Arithmetic;
+
+/// The cell types that a simulated device was given. A row of a value is one row of its elements.
+pub(crate) struct Cells {
+    known: HashMap<CellTypeId, KnownCell>,
+    thread: ExecutorThread,
+}
+
+struct KnownCell {
+    identity: CellIdentity,
+    /// How often the device was given it and did not get it back.
+    count: usize,
+    cell: Arc<Cell>,
+    /// What the executor runs of it.
+    programs: Programs,
+}
+
+enum Programs {
+    None,
+    Rows(RowProgram),
+    Sequences(SequenceProgram),
+    /// Those of a composite cell.
+    Stages(StagePrograms),
+}
+
+/// By the address of the program's bytes: itself, and its input rows.
+type StagePrograms = HashMap<usize, (RowProgram, Vec<RowSpec>)>;
+
+impl Cells {
+    pub(crate) fn new() -> Self {
+        Self { known: HashMap::new(), thread: ExecutorThread::new() }
+    }
+
+    /// Takes a cell type, and says what runs it.
+    pub(crate) fn add(&mut self, id: CellTypeId, cell: &CellType) -> Result<Runner, DeviceError> {
+        if let Some(known) = self.known.get_mut(&id) {
+            assert_eq!(known.identity, cell.identity, "{id} stands for another cell");
+            known.count += 1;
+            return Ok(known.programs.runner());
+        }
+        let programs = Programs::of(&cell.cell).map_err(|error| DeviceError::Cell {
+            cell: cell.name.clone(),
+            reason: error.to_string(),
+        })?;
+        let runner = programs.runner();
+        let (identity, cell) = (cell.identity, cell.cell.clone());
+        self.known.insert(id, KnownCell { identity, count: 1, cell, programs });
+        Ok(runner)
+    }
+
+    /// Gives a cell type back. Tells whether that was the last of it.
+    pub(crate) fn release(&mut self, id: CellTypeId) -> bool {
+        let known = self.known.get_mut(&id).expect("a cell type is released once it was taken");
+        known.count -= 1;
+        let is_last = known.count == 0;
+        if is_last {
+            self.known.remove(&id);
+        }
+        is_last
+    }
+
+    fn cell(&self, id: CellTypeId) -> Result<&KnownCell, String> {
+        self.known.get(&id).ok_or_else(|| format!("{id} is not here"))
+    }
+}
+
+impl Programs {
+    fn of(cell: &Cell) -> Result<Self, ExecutorError> {
+        Ok(match &cell.body {
+            CellBody::Recurrent(_) | CellBody::Tree(_) => Self::None,
+            CellBody::Program(program) => {
+                Self::Rows(RowProgram::new(program, &cell.inputs, &cell.outputs)?)
+            }
+            CellBody::Whole(whole) => {
+                Self::Sequences(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?)
+            }
+            CellBody::Staged(staged) => Self::Stages(stage_programs(staged)?),
+        })
+    }
+
+    fn runner(&self) -> Runner {
+        match self {
+            Self::None => Runner::Device,
+            Self::Rows(_) | Self::Sequences(_) => Runner::Executor,
+            Self::Stages(programs) if programs.is_empty() => Runner::Device,
+            Self::Stages(_) => Runner::Both,
+        }
+    }
+}
+
+fn address(program: &Program) -> usize {
+    program.bytes.as_ptr() as usize
+}
+
+fn stage_programs(cell: &StagedCell) -> Result<StagePrograms, ExecutorError> {
+    let row = |&register: &usize| cell.registers[register].clone();
+    let mut programs = HashMap::new();
+    for stage in &cell.stages {
+        let StageBody::Program(program) = &stage.body else { continue };
+        let inputs: Vec<RowSpec> = stage.reads.iter().flatten().map(row).collect();
+        let outputs: Vec<RowSpec> = stage.writes.iter().map(row).collect();
+        let loaded = RowProgram::new(program, &inputs, &outputs)?;
+        programs.insert(address(program), (loaded, inputs));
+    }
+    Ok(programs)
+}
+
+impl Arithmetic for Cells {
+    type Row = TensorData;
+
+    fn zero_state(&self, cell_type: CellTypeId, port: usize) -> TensorData {
+        let state = &self.known[&cell_type].cell.states[port];
+        TensorData::zeros(state.element, state.elements())
+    }
+
+    fn outputs(
+        &self,
+        cell_type: CellTypeId,
+        inputs: &[Vec<TensorData>],
+        states: &[TensorData],
+        spans: &[u32],
+    ) -> Result<Vec<Vec<TensorData>>, String> {
+        let KnownCell { cell, programs, .. } = self.cell(cell_type)?;
+        let one_row = |data: TensorData| vec![data];
+        match programs {
+            Programs::Rows(program) => {
+                let inputs = inputs.iter().map(|rows| rows[0].clone()).collect();
+                let outputs = program.run(1, inputs, &self.thread).map_err(|e| e.to_string())?;
+                Ok(outputs.into_iter().map(one_row).collect())
+            }
+            Programs::Sequences(program) => {
+                let of_inputs = inputs.iter().map(|rows| rows.len() as u32);
+                let all: Vec<u32> = of_inputs.chain(spans.iter().copied()).collect();
+                let batches = program.batches(std::iter::once(all));
+                let inputs = cell.inputs.iter().zip(inputs);
+                let inputs = inputs.map(|(row, rows)| joined(row.element, rows)).collect();
+                let outputs = program
+                    .run(&batches[0], inputs, &self.thread)
+                    .map_err(|error| error.to_string())?;
+                let rows = |(data, row): (TensorData, &RowSpec)| split(&data, row.elements());
+                Ok(outputs.into_iter().zip(&cell.outputs).map(rows).collect())
+            }
+            Programs::None => {
+                let no_programs = |_: &Program, _: &[Row]| None;
+                node(cell, inputs, states, &no_programs).ok_or_else(String::new)
+            }
+            Programs::Stages(programs) => {
+                let error = RefCell::new(String::from("a program that is not here"));
+                let run = |program: &Program, rows: &[Row]| {
+                    let ran = run_stage(programs, program, rows, &self.thread);
+                    ran.map_err(|reason| error.replace(reason)).ok()
+                };
+                node(cell, inputs, states, &run).ok_or_else(|| error.take())
+            }
+        }
+    }
+
+    fn is_end(&self, stop: Stop, output: &TensorData) -> bool {
+        matches!(output, TensorData::I64(id) if id[..] == [stop.value])
+    }
+}
+
+/// The output rows of a node of a cell with fused kernels, in the cell's element types; none where one
+/// of its programs fails.
+fn node(
+    cell: &Cell,
+    inputs: &[Vec<TensorData>],
+    states: &[TensorData],
+    run_program: reference::RunProgram<'_>,
+) -> Option<Vec<Vec<TensorData>>> {
+    let row = |data: &TensorData| Row::of(data, 0..data.len());
+    let inputs: Vec<Row> = inputs.iter().map(|rows| row(&rows[0])).collect();
+    let states: Vec<Row> = states.iter().map(row).collect();
+    let outputs = reference::outputs(cell, &inputs, &states, run_program)?;
+    let data = |(row, spec): (Row, &RowSpec)| vec![row.to_data(spec.element)];
+    Some(outputs.into_iter().zip(&cell.outputs).map(data).collect())
+}
+
+fn run_stage(
+    programs: &StagePrograms,
+    program: &Program,
+    rows: &[Row],
+    thread: &ExecutorThread,
+) -> Result<Vec<Row>, String> {
+    let (program, inputs) = &programs[&address(program)];
+    let data = rows.iter().zip(inputs).map(|(row, spec)| row.to_data(spec.element)).collect();
+    let outputs = program.run(1, data, thread).map_err(|error| error.to_string())?;
+    Ok(outputs.iter().map(|data| Row::of(data, 0..data.len())).collect())
+}
+
+/// Rows one after the other.
+pub(crate) fn joined(element: ElementType, rows: &[TensorData]) -> TensorData {
+    let mut all = Row::of(&TensorData::zeros(element, 0), 0..0);
+    rows.iter().for_each(|row| all.extend(&Row::of(row, 0..row.len())));
+    all.to_data(element)
+}
+
+/// `data` as rows of so many elements.
+pub(crate) fn split(data: &TensorData, elements: usize) -> Vec<TensorData> {
+    let rows = data.len().checked_div(elements).unwrap_or(0);
+    (0..rows).map(|row| data.slice(row * elements..(row + 1) * elements)).collect()
+}

@@ -1,0 +1,240 @@
+//! A simulated device in real time: asynchronous, with a memory a worker or one for all, bounded, and
+//! mortal. Each worker's unit is a thread of its own, which computes real rows, slowly.
+//!
+//! What the engine or the manager must not do is kept as [`SimulatedDevice::misuses`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use batchmaker_device::{
+    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, TaskQueue,
+};
+use batchmaker_graph::{
+    CellGraph, CellIdentity, CellType, CellTypeId, RequestId, StatePlacement, Tensor, TensorData,
+    WorkerId,
+};
+
+use crate::cells::{Cells, split};
+use crate::faults::{Draw, Faults};
+use crate::unit::{SimulatedQueue, Unit};
+use crate::virtual_device::{CellCost, Misuse, VirtualConfig, VirtualDevice};
+
+/// What a simulated device is made from.
+#[derive(Clone, Debug)]
+pub struct SimulatedConfig {
+    /// Workers that may have a queue.
+    pub workers: u16,
+    /// Whether they share a memory.
+    pub placement: StatePlacement,
+    /// See [`Capabilities::lookahead`].
+    pub lookahead: u32,
+    /// See [`Capabilities::slots_max`].
+    pub slots_max: Option<u32>,
+    /// See [`Materialized::rows_max`].
+    pub rows_max: Option<u32>,
+    /// See [`Capabilities::bytes_max`].
+    pub bytes_max: Option<usize>,
+    /// What goes wrong, and how long things take.
+    pub faults: Faults,
+    /// What faults, delays and the order of reads follow from.
+    pub seed: u64,
+}
+
+impl Default for SimulatedConfig {
+    /// Two workers with a memory each, no bounds, no faults, no delays.
+    fn default() -> Self {
+        Self {
+            workers: 2,
+            placement: StatePlacement::PerWorker,
+            lookahead: 1,
+            slots_max: None,
+            rows_max: None,
+            bytes_max: None,
+            faults: Faults::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// See the module's first paragraph.
+pub struct SimulatedDevice {
+    config: SimulatedConfig,
+    core: Mutex<Core>,
+    /// By worker: whether its unit is to be lost, or is.
+    lost: Vec<AtomicBool>,
+}
+
+/// What all units share.
+pub(crate) struct Core {
+    pub(crate) virtual_device: VirtualDevice<Cells>,
+    /// The graphs of requests in flight, and the bytes of their values.
+    pub(crate) requests: HashMap<RequestId, (Arc<CellGraph>, usize)>,
+    misuses: Vec<Misuse>,
+    /// Workers whose unit is lost.
+    workers_lost: usize,
+}
+
+impl SimulatedDevice {
+    /// A device without cells.
+    pub fn new(config: SimulatedConfig) -> Self {
+        let workers = usize::from(config.workers);
+        let virtual_config =
+            VirtualConfig { workers, memory: config.placement, costs: Vec::new(), copy_ns: 0 };
+        let core = Core {
+            virtual_device: VirtualDevice::new(virtual_config, Cells::new()),
+            requests: HashMap::new(),
+            misuses: Vec::new(),
+            workers_lost: 0,
+        };
+        let lost = (0..workers).map(|_| AtomicBool::new(false)).collect();
+        Self { config, core: Mutex::new(core), lost }
+    }
+
+    /// Loses a worker's unit: at the latest when it would begin its next task.
+    pub fn lose(&self, worker: WorkerId) {
+        self.lost[worker.index()].store(true, Ordering::SeqCst);
+    }
+
+    /// States that were copied between memories, of chains that went on elsewhere.
+    pub fn moved_states(&self) -> u64 {
+        self.core().virtual_device.moved_states()
+    }
+
+    /// Workers whose unit was lost.
+    pub fn workers_lost(&self) -> usize {
+        self.core().workers_lost
+    }
+
+    /// What was done that must not be.
+    pub fn misuses(&self) -> Vec<Misuse> {
+        self.core().misuses.clone()
+    }
+
+    /// Requests that were admitted and not retired.
+    pub fn requests(&self) -> usize {
+        self.core().requests.len()
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        self.config.faults
+    }
+
+    pub(crate) fn is_to_be_lost(&self, worker: WorkerId) -> bool {
+        self.lost[worker.index()].load(Ordering::SeqCst)
+    }
+
+    fn is_all_lost(&self) -> bool {
+        self.core().workers_lost == self.lost.len()
+    }
+}
+
+impl Core {
+    /// Keeps what was done that must not be, and gives a reason for whoever waits for it.
+    pub(crate) fn misused(&mut self, misuse: Misuse) -> Arc<str> {
+        let reason = format!("misuse: {misuse}").into();
+        self.misuses.push(misuse);
+        reason
+    }
+
+    /// Loses a worker's unit.
+    pub(crate) fn lose(&mut self, worker: WorkerId) {
+        self.virtual_device.lose(worker);
+        self.workers_lost += 1;
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            placement: self.config.placement,
+            workers_max: Some(self.config.workers),
+            slots_max: self.config.slots_max,
+            bytes_max: self.config.bytes_max,
+            lookahead: self.config.lookahead,
+            poll_for: Duration::from_micros(self.config.seed % 3 * 20),
+        }
+    }
+
+    fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
+        let runner = self.core().virtual_device.arithmetic_mut().add(id, cell)?;
+        Ok(Materialized { runner, rows_max: self.config.rows_max })
+    }
+
+    fn release(&self, id: CellTypeId) {
+        let mut core = self.core();
+        if core.virtual_device.arithmetic_mut().release(id) {
+            core.virtual_device.forget_cell_type(id);
+        }
+    }
+
+    fn queue(
+        self: Arc<Self>,
+        worker: WorkerId,
+        bell: Arc<Bell>,
+    ) -> Result<Box<dyn TaskQueue>, DeviceError> {
+        if worker.0 >= u32::from(self.config.workers) {
+            return Err(DeviceError::Resources(format!("there is no unit for {worker}")));
+        }
+        let seed = Draw::new(self.config.seed).below(u64::MAX) ^ (u64::from(worker.0) << 32);
+        let unit = Unit::start(self, worker, bell, Draw::new(seed))?;
+        Ok(Box::new(SimulatedQueue::new(unit)))
+    }
+
+    fn admit(
+        &self,
+        request: RequestId,
+        graph: Arc<CellGraph>,
+        inputs: Vec<Tensor>,
+    ) -> Result<(), DeviceError> {
+        if self.is_all_lost() {
+            return Err(DeviceError::Lost("all units are lost".to_owned()));
+        }
+        let mut core = self.core();
+        let bytes = graph.bytes();
+        let in_use: usize = core.requests.values().map(|(_, bytes)| bytes).sum();
+        if self.config.bytes_max.is_some_and(|max| in_use + bytes > max) {
+            return Err(DeviceError::Full { bytes });
+        }
+        let rows = graph.inputs().iter().zip(inputs).map(|(&value, tensor)| {
+            let spec = &graph.values()[value.index()];
+            let mut data: TensorData = tensor.into_data();
+            let elements = spec.row.elements();
+            data.resize(spec.rows as usize * elements);
+            split(&data, elements)
+        });
+        let rows: Vec<_> = rows.collect();
+        core.virtual_device.admit(request, graph.clone(), rows);
+        core.requests.insert(request, (graph, bytes));
+        Ok(())
+    }
+
+    fn retire(&self, request: RequestId) {
+        let mut core = self.core();
+        core.requests.remove(&request);
+        if let Err(misuse) = core.virtual_device.retire(request) {
+            core.misused(misuse);
+        }
+    }
+
+    /// The cost of a made-up machine: ten microseconds, and one for each row.
+    fn measure(&self, _: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
+        let CellCost { fixed_ns, row_ns } = CellCost { fixed_ns: 10_000, row_ns: 1_000 };
+        Ok(Measurement { ns: (fixed_ns + row_ns * rows as u64) as f64, plan: None })
+    }
+
+    fn plan(&self, _: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+        match plans {
+            [] => Ok(()),
+            [(_, plan), ..] => {
+                let text = plan.text();
+                Err(DeviceError::Resources(format!("a simulated device has no plan {text}")))
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! What goes wrong on a simulated device, and how long things take: drawn from a seed.
+
+use std::time::Duration;
+
+/// Delays and faults of a simulated device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The longest that a batch takes.
+    pub batch_max: Duration,
+    /// Of a hundred batches of a task, how many are reported before the task is over.
+    pub reported_percent: u32,
+    /// Of a hundred tasks, how many fail.
+    pub failed_percent: u32,
+    /// Of a hundred tasks, how many are the last of their worker, whose part of the device is lost in
+    /// the middle of them.
+    pub lost_percent: u32,
+}
+
+/// Numbers that follow from a seed: SplitMix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = self.0;
+        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    /// A number below `end`, which is at least 1.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    pub(crate) fn chance(&mut self, percent: u32) -> bool {
+        self.below(100) < u64::from(percent)
+    }
+
+    /// A time up to `max`.
+    pub(crate) fn time(&mut self, max: Duration) -> Duration {
+        Duration::from_nanos(self.below(max.as_nanos() as u64 + 1))
+    }
+}

@@ -1,0 +1,308 @@
+//! The unit of one worker: a thread that runs tasks in their order, and the queue in front of it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use batchmaker_device::{Bell, Completion, DeviceError, Read, StatePlace, TaskDone, TaskQueue};
+use batchmaker_graph::{BatchedTask, RequestId, TaskId, TensorData, ValueIndex, WorkerId};
+
+use crate::device::{Core, SimulatedDevice};
+use crate::faults::Draw;
+use crate::virtual_device::{Datum, Fate, Misuse, Started};
+
+/// How long an idle unit waits before it looks whether it is to be lost.
+const IDLE: Duration = Duration::from_millis(2);
+
+/// A worker's unit, as its queue sees it.
+pub(crate) struct Unit {
+    device: Arc<SimulatedDevice>,
+    worker: WorkerId,
+    mailbox: Arc<Mailbox>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What goes to the unit, and what comes back.
+struct Mailbox {
+    state: Mutex<Mail>,
+    /// Signalled when there is something for the unit.
+    arrived: Condvar,
+    bell: Arc<Bell>,
+}
+
+#[derive(Default)]
+struct Mail {
+    commands: VecDeque<Command>,
+    completions: Vec<Completion>,
+    is_closed: bool,
+}
+
+enum Command {
+    /// Nothing came for a while.
+    None,
+    Run(BatchedTask),
+    Read(Read),
+    WriteState(StatePlace, Vec<TensorData>),
+}
+
+impl Mailbox {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, commands: impl IntoIterator<Item = Command>) {
+        self.mail().commands.extend(commands);
+        self.arrived.notify_one();
+    }
+
+    fn report(&self, completion: Completion) {
+        self.mail().completions.push(completion);
+        self.bell.ring();
+    }
+}
+
+impl Unit {
+    pub(crate) fn start(
+        device: Arc<SimulatedDevice>,
+        worker: WorkerId,
+        bell: Arc<Bell>,
+        draw: Draw,
+    ) -> Result<Self, DeviceError> {
+        let mailbox = Arc::new(Mailbox { state: Mutex::default(), arrived: Condvar::new(), bell });
+        let mut running =
+            Running { device: device.clone(), worker, mailbox: mailbox.clone(), draw };
+        let thread = std::thread::Builder::new()
+            .name(format!("unit-{}", worker.0))
+            .spawn(move || running.run())
+            .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
+        Ok(Self { device, worker, mailbox, thread: Some(thread) })
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        self.mailbox.mail().is_closed = true;
+        self.mailbox.arrived.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The queue of a unit.
+pub(crate) struct SimulatedQueue {
+    unit: Unit,
+    /// Whether the worker was told that its unit is lost.
+    knows_of_loss: bool,
+}
+
+impl SimulatedQueue {
+    pub(crate) fn new(unit: Unit) -> Self {
+        Self { unit, knows_of_loss: false }
+    }
+}
+
+impl TaskQueue for SimulatedQueue {
+    fn submit(&mut self, round: &mut Vec<BatchedTask>) {
+        if self.knows_of_loss {
+            let worker = self.unit.worker;
+            let misuse = Misuse(format!("{worker} is lost and is given {round:?}"));
+            self.unit.device.core().misused(misuse);
+        }
+        self.unit.mailbox.send(round.drain(..).map(Command::Run));
+    }
+
+    fn read(&mut self, read: Read) {
+        self.unit.mailbox.send([Command::Read(read)]);
+    }
+
+    fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>) {
+        self.unit.mailbox.send([Command::WriteState(place, states)]);
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let before = completions.len();
+        completions.append(&mut self.unit.mailbox.mail().completions);
+        let is_loss = |completion: &Completion| matches!(completion, Completion::Lost { .. });
+        self.knows_of_loss |= completions[before..].iter().any(is_loss);
+    }
+}
+
+/// The unit's thread.
+struct Running {
+    device: Arc<SimulatedDevice>,
+    worker: WorkerId,
+    mailbox: Arc<Mailbox>,
+    draw: Draw,
+}
+
+/// The unit is lost.
+struct Lost;
+
+impl Running {
+    fn run(&mut self) {
+        while let Some(command) = self.next() {
+            let done = match command {
+                Command::None => self.lose_if_due(),
+                Command::Run(task) => self.run_task(task),
+                Command::Read(read) => {
+                    let data = self.values(&read);
+                    self.mailbox.report(Completion::Values { read, data });
+                    Ok(())
+                }
+                Command::WriteState(place, states) => {
+                    self.device.core().virtual_device.write_state(self.worker, place, states);
+                    Ok(())
+                }
+            };
+            if done.is_err() {
+                let reason = format!("the unit of {} was lost", self.worker).into();
+                return self.mailbox.report(Completion::Lost { reason });
+            }
+        }
+    }
+
+    /// Waits for something to do; none once the queue is gone. Reads may overtake what is not a state
+    /// to write.
+    fn next(&mut self) -> Option<Command> {
+        let mut mail = self.mailbox.mail();
+        loop {
+            if mail.is_closed {
+                return None;
+            }
+            let is_read = |command: &Command| matches!(command, Command::Read(_));
+            let writes = |command: &Command| matches!(command, Command::WriteState(..));
+            let first_read = mail.commands.iter().position(is_read);
+            if let Some(read) = first_read
+                && !mail.commands.iter().take(read).any(writes)
+                && self.draw.chance(50)
+            {
+                return mail.commands.remove(read);
+            }
+            if let Some(command) = mail.commands.pop_front() {
+                return Some(command);
+            }
+            let waited = self.mailbox.arrived.wait_timeout(mail, IDLE);
+            let timeout;
+            (mail, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
+                return Some(Command::None);
+            }
+        }
+    }
+
+    fn lose_if_due(&self) -> Result<(), Lost> {
+        if !self.device.is_to_be_lost(self.worker) {
+            return Ok(());
+        }
+        self.device.core().lose(self.worker);
+        Err(Lost)
+    }
+
+    fn run_task(&mut self, task: BatchedTask) -> Result<(), Lost> {
+        let faults = self.device.faults();
+        let id = task.id;
+        let is_lost =
+            self.device.is_to_be_lost(self.worker) || self.draw.chance(faults.lost_percent);
+        let is_failed = self.draw.chance(faults.failed_percent);
+        let failing_batch = self.draw.below(4) as u32;
+        let fate = if is_failed { Fate::FailsFrom(failing_batch) } else { Fate::Runs };
+        let started = {
+            let mut core = self.device.core();
+            let submitted = core.virtual_device.submit(task);
+            let started = submitted.and_then(|()| core.virtual_device.start(self.worker, fate));
+            started.map_err(|misuse| {
+                core.virtual_device.give_up(self.worker);
+                core.misused(misuse)
+            })
+        };
+        let Started { batches, failure, .. } = match started {
+            Ok(started) => started.expect("the unit runs one task at a time"),
+            Err(reason) => {
+                self.over(id, Err(reason), Vec::new());
+                return Ok(());
+            }
+        };
+        let failed_from = match (&failure, is_failed) {
+            (Some(_), _) => Some(0),
+            (None, true) => Some(failing_batch),
+            (None, false) => None,
+        };
+        let lost_at = is_lost.then(|| self.draw.below(u64::from(batches)) as u32);
+        for batch in 0..batches {
+            std::thread::sleep(self.draw.time(faults.batch_max));
+            if lost_at == Some(batch) {
+                self.device.core().lose(self.worker);
+                return Err(Lost);
+            }
+            let done = batch + 1;
+            let is_right = failed_from.is_none_or(|first| batch < first);
+            if done < batches && is_right && self.draw.chance(faults.reported_percent) {
+                let ends = self.device.core().virtual_device.advance(self.worker, done);
+                self.mailbox.report(Completion::Steps { task: id, steps: done, ends });
+            }
+        }
+        let (_, ends) = self.device.core().virtual_device.finish(self.worker);
+        let result = match (failure, failed_from.filter(|&first| first < batches)) {
+            (Some(reason), _) => Err(reason.into()),
+            (None, Some(batch)) => Err(format!("a fault was drawn for batch {batch}").into()),
+            (None, None) => Ok(()),
+        };
+        self.over(id, result, ends);
+        Ok(())
+    }
+
+    fn over(
+        &self,
+        task: TaskId,
+        result: Result<(), Arc<str>>,
+        ends: Vec<batchmaker_graph::Stopped>,
+    ) {
+        self.mailbox.report(Completion::Task(TaskDone { task, result, ends }));
+    }
+
+    fn values(&self, read: &Read) -> Result<Vec<TensorData>, Arc<str>> {
+        let mut core = self.device.core();
+        let read = match read {
+            Read::Rows { request, values, rows } => {
+                let of_value = |&value: &ValueIndex| {
+                    let rows = rows.clone().map(|row| row as usize);
+                    let row = |row| core.virtual_device.peek(*request, value, row).map(Some);
+                    let rows: Vec<_> = rows.map(row).collect::<Result<_, _>>()?;
+                    Ok(core.joined(*request, value, rows))
+                };
+                values.iter().map(of_value).collect::<Result<Vec<_>, Misuse>>()
+            }
+            Read::Outputs { request } => core.virtual_device.outputs(*request).map(|outputs| {
+                let graph = core.requests[request].0.clone();
+                let of_value = |(&value, rows)| core.joined(*request, value, rows);
+                graph.outputs().iter().zip(outputs).map(of_value).collect()
+            }),
+            Read::State(place) => core
+                .virtual_device
+                .read_state(self.worker, *place)
+                .map(|states| states.into_iter().collect::<Vec<_>>()),
+        };
+        let data = read.map_err(|misuse| core.misused(misuse))?;
+        let data: Option<Vec<TensorData>> = data.into_iter().collect();
+        data.ok_or_else(|| "the values were lost".into())
+    }
+}
+
+impl Core {
+    /// Rows of a value one after the other, zeros for those that nobody has written; none where one of
+    /// them is lost.
+    fn joined(
+        &self,
+        request: RequestId,
+        value: ValueIndex,
+        rows: Vec<Option<Datum<TensorData>>>,
+    ) -> Option<TensorData> {
+        let spec = &self.requests[&request].0.values()[value.index()].row;
+        let zeros = || Some(TensorData::zeros(spec.element, spec.elements()));
+        let rows: Option<Vec<TensorData>> =
+            rows.into_iter().map(|row| row.unwrap_or_else(zeros)).collect();
+        Some(crate::cells::joined(spec.element, &rows?))
+    }
+}
