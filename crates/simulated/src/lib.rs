@@ -24,4 +24,6 @@ pub use arithmetic::Arithmetic;
 pub use device::{SimulatedConfig, SimulatedDevice};
 pub use faults::Faults;
 pub use hashes::{Hashes, cell_output, is_end};
-pub use virtual_device::{CellCost, Datum, Fate, Misuse, Started, VirtualConfig, VirtualDevice};
+pub use virtual_device::{
+    CellCost, Contents, Datum, Fate, Misuse, Started, VirtualConfig, VirtualDevice,
+};

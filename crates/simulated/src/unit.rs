@@ -10,7 +10,7 @@ use batchmaker_graph::{BatchedTask, RequestId, TaskId, TensorData, ValueIndex, W
 
 use crate::device::{Core, SimulatedDevice};
 use crate::faults::Draw;
-use crate::virtual_device::{Datum, Fate, Misuse, Started};
+use crate::virtual_device::{Contents, Fate, Misuse, Started};
 
 /// How long an idle unit waits before it looks whether it is to be lost.
 const IDLE: Duration = Duration::from_millis(2);
@@ -268,7 +268,8 @@ impl Running {
             Read::Rows { request, values, rows } => {
                 let of_value = |&value: &ValueIndex| {
                     let rows = rows.clone().map(|row| row as usize);
-                    let row = |row| core.virtual_device.peek(*request, value, row).map(Some);
+                    let row =
+                        |row| core.virtual_device.peek(*request, value, row).map(Contents::from);
                     let rows: Vec<_> = rows.map(row).collect::<Result<_, _>>()?;
                     Ok(core.joined(*request, value, rows))
                 };
@@ -297,12 +298,15 @@ impl Core {
         &self,
         request: RequestId,
         value: ValueIndex,
-        rows: Vec<Option<Datum<TensorData>>>,
+        rows: Vec<Contents<TensorData>>,
     ) -> Option<TensorData> {
         let spec = &self.requests[&request].0.values()[value.index()].row;
-        let zeros = || Some(TensorData::zeros(spec.element, spec.elements()));
-        let rows: Option<Vec<TensorData>> =
-            rows.into_iter().map(|row| row.unwrap_or_else(zeros)).collect();
+        let known = |row| match row {
+            Contents::Unwritten => Some(TensorData::zeros(spec.element, spec.elements())),
+            Contents::Lost => None,
+            Contents::Known(row) => Some(row),
+        };
+        let rows: Option<Vec<TensorData>> = rows.into_iter().map(known).collect();
         Some(crate::cells::joined(spec.element, &rows?))
     }
 }

@@ -82,6 +82,23 @@ pub struct Started {
 /// A row's contents; none where they were lost or come from a task that failed.
 pub type Datum<R> = Option<R>;
 
+/// What a row of a request in flight holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents<R> {
+    /// Nobody has written it.
+    Unwritten,
+    /// They were lost.
+    Lost,
+    /// These.
+    Known(R),
+}
+
+impl<R> From<Datum<R>> for Contents<R> {
+    fn from(datum: Datum<R>) -> Self {
+        datum.map_or(Self::Lost, Self::Known)
+    }
+}
+
 /// See the module's first paragraph. The requests that it is told of are in flight from
 /// [`admit`](Self::admit) to [`retire`](Self::retire).
 #[derive(Debug)]
@@ -261,13 +278,12 @@ impl<A: Arithmetic> VirtualDevice<A> {
         }
     }
 
-    /// The rows of all output values of a request whose nodes are all complete: none for a row that
-    /// nobody has written.
-    pub fn outputs(&self, request: RequestId) -> Result<Vec<Vec<Option<Datum<A::Row>>>>, Misuse> {
+    /// The rows of all output values of a request whose nodes are all complete.
+    pub fn outputs(&self, request: RequestId) -> Result<Vec<Vec<Contents<A::Row>>>, Misuse> {
         let values = self.requests.get(&request).ok_or_else(|| unknown(request))?;
         let row = |value: ValueIndex, at: usize| match values.rows[value.index()][at] {
-            Row::Unwritten => Ok(None),
-            _ => self.peek(request, value, at).map(Some),
+            Row::Unwritten => Ok(Contents::Unwritten),
+            _ => self.peek(request, value, at).map(Contents::from),
         };
         let rows = |&value: &ValueIndex| {
             (0..values.rows[value.index()].len()).map(|at| row(value, at)).collect()
@@ -517,7 +533,6 @@ impl<A: Arithmetic> VirtualDevice<A> {
     }
 
     /// What a node computes, or why it cannot.
-    #[expect(clippy::type_complexity, reason = "a node is misused, fails, or is unknown")]
     fn outputs_of(
         &mut self,
         task: &BatchedTask,

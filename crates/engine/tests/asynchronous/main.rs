@@ -10,7 +10,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -68,16 +68,21 @@ impl Ask {
     }
 }
 
+/// An engine that has one request at a time, and what it replied.
+struct Alone {
+    engine: Engine,
+    replies: HashMap<Ask, Vec<NamedTensor>>,
+}
+
 /// The reply to a request that is alone on a device of one worker.
 fn alone(ask: Ask) -> Vec<NamedTensor> {
-    static KNOWN: OnceLock<std::sync::Mutex<(Engine, HashMap<Ask, Vec<NamedTensor>>)>> =
-        OnceLock::new();
+    static KNOWN: OnceLock<Mutex<Alone>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| {
         let config = SimulatedConfig { workers: 1, ..SimulatedConfig::default() };
-        (engine(&config).0, HashMap::new()).into()
+        Mutex::new(Alone { engine: engine(&config).0, replies: HashMap::new() })
     });
-    let mut known = known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let (engine, replies) = &mut *known;
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let Alone { engine, replies } = &mut *known;
     let reply = || engine.submit(ask.kind.model(), ask.request()).unwrap().wait().unwrap().outputs;
     replies.entry(ask).or_insert_with(reply).clone()
 }
