@@ -74,12 +74,15 @@ impl Cellular {
 
     /// Takes out a chain that has got its slot, or that ends.
     pub(crate) fn leave_slot_waiters(&mut self, index: SubgraphIndex) {
+        if self.slot_waiters.waiting.is_empty() {
+            return;
+        }
         let (key, cell_type) = (self.subgraph(index).key, self.subgraph(index).cell_type);
-        // Those that depend on it may have waited for it to have one, or to end.
-        self.slot_waiters.is_changed |= !self.slot_waiters.waiting.is_empty();
-        if self.is_bounded(cell_type) && self.slot_waiters.waiting.remove(&key).is_some() {
+        if self.slot_waiters.waiting.remove(&key).is_some() {
             self.slot_waiters.cell_types[cell_type.index()].waiting -= 1;
         }
+        // Chains that depend on it may have waited for this.
+        self.slot_waiters.is_changed = true;
     }
 
     pub(crate) fn release_slot(&mut self, cell_type: CellTypeId, slot: SlotId, of_session: bool) {
