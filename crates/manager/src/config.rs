@@ -34,11 +34,11 @@ pub struct CellTypeConfig {
     pub rows_max: Option<u32>,
     /// How many slots the device has for the states of its chains; none: as many as there are chains.
     /// A chain takes one when its first node is ready and every chain that it depends on has one or
-    /// has ended; a session's first chunk takes those of all its chains together. What gets none
+    /// has ended; a session's first piece takes those of all its chains together. What gets none
     /// waits in the order of the queue, and is not counted as ready. So a chain that has a slot never
     /// waits for one that has none.
     ///
-    /// Sessions keep their slots from chunk to chunk: while they have all of them, others wait.
+    /// Sessions keep their slots from piece to piece: while they have all of them, others wait.
     /// Bounds are for [`Policy::Cellular`] alone: a closed batch takes all its slots at once.
     pub slots_max: Option<u32>,
     /// Its priority in each model that uses it.
@@ -178,14 +178,12 @@ pub struct Config {
     pub cell_types: Vec<CellTypeConfig>,
     /// How many workers there are, up to 64. All are up at the start.
     pub workers: u16,
-    /// How many tasks of a worker may be unfinished when it is given its next round. 0: a round is
-    /// formed when the one before it has completed, by which time the most requests have come. With
-    /// more, the next round is on the device before the last task of this one is over, so that a
-    /// device does not wait for the manager; a request that comes meanwhile waits for so many tasks
-    /// more. See [`crate`] for what this means for pinning, cell types and priorities.
-    ///
-    /// Of closed batches: how many tasks of a worker's batches may be unfinished when it is given its
-    /// next batch.
+    /// How many tasks of a worker may be unfinished when it is given its next round (of closed
+    /// batches: its next batch). With 0 a round is formed when the one before it is complete, as late
+    /// as can be, so that the most requests share it. With more, the device has the next round before
+    /// it is done with this one and never waits for the manager, but a request that arrives waits for
+    /// up to so many tasks more. The first page of the crate says what this means for pinning, cell
+    /// types and priorities.
     pub lookahead: u32,
     /// How requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,

@@ -48,11 +48,11 @@ pub enum Event {
         worker: WorkerId,
         /// Which task.
         task: TaskId,
-        /// How many steps of it are complete in all: more than were told before, and fewer than it
+        /// How many steps of it are complete in all: more than were reported before, and fewer than it
         /// has, since the last one comes with [`Event::Complete`].
         steps: u32,
     },
-    /// An open chain said stop, in steps that are about to be told of as complete. Ignored if its
+    /// An open chain said stop, in steps that are about to be reported as complete. Ignored if its
     /// request has finished.
     Stopped {
         /// Which chain, and how many nodes it ran.

@@ -2,12 +2,29 @@
 //! a state machine without clock, threads or I/O.
 //!
 //! # Driving it
-//! Whoever owns a [`Manager`] tells it what happened ([`Manager::handle`] with the time
+//! Whoever owns a [`Manager`] reports what happened ([`Manager::handle`] with the time
 //! in nanoseconds), asks for work on behalf of a worker ([`Manager::next_task`] until
 //! that gives none), and collects the requests that ended
 //! ([`Manager::drain_finished`]). The tasks of a worker must be run in the order in which they were
-//! given out, and told as complete in that order. Threads and the simulator
-//! drive the same code.
+//! given out, and reported as complete in that order; the first steps of a roster's task may be
+//! reported before its end ([`Event::Progress`]). Threads and the simulator drive the same code.
+//!
+//! An event, or tasks given to one worker, can make work for another: [`Manager::has_work_for`]
+//! says whether there is any. A worker without work sleeps until that changes, or until
+//! [`Manager::next_deadline`]. With [`Config::lookahead`], a worker that still has tasks may have
+//! to be woken as well.
+//!
+//! # Work in flight
+//! A round is formed while at most `lookahead` of the worker's tasks are unfinished.
+//! - *To this worker* these are as good as over, since they run first: nodes that depend on them are
+//!   ready, and they do not count as running when the next cell type is chosen.
+//! - *To all other workers* they are in flight. A subgraph is pinned to a worker while any task
+//!   there with a node of it is unfinished, whether it is still in the worker's standing batch, has
+//!   left it, or the worker's rounds have turned to another type. After the last of these tasks any
+//!   worker may take it. So a standing batch whose rounds overlap keeps its members, and other
+//!   workers take the subgraphs that wait.
+//! - *Priorities* decide whenever a batch is formed: a request waits for the tasks that were
+//!   submitted before it came, and for no more.
 //!
 //! # Reading it
 //! [`Policy`] names the policies. `cellular` is the paper's own: `cellular/scheduler.rs` is

@@ -9,7 +9,7 @@ use batchmaker_graph::{
     BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, RequestId, RowSpec, Rows,
     RunIndex, Sink, SinkTime, SlotId, Stop, Stopped, Work, WorkerId,
 };
-use batchmaker_manager::{Event, Manager, Outcome};
+use batchmaker_manager::{Config, Event, Manager, Outcome};
 
 use common::{arrive, config};
 
@@ -58,9 +58,10 @@ struct Played {
     tasks: Vec<BatchedTask>,
 }
 
-fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64) -> u64 {
+fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: u32) -> u64 {
     let mut random = Random(seed);
-    let mut manager = Manager::new(config(&[4, 3], workers, tasks_to_submit));
+    let config = Config { lookahead, ..config(&[4, 3], workers, tasks_to_submit) };
+    let mut manager = Manager::new(config);
     let mut plans: Vec<Plan> = Vec::new();
     let (mut ran, mut known): (BTreeMap<RequestId, u32>, BTreeSet<RequestId>) = Default::default();
     let mut after_stop = 0;
@@ -151,7 +152,9 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64) -> u64 {
 fn stopped_chains_end_and_free_their_slots() {
     for seed in 0..300 {
         for workers in [1, 2] {
-            play(seed, workers, 1 + (seed % 5) as u32, 1_000);
+            for lookahead in [0, 2] {
+                play(seed, workers, 1 + (seed % 5) as u32, 1_000, lookahead);
+            }
         }
     }
 }
@@ -159,7 +162,7 @@ fn stopped_chains_end_and_free_their_slots() {
 /// Steps that take longer than a millisecond are submitted one at a time where chains may stop.
 #[test]
 fn little_is_wasted_where_steps_are_long() {
-    let wasted = |step_ns| (0..50).map(|seed| play(seed, 1, 5, step_ns)).sum::<u64>();
+    let wasted = |step_ns| (0..50).map(|seed| play(seed, 1, 5, step_ns, 0)).sum::<u64>();
     let (short, long) = (wasted(1_000), wasted(20_000_000));
     assert!(long * 5 < short, "{long} of long steps, {short} of short ones");
 }

@@ -216,8 +216,19 @@ fn every_order_of_cancelling_ending_and_running() {
         steps.extend_from_slice(cancelled);
         steps
     };
-    for (workers, tasks_to_submit) in [(1, 1), (1, 3), (2, 2)] {
-        let config = Config { task_form: TaskForm::Rows, ..config(&[2], workers, tasks_to_submit) };
+    // Workers, batches of a round, lookahead, slots.
+    for (workers, tasks_to_submit, lookahead, slots_max) in [
+        (1, 1, 0, None),
+        (1, 3, 0, None),
+        (2, 2, 0, None),
+        (2, 1, 2, Some(2)),
+        // A session after the other.
+        (1, 2, 1, Some(1)),
+    ] {
+        let mut config =
+            Config { task_form: TaskForm::Rows, ..config(&[2], workers, tasks_to_submit) };
+        config.lookahead = lookahead;
+        config.cell_types[0].slots_max = slots_max;
         for cancelled in [&[][..], &[Cancel(0, 0)], &[Cancel(0, 1)], &[Cancel(0, 0), Cancel(0, 1)]]
         {
             let count = all_orders(&mut of(cancelled), &mut Vec::new(), &config);

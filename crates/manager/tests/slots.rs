@@ -199,7 +199,7 @@ fn piece(index: u32, session: u32, graph: CellGraph) -> Event {
 }
 
 /// Two sessions of two chains each over three slots: the second waits for the first one's end, and
-/// does not keep others from the slot that is left. Chunks that follow have theirs.
+/// does not keep others from the slot that is left. Pieces that follow have theirs.
 #[test]
 fn a_session_takes_all_its_slots_together() {
     let mut manager = Manager::new(bounded(&[4], &[3], 5));

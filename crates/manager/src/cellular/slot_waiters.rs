@@ -1,15 +1,15 @@
-//! Who gets a slot where a device has only so many ([`crate::CellTypeConfig::slots_max`]).
+//! Which chains get slots where a device has only so many ([`crate::CellTypeConfig::slots_max`]).
 //!
-//! A chain that is ready lines up, and is given a slot of its type in the order of the queue. It
-//! must not hold one while it waits for a chain that gets none: so it takes its slot only once all
-//! chains that it depends on have theirs, or have ended. Then whoever has a slot can run to its end
-//! with the slots that are given out already, and frees its own.
+//! A chain lines up for a slot when its first node is ready; free slots go to the first in the order
+//! of the queues. A chain must not hold a slot while it waits for another chain that gets none, so it
+//! takes its slot only once all chains that it depends on have theirs or have ended. Then every
+//! chain with a slot can run to its end without another slot being given out, and frees its own.
 //!
-//! Sessions do not free theirs at the end of a chunk. If they took them one by one, two that lack
-//! their last could wait for each other for ever; so a session takes those of all its chains at once, when
-//! any of them is ready. While it waits for that, those behind it in the order take none of the
-//! slots that it needs, unless slots of other sessions are what it waits for: these may stay for
-//! long.
+//! A session does not free its slots at the end of a piece. If sessions took theirs one by one, two
+//! of them that lack one each could wait for each other for ever. So a session takes the slots of all
+//! its chains together, when any of them is ready. While it waits for slots that requests without
+//! sessions are going to free, nobody behind it in the order takes these. For slots that other
+//! sessions hold, which may be for long, nobody waits along with it.
 
 use std::collections::BTreeMap;
 
@@ -18,26 +18,27 @@ use batchmaker_graph::{CellTypeId, RequestId, RunKind, SlotId};
 use crate::cellular::Cellular;
 use crate::cellular::subgraph::{Place, QueueKey, SubgraphIndex};
 
-/// Chains that are ready but for a slot.
+/// Chains that have all they need but a slot.
 #[derive(Debug)]
 pub(crate) struct SlotWaiters {
     /// In the order of the queues.
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
     cell_types: Vec<OfType>,
-    /// Room for a mark on each run of a request.
+    /// Scratch space: a mark for each run of a request.
     marks: Vec<bool>,
-    /// Whether anything happened since the last look that may let one of them have its slot.
+    /// Whether anything happened since slots were last given out that may let a chain have one.
     is_changed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 struct OfType {
+    /// Chains that wait for a slot of the type.
     waiting: usize,
-    /// Slots of sessions.
+    /// Slots that sessions hold.
     of_sessions: usize,
-    /// Chains without a slot of the session that is looked at.
+    /// Slots that the session being looked at needs.
     needed: usize,
-    /// Whether a session waits for slots of the type that nobody behind it may take.
+    /// Whether a session waits for slots of the type, so that those behind it must not take them.
     is_reserved: bool,
 }
 
@@ -53,7 +54,7 @@ impl Cellular {
         self.queues[cell_type.index()].slots.max().is_some()
     }
 
-    /// Whether the subgraph is a chain that needs one of so many slots, and has none yet.
+    /// Whether the subgraph is a chain of a type with bounded slots, and has none yet.
     pub(crate) fn lacks_slot(&self, index: SubgraphIndex) -> bool {
         let subgraph = self.subgraph(index);
         subgraph.slot.is_none()
@@ -62,7 +63,7 @@ impl Cellular {
             && self.is_bounded(subgraph.cell_type)
     }
 
-    /// A chain without a slot is ready.
+    /// Lines up a chain that is ready but has no slot.
     pub(crate) fn line_up_for_slot(&mut self, index: SubgraphIndex) {
         let (key, cell_type) = (self.subgraph(index).key, self.subgraph(index).cell_type);
         if self.slot_waiters.waiting.insert(key, index).is_none() {
@@ -71,14 +72,17 @@ impl Cellular {
         }
     }
 
-    /// It has a slot, or ends without one.
+    /// Takes out a chain that has got its slot, or that ends.
     pub(crate) fn leave_slot_waiters(&mut self, index: SubgraphIndex) {
+        if self.slot_waiters.waiting.is_empty() {
+            return;
+        }
         let (key, cell_type) = (self.subgraph(index).key, self.subgraph(index).cell_type);
-        // Those that depend on it may have waited for it to have one, or to end.
-        self.slot_waiters.is_changed |= !self.slot_waiters.waiting.is_empty();
-        if self.is_bounded(cell_type) && self.slot_waiters.waiting.remove(&key).is_some() {
+        if self.slot_waiters.waiting.remove(&key).is_some() {
             self.slot_waiters.cell_types[cell_type.index()].waiting -= 1;
         }
+        // Chains that depend on it may have waited for this.
+        self.slot_waiters.is_changed = true;
     }
 
     pub(crate) fn release_slot(&mut self, cell_type: CellTypeId, slot: SlotId, of_session: bool) {
@@ -113,7 +117,7 @@ impl Cellular {
         of_type.filter(|&&sub| self.lacks_slot(sub)).count()
     }
 
-    /// Gives free slots to those that may have them, in their order.
+    /// Gives free slots to the chains that may have them, in order.
     pub(crate) fn give_slots(&mut self) {
         while std::mem::take(&mut self.slot_waiters.is_changed) {
             while let Some(index) = self.next_for_slot() {
@@ -142,7 +146,7 @@ impl Cellular {
         self.refresh(index);
     }
 
-    /// The first that may have a slot now; of a session, any that stands for all its chains.
+    /// The first chain that may have its slot now. One of a session stands for all of them.
     fn next_for_slot(&mut self) -> Option<SubgraphIndex> {
         let has_chance = |(queue, of_type): (&crate::cellular::Queue, &OfType)| {
             of_type.waiting > 0 && queue.slots.left() > 0
@@ -169,8 +173,8 @@ impl Cellular {
         next
     }
 
-    /// Whether all chains of a session's piece can have their slots now. If not, reserves those that
-    /// it waits for, if it does not wait for sessions.
+    /// Whether all chains of a session's piece can have their slots now. If they cannot, but could
+    /// without any other session ending, their types are reserved for it.
     fn all_fit(&self, piece: RequestId, cell_types: &mut [OfType]) -> bool {
         cell_types.iter_mut().for_each(|of_type| of_type.needed = 0);
         for &index in &self.processor.request(piece).subgraphs {
@@ -193,8 +197,8 @@ impl Cellular {
         fits
     }
 
-    /// Whether all chains that the subgraph depends on have slots, or have ended. `marks` is room for
-    /// a mark on each run of its request.
+    /// Whether all chains that the subgraph depends on have slots, or have ended. `marks` is
+    /// scratch space.
     fn producers_have_slots(&self, index: SubgraphIndex, marks: &mut Vec<bool>) -> bool {
         let own = self.subgraph(index).run.index();
         let subgraphs = &self.processor.request(self.subgraph(index).request).subgraphs;
