@@ -71,7 +71,7 @@ unsafe fn run_batch(
         }
         gathered.finish()
     };
-    let inputs = program.inputs().iter().enumerate().map(gather).collect();
+    let inputs = program.inputs().enumerate().map(gather).collect();
     let mut outputs = program.run(batch, inputs, thread)?;
     for (port, output) in outputs.iter_mut().enumerate() {
         for (at, node) in nodes().enumerate() {

@@ -2,22 +2,17 @@
 
 use batchmaker_graph::{Program, RowSpec, TensorData};
 
-use crate::loaded::{Loaded, shaped};
+use crate::loaded::Loaded;
+use crate::port::Port;
 use crate::{ExecutorError, ExecutorThread};
 
-/// A program over rows, loaded.
-///
-/// A row's bits do not depend on how many rows there are: rten's exception, a batch of one (which takes
-/// another product kernel), is padded to two by repeating the row.
-pub struct RowProgram {
-    loaded: Loaded,
-    inputs: Vec<RowSpec>,
-    outputs: Vec<RowSpec>,
-}
+/// A program over rows, loaded. A row has the same bits alone and in any batch.
+pub struct RowProgram(Loaded);
 
 impl RowProgram {
     /// Loads `program`, an ONNX file with inputs `in0`, `in1`, …, each `[rows, ...row]` with the row that
-    /// `inputs` has for it, and outputs `out0`, `out1`, …, likewise of `outputs`.
+    /// `inputs` has for it, and outputs `out0`, `out1`, …, likewise of `outputs`. Runs it a few times, to see
+    /// what it needs for one row.
     ///
     /// # Errors
     /// [`ExecutorError::Load`] if the executor does not take it.
@@ -26,11 +21,13 @@ impl RowProgram {
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
-        Ok(Self {
-            loaded: Loaded::new(program, inputs.len(), outputs.len())?,
-            inputs: inputs.to_vec(),
-            outputs: outputs.to_vec(),
-        })
+        Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs)).map(Self)
+    }
+
+    /// Whether a batch of one row computes it once, but for the products that need it twice. Otherwise the
+    /// row is computed twice altogether: the program has operators that this crate does not know.
+    pub fn is_alone_once(&self) -> bool {
+        self.0.is_alone_once()
     }
 
     /// Runs `rows` rows, at least 1, on `thread`. An input holds the rows of its port one after the other,
@@ -45,32 +42,7 @@ impl RowProgram {
         inputs: Vec<TensorData>,
         thread: &ExecutorThread,
     ) -> Result<Vec<TensorData>, ExecutorError> {
-        let shape = |rows: usize, row: &RowSpec| [&[rows], &row.shape[..]].concat();
-        let shapes = self.inputs.iter().map(|row| shape(rows, row));
-        let mut inputs = shaped(inputs, &self.inputs, shapes)?;
-        let padded = rows.max(2);
-        if padded > rows {
-            inputs.iter_mut().for_each(|(shape, data)| {
-                shape[0] = padded;
-                double(data);
-            });
-        }
-        let expected: Vec<_> = self.outputs.iter().map(|row| shape(padded, row)).collect();
-        let mut outputs = self.loaded.run(inputs, &self.outputs, &expected, thread)?;
-        for (output, row) in outputs.iter_mut().zip(&self.outputs) {
-            output.resize(rows * row.elements());
-        }
-        Ok(outputs)
-    }
-}
-
-/// Repeats the data.
-fn double(data: &mut TensorData) {
-    match data {
-        TensorData::F32(data) => data.extend_from_within(..),
-        TensorData::I32(data) => data.extend_from_within(..),
-        TensorData::I64(data) => data.extend_from_within(..),
-        TensorData::Bool(data) => data.extend_from_within(..),
-        TensorData::Bytes(_) => {}
+        let spans = vec![1; self.0.inputs.len() + self.0.outputs.len()];
+        self.0.run(rows, &spans, inputs, thread)
     }
 }

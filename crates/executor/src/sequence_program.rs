@@ -2,22 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use batchmaker_graph::{PortAxes, RowSpec, TensorData, WholeProgram};
+use batchmaker_graph::{RowSpec, TensorData, WholeProgram};
 
-use crate::loaded::{Loaded, shaped};
+use crate::loaded::Loaded;
+use crate::port::Port;
 use crate::{ExecutorError, ExecutorThread};
 
 /// A program over whole sequences, loaded: a convolution over time, an attention over steps.
 ///
 /// A node of its cell is one sequence, of which each port has a *span* of rows: its steps, or one row. Nodes
-/// whose spans are equal at every port run as one batch, where the program keeps sequences apart.
-pub struct SequenceProgram {
-    loaded: Loaded,
-    input_axes: Vec<PortAxes>,
-    inputs: Vec<RowSpec>,
-    output_axes: Vec<PortAxes>,
-    outputs: Vec<RowSpec>,
-}
+/// whose spans are equal at every port run as one batch, where the program keeps sequences apart. A sequence has
+/// the same bits alone and in any batch.
+pub struct SequenceProgram(Loaded);
 
 /// Nodes that run together: see [`SequenceProgram::batches`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,23 +36,26 @@ impl SequenceProgram {
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
-        Ok(Self {
-            loaded: Loaded::new(&whole.program, inputs.len(), outputs.len())?,
-            input_axes: whole.inputs.clone(),
-            inputs: inputs.to_vec(),
-            output_axes: whole.outputs.clone(),
-            outputs: outputs.to_vec(),
-        })
+        let inputs = Port::of_sequences(inputs, &whole.inputs);
+        let outputs = Port::of_sequences(outputs, &whole.outputs);
+        Loaded::new(&whole.program, inputs, outputs).map(Self)
     }
 
-    /// Rows of the input ports.
-    pub fn inputs(&self) -> &[RowSpec] {
-        &self.inputs
+    /// The rows of the input ports.
+    pub fn inputs(&self) -> impl ExactSizeIterator<Item = &RowSpec> {
+        self.0.inputs.iter().map(|port| &port.row)
     }
 
-    /// Rows of the output ports.
-    pub fn outputs(&self) -> &[RowSpec] {
-        &self.outputs
+    /// The rows of the output ports.
+    pub fn outputs(&self) -> impl ExactSizeIterator<Item = &RowSpec> {
+        self.0.outputs.iter().map(|port| &port.row)
+    }
+
+    /// Whether a batch of one sequence computes it once, but for the products that need it twice; as
+    /// [`crate::RowProgram::is_alone_once`]. A sequence of so few steps that other products need it is
+    /// computed twice in any case.
+    pub fn is_alone_once(&self) -> bool {
+        self.0.is_alone_once()
     }
 
     /// Divides nodes into batches that [`Self::run`] takes: those of equal spans together, or, if the program
@@ -67,10 +66,9 @@ impl SequenceProgram {
         for (node, spans) in spans.enumerate() {
             nodes_by_spans.entry(spans).or_default().push(node);
         }
-        let together = self.input_axes.iter().chain(&self.output_axes).all(|axes| axes.batch);
         let mut batches = Vec::new();
         for (spans, nodes) in nodes_by_spans {
-            let size = if together { nodes.len() } else { 1 };
+            let size = if self.0.is_batched() { nodes.len() } else { 1 };
             let batch =
                 |nodes: &[usize]| SequenceBatch { spans: spans.clone(), nodes: nodes.into() };
             batches.extend(nodes.chunks(size).map(batch));
@@ -90,23 +88,6 @@ impl SequenceProgram {
         inputs: Vec<TensorData>,
         thread: &ExecutorThread,
     ) -> Result<Vec<TensorData>, ExecutorError> {
-        let SequenceBatch { spans, nodes } = batch;
-        let (input_spans, output_spans) = spans.split_at(self.inputs.len());
-        let shapes = shapes(&self.input_axes, &self.inputs, nodes.len(), input_spans);
-        let inputs = shaped(inputs, &self.inputs, shapes.into_iter())?;
-        let expected = self::shapes(&self.output_axes, &self.outputs, nodes.len(), output_spans);
-        self.loaded.run(inputs, &self.outputs, &expected, thread)
+        self.0.run(batch.nodes.len(), &batch.spans, inputs, thread)
     }
-}
-
-/// The shapes of ports of `nodes` sequences.
-fn shapes(axes: &[PortAxes], rows: &[RowSpec], nodes: usize, spans: &[u32]) -> Vec<Vec<usize>> {
-    let shape = |((axes, row), &span): ((&PortAxes, &RowSpec), &u32)| {
-        let mut shape = Vec::new();
-        shape.extend(axes.batch.then_some(nodes));
-        shape.extend(axes.steps.then_some(span as usize));
-        shape.extend(&row.shape);
-        shape
-    };
-    axes.iter().zip(rows).zip(spans).map(shape).collect()
 }

@@ -112,8 +112,8 @@ pub(crate) fn plan(
     planner.matrices();
     let mut stages = Vec::new();
     let mut cells = Vec::new();
-    for &stage in &cut.stages {
-        let (planned, cell) = planner.stage(stage, options, registry);
+    for (&stage, priority) in cut.stages.iter().zip(priorities(analysis, cut)) {
+        let (planned, cell) = planner.stage(stage, priority, options, registry);
         stages.push(planned);
         cells.push(cell);
     }
@@ -148,6 +148,43 @@ pub(crate) fn plan(
     });
     let (inputs, outputs) = (inputs.collect(), outputs.collect());
     Unfolding { unfolder: Arc::new(plan), inputs, outputs, cells, max_length }
+}
+
+/// The priority of each stage's cell, from 0 on: later in the computation is higher (section 4.3 of the
+/// BatchMaker paper). The number of recurrent operators upstream comes first; stages with equally many are in the
+/// order in which they wait for each other. Those of which neither waits for the other may be equal.
+fn priorities(analysis: &Analysis, cut: &Cut) -> Vec<i32> {
+    let level = |stage: Stage| match stage {
+        Stage::Segment(index) => 2 * cut.segments[index].level,
+        Stage::Recurrent(index) => 2 * analysis.recurrents[index].level + 1,
+    };
+    // Stages of one level on the longest path to a stage.
+    let mut places: Vec<(usize, usize)> = Vec::new();
+    for &stage in &cut.stages {
+        let reads = match stage {
+            Stage::Segment(index) => cut.segments[index].inputs.clone(),
+            Stage::Recurrent(index) => cut.recurrent_reads(analysis, index),
+        };
+        let is_read = |before: Stage| {
+            reads.iter().any(|&reading| match (before, reading.source) {
+                (Stage::Recurrent(index), Source::Recurrent(read, _)) => index == read,
+                (Stage::Segment(index), Source::Op(..)) => {
+                    cut.segments[index].outputs.contains(&cut.made(reading))
+                }
+                _ => false,
+            })
+        };
+        let before = cut
+            .stages
+            .iter()
+            .zip(&places)
+            .filter(|(before, (of, _))| *of == level(stage) && is_read(**before));
+        let depth = before.map(|(_, (_, depth))| depth + 1).max().unwrap_or(0);
+        places.push((level(stage), depth));
+    }
+    let ranks: BTreeSet<(usize, usize)> = places.iter().copied().collect();
+    let rank = |place: &(usize, usize)| ranks.range(..place).count() as i32;
+    places.iter().map(rank).collect()
 }
 
 fn layout(input: &PlanInput, plan: &Plan) -> InputLayout {
@@ -358,14 +395,15 @@ impl Planner<'_> {
     fn stage(
         &mut self,
         stage: Stage,
+        priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> (PlanStage, CellUse) {
         match stage {
-            Stage::Recurrent(index) => self.recurrent(index, options, registry),
+            Stage::Recurrent(index) => self.recurrent(index, priority, options, registry),
             Stage::Segment(index) => {
                 let segment = &self.cut.segments[index];
-                self.segment(segment, options, registry)
+                self.segment(segment, priority, options, registry)
             }
         }
     }
@@ -373,13 +411,13 @@ impl Planner<'_> {
     fn recurrent(
         &mut self,
         index: usize,
+        priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
         let (cell, why, fused) = recurrent.cell(lookup);
-        let priority = 2 * recurrent.level as i32 + 1;
         let used = options.register(
             registry,
             &NewCell { name: &recurrent.label, cell: &cell, priority, fused, why: &why },
@@ -438,6 +476,7 @@ impl Planner<'_> {
     fn segment(
         &mut self,
         segment: &Segment,
+        priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> (PlanStage, CellUse) {
@@ -464,7 +503,6 @@ impl Planner<'_> {
             Scope::Row => program::build(self.analysis, segment),
             _ => whole_program::build(self.analysis, segment).expect("it was built to be checked"),
         };
-        let priority = 2 * segment.level as i32;
         let used = options.register(
             registry,
             &NewCell { name, cell: &cell, priority, fused: false, why: &why },

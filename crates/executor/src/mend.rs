@@ -1,0 +1,241 @@
+//! Writes into a program what one row or sequence needs: operators a second time, on the row or sequence twice.
+//!
+//! ```text
+//!   image ─ Conv ─ Relu ─ GlobalAveragePool ─┬─ MatMul ─ Add ─ out0
+//!                                            └─ Concat ─ MatMul ─ Add ─ alone out0, of which the first row counts
+//! ```
+//!
+//! Rows stay double from a sensitive operator up to one that is costly, as cutting them in between would cost more
+//! than a few numbers twice. Optimisations of rten's that join an operator with the one after it stay as they are
+//! too: operators that are joined are double or not together. (What joins others is found when the program is
+//! loaded: there one row is compared with two.)
+
+use std::collections::BTreeMap;
+
+use rten_onnx::onnx::{
+    AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto,
+};
+
+use crate::alone::{AloneOutput, Operation, info, is_sensitive, operator};
+use crate::probe::Probe;
+
+/// A product of more multiplications than this, for one row, is costly: about a microsecond.
+const COSTLY_PRODUCT: usize = 1 << 15;
+
+/// A tensor in the part of the graph that is for one row or sequence.
+#[derive(Clone, Default)]
+struct Form {
+    once: Option<String>,
+    twice: Option<String>,
+    /// Whether its operator gives it twice.
+    is_double: bool,
+}
+
+/// Writes what one row or sequence needs into the graph. Gives the outputs, and the operators that may be
+/// sensitive, as far as they run once. None where a tensor has no axis of its own for the batch, along which it
+/// could be doubled.
+pub(crate) fn mend(
+    graph: &mut GraphProto,
+    probe: &Probe,
+) -> Option<(Vec<AloneOutput>, Vec<Operation>)> {
+    let mut mending =
+        Mending { probe, forms: BTreeMap::new(), nodes: Vec::new(), axes: Vec::new() };
+    let mut operations = Vec::new();
+    for (node, is_needed) in graph.node.iter().zip(needed_twice(graph, probe)?) {
+        let is_double = mending.node(node, is_needed)?;
+        if let Some(mut operation) = Operation::of(node).filter(|_| !is_double) {
+            for name in &mut operation.reads {
+                let form = mending.forms.get(name);
+                *name = form.and_then(|form| form.once.clone()).unwrap_or_else(|| name.clone());
+            }
+            operations.push(operation);
+        }
+    }
+    let mut outputs = Vec::new();
+    let mut infos = Vec::new();
+    for output in &graph.output {
+        let name = output.name.clone()?;
+        let form = mending.forms.get(&name);
+        let is_double = form.is_some_and(|form| form.is_double);
+        let own = form.and_then(|form| if is_double { &form.twice } else { &form.once }.clone());
+        let own = own.unwrap_or_else(|| name.clone());
+        if own != name {
+            infos.push(info(own.clone(), element(output)));
+        }
+        outputs.push(AloneOutput { name: own, is_double });
+    }
+    let Mending { nodes, axes, .. } = mending;
+    graph.node.extend(nodes);
+    graph.output.extend(infos);
+    if !axes.is_empty() {
+        graph.initializer.extend([ints(FIRST.to_owned(), 0), ints(SECOND.to_owned(), 1)]);
+        graph.initializer.extend(axes.into_iter().map(|axis| ints(axis_name(axis), axis as i64)));
+    }
+    Some((outputs, operations))
+}
+
+/// Which nodes take the row or sequence twice whatever they read: those that are sensitive, and factors in front
+/// of products that are, which rten draws into the product.
+fn needed_twice(graph: &GraphProto, probe: &Probe) -> Option<Vec<bool>> {
+    let mut needed: Vec<bool> =
+        graph.node.iter().map(|node| is_sensitive(node, probe)).collect::<Option<_>>()?;
+    for at in 0..graph.node.len() {
+        if !needed[at] || operator(&graph.node[at]) != "MatMul" {
+            continue;
+        }
+        for (before, node) in graph.node[..at].iter().enumerate() {
+            let is_factor = matches!(operator(node), "Mul" | "Div");
+            let is_read = node.output.iter().any(|name| graph.node[at].input.contains(name));
+            if is_factor && is_read && node.output.iter().all(|name| probe.is_batched(name)) {
+                needed[before] = true;
+            }
+        }
+    }
+    Some(needed)
+}
+
+const FIRST: &str = "alone first";
+const SECOND: &str = "alone second";
+
+fn axis_name(axis: usize) -> String {
+    format!("alone axis {axis}")
+}
+
+struct Mending<'a> {
+    probe: &'a Probe,
+    /// Of tensors that the part for one row or sequence makes or converts.
+    forms: BTreeMap<String, Form>,
+    nodes: Vec<NodeProto>,
+    /// Axes along which tensors are cut.
+    axes: Vec<usize>,
+}
+
+impl Mending<'_> {
+    /// Writes `node` a second time if what it reads is not what the first reads, or it `is_needed` twice. Gives
+    /// whether it runs on the row or sequence twice.
+    fn node(&mut self, node: &NodeProto, is_needed: bool) -> Option<bool> {
+        let is_new = |name: &String| {
+            self.forms
+                .get(name)
+                .is_some_and(|form| form.is_double || form.once.as_ref() != Some(name))
+        };
+        if !is_needed && !node.input.iter().any(is_new) {
+            return Some(false);
+        }
+        // What a graph inside reads by name would have to be renamed too.
+        if node.attribute.iter().any(|attribute| attribute.g.is_some()) {
+            return None;
+        }
+        let is_double = is_needed || self.follows(node)?;
+        let mut copy = node.clone();
+        for name in &mut copy.input {
+            if self.probe.is_batched(name) {
+                *name = if is_double { self.twice(name)? } else { self.once(name)? };
+            } else if let Some(Form { once: Some(once), .. }) = self.forms.get(name) {
+                // A shape, which is that of one row or sequence.
+                name.clone_from(once);
+            }
+        }
+        for name in copy.output.iter_mut().filter(|name| !name.is_empty()) {
+            let made = format!("alone {name}");
+            let is_double = is_double && self.probe.is_batched(name);
+            let form = match is_double {
+                true => Form { twice: Some(made.clone()), is_double, ..Form::default() },
+                false => Form { once: Some(made.clone()), ..Form::default() },
+            };
+            self.forms.insert(std::mem::replace(name, made), form);
+        }
+        self.nodes.push(copy);
+        Some(is_double)
+    }
+
+    /// Whether a node that is not sensitive itself takes tensors twice, as some that it reads are.
+    fn follows(&self, node: &NodeProto) -> Option<bool> {
+        let batched = || node.input.iter().filter(|name| self.probe.is_batched(name));
+        let is_double = |name: &str| self.forms.get(name).is_some_and(|form| form.is_double);
+        let elements =
+            |name: &String| -> Option<usize> { Some(self.probe.shapes(name)?[0].iter().product()) };
+        if !batched().any(|name| is_double(name)) {
+            return Some(false);
+        }
+        let is_costly = match operator(node) {
+            "Conv" => true,
+            "MatMul" => {
+                let depth = self.probe.shapes(node.input.first()?)?[0].last().copied()?;
+                elements(node.output.first()?)? * depth > COSTLY_PRODUCT
+            }
+            _ => false,
+        };
+        // Of operands of both kinds, the smaller ones are converted.
+        let (mut doubles, mut others) = (0, 0);
+        for name in batched() {
+            *if is_double(name) { &mut doubles } else { &mut others } += elements(name)?;
+        }
+        Some(!is_costly && doubles >= others)
+    }
+
+    /// The name of a tensor that holds the row or sequence twice.
+    fn twice(&mut self, name: &str) -> Option<String> {
+        let axis = self.probe.batch_axis(name)?;
+        let form = self.form(name);
+        if let Some(twice) = form.twice {
+            return Some(twice);
+        }
+        let (once, made) = (form.once?, format!("twice {name}"));
+        self.nodes.push(NodeProto {
+            op_type: Some("Concat".to_owned()),
+            input: vec![once.clone(), once],
+            output: vec![made.clone()],
+            attribute: vec![AttributeProto {
+                name: Some("axis".to_owned()),
+                i: Some(axis as i64),
+                r#type: Some(AttributeType::INT),
+                ..AttributeProto::default()
+            }],
+            ..NodeProto::default()
+        });
+        self.forms.entry(name.to_owned()).or_default().twice = Some(made.clone());
+        Some(made)
+    }
+
+    /// The name of a tensor that holds the row or sequence once.
+    fn once(&mut self, name: &str) -> Option<String> {
+        let form = self.form(name);
+        if let Some(once) = form.once {
+            return Some(once);
+        }
+        let axis = self.probe.batch_axis(name)?;
+        let (twice, made) = (form.twice?, format!("once {name}"));
+        self.nodes.push(NodeProto {
+            op_type: Some("Slice".to_owned()),
+            input: vec![twice, FIRST.to_owned(), SECOND.to_owned(), axis_name(axis)],
+            output: vec![made.clone()],
+            ..NodeProto::default()
+        });
+        if !self.axes.contains(&axis) {
+            self.axes.push(axis);
+        }
+        self.forms.entry(name.to_owned()).or_default().once = Some(made.clone());
+        Some(made)
+    }
+
+    /// The forms of a tensor; of one that the other part of the graph makes, its own name.
+    fn form(&mut self, name: &str) -> Form {
+        let own = || Form { once: Some(name.to_owned()), ..Form::default() };
+        self.forms.entry(name.to_owned()).or_insert_with(own).clone()
+    }
+}
+
+fn ints(name: String, value: i64) -> TensorProto {
+    TensorProto {
+        name: Some(name),
+        dims: vec![1],
+        data_type: Some(DataType::INT64),
+        int64_data: vec![value],
+        ..TensorProto::default()
+    }
+}
+
+fn element(info: &ValueInfoProto) -> Option<DataType> {
+    info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type
+}

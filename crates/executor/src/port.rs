@@ -1,0 +1,32 @@
+//! Ports of a program and the shapes of their tensors.
+
+use batchmaker_graph::{PortAxes, RowSpec};
+
+/// An input or output port: `[count, steps, ...row]`, as far as it has these axes, where `count` is the number
+/// of rows or sequences in the batch.
+pub(crate) struct Port {
+    pub(crate) row: RowSpec,
+    pub(crate) axes: PortAxes,
+}
+
+impl Port {
+    /// Ports of a program over rows.
+    pub(crate) fn of_rows(rows: &[RowSpec]) -> Vec<Self> {
+        let axes = PortAxes { batch: true, steps: false };
+        rows.iter().map(|row| Self { row: row.clone(), axes }).collect()
+    }
+
+    /// Ports of a program over sequences.
+    pub(crate) fn of_sequences(rows: &[RowSpec], axes: &[PortAxes]) -> Vec<Self> {
+        rows.iter().zip(axes).map(|(row, &axes)| Self { row: row.clone(), axes }).collect()
+    }
+
+    /// The shape of `count` rows or sequences, each of `span` steps.
+    pub(crate) fn shape(&self, count: usize, span: usize) -> Vec<usize> {
+        let mut shape = Vec::new();
+        shape.extend(self.axes.batch.then_some(count));
+        shape.extend(self.axes.steps.then_some(span));
+        shape.extend(&self.row.shape);
+        shape
+    }
+}
