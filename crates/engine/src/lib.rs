@@ -2,13 +2,13 @@
 //! the public Rust API.
 //!
 //! ```text
-//!  submit ──► device.admit ──► inbox ──► worker thread ──► manager ──► tasks ──► device queue
-//!    ▲                                        │  ▲                                    │
-//!    └── Pending ◄── reply ◄── device.retire ◄┘  └────────────── completions ◄────────┘
+//!  submit ──► device.admit ──► inbox ──► worker thread ──► manager ──► rounds ──► device queue
+//!    ▲                                       │    ▲                                  │
+//!    └── Pending ◄── reply, device.retire ◄──┘    └────── tasks, steps, values ◄─────┘
 //! ```
 //!
 //! Each worker has a thread. There is no manager thread: the manager is behind a lock and runs on
-//! whichever worker asks for work. A worker without work sleeps until a request wakes it.
+//! whichever worker asks for work. A worker without work waits for its bell, which a request rings, or its queue.
 
 #![forbid(unsafe_code)]
 
