@@ -21,6 +21,8 @@ const QUEUE_SECONDS: &str = "batchmaker_queue_seconds";
 const COMPUTE_SECONDS: &str = "batchmaker_compute_seconds";
 const PERMITS_IN_USE: &str = "batchmaker_permits_in_use";
 const PERMITS: &str = "batchmaker_permits";
+const WORKERS: &str = "batchmaker_workers";
+const WORKERS_UP: &str = "batchmaker_workers_up";
 const SLOTS_IN_USE: &str = "batchmaker_slots_in_use";
 const WAITING: &str = "batchmaker_waiting_subgraphs";
 const BATCHES: &str = "batchmaker_batches_total";
@@ -43,9 +45,11 @@ const COUNTERS: [(&str, &str); 8] = [
     (SESSIONS_BEGUN, "Sessions that began."),
     (SESSIONS_ENDED, "Sessions that took no more pieces: by their client, idle, or broken."),
 ];
-const GAUGES: [(&str, &str); 7] = [
+const GAUGES: [(&str, &str); 9] = [
     (PERMITS_IN_USE, "Requests in flight."),
     (PERMITS, "The most requests that may be in flight."),
+    (WORKERS, "Workers that were started."),
+    (WORKERS_UP, "Workers whose part of the device is not lost."),
     (SLOTS_IN_USE, "State slots in use, by cell type."),
     (WAITING, "Subgraphs that wait with a ready cell, by cell type."),
     (SESSIONS, "Sessions that hold state."),
@@ -119,6 +123,8 @@ impl Metrics {
     fn render(&self, statistics: &Statistics) -> String {
         self.gauge(PERMITS_IN_USE, vec![]).set(statistics.permits_in_use as f64);
         self.gauge(PERMITS, vec![]).set(statistics.permits as f64);
+        self.gauge(WORKERS, vec![]).set(statistics.workers as f64);
+        self.gauge(WORKERS_UP, vec![]).set(statistics.workers_up as f64);
         for (index, cell) in statistics.cells.iter().enumerate() {
             // Cells of two models may have one name.
             let labels = || vec![label("cell", &cell.name), label("cell_type", &index.to_string())];
