@@ -14,8 +14,8 @@
 //! second time, beside the first, whose weights they share (`mend.rs`).
 //!
 //! Lengths of sequences are not known when a program is loaded, and one of few steps may be multiplied by a matrix as
-//! one vector where longer ones are not. So a run of one sequence gives the shapes of operands too ([`Check`]), and
-//! is repeated with the sequence twice if an operator was sensitive after all.
+//! one vector where longer ones are not. So the first run of one sequence of any lengths gives the shapes of operands
+//! too ([`Check`]). If an operator was sensitive after all, that run and all further ones take the sequence twice.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! A program in rten.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use batchmaker_graph::{ElementType, Program, TensorData};
@@ -13,8 +13,8 @@ use crate::probe::{Probe, dims, shape_of};
 use crate::tensors::{from_value, to_value};
 use crate::{ExecutorError, ExecutorThread};
 
-/// The most lists of spans that are remembered as too short; then it is begun anew.
-const SHORT_SPANS_MAX: usize = 4096;
+/// The most lists of spans that are remembered; then it is begun anew.
+const KNOWN_SPANS_MAX: usize = 4096;
 
 /// A program that rten has loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
@@ -24,8 +24,8 @@ pub(crate) struct Loaded {
     input_ids: Vec<NodeId>,
     output_ids: Vec<NodeId>,
     alone: LoadedAlone,
-    /// Lists of spans of which one sequence has products of one row that are not mended.
-    short_spans: Mutex<BTreeSet<Vec<u32>>>,
+    /// By the spans of one sequence, whether it has sensitive operators that are not mended: too few steps.
+    known_spans: Mutex<BTreeMap<Vec<u32>, bool>>,
 }
 
 /// See [`Alone`].
@@ -33,8 +33,10 @@ enum LoadedAlone {
     Plain,
     Twice,
     Mended {
-        /// First the shapes that are checked, then the output ports'.
+        /// Of the output ports.
         ids: Vec<NodeId>,
+        /// Of the shapes that are checked, then of the output ports.
+        checked_ids: Vec<NodeId>,
         checks: Vec<Check>,
         /// By output port.
         is_double: Vec<bool>,
@@ -76,8 +78,8 @@ impl Loaded {
         };
         let (input_ids, output_ids) = (ids("in", inputs.len())?, ids("out", outputs.len())?);
         let alone = LoadedAlone::new(&alone, id)?;
-        let short_spans = Mutex::default();
-        let mut loaded = Self { model, inputs, outputs, input_ids, output_ids, alone, short_spans };
+        let known_spans = Mutex::default();
+        let mut loaded = Self { model, inputs, outputs, input_ids, output_ids, alone, known_spans };
         if !loaded.is_alone_right(span.unwrap_or(1)) {
             loaded.alone = LoadedAlone::Twice;
         }
@@ -111,19 +113,22 @@ impl Loaded {
         let inputs = shaped(inputs, &self.inputs, self.inputs.iter().zip(input_spans).map(shape))?;
         let expected: Vec<_> = self.outputs.iter().zip(output_spans).map(shape).collect();
         match &self.alone {
-            LoadedAlone::Mended { .. } if count == 1 && self.is_short(spans) => {
-                self.run_twice(inputs, expected, thread)
-            }
-            LoadedAlone::Mended { ids, checks, is_double } if count == 1 => {
-                let again = (!checks.is_empty()).then(|| inputs.clone());
-                let mut values = self.call(ids, inputs, thread)?;
-                let outputs = values.split_off(values.len() - self.outputs.len());
-                if let Some(again) = again
-                    && is_sensitive(checks, values)
-                {
-                    self.note_short(spans);
-                    return self.run_twice(again, expected, thread);
-                }
+            LoadedAlone::Mended { ids, checked_ids, checks, is_double } if count == 1 => {
+                let is_short = if checks.is_empty() { Some(false) } else { self.is_short(spans) };
+                let outputs = match is_short {
+                    Some(true) => return self.run_twice(inputs, expected, thread),
+                    Some(false) => self.call(ids, inputs, thread)?,
+                    None => {
+                        let mut values = self.call(checked_ids, inputs.clone(), thread)?;
+                        let outputs = values.split_off(values.len() - self.outputs.len());
+                        let is_short = is_sensitive(checks, values);
+                        self.learn(spans, is_short);
+                        if is_short {
+                            return self.run_twice(inputs, expected, thread);
+                        }
+                        outputs
+                    }
+                };
                 self.data(outputs, expected, is_double)
             }
             LoadedAlone::Twice if count == 1 && self.is_batched() => {
@@ -188,23 +193,23 @@ impl Loaded {
         outputs.map(data).collect()
     }
 
-    fn is_short(&self, spans: &[u32]) -> bool {
-        let short_spans = self.short_spans.lock().unwrap_or_else(PoisonError::into_inner);
-        short_spans.contains(spans)
+    fn is_short(&self, spans: &[u32]) -> Option<bool> {
+        let known_spans = self.known_spans.lock().unwrap_or_else(PoisonError::into_inner);
+        known_spans.get(spans).copied()
     }
 
-    fn note_short(&self, spans: &[u32]) {
-        let mut short_spans = self.short_spans.lock().unwrap_or_else(PoisonError::into_inner);
-        if short_spans.len() == SHORT_SPANS_MAX {
-            short_spans.clear();
+    fn learn(&self, spans: &[u32], is_short: bool) {
+        let mut known_spans = self.known_spans.lock().unwrap_or_else(PoisonError::into_inner);
+        if known_spans.len() == KNOWN_SPANS_MAX {
+            known_spans.clear();
         }
-        short_spans.insert(spans.to_vec());
+        known_spans.insert(spans.to_vec(), is_short);
     }
 
     /// Whether one row or sequence, of `span` steps, gives the bits that it gives beside another. An
     /// optimisation of rten's that goes across the place where a row is doubled would be found here.
     fn is_alone_right(&self, span: usize) -> bool {
-        let LoadedAlone::Mended { ids, is_double, .. } = &self.alone else { return true };
+        let LoadedAlone::Mended { checked_ids, is_double, .. } = &self.alone else { return true };
         let thread = ExecutorThread::new();
         let inputs = |count: usize| -> Vec<Shaped> {
             let input = |port: &Port| {
@@ -219,7 +224,7 @@ impl Loaded {
             // Nothing is known of the lengths that it takes: they are checked as they come.
             return self.inputs.iter().any(|port| port.axes.steps);
         };
-        let Ok(mut alone) = self.call(ids, inputs(1), &thread) else { return false };
+        let Ok(mut alone) = self.call(checked_ids, inputs(1), &thread) else { return false };
         let alone = alone.split_off(alone.len() - self.outputs.len());
         let outputs = together.into_iter().zip(alone).zip(is_double);
         let mut pairs = outputs.map(|((together, alone), &is_double)| {
@@ -243,9 +248,12 @@ impl LoadedAlone {
             Alone::Mended(mended) => mended,
         };
         let shapes = shapes.iter().map(|name| id(&shape_of(name)));
-        let ids = shapes.chain(outputs.iter().map(|output| id(&output.name)));
+        let shapes: Vec<NodeId> = shapes.collect::<Result<_, _>>()?;
+        let ids = outputs.iter().map(|output| id(&output.name));
+        let ids: Vec<NodeId> = ids.collect::<Result<_, _>>()?;
         Ok(Self::Mended {
-            ids: ids.collect::<Result<_, _>>()?,
+            checked_ids: [&shapes[..], &ids].concat(),
+            ids,
             checks: checks.clone(),
             is_double: outputs.iter().map(|output| output.is_double).collect(),
         })
