@@ -163,7 +163,7 @@ impl Cellular {
             }
             InFlightWork::Steps { steps, done: known } => {
                 queue.note_time(took_ns, steps);
-                queue.roster_mut(worker).tasks_in_flight -= 1;
+                queue.rosters[worker.index()].tasks_in_flight -= 1;
                 self.steps_completed(done.cell_type, worker, steps - known);
             }
         }
