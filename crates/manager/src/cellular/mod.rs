@@ -220,9 +220,7 @@ impl Batching for Cellular {
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
-        let task = self.next_of_round(worker);
-        self.give_slots();
-        task
+        self.next_of_round(worker)
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {

@@ -37,14 +37,7 @@ impl Cellular {
             _ if may_open => Round { cell_type: self.schedule(worker)?, tasks: 0 },
             _ => return None,
         };
-        let task = self.batch(cell_type, worker, tasks)?;
-        let batches = match task.work {
-            Work::Rows(_) => 1,
-            Work::Roster { steps, .. } => steps,
-        };
-        let round = Round { cell_type, tasks: tasks + batches };
-        self.workers[worker.index()].round = Some(round);
-        Some(task)
+        self.batch(cell_type, worker, tasks)
     }
 
     /// Whether so few of the worker's tasks are unfinished that it may be given another round.
@@ -177,7 +170,7 @@ impl Cellular {
     }
 
     /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster
-    /// serves.
+    /// serves. `tasks` batches of the round were formed before.
     fn batch(
         &mut self,
         cell_type: CellTypeId,
@@ -194,11 +187,18 @@ impl Cellular {
             true => self.form_roster_task(cell_type, worker, left)?,
             false => self.form_rows_task(cell_type, worker)?,
         };
+        let batches = match in_flight {
+            InFlightWork::Rows(_) => 1,
+            InFlightWork::Steps { steps, .. } => steps,
+        };
         let state = &mut self.workers[worker.index()];
         state.last_task += 1;
         let id = TaskId(state.last_task);
         state.in_flight.push_back(InFlight { id, cell_type, work: in_flight });
+        state.round = Some(Round { cell_type, tasks: tasks + batches });
         self.queues[cell_type.index()].running_tasks += 1;
+        // What is submitted may have made chains ready that need slots.
+        self.give_slots();
         Some(BatchedTask { id, worker, cell_type, work })
     }
 
