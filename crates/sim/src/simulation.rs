@@ -214,7 +214,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The most steps that the rest of the work can take: each batch runs a row at least, padding
-    /// included, and each task is run once and told once.
+    /// included, and each task, and each step of one, is run once and told once.
     fn steps_to_drain(&self) -> u64 {
         let padded = |graph: &CellGraph| match self.scenario.manager.policy {
             Policy::Cellular | Policy::Merged(_) => 0,
@@ -225,11 +225,11 @@ impl<'a> Simulation<'a> {
         };
         let runs = self.ledger.requests.values().flat_map(|request| {
             let padded = padded(&request.graph);
-            let left = move |run: &Run| run.length.max(padded).saturating_sub(run.submitted);
+            let left = move |run: &Run| run.length.max(padded).saturating_sub(run.completed);
             request.runs.iter().map(move |run| u64::from(left(run)))
         });
         let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
-        2 * (runs.sum::<u64>() + in_flight as u64) + self.agenda.len() as u64
+        4 * runs.sum::<u64>() + 2 * (in_flight + self.agenda.len()) as u64
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), Broken> {

@@ -163,7 +163,7 @@ impl Cellular {
             }
             InFlightWork::Steps { steps, done: known } => {
                 queue.note_time(took_ns, steps);
-                queue.roster_mut(worker).tasks_in_flight -= 1;
+                queue.rosters[worker.index()].tasks_in_flight -= 1;
                 self.steps_completed(done.cell_type, worker, steps - known);
             }
         }
@@ -220,9 +220,7 @@ impl Batching for Cellular {
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
-        let task = self.next_of_round(worker);
-        self.give_slots();
-        task
+        self.next_of_round(worker)
     }
 
     fn finished(&mut self) -> &mut Vec<Finished> {

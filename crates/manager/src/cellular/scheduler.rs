@@ -23,7 +23,7 @@ impl Cellular {
     /// The next task of the worker's round; none while it has work and the round is over, or when
     /// nothing is ready for it.
     pub(super) fn next_of_round(&mut self, worker: WorkerId) -> Option<BatchedTask> {
-        let now = self.now;
+        let (now, lookahead) = (self.now, self.config.lookahead as usize);
         let state = &mut self.workers[worker.index()];
         if state.is_down {
             return None;
@@ -31,21 +31,13 @@ impl Cellular {
         if state.in_flight.is_empty() {
             state.since_ns = now;
         }
+        let may_open = state.in_flight.len() <= lookahead;
         let Round { cell_type, tasks } = match state.round.take() {
             Some(round) if self.round_goes_on(&round, worker) => round,
-            _ if self.may_open_round(worker) => {
-                Round { cell_type: self.schedule(worker)?, tasks: 0 }
-            }
+            _ if may_open => Round { cell_type: self.schedule(worker)?, tasks: 0 },
             _ => return None,
         };
-        let task = self.batch(cell_type, worker, tasks)?;
-        let batches = match task.work {
-            Work::Rows(_) => 1,
-            Work::Roster { steps, .. } => steps,
-        };
-        let round = Round { cell_type, tasks: tasks + batches };
-        self.workers[worker.index()].round = Some(round);
-        Some(task)
+        self.batch(cell_type, worker, tasks)
     }
 
     /// Whether so few of the worker's tasks are unfinished that it may be given another round.
@@ -116,9 +108,13 @@ impl Cellular {
     }
 
     /// `ct.NumReadyNodes()`, of those that `worker` may run.
+    #[inline]
     pub(crate) fn ready_nodes(&self, cell_type: CellTypeId, worker: WorkerId) -> u64 {
         let queue = &self.queues[cell_type.index()];
-        let own = queue.roster(worker).members.len();
+        let own = queue.waiting_nodes[worker.index()] + queue.roster(worker).members.len() as u64;
+        if queue.rosters.len() == 1 {
+            return own;
+        }
         let elsewhere: usize = self
             .idle_rosters_elsewhere(cell_type, worker)
             .map(|roster| match roster.consumers {
@@ -128,7 +124,7 @@ impl Cellular {
                 }
             })
             .sum();
-        queue.waiting_nodes[worker.index()] + (own + elsewhere) as u64
+        own + elsewhere as u64
     }
 
     fn idle_rosters_elsewhere(
@@ -174,7 +170,7 @@ impl Cellular {
     }
 
     /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster
-    /// serves.
+    /// serves. `tasks` batches of the round were formed before.
     fn batch(
         &mut self,
         cell_type: CellTypeId,
@@ -191,11 +187,18 @@ impl Cellular {
             true => self.form_roster_task(cell_type, worker, left)?,
             false => self.form_rows_task(cell_type, worker)?,
         };
+        let batches = match in_flight {
+            InFlightWork::Rows(_) => 1,
+            InFlightWork::Steps { steps, .. } => steps,
+        };
         let state = &mut self.workers[worker.index()];
         state.last_task += 1;
         let id = TaskId(state.last_task);
         state.in_flight.push_back(InFlight { id, cell_type, work: in_flight });
+        state.round = Some(Round { cell_type, tasks: tasks + batches });
         self.queues[cell_type.index()].running_tasks += 1;
+        // What is submitted may have made chains ready that need slots.
+        self.give_slots();
         Some(BatchedTask { id, worker, cell_type, work })
     }
 

@@ -118,7 +118,15 @@ impl Cellular {
     }
 
     /// Gives free slots to the chains that may have them, in order.
+    #[inline]
     pub(crate) fn give_slots(&mut self) {
+        if self.slot_waiters.is_changed {
+            self.give_all_slots();
+        }
+    }
+
+    #[cold]
+    fn give_all_slots(&mut self) {
         while std::mem::take(&mut self.slot_waiters.is_changed) {
             while let Some(index) = self.next_for_slot() {
                 let request = self.subgraph(index).request;
