@@ -110,6 +110,7 @@ impl LoneWorker {
     }
 
     /// The next thing that the queue reports, whatever it is.
+    #[expect(clippy::should_implement_trait, reason = "it waits, and has no end")]
     pub fn next(&mut self) -> Completion {
         self.wait_for(Some)
     }
