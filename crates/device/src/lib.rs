@@ -12,6 +12,7 @@
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
 //! | `plan.rs` | what a device found out about running a cell |
 //! | `conformance.rs` | the suite that every device passes |
+//! | `reference/` | the equations of cells in f64: what devices are compared with |
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod conformance;
 mod contract;
 mod lone_worker;
 mod plan;
+pub mod reference;
 
 pub use bell::Bell;
 pub use chain::{Chain, Origin, Roster, RosterError};

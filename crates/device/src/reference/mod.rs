@@ -1,0 +1,127 @@
+//! The equations of every cell that has a fused kernel, in plain f64, with nothing of how a device
+//! computes them. Slow. The conformance suite compares devices with it, and a device without kernels
+//! may compute with it.
+//!
+//! General programs have no equations here: whoever evaluates cells that hold some brings a function
+//! that runs them.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `row.rs` | a row of a value, wide enough for any element type |
+//! | `products.rs` | products of a matrix and a vector, in each precision |
+//! | `recurrent.rs` | a step of `LSTM`, `GRU` and `RNN` |
+//! | `tree.rs` | the leaf and the inner node of a binary TreeLSTM |
+
+mod products;
+mod recurrent;
+mod row;
+mod tree;
+
+use batchmaker_graph::{
+    Cell, CellBody, LinearArgMax, Lookup, Precision, Program, Stage, StageBody, StagedCell,
+};
+
+pub use recurrent::step;
+pub use row::Row;
+pub use tree::{tree_inner, tree_leaf};
+
+use products::Operand;
+
+/// Runs a program on its inputs: a row for each port, or all rows of a port's span, one after the
+/// other. None where it does not know the program.
+pub type RunProgram<'a> = &'a dyn Fn(&Program, &[Row]) -> Option<Vec<Row>>;
+
+/// The output rows of one node of `cell`, from a row for each input port and each state. A cell with
+/// states gives their new values first.
+///
+/// None where `run_program` does not know one of the cell's programs.
+///
+/// # Panics
+/// If rows are not of the ports' types and sizes.
+pub fn outputs(
+    cell: &Cell,
+    inputs: &[Row],
+    states: &[Row],
+    run_program: RunProgram<'_>,
+) -> Option<Vec<Row>> {
+    match &cell.body {
+        CellBody::Recurrent(recurrent) => {
+            let x = input(recurrent.lookup.as_ref(), &inputs[0]);
+            let states: Vec<Vec<f64>> = states.iter().map(|row| row.floats().to_vec()).collect();
+            Some(floats(step(cell.precision, recurrent, &x, &states)))
+        }
+        CellBody::Tree(tree) => Some(floats(tree::node(cell.precision, tree, inputs).into())),
+        CellBody::Program(program) => run_program(program, inputs),
+        CellBody::Whole(whole) => run_program(&whole.program, inputs),
+        CellBody::Staged(staged) => {
+            composite(cell.precision, staged, [inputs, states].concat(), run_program)
+        }
+    }
+}
+
+/// The first index of the greatest of the sums `W x + b` (the ONNX operators `Gemm`, then `ArgMax`
+/// with `select_last_index = 0`).
+pub fn arg_max(precision: Precision, linear: &LinearArgMax, x: &[f64]) -> i64 {
+    let x = Operand::new(precision, x);
+    let sum = |row: usize| x.dot(&linear.w, row) + products::bias(linear.b.as_deref(), row);
+    let first = (0_usize, f64::NEG_INFINITY);
+    let greatest = (0..linear.output_size)
+        .map(|row| (row, sum(row)))
+        .fold(first, |best, next| if next.1 > best.1 { next } else { best });
+    greatest.0 as i64
+}
+
+/// What a cell with this table computes on: the table's row of the id that is its input, or the
+/// input itself where there is no table.
+pub fn input(lookup: Option<&Lookup>, row: &Row) -> Vec<f64> {
+    match lookup {
+        None => row.floats().to_vec(),
+        Some(lookup) => lookup.row(row.ints()[0]).iter().map(|&x| f64::from(x)).collect(),
+    }
+}
+
+/// The output registers of a composite cell, whose first registers are `registers`.
+fn composite(
+    precision: Precision,
+    cell: &StagedCell,
+    registers: Vec<Row>,
+    run_program: RunProgram<'_>,
+) -> Option<Vec<Row>> {
+    let mut registers: Vec<Option<Row>> = registers.into_iter().map(Some).collect();
+    registers.resize(cell.registers.len(), None);
+    for Stage { body, reads, writes } in &cell.stages {
+        let read = |register: &usize| registers[*register].clone().expect("written before");
+        let written = match body {
+            StageBody::Program(program) => {
+                let inputs: Vec<Row> = reads.iter().flatten().map(read).collect();
+                run_program(program, &inputs)?
+            }
+            StageBody::Step(recurrent) => {
+                let x = input(recurrent.lookup.as_ref(), &read(&reads[0].expect("x")));
+                let state = |port: usize| match reads.get(1 + port).copied().flatten() {
+                    Some(register) => read(&register).floats().to_vec(),
+                    None => vec![0.0; recurrent.hidden_size],
+                };
+                let states: Vec<Vec<f64>> = (0..recurrent.kind.states()).map(state).collect();
+                floats(step(precision, recurrent, &x, &states))
+            }
+            StageBody::LinearArgMax(linear) => {
+                let x = read(&reads[0].expect("x"));
+                vec![Row::Int(vec![arg_max(precision, linear, x.floats())])]
+            }
+        };
+        for (&register, row) in writes.iter().zip(written) {
+            registers[register] = Some(row);
+        }
+    }
+    Some(cell.outputs.iter().map(|&at| registers[at].clone().expect("it is written")).collect())
+}
+
+fn floats(rows: Vec<Vec<f64>>) -> Vec<Row> {
+    rows.into_iter().map(Row::Float).collect()
+}
+
+/// The logistic function.
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
