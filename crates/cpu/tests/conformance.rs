@@ -1,22 +1,78 @@
-//! The CPU device conforms, with every instruction set of this machine and with several threads.
+//! The CPU device conforms: with one and two workers, one and two threads a worker, each instruction set
+//! of this machine, and inputs projected ahead or not.
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
-use batchmaker_device::conformance;
+use batchmaker_device::conformance::{Instance, Subject, run_all};
+
+/// What a CPU cannot do: its memory has no bound of its own, it ends tasks whole, and cannot be lost.
+const NEVER: [&str; 4] = [
+    "streams/steps of a task that goes on",
+    "losses/the other worker goes on",
+    "admission/what does not fit is refused, and fits later",
+    "plans/batches run as measured have the same bits",
+];
+
+struct Cpu {
+    config: CpuConfig,
+    workers: usize,
+}
+
+impl Subject for Cpu {
+    fn name(&self) -> String {
+        let CpuConfig { threads_per_worker, isa, projection_ahead, .. } = &self.config;
+        let workers = self.workers;
+        format!("{workers}x{threads_per_worker} {isa}, projection ahead {projection_ahead:?}")
+    }
+
+    fn make(&self) -> Instance {
+        CpuDevice::new(self.config.clone()).expect("this machine has it").into()
+    }
+
+    fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// The general executor has integers of 32 bits.
+    fn poison(&self) -> Option<i64> {
+        Some(1 << 40)
+    }
+}
+
+/// Runs the suite, and checks that it skips what it must and nothing else.
+fn check(workers: usize, config: CpuConfig) {
+    let subject = Cpu { config, workers };
+    let summary = run_all(&subject);
+    let is_expected = |name: &String| {
+        NEVER.contains(&name.as_str()) || (workers == 1 && name.starts_with("two workers/"))
+    };
+    let unexpected: Vec<_> = summary.skipped.iter().filter(|name| !is_expected(name)).collect();
+    assert!(unexpected.is_empty(), "{} skips {unexpected:?}", subject.name());
+}
+
+fn with_threads(threads_per_worker: usize) -> CpuConfig {
+    CpuConfig { threads_per_worker, ..CpuConfig::default() }
+}
 
 #[test]
-fn every_instruction_set() {
-    for isa in [Isa::Scalar, Isa::Avx2, Isa::Avx512] {
-        if isa.is_available() {
-            conformance::run(|| CpuDevice::new(CpuConfig { isa, ..CpuConfig::default() }).unwrap());
-        }
+fn one_worker_of_one_thread_in_each_instruction_set() {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+        check(1, CpuConfig { isa, ..CpuConfig::default() });
     }
 }
 
 #[test]
-fn three_threads_with_and_without_projection_ahead() {
-    use ProjectionAhead::{Always, Measured, Never};
-    for projection_ahead in [Measured, Always, Never] {
-        let config = CpuConfig { threads_per_worker: 3, projection_ahead, ..CpuConfig::default() };
-        conformance::run(|| CpuDevice::new(config.clone()).unwrap());
+fn two_workers() {
+    check(2, with_threads(1));
+}
+
+#[test]
+fn one_worker_of_two_threads() {
+    check(1, with_threads(2));
+}
+
+#[test]
+fn inputs_projected_ahead_or_not() {
+    for projection_ahead in [ProjectionAhead::Always, ProjectionAhead::Never] {
+        check(1, CpuConfig { projection_ahead, ..with_threads(2) });
     }
 }

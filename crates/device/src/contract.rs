@@ -40,8 +40,9 @@ pub enum DeviceError {
 /// What a device offers, and what it wants of whoever drives it. Does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Whether workers share states and values, or each has a memory of its own, between which the
-    /// device copies where a task says that a state moved.
+    /// Whether workers share states and values, or each has a memory of its own. Then the device copies
+    /// a state where a task says that it moved, after which the place that it moved from is undefined,
+    /// and values wherever a task or a read needs them.
     pub placement: StatePlacement,
     /// The most queues that can be taken; none: as many as are asked for.
     pub workers_max: Option<u16>,

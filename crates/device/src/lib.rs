@@ -11,7 +11,8 @@
 //! | `chain.rs` | what a chain in a batch does from step to step, and the roster: for devices to use |
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
 //! | `plan.rs` | what a device found out about running a cell |
-//! | `conformance.rs` | the suite that every device passes |
+//! | `conformance/` | the suite that every device passes |
+//! | `reference/` | the equations of cells in f64: what devices are compared with |
 
 #![forbid(unsafe_code)]
 

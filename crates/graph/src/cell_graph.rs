@@ -119,7 +119,7 @@ pub struct Run {
     /// Of [`RunKind::Nodes`], for each node: how many of the run's first nodes must run before it.
     /// Never falls from one node to the next. Empty for other kinds.
     pub precedence: Arc<[u32]>,
-    /// What ends a chain before its last node.
+    /// What ends a chain before its bound: the node that says so, be it the last one, writes nothing.
     pub stop: Option<Stop>,
 }
 

@@ -1,0 +1,63 @@
+//! Requests that a device has no room for.
+
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    CellGraphBuilder, CellTypeId, Rows, Sink, SinkTime, Tensor, TensorData, Work,
+};
+
+use super::row_wise;
+use crate::DeviceError;
+use crate::conformance::cells;
+use crate::conformance::graphs::Request;
+use crate::conformance::harness::Harness;
+use crate::conformance::{Case, Check, Outcome, Subject, ensure};
+
+/// A bound above this is not filled.
+const FILLED_MAX: usize = 1 << 28;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::skippable("admission/what does not fit is refused, and fits later", full)]
+}
+
+/// A request that computes one row, and whose values have about as many bytes.
+fn request(bytes: usize) -> Request {
+    let cell = cells::arg_max(cells::random_linear());
+    let mut graph = CellGraphBuilder::new();
+    let x = graph.input(cell.inputs[0].clone(), 1);
+    let y = graph.value(cell.outputs[0].clone(), (bytes / 8) as u32);
+    let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows: Rows::one(y, 0) }];
+    graph.rows(CellTypeId(0), 1, vec![Rows::all(x)], sinks);
+    graph.output(y);
+    let inputs = vec![Tensor::new(vec![40], TensorData::F32(vec![0.5; 40]))];
+    Request { graph: Arc::new(graph.finish()), inputs }
+}
+
+fn full(subject: &dyn Subject) -> Check<Outcome> {
+    let mut harness = Harness::new(subject, vec![cells::arg_max(cells::random_linear())])?;
+    let Some(bytes) = harness.device.capabilities().bytes_max else {
+        return Ok(Outcome::Skipped("no bound".to_owned()));
+    };
+    if bytes > FILLED_MAX {
+        return Ok(Outcome::Skipped(format!("a bound of {bytes} bytes is not filled")));
+    }
+    let request = request(bytes / 4 + 8);
+    let mut admitted = Vec::new();
+    let refused = loop {
+        let id = harness.next_id();
+        match harness.device.admit(id, request.graph.clone(), request.inputs.clone()) {
+            Ok(()) => admitted.push(id),
+            Err(error) => break error,
+        }
+        ensure!(admitted.len() < 4, "the device takes more bytes than it says");
+    };
+    ensure!(matches!(refused, DeviceError::Full { .. }), "refused: {refused}");
+    let first = *admitted.first().ok_or("nothing fits")?;
+    harness.device.retire(first);
+    let again = harness.admit(&request)?;
+    let work = Work::Rows(vec![row_wise::item(again, 0, 1)]);
+    harness.workers[0].run([(CellTypeId(0), work)])?;
+    let outputs = harness.finish(0, again)?;
+    harness.check(&request, &outputs)?;
+    Ok(Outcome::Passed)
+}

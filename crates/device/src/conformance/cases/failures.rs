@@ -1,0 +1,135 @@
+//! Tasks that fail: the reason is reported, rosters change as the task says, what follows runs. Cells
+//! that cannot be run are refused.
+
+use batchmaker_graph::{
+    Cell, CellBody, CellTypeId, Join, Program, RequestId, RunIndex, SlotId, Tensor, TensorData,
+    Work,
+};
+
+use super::chains::CELL;
+use super::row_wise;
+use crate::conformance::cells::{self, counter};
+use crate::conformance::graphs::{Chain, Request};
+use crate::conformance::harness::{Harness, cell_type};
+use crate::conformance::programs::SuiteProgram;
+use crate::conformance::{Case, Check, Outcome, Subject, ensure};
+use crate::{DeviceError, TaskDone};
+
+pub(super) fn cases() -> Vec<Case> {
+    let of_poison = |name: &str, body: fn(&dyn Subject, i64) -> Check| {
+        let body = move |subject: &dyn Subject| match subject.poison() {
+            None => Ok(Outcome::Skipped("no task can be made to fail".to_owned())),
+            Some(poison) => body(subject, poison).map(|()| Outcome::Passed),
+        };
+        Case::skippable(format!("failures/{name}"), body).with_programs()
+    };
+    vec![
+        of_poison("a roster holds", |subject, poison| roster(subject, poison, false)),
+        of_poison("a roster holds within a round", |subject, poison| roster(subject, poison, true)),
+        of_poison("a batch of rows", rows),
+        Case::new("failures/a cell that no device can run", refused),
+    ]
+}
+
+/// Checks that the second of three tasks failed, with a reason.
+fn check_second_failed(done: &[TaskDone]) -> Check {
+    let [first, second, third] = done else { return Err(format!("{done:?}")) };
+    let of = |done: &TaskDone| done.result.clone().map_err(|reason| reason.to_string());
+    of(first).map_err(|reason| format!("the task before failed: {reason}"))?;
+    let reason = of(second).err().ok_or("the task did not fail")?;
+    ensure!(!reason.is_empty(), "a task fails for no reason");
+    of(third).map_err(|reason| format!("the task after failed: {reason}"))
+}
+
+/// Chain 0 runs to its end. The task in which it leaves and the poisoned chain joins fails in its second
+/// step. In the next that one leaves, and another joins in the slot of chain 0.
+fn roster(subject: &dyn Subject, poison: i64, is_one_round: bool) -> Check {
+    let cell = counter();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let mut chains = [2, 4, 3].map(|length| Chain::new(&cell, CELL, length, length + 1));
+    let TensorData::I64(inputs) = &mut chains[1].inputs[0] else { unreachable!("ids") };
+    inputs[1] = poison;
+    let requests: Vec<Request> = chains.iter().map(|chain| chain.request(&cell)).collect();
+    let ids = harness.admit_all(&requests)?;
+    let slots = [harness.take_slot(CELL), harness.take_slot(CELL)];
+    let again = SlotId { generation: slots[0].generation + 1, ..slots[0] };
+    let join = |request: RequestId, slot| {
+        vec![Join { request, run: RunIndex(0), slot, step: 0, moved_from: None }]
+    };
+    let works = [
+        (Vec::new(), join(ids[0], slots[0]), 2),
+        (vec![slots[0]], join(ids[1], slots[1]), 3),
+        (vec![slots[1]], join(ids[2], again), 3),
+    ];
+    let works = works.map(|(leaves, joins, steps)| (CELL, Work::Roster { leaves, joins, steps }));
+    let worker = &mut harness.workers[0];
+    let mut done = Vec::new();
+    if is_one_round {
+        worker.submit(works)?;
+        done = worker.drain()?;
+    } else {
+        for work in works {
+            worker.submit([work])?;
+            done.extend(worker.drain()?);
+        }
+    }
+    check_second_failed(&done)?;
+    for at in [0, 2] {
+        let outputs = harness.finish(0, ids[at])?;
+        harness.check(&requests[at], &outputs).map_err(|reason| format!("chain {at}: {reason}"))?;
+    }
+    // Its values are undefined, and are given up like others.
+    harness.device.retire(ids[1]);
+    Ok(())
+}
+
+/// Rows of two requests fail together; those of the requests before and after them do not.
+fn rows(subject: &dyn Subject, poison: i64) -> Check {
+    let cell = cells::program(SuiteProgram::Add);
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let good = row_wise::request(&cell, CELL, 3, 1);
+    let mut bad = row_wise::request(&cell, CELL, 3, 2);
+    let TensorData::I64(mut ids) = bad.inputs[0].data().clone() else { unreachable!("ids") };
+    ids[1] = poison;
+    bad.inputs[0] = Tensor::new(vec![3], TensorData::I64(ids));
+    let requests = [good.clone(), bad, good.clone(), good];
+    let ids = harness.admit_all(&requests)?;
+    let item = |at: usize, first, count| row_wise::item(ids[at], first, count);
+    let tasks = [vec![item(0, 0, 3)], vec![item(1, 0, 3), item(2, 0, 1)], vec![item(3, 0, 3)]];
+    let worker = &mut harness.workers[0];
+    worker.submit(tasks.map(|items| (CELL, Work::Rows(items))))?;
+    let done = worker.drain()?;
+    check_second_failed(&done)?;
+    for at in [0, 3] {
+        let outputs = harness.finish(0, ids[at])?;
+        harness
+            .check(&requests[at], &outputs)
+            .map_err(|reason| format!("request {at}: {reason}"))?;
+    }
+    // Their values are undefined, and are given up like others.
+    [ids[1], ids[2]].into_iter().for_each(|id| harness.device.retire(id));
+    Ok(())
+}
+
+/// A program of bytes that are no program. The id may stand for a cell that can be run, then.
+fn refused(subject: &dyn Subject) -> Check {
+    let mut harness = Harness::new(subject, Vec::new())?;
+    let program =
+        Program { bytes: b"no ONNX file".to_vec().into(), summary: "no program".to_owned() };
+    let bad = Cell { body: CellBody::Program(program), ..cells::program(SuiteProgram::Add) };
+    let id = CellTypeId(0);
+    match harness.device.materialize(id, &cell_type("bad", &bad)) {
+        Err(DeviceError::Cell { cell, reason }) => {
+            ensure!(cell == "bad" && !reason.is_empty(), "cell {cell}, reason '{reason}'");
+        }
+        other => return Err(format!("{other:?}")),
+    }
+    let good = cells::arg_max(cells::random_linear());
+    harness.materialize(id, &good)?;
+    harness.cells = vec![good.clone()];
+    let requests = row_wise::requests(&good);
+    for (request, outputs) in requests.iter().zip(row_wise::play(&mut harness, &requests)?) {
+        harness.check(request, &outputs)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! What is given back may be given again: positions of requests, ids of cell types.
+
+use batchmaker_graph::{
+    Cell, CellTypeId, Item, Join, RequestId, RunIndex, SlotId, TensorData, Work,
+};
+
+use super::chains::CELL;
+use crate::conformance::cells::ChainCell;
+use crate::conformance::graphs::Chain;
+use crate::conformance::harness::Harness;
+use crate::conformance::schedule::{Entry, Form, Schedule};
+use crate::conformance::{Case, Check, Subject, ensure};
+use crate::{Read, StatePlace};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("lifetimes/a request's position is used again", positions),
+        Case::new("lifetimes/a type taken twice and given back once", taken_twice),
+        Case::new("lifetimes/a type's id stands for another cell", another_cell),
+        Case::new("lifetimes/a type is taken while others are used", taken_while_used),
+        Case::new("lifetimes/many slots", many_slots),
+    ]
+}
+
+/// A chain on the given worker, as the request of this id; checked against the reference.
+fn run(
+    harness: &mut Harness,
+    worker: usize,
+    id: RequestId,
+    cell_type: CellTypeId,
+    (length, seed): (u32, u32),
+) -> Check<Vec<TensorData>> {
+    let cell = harness.cells[cell_type.index()].clone();
+    let request = Chain::new(&cell, cell_type, length, seed).request(&cell);
+    harness.admit_as(id, &request.graph, request.inputs.clone())?;
+    let entry = Entry { request: id, run: RunIndex(0), length, at: 0 };
+    harness.play(worker, cell_type, &[entry], Schedule::of(Form::Roster))?;
+    let outputs = harness.finish(worker, id)?;
+    harness.check(&request, &outputs)?;
+    Ok(outputs)
+}
+
+/// A request is in the place of one that was retired, whose chain is on a roster yet.
+fn positions(subject: &dyn Subject) -> Check {
+    let mut harness = Harness::new(subject, vec![ChainCell::all()[0].cell()])?;
+    for generation in 0..6 {
+        let id = RequestId { index: 2, generation };
+        let worker = harness.worker_of(generation as usize);
+        run(&mut harness, worker, id, CELL, (7 - generation, generation))?;
+    }
+    Ok(())
+}
+
+fn taken_twice(subject: &dyn Subject) -> Check {
+    let cell = ChainCell::all()[0].cell();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    harness.materialize(CELL, &cell)?;
+    for generation in 0..3 {
+        let id = RequestId { index: 0, generation };
+        run(&mut harness, 0, id, CELL, (5, generation))?;
+        if generation == 0 {
+            harness.device.release(CELL);
+        }
+    }
+    Ok(())
+}
+
+/// The cell under an id is another from time to time, with other sizes and other states; the chains
+/// of the one before never left their rosters.
+fn another_cell(subject: &dyn Subject) -> Check {
+    let cells: Vec<Cell> = ChainCell::all()
+        .iter()
+        .filter(|cell| !cell.has_programs || subject.runs_programs())
+        .map(ChainCell::cell)
+        .collect();
+    let stays = ChainCell::all()[1].cell();
+    let mut harness = Harness::new(subject, vec![cells[0].clone(), stays])?;
+    let mut generation = 0;
+    for cell in &cells {
+        if generation > 0 {
+            harness.device.release(CELL);
+            harness.rosters.retain(|&(_, cell_type), _| cell_type != CELL);
+            harness.materialize(CELL, cell)?;
+            harness.cells[0] = cell.clone();
+        }
+        for worker in 0..harness.workers.len() {
+            for cell_type in [CELL, CellTypeId(1)] {
+                let id = RequestId { index: 1, generation };
+                run(&mut harness, worker, id, cell_type, (5, generation))?;
+                generation += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A type is taken and given back between two tasks of another, whose chain goes on.
+fn taken_while_used(subject: &dyn Subject) -> Check {
+    let cells = ChainCell::all();
+    let mut harness = Harness::new(subject, vec![cells[0].cell()])?;
+    let cell = harness.cells[0].clone();
+    let request = Chain::new(&cell, CELL, 6, 1).request(&cell);
+    let id = harness.admit(&request)?;
+    let slot = harness.take_slot(CELL);
+    let join = Join { request: id, run: RunIndex(0), slot, step: 0, moved_from: None };
+    let work = |joins| {
+        let leaves = Vec::new();
+        (CELL, Work::Roster { leaves, joins, steps: 3 })
+    };
+    harness.workers[0].run([work(vec![join])])?;
+    let other = CellTypeId(7);
+    harness.materialize(other, &cells[5].cell())?;
+    harness.device.release(other);
+    harness.workers[0].run([work(Vec::new())])?;
+    let outputs = harness.finish(0, id)?;
+    harness.check(&request, &outputs)
+}
+
+/// More chains at a time than one block of memory may hold.
+fn many_slots(subject: &dyn Subject) -> Check {
+    let cell = ChainCell::all()[0].cell();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let count = harness.device.capabilities().slots_max.unwrap_or(300).min(300);
+    let request = Chain::new(&cell, CELL, 2, 3).request(&cell);
+    let ids: Vec<RequestId> = (0..count).map(|_| harness.admit(&request)).collect::<Check<_>>()?;
+    // In batches of a few, as a device may bound their rows. All stay until the end.
+    let mut slots = Vec::new();
+    for ids in ids.chunks(20) {
+        let mut joins = Vec::new();
+        for &request in ids {
+            let slot = harness.take_slot(CELL);
+            let (run, moved_from) = (RunIndex(0), None);
+            joins.push(Join { request, run, slot, step: 0, moved_from });
+        }
+        let items = joins.iter().map(|join| Item {
+            request: join.request,
+            run: join.run,
+            first: 0,
+            count: 1,
+            slot: Some(join.slot),
+            moved_from: None,
+        });
+        let work = Work::Rows(items.collect());
+        harness.workers[0].run([(CELL, work)])?;
+        slots.extend(joins.iter().map(|join| join.slot));
+    }
+    let first = read(&mut harness, slots[0])?;
+    for &slot in &slots {
+        ensure!(read(&mut harness, slot)? == first, "the state in {slot:?} is another");
+    }
+    Ok(())
+}
+
+fn read(harness: &mut Harness, slot: SlotId) -> Check<Vec<TensorData>> {
+    harness.workers[0].read(Read::State(StatePlace { cell_type: CELL, slot, step: 1 }))
+}

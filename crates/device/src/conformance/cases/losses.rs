@@ -1,0 +1,48 @@
+//! A worker that is lost says so at last, and others go on.
+
+use batchmaker_graph::{Join, RunIndex, Work, WorkerId};
+
+use super::chains::CELL;
+use super::sessions::alone;
+use crate::Read;
+use crate::conformance::cells::ChainCell;
+use crate::conformance::compare::same_bits;
+use crate::conformance::graphs::Chain;
+use crate::conformance::harness::Harness;
+use crate::conformance::{Case, Check, Outcome, Subject, ensure};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::skippable("losses/the other worker goes on", lost).with_workers(2)]
+}
+
+fn lost(subject: &dyn Subject) -> Check<Outcome> {
+    let cell = ChainCell::all()[0].cell();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let Some(lose) = harness.lose.take() else {
+        return Ok(Outcome::Skipped("no worker can be lost".to_owned()));
+    };
+    let request = Chain::new(&cell, CELL, 8, 1).request(&cell);
+    let whole = alone(&mut harness, &request)?;
+    let mut leaves = [harness.leave(0, CELL), Vec::new()];
+    let ids = [harness.admit(&request)?, harness.admit(&request)?];
+    let slots = [(); 2].map(|()| harness.take_slot(CELL));
+    for at in 0..2 {
+        let join =
+            Join { request: ids[at], run: RunIndex(0), slot: slots[at], step: 0, moved_from: None };
+        let leaves = std::mem::take(&mut leaves[at]);
+        let first = Work::Roster { leaves, joins: vec![join], steps: 4 };
+        let second = Work::Roster { leaves: Vec::new(), joins: Vec::new(), steps: 4 };
+        harness.workers[at].submit([(CELL, first), (CELL, second)])?;
+    }
+    harness.workers[0].ask(Read::Outputs { request: ids[0] });
+    lose(WorkerId(0));
+    let reason = harness.workers[0].wait_for_loss()?;
+    ensure!(!reason.is_empty(), "a worker is lost for no reason");
+    harness.device.retire(ids[0]);
+    let done = harness.workers[1].drain()?;
+    ensure!(done.len() == 2 && done.iter().all(|done| done.result.is_ok()), "{done:?}");
+    same_bits("the other's chain", &harness.finish(1, ids[1])?, &whole)?;
+    let late = harness.workers[0].next()?;
+    ensure!(late.is_none(), "{late:?} after the loss");
+    Ok(Outcome::Passed)
+}

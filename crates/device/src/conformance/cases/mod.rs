@@ -1,0 +1,47 @@
+//! The cases, a file for each rule.
+
+mod admission;
+mod chains;
+mod ends;
+mod failures;
+mod lifetimes;
+mod losses;
+mod mixed;
+mod moved;
+mod plans;
+mod precisions;
+mod rounds;
+mod row_wise;
+mod sequence_level;
+mod sessions;
+mod states;
+mod streams;
+mod trees;
+
+use super::Case;
+
+/// The cases that every device passes, as far as it can do what they are about.
+pub fn cases() -> Vec<Case> {
+    [
+        chains::cases(),
+        mixed::cases(),
+        trees::cases(),
+        row_wise::cases(),
+        sequence_level::cases(),
+        ends::cases(),
+        sessions::cases(),
+        states::cases(),
+        moved::cases(),
+        streams::cases(),
+        rounds::cases(),
+        failures::cases(),
+        losses::cases(),
+        lifetimes::cases(),
+        admission::cases(),
+        plans::cases(),
+        precisions::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

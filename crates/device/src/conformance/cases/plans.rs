@@ -1,0 +1,55 @@
+//! Cells that are measured, and run as was found best then: no bit changes.
+
+use super::chains::{chains, play};
+use crate::conformance::cells::ChainCell;
+use crate::conformance::compare::same_bits;
+use crate::conformance::graphs::{Request, Sinks};
+use crate::conformance::harness::{Harness, cell_type};
+use crate::conformance::schedule::{Form, Schedule};
+use crate::conformance::{Case, Check, Outcome, Subject, ensure};
+use crate::{DeviceError, Plan};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::skippable("plans/batches run as measured have the same bits", planned),
+        Case::new("plans/a plan of no device is refused", refused),
+    ]
+}
+
+fn planned(subject: &dyn Subject) -> Check<Outcome> {
+    let cell = ChainCell::all()[4].cell();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let measured = cell_type("measured", &cell);
+    let mut plans = Vec::new();
+    for rows in [1, 4] {
+        match harness.device.measure(&measured, rows) {
+            Ok(measurement) => {
+                let ns = measurement.ns;
+                ensure!(ns.is_finite() && ns > 0.0, "a batch of {rows} rows takes {ns} ns");
+                plans.extend(measurement.plan.map(|plan| (rows, plan)));
+            }
+            Err(DeviceError::Cell { reason, .. }) => {
+                return Ok(Outcome::Skipped(format!("measures nothing: {reason}")));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let requests: Vec<Request> =
+        chains(&cell, Sinks::First).iter().map(|chain| chain.request(&cell)).collect();
+    let (before, _) = play(&mut harness, &requests, Schedule::of(Form::Roster))?;
+    harness.device.plan(measured.identity, &plans).map_err(|error| error.to_string())?;
+    let (after, _) = play(&mut harness, &requests, Schedule::of(Form::Roster))?;
+    for (at, (after, before)) in after.iter().zip(&before).enumerate() {
+        same_bits(&format!("chain {at}, planned"), after, before)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn refused(subject: &dyn Subject) -> Check {
+    let cell = ChainCell::all()[0].cell();
+    let harness = Harness::new(subject, vec![cell.clone()])?;
+    let plan = Plan::new("{\"of\": \"no device\"}");
+    let planned = harness.device.plan(cell.identity(), &[(1, plan)]);
+    ensure!(matches!(planned, Err(DeviceError::Resources(_))), "{planned:?}");
+    Ok(())
+}

@@ -1,0 +1,60 @@
+//! The device under test, and what it says of itself.
+
+use std::sync::Arc;
+
+use batchmaker_graph::{Precision, WorkerId};
+
+use crate::Device;
+
+/// A device, for one case.
+pub struct Instance {
+    /// It has no cell types and no requests, and no queue of it was taken.
+    pub device: Arc<dyn Device>,
+    /// Loses a worker with all tasks that are in flight there, where the device can be made to.
+    pub lose: Option<LoseWorker>,
+}
+
+/// See [`Instance::lose`].
+pub type LoseWorker = Box<dyn Fn(WorkerId) + Send + Sync>;
+
+impl<D: Device + 'static> From<D> for Instance {
+    fn from(device: D) -> Self {
+        Self { device: Arc::new(device), lose: None }
+    }
+}
+
+/// Makes devices to test, all alike.
+pub trait Subject {
+    /// A name for people.
+    fn name(&self) -> String;
+
+    /// A new device.
+    fn make(&self) -> Instance;
+
+    /// How many workers cases may use. Where there are more than one, the chains of a case are dealt
+    /// out among them.
+    fn workers(&self) -> usize {
+        1
+    }
+
+    /// The precisions of fused cells that it has.
+    fn precisions(&self) -> &[Precision] {
+        &Precision::ALL
+    }
+
+    /// Whether it runs cells that hold programs: at least each [`super::SuiteProgram`].
+    fn runs_programs(&self) -> bool {
+        true
+    }
+
+    /// An integer that makes a task fail when a row of [`super::SuiteProgram::Add`] has it as its
+    /// first input; none where no task can be made to fail.
+    fn poison(&self) -> Option<i64> {
+        None
+    }
+
+    /// Whether it reports the steps of a long task before the task is over.
+    fn reports_steps(&self) -> bool {
+        false
+    }
+}
