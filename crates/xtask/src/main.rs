@@ -7,7 +7,9 @@ mod cargo;
 mod check;
 mod operators;
 mod peers;
+mod server;
 mod sim;
+mod venv;
 mod wire;
 
 use clap::{Parser, Subcommand};
