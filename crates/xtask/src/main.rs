@@ -30,7 +30,7 @@ enum Automation {
     /// Runs the manager through simulated workloads and faults, one for each seed
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Arguments),
-    /// Compares this tree with a commit before it: the bits of replies
+    /// Compares this tree with a commit before it: the bits of replies, and speed
     #[command(after_help = against::EXAMPLES)]
     Against(against::Arguments),
     /// Measures BatchMaker beside ONNX Runtime and PyTorch

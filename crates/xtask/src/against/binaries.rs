@@ -34,6 +34,8 @@ pub(crate) struct Build {
     pub(crate) name: String,
     /// `batchmaker`.
     pub(crate) binary: PathBuf,
+    /// Where its other programs can be built; none of a binary that was given.
+    source: Option<Source>,
 }
 
 /// A tree to build programs of.
@@ -73,7 +75,7 @@ impl Build {
     fn given(binary: &Path) -> anyhow::Result<Self> {
         let binary = std::path::absolute(binary)?;
         ensure!(binary.is_file(), "there is no file '{}'", binary.display());
-        Ok(Self { name: binary.display().to_string(), binary })
+        Ok(Self { name: binary.display().to_string(), binary, source: None })
     }
 
     fn of_commit(commit: &str) -> anyhow::Result<Self> {
@@ -87,7 +89,7 @@ impl Build {
         };
         let name = git(&["show", "--no-patch", "--format=%h %s", &sha])?;
         let binary = source.program(PACKAGE, &["build", "--bin", PACKAGE], "bin")?;
-        Ok(Self { name, binary })
+        Ok(Self { name, binary, source: Some(source) })
     }
 
     fn of_this_tree() -> anyhow::Result<Self> {
@@ -101,7 +103,16 @@ impl Build {
             name += ", with changes that are not committed";
         }
         let binary = source.program(PACKAGE, &["build", "--bin", PACKAGE], "bin")?;
-        Ok(Self { name, binary })
+        Ok(Self { name, binary, source: Some(source) })
+    }
+
+    /// The program of a benchmark of its tree.
+    pub(crate) fn benchmark(&self, package: &str) -> anyhow::Result<PathBuf> {
+        let source = self.source.as_ref().with_context(|| {
+            let name = &self.name;
+            format!("{package} cannot be benchmarked: '{name}' was given without its tree; skip it")
+        })?;
+        source.program(package, &["bench", "--no-run"], "bench")
     }
 }
 

@@ -38,8 +38,8 @@ Examples:
 
 Outputs that recurrent cells alone computed must be equal in bits; those that general programs took
 part in may differ by 1e-5 x max(1, max|b|). A request among others must be answered as it is alone.
-Exit status 1 if anything differs by more. Needs Python 3.11 or later with venv; installs the rest into
-target/against.";
+Exit status 1 if anything differs by more. Needs Python 3.11 or later with venv; installs the rest
+into target/against.";
 
 /// Instruction sets, as `--isa` names them, slowest first; a machine may lack some.
 const ISAS: [&str; 4] = ["scalar", "avx2", "avx512", "amx"];
