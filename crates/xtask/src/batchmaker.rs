@@ -27,6 +27,11 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// Runs a command whose output is of no use; its errors go to the terminal.
+pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    output(command).map(drop)
+}
+
 /// The middle of some values, or of the two in the middle; 0 of none.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();

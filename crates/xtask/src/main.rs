@@ -2,12 +2,15 @@
 
 #![forbid(unsafe_code)]
 
+mod against;
 mod batchmaker;
 mod cargo;
 mod check;
 mod operators;
 mod peers;
+mod server;
 mod sim;
+mod venv;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -27,6 +30,9 @@ enum Automation {
     /// Runs the manager through simulated workloads and faults, one for each seed
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Arguments),
+    /// Compares this tree with a commit before it: the bits of replies, and speed
+    #[command(after_help = against::EXAMPLES)]
+    Against(against::Arguments),
     /// Measures BatchMaker beside ONNX Runtime and PyTorch
     #[command(after_help = peers::EXAMPLES)]
     Peers(peers::Arguments),
@@ -42,6 +48,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().automation {
         Automation::Check => check::run(),
         Automation::Sim(arguments) => sim::run(&arguments),
+        Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
         Automation::Operators(arguments) => operators::run(&arguments),
         Automation::Wire(arguments) => wire::run(&arguments),

@@ -1,15 +1,14 @@
 //! `cargo xtask wire`: what the wire costs. A saturated server, asked by a second process over HTTP
 //! with binary tensors, beside the same engine in one process; in turns.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 
 use anyhow::Context;
 use serde_json::Value;
 
 use crate::batchmaker::{batchmaker, build, median, output};
 use crate::peers::Kit;
+use crate::server::Server;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -117,10 +116,10 @@ fn in_process(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Resul
 }
 
 fn over_http(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Result<Run> {
-    let server = Server::start(model)?;
+    let server = Server::start(batchmaker().arg("serve").arg(model))?;
     let name = model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let before_s = server.cpu_s()?;
-    let report = bench(arguments, &name, repeat, &["--url", &server.url])?;
+    let report = bench(arguments, &name, repeat, &["--url", server.url()])?;
     let server_s = server.cpu_s()? - before_s;
     let (requests, warm_up) = (number(&report, "requests")?, number(&report, "warm_up")?);
     Ok(Run {
@@ -132,44 +131,4 @@ fn over_http(arguments: &Arguments, model: &Path, repeat: u64) -> anyhow::Result
 
 fn number(report: &Value, name: &str) -> anyhow::Result<f64> {
     report[name].as_f64().with_context(|| format!("no {name} in {report}"))
-}
-
-/// A server on ports of its own; ends when dropped.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(model: &Path) -> anyhow::Result<Self> {
-        let mut command = batchmaker();
-        command.arg("serve").arg(model).args(["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
-        let mut child =
-            command.stdout(Stdio::piped()).spawn().context("batchmaker does not start")?;
-        let out = child.stdout.take().context("a piped output")?;
-        let mut server = Self { child, url: String::new() };
-        let mut line = String::new();
-        BufReader::new(out).read_line(&mut line)?;
-        let url = line.strip_prefix("ready ").and_then(|rest| rest.split(',').next());
-        server.url = url.with_context(|| format!("the server is not ready: {line:?}"))?.to_owned();
-        Ok(server)
-    }
-
-    /// Processor time so far.
-    fn cpu_s(&self) -> anyhow::Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
-            .context("the server's processor time is read on Linux only")?;
-        // The name, in brackets, may hold anything; user and system time are fields 14 and 15.
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace();
-        let ticks: Vec<f64> =
-            fields.skip(11).take(2).filter_map(|tick| tick.parse().ok()).collect();
-        Ok(ticks.iter().sum::<f64>() / 100.0)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

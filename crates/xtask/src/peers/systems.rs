@@ -6,7 +6,8 @@ use std::process::Command;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::batchmaker::{batchmaker, output};
+use crate::batchmaker::{batchmaker, output, succeed};
+use crate::venv::Venv;
 
 const SCRIPTS: &str = "bench/peers";
 
@@ -167,40 +168,30 @@ impl std::fmt::Display for System {
 /// The peers' virtual environment, and where models and traces go.
 pub(crate) struct Kit {
     folder: PathBuf,
-    python: PathBuf,
+    venv: Venv,
 }
 
 impl Kit {
     /// Makes the virtual environment unless it is there as its requirements say.
     pub(crate) fn install(folder: &Path) -> anyhow::Result<Self> {
-        let venv = folder.join("venv");
-        let kit = Self { folder: folder.to_owned(), python: venv.join("bin/python") };
-        if !kit.python.exists() {
-            std::fs::create_dir_all(folder)?;
-            succeed(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-        }
+        let kit = Self::with_venv(folder, Venv::make(&folder.join("venv"))?);
         kit.require("requirements.txt")?;
         Ok(kit)
     }
 
+    /// With a virtual environment that has what the scripts to be run ask for.
+    pub(crate) fn with_venv(folder: &Path, venv: Venv) -> Self {
+        Self { folder: folder.to_owned(), venv }
+    }
+
     /// Installs what a file of `bench/peers` asks for, unless it is there.
     pub(crate) fn require(&self, requirements: &str) -> anyhow::Result<()> {
-        let file = Path::new(SCRIPTS).join(requirements);
-        let stamp = self.folder.join("venv").join(format!("installed-{requirements}"));
-        let wanted = std::fs::read_to_string(&file)?;
-        if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&wanted) {
-            let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
-            succeed(Command::new(&self.python).args(install).arg(&file))?;
-            std::fs::write(&stamp, wanted)?;
-        }
-        Ok(())
+        self.venv.require(&Path::new(SCRIPTS).join(requirements))
     }
 
     /// A script of `bench/peers`, to be given arguments.
     pub(crate) fn script(&self, name: &str) -> Command {
-        let mut command = Command::new(&self.python);
-        command.env("PYTHONDONTWRITEBYTECODE", "1").arg(Path::new(SCRIPTS).join(name));
-        command
+        self.venv.script(&Path::new(SCRIPTS).join(name))
     }
 
     /// An LSTM of this hidden and input size; without `layers` of one, or both ways of two.
@@ -355,8 +346,4 @@ fn bench(model: &Path, load: &Load) -> Command {
         None => command.args(["--saturate", "--seconds", &load.seconds.to_string()]),
     };
     command
-}
-
-fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    output(command).map(drop)
 }
