@@ -26,19 +26,26 @@ impl SlotTable {
         self.max.map_or(usize::MAX, |max| max as usize - self.in_use())
     }
 
+    /// # Panics
+    /// If as many are in use as there may be.
+    #[inline]
     pub(crate) fn acquire(&mut self) -> SlotId {
         match self.free.pop() {
             Some(index) => SlotId { index, generation: self.generations[index as usize] },
-            None => {
-                assert!(self.left() > 0, "all {} slots are in use", self.in_use());
-                self.generations.push(0);
-                SlotId { index: self.generations.len() as u32 - 1, generation: 0 }
-            }
+            None => self.add(),
         }
+    }
+
+    #[cold]
+    fn add(&mut self) -> SlotId {
+        assert!(self.left() > 0, "all {} slots are in use", self.in_use());
+        self.generations.push(0);
+        SlotId { index: self.generations.len() as u32 - 1, generation: 0 }
     }
 
     /// # Panics
     /// If `slot` is not in use: freed twice, or of another generation.
+    #[inline]
     pub(crate) fn release(&mut self, slot: SlotId) {
         let generation = &mut self.generations[slot.index as usize];
         assert_eq!(*generation, slot.generation, "{slot:?} was freed before");

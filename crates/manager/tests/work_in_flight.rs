@@ -377,8 +377,10 @@ fn steps_are_timed_from_the_end_of_those_before() {
     config.task_form = TaskForm::Roster;
     config.cell_types[0] = CellTypeConfig::up_to(1, config.cell_types[0].priorities.clone());
     let mut manager = Manager::new(config);
-    manager.handle(0, arrive(0, stack(1, 1_000, false)));
-    let (mut roster, mut now, mut unfinished) = (Roster::default(), 0, Vec::new());
+    // The worker is idle up to here.
+    let mut now = 5_000_000;
+    manager.handle(now, arrive(0, stack(1, 1_000, false)));
+    let (mut roster, mut unfinished) = (Roster::default(), Vec::new());
     let mut steps = Vec::new();
     for _ in 0..8 {
         while let Some(task) = manager.next_task(FIRST) {
@@ -386,6 +388,9 @@ fn steps_are_timed_from_the_end_of_those_before() {
             unfinished.push((task.id, *steps.last().unwrap() as u64));
         }
         let (task, steps) = unfinished.remove(0);
+        // It asks in the middle of a task.
+        manager.handle(now + 70_000, Event::Cancel { request: request(9) });
+        assert_eq!(manager.next_task(FIRST), None);
         now += 100_000 * steps;
         manager.handle(now, Event::Complete { worker: FIRST, task });
     }

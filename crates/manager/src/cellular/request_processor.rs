@@ -218,6 +218,7 @@ impl Cellular {
     }
 
     /// Nodes submitted so far.
+    #[inline]
     pub(crate) fn submitted(&self, index: SubgraphIndex) -> u32 {
         let subgraph = self.subgraph(index);
         match (subgraph.place, subgraph.stays.back()) {
@@ -395,6 +396,7 @@ impl Cellular {
     }
 
     /// Frees a subgraph's slot; ends the request with its last one.
+    #[inline]
     fn end_subgraph(&mut self, index: SubgraphIndex) {
         self.take_from_queue(index);
         self.leave_slot_waiters(index);
@@ -425,14 +427,14 @@ impl Cellular {
         processor.live_requests -= 1;
         let first_task_ns = request.first_task_ns.unwrap_or(now);
         let outcome = request.ending.take().unwrap_or(Outcome::Succeeded);
-        let is_good = outcome == Outcome::Succeeded;
+        let session = request.session.map(|session| (session, outcome == Outcome::Succeeded));
         processor.finished.push(Finished {
             request: id,
             outcome,
             queue_ns: first_task_ns - request.arrived_ns,
             total_ns: now - request.arrived_ns,
         });
-        if let Some(session) = request.session {
+        if let Some((session, is_good)) = session {
             self.sessions.piece_ended(session, is_good);
         }
     }

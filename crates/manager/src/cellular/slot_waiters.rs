@@ -73,10 +73,15 @@ impl Cellular {
     }
 
     /// Takes out a chain that has got its slot, or that ends.
+    #[inline]
     pub(crate) fn leave_slot_waiters(&mut self, index: SubgraphIndex) {
-        if self.slot_waiters.waiting.is_empty() {
-            return;
+        if !self.slot_waiters.waiting.is_empty() {
+            self.take_from_slot_waiters(index);
         }
+    }
+
+    #[cold]
+    fn take_from_slot_waiters(&mut self, index: SubgraphIndex) {
         let (key, cell_type) = (self.subgraph(index).key, self.subgraph(index).cell_type);
         if self.slot_waiters.waiting.remove(&key).is_some() {
             self.slot_waiters.cell_types[cell_type.index()].waiting -= 1;
@@ -85,14 +90,20 @@ impl Cellular {
         self.slot_waiters.is_changed = true;
     }
 
+    #[inline]
     pub(crate) fn release_slot(&mut self, cell_type: CellTypeId, slot: SlotId, of_session: bool) {
         let slots = &mut self.queues[cell_type.index()].slots;
         slots.release(slot);
         if slots.max().is_some() {
-            let of_type = &mut self.slot_waiters.cell_types[cell_type.index()];
-            of_type.of_sessions -= usize::from(of_session);
-            self.slot_waiters.is_changed = true;
+            self.note_free_slot(cell_type, of_session);
         }
+    }
+
+    #[cold]
+    fn note_free_slot(&mut self, cell_type: CellTypeId, of_session: bool) {
+        let of_type = &mut self.slot_waiters.cell_types[cell_type.index()];
+        of_type.of_sessions -= usize::from(of_session);
+        self.slot_waiters.is_changed = true;
     }
 
     /// # Panics
