@@ -429,7 +429,9 @@ impl Engine {
 
     fn stop(&self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
-        self.shared.is_stopping.store(true, Ordering::SeqCst);
+        if self.shared.is_stopping.swap(true, Ordering::SeqCst) {
+            return;
+        }
         self.shared.sessions.stop();
         self.shared.bells.iter().for_each(|bell| bell.ring());
         for thread in lock(&self.threads).drain(..) {
@@ -437,10 +439,13 @@ impl Engine {
         }
         let mut requests = lock(&self.shared.requests);
         requests.close();
-        for responder in requests.abandon() {
+        for (request, responder) in requests.abandon() {
+            self.shared.device.retire(request);
             drop(responder.permit);
             let _ = responder.sender.send(Err(EngineError::Cancelled));
         }
+        // The device may outlive the engine.
+        release_cells(&*self.shared.device, self.shared.cell_names.len());
     }
 }
 
@@ -530,7 +535,8 @@ fn manager_config(
         ..Config::new(registry, workers)
     };
     for (id, cell) in (0..).zip(registry.cell_types()) {
-        let rows_max = device.materialize(CellTypeId(id), cell)?.rows_max;
+        let materialized = device.materialize(CellTypeId(id), cell);
+        let rows_max = materialized.inspect_err(|_| release_cells(device, id as usize))?.rows_max;
         let of_manager = &mut manager.cell_types[id as usize];
         if let Some(max) = rows_max {
             of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
@@ -538,6 +544,11 @@ fn manager_config(
         (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
     }
     Ok(manager)
+}
+
+/// Gives the device its first `count` cell types back.
+fn release_cells(device: &dyn Device, count: usize) {
+    (0..count as u32).for_each(|id| device.release(CellTypeId(id)));
 }
 
 /// Answers a request of which there is nothing to run, sequences of no steps: its outputs are inputs

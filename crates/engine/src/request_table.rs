@@ -251,8 +251,11 @@ impl RequestTable {
     }
 
     /// Those who still wait for an answer, when nobody is left to give it.
-    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = Responder> + '_ {
-        self.entries.iter_mut().filter_map(|entry| Some(entry.take()?.responder))
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (RequestId, Responder)> + '_ {
+        let entries = (0..).zip(&mut self.entries).zip(&self.generations);
+        entries.filter_map(|((index, entry), &generation)| {
+            Some((RequestId { index, generation }, entry.take()?.responder))
+        })
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -74,6 +74,11 @@ impl Cells {
         is_last
     }
 
+    /// Cell types that were taken and not given back.
+    pub(crate) fn count(&self) -> usize {
+        self.known.len()
+    }
+
     fn cell(&self, id: CellTypeId) -> Result<&KnownCell, String> {
         self.known.get(&id).ok_or_else(|| format!("{id} is not here"))
     }

@@ -112,6 +112,11 @@ impl SimulatedDevice {
         self.core().misuses.clone()
     }
 
+    /// Cell types that were taken and not given back.
+    pub fn cell_types(&self) -> usize {
+        self.core().virtual_device.arithmetic_mut().count()
+    }
+
     /// Requests that were admitted and not retired.
     pub fn requests(&self) -> usize {
         self.core().requests.len()
