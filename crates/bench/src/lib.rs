@@ -49,7 +49,7 @@ pub use distribution::{Distribution, Recorder};
 pub use driver::{Answer, Service};
 pub use in_process::InProcess;
 pub use inputs::{Inputs, NoLength};
-pub use kernel_rate::{CellsAlone, Effort, KernelRate};
+pub use kernel_rate::KernelRate;
 pub use over_http::{HttpError, OverHttp};
 pub use plot::{
     BatchCurve, PlotError, latency_against_throughput, time_against_throughput, time_cdf,

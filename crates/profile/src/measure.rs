@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use batchmaker_bench::{CellsAlone, Effort};
 use batchmaker_cpu::{
     CpuConfig, CpuDevice, Isa, Limits, Packing, PerformanceModel, Probe, Trial, packing, search,
 };
-use batchmaker_device::{Device, DeviceError};
+use batchmaker_device::{CellsAlone, Device, DeviceError, Effort};
 use batchmaker_graph::{CellBody, CellType, CellTypeId, Precision, RecurrentCell};
 
 use crate::file::{Curve, Point};
@@ -176,7 +175,7 @@ fn device_points(
             return Err(MeasureError::Stopped);
         }
         let start = Instant::now();
-        let seconds = alone.batch_s(CellTypeId(0), &cell_type, batch, EFFORT);
+        let seconds = alone.batch_s(CellTypeId(0), &cell_type, batch, EFFORT)?;
         points.push(Point::chosen(batch, seconds * 1e6));
         if start.elapsed() > 8 * LONGEST {
             break;
