@@ -10,7 +10,7 @@ use batchmaker_graph::{
 };
 
 use crate::bell::Bell;
-use crate::plan::{Measurement, Plan};
+use crate::plan::{Measurement, Plan, Roofs};
 
 /// Why a device cannot do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +40,9 @@ pub enum DeviceError {
 /// What a device offers, and what it wants of whoever drives it. Does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
+    /// What computes, in words, as far as the times of batches depend on it: name, instruction set,
+    /// caches. Times and plans hold for devices that say the same.
+    pub processor: Arc<str>,
     /// Whether workers share states and values, or each has a memory of its own. Then the device copies
     /// a state where a task says that it moved, after which the place that it moved from is undefined,
     /// and values wherever a task or a read needs them.
@@ -61,6 +64,7 @@ impl Default for Capabilities {
     /// One memory, no bounds, work done within [`TaskQueue::poll`].
     fn default() -> Self {
         Self {
+            processor: "unnamed".into(),
             placement: StatePlacement::Shared,
             workers_max: None,
             slots_max: None,
@@ -150,20 +154,42 @@ pub trait Device: Send + Sync {
     /// again from then on.
     fn retire(&self, request: RequestId);
 
-    /// Measures a batch of `rows` rows of a cell: one step, of a chain. The device finds the fastest
-    /// way that it has of running it.
+    /// Measures a batch of `rows` rows of a cell, at least one: one step, of a chain. The device finds
+    /// the fastest way that it has of running it. The cell need not be materialised. Times are those
+    /// of a device that runs nothing else meanwhile.
+    ///
+    /// What a device needs to measure a cell it may keep until another is measured: sizes of one cell
+    /// are best measured in turn.
     ///
     /// # Errors
     /// [`DeviceError::Cell`] where the device cannot run the cell, or has no batches of it that a
-    /// number of rows describes (a cell over whole sequences).
+    /// number of rows describes (a cell over whole sequences), [`DeviceError::Resources`] where there
+    /// are no threads or units to measure with.
     fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError>;
 
+    /// What no batch of a cell exceeds; none where the device does not know. Measured, as by
+    /// [`measure`](Device::measure).
+    fn roofs(&self, _cell: &CellType) -> Option<Roofs> {
+        None
+    }
+
     /// From now on, batches of the cell run as was measured: by the plan of the largest number of
-    /// rows that is not above theirs. Changes no bit of what they compute.
+    /// rows that is not above theirs, or else of the smallest. Changes no bit of what they compute.
+    ///
+    /// The cell may be materialised before or later, and tasks of it may run meanwhile. These plans
+    /// take the place of those that it had.
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where a plan is not one of this device. None of them is used then.
     fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError>;
+
+    /// How a batch runs by a plan, in a few words for people.
+    ///
+    /// # Errors
+    /// [`DeviceError::Resources`] where the plan is not one of this device.
+    fn describe(&self, _plan: &Plan) -> Result<String, DeviceError> {
+        Err(DeviceError::Resources("a plan for a device that has none".to_owned()))
+    }
 }
 
 /// The tasks of one worker, which run one after the other in the order in which they were submitted.

@@ -1,7 +1,7 @@
 //! What a device found out about running a cell, in its own words.
 
-/// How a device runs batches of some size of a cell. Only the device that made it can read it; others
-/// keep it as text.
+/// How a device runs batches of some size of a cell. Only devices of the kind that made it can read it
+/// ([`Device::describe`](crate::Device::describe)); others keep it, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan(String);
 
@@ -24,4 +24,13 @@ pub struct Measurement {
     pub ns: f64,
     /// How it ran; none where the device has only one way, or chooses while it runs.
     pub plan: Option<Plan>,
+}
+
+/// What no batch of a cell exceeds on a device, whatever its size and however it runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roofs {
+    /// Rows a second that the arithmetic allows; of a chain, steps of one row.
+    pub rows_per_s_max: f64,
+    /// The nanoseconds that it takes to read the weights once: no batch takes less.
+    pub ns_min: f64,
 }

@@ -157,6 +157,7 @@ impl Core {
 impl Device for SimulatedDevice {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
+            processor: "simulated".into(),
             placement: self.config.placement,
             workers_max: Some(self.config.workers),
             slots_max: self.config.slots_max,
