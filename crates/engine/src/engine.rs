@@ -229,6 +229,11 @@ impl Engine {
         Ok(Self { shared, models: served.collect(), threads: Mutex::new(threads) })
     }
 
+    /// The device that it computes with.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.shared.device
+    }
+
     /// The models, in the order of their names.
     pub fn models(&self) -> Vec<&Model> {
         let mut models: Vec<&Model> = self.models.values().map(|served| &served.model).collect();
