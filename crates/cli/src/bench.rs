@@ -11,15 +11,15 @@ use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
     Service, Trace, compare, latency_against_throughput, table, time_cdf,
 };
-use batchmaker_cpu::Plans;
 use batchmaker_device::Device;
 use batchmaker_engine::{Engine, Policy};
-use batchmaker_graph::{CellType, CellTypeId};
+use batchmaker_graph::{CellRegistry, CellTypeId};
 use batchmaker_model::{Axis, Content};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{BenchArgs, CellArgs};
 use crate::models;
+use crate::profiled::Profiles;
 use crate::start::{Cores, Limits, Machine, device, start};
 
 /// Kept in flight by `--saturate` at the end of a wire, where batch limits are out of sight.
@@ -59,21 +59,19 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     };
     let mut engines: Vec<(Policy, String, Engine, Machine)> = Vec::new();
     let mut batch_max = 0;
-    let mut cell_types = Vec::new();
-    let mut plans = Plans::default();
+    let (mut registry, mut profiles) = (CellRegistry::default(), Profiles::default());
     for &policy in policies {
         if engines.iter().any(|(known, ..)| *known == policy) {
             continue;
         }
-        let loaded = models::load(std::slice::from_ref(&args.model), &args.machine)?;
+        let loaded = models::load(std::slice::from_ref(&args.model), &args.machine, cores)?;
         let [model] = &loaded.models[..] else {
             bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
         };
         let model = model.name.clone();
         let machine = cores.machine(&loaded.registry);
-        cell_types = loaded.registry.cell_types().to_vec();
-        plans = loaded.plans.clone();
-        batch_max = cell_types.iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
+        (registry, profiles) = (loaded.registry.clone(), loaded.profiles.clone());
+        batch_max = registry.cell_types().iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
         let engine = start(loaded, machine, &args.machine, policy, limits)?;
@@ -90,25 +88,26 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         });
     }
     let machine = engines.first().map(|engine| engine.3).filter(|_| args.kernel_rate);
-    let kernels = machine.map(|machine| Kernels { machine, cell_types, plans });
+    let kernels = machine.map(|machine| Kernels { machine, registry, profiles });
     measure(args, contenders, in_flight_max, kernels)
 }
 
 /// What the kernels' own rate is measured with.
 struct Kernels {
     machine: Machine,
-    cell_types: Vec<CellType>,
-    plans: Plans,
+    registry: CellRegistry,
+    profiles: Profiles,
 }
 
 impl Kernels {
     fn rate(&self) -> anyhow::Result<KernelRate> {
-        let device = device(self.machine, self.plans.clone())?;
-        for (id, cell) in (0..).zip(&self.cell_types) {
+        let (device, cell_types) = (device(self.machine)?, self.registry.cell_types());
+        self.profiles.plan(&self.registry, &device)?;
+        for (id, cell) in (0..).zip(cell_types) {
             device.materialize(CellTypeId(id), cell)?;
         }
         let device: Arc<dyn Device> = Arc::new(device);
-        Ok(KernelRate::measure(&device, &self.cell_types)?)
+        Ok(KernelRate::measure(&device, cell_types)?)
     }
 
     /// The compute threads' time of a run.

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::sync::Weak;
 use std::time::Duration;
 
-use batchmaker_cpu::Plans;
+use batchmaker_device::{Device, DeviceError};
 use batchmaker_engine::{Engine, Limits};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_model::Model;
-use batchmaker_profile::{Goal, Hardware, MeasureError, ModelProfile, Profile};
+use batchmaker_profile::{Goal, ModelProfile, Profile};
 
 use crate::models::Loaded;
 use crate::profile::measure_cells;
 use crate::profiled::Profiles;
-use crate::start::Machine;
+use crate::start::{Machine, device};
 
 /// Nobody asks for anything if nothing came so often in a row, so far apart.
 const LOOKS: u32 = 10;
@@ -24,13 +24,14 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 /// What there is to measure, and what the server is told of it.
 pub(crate) struct Calibration {
     subjects: Vec<Subject>,
-    machine: Machine,
+    threads: usize,
+    /// To measure on, and to be gone when that is done.
+    device: Box<dyn Device>,
     goal: Goal,
     registry: CellRegistry,
     /// By cell type, whether its batch limit was given.
     is_limit_given: Vec<bool>,
     profiles: Profiles,
-    plans: Plans,
 }
 
 /// Cells of a model to measure, and the file to keep their profile in, if there is a place.
@@ -44,8 +45,11 @@ struct Subject {
 
 impl Calibration {
     /// Of the cells that no profile knows.
-    pub(crate) fn new(loaded: &Loaded, machine: Machine, goal: Goal) -> Self {
-        let Loaded { models, registry, profiles, plans, profile_files, .. } = loaded;
+    ///
+    /// # Errors
+    /// As for the device.
+    pub(crate) fn new(loaded: &Loaded, machine: Machine, goal: Goal) -> Result<Self, DeviceError> {
+        let Loaded { models, registry, profiles, profile_files, .. } = loaded;
         let subject = |(model, file): (&Model, &Option<PathBuf>)| {
             let mut subject = Subject {
                 model: model.name.clone(),
@@ -66,15 +70,15 @@ impl Calibration {
         for cell in models.iter().flat_map(|model| &model.cells) {
             is_limit_given[cell.cell_type.index()] |= cell.limit_given;
         }
-        Self {
+        Ok(Self {
             subjects: models.iter().zip(profile_files).filter_map(subject).collect(),
-            machine,
+            threads: machine.threads_per_worker,
+            device: Box::new(device(machine)?),
             goal,
             registry: registry.clone(),
             is_limit_given,
             profiles: profiles.clone(),
-            plans: plans.clone(),
-        }
+        })
     }
 
     /// Starts measuring, in a thread that ends with the engine.
@@ -99,22 +103,17 @@ impl Calibration {
         let Subject { model, file, cells, mut known } = subject;
         let mut nodes = None;
         let mut go_on = || wait_until_idle(engine, &mut nodes);
-        if !go_on() {
-            return Err(MeasureError::Stopped.into());
-        }
-        let hardware = Hardware::measure(self.machine.isa, self.machine.threads_per_worker)?;
         let asked = |cell: &CellType| {
             let mut precisions = vec![Precision::F32, cell.cell.precision];
             precisions.dedup();
             precisions
         };
-        let found = measure_cells(&hardware, &cells, asked, |_| {}, &mut go_on)?;
+        let found = measure_cells(&*self.device, self.threads, &cells, asked, |_| {}, &mut go_on)?;
         known.cells.extend(found.cells);
-        self.take(engine, &model, file.clone(), known.clone());
+        self.take(engine, &model, file.clone(), known.clone())?;
         let Some(file) = file else { return Ok(" until it stops: it has no place".to_owned()) };
-        let here = batchmaker_profile::Machine::here(self.machine.isa);
-        let kept =
-            Profile::check_place(&file).and_then(|()| Profile::keep(&file, here, &model, known));
+        let kept = Profile::check_place(&file)
+            .and_then(|()| Profile::keep(&file, &*self.device, &model, known));
         Ok(match kept {
             Ok(()) => format!("; kept in '{}'", file.display()),
             Err(error) => format!(" until it stops: it cannot be kept: {error}"),
@@ -128,10 +127,10 @@ impl Calibration {
         model: &str,
         file: Option<PathBuf>,
         profile: ModelProfile,
-    ) {
-        let Some(engine) = engine.upgrade() else { return };
+    ) -> Result<(), DeviceError> {
+        let Some(engine) = engine.upgrade() else { return Ok(()) };
         self.profiles.add_model(model, file, profile);
-        self.profiles.plans(&self.registry).for_each(|(cell, plan)| self.plans.add(cell, plan));
+        self.profiles.plan(&self.registry, &**engine.device())?;
         let limit = |(cell, &is_given): (&CellType, &bool)| {
             let found = self.profiles.max_batch_size(cell, self.goal).filter(|_| !is_given);
             found.unwrap_or(cell.max_batch_size)
@@ -146,6 +145,7 @@ impl Calibration {
                 .collect(),
             ahead: self.profiles.ahead(&self.registry, self.goal),
         });
+        Ok(())
     }
 }
 

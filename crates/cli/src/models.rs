@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use batchmaker_cpu::{Isa, Plans};
 use batchmaker_graph::{Cell, CellRegistry, ModelId};
 use batchmaker_model::{ByCell, LoadOptions, Model, ProfiledCell};
 
 use crate::args::{CellArgs, MachineArgs, OfCell};
 use crate::profiled::{self, Profiles};
+use crate::start::Cores;
 
 /// A model that comes with the project, compiled into the binary.
 struct EmbeddedModel {
@@ -42,8 +42,6 @@ const EMBEDDED: &[EmbeddedModel] = &[
 pub(crate) struct Loaded {
     pub(crate) models: Vec<Model>,
     pub(crate) registry: CellRegistry,
-    /// How to run cells that were profiled.
-    pub(crate) plans: Plans,
     /// How much work may be submitted ahead, where profiles say so.
     pub(crate) ahead: Option<Duration>,
     /// Of each model, where its profile is kept, if it has a place.
@@ -95,13 +93,12 @@ impl Loaded {
 }
 
 /// Loads all models that `paths` name, those that come with the project if there are none, by what
-/// profiles say of them.
-pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Loaded> {
-    let isa = args.isa.unwrap_or_else(Isa::best);
+/// profiles say of them that were made on `cores`.
+pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs, cores: Cores) -> anyhow::Result<Loaded> {
     let places = places(paths)?;
     let files: Vec<Option<PathBuf>> = places.iter().map(Place::profile_file).collect();
-    let profiles =
-        Profiles::read(args.profile.as_deref(), files.iter().flatten().map(PathBuf::as_path), isa)?;
+    let beside = files.iter().flatten().map(PathBuf::as_path);
+    let profiles = Profiles::read(args.profile.as_deref(), beside, &cores.device()?)?;
     let mut loaded = load_with(&places, &args.cells, |place| {
         let (file, is_shared) = (place.profile_file(), place.shares_profile_file());
         profiles.of_model(&place.name(), file.as_deref(), is_shared, args.goal)
@@ -113,7 +110,6 @@ pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs) -> anyhow::Result<Load
             profiles.tell_of_others(&model.name, &cell.name, loaded.registry.get(cell.cell_type));
         }
     }
-    loaded.plans = profiles.plans(&loaded.registry).collect();
     loaded.ahead = profiles.ahead(&loaded.registry, args.goal);
     loaded.profiles = profiles;
     Ok(loaded)

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
+use batchmaker_device::{Device, DeviceError};
 use batchmaker_engine::{Engine, Pending, Policy};
 use batchmaker_graph::{CellType, Precision, Tensor};
 use batchmaker_profile::{
-    CellProfile, Difference, GoOn, Hardware, Machine, MeasureError, ModelProfile, Profile,
-    cell_curve, difference, is_stepped, precisions_of, table,
+    CellProfile, Difference, GoOn, MeasureError, ModelProfile, Profile, cell_curve, difference,
+    in_precision, is_stepped, precisions_of, table,
 };
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
 use crate::models::{self, Loaded};
 use crate::profiled::{beside, identity_in_f32};
-use crate::start::{Cores, Limits, start};
+use crate::start::{Cores, Limits, device, start};
 
 /// Random requests.
 const REQUESTS: usize = 64;
@@ -65,14 +66,13 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     };
 
     let turns: usize = cells.values().map(|cell| 2 * asked(cell).len()).sum();
-    let bar = progress_bar(1 + turns);
+    let bar = progress_bar(turns);
     let tell = |what: String| {
         bar.inc(1);
         bar.set_message(what);
     };
-    tell("the machine's limits".to_owned());
-    let hardware = Hardware::measure(machine.isa, machine.threads_per_worker)?;
-    let mut of_model = measure_cells(&hardware, &cells, asked, tell, &mut || true)?;
+    let (device, threads) = (device(machine)?, machine.threads_per_worker);
+    let mut of_model = measure_cells(&device, threads, &cells, asked, tell, &mut || true)?;
     let differs_by = |precisions: &BTreeMap<String, Precision>, expected: &[Vec<Tensor>]| {
         Ok::<_, anyhow::Error>(compare(expected, &subject.replies(precisions)?))
     };
@@ -96,11 +96,11 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         together = difference;
     }
     bar.finish_and_clear();
-    print!("{}", table(&of_model, args.goal));
+    print!("{}", table(&of_model, &device, args.goal));
     if let Some(difference) = together {
         println!("in these precisions together: {difference}");
     }
-    Profile::keep(&output, Machine::here(machine.isa), &model_name, of_model.clone())?;
+    Profile::keep(&output, &device, &model_name, of_model.clone())?;
     let found = beside(&args.model) == output && args.model.exists();
     println!(
         "kept in {}{}",
@@ -108,34 +108,37 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         if found { "" } else { "; serve, run and bench take it with --profile" }
     );
     if let Some(path) = &args.plot {
-        plot(path, &model_name, &hardware, &cells, &of_model)?;
+        plot(path, &model_name, &device, &cells, &of_model)?;
     }
     Ok(())
 }
 
-/// Measures every cell in the precisions that are asked for. `tell` is told what comes, and `go_on`
-/// asked before each size of batch.
+/// Measures every cell in the precisions that are asked for, on a device whose workers have `threads`
+/// threads. `tell` is told what comes, and `go_on` asked before each size of batch.
 ///
 /// # Errors
-/// As for the kernels, but for precisions that they do not take.
+/// As for the device, but for precisions that it does not take.
 pub(crate) fn measure_cells(
-    hardware: &Hardware,
+    device: &dyn Device,
+    threads: usize,
     cells: &BTreeMap<String, CellType>,
     asked: impl Fn(&CellType) -> Vec<Precision>,
     mut tell: impl FnMut(String),
     go_on: &mut GoOn<'_>,
 ) -> Result<ModelProfile, MeasureError> {
-    let mut profile = ModelProfile { threads: hardware.threads, ..Default::default() };
+    let mut profile = ModelProfile { threads, ..Default::default() };
     for (name, cell) in cells {
         let mut curves = BTreeMap::new();
         for precision in asked(cell) {
             tell(format!("{name} in {precision}"));
-            match cell_curve(hardware, cell, precision, go_on) {
+            match cell_curve(device, cell, precision, go_on) {
                 Ok(Some(curve)) => {
                     curves.insert(precision.to_string(), curve);
                 }
                 Ok(None) => {}
-                Err(MeasureError::Kernel(reason)) if precision != Precision::F32 => {
+                Err(MeasureError::Device(DeviceError::Cell { reason, .. }))
+                    if precision != Precision::F32 =>
+                {
                     eprintln!("note: {name} is not measured in {precision}: {reason}");
                 }
                 Err(error) => return Err(error),
@@ -309,7 +312,7 @@ fn compare(expected: &[Vec<Tensor>], actual: &[Vec<Tensor>]) -> Difference {
 fn plot(
     path: &Path,
     model: &str,
-    hardware: &Hardware,
+    device: &dyn Device,
     cells: &BTreeMap<String, CellType>,
     profile: &ModelProfile,
 ) -> anyhow::Result<()> {
@@ -317,12 +320,12 @@ fn plot(
         let of_cell = &profile.cells[name];
         let curves = Precision::ALL.into_iter().filter_map(|precision| {
             let points = &of_cell.curve(precision)?.points;
-            let roofs = hardware.roofs(cell, precision);
+            let roofs = device.roofs(&in_precision(cell, precision));
             Some(BatchCurve {
                 name: precision.to_string(),
                 points: points.iter().map(|point| (point.batch, point.us)).collect(),
-                rows_per_s_max: roofs.map(|(rows_per_s, _)| rows_per_s),
-                us_min: roofs.map(|(_, us)| us),
+                rows_per_s_max: roofs.map(|roofs| roofs.rows_per_s_max),
+                us_min: roofs.map(|roofs| roofs.ns_min / 1e3),
             })
         });
         let curves: Vec<BatchCurve> = curves.collect();
@@ -368,7 +371,7 @@ mod tests {
     fn cell(bf16: f64, int8: f64) -> CellProfile {
         let curve = |us: f64, largest: f64| Curve {
             difference: Some(Difference { largest, mean: largest / 2.0, alike: 1.0 }),
-            points: vec![Point::chosen(8, us)],
+            points: vec![Point::measured(8, us, None)],
         };
         let curves = [("f32", 3.0, 0.0), ("bf16", 2.0, bf16), ("int8", 1.0, int8)];
         CellProfile {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use batchmaker_cpu::{CellPlan, Isa};
-use batchmaker_graph::{CellIdentity, CellRegistry, CellType, Precision};
+use batchmaker_device::{Device, DeviceError};
+use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_model::ProfiledCell;
 use batchmaker_profile::{CellProfile, Choice, Curve, Goal, Machine, ModelProfile, Profile};
 
@@ -44,34 +44,35 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
 }
 
 impl Profiles {
-    /// Reads the profile that was named, or those beside models.
+    /// Reads the profile that was named, or those beside models. Those that were not made on the machine
+    /// of `device` are told of and ignored.
     ///
     /// # Errors
     /// Where the named one cannot be read. One beside a model that cannot is told of and passed over.
     pub(crate) fn read<'a>(
         named: Option<&Path>,
         beside: impl Iterator<Item = &'a Path>,
-        isa: Isa,
+        device: &dyn Device,
     ) -> anyhow::Result<Self> {
         let mut profiles = Self { is_named: named.is_some(), ..Self::default() };
         if let Some(path) = named {
-            profiles.add(path, None, Profile::read(path)?, isa);
+            profiles.add(path, None, Profile::read(path, device)?, device);
             return Ok(profiles);
         }
         for path in beside.filter(|path| path.exists()) {
             if profiles.files.contains_key(&Some(path.to_owned())) {
                 continue;
             }
-            match Profile::read(path) {
-                Ok(profile) => profiles.add(path, Some(path.to_owned()), profile, isa),
+            match Profile::read(path, device) {
+                Ok(profile) => profiles.add(path, Some(path.to_owned()), profile, device),
                 Err(error) => eprintln!("note: {error}; going on without"),
             }
         }
         Ok(profiles)
     }
 
-    fn add(&mut self, path: &Path, key: Option<PathBuf>, profile: Profile, isa: Isa) {
-        let here = Machine::here(isa);
+    fn add(&mut self, path: &Path, key: Option<PathBuf>, profile: Profile, device: &dyn Device) {
+        let here = Machine::of(device);
         self.files.insert(key.clone(), BTreeMap::new());
         if profile.machine != here {
             eprintln!(
@@ -211,13 +212,22 @@ impl Profiles {
         }
     }
 
-    /// How to run the batches of loaded cells.
-    pub(crate) fn plans(
+    /// Tells a device how to run batches of loaded cells.
+    ///
+    /// # Errors
+    /// Where plans are not of the device.
+    pub(crate) fn plan(
         &self,
         registry: &CellRegistry,
-    ) -> impl Iterator<Item = (CellIdentity, CellPlan)> {
-        let curves = registry.cell_types().iter().map(|cell| (cell.identity, self.curve(cell)));
-        curves.filter_map(|(cell, curve)| Some((cell, curve?.plan()?)))
+        device: &dyn Device,
+    ) -> Result<(), DeviceError> {
+        for cell in registry.cell_types() {
+            let plans = self.curve(cell).map_or_else(Vec::new, Curve::plans);
+            if !plans.is_empty() {
+                device.plan(cell.identity, &plans)?;
+            }
+        }
+        Ok(())
     }
 
     /// The most rows of a batch of a loaded cell.

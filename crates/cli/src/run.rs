@@ -26,7 +26,7 @@ enum Answer {
 /// Runs a model over a file.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let cores = Cores::new(&args.machine)?;
-    let loaded = models::load(std::slice::from_ref(&args.model), &args.machine)?;
+    let loaded = models::load(std::slice::from_ref(&args.model), &args.machine, cores)?;
     loaded.tell_notes();
     let machine = cores.machine(&loaded.registry);
     let [model] = &loaded.models[..] else {

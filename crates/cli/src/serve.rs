@@ -17,7 +17,7 @@ use crate::start::{Cores, Limits, start};
 /// Serves until a signal comes.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let cores = Cores::new(&args.machine)?;
-    let loaded = models::load(&args.models, &args.machine)?;
+    let loaded = models::load(&args.models, &args.machine, cores)?;
     loaded.tell_notes();
     let machine = cores.machine(&loaded.registry);
     let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
@@ -28,6 +28,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         session_idle: Duration::from_secs_f64(args.session_idle),
     };
     let calibration = args.calibrate.then(|| Calibration::new(&loaded, machine, args.machine.goal));
+    let calibration = calibration.transpose()?;
     let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);
     let watched = Arc::downgrade(&engine);
     let config = ServerConfig {

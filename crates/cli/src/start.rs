@@ -6,7 +6,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use anyhow::bail;
-use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, Plans, ProjectionAhead};
+use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_device::DeviceError;
 use batchmaker_engine::{Engine, EngineConfig, Policy};
 use batchmaker_graph::{CellRegistry, ModelId};
@@ -58,6 +58,12 @@ impl Cores {
         Ok(Self { cores, workers: args.workers, threads_per_worker, isa })
     }
 
+    /// A device as engines on this machine have, but for the number of threads, which the cells decide:
+    /// to be asked what it is, and whether plans are its own.
+    pub(crate) fn device(self) -> Result<CpuDevice, DeviceError> {
+        device(Machine { workers: 1, threads_per_worker: 1, isa: self.isa })
+    }
+
     /// Shares the cores out for the cells of loaded models.
     pub(crate) fn machine(self, cells: &CellRegistry) -> Machine {
         let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
@@ -86,13 +92,12 @@ impl Cores {
 }
 
 /// The device that an engine on this machine computes with.
-pub(crate) fn device(machine: Machine, plans: Plans) -> Result<CpuDevice, DeviceError> {
+pub(crate) fn device(machine: Machine) -> Result<CpuDevice, DeviceError> {
     CpuDevice::new(CpuConfig {
         projection_ahead: ProjectionAhead::Measured,
         threads_per_worker: machine.threads_per_worker,
         isa: machine.isa,
         pin_threads: true,
-        plans,
     })
 }
 
@@ -121,7 +126,8 @@ pub(crate) fn start(
     limits: Limits,
 ) -> anyhow::Result<Engine> {
     loaded.profiles.tell_of_threads(&loaded.registry, machine.threads_per_worker);
-    let device = device(machine, loaded.plans)?;
+    let device = device(machine)?;
+    loaded.profiles.plan(&loaded.registry, &device)?;
     let config = EngineConfig {
         workers: machine.workers,
         policy,

@@ -10,8 +10,9 @@
 
 use std::time::{Duration, Instant};
 
-use batchmaker_cpu::{
-    CANDIDATES, Configuration, Isa, Limits, Packing, PerformanceModel, Precision, Probe, Trial,
+use batchmaker_cpu::Isa;
+use batchmaker_cpu::performance::{
+    CANDIDATES, Configuration, Limits, Packing, PerformanceModel, Precision, Probe, Trial,
     candidates, rank, search,
 };
 use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};

@@ -11,6 +11,7 @@ use batchmaker_kernels::KernelError;
 
 use crate::chains::{Chains, RosterChains};
 use crate::device::{CpuConfig, packing};
+use crate::plan::Plans;
 use crate::request_memory::{Gathered, RequestMemory, scatter};
 use crate::staged::{StagedError, StagedProgram};
 use crate::staged_chains::{StagedChains, StagedRoster, Steps};
@@ -59,10 +60,12 @@ pub(crate) struct Hands<'a> {
 }
 
 impl MaterializedCell {
-    /// Packs and compiles a cell. `first_word` ids of other cells are known already.
+    /// Packs and compiles a cell, of which batches run by what comes of `plans`. `first_word` ids of
+    /// other cells are known already.
     pub(crate) fn new(
         cell_type: &CellType,
         config: &CpuConfig,
+        plans: &Plans,
         first_word: usize,
     ) -> Result<Self, CellError> {
         let cell = &cell_type.cell;
@@ -70,7 +73,7 @@ impl MaterializedCell {
         let inputs = cell.inputs.clone();
         Ok(match &cell.body {
             CellBody::Recurrent(recurrent) => {
-                let plan = config.plans.of(cell_type.identity);
+                let plan = plans.of(cell_type.identity);
                 Self::Recurrent(Box::new(Chains::new(packing, recurrent, config, plan)?))
             }
             CellBody::Tree(cell) => {

@@ -18,7 +18,7 @@ use batchmaker_kernels::{
 use crate::batch_job::{Job, WORTH_THREADS, project_rows};
 use crate::device::CpuConfig;
 use crate::embedding::Embedding;
-use crate::plan::FuturePlan;
+use crate::plan::{LivePlan, SeenPlan};
 use crate::projections::{ProjectedSteps, Projections};
 use crate::remembered::Claim;
 use crate::request_memory::{RequestMemory, RowPointers};
@@ -54,7 +54,7 @@ pub(crate) struct Chains {
     embedding: Option<Embedding>,
     slots: StateArena,
     ahead: ProjectionAhead,
-    plan: FuturePlan,
+    plan: Arc<LivePlan>,
 }
 
 /// A chain in a batch.
@@ -88,8 +88,7 @@ pub(crate) struct RosterChains {
     claims: Vec<Claim>,
     projections: Projections,
     tuner: Tuner,
-    /// Whether the cell's plan has come.
-    is_planned: bool,
+    plan: SeenPlan,
 }
 
 impl AsRef<device::Chain> for Chain {
@@ -123,7 +122,7 @@ impl Chains {
         packing: Packing,
         cell: &RecurrentCell,
         config: &CpuConfig,
-        plan: FuturePlan,
+        plan: Arc<LivePlan>,
     ) -> Result<Self, KernelError> {
         let ahead = config.projection_ahead;
         let packed = pack(packing, cell)?;
@@ -144,7 +143,7 @@ impl Chains {
             claims: Vec::new(),
             projections: Projections::new(self.cell.projected_len()),
             tuner: Tuner::default(),
-            is_planned: false,
+            plan: SeenPlan::default(),
         }
     }
 
@@ -355,15 +354,14 @@ impl Chains {
         batch.tuner.choose(size, planned, is_open)
     }
 
-    /// The way that was found to be the best for such a batch. With the first word of a plan, tilings
-    /// change, and what was measured before is forgotten.
+    /// The way that was found to be the best for such a batch. With a new plan, tilings change, and what
+    /// was measured before is forgotten.
     fn planned(&self, batch: &mut RosterChains, threads: usize) -> Option<Way> {
-        let plan = self.plan.get()?;
-        if !batch.is_planned {
-            self.cell.set_tilings(&plan.tilings(threads));
-            (batch.tuner, batch.is_planned) = (Tuner::default(), true);
+        if self.plan.refresh(&mut batch.plan) {
+            self.cell.set_tilings(&batch.plan.plan.tilings(threads));
+            batch.tuner = Tuner::default();
         }
-        plan.way(batch.roster.chains.len())
+        batch.plan.plan.way(batch.roster.chains.len())
     }
 
     /// Projects words that nobody has met yet, of the steps whose inputs are written: `known` of

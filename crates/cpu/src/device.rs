@@ -1,10 +1,10 @@
 //! The CPU device: its cells and the requests in flight.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, TaskQueue,
+    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, Roofs, TaskQueue,
 };
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, Tensor, WorkerId,
@@ -15,7 +15,9 @@ use core_affinity::CoreId;
 
 use crate::cell::{MaterializedCell, runner};
 use crate::chains::ProjectionAhead;
-use crate::plan::Plans;
+use crate::measuring::Measuring;
+use crate::plan::{BatchPlan, CellPlan, Plans};
+use crate::processor;
 use crate::queue::CpuQueue;
 use crate::request_memory::RequestMemory;
 use crate::thread_group::ThreadGroup;
@@ -32,8 +34,6 @@ pub struct CpuConfig {
     pub pin_threads: bool,
     /// Whether inputs are projected ahead of the steps that need them.
     pub projection_ahead: ProjectionAhead,
-    /// How to run cells that were tried out.
-    pub plans: Plans,
 }
 
 impl Default for CpuConfig {
@@ -43,7 +43,6 @@ impl Default for CpuConfig {
             isa: Isa::best(),
             pin_threads: false,
             projection_ahead: ProjectionAhead::default(),
-            plans: Plans::default(),
         }
     }
 }
@@ -52,6 +51,10 @@ impl Default for CpuConfig {
 /// moves between them for nothing.
 pub struct CpuDevice {
     config: CpuConfig,
+    /// See [`Capabilities::processor`].
+    processor: Arc<str>,
+    plans: Plans,
+    measuring: Mutex<Measuring>,
     cells: RwLock<Vec<Option<KnownCell>>>,
     /// Counts releases: queues that keep cells look again after one.
     releases: AtomicU64,
@@ -83,7 +86,10 @@ impl CpuDevice {
         }
         assert!(config.threads_per_worker > 0, "a worker without threads");
         Ok(Self {
+            processor: processor::in_words(config.isa),
             config,
+            plans: Plans::default(),
+            measuring: Mutex::default(),
             cells: RwLock::default(),
             releases: AtomicU64::new(0),
             words: AtomicUsize::new(0),
@@ -122,6 +128,10 @@ impl CpuDevice {
         self.releases.load(Ordering::Acquire)
     }
 
+    fn measuring(&self) -> MutexGuard<'_, Measuring> {
+        self.measuring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Ids of all cells whose output is a function of one.
     pub(crate) fn words(&self) -> usize {
         self.words.load(Ordering::Relaxed)
@@ -130,7 +140,7 @@ impl CpuDevice {
 
 impl Device for CpuDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { processor: self.processor.clone(), ..Capabilities::default() }
     }
 
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
@@ -146,8 +156,10 @@ impl Device for CpuDevice {
         }
         drop(cells);
         // Packing takes a while, and batches of other types go on meanwhile.
-        let new = MaterializedCell::new(cell, &self.config, self.words()).map_err(|error| {
-            DeviceError::Cell { cell: cell.name.clone(), reason: error.to_string() }
+        let new = MaterializedCell::new(cell, &self.config, &self.plans, self.words());
+        let new = new.map_err(|error| DeviceError::Cell {
+            cell: cell.name.clone(),
+            reason: error.to_string(),
         })?;
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         self.words.fetch_add(new.words(), Ordering::Relaxed);
@@ -173,10 +185,11 @@ impl Device for CpuDevice {
         _bell: Arc<Bell>,
     ) -> Result<Box<dyn TaskQueue>, DeviceError> {
         let threads = self.config.threads_per_worker;
-        let cores = if self.config.pin_threads { cores() } else { &[] };
+        let first = worker.index() * threads;
+        let is_pinned = self.config.pin_threads;
         let pin = move |member: usize| {
-            if let Some(&core) = cores.get(worker.index() * threads + member) {
-                core_affinity::set_for_current(core);
+            if is_pinned {
+                pin(first + member);
             }
         };
         let name = format!("worker-{}", worker.0);
@@ -217,24 +230,41 @@ impl Device for CpuDevice {
         drop(unsafe { memory.take_outputs() });
     }
 
-    fn measure(&self, cell: &CellType, _rows: usize) -> Result<Measurement, DeviceError> {
-        let reason = "not measured".to_owned();
-        Err(DeviceError::Cell { cell: cell.name.clone(), reason })
+    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
+        assert!(rows > 0, "a batch without rows");
+        self.measuring().measure(&self.config, cell, rows)
     }
 
-    fn plan(&self, _cell: CellIdentity, _plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
-        Err(DeviceError::Resources("no plans".to_owned()))
+    fn roofs(&self, cell: &CellType) -> Option<Roofs> {
+        self.measuring().roofs(&self.config, cell)
+    }
+
+    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+        self.plans.of(cell).set(CellPlan::read(plans)?);
+        Ok(())
+    }
+
+    fn describe(&self, plan: &Plan) -> Result<String, DeviceError> {
+        Ok(BatchPlan::read(plan)?.to_string())
     }
 }
 
 /// What the weights of a cell in a precision are packed for.
-pub fn packing(isa: Isa, precision: Precision) -> Packing {
+pub(crate) fn packing(isa: Isa, precision: Precision) -> Packing {
     let precision = match precision {
         Precision::F32 => kernels::Precision::F32,
         Precision::Bf16 => kernels::Precision::Bf16,
         Precision::Int8 => kernels::Precision::Int8,
     };
     Packing { isa, precision }
+}
+
+/// Puts the calling thread on a core, counted from the first that the process may use, if there are so
+/// many.
+pub(crate) fn pin(core: usize) {
+    if let Some(&core) = cores().get(core) {
+        core_affinity::set_for_current(core);
+    }
 }
 
 /// The cores that the process may use, as it was when this was first asked: a thread that is on

@@ -9,7 +9,9 @@
 //! | `batch_job.rs` | some steps of a batch, divided among threads |
 //! | `projections.rs` | inputs projected ahead |
 //! | `embedding.rs` | an embedding in front of a recurrent cell, and what its rows project to |
-//! | `plan.rs` | what was found out of a cell before it runs here |
+//! | `measuring.rs` | what batches of a cell cost, and how they run the fastest, without requests |
+//! | `plan.rs` | plans: how to run a cell, as was found before it runs here |
+//! | `processor.rs` | what this processor is, in words |
 //! | `trial.rs` | a recurrent cell alone, in any configuration |
 //! | `performance/` | what configurations cost, predicted, and the search for the best |
 //! | `tuner.rs` | which way of running a batch is the fastest |
@@ -33,8 +35,10 @@ mod cell;
 mod chains;
 mod device;
 mod embedding;
-mod performance;
+mod measuring;
+pub mod performance;
 mod plan;
+mod processor;
 mod projections;
 mod queue;
 mod remembered;
@@ -51,12 +55,6 @@ mod trial;
 mod tuner;
 mod whole;
 
-pub use batchmaker_kernels::{Isa, Packing, Precision, Tiling};
+pub use batchmaker_kernels::Isa;
 pub use chains::ProjectionAhead;
-pub use device::{CpuConfig, CpuDevice, packing};
-pub use performance::{
-    CANDIDATES, Limits, PerformanceModel, Probe, Shape, candidates, rank, search,
-};
-pub use plan::{CellPlan, PlannedBatch, Plans};
-pub use trial::{Configuration, Trial};
-pub use tuner::{Split, Way};
+pub use device::{CpuConfig, CpuDevice};

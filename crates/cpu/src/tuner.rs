@@ -5,8 +5,11 @@
 //! fastest, and looks at the others again from time to time, since what else the machine does
 //! changes.
 
+use serde::{Deserialize, Serialize};
+
 /// How threads divide a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Split {
     /// They do not: the worker's own thread does all.
     None,

@@ -5,9 +5,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use batchmaker_cpu::{CellPlan, PlannedBatch, Split, Tiling, Way};
+use batchmaker_device::{Device, Plan};
 use batchmaker_graph::Precision;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::Difference;
 use crate::machine::Machine;
@@ -17,7 +18,7 @@ const BATCH_MAX: u32 = 1 << 20;
 const US_MAX: f64 = 1e9;
 
 /// Of the file; another is not read.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// A file of profiles: of models on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,23 +69,9 @@ pub struct Point {
     pub batch: u32,
     /// Microseconds a batch takes: a step, of a chain.
     pub us: f64,
-    /// How threads divide it: `none`, `units` or `rows`; absent where the device chooses as it runs.
+    /// The device's [`Plan`] for it; absent where the device chooses as it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub split: Option<String>,
-    /// Whether inputs are projected ahead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ahead: Option<bool>,
-    /// How products run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tiling: Option<TilingRecord>,
-}
-
-/// See [`Tiling`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TilingRecord {
-    rows: u8,
-    by_two: bool,
-    block_kib: u16,
+    plan: Option<Value>,
 }
 
 /// Why a file of profiles was not read or written.
@@ -120,11 +107,11 @@ impl Profile {
         Self { format: FORMAT, machine, models: BTreeMap::new() }
     }
 
-    /// Reads a file.
+    /// Reads a file. Where it was made on a machine like that of `device`, all plans are the device's.
     ///
     /// # Errors
     /// See [`FileError`].
-    pub fn read(path: &Path) -> Result<Self, FileError> {
+    pub fn read(path: &Path, device: &dyn Device) -> Result<Self, FileError> {
         let name = || path.display().to_string();
         let file = |error| FileError::File { path: name(), error };
         if !fs::metadata(path).map_err(file)?.is_file() {
@@ -138,12 +125,13 @@ impl Profile {
             return Err(malformed(format!("format {format}, expected {FORMAT}")));
         }
         let profile: Self = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
-        profile.check().map_err(malformed)?;
+        profile.check(device).map_err(malformed)?;
         Ok(profile)
     }
 
-    /// That numbers are such as are measured.
-    fn check(&self) -> Result<(), String> {
+    /// That numbers are such as are measured, and plans such as the device wrote.
+    fn check(&self, device: &dyn Device) -> Result<(), String> {
+        let device = (self.machine == Machine::of(device)).then_some(device);
         let cells = self.models.values().flat_map(|model| &model.cells);
         for (name, cell) in cells {
             let precision = |text: &str| match text.parse::<Precision>() {
@@ -153,7 +141,7 @@ impl Profile {
             precision(&cell.precision)?;
             for (of, curve) in &cell.curves {
                 precision(of)?;
-                curve.check().map_err(|reason| format!("cell '{name}', {of}: {reason}"))?;
+                curve.check(device).map_err(|reason| format!("cell '{name}', {of}: {reason}"))?;
             }
         }
         Ok(())
@@ -179,22 +167,23 @@ impl Profile {
         File::create(&beside).and_then(|_| fs::remove_file(&beside)).map_err(file)
     }
 
-    /// Writes what was found of a model on this machine, beside what the file says of other models.
+    /// Writes what was found of a model on the machine of `device`, beside what the file says of other models.
     /// Those that several processes keep at once are all kept.
     ///
     /// # Errors
     /// See [`FileError`].
     pub fn keep(
         path: &Path,
-        machine: Machine,
+        device: &dyn Device,
         model: &str,
         profile: ModelProfile,
     ) -> Result<(), FileError> {
+        let machine = Machine::of(device);
         // Of the folder: the file is replaced. Where there are no locks, others may come between.
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let lock = File::open(folder.unwrap_or(Path::new(".")));
         let _ = lock.as_ref().map(File::lock);
-        let known = Self::read(path).ok().filter(|known| known.machine == machine);
+        let known = Self::read(path, device).ok().filter(|known| known.machine == machine);
         let mut all = known.unwrap_or_else(|| Self::new(machine));
         all.models.insert(model.to_owned(), profile);
         all.write(path)
@@ -249,81 +238,64 @@ impl CellProfile {
 }
 
 impl Curve {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self, device: Option<&dyn Device>) -> Result<(), String> {
         let mut before = 0;
-        for Point { batch, us, split, .. } in &self.points {
+        for point in &self.points {
+            let Point { batch, us, .. } = point;
             if !(before + 1..=BATCH_MAX).contains(batch) {
                 return Err(format!("a batch of {batch} rows after one of {before}"));
             }
             if !(0.0..=US_MAX).contains(us) || *us == 0.0 {
                 return Err(format!("a batch of {batch} rows in {us} us"));
             }
-            if let Some(split) = split.as_ref().filter(|split| split_of(split).is_none()) {
-                return Err(format!("a batch of {batch} rows by '{split}'"));
+            if let Some((device, plan)) = device.zip(point.plan()) {
+                let described = device.describe(&plan);
+                described.map_err(|error| format!("a batch of {batch} rows by {error}"))?;
             }
             before = *batch;
         }
         Ok(())
     }
 
-    /// What a device is told of it; none where it chose itself.
-    pub fn plan(&self) -> Option<CellPlan> {
-        let batches: Vec<PlannedBatch> = self.points.iter().filter_map(Point::planned).collect();
-        (!batches.is_empty()).then_some(CellPlan { batches })
+    /// What the device is told of it: its plans, by rows.
+    pub fn plans(&self) -> Vec<(usize, Plan)> {
+        let plan = |point: &Point| Some((point.batch as usize, point.plan()?));
+        self.points.iter().filter_map(plan).collect()
     }
-}
-
-/// What is written of splits.
-const SPLITS: [(&str, Split); 3] =
-    [("none", Split::None), ("units", Split::Units), ("rows", Split::Rows)];
-
-fn split_of(name: &str) -> Option<Split> {
-    SPLITS.iter().find(|known| known.0 == name).map(|known| known.1)
 }
 
 impl Point {
-    /// A size in a configuration.
-    pub fn configured(batch: usize, us: f64, way: Way, tiling: Option<Tiling>) -> Self {
-        let (split, _) = SPLITS.iter().find(|known| known.1 == way.split).expect("all are there");
-        let record = |Tiling { rows, by_two, block_kib }| TilingRecord { rows, by_two, block_kib };
-        Self {
-            batch: batch as u32,
-            us,
-            split: Some((*split).to_owned()),
-            ahead: Some(way.ahead),
-            tiling: tiling.map(record),
-        }
+    /// A size that a device measured.
+    ///
+    /// # Panics
+    /// If the plan is no JSON.
+    pub fn measured(batch: usize, us: f64, plan: Option<&Plan>) -> Self {
+        let value = |plan: &Plan| serde_json::from_str(plan.text()).expect("plans are JSON");
+        Self { batch: batch as u32, us, plan: plan.map(value) }
     }
 
-    /// A size that the device chose how to run.
-    pub fn chosen(batch: usize, us: f64) -> Self {
-        Self { batch: batch as u32, us, split: None, ahead: None, tiling: None }
+    /// How the device ran it; none where it chose as it ran.
+    pub fn plan(&self) -> Option<Plan> {
+        self.plan.as_ref().map(|plan| Plan::new(plan.to_string()))
     }
 
     /// Rows a second.
     pub fn rows_per_s(&self) -> f64 {
         f64::from(self.batch) / self.us * 1e6
     }
-
-    fn planned(&self) -> Option<PlannedBatch> {
-        let split = split_of(self.split.as_deref()?)?;
-        let way = Way { split, ahead: self.ahead? };
-        let tiling = |TilingRecord { rows, by_two, block_kib }| Tiling { rows, by_two, block_kib };
-        Some(PlannedBatch { rows: self.batch as usize, way, tiling: self.tiling.map(tiling) })
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use batchmaker_cpu::Isa;
+    use batchmaker_cpu::{CpuConfig, CpuDevice};
 
     use super::*;
 
     #[test]
     fn a_profile_reads_back() {
-        let way = Way { split: Split::Units, ahead: true };
-        let tiling = Tiling { rows: 6, by_two: false, block_kib: 16 };
-        let points = vec![Point::configured(4, 12.5, way, Some(tiling)), Point::chosen(8, 20.0)];
+        let device = CpuDevice::new(CpuConfig::default()).unwrap();
+        let plan = Plan::new(r#"{"ahead":true,"split":"units"}"#);
+        let points = vec![Point::measured(4, 12.5, Some(&plan)), Point::measured(8, 20.0, None)];
         let curve = Curve { difference: Some(Difference::default()), points };
         let cell = CellProfile {
             identity: "0123".to_owned(),
@@ -331,8 +303,7 @@ mod tests {
             precision: "bf16".to_owned(),
             curves: [("bf16".to_owned(), curve)].into(),
         };
-        let machine = Machine::here(Isa::Scalar);
-        let mut profile = Profile::new(machine.clone());
+        let mut profile = Profile::new(Machine::of(&device));
         let cells = [("lstm".to_owned(), cell)].into();
         let of_model = ModelProfile { threads: 2, cells };
         profile.models.insert("m".to_owned(), of_model.clone());
@@ -340,10 +311,10 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("profile.json");
         Profile::check_place(&path).unwrap();
-        Profile::keep(&path, machine.clone(), "m", of_model.clone()).unwrap();
-        assert_eq!(Profile::read(&path).unwrap(), profile);
-        Profile::keep(&path, machine, "n", of_model).unwrap();
-        assert_eq!(Profile::read(&path).unwrap().models.len(), 2, "others stay");
+        Profile::keep(&path, &device, "m", of_model.clone()).unwrap();
+        assert_eq!(Profile::read(&path, &device).unwrap(), profile);
+        Profile::keep(&path, &device, "n", of_model).unwrap();
+        assert_eq!(Profile::read(&path, &device).unwrap().models.len(), 2, "others stay");
         Profile::check_place(&path).unwrap();
         let kept = fs::read_to_string(&path).unwrap();
         for (from, to) in [
@@ -352,21 +323,24 @@ mod tests {
             ("\"batch\": 4", "\"batch\": 0"),
             ("\"batch\": 4", "\"batch\": 9"),
             ("units", "panels"),
+            ("\"ahead\": true", "\"ahead\": true, \"blocks\": 3"),
             ("\"bf16\",", "\"f8\","),
-            ("\"format\": 2", "\"format\": 1"),
+            ("\"format\": 3", "\"format\": 2"),
         ] {
             assert!(kept.contains(from), "{from}");
             fs::write(&path, kept.replace(from, to)).unwrap();
-            let refused = Profile::read(&path).unwrap_err().to_string();
+            let refused = Profile::read(&path, &device).unwrap_err().to_string();
             assert!(refused.contains("is no profile that this version wrote"), "{to}: {refused}");
         }
+        let foreign = kept.replace("\"processor\": \"", "\"processor\": \"Another ");
+        let foreign = foreign.replace("units", "panels");
+        fs::write(&path, foreign).unwrap();
+        assert!(Profile::read(&path, &device).is_ok(), "plans of another machine are no matter");
         fs::write(&path, "a model").unwrap();
         assert!(Profile::check_place(&path).is_err() && Profile::check_place(&folder).is_err());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
         fs::remove_dir_all(&folder).unwrap();
-        let plan = profile.models["m"].cells["lstm"].curve(Precision::Bf16).unwrap().plan();
-        let batches = plan.unwrap().batches;
-        assert_eq!(batches.len(), 1, "what the device chose is no plan");
-        assert_eq!((batches[0].rows, batches[0].way), (4, way));
+        let curve = profile.models["m"].cells["lstm"].curve(Precision::Bf16).unwrap();
+        assert_eq!(curve.plans(), [(4, plan)], "what the device chose is no plan");
     }
 }

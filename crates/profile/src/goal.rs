@@ -133,7 +133,8 @@ mod tests {
     fn curve() -> Curve {
         let time = |batch: usize| 100.0 + 5.0 * batch.saturating_sub(16) as f64;
         let points = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
-        let points = points.into_iter().map(|batch| Point::chosen(batch, time(batch))).collect();
+        let points =
+            points.into_iter().map(|batch| Point::measured(batch, time(batch), None)).collect();
         Curve { difference: None, points }
     }
 

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
+use batchmaker_device::Device;
 use batchmaker_graph::Precision;
 
-use crate::file::{CellProfile, Curve, ModelProfile};
+use crate::file::{CellProfile, Curve, ModelProfile, Point};
 use crate::goal::Goal;
 
-/// A table a cell: times and throughputs over size of batch in each precision, how far replies are
-/// from those in f32, and what a goal makes of it.
-pub fn table(profile: &ModelProfile, goal: Goal) -> String {
+/// A table a cell: times and throughputs over size of batch in each precision, how the device ran
+/// them, how far replies are from those in f32, and what a goal makes of it.
+pub fn table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String {
     let mut text = String::new();
     for (name, cell) in &profile.cells {
         let threads = if profile.threads == 1 { "thread" } else { "threads" };
@@ -23,9 +24,9 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
         for (precision, _) in curves() {
             let _ = write!(text, "  {:>12} {:>12}", format!("{precision} us"), "rows/s");
         }
-        let is_configured =
-            curves().any(|(_, curve)| curve.points.iter().any(|p| p.split.is_some()));
-        text.push_str(if is_configured { "  how (f32)\n" } else { "\n" });
+        let is_planned =
+            curves().any(|(_, curve)| curve.points.iter().any(|point| point.plan().is_some()));
+        text.push_str(if is_planned { "  how (f32)\n" } else { "\n" });
         let mut sizes: Vec<u32> =
             curves().flat_map(|(_, curve)| &curve.points).map(|point| point.batch).collect();
         sizes.sort_unstable();
@@ -44,13 +45,9 @@ pub fn table(profile: &ModelProfile, goal: Goal) -> String {
             }
             let f32s = cell.curve(Precision::F32);
             let of_size = f32s.and_then(|curve| curve.points.iter().find(|p| p.batch == size));
-            if let Some((split, ahead)) = of_size.and_then(|p| p.split.as_ref().zip(p.ahead)) {
-                let ahead = if ahead { ", x ahead" } else { "" };
-                let split = match split.as_str() {
-                    "none" => "one thread".to_owned(),
-                    split => format!("by {split}"),
-                };
-                let _ = write!(text, "  {split}{ahead}");
+            let plan = of_size.and_then(Point::plan);
+            if let Some(Ok(how)) = plan.map(|plan| device.describe(&plan)) {
+                let _ = write!(text, "  {how}");
             }
             text.push('\n');
         }
