@@ -51,8 +51,8 @@ fn check(workers: usize, placement: StatePlacement, reported_percent: u32) {
     let subject = Simulated { config, workers };
     let summary = run_all(&subject);
     let is_expected = |name: &&String| {
-        (workers == 1 && name.starts_with("two workers/"))
-            || (workers == 1 && name.starts_with("losses/"))
+        let needs_two = name.starts_with("two workers/") || name.starts_with("losses/");
+        (workers == 1 && needs_two)
             || (reported_percent < 100 && *name == "streams/steps of a task that goes on")
             || *name == "plans/batches run as measured have the same bits"
     };
