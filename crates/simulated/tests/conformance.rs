@@ -54,7 +54,6 @@ fn check(workers: usize, placement: StatePlacement, reported_percent: u32) {
         let needs_two = name.starts_with("two workers/") || name.starts_with("losses/");
         (workers == 1 && needs_two)
             || (reported_percent < 100 && *name == "streams/steps of a task that goes on")
-            || *name == "plans/batches run as measured have the same bits"
     };
     let unexpected: Vec<_> = summary.skipped.iter().filter(|name| !is_expected(name)).collect();
     assert!(unexpected.is_empty(), "{} skips {unexpected:?}", subject.name());
