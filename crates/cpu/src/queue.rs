@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
 use batchmaker_executor::ExecutorThread;
-use batchmaker_graph::{BatchedTask, CellTypeId, Tensor, TensorData};
+use batchmaker_graph::{BatchedTask, CellTypeId, TensorData};
 
 use crate::cell::{CellError, Hands, MaterializedCell, Rosters};
 use crate::device::CpuDevice;
@@ -106,8 +106,7 @@ impl TaskQueue for CpuQueue {
             }
             Read::Outputs { request } => {
                 // SAFETY: all nodes of the request are complete, and nothing is read after this.
-                let outputs = unsafe { self.device.memory(*request).take_outputs() };
-                outputs.into_iter().map(Tensor::into_data).collect()
+                unsafe { self.device.memory(*request).take_outputs() }
             }
             Read::State(place) => {
                 // SAFETY: no task in flight uses the slot, by the contract of `read`.

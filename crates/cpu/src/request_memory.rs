@@ -155,16 +155,13 @@ impl RequestMemory {
     ///
     /// # Safety
     /// No task that names the request is in flight or comes any more.
-    pub(crate) unsafe fn take_outputs(&self) -> Vec<Tensor> {
+    pub(crate) unsafe fn take_outputs(&self) -> Vec<TensorData> {
         let take = |value: &Value| {
             // SAFETY: the caller promises that nobody else accesses the values.
             unsafe { std::mem::replace(&mut *value.data.get(), TensorData::F32(Vec::new())) }
         };
-        let tensor = |&value: &ValueIndex| {
-            let data = take(&self.values[value.index()]);
-            Tensor::new(vec![data.len()], data)
-        };
-        let outputs = self.graph.outputs().iter().map(tensor).collect();
+        let output = |&value: &ValueIndex| take(&self.values[value.index()]);
+        let outputs = self.graph.outputs().iter().map(output).collect();
         self.values.iter().for_each(|value| drop(take(value)));
         outputs
     }

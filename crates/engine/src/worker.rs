@@ -1,12 +1,13 @@
 //! A worker's thread: it hands the manager what its queue has reported, takes the next round, has
 //! values read for replies, and answers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use batchmaker_device::{Bell, Completion, Read, TaskQueue};
-use batchmaker_graph::{BatchedTask, RequestId, Stopped, TensorData, WorkerId};
+use batchmaker_graph::{BatchedTask, RequestId, Stopped, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
@@ -34,7 +35,7 @@ struct Worker<'a> {
     /// Reads to ask for.
     reads: Vec<Read>,
     /// Reads that were asked for and have not arrived.
-    outstanding: Vec<Read>,
+    outstanding: VecDeque<Read>,
     /// Requests to answer.
     answers: Vec<RequestId>,
     ended: Vec<Ended>,
@@ -56,7 +57,7 @@ impl<'a> Worker<'a> {
             news: Vec::new(),
             round: Vec::new(),
             reads: Vec::new(),
-            outstanding: Vec::new(),
+            outstanding: VecDeque::new(),
             answers: Vec::new(),
             ended: Vec::new(),
             is_busy: false,
@@ -100,20 +101,24 @@ impl<'a> Worker<'a> {
 
     /// Takes reads that arrived. Tells whether there is something for the manager.
     fn sort(&mut self, completions: &mut Vec<Completion>) -> bool {
+        let mut requests = None;
         for completion in completions.drain(..) {
             match completion {
-                Completion::Values { read, data } => self.arrived(read, data),
+                Completion::Values { read, data } => {
+                    // Mostly the first: reads arrive in their order or nearly so.
+                    let position = self.outstanding.iter().position(|asked| *asked == read);
+                    self.outstanding.remove(position.expect("what arrives was asked for"));
+                    let requests = requests.get_or_insert_with(|| lock(&self.shared.requests));
+                    match requests.arrived(read, data) {
+                        Due::Nothing => {}
+                        Due::Read(read) => self.reads.push(read),
+                        Due::Answer(request) => self.answers.push(request),
+                    }
+                }
                 news => self.news.push(news),
             }
         }
         !self.news.is_empty()
-    }
-
-    fn arrived(&mut self, read: Read, data: Result<Vec<TensorData>, Arc<str>>) {
-        let position = self.outstanding.iter().position(|asked| *asked == read);
-        self.outstanding.swap_remove(position.expect("what arrives was asked for"));
-        let due = lock(&self.shared.requests).arrived(read, data);
-        self.see_to(due);
     }
 
     fn see_to(&mut self, due: Due) {
@@ -147,9 +152,7 @@ impl<'a> Worker<'a> {
                 manager.handle(now_ns, Event::Cancel { request });
             }
         }
-        for finished in manager.drain_finished() {
-            self.finish(finished, now_ns);
-        }
+        self.finish(manager.drain_finished(), now_ns);
         shared.sessions.release(&manager.take_ended_sessions());
         self.is_busy = manager.is_busy(self.id);
         self.deadline_ns = manager.next_deadline();
@@ -183,7 +186,7 @@ impl<'a> Worker<'a> {
                 Completion::Lost { reason } => {
                     self.queue = None;
                     self.loss = Some(reason.clone());
-                    self.reads.append(&mut self.outstanding);
+                    self.reads.extend(self.outstanding.drain(..));
                     self.shared.worker_lost(worker, &reason);
                     manager.handle(now_ns, Event::WorkerDown { worker, reason });
                 }
@@ -201,27 +204,32 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sees to a request that the manager says has ended.
-    fn finish(&mut self, finished: Finished, now_ns: u64) {
-        let shared = self.shared;
-        let Finished { request, outcome, queue_ns, total_ns } = finished;
-        // Cancelled by nobody but for want of workers.
-        let outcome = match (outcome, shared.lost.get()) {
-            (Outcome::Cancelled, Some(reason)) => {
-                Outcome::Failed(Failure::WorkerLost(reason.clone()))
+    /// Sees to requests that the manager says have ended.
+    fn finish(&mut self, all: impl Iterator<Item = Finished>, now_ns: u64) {
+        let (shared, ended) = (self.shared, self.shared.instant_of(now_ns));
+        let mut requests = None;
+        for Finished { request, outcome, queue_ns, total_ns } in all {
+            // Cancelled by nobody but for want of workers.
+            let outcome = match (outcome, shared.lost.get()) {
+                (Outcome::Cancelled, Some(reason)) => {
+                    Outcome::Failed(Failure::WorkerLost(reason.clone()))
+                }
+                (outcome, _) => outcome,
+            };
+            let is_done = outcome == Outcome::Succeeded;
+            let times = RequestTimes { queue_ns, compute_ns: total_ns - queue_ns, ended };
+            let table = requests.get_or_insert_with(|| lock(&shared.requests));
+            let session = table.session(request);
+            match table.end(request, outcome, times) {
+                Due::Nothing => {}
+                Due::Read(read) => self.reads.push(read),
+                Due::Answer(request) => self.answers.push(request),
             }
-            (outcome, _) => outcome,
-        };
-        let is_done = outcome == Outcome::Succeeded;
-        let compute_ns = total_ns - queue_ns;
-        let times = RequestTimes { queue_ns, compute_ns, ended: shared.instant_of(now_ns) };
-        let mut requests = lock(&shared.requests);
-        let session = requests.session(request);
-        let due = requests.end(request, outcome, times);
-        drop(requests);
-        self.see_to(due);
-        if let Some(session) = session {
-            shared.sessions.piece_over(session, is_done, shared);
+            if let Some(session) = session {
+                // Sessions are locked before requests, where both are.
+                requests = None;
+                shared.sessions.piece_over(session, is_done, shared);
+            }
         }
     }
 
@@ -234,7 +242,7 @@ impl<'a> Worker<'a> {
             queue.submit(&mut self.round);
         }
         for read in self.reads.drain(..) {
-            self.outstanding.push(read.clone());
+            self.outstanding.push_back(read.clone());
             queue.read(read);
         }
     }
@@ -253,11 +261,11 @@ impl<'a> Worker<'a> {
         if self.answers.is_empty() {
             return;
         }
-        for request in self.answers.drain(..) {
-            // First: once it is taken out, its position is free for the next.
-            self.shared.device.retire(request);
-            self.ended.push(lock(&self.shared.requests).take_ended(request));
-        }
+        // First: once they are taken out, their positions are free for the next.
+        self.answers.iter().for_each(|&request| self.shared.device.retire(request));
+        let mut requests = lock(&self.shared.requests);
+        self.ended.extend(self.answers.drain(..).map(|request| requests.take_ended(request)));
+        drop(requests);
         self.ended.drain(..).for_each(Ended::answer);
         if lock(&self.shared.requests).len() == 0 {
             self.shared.drained.notify_all();
