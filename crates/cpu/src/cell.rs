@@ -47,7 +47,7 @@ pub(crate) enum CellError {
     Staged(#[from] StagedError),
 }
 
-/// What a queue runs batches with.
+/// The threads and buffers that a queue runs batches with.
 pub(crate) struct Hands<'a> {
     /// Runs programs.
     pub(crate) thread: &'a ExecutorThread,
@@ -55,7 +55,7 @@ pub(crate) struct Hands<'a> {
     pub(crate) tree_room: &'a mut TreeRoom,
     /// Ids of all cells of the device whose output is a function of one.
     pub(crate) words: usize,
-    /// Where chains that reach their end of sequence are listed.
+    /// Receives the chains that reach their end of sequence.
     pub(crate) ends: &'a mut Vec<Stopped>,
 }
 
@@ -210,7 +210,7 @@ impl MaterializedCell {
     }
 }
 
-/// What runs the batches of a cell.
+/// Says whether kernels, the executor or both run the batches of a cell.
 pub(crate) fn runner(body: &CellBody) -> Runner {
     let is_program = |stage: &batchmaker_graph::Stage| matches!(stage.body, StageBody::Program(_));
     match body {

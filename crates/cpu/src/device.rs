@@ -56,6 +56,8 @@ pub struct CpuDevice {
     plans: Plans,
     measuring: Mutex<Measuring>,
     cells: RwLock<Vec<Option<KnownCell>>>,
+    /// Held while a cell type is materialised: one at a time, so that each has ids of its own.
+    materializing: Mutex<()>,
     /// Counts releases: queues that keep cells look again after one.
     releases: AtomicU64,
     /// Ids of all cells whose output is a function of one, numbered through.
@@ -91,6 +93,7 @@ impl CpuDevice {
             plans: Plans::default(),
             measuring: Mutex::default(),
             cells: RwLock::default(),
+            materializing: Mutex::default(),
             releases: AtomicU64::new(0),
             words: AtomicUsize::new(0),
             requests: Mutex::default(),
@@ -145,6 +148,7 @@ impl Device for CpuDevice {
 
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
         let materialized = Materialized { runner: runner(&cell.cell.body), rows_max: None };
+        let _one = self.materializing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         if cells.len() <= id.index() {
             cells.resize_with(id.index() + 1, || None);
@@ -164,8 +168,7 @@ impl Device for CpuDevice {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         self.words.fetch_add(new.words(), Ordering::Relaxed);
         let known = KnownCell { identity: cell.identity, count: 1, cell: Arc::new(new) };
-        let before = cells[id.index()].replace(known);
-        assert!(before.is_none(), "{id} was materialised twice at a time");
+        cells[id.index()] = Some(known);
         Ok(materialized)
     }
 

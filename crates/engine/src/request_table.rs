@@ -115,6 +115,17 @@ pub(crate) enum Due {
     Answer(RequestId),
 }
 
+impl Due {
+    /// Puts what is due on the list that it belongs to.
+    pub(crate) fn sort_into(self, reads: &mut Vec<Read>, answers: &mut Vec<RequestId>) {
+        match self {
+            Self::Nothing => {}
+            Self::Read(read) => reads.push(read),
+            Self::Answer(request) => answers.push(request),
+        }
+    }
+}
+
 impl RequestTable {
     /// None once the table is closed.
     pub(crate) fn insert(&mut self, responder: Responder) -> Option<RequestId> {

@@ -11,7 +11,7 @@ use batchmaker_graph::{BatchedTask, RequestId, Stopped, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
-use crate::request_table::{Due, Ended, RequestTimes};
+use crate::request_table::{Ended, RequestTimes};
 use crate::statistics::Turn;
 
 /// Runs a worker until the engine stops, or its part of the device is lost and others go on.
@@ -109,24 +109,13 @@ impl<'a> Worker<'a> {
                     let position = self.outstanding.iter().position(|asked| *asked == read);
                     self.outstanding.remove(position.expect("what arrives was asked for"));
                     let requests = requests.get_or_insert_with(|| lock(&self.shared.requests));
-                    match requests.arrived(read, data) {
-                        Due::Nothing => {}
-                        Due::Read(read) => self.reads.push(read),
-                        Due::Answer(request) => self.answers.push(request),
-                    }
+                    let due = requests.arrived(read, data);
+                    due.sort_into(&mut self.reads, &mut self.answers);
                 }
                 news => self.news.push(news),
             }
         }
         !self.news.is_empty()
-    }
-
-    fn see_to(&mut self, due: Due) {
-        match due {
-            Due::Nothing => {}
-            Due::Read(read) => self.reads.push(read),
-            Due::Answer(request) => self.answers.push(request),
-        }
     }
 
     /// One turn under the manager's lock.
@@ -220,11 +209,7 @@ impl<'a> Worker<'a> {
             let times = RequestTimes { queue_ns, compute_ns: total_ns - queue_ns, ended };
             let table = requests.get_or_insert_with(|| lock(&shared.requests));
             let session = table.session(request);
-            match table.end(request, outcome, times) {
-                Due::Nothing => {}
-                Due::Read(read) => self.reads.push(read),
-                Due::Answer(request) => self.answers.push(request),
-            }
+            table.end(request, outcome, times).sort_into(&mut self.reads, &mut self.answers);
             if let Some(session) = session {
                 // Sessions are locked before requests, where both are.
                 requests = None;
@@ -252,7 +237,7 @@ impl<'a> Worker<'a> {
         while let Some(read) = self.reads.pop() {
             let reason = self.loss.clone().expect("a queue goes with a reason");
             let due = lock(&self.shared.requests).arrived(read, Err(reason));
-            self.see_to(due);
+            due.sort_into(&mut self.reads, &mut self.answers);
         }
     }
 
