@@ -93,10 +93,18 @@ impl RequestProcessor {
         &self.requests[request.index as usize]
     }
 
+    /// Takes a subgraph into the table. The lists of one that ended go on as its own, empty, so
+    /// that steady traffic allocates none.
     fn new_subgraph(&mut self, subgraph: Subgraph) -> SubgraphIndex {
         match self.free_subgraphs.pop() {
             Some(index) => {
-                self.subgraphs[index.0 as usize] = subgraph;
+                let place = &mut self.subgraphs[index.0 as usize];
+                let mut ended = std::mem::replace(place, subgraph);
+                ended.edges.clear();
+                ended.consumers.clear();
+                ended.stays.clear();
+                (place.edges, place.consumers) = (ended.edges, ended.consumers);
+                place.stays = ended.stays;
                 index
             }
             None => {
@@ -147,10 +155,6 @@ impl Cellular {
             let kept = session.and_then(|session| self.sessions.take_kept(session, run_index));
             let home = kept.and_then(|kept| kept.home);
             workers |= home.map_or(0, |home| 1 << home.0);
-            let edges = run.edges.iter().map(|edge| SubgraphEdge {
-                producer: subgraphs[edge.producer.index()],
-                need: edge.need,
-            });
             let subgraph = Subgraph {
                 request: id,
                 run: run_index,
@@ -160,7 +164,7 @@ impl Cellular {
                 is_stopped: false,
                 precedence: run.precedence.clone(),
                 key: QueueKey { priority, arrival, run: run_index },
-                edges: edges.collect(),
+                edges: Vec::new(),
                 consumers: Vec::new(),
                 place: Place::Blocked,
                 submitted: 0,
@@ -174,6 +178,8 @@ impl Cellular {
             let subgraph = self.processor.new_subgraph(subgraph);
             for edge in &run.edges {
                 let producer = subgraphs[edge.producer.index()];
+                let edge = SubgraphEdge { producer, need: edge.need };
+                self.subgraph_mut(subgraph).edges.push(edge);
                 let consumers = &mut self.subgraph_mut(producer).consumers;
                 // Edges come consumer by consumer, so a repeated one is the last.
                 if consumers.last() != Some(&subgraph) {
