@@ -2,8 +2,8 @@
 //! values read for replies, and answers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use batchmaker_device::{Bell, Completion, Read, TaskQueue};
@@ -11,7 +11,7 @@ use batchmaker_graph::{BatchedTask, RequestId, Stopped, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
-use crate::request_table::{Ended, RequestTimes};
+use crate::request_table::{Ended, RequestTable, RequestTimes};
 use crate::statistics::Turn;
 
 /// Runs a worker until the engine stops, or its part of the device is lost and others go on.
@@ -70,13 +70,16 @@ impl<'a> Worker<'a> {
         let shared = self.shared;
         let mut completions = Vec::new();
         let mut has_news = true;
+        let mut begun_ns = shared.now_ns();
         while !shared.is_stopping.load(Ordering::SeqCst) {
             let seen = self.bell.rung();
-            let begun_ns = shared.now_ns();
-            if has_news {
-                self.turn();
-            }
-            let managed_ns = shared.now_ns();
+            let managed_ns = match std::mem::take(&mut has_news) {
+                true => {
+                    self.turn();
+                    shared.now_ns()
+                }
+                false => begun_ns,
+            };
             self.submit();
             self.answer();
             let answered_ns = shared.now_ns();
@@ -87,15 +90,18 @@ impl<'a> Worker<'a> {
                 return shared.wake(u64::MAX);
             }
             let polled_ns = shared.now_ns();
-            has_news = match completions.is_empty() {
-                true => self.wait(seen),
-                false => self.sort(&mut completions),
-            };
             shared.times.add(Turn {
                 manager_ns: managed_ns - begun_ns,
                 replies_ns: answered_ns - managed_ns,
                 device_ns: polled_ns - answered_ns,
             });
+            begun_ns = polled_ns;
+            if !completions.is_empty() {
+                has_news = self.sort(&mut completions);
+            } else if self.answers.is_empty() && self.reads.is_empty() {
+                has_news = self.wait(seen);
+                begun_ns = shared.now_ns();
+            }
         }
     }
 
@@ -122,15 +128,14 @@ impl<'a> Worker<'a> {
     fn turn(&mut self) {
         let shared = self.shared;
         let mut manager = lock(&shared.manager);
-        for (at_ns, event) in std::mem::take(&mut *lock(&shared.inbox)) {
+        // In a statement of its own: whoever tells of more does not wait until this is handled.
+        let told = std::mem::take(&mut *lock(&shared.inbox));
+        for (at_ns, event) in told {
             manager.handle(at_ns, event);
         }
         let now_ns = shared.now_ns();
-        if !self.news.is_empty() {
-            self.report(&mut manager, now_ns);
-            let completed = |request, run| manager.completed_nodes(request, run);
-            lock(&shared.requests).ask_for_steps(completed, &mut self.reads);
-        }
+        let has_news = !self.news.is_empty();
+        self.report(&mut manager, now_ns);
         if self.queue.is_some() {
             while let Some(task) = manager.next_task(self.id) {
                 self.round.push(task);
@@ -141,7 +146,12 @@ impl<'a> Worker<'a> {
                 manager.handle(now_ns, Event::Cancel { request });
             }
         }
-        self.finish(manager.drain_finished(), now_ns);
+        let mut requests = lock(&shared.requests);
+        if has_news {
+            let completed = |request, run| manager.completed_nodes(request, run);
+            requests.ask_for_steps(completed, &mut self.reads);
+        }
+        self.finish(requests, manager.drain_finished(), now_ns);
         shared.sessions.release(&manager.take_ended_sessions());
         self.is_busy = manager.is_busy(self.id);
         self.deadline_ns = manager.next_deadline();
@@ -194,9 +204,13 @@ impl<'a> Worker<'a> {
     }
 
     /// Sees to requests that the manager says have ended.
-    fn finish(&mut self, all: impl Iterator<Item = Finished>, now_ns: u64) {
+    fn finish(
+        &mut self,
+        mut requests: MutexGuard<'a, RequestTable>,
+        all: impl Iterator<Item = Finished>,
+        now_ns: u64,
+    ) {
         let (shared, ended) = (self.shared, self.shared.instant_of(now_ns));
-        let mut requests = None;
         for Finished { request, outcome, queue_ns, total_ns } in all {
             // Cancelled by nobody but for want of workers.
             let outcome = match (outcome, shared.lost.get()) {
@@ -207,13 +221,13 @@ impl<'a> Worker<'a> {
             };
             let is_done = outcome == Outcome::Succeeded;
             let times = RequestTimes { queue_ns, compute_ns: total_ns - queue_ns, ended };
-            let table = requests.get_or_insert_with(|| lock(&shared.requests));
-            let session = table.session(request);
-            table.end(request, outcome, times).sort_into(&mut self.reads, &mut self.answers);
+            let session = requests.session(request);
+            requests.end(request, outcome, times).sort_into(&mut self.reads, &mut self.answers);
             if let Some(session) = session {
                 // Sessions are locked before requests, where both are.
-                requests = None;
+                drop(requests);
                 shared.sessions.piece_over(session, is_done, shared);
+                requests = lock(&shared.requests);
             }
         }
     }
@@ -250,9 +264,10 @@ impl<'a> Worker<'a> {
         self.answers.iter().for_each(|&request| self.shared.device.retire(request));
         let mut requests = lock(&self.shared.requests);
         self.ended.extend(self.answers.drain(..).map(|request| requests.take_ended(request)));
+        let is_drained = requests.len() == 0;
         drop(requests);
         self.ended.drain(..).for_each(Ended::answer);
-        if lock(&self.shared.requests).len() == 0 {
+        if is_drained {
             self.shared.drained.notify_all();
         }
     }
@@ -261,9 +276,6 @@ impl<'a> Worker<'a> {
     /// whether it is the latter.
     fn wait(&mut self, seen: u64) -> bool {
         let shared = self.shared;
-        if !self.answers.is_empty() || !self.reads.is_empty() {
-            return false;
-        }
         let bit = 1 << self.id.0;
         shared.sleepers.fetch_or(bit, Ordering::SeqCst);
         // Whoever takes a turn from now on sees the sleeper. Turns since this worker's own may have
