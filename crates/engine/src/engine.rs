@@ -288,7 +288,7 @@ impl Engine {
         let outputs = unfolded.outputs.into_iter().map(|output| (position(&output), output));
         let outputs: Vec<_> = outputs.collect();
         let (told, receiver) = stream.then(unbounded_channel).unzip();
-        let streamed = told.and_then(|told| Streamed::new(&graph, &outputs, told));
+        let streamed = told.and_then(|told| Streamed::new(&graph, &outputs, told)).map(Box::new);
         let steps = receiver.map(|receiver| Steps { receiver, model: served.clone() });
         let (sender, reply) = oneshot::channel();
         let responder = Responder {

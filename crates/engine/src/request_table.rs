@@ -29,7 +29,7 @@ pub(crate) struct Responder {
     /// Of which it is a piece.
     pub(crate) session: Option<SessionId>,
     /// Whom its steps are told to as they come.
-    pub(crate) streamed: Option<Streamed>,
+    pub(crate) streamed: Option<Box<Streamed>>,
 }
 
 /// A request that ended, taken out of all tables.
