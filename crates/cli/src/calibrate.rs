@@ -25,7 +25,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 pub(crate) struct Calibration {
     subjects: Vec<Subject>,
     threads: usize,
-    /// To measure on, and to be gone when that is done.
+    /// The device to measure on, which is dropped when calibration ends.
     device: Box<dyn Device>,
     goal: Goal,
     registry: CellRegistry,

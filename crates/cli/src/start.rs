@@ -58,8 +58,8 @@ impl Cores {
         Ok(Self { cores, workers: args.workers, threads_per_worker, isa })
     }
 
-    /// A device as engines on this machine have, but for the number of threads, which the cells decide:
-    /// to be asked what it is, and whether plans are its own.
+    /// Makes a device with the instruction set of the engine's, and one thread, as the number of threads
+    /// depends on cells that are not loaded yet. It serves to identify the machine and to check plans.
     pub(crate) fn device(self) -> Result<CpuDevice, DeviceError> {
         device(Machine { workers: 1, threads_per_worker: 1, isa: self.isa })
     }

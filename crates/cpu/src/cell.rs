@@ -60,8 +60,8 @@ pub(crate) struct Hands<'a> {
 }
 
 impl MaterializedCell {
-    /// Packs and compiles a cell, of which batches run by what comes of `plans`. `first_word` ids of
-    /// other cells are known already.
+    /// Packs the weights of a cell, or compiles its programs. Its batches run by its plans in `plans`,
+    /// which may come later. Its token ids are numbered from `first_word` on, after those of other cells.
     pub(crate) fn new(
         cell_type: &CellType,
         config: &CpuConfig,
@@ -97,7 +97,8 @@ impl MaterializedCell {
         })
     }
 
-    /// How many ids the nodes are a function of one of; 0 if they are not.
+    /// The number of token ids of the cell, if the output of each node depends on one token id alone;
+    /// otherwise 0.
     pub(crate) fn words(&self) -> usize {
         match self {
             Self::Tree(nodes) => nodes.words(),
@@ -130,10 +131,10 @@ impl MaterializedCell {
         }
     }
 
-    /// Sets what [`Self::read_state`] gives.
+    /// Sets the state of a chain before a step: `states` has one row for each state of the cell.
     ///
     /// # Safety
-    /// As for [`Self::read_state`].
+    /// No task in flight uses the slot.
     ///
     /// # Panics
     /// If the cell has no such states.
@@ -225,7 +226,8 @@ pub(crate) fn runner(body: &CellBody) -> Runner {
 /// rows of zeros.
 ///
 /// # Safety
-/// As for [`MaterializedCell::run`].
+/// The rows that the nodes of `items` read are written, and until this returns nobody else accesses the
+/// rows that they write.
 unsafe fn run_rows<E>(
     run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
     inputs: &[RowSpec],

@@ -221,7 +221,8 @@ impl Chains {
     }
 
     /// The kernel's row for a chain's step. Past the chain's end it is padding: the last input
-    /// again, into the chain's own state, which nobody reads any more.
+    /// again, into the chain's own state, which nobody reads any more: chunks of sessions are not
+    /// padded.
     fn row(&self, chain: &Chain, step: u32) -> StepRow {
         let node = chain.course.input_node(step);
         let ahead = chain.projected.as_ref().filter(|ahead| ahead.steps().contains(&node));
@@ -245,6 +246,9 @@ impl Chains {
     /// # Safety
     /// The rows that the chains read are written, and nobody else accesses those that they write.
     unsafe fn run(&self, batch: &mut RosterChains, steps: u32, group: &mut ThreadGroup) {
+        if batch.roster.chains.is_empty() {
+            return;
+        }
         // Sinks after every step, but for the kernel's own, want each step's end.
         let is_every = |chain: &Chain| chain.other_sinks.iter().any(|s| s.0 == SinkTime::Every);
         let chains = || batch.roster.chains.iter();
@@ -453,10 +457,10 @@ impl Chains {
         (0..self.states).map(row).collect()
     }
 
-    /// Sets the states in a slot.
+    /// Sets the states in a slot: a row `[hidden]` for each, h, then c.
     ///
     /// # Safety
-    /// As for [`Self::read_state`].
+    /// No task in flight uses the slot.
     pub(crate) unsafe fn write_state(&self, place: StatePlace, states: Vec<TensorData>) {
         assert_eq!(states.len(), self.states, "a row for each state");
         for (port, row) in states.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What batches of a cell cost here, and how they run the fastest, measured while no request is there.
+//! Measures the time of batches of a cell on this machine, and finds the fastest way to run them. It
+//! assumes that nothing else runs meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -152,9 +152,16 @@ impl StagedChains {
             self.chain(memory, course)
         };
         roster.0.chains.extend(joins.iter().map(chain));
-        for _ in 0..steps {
+        for done in 0..steps {
             // SAFETY: the caller's promise.
-            unsafe { self.step(&mut roster.0.chains, hands) }?;
+            let ran = unsafe { self.step(&mut roster.0.chains, hands) };
+            if ran.is_err() {
+                // The next task goes on behind this one, with states that are undefined.
+                let chains = roster.0.chains.iter_mut();
+                let running = chains.filter(|chain| chain.course.is_running());
+                running.for_each(|chain| chain.course.advance(steps - done));
+                return ran;
+            }
         }
         Ok(())
     }
@@ -197,10 +204,10 @@ impl StagedChains {
         self.states.iter().map(state).collect()
     }
 
-    /// Sets the states in a slot.
+    /// Sets the states in a slot: a row for each.
     ///
     /// # Safety
-    /// As for [`Self::read_state`].
+    /// No task in flight uses the slot.
     pub(crate) unsafe fn write_state(&self, place: StatePlace, mut states: Vec<TensorData>) {
         assert_eq!(states.len(), self.states.len(), "a row for each state");
         let slot = self.slots.row(place.slot.index as usize);
@@ -212,7 +219,8 @@ impl StagedChains {
     }
 
     /// Runs the next step of all chains that have not ended. Past a chain's end that is padding:
-    /// its last inputs again, into its own states, which nobody reads any more.
+    /// its last inputs again, into its own states, which nobody reads any more: chunks of sessions are
+    /// not padded.
     ///
     /// # Safety
     /// As for [`Self::run_roster`].

@@ -50,10 +50,11 @@ pub(crate) unsafe fn run_sequences(
     Ok(())
 }
 
-/// Runs the nodes that `batch` names.
+/// Runs the nodes that `batch` names, as one batch.
 ///
 /// # Safety
-/// As for [`run_sequences`].
+/// The rows that these nodes read are complete. Nobody accesses the rows that they write until this
+/// returns.
 unsafe fn run_batch(
     program: &SequenceProgram,
     batch: &SequenceBatch,

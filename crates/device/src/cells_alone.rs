@@ -16,11 +16,11 @@ use crate::lone_worker::LoneWorker;
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// At least, after a warm-up of the same length.
+    /// The minimum time to measure, after a warm-up of the same length.
     pub time: Duration,
-    /// At least.
+    /// The minimum number of runs.
     pub runs: usize,
-    /// Steps of a chain that are given at once.
+    /// The steps of a chain in one task.
     pub steps: u32,
 }
 
@@ -156,7 +156,7 @@ fn graph(id: CellTypeId, cell_type: &CellType, nodes: u32, is_chain: bool) -> Ce
     graph.finish()
 }
 
-/// Zeros: ids that every table has, and numbers like any other to the arithmetic.
+/// Inputs to measure with: floats of 0.25, and ids of 0, which every table has.
 fn inputs(cell_type: &CellType, nodes: u32) -> Vec<Tensor> {
     let input = |row: &RowSpec| {
         let mut shape = vec![nodes as usize];

@@ -123,14 +123,19 @@ impl Chain {
         if self.is_of_session && step + 1 == self.length { 0 } else { step + 1 }
     }
 
-    /// What would end it at its next node, before its last one; none where nothing would.
+    /// The condition that may end the chain at its next node; `None` if it has none or is past its last node.
     pub fn stop(&self) -> Option<Stop> {
         self.stop.filter(|_| !self.is_padding(self.step))
     }
 
-    /// Goes on to the step after `steps` more, of a chain that nothing ends early.
+    /// Goes on by `steps` nodes, none of which ended it.
+    ///
+    /// # Panics
+    /// If that is past the end of a session's chunk, which is never padded: padding would change the
+    /// state that it leaves.
     pub fn advance(&mut self, steps: u32) {
         self.step += steps;
+        assert!(!self.is_of_session || self.step <= self.length, "a session's chunk is padded");
     }
 
     /// Ends it with its next node, whose output says so. The node writes nothing.
@@ -149,7 +154,7 @@ pub struct Roster<C> {
     pub chains: Vec<C>,
 }
 
-/// A change that no roster can make: the task or the roster is wrong.
+/// A task asks for a change that the roster cannot make.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RosterError {
     /// Some of these slots leave a roster that they are not on.

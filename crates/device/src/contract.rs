@@ -37,15 +37,15 @@ pub enum DeviceError {
     Lost(String),
 }
 
-/// What a device offers, and what it wants of whoever drives it. Does not change.
+/// What a device offers, and what it requires of its caller. Constant for the life of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// What computes, in words, as far as the times of batches depend on it: name, instruction set,
     /// caches. Times and plans hold for devices that say the same.
     pub processor: Arc<str>,
-    /// Whether workers share states and values, or each has a memory of its own. Then the device copies
-    /// a state where a task says that it moved, after which the place that it moved from is undefined,
-    /// and values wherever a task or a read needs them.
+    /// Whether workers share one memory for states and values, or each has its own. With a memory for
+    /// each worker, the device copies a state when a task names the worker that it moved from, where it
+    /// is undefined afterwards, and copies values to where a task or a read needs them.
     pub placement: StatePlacement,
     /// The most queues that can be taken; none: as many as are asked for.
     pub workers_max: Option<u16>,
@@ -75,7 +75,7 @@ impl Default for Capabilities {
     }
 }
 
-/// What became of a cell type that a device took.
+/// How a device runs a cell type that it has materialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Materialized {
     /// What runs its batches.
@@ -97,10 +97,14 @@ pub enum Runner {
 
 /// Computes cells, for one worker or several, each of which drives one [`TaskQueue`].
 ///
-/// A request is in flight from [`admit`](Device::admit) to [`retire`](Device::retire); tasks name
-/// only requests in flight. All runs of a request may use any value of it. The manager decides the
-/// order in which rows are written and read: a task reads rows of tasks that were submitted earlier
-/// to the same queue, or that are complete.
+/// A request is in flight from [`admit`](Device::admit) to [`retire`](Device::retire). Rows to run,
+/// and chains that join a roster, are of requests in flight. A chain may stay on a roster after its
+/// request is retired, until a later task says that it leaves; no step runs meanwhile, but its slot's
+/// index may already be another chain's. A task with steps may leave a roster empty.
+///
+/// The manager decides the order in which rows are written and read: a task reads rows of tasks that
+/// were submitted earlier to the same queue, or that are complete. A chunk of a session's chain is
+/// never padded: no step goes past its last node.
 ///
 /// A device may be lost as a whole or a worker's part of it. The worker learns this from
 /// [`Completion::Lost`].
@@ -121,12 +125,13 @@ pub trait Device: Send + Sync {
     /// If the id stands for a cell of another identity.
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError>;
 
-    /// Gives a cell type back that was taken once. With the last the weights and slots are freed,
-    /// and the id may stand for another type. No request in flight and no session uses it then.
+    /// Takes back one [`materialize`](Device::materialize) of a cell type. When the last one is taken
+    /// back, the device frees the weights and slots, and the id may stand for another type. The caller
+    /// ensures that no request in flight and no session uses the type then.
     fn release(&self, id: CellTypeId);
 
-    /// The queue of `worker`, which rings `bell` whenever [`TaskQueue::poll`] has something new to
-    /// report. Taken once for each worker.
+    /// Returns the queue of `worker`; called once for each worker. A queue that completes work outside
+    /// [`TaskQueue::poll`] rings `bell` whenever `poll` has something new to report.
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where there are no threads or units for it.
@@ -167,14 +172,15 @@ pub trait Device: Send + Sync {
     /// are no threads or units to measure with.
     fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError>;
 
-    /// What no batch of a cell exceeds; none where the device does not know. Measured, as by
-    /// [`measure`](Device::measure).
+    /// Returns upper bounds of the speed of any batch of a cell, or `None` where the device knows none.
+    /// Measures them if need be, as [`measure`](Device::measure) does.
     fn roofs(&self, _cell: &CellType) -> Option<Roofs> {
         None
     }
 
-    /// From now on, batches of the cell run as was measured: by the plan of the largest number of
-    /// rows that is not above theirs, or else of the smallest. Changes no bit of what they compute.
+    /// Sets the plans of a cell, each for a number of rows. A batch runs by the plan for the largest
+    /// number of rows that is not above its own, or, if there is none, by the plan for the smallest.
+    /// Plans change no bit of the results.
     ///
     /// The cell may be materialised before or later, and tasks of it may run meanwhile. These plans
     /// take the place of those that it had.
@@ -193,7 +199,7 @@ pub trait Device: Send + Sync {
 }
 
 /// The tasks of one worker, which run one after the other in the order in which they were submitted.
-/// Used by one thread at a time.
+/// Used by one thread at a time. Dropping it abandons its tasks and reads; none runs afterwards.
 pub trait TaskQueue: Send {
     /// Takes the tasks of a round without waiting for them, and leaves the list empty. They run after
     /// those that were submitted before. A device may fuse them, or launch them as one.
@@ -205,7 +211,7 @@ pub trait TaskQueue: Send {
 
     /// Sets the state in a slot of this worker's memory, which no task in flight uses: `states` has
     /// one row for each state of the cell, as [`Read::State`] gives them. Tasks that are submitted
-    /// later find it.
+    /// later, and reads that are asked for later, find it.
     fn write_state(&mut self, place: StatePlace, states: Vec<TensorData>);
 
     /// Appends what has completed and was not reported yet, in the order in which it did; nothing if
@@ -280,11 +286,13 @@ pub enum Completion {
     Values {
         /// What was asked for.
         read: Read,
-        /// A tensor's elements for each value or state.
+        /// A tensor's elements for each value or state; a reason only where they were lost with a
+        /// worker's memory.
         data: Result<Vec<TensorData>, Arc<str>>,
     },
     /// This worker's part of the device is gone, with all tasks and reads in flight there and, where
-    /// workers do not share memory, all that was in its memory. The last report of a queue.
+    /// workers do not share memory, all that was in its memory. The last report of a queue. A task of
+    /// another worker that takes over a state from there does not fail for it: the state is undefined.
     Lost {
         /// Why.
         reason: Arc<str>,
@@ -296,7 +304,9 @@ pub enum Completion {
 pub struct TaskDone {
     /// Which.
     pub task: TaskId,
-    /// Why it failed, if it did: rosters are changed as it says, what it was to write is undefined.
+    /// The reason, if the task failed. Its changes to rosters hold all the same, and its chains go on
+    /// behind it. The rows and states that it was to write are undefined, except those of steps that
+    /// were reported before and those that chains in `ends` wrote before their end.
     pub result: Result<(), Arc<str>>,
     /// The chains that reached their end of sequence in it and were not reported with its steps.
     /// Later nodes of such a chain are not computed, and write nothing.

@@ -1,4 +1,4 @@
-//! What a device found out about running a cell, in its own words.
+//! The results of measuring a cell on a device: times, plans and upper bounds of the speed.
 
 /// How a device runs batches of some size of a cell. Only devices of the kind that made it can read it
 /// ([`Device::describe`](crate::Device::describe)); others keep it, as JSON.
@@ -26,7 +26,7 @@ pub struct Measurement {
     pub plan: Option<Plan>,
 }
 
-/// What no batch of a cell exceeds on a device, whatever its size and however it runs.
+/// Upper bounds of the speed of a cell on a device, for every batch size and every plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofs {
     /// Rows a second that the arithmetic allows; of a chain, steps of one row.

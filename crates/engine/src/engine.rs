@@ -6,24 +6,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use batchmaker_device::{Bell, Capabilities, Device, DeviceError, TaskQueue};
+use batchmaker_device::{Device, DeviceError, TaskQueue};
 use batchmaker_graph::{
     CellGraph, CellRegistry, CellTypeId, InvalidRequest, ModelId, NamedTensor, OutputTensor,
-    Parameters, Piece, RequestId, RunKind, SessionId, Stopped, Tensor, TensorData, ValueIndex,
-    WorkerId,
+    Parameters, Piece, RequestId, RunKind, SessionId, StatePlacement, WorkerId,
 };
-use batchmaker_manager::{Config, Event, Manager, Outcome, Policy};
+use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::oneshot;
 
 use crate::admission::Admission;
 use crate::error::EngineError;
+use crate::manager_config::{manager_config, release_cells};
 use crate::pending::{Pending, Steps};
-use crate::request_table::{Ended, RequestTable, RequestTimes, Responder};
+use crate::reply::answer_at_once;
+use crate::request_table::{RequestTable, Responder};
 use crate::sessions::{SessionPiece, Sessions};
 use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::streaming::Streamed;
+use crate::waiting::Waiting;
 use crate::worker;
 
 /// Bytes of address space for a worker's stack: executors of programs recur along chains of operators.
@@ -121,10 +123,10 @@ pub(crate) struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) is_closing: AtomicBool,
     pub(crate) is_stopping: AtomicBool,
-    /// A bit for each worker that waits or is about to.
-    pub(crate) sleepers: AtomicU64,
-    /// Turns that workers took under the manager's lock.
-    pub(crate) turns: AtomicU64,
+    pub(crate) waiting: Waiting,
+    /// When the manager wants to be asked again, in nanoseconds since the start; `u64::MAX`: only
+    /// when something happens.
+    pub(crate) deadline_ns: AtomicU64,
     /// A bit for each worker that is not lost.
     workers_up: AtomicU64,
     /// Why nothing runs any more: set once all workers are lost.
@@ -132,8 +134,7 @@ pub(crate) struct Shared {
     /// How long a worker with work in flight polls before it blocks.
     pub(crate) poll_for: Duration,
     pub(crate) times: Times,
-    /// By worker.
-    bells: Vec<Arc<Bell>>,
+    pub(crate) placement: StatePlacement,
     cell_names: Vec<String>,
     /// Whether the policy has batches that a session's pieces can join.
     takes_sessions: bool,
@@ -189,44 +190,47 @@ impl Engine {
             takes_sessions: config.policy == Policy::Cellular,
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
-            sleepers: AtomicU64::new(0),
-            turns: AtomicU64::new(0),
+            waiting: Waiting::new(usize::from(config.workers)),
+            deadline_ns: AtomicU64::new(u64::MAX),
             workers_up: AtomicU64::new(ids().fold(0, |bits, worker| bits | 1 << worker.0)),
             lost: OnceLock::new(),
             poll_for: capabilities.poll_for,
             times: Times::default(),
-            bells: ids().map(|_| Arc::default()).collect(),
+            placement: capabilities.placement,
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
             slots_max: capabilities.slots_max,
             start: Instant::now(),
         });
+        // Whole from here on: what fails stops those that were started, and gives the cells back.
+        let threads = Mutex::default();
+        let engine = Self { shared: shared.clone(), models: served.collect(), threads };
         let queue = |worker| {
-            let bell = shared.bell(worker).clone();
+            let bell = shared.waiting.bell(worker).clone();
             Ok((worker, shared.device.clone().queue(worker, bell)?))
         };
         let queues: Vec<(WorkerId, Box<dyn TaskQueue>)> =
             ids().map(queue).collect::<Result<_, DeviceError>>()?;
-        let mut threads = Vec::new();
         for (worker, queue) in queues {
             let shared = shared.clone();
-            let name = format!("worker-{}", worker.0);
-            let thread = std::thread::Builder::new()
-                .name(name)
-                .stack_size(WORKER_STACK)
-                .spawn(move || worker::run(&shared, worker, queue))
-                .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-            threads.push(thread);
+            engine.spawn(&format!("worker-{}", worker.0), move || {
+                worker::run(&shared, worker, queue);
+            })?;
         }
         if shared.takes_sessions {
-            let shared = shared.clone();
-            let thread = std::thread::Builder::new()
-                .name("sessions".to_owned())
-                .spawn(move || shared.sessions.reap(&shared))
-                .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-            threads.push(thread);
+            engine.spawn("sessions", move || shared.sessions.reap(&shared))?;
         }
-        Ok(Self { shared, models: served.collect(), threads: Mutex::new(threads) })
+        Ok(engine)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), DeviceError> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .stack_size(WORKER_STACK)
+            .spawn(run)
+            .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
+        lock(&self.threads).push(thread);
+        Ok(())
     }
 
     /// The device that it computes with.
@@ -313,6 +317,7 @@ impl Engine {
                 DeviceError::Full { .. } => {
                     EngineError::MemoryInUse { bytes: self.shared.admission.bytes() }
                 }
+                DeviceError::Lost(reason) => EngineError::DeviceLost(reason.into()),
                 error => EngineError::DeviceLost(error.to_string().into()),
             });
         }
@@ -346,7 +351,7 @@ impl Engine {
         }
     }
 
-    /// That the device could hold the states of all chains of a session at a time.
+    /// Checks that the device has slots for all chains of a session at once.
     fn check_slots(&self, graph: &CellGraph) -> Result<(), EngineError> {
         let Some(max) = self.shared.slots_max else { return Ok(()) };
         let mut chains: HashMap<CellTypeId, u32> = HashMap::new();
@@ -392,7 +397,7 @@ impl Engine {
         Statistics {
             permits_in_use: self.shared.admission.requests(),
             permits: self.shared.admission.max_requests,
-            workers: self.shared.bells.len(),
+            workers: self.shared.waiting.workers(),
             workers_up: self.shared.workers_up() as usize,
             sessions: self.shared.sessions.statistics(),
             cells: cells.collect(),
@@ -423,8 +428,10 @@ impl Engine {
     /// workers.
     pub fn shutdown(&self) {
         self.shared.is_closing.store(true, Ordering::SeqCst);
+        lock(&self.shared.requests).close();
+        // Idle ones may hold slots that requests in flight wait for.
+        self.shared.sessions.end_all(&self.shared);
         let mut requests = lock(&self.shared.requests);
-        requests.close();
         while requests.len() > 0 {
             requests = self.shared.drained.wait(requests).unwrap_or_else(PoisonError::into_inner);
         }
@@ -438,8 +445,9 @@ impl Engine {
             return;
         }
         self.shared.sessions.stop();
-        self.shared.bells.iter().for_each(|bell| bell.ring());
-        for thread in lock(&self.threads).drain(..) {
+        self.shared.waiting.ring_all();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
             let _ = thread.join();
         }
         let mut requests = lock(&self.shared.requests);
@@ -471,11 +479,6 @@ impl Shared {
         self.start + Duration::from_nanos(ns)
     }
 
-    /// What wakes a worker.
-    pub(crate) fn bell(&self, worker: WorkerId) -> &Arc<Bell> {
-        &self.bells[worker.index()]
-    }
-
     /// How many workers are not lost.
     pub(crate) fn workers_up(&self) -> u32 {
         self.workers_up.load(Ordering::SeqCst).count_ones()
@@ -497,124 +500,6 @@ impl Shared {
         let mut inbox = lock(&self.inbox);
         inbox.push((self.now_ns(), event));
         drop(inbox);
-        self.wake(u64::MAX);
-    }
-
-    /// Wakes one of `workers` (a bit each), if one of them sleeps.
-    pub(crate) fn wake(&self, workers: u64) {
-        let mut sleepers = self.sleepers.load(Ordering::SeqCst) & workers;
-        while sleepers != 0 {
-            let worker = sleepers.trailing_zeros();
-            if self.sleepers.fetch_and(!(1 << worker), Ordering::SeqCst) & (1 << worker) != 0 {
-                self.bells[worker as usize].ring();
-                return;
-            }
-            sleepers &= !(1 << worker);
-        }
-    }
-}
-
-/// What the manager has to know of the device, which is given all cell types.
-fn manager_config(
-    registry: &CellRegistry,
-    device: &dyn Device,
-    capabilities: &Capabilities,
-    config: &EngineConfig,
-) -> Result<Config, DeviceError> {
-    let workers = config.workers;
-    if capabilities.workers_max.is_some_and(|max| workers > max) {
-        let text = format!("the device has fewer than {workers} units for workers");
-        return Err(DeviceError::Resources(text));
-    }
-    if capabilities.slots_max.is_some() && config.policy != Policy::Cellular {
-        let policy = config.policy;
-        let text = format!("the policy '{policy}' takes a device without a bound on states");
-        return Err(DeviceError::Resources(text));
-    }
-    let mut manager = Config {
-        policy: config.policy,
-        max_tasks_to_submit: config.max_tasks_to_submit,
-        ahead_ns: config.ahead.map(|ahead| ahead.as_nanos() as u64),
-        lookahead: capabilities.lookahead,
-        state_placement: capabilities.placement,
-        ..Config::new(registry, workers)
-    };
-    for (id, cell) in (0..).zip(registry.cell_types()) {
-        let materialized = device.materialize(CellTypeId(id), cell);
-        let rows_max = materialized.inspect_err(|_| release_cells(device, id as usize))?.rows_max;
-        let of_manager = &mut manager.cell_types[id as usize];
-        if let Some(max) = rows_max {
-            of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
-        }
-        (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
-    }
-    Ok(manager)
-}
-
-/// Gives the device its first `count` cell types back.
-fn release_cells(device: &dyn Device, count: usize) {
-    (0..count as u32).for_each(|id| device.release(CellTypeId(id)));
-}
-
-/// Answers a request of which there is nothing to run, sequences of no steps: its outputs are inputs
-/// or rows of zeros.
-fn answer_at_once(responder: Responder, graph: &CellGraph, mut inputs: Vec<Tensor>) {
-    let value = |&value: &ValueIndex| {
-        let spec = &graph.values()[value.index()];
-        let elements = spec.rows as usize * spec.row.elements();
-        let zeros = || TensorData::zeros(spec.row.element, 0);
-        let position = graph.inputs().iter().position(|&input| input == value);
-        let brought = position.map(|position| {
-            std::mem::replace(&mut inputs[position], Tensor::new(vec![0], zeros())).into_data()
-        });
-        let mut data = brought.unwrap_or_else(zeros);
-        data.resize(elements);
-        data
-    };
-    let values = graph.outputs().iter().map(value).collect();
-    let times = RequestTimes { queue_ns: 0, compute_ns: 0, ended: Instant::now() };
-    Ended { responder, outcome: Outcome::Succeeded, values, times }.answer();
-}
-
-impl ServedModel {
-    /// Gives the values the shapes and names of the reply's tensors, where these chains
-    /// `stopped`.
-    pub(crate) fn named_outputs(
-        &self,
-        outputs: Vec<(usize, OutputTensor)>,
-        stopped: &[Stopped],
-        mut values: Vec<Tensor>,
-    ) -> Vec<NamedTensor> {
-        let mut left: Vec<usize> = vec![0; values.len()];
-        outputs.iter().for_each(|(position, _)| left[*position] += 1);
-        let named = outputs.into_iter().map(|(position, mut output)| {
-            left[position] -= 1;
-            let stop = stopped.iter().find(|stop| Some(stop.run) == output.until);
-            if let Some(stop) = stop {
-                // All but the node that said so.
-                output.shape[0] = stop.nodes as usize - 1;
-                output.rows = Some(0..output.shape[0]);
-            }
-            let value = match (output.rows, left[position]) {
-                (Some(rows), _) => {
-                    let all = output.shape.iter().product::<usize>();
-                    let row = all.checked_div(rows.len()).unwrap_or(0);
-                    let elements = rows.start * row..rows.end * row;
-                    Tensor::new(vec![all], values[position].data().slice(elements))
-                }
-                (None, 0) => {
-                    let empty = Tensor::new(vec![0], TensorData::F32(Vec::new()));
-                    std::mem::replace(&mut values[position], empty)
-                }
-                (None, _) => values[position].clone(),
-            };
-            let tensor = value.reshaped(output.shape);
-            let tensor = match &output.permutation {
-                Some(permutation) => tensor.permuted(permutation),
-                None => tensor,
-            };
-            NamedTensor { name: output.name, tensor }
-        });
-        named.collect()
+        self.waiting.wake_one();
     }
 }

@@ -8,18 +8,22 @@
 //! ```
 //!
 //! Each worker has a thread. There is no manager thread: the manager is behind a lock and runs on
-//! whichever worker asks for work. A worker without work waits for its bell, which a request rings, or its queue.
+//! whichever worker asks for work. A worker without work blocks on its bell, which its queue rings when
+//! it has something to report, and whoever submits a request.
 
 #![forbid(unsafe_code)]
 
 mod admission;
 mod engine;
 mod error;
+mod manager_config;
 mod pending;
+mod reply;
 mod request_table;
 mod sessions;
 mod statistics;
 mod streaming;
+mod waiting;
 mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};

@@ -1,18 +1,18 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
 use batchmaker_device::Read;
-use batchmaker_graph::{OutputTensor, RequestId, RunIndex, SessionId, Stopped, Tensor, TensorData};
+use batchmaker_graph::{OutputTensor, RequestId, RunIndex, SessionId, Stopped, TensorData};
 use batchmaker_manager::{Failure, Outcome};
 use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::admission::Permit;
 use crate::engine::ServedModel;
 use crate::error::EngineError;
 use crate::pending::Reply;
+use crate::reply::{Ended, RequestTimes};
 use crate::streaming::Streamed;
 
 /// Where a reply goes, and how it is put together.
@@ -32,56 +32,6 @@ pub(crate) struct Responder {
     pub(crate) streamed: Option<Box<Streamed>>,
 }
 
-/// A request that ended, taken out of all tables.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) responder: Responder,
-    pub(crate) outcome: Outcome,
-    /// Of each output value, flat.
-    pub(crate) values: Vec<TensorData>,
-    pub(crate) times: RequestTimes,
-}
-
-/// How long a request that ended took.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestTimes {
-    pub(crate) queue_ns: u64,
-    /// Up to the end of its last batch.
-    pub(crate) compute_ns: u64,
-    /// When that was.
-    pub(crate) ended: Instant,
-}
-
-impl Ended {
-    /// Puts the reply together and sends it. Nobody may be there to take it.
-    pub(crate) fn answer(self) {
-        let Responder { sender, model, permit, plan, outputs, stopped, .. } = self.responder;
-        let reply = match self.outcome {
-            Outcome::Cancelled => Err(EngineError::Cancelled),
-            Outcome::Failed(Failure::SessionLost) => Err(EngineError::SessionLost),
-            Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
-            Outcome::Succeeded => {
-                let flat = |data: TensorData| Tensor::new(vec![data.len()], data);
-                let values = self.values.into_iter().map(flat).collect();
-                let named = model.named_outputs(outputs, &stopped, values);
-                let outputs = model.model.reply(&plan, named).map_err(EngineError::Reply);
-                let answered = Instant::now();
-                let RequestTimes { queue_ns, compute_ns, ended } = self.times;
-                let since_end_ns = (answered - ended).as_nanos() as u64;
-                outputs.map(|outputs| Reply {
-                    outputs,
-                    queue_ns,
-                    compute_ns: compute_ns + since_end_ns,
-                    answered,
-                })
-            }
-        };
-        // The permit first: whoever has the reply may count permits.
-        drop(permit);
-        let _ = sender.send(reply);
-    }
-}
-
 /// Requests by the position of their ids.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
@@ -90,6 +40,8 @@ pub(crate) struct RequestTable {
     entries: Vec<Option<Entry>>,
     /// Requests whose steps are sent as they come.
     streamed: Vec<RequestId>,
+    /// Reads that a lost worker was asked for, and that any other can do.
+    orphans: Vec<Read>,
     is_closed: bool,
 }
 
@@ -193,8 +145,8 @@ impl RequestTable {
                 }
                 entry.values = data;
             }
-            // Steps that are lost are the end of the stream; the reply tells the rest.
-            (Read::Rows { .. }, Err(_)) => entry.responder.streamed = None,
+            // Steps that could not be read are sent with the outputs, if these can be.
+            (Read::Rows { .. }, Err(_)) => {}
             (_, Err(reason)) => {
                 if let Some((outcome, _)) = &mut entry.end {
                     *outcome = Outcome::Failed(Failure::WorkerLost(reason));
@@ -203,6 +155,20 @@ impl RequestTable {
             (Read::State(_), Ok(_)) => unreachable!("a state is no request's"),
         }
         entry.due(request, has_outputs)
+    }
+
+    /// Leaves reads to other workers.
+    pub(crate) fn leave_orphans(&mut self, reads: &mut Vec<Read>) {
+        self.orphans.append(reads);
+    }
+
+    /// Takes over the reads that lost workers left.
+    pub(crate) fn take_orphans(&mut self, reads: &mut Vec<Read>) {
+        reads.append(&mut self.orphans);
+    }
+
+    pub(crate) fn has_orphans(&self) -> bool {
+        !self.orphans.is_empty()
     }
 
     /// Says of which session a request in flight is a piece.

@@ -61,6 +61,8 @@ struct Table {
     /// By position of the id.
     entries: Vec<Entry>,
     free: Vec<u32>,
+    /// Whether each session ends with the pieces that were taken.
+    is_closing: bool,
     is_stopping: bool,
     statistics: SessionStatistics,
 }
@@ -152,9 +154,19 @@ impl Sessions {
         tell(id);
         if part.end {
             table.statistics.ended_by_client += 1;
+        }
+        if part.end || table.is_closing {
             table.end(id, shared);
         }
         Ok(())
+    }
+
+    /// Ends all sessions, those to come as well, after the pieces that were taken.
+    pub(crate) fn end_all(&self, shared: &Shared) {
+        let mut table = lock(&self.table);
+        table.is_closing = true;
+        let ids: Vec<SessionId> = table.by_key.values().copied().collect();
+        ids.into_iter().for_each(|id| table.end(id, shared));
     }
 
     /// Ends a session that runs, after the pieces that were taken.
@@ -171,7 +183,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Notes that a piece of the session is answered. One that was given up ends it.
+    /// Notes that a piece of the session has ended. One that was given up ends the session.
     pub(crate) fn piece_over(&self, id: SessionId, is_done: bool, shared: &Shared) {
         let mut table = lock(&self.table);
         let entry = &mut table.entries[id.index as usize];

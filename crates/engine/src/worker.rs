@@ -7,11 +7,12 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use batchmaker_device::{Bell, Completion, Read, TaskQueue};
-use batchmaker_graph::{BatchedTask, RequestId, Stopped, WorkerId};
+use batchmaker_graph::{BatchedTask, RequestId, StatePlacement, Stopped, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
-use crate::request_table::{Ended, RequestTable, RequestTimes};
+use crate::reply::{Ended, RequestTimes};
+use crate::request_table::RequestTable;
 use crate::statistics::Turn;
 
 /// Runs a worker until the engine stops, or its part of the device is lost and others go on.
@@ -24,10 +25,8 @@ struct Worker<'a> {
     shared: &'a Shared,
     id: WorkerId,
     bell: Arc<Bell>,
-    /// None once it is lost.
-    queue: Option<Box<dyn TaskQueue>>,
-    /// Why it is lost.
-    loss: Option<Arc<str>>,
+    /// Or why it is lost.
+    queue: Result<Box<dyn TaskQueue>, Arc<str>>,
     /// What the manager has to hear.
     news: Vec<Completion>,
     /// Tasks to submit.
@@ -41,9 +40,8 @@ struct Worker<'a> {
     ended: Vec<Ended>,
     /// Whether tasks are in flight.
     is_busy: bool,
-    /// [`Shared::turns`] after this worker's last.
+    /// The turns of all workers up to this one's last.
     turns_seen: u64,
-    deadline_ns: Option<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -51,9 +49,8 @@ impl<'a> Worker<'a> {
         Self {
             shared,
             id,
-            bell: shared.bell(id).clone(),
-            queue: Some(queue),
-            loss: None,
+            bell: shared.waiting.bell(id).clone(),
+            queue: Ok(queue),
             news: Vec::new(),
             round: Vec::new(),
             reads: Vec::new(),
@@ -62,7 +59,6 @@ impl<'a> Worker<'a> {
             ended: Vec::new(),
             is_busy: false,
             turns_seen: 0,
-            deadline_ns: None,
         }
     }
 
@@ -83,11 +79,11 @@ impl<'a> Worker<'a> {
             self.submit();
             self.answer();
             let answered_ns = shared.now_ns();
-            if let Some(queue) = &mut self.queue {
+            if let Ok(queue) = &mut self.queue {
                 queue.poll(&mut completions);
             } else if shared.workers_up() > 0 {
                 // Whoever is up does what is left.
-                return shared.wake(u64::MAX);
+                return shared.waiting.wake_one();
             }
             let polled_ns = shared.now_ns();
             shared.times.add(Turn {
@@ -96,11 +92,11 @@ impl<'a> Worker<'a> {
                 device_ns: polled_ns - answered_ns,
             });
             begun_ns = polled_ns;
-            if !completions.is_empty() {
-                has_news = self.sort(&mut completions);
-            } else if self.answers.is_empty() && self.reads.is_empty() {
+            if completions.is_empty() {
                 has_news = self.wait(seen);
                 begun_ns = shared.now_ns();
+            } else {
+                has_news = self.sort(&mut completions);
             }
         }
     }
@@ -135,12 +131,14 @@ impl<'a> Worker<'a> {
         }
         let now_ns = shared.now_ns();
         let has_news = !self.news.is_empty();
-        self.report(&mut manager, now_ns);
-        if self.queue.is_some() {
+        let lost_queue = self.report(&mut manager, now_ns);
+        let is_up = self.queue.is_ok();
+        let is_last = !is_up && shared.workers_up() == 0;
+        if is_up {
             while let Some(task) = manager.next_task(self.id) {
                 self.round.push(task);
             }
-        } else if shared.workers_up() == 0 {
+        } else if is_last {
             let abandoned = lock(&shared.requests).unended();
             for request in abandoned {
                 manager.handle(now_ns, Event::Cancel { request });
@@ -151,21 +149,29 @@ impl<'a> Worker<'a> {
             let completed = |request, run| manager.completed_nodes(request, run);
             requests.ask_for_steps(completed, &mut self.reads);
         }
+        if is_up || is_last {
+            requests.take_orphans(&mut self.reads);
+        }
         self.finish(requests, manager.drain_finished(), now_ns);
         shared.sessions.release(&manager.take_ended_sessions());
         self.is_busy = manager.is_busy(self.id);
-        self.deadline_ns = manager.next_deadline();
-        let sleepers = shared.sleepers.load(Ordering::SeqCst);
-        let others = (0..u64::BITS).filter(|bit| sleepers & (1 << bit) != 0).map(WorkerId);
-        if let Some(idle) = others.into_iter().find(|&other| manager.has_work_for(other)) {
-            shared.wake(1 << idle.0);
+        let deadline_ns = manager.next_deadline().unwrap_or(u64::MAX);
+        let is_sooner = deadline_ns < shared.deadline_ns.swap(deadline_ns, Ordering::SeqCst);
+        // Before the look at who waits.
+        self.turns_seen = shared.waiting.note_turn();
+        let mut waiting = shared.waiting.those_waiting();
+        if let Some(other) = waiting.find(|&other| is_sooner || manager.has_work_for(other)) {
+            shared.waiting.wake(other);
         }
-        self.turns_seen = shared.turns.fetch_add(1, Ordering::SeqCst) + 1;
+        drop(manager);
+        drop(lost_queue);
     }
 
-    /// Hands the manager what the queue reported.
-    fn report(&mut self, manager: &mut Manager, now_ns: u64) {
+    /// Hands the manager what the queue reported. Gives the queue if it is lost: its end may take
+    /// long.
+    fn report(&mut self, manager: &mut Manager, now_ns: u64) -> Option<Box<dyn TaskQueue>> {
         let worker = self.id;
+        let mut lost_queue = None;
         let mut news = std::mem::take(&mut self.news);
         for completion in news.drain(..) {
             match completion {
@@ -183,8 +189,7 @@ impl<'a> Worker<'a> {
                     manager.handle(now_ns, event);
                 }
                 Completion::Lost { reason } => {
-                    self.queue = None;
-                    self.loss = Some(reason.clone());
+                    lost_queue = std::mem::replace(&mut self.queue, Err(reason.clone())).ok();
                     self.reads.extend(self.outstanding.drain(..));
                     self.shared.worker_lost(worker, &reason);
                     manager.handle(now_ns, Event::WorkerDown { worker, reason });
@@ -193,6 +198,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.news = news;
+        lost_queue
     }
 
     /// Hands the manager the chains that reached their end of sequence.
@@ -234,23 +240,32 @@ impl<'a> Worker<'a> {
 
     /// Hands the queue the round, and asks for what is to be read.
     fn submit(&mut self) {
-        let Some(queue) = &mut self.queue else {
-            return self.forgo_reads();
-        };
-        if !self.round.is_empty() {
-            queue.submit(&mut self.round);
-        }
-        for read in self.reads.drain(..) {
-            self.outstanding.push_back(read.clone());
-            queue.read(read);
+        match &mut self.queue {
+            Ok(queue) => {
+                if !self.round.is_empty() {
+                    queue.submit(&mut self.round);
+                }
+                for read in self.reads.drain(..) {
+                    self.outstanding.push_back(read.clone());
+                    queue.read(read);
+                }
+            }
+            Err(reason) => {
+                let reason = reason.clone();
+                self.pass_reads_on(&reason);
+            }
         }
     }
 
-    /// Nothing can be read any more.
-    fn forgo_reads(&mut self) {
+    /// Leaves what is to be read to workers that are up and share the memory; else it is lost.
+    fn pass_reads_on(&mut self, reason: &Arc<str>) {
+        let shared = self.shared;
+        let mut requests = lock(&shared.requests);
+        if shared.placement == StatePlacement::Shared && shared.workers_up() > 0 {
+            return requests.leave_orphans(&mut self.reads);
+        }
         while let Some(read) = self.reads.pop() {
-            let reason = self.loss.clone().expect("a queue goes with a reason");
-            let due = lock(&self.shared.requests).arrived(read, Err(reason));
+            let due = requests.arrived(read, Err(reason.clone()));
             due.sort_into(&mut self.reads, &mut self.answers);
         }
     }
@@ -276,25 +291,29 @@ impl<'a> Worker<'a> {
     /// whether it is the latter.
     fn wait(&mut self, seen: u64) -> bool {
         let shared = self.shared;
-        let bit = 1 << self.id.0;
-        shared.sleepers.fetch_or(bit, Ordering::SeqCst);
-        // Whoever takes a turn from now on sees the sleeper. Turns since this worker's own may have
+        shared.waiting.begin(self.id, !self.is_busy);
+        // Whoever takes a turn from now on sees that this worker waits. Turns since its own may have
         // made work for it.
         let has_work = || {
-            shared.turns.load(Ordering::SeqCst) != self.turns_seen
-                && lock(&shared.manager).has_work_for(self.id)
+            shared.waiting.turns() != self.turns_seen
+                && (lock(&shared.manager).has_work_for(self.id)
+                    || lock(&shared.requests).has_orphans())
         };
         let is_due = !lock(&shared.inbox).is_empty()
             || shared.is_stopping.load(Ordering::SeqCst)
             || has_work();
+        let deadline_ns = || match shared.deadline_ns.load(Ordering::SeqCst) {
+            u64::MAX => None,
+            ns => Some(ns),
+        };
         if !is_due {
             let is_waited_for = self.is_busy || !self.outstanding.is_empty();
             let poll_for = if is_waited_for { shared.poll_for } else { Duration::ZERO };
-            let deadline = self.deadline_ns.map(|ns| shared.instant_of(ns));
+            let deadline = deadline_ns().map(|ns| shared.instant_of(ns));
             self.bell.wait(seen, poll_for, deadline);
         }
-        let was_woken = shared.sleepers.fetch_and(!bit, Ordering::SeqCst) & bit == 0;
-        let is_deadline = self.deadline_ns.is_some_and(|ns| shared.now_ns() >= ns);
+        let was_woken = shared.waiting.end(self.id);
+        let is_deadline = deadline_ns().is_some_and(|ns| shared.now_ns() >= ns);
         is_due || was_woken || is_deadline
     }
 }

@@ -8,10 +8,10 @@
 //!   joined into one of more rows first (`matmul_impl` in rten's `ops/matmul.rs`).
 //! - `Div` by a tensor of one element multiplies by its reciprocal (`div` in rten's `ops/binary_elementwise.rs`).
 //!
-//! So all that one row or sequence needs is that such operators are given it twice; everything else is computed
-//! once. Which they are is seen from the shapes that [`Probe`] found for one row or sequence and for two: an operator
-//! that takes another path for two is *sensitive*. From it on, the operators for one row are written into the graph a
-//! second time, beside the first, whose weights they share (`mend.rs`).
+//! An operator that takes another path for one row or sequence than for two is *sensitive*; the shapes that [`Probe`]
+//! found for one and for two show which ones are. For one row, a sensitive operator, and the operators that follow it
+//! up to the next costly one, run on the row twice; all others run on it once. `mend.rs` adds these operators to the
+//! graph a second time; they share the weights of the first.
 //!
 //! Lengths of sequences are not known when a program is loaded, and one of few steps may be multiplied by a matrix as
 //! one vector where longer ones are not. So the first run of one sequence of any lengths gives the shapes of operands

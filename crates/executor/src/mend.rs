@@ -1,4 +1,5 @@
-//! Writes into a program what one row or sequence needs: operators a second time, on the row or sequence twice.
+//! Adds a branch for a single row or sequence to a program: a second copy of some operators, which runs on the row or
+//! sequence twice.
 //!
 //! ```text
 //!   image ─ Conv ─ Relu ─ GlobalAveragePool ─┬─ MatMul ─ Add ─ out0

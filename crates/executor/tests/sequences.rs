@@ -226,7 +226,7 @@ fn nodes_are_divided_by_their_spans() {
 
 /// A program of which a port is not by sequences runs one node at a time.
 #[test]
-fn what_is_no_sequences_own_is_not_stacked() {
+fn a_port_without_a_batch_axis_prevents_stacking() {
     let mut writer = Writer::default();
     let x = writer.input(F32, PortAxes { batch: false, steps: true }, &[4]);
     let y = writer.op("Relu", &[&x], vec![]);

@@ -119,7 +119,8 @@ pub struct Run {
     /// Of [`RunKind::Nodes`], for each node: how many of the run's first nodes must run before it.
     /// Never falls from one node to the next. Empty for other kinds.
     pub precedence: Arc<[u32]>,
-    /// What ends a chain before its bound: the node that says so, be it the last one, writes nothing.
+    /// The condition that ends a chain before its bound. The node whose output meets it writes nothing, even
+    /// if it is the last node.
     pub stop: Option<Stop>,
 }
 

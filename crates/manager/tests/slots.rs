@@ -89,7 +89,7 @@ fn a_freed_slot_goes_to_the_first_in_the_queue() {
 
 /// Bounds that are never reached change nothing but when slots are taken.
 #[test]
-fn enough_slots_are_as_good_as_any_number() {
+fn a_bound_that_is_never_reached_changes_no_batch() {
     let traces = [Some(64), None].map(|slots_max| {
         let mut config = config(&[3, 3, 3], 1, 2);
         config.cell_types.iter_mut().for_each(|cell| cell.slots_max = slots_max);
@@ -252,7 +252,7 @@ fn a_session_that_waits_is_not_overtaken() {
 
 /// A request that is given up while it waits for a slot gives up its place.
 #[test]
-fn who_is_cancelled_takes_no_slot() {
+fn a_cancelled_request_takes_no_slot() {
     let mut manager = Manager::new(bounded(&[4], &[1], 1));
     (0..3).for_each(|index| manager.handle(0, arrive(index, stack(1, 1, false))));
     (0..2).for_each(|index| manager.handle(0, Event::Cancel { request: request(index) }));

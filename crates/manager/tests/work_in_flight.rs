@@ -230,7 +230,7 @@ fn priority_waits_for_what_was_submitted() {
 /// Steps that are complete release what depends on them elsewhere, and are counted as complete; a
 /// task that fails after them fails those who have steps to go.
 #[test]
-fn progress_releases_and_failure_follows_it() {
+fn completed_steps_release_nodes_though_the_task_fails_later() {
     let mut play = Play::new(config(&[2, 2], 2, 4));
     play.arrive(0, 2, 6);
     play.ask(FIRST);

@@ -17,7 +17,7 @@
 //! - Rows that are read as they come are there, and are those of the reply.
 //! - The manager's own assertions.
 //!
-//! [`Sabotage`] breaks a rule on purpose, to see that somebody notices.
+//! [`Sabotage`] breaks a rule on purpose, to test that a checker or the device reports it.
 //!
 //! Not simulated: the engine's threads and the network.
 

@@ -1,7 +1,8 @@
-//! A simulated device in real time: asynchronous, with a memory a worker or one for all, bounded, and
-//! mortal. Each worker's unit is a thread of its own, which computes real rows, slowly.
+//! An asynchronous simulated device in real time. Workers share a memory or have one each; slots, rows and
+//! bytes may be bounded; tasks may fail and workers may be lost. Each worker has a thread of its own, its
+//! unit, which computes real rows, slowly.
 //!
-//! What the engine or the manager must not do is kept as [`SimulatedDevice::misuses`].
+//! [`SimulatedDevice::misuses`] lists each breach of the device contract by the engine or the manager.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Simulated devices: they watch how they are used.
+//! Simulated devices, which detect misuse by the manager or the engine.
 //!
 //! | file | idea |
 //! |---|---|

@@ -1,5 +1,6 @@
-//! The engine on a device that is asynchronous, bounded, several and mortal: requests of every kind,
-//! sessions and streams on two to four workers with a memory each, in an order that a seed decides.
+//! Tests the engine on an asynchronous device with bounds, which fails tasks and loses workers: requests of
+//! every kind, sessions and streams, on two to four workers that share a memory or have one each. A seed
+//! decides the order of events.
 //!
 //! `SEEDS=n cargo test -p batchmaker-engine --release --test asynchronous` plays more seeds.
 

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_are_complete_are_enough_elsewhere() {
+    fn completed_steps_release_nodes_on_other_workers() {
         let mut stage = stage();
         stage.task(0, 0, &[&[nodes(0, 0, 0)], &[nodes(0, 0, 1)], &[nodes(0, 0, 2)]]).unwrap();
         stage.progress(0, 1).unwrap();

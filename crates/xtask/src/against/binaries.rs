@@ -1,6 +1,6 @@
 //! The two builds that are compared: that of a commit, made in a worktree of its own, and that of the
-//! tree as it is. Each is kept under the commit's name, so that neither is built twice nor replaced
-//! while it is measured.
+//! working tree. A commit's binary is kept under the commit's hash, so each commit is built once. The
+//! working tree's binary is built anew and copied, so that no later build replaces it during a measurement.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

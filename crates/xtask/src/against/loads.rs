@@ -1,4 +1,4 @@
-//! What both builds are measured on: models and loads, and one run of a build under one of them.
+//! The loads of `cargo xtask against turns`: their models, their requests, and one measurement of a build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

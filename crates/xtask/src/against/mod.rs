@@ -1,5 +1,5 @@
-//! `cargo xtask against`: the tree as it is beside a commit before it. `bits` compares the replies of
-//! both, `turns` their speed.
+//! `cargo xtask against`: compares the working tree with an earlier commit. `bits` compares their
+//! replies, `turns` their speed.
 
 mod binaries;
 mod bits;

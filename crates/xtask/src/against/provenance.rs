@@ -1,5 +1,5 @@
-//! Which kernels and programs an output went through, by the graph of a request: so much may two builds
-//! differ in it.
+//! How far an output may differ between two builds: this follows from the kernels and programs that compute
+//! it in the cell graph of the request.
 
 use std::collections::HashMap;
 
@@ -65,7 +65,7 @@ impl Kind {
         if precision == Precision::F32 { Self::Fused } else { Self::Rounding }
     }
 
-    /// What holds behind it, if `before` held before it.
+    /// The claim for its outputs, if `before` is the weakest claim for its inputs.
     fn after(self, before: Claim) -> Claim {
         match (self, before) {
             (Self::Moving | Self::Fused, _) | (Self::Rounding, Claim::Bits) => before,

@@ -34,10 +34,10 @@ is wanted. Needs Python 3.11 or later with venv; installs the rest into target/a
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// How often both are measured
+    /// The number of turns, each of which measures both builds
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
     turns: u16,
-    /// How long, each time
+    /// Seconds for each measurement
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
     /// Measure this load alone; repeatable

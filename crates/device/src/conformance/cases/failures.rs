@@ -26,6 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         of_poison("a roster holds", |subject, poison| roster(subject, poison, false)),
         of_poison("a roster holds within a round", |subject, poison| roster(subject, poison, true)),
+        of_poison("chains go on behind a task that failed", go_on),
         of_poison("a batch of rows", rows),
         Case::new("failures/a cell that no device can run", refused),
     ]
@@ -79,6 +80,39 @@ fn roster(subject: &dyn Subject, poison: i64, is_one_round: bool) -> Check {
         harness.check(&requests[at], &outputs).map_err(|reason| format!("chain {at}: {reason}"))?;
     }
     // Its values are undefined, and are given up like others.
+    harness.device.retire(ids[1]);
+    Ok(())
+}
+
+/// A chain that failed in the second of four steps stays in the next task, which was submitted before
+/// anybody knew, and in which another chain joins. That chain is well.
+fn go_on(subject: &dyn Subject, poison: i64) -> Check {
+    let cell = counter();
+    let mut harness = Harness::new(subject, vec![cell.clone()])?;
+    let mut chains = [2, 6, 3].map(|length| Chain::new(&cell, CELL, length, length + 1));
+    let TensorData::I64(inputs) = &mut chains[1].inputs[0] else { unreachable!("ids") };
+    inputs[1] = poison;
+    let requests: Vec<Request> = chains.iter().map(|chain| chain.request(&cell)).collect();
+    let ids = harness.admit_all(&requests)?;
+    let slots: Vec<SlotId> = ids.iter().map(|_| harness.take_slot(CELL)).collect();
+    let join = |at: usize| {
+        let (request, slot) = (ids[at], slots[at]);
+        vec![Join { request, run: RunIndex(0), slot, step: 0, moved_from: None }]
+    };
+    let works = [
+        (Vec::new(), join(0), 2),
+        (vec![slots[0]], join(1), 4),
+        (Vec::new(), join(2), 2),
+        (vec![slots[1]], Vec::new(), 1),
+    ];
+    let works = works.map(|(leaves, joins, steps)| (CELL, Work::Roster { leaves, joins, steps }));
+    harness.workers[0].submit(works)?;
+    let done = harness.workers[0].drain()?;
+    check_second_failed(&done[..3])?;
+    for at in [0, 2] {
+        let outputs = harness.finish(0, ids[at])?;
+        harness.check(&requests[at], &outputs).map_err(|reason| format!("chain {at}: {reason}"))?;
+    }
     harness.device.retire(ids[1]);
     Ok(())
 }

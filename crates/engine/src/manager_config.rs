@@ -1,0 +1,64 @@
+//! Gives the device the cell types, and tells the manager what it has to know of the device.
+
+use batchmaker_device::{Capabilities, Device, DeviceError};
+use batchmaker_graph::{CellRegistry, CellTypeId};
+use batchmaker_manager::{Config, Policy};
+
+use crate::engine::EngineConfig;
+
+/// Workers have a bit each.
+const MAX_WORKERS: u16 = 64;
+
+/// What the manager has to know of the device, which is given all cell types.
+pub(crate) fn manager_config(
+    registry: &CellRegistry,
+    device: &dyn Device,
+    capabilities: &Capabilities,
+    config: &EngineConfig,
+) -> Result<Config, DeviceError> {
+    let workers = config.workers;
+    if !(1..=MAX_WORKERS).contains(&workers) {
+        let text = format!("{workers} workers; there can be 1 to {MAX_WORKERS}");
+        return Err(DeviceError::Resources(text));
+    }
+    if capabilities.slots_max == Some(0) {
+        return Err(DeviceError::Resources("the device has no room for a state".to_owned()));
+    }
+    if capabilities.workers_max.is_some_and(|max| workers > max) {
+        let text = format!("the device has fewer than {workers} units for workers");
+        return Err(DeviceError::Resources(text));
+    }
+    if capabilities.slots_max.is_some() && config.policy != Policy::Cellular {
+        let policy = config.policy;
+        let text = format!("the policy '{policy}' takes a device without a bound on states");
+        return Err(DeviceError::Resources(text));
+    }
+    let mut manager = Config {
+        policy: config.policy,
+        max_tasks_to_submit: config.max_tasks_to_submit,
+        ahead_ns: config.ahead.map(|ahead| ahead.as_nanos() as u64),
+        lookahead: capabilities.lookahead,
+        state_placement: capabilities.placement,
+        ..Config::new(registry, workers)
+    };
+    for (id, cell) in (0..).zip(registry.cell_types()) {
+        let materialized = device.materialize(CellTypeId(id), cell);
+        let rows_max = materialized.inspect_err(|_| release_cells(device, id as usize))?.rows_max;
+        if rows_max == Some(0) {
+            release_cells(device, id as usize + 1);
+            let reason = "the device has no room for a row of it".to_owned();
+            return Err(DeviceError::Cell { cell: cell.name.clone(), reason });
+        }
+        let of_manager = &mut manager.cell_types[id as usize];
+        if let Some(max) = rows_max {
+            of_manager.batch_sizes = of_manager.batch_sizes.with_max(max);
+        }
+        (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
+    }
+    Ok(manager)
+}
+
+/// Gives the device its first `count` cell types back.
+pub(crate) fn release_cells(device: &dyn Device, count: usize) {
+    (0..count as u32).for_each(|id| device.release(CellTypeId(id)));
+}
