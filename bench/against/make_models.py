@@ -1,5 +1,5 @@
 """Writes small models of every kind that is served, with seeded random weights, into one folder: what
-`cargo xtask against BASE bits` compares replies of.
+`cargo xtask against bits BASE` compares replies of.
 
 A model's name begins with its group, up to the first `-`. Most are those of the tests in tests/python.
 """

@@ -1,6 +1,6 @@
 //! The CPU device: its cells and the requests in flight.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use batchmaker_device::{
@@ -58,8 +58,6 @@ pub struct CpuDevice {
     cells: RwLock<Vec<Option<KnownCell>>>,
     /// Held while a cell type is materialised: one at a time, so that each has ids of its own.
     materializing: Mutex<()>,
-    /// Counts releases: queues that keep cells look again after one.
-    releases: AtomicU64,
     /// Ids of all cells whose output is a function of one, numbered through.
     words: AtomicUsize,
     /// By position of the request's id.
@@ -94,7 +92,6 @@ impl CpuDevice {
             measuring: Mutex::default(),
             cells: RwLock::default(),
             materializing: Mutex::default(),
-            releases: AtomicU64::new(0),
             words: AtomicUsize::new(0),
             requests: Mutex::default(),
         })
@@ -112,23 +109,16 @@ impl CpuDevice {
         }
     }
 
-    /// The cell type of that id, if the device has it.
-    pub(crate) fn known_cell(&self, id: CellTypeId) -> Option<Arc<MaterializedCell>> {
-        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
-        Some(cells.get(id.index())?.as_ref()?.cell.clone())
-    }
-
     /// The cell type of that id.
     ///
     /// # Panics
     /// If the device does not have it.
     pub(crate) fn cell(&self, id: CellTypeId) -> Arc<MaterializedCell> {
-        self.known_cell(id).unwrap_or_else(|| panic!("a task names {id}, which is not here"))
-    }
-
-    /// How often a cell type was given up for good.
-    pub(crate) fn releases(&self) -> u64 {
-        self.releases.load(Ordering::Acquire)
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        match cells.get(id.index()) {
+            Some(Some(known)) => known.cell.clone(),
+            _ => panic!("a task names {id}, which is not here"),
+        }
     }
 
     fn measuring(&self) -> MutexGuard<'_, Measuring> {
@@ -178,7 +168,6 @@ impl Device for CpuDevice {
         known.count -= 1;
         if known.count == 0 {
             cells[id.index()] = None;
-            self.releases.fetch_add(1, Ordering::Release);
         }
     }
 

@@ -1,11 +1,11 @@
 //! The queue of one worker: its tasks run on the thread that polls it, and on that thread's helpers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
 use batchmaker_executor::ExecutorThread;
-use batchmaker_graph::{BatchedTask, CellTypeId, TensorData};
+use batchmaker_graph::{BatchedTask, TensorData};
 
 use crate::cell::{CellError, Hands, MaterializedCell, Rosters};
 use crate::device::CpuDevice;
@@ -22,8 +22,6 @@ pub(crate) struct CpuQueue {
     tree_room: TreeRoom,
     /// By cell type: those that this queue has run batches of.
     cells: Vec<Option<QueuedCell>>,
-    /// What [`CpuDevice::releases`] was when `cells` were right.
-    releases: u64,
     tasks: VecDeque<BatchedTask>,
     /// What was read and is not reported yet.
     read: VecDeque<Completion>,
@@ -31,7 +29,8 @@ pub(crate) struct CpuQueue {
 
 /// A cell type, with what the queue keeps of it.
 struct QueuedCell {
-    cell: Arc<MaterializedCell>,
+    /// The device's, until it is released for good.
+    cell: Weak<MaterializedCell>,
     rosters: Option<Rosters>,
 }
 
@@ -43,7 +42,6 @@ impl CpuQueue {
         pin: Box<dyn FnOnce(usize) + Send>,
     ) -> Self {
         Self {
-            releases: device.releases(),
             device,
             group,
             pin: Some(pin),
@@ -55,37 +53,26 @@ impl CpuQueue {
         }
     }
 
-    /// Forgets cell types that the device has given up since this queue last looked.
-    fn forget_released(&mut self) {
-        let releases = self.device.releases();
-        if self.releases == releases {
-            return;
-        }
-        self.releases = releases;
-        for (id, queued) in (0..).zip(&mut self.cells) {
-            let known = self.device.known_cell(CellTypeId(id));
-            queued.take_if(|queued| known.is_none_or(|known| !Arc::ptr_eq(&known, &queued.cell)));
-        }
-    }
-
     fn run(&mut self, task: BatchedTask) -> TaskDone {
-        self.forget_released();
         let Self { device, group, program_thread, tree_room, cells, .. } = self;
         let index = task.cell_type.index();
         if cells.len() <= index {
             cells.resize_with(index + 1, || None);
         }
-        let queued = cells[index].get_or_insert_with(|| {
+        let known = cells[index].as_ref().and_then(|queued| queued.cell.upgrade());
+        let cell = known.unwrap_or_else(|| {
             let cell = device.cell(task.cell_type);
-            QueuedCell { rosters: cell.rosters(), cell }
+            let queued = QueuedCell { rosters: cell.rosters(), cell: Arc::downgrade(&cell) };
+            cells[index] = Some(queued);
+            cell
         });
+        let rosters = cells[index].as_mut().and_then(|queued| queued.rosters.as_mut());
         let mut ends = Vec::new();
         let memory_of = |request| device.memory(request);
         let words = device.words();
         let mut hands = Hands { thread: program_thread, group, tree_room, words, ends: &mut ends };
-        let QueuedCell { cell, rosters } = queued;
         // SAFETY: the manager gives out a node after those that it depends on, once.
-        let ran = unsafe { cell.run(&task.work, rosters.as_mut(), memory_of, &mut hands) };
+        let ran = unsafe { cell.run(&task.work, rosters, memory_of, &mut hands) };
         let result = ran.map_err(|error: CellError| Arc::from(error.to_string()));
         TaskDone { task: task.id, result, ends }
     }

@@ -37,7 +37,7 @@ impl Subject for Cpu {
     }
 }
 
-/// Runs the suite, and checks that it skips what it must and nothing else.
+/// Runs the suite, and checks that it skips only cases that no CPU can pass.
 fn check(workers: usize, config: CpuConfig) {
     let subject = Cpu { config, workers };
     let summary = run_all(&subject);

@@ -27,8 +27,23 @@ use crate::mend::mend;
 use crate::probe::{Probe, constant_dims, shape_node, shape_of};
 
 /// Operators that hold products of which this module knows nothing. The model crate writes none of them.
-const UNKNOWN_PRODUCTS: &[&str] =
-    &["ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMulInteger"];
+const UNKNOWN_PRODUCTS: &[&str] = &[
+    "Attention",
+    "ConvTranspose",
+    "Einsum",
+    "GRU",
+    "Gemm",
+    "LSTM",
+    "MatMulInteger",
+    "MatMulNBits",
+];
+
+/// Whether an operator holds products of which this module knows nothing, itself or in a graph of its own
+/// (`If`, `Loop`).
+fn has_unknown_products(node: &NodeProto) -> bool {
+    UNKNOWN_PRODUCTS.contains(&operator(node))
+        || node.attribute.iter().any(|attribute| attribute.g.is_some())
+}
 
 /// How one row or sequence is run.
 pub(crate) enum Alone {
@@ -133,7 +148,7 @@ pub(crate) fn may_be_sensitive(graph: &GraphProto) -> bool {
     let of_node = |node: &NodeProto| match (operator(node), operands(node)) {
         ("Div", Some([_, b])) => constant(graph, b).is_none(),
         ("MatMul", _) => true,
-        (operator, _) => UNKNOWN_PRODUCTS.contains(&operator),
+        _ => has_unknown_products(node),
     };
     graph.node.iter().any(of_node)
 }
@@ -145,7 +160,7 @@ pub(crate) fn plan(graph: &mut GraphProto, probe: Option<&Probe>, has_lengths: b
     if !may_be_sensitive(graph) {
         return Alone::Plain;
     }
-    if graph.node.iter().any(|node| UNKNOWN_PRODUCTS.contains(&operator(node))) {
+    if graph.node.iter().any(has_unknown_products) {
         return Alone::Twice;
     }
     let mended = match probe {

@@ -11,9 +11,9 @@ use crate::ExecutorThread;
 use crate::port::Port;
 use crate::tensors::to_value;
 
-/// Steps of each sequence that a program is tried with: long enough for most windows, and then for more.
-/// A program that takes none of them is not probed.
-const SPANS: [usize; 3] = [64, 1000, 16_000];
+/// Steps of each sequence that a program is tried with: long enough for most windows, then short enough
+/// for most bounds, and then for long windows. A program that takes none of them is not probed.
+const SPANS: [usize; 4] = [64, 8, 1000, 16_000];
 
 /// Shapes of all tensors of a program by name, of one row or sequence and of two.
 pub(crate) struct Probe {

@@ -1,4 +1,4 @@
-//! Devices with so many slots and no more: who gets them, and that nobody waits for ever.
+//! Devices with a bounded number of slots: which chains get them.
 
 mod common;
 

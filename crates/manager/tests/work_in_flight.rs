@@ -318,7 +318,7 @@ fn a_lost_worker_says_why() {
 }
 
 #[test]
-#[should_panic(expected = "came on from 0 to 3 of 3 steps")]
+#[should_panic(expected = "went from 0 to 3 of 3 steps")]
 fn the_last_step_comes_with_the_task() {
     let mut play = Play::new(config(&[2], 1, 3));
     play.arrive(0, 1, 5);

@@ -122,7 +122,9 @@ impl Profile {
         // First: another format may have other fields.
         let Head { format } = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
         if format != FORMAT {
-            return Err(malformed(format!("format {format}, expected {FORMAT}")));
+            return Err(malformed(format!(
+                "it has format {format}, not {FORMAT}; `batchmaker profile` makes it anew"
+            )));
         }
         let profile: Self = serde_json::from_str(&text).map_err(|e| malformed(e.to_string()))?;
         profile.check(device).map_err(malformed)?;
@@ -183,7 +185,12 @@ impl Profile {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
         let lock = File::open(folder.unwrap_or(Path::new(".")));
         let _ = lock.as_ref().map(File::lock);
-        let known = Self::read(path, device).ok().filter(|known| known.machine == machine);
+        let known = match Self::read(path, device) {
+            Ok(known) => Some(known).filter(|known| known.machine == machine),
+            Err(error @ FileError::File { .. }) if path.exists() => return Err(error),
+            // None yet, or of another format.
+            Err(_) => None,
+        };
         let mut all = known.unwrap_or_else(|| Self::new(machine));
         all.models.insert(model.to_owned(), profile);
         all.write(path)

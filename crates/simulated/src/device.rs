@@ -81,8 +81,14 @@ impl SimulatedDevice {
     /// A device without cells.
     pub fn new(config: SimulatedConfig) -> Self {
         let workers = usize::from(config.workers);
-        let virtual_config =
-            VirtualConfig { workers, memory: config.placement, costs: Vec::new(), copy_ns: 0 };
+        let virtual_config = VirtualConfig {
+            workers,
+            memory: config.placement,
+            costs: Vec::new(),
+            copy_ns: 0,
+            slots_max: config.slots_max,
+            rows_max: config.rows_max,
+        };
         let core = Core {
             virtual_device: VirtualDevice::new(virtual_config, Cells::new()),
             requests: HashMap::new(),

@@ -1,6 +1,7 @@
 //! The unit of one worker: a thread that runs tasks in their order, and the queue in front of it.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -74,7 +75,13 @@ impl Unit {
             Running { device: device.clone(), worker, mailbox: mailbox.clone(), draw };
         let thread = std::thread::Builder::new()
             .name(format!("unit-{}", worker.0))
-            .spawn(move || running.run())
+            .spawn(move || {
+                // A unit that dies without a word would be waited for for ever.
+                let ran = catch_unwind(AssertUnwindSafe(|| running.run()));
+                if ran.is_err() {
+                    running.panicked();
+                }
+            })
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
         Ok(Self { device, worker, mailbox, thread: Some(thread) })
     }
@@ -190,6 +197,13 @@ impl Running {
                 return Some(Command::None);
             }
         }
+    }
+
+    fn panicked(&self) {
+        let misuse = Misuse(format!("{} was given what made its unit panic", self.worker));
+        let reason = self.device.core().misused(misuse);
+        self.device.core().lose(self.worker);
+        self.mailbox.report(Completion::Lost { reason });
     }
 
     fn lose_if_due(&self) -> Result<(), Lost> {

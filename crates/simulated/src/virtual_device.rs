@@ -43,6 +43,10 @@ pub struct VirtualConfig {
     pub costs: Vec<CellCost>,
     /// For each row or state that comes from another worker's memory.
     pub copy_ns: u64,
+    /// The most slots of a cell type; none: any number.
+    pub slots_max: Option<u32>,
+    /// The most rows of a batch; none: any number.
+    pub rows_max: Option<u32>,
 }
 
 /// The device was asked for what no device can do.
@@ -449,6 +453,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
         let roster = self.workers[task.worker.index()].rosters.entry(task.cell_type).or_default();
         roster.leave(leaves, |_| ())?;
         for join in joins {
+            check_slot(&self.config, join.slot)?;
             let values = self.requests.get(&join.request).ok_or_else(|| unknown(join.request))?;
             let chain = Chain::joining(&values.graph, join, values.ended.contains(&join.run));
             roster.join_checked(Member::new(chain))?;
@@ -477,6 +482,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
     fn nodes_of(&self, item: &Item, nodes: &mut Vec<Node>) -> Result<(), Misuse> {
         let values = self.requests.get(&item.request).ok_or_else(|| unknown(item.request))?;
         let ended = values.ended.contains(&item.run);
+        item.slot.map_or(Ok(()), |slot| check_slot(&self.config, slot))?;
         let chain = item.slot.map(|_| Member::new(Chain::of_item(&values.graph, item, ended)));
         let (request, run) = (item.request, item.run);
         let all = item.first..item.first + item.count;
@@ -494,6 +500,11 @@ impl<A: Arithmetic> VirtualDevice<A> {
         nodes: &[Node],
         fate: Fate,
     ) -> Result<Option<String>, Misuse> {
+        if let Some(max) = self.config.rows_max.filter(|&max| nodes.len() > max as usize) {
+            let text =
+                format!("{} has a batch of {} rows; the most is {max}", task.id, nodes.len());
+            return Err(Misuse(text));
+        }
         let is_node = |node: &&Node| {
             let request = self.requests.get(&node.request);
             request.is_none_or(|values| {
@@ -610,7 +621,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
             Row::Input(datum) => return Ok(Some(datum.clone())),
             Row::Written { datum, by, held_by } => (datum.clone(), *by, held_by),
         };
-        if by.worker != worker && !is_complete(&self.workers, by) {
+        if !is_of_this_life(&self.workers, by, worker) && !is_complete(&self.workers, by) {
             return Err(Misuse(format!("row {index} of {value} is unfinished: {by:?}")));
         }
         let bit = 1 << worker.0;
@@ -637,13 +648,19 @@ impl<A: Arithmetic> VirtualDevice<A> {
             Origin::Slot | Origin::Initial => task.worker,
         };
         let held = self.held_state(home, task.cell_type, slot, node.node)?;
-        if held.by.worker != task.worker && !is_complete(&self.workers, held.by) {
+        let is_own = is_of_this_life(&self.workers, held.by, task.worker);
+        if !is_own && !is_complete(&self.workers, held.by) {
             return Err(Misuse(format!("the state in {slot:?} is unfinished: {:?}", held.by)));
         }
         let state = held.state.iter().cloned().collect();
-        let is_moved = u64::from(matches!(member.origin, Origin::Elsewhere(_)));
-        self.copies += is_moved;
-        self.moved_states += is_moved;
+        if matches!(member.origin, Origin::Elsewhere(_)) {
+            self.copies += 1;
+            self.moved_states += 1;
+            // What it moved from is undefined.
+            let memory = self.memory_of(home);
+            let slots = self.memories[memory].get_mut(&task.cell_type).expect("it holds the state");
+            slots[slot.index as usize] = None;
+        }
         Ok(state)
     }
 
@@ -734,6 +751,18 @@ impl<A: Arithmetic> VirtualDevice<A> {
             StatePlacement::PerWorker => worker.index(),
         }
     }
+}
+
+fn check_slot(config: &VirtualConfig, slot: SlotId) -> Result<(), Misuse> {
+    match config.slots_max.filter(|&max| slot.index >= max) {
+        Some(max) => Err(Misuse(format!("{slot:?} of a type that has {max} slots"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether `worker` wrote something, and was not lost since: its own tasks run in order.
+fn is_of_this_life(workers: &[Queue], by: Stamp, worker: WorkerId) -> bool {
+    by.worker == worker && by.life + 1 == workers[worker.index()].completed.len()
 }
 
 fn is_complete(workers: &[Queue], by: Stamp) -> bool {

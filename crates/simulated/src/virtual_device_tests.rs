@@ -12,7 +12,8 @@ const SLOT: SlotId = SlotId { index: 0, generation: 0 };
 /// A device of two workers with one request: a chain of 3 steps, another one over it.
 fn device(memory: StatePlacement) -> VirtualDevice<Hashes> {
     let costs = vec![CellCost { fixed_ns: 100, row_ns: 1 }];
-    let config = VirtualConfig { workers: 2, memory, costs, copy_ns: 1000 };
+    let config =
+        VirtualConfig { workers: 2, memory, costs, copy_ns: 1000, slots_max: None, rows_max: None };
     let mut device = VirtualDevice::new(config, Hashes);
     device.admit(REQUEST, graph(Piece::Whole), [vec![7, 8, 9]]);
     device

@@ -53,6 +53,7 @@ fn check(workers: usize, placement: StatePlacement, reported_percent: u32) {
     let is_expected = |name: &&String| {
         let needs_two = name.starts_with("two workers/") || name.starts_with("losses/");
         (workers == 1 && needs_two)
+            || *name == "plans/batches run as measured have the same bits"
             || (reported_percent < 100 && *name == "streams/steps of a task that goes on")
     };
     let unexpected: Vec<_> = summary.skipped.iter().filter(|name| !is_expected(name)).collect();

@@ -13,6 +13,8 @@ mod sim;
 mod venv;
 mod wire;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Automations of the BatchMaker workspace.
@@ -44,13 +46,20 @@ enum Automation {
     Wire(wire::Arguments),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Arguments::parse().automation {
+fn main() -> ExitCode {
+    let result = match Arguments::parse().automation {
         Automation::Check => check::run(),
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),
         Automation::Operators(arguments) => operators::run(&arguments),
         Automation::Wire(arguments) => wire::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::batchmaker::succeed;
+use crate::batchmaker::{output, succeed};
 
 /// A virtual environment.
 #[derive(Clone, Debug)]
@@ -18,9 +18,13 @@ impl Venv {
     /// The environment in `folder`, which is made unless it is there.
     pub(crate) fn make(folder: &Path) -> anyhow::Result<Self> {
         let venv = Self { folder: folder.to_owned(), python: folder.join("bin/python") };
-        if !venv.python.exists() {
+        let version = output(Command::new("python3").arg("--version"))?;
+        // Written last: what is half made, or of another Python, is made anew.
+        let stamp = folder.join("made-by");
+        if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&version) {
             std::fs::create_dir_all(folder)?;
-            succeed(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+            succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder))?;
+            std::fs::write(&stamp, version)?;
         }
         Ok(venv)
     }

@@ -115,8 +115,8 @@ impl Worker {
             if let Some(report) = self.reports.pop_front() {
                 return Ok(report);
             }
-            ensure!(Instant::now() < deadline, "{:?}: nothing is reported any more", self.id);
             self.bell.wait(seen, self.poll_for, Some(deadline));
+            ensure!(self.bell.rung() > seen, "{:?}: the bell is not rung any more", self.id);
         }
     }
 

@@ -133,15 +133,16 @@ impl Cellular {
 
     fn progress(&mut self, worker: WorkerId, id: TaskId, steps_done: u32) {
         let task = self.workers[worker.index()].in_flight.front_mut();
-        let task = task.unwrap_or_else(|| panic!("{worker} came on in {id} with none in flight"));
-        assert_eq!(task.id, id, "{worker} came on in a task out of order");
+        let task = task
+            .unwrap_or_else(|| panic!("{worker} reported progress of {id} with none in flight"));
+        assert_eq!(task.id, id, "{worker} reported progress of a task out of order");
         let InFlightWork::Steps { steps, done } = &mut task.work else {
-            panic!("{worker} came on in {id}, which has no steps");
+            panic!("{worker} reported progress of {id}, which has no steps");
         };
         let known = std::mem::replace(done, steps_done);
         assert!(
             known < steps_done && steps_done < *steps,
-            "{worker} came on from {known} to {steps_done} of {steps} steps of {id}"
+            "{worker} went from {known} to {steps_done} of {steps} steps of {id}"
         );
         let cell_type = task.cell_type;
         self.steps_completed(cell_type, worker, steps_done - known);

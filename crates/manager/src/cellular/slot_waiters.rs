@@ -9,7 +9,8 @@
 //! of them that lack one each could wait for each other for ever. So a session takes the slots of all
 //! its chains together, when any of them is ready. While it waits for slots that requests without
 //! sessions are going to free, nobody behind it in the order takes these. For slots that other
-//! sessions hold, which may be for long, nobody waits along with it.
+//! sessions hold, which may be for long, nobody waits along with it: a session of many chains may
+//! wait for as long as sessions of fewer keep coming.
 
 use std::collections::BTreeMap;
 
@@ -167,27 +168,36 @@ impl Cellular {
 
     /// The first chain that may have its slot now. One of a session stands for all of them.
     fn next_for_slot(&mut self) -> Option<SubgraphIndex> {
-        let has_chance = |(queue, of_type): (&crate::cellular::Queue, &OfType)| {
-            of_type.waiting > 0 && queue.slots.left() > 0
-        };
-        if !self.queues.iter().zip(&self.slot_waiters.cell_types).any(has_chance) {
-            return None;
-        }
         let mut waiters = std::mem::replace(&mut self.slot_waiters, SlotWaiters::new(0));
         waiters.cell_types.iter_mut().for_each(|of_type| of_type.is_reserved = false);
         let SlotWaiters { waiting, cell_types, marks, .. } = &mut waiters;
-        let next = waiting.values().copied().find(|&index| {
+        let has_free = |cell_types: &[OfType], cell_type: CellTypeId| {
+            self.queues[cell_type.index()].slots.left() > 0
+                && !cell_types[cell_type.index()].is_reserved
+        };
+        let may_have = |index: SubgraphIndex, cell_types: &mut [OfType], marks: &mut Vec<bool>| {
             let request = self.subgraph(index).request;
             match self.processor.request(request).session {
                 Some(_) => self.all_fit(request, cell_types),
                 None => {
-                    let cell_type = self.subgraph(index).cell_type;
-                    self.queues[cell_type.index()].slots.left() > 0
-                        && !cell_types[cell_type.index()].is_reserved
+                    has_free(cell_types, self.subgraph(index).cell_type)
                         && self.producers_have_slots(index, marks)
                 }
             }
-        });
+        };
+        let all = || (0..self.queues.len() as u32).map(CellTypeId);
+        let is_wanted = |cell_types: &[OfType], ct: CellTypeId| cell_types[ct.index()].waiting > 0;
+        let next = waiting
+            .values()
+            .copied()
+            // No further once nothing is left to give.
+            .map_while(|index| {
+                let mut wanted = all().filter(|&ct| is_wanted(cell_types, ct));
+                let is_any_free = wanted.any(|ct| has_free(cell_types, ct));
+                is_any_free.then(|| may_have(index, cell_types, marks).then_some(index))
+            })
+            .flatten()
+            .next();
         self.slot_waiters = waiters;
         next
     }

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use batchmaker_wire::Tensor;
 use serde_json::{Value, json};
 
@@ -106,10 +104,7 @@ impl std::fmt::Display for Setting {
 impl Findings {
     /// None yet. They are written to the file `runs` as they come.
     pub(crate) fn new(runs: &Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(runs.parent().unwrap_or(Path::new(".")))?;
-        let file = File::create(runs);
-        let file = file.with_context(|| format!("cannot write '{}'", runs.display()))?;
-        Ok(Self::written_to(Box::new(file)))
+        Ok(Self::written_to(Box::new(super::create(runs)?)))
     }
 
     fn written_to(runs: Box<dyn Write>) -> Self {
@@ -124,6 +119,12 @@ impl Findings {
     /// What differs by more than it may: of each model and setting, how many outputs, and the first.
     pub(crate) fn violations(&self) -> &[String] {
         &self.violations
+    }
+
+    /// How many outputs were compared.
+    pub(crate) fn outputs(&self) -> usize {
+        let counts = self.rows.values().flat_map(|row| &row.by_claim);
+        counts.map(|count| count.outputs).sum()
     }
 
     /// Compares a model's replies, which are those of `range`.
@@ -146,6 +147,9 @@ impl Findings {
             for (piece, (base, found)) in base.alone[at].iter().zip(&now.alone[at]).enumerate() {
                 row.requests += 1;
                 row.refused += usize::from(base.is_err() && found.is_err());
+                if let (Err(_), Err((status @ 500.., error))) = (base, found) {
+                    tell(format!("status {status}: {error}"));
+                }
                 for (output, difference) in differences(found, base) {
                     let claim = output.map_or(Claim::Bits, |output| job.claim(output));
                     row.by_claim[claim as usize].add(&difference);
@@ -171,6 +175,10 @@ impl Findings {
                 eprintln!("note: {about}, {}: the base answers another among others", job.what);
             }
         }
+        if row.refused == row.requests {
+            row.violations += 1;
+            first.get_or_insert("both builds refuse every request".to_owned());
+        }
         if let Some(first) = first {
             let count = row.violations;
             self.violations.push(format!("{about}: {count}, the first: {first}"));
@@ -195,7 +203,7 @@ impl Findings {
             "precision",
             "isa",
             "split",
-            "models",
+            "count",
             "requests",
             "refused",
             "recurrent equal",
@@ -227,7 +235,7 @@ impl Findings {
         }
         let _ = writeln!(
             text,
-            "largest: |a - b| over max(1, max|b|); what general programs took part in may differ by \
+            "split: workers x threads of each; largest: |a - b| over max(1, max|b|); what general programs took part in may differ by \
              {:.0e}, where that is rounded to a reduced precision by {:.0e}",
             difference::CLOSE,
             difference::ROUNDED
@@ -387,7 +395,13 @@ mod tests {
     fn errors_are_replies_too() {
         let refused =
             |status| answers(Err((status, "no".to_owned())), Err((status, String::new())));
-        assert!(violations(Claim::Bits, &refused(400), &refused(400)).is_empty());
+        let found = violations(Claim::Bits, &refused(400), &refused(400));
+        assert!(
+            found[0].ends_with(": 1, the first: both builds refuse every request"),
+            "{found:?}"
+        );
+        let found = violations(Claim::Bits, &refused(500), &refused(500));
+        assert!(found[0].contains("request 0: status 500: no"), "{found:?}");
         assert!(!violations(Claim::Close, &refused(400), &refused(500)).is_empty());
         let same = answers(reply(0.5), reply(0.5));
         let found = violations(Claim::Close, &same, &refused(400));

@@ -14,6 +14,10 @@ mod ratios;
 mod requests;
 mod turns;
 
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::Context;
 use clap::Subcommand;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -42,6 +46,12 @@ enum Comparison {
     /// Measures both in turns
     #[command(after_help = turns::EXAMPLES)]
     Turns(turns::Arguments),
+}
+
+/// A file for figures, in a folder that is made unless it is there.
+fn create(path: &Path) -> anyhow::Result<File> {
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    File::create(path).with_context(|| format!("cannot write '{}'", path.display()))
 }
 
 /// Builds both, and compares them.

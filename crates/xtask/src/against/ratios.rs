@@ -19,9 +19,10 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// How much better it is now; above 1, it is better.
+    /// How much better it is now; above 1, it is better. 0 if nothing was answered now.
     pub(crate) fn ratio(self, better: Better) -> f64 {
         match better {
+            _ if self.now <= 0.0 => 0.0,
             Better::More => self.now / self.base,
             Better::Less => self.base / self.now,
         }
@@ -40,8 +41,11 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of at least one turn.
+    /// Zeros of no turn.
     pub(crate) fn of(pairs: &[Pair], better: Better) -> Self {
+        if pairs.is_empty() {
+            return Self { base: 0.0, now: 0.0, ratio: 0.0, least: 0.0, most: 0.0 };
+        }
         let ratios = || pairs.iter().map(|pair| pair.ratio(better));
         Self {
             base: median(pairs.iter().map(|pair| pair.base)),

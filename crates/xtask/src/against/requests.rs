@@ -74,7 +74,9 @@ fn request(model: &Model, cells: &Cells, index: usize) -> anyhow::Result<Option<
     let sizes = sizes.into_iter().chain(OTHER_STEPS.map(|steps| (steps, 1)));
     for (steps, sequences) in sizes {
         let size = Size { steps, sequences };
-        let tensors = size.tensors(model, index, index.is_multiple_of(2));
+        // Each size with optional inputs in one round of sizes, and without them in the next.
+        let has_optional = (index + index / SIZES.len()).is_multiple_of(2);
+        let tensors = size.tensors(model, index, has_optional);
         let Ok((unfolded, _)) = model.unfold_with(tensors.clone(), &Parameters::default()) else {
             continue;
         };

@@ -34,6 +34,9 @@ fn planned(subject: &dyn Subject) -> Check<Outcome> {
             Err(error) => return Err(error.to_string()),
         }
     }
+    if plans.is_empty() {
+        return Ok(Outcome::Skipped("has no plans".to_owned()));
+    }
     let requests: Vec<Request> =
         chains(&cell, Sinks::First).iter().map(|chain| chain.request(&cell)).collect();
     let (before, _) = play(&mut harness, &requests, Schedule::of(Form::Roster))?;
