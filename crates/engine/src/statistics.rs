@@ -58,9 +58,11 @@ pub struct Statistics {
     /// Time of all workers' threads inside the manager, waiting for its lock included, in
     /// nanoseconds.
     pub manager_ns: u64,
-    /// Time of all workers' threads putting replies together, in nanoseconds.
+    /// Time of all workers' threads handing tasks and reads to the device, and putting replies
+    /// together, in nanoseconds.
     pub replies_ns: u64,
-    /// Time of all workers in batches, in nanoseconds.
+    /// Time of all workers' threads asking the device what it has completed, in nanoseconds: of a
+    /// device that computes on these threads, the time in batches.
     pub device_ns: u64,
 }
 

@@ -158,10 +158,25 @@ struct Queue {
     batches_done: u32,
     /// What said stop in the running task and was not told of, each with the number of its batch.
     stops: Vec<(u32, Stopped)>,
-    /// The last task completed in each life; the last entry is the current one's.
-    completed: Vec<TaskId>,
+    /// From loss to loss; the last is the current one.
+    lives: Vec<Life>,
     /// Per cell type: the chains on the standing list.
     rosters: BTreeMap<CellTypeId, Roster<Member>>,
+}
+
+/// What a worker completed between two losses.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    /// The last task.
+    completed: TaskId,
+    /// The task that it was lost in, and how many of its batches were complete.
+    cut_short: Option<(TaskId, u32)>,
+}
+
+impl Queue {
+    fn life(&mut self) -> &mut Life {
+        self.lives.last_mut().expect("a worker has a life")
+    }
 }
 
 /// A chain on a roster.
@@ -216,7 +231,8 @@ impl<A: Arithmetic> VirtualDevice<A> {
             StatePlacement::Shared => 1,
             StatePlacement::PerWorker => config.workers,
         };
-        let queue = || Queue { completed: vec![TaskId(0)], ..Queue::default() };
+        let life = Life { completed: TaskId(0), cut_short: None };
+        let queue = || Queue { lives: vec![life], ..Queue::default() };
         Self {
             requests: BTreeMap::new(),
             workers: std::iter::repeat_with(queue).take(config.workers).collect(),
@@ -308,7 +324,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
     /// Sets the state in a slot of a worker's memory, for a step.
     pub fn write_state(&mut self, worker: WorkerId, place: StatePlace, states: Vec<A::Row>) {
         let StatePlace { cell_type, slot, step } = place;
-        let life = self.workers[worker.index()].completed.len() - 1;
+        let life = self.workers[worker.index()].lives.len() - 1;
         let by = Stamp { worker, life, task: TaskId(0), batch: 0 };
         let state = states.into_iter().map(Some).collect();
         self.keep_state(
@@ -382,7 +398,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
     pub fn finish(&mut self, worker: WorkerId) -> (TaskId, Vec<Stopped>) {
         let queue = &mut self.workers[worker.index()];
         let task = queue.running.take().expect("a task is running");
-        *queue.completed.last_mut().expect("a life") = task;
+        queue.life().completed = task;
         let stops = queue.stops.drain(..);
         (task, stops.map(|(_, stopped)| stopped).collect())
     }
@@ -391,7 +407,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
     pub fn give_up(&mut self, worker: WorkerId) {
         let queue = &mut self.workers[worker.index()];
         if let Some(task) = queue.running.take() {
-            *queue.completed.last_mut().expect("a life") = task;
+            queue.life().completed = task;
         }
         queue.stops.clear();
     }
@@ -408,10 +424,10 @@ impl<A: Arithmetic> VirtualDevice<A> {
         queue.is_lost = true;
         queue.waiting.clear();
         queue.rosters.clear();
-        queue.running = None;
+        queue.life().cut_short = queue.running.take().map(|task| (task, queue.batches_done));
         queue.stops.clear();
-        let last = *queue.completed.last().expect("a life");
-        queue.completed.push(last);
+        let completed = queue.life().completed;
+        queue.lives.push(Life { completed, cut_short: None });
         if self.config.memory == StatePlacement::Shared {
             return;
         }
@@ -533,7 +549,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
         }
         let by = Stamp {
             worker: task.worker,
-            life: self.workers[task.worker.index()].completed.len() - 1,
+            life: self.workers[task.worker.index()].lives.len() - 1,
             task: task.id,
             batch,
         };
@@ -762,13 +778,16 @@ fn check_slot(config: &VirtualConfig, slot: SlotId) -> Result<(), Misuse> {
 
 /// Whether `worker` wrote something, and was not lost since: its own tasks run in order.
 fn is_of_this_life(workers: &[Queue], by: Stamp, worker: WorkerId) -> bool {
-    by.worker == worker && by.life + 1 == workers[worker.index()].completed.len()
+    by.worker == worker && by.life + 1 == workers[worker.index()].lives.len()
 }
 
 fn is_complete(workers: &[Queue], by: Stamp) -> bool {
     let queue = &workers[by.worker.index()];
-    let is_running = by.life + 1 == queue.completed.len() && queue.running == Some(by.task);
-    by.task <= queue.completed[by.life] || (is_running && by.batch < queue.batches_done)
+    let life = queue.lives[by.life];
+    let is_current = by.life + 1 == queue.lives.len();
+    let running = queue.running.filter(|_| is_current).map(|task| (task, queue.batches_done));
+    let is_of_part = |(task, batches): (TaskId, u32)| by.task == task && by.batch < batches;
+    by.task <= life.completed || life.cut_short.or(running).is_some_and(is_of_part)
 }
 
 fn unknown(request: RequestId) -> Misuse {

@@ -217,3 +217,46 @@ fn a_lost_worker_takes_its_memory_with_it() {
         assert!(rows[0].iter().all(|row| row.is_none() == is_lost));
     }
 }
+
+#[test]
+fn steps_that_were_reported_stay_complete_when_the_worker_is_lost() {
+    let mut device = device(StatePlacement::Shared);
+    start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    device.advance(WorkerId(0), 2);
+    device.lose(WorkerId(0));
+    let y = ValueIndex(1);
+    let is_complete = [0, 1, 2].map(|row| device.peek(REQUEST, y, row).is_ok());
+    assert_eq!(is_complete, [true, true, false]);
+}
+
+#[test]
+fn a_restored_worker_does_not_read_what_its_lost_task_wrote() {
+    let mut device = device(StatePlacement::Shared);
+    start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
+    device.lose(WorkerId(0));
+    device.restore(WorkerId(0));
+    let other = SlotId { index: 1, generation: 0 };
+    let above = task(2, 0, steps(vec![join(1, other, 0, None)], 1));
+    assert!(start(&mut device, above).unwrap_err().0.contains("is unfinished"));
+}
+
+#[test]
+fn a_slot_or_a_batch_beyond_the_bounds_is_refused() {
+    let mut device = device(StatePlacement::Shared);
+    device.config.slots_max = Some(1);
+    device.config.rows_max = Some(1);
+    let far = SlotId { index: 1, generation: 0 };
+    let beyond = task(1, 0, steps(vec![join(0, far, 0, None)], 1));
+    assert!(start(&mut device, beyond).unwrap_err().0.contains("has 1 slots"));
+    device.give_up(WorkerId(0));
+    let item = |run| Item {
+        request: REQUEST,
+        run: RunIndex(run),
+        first: 0,
+        count: 1,
+        slot: Some(SLOT),
+        moved_from: None,
+    };
+    let wide = task(2, 0, Work::Rows(vec![item(0), item(0)]));
+    assert!(start(&mut device, wide).unwrap_err().0.contains("a batch of 2 rows; the most is 1"));
+}
