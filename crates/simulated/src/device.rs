@@ -19,8 +19,9 @@ use batchmaker_graph::{
 
 use crate::cells::{Cells, split};
 use crate::faults::{Draw, Faults};
+use crate::misuse::Misuse;
 use crate::unit::{SimulatedQueue, Unit};
-use crate::virtual_device::{CellCost, Misuse, VirtualConfig, VirtualDevice};
+use crate::virtual_device::{CellCost, VirtualConfig, VirtualDevice};
 
 /// What a simulated device is made from.
 #[derive(Clone, Debug)]

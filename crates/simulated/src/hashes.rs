@@ -3,7 +3,7 @@
 use batchmaker_graph::{CellTypeId, Stop};
 
 use crate::arithmetic::Arithmetic;
-use crate::virtual_device::Datum;
+use crate::memory::Datum;
 
 /// Computes, for each node, a hash of its cell type, its input rows and its states. A wrong or missing
 /// dependency, a state of another request or a lost copy ends as a wrong value of the reply.

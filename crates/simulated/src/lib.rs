@@ -2,7 +2,10 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `virtual_device.rs` | a device in virtual time: who holds which row and state, and what is misuse |
+//! | `virtual_device.rs` | a device in virtual time, which runs tasks and detects misuse |
+//! | `memory.rs` | its rows and states: by whom they were written, and who holds them |
+//! | `progress.rs` | what its workers have completed, so that others may read it |
+//! | `misuse.rs` | what no manager or engine may do |
 //! | `arithmetic.rs` | what its nodes compute with |
 //! | `hashes.rs` | rows that are hashes, for the simulator |
 //! | `cells.rs` | rows that are real, for the engine and the conformance suite |
@@ -17,6 +20,9 @@ mod cells;
 mod device;
 mod faults;
 mod hashes;
+mod memory;
+mod misuse;
+mod progress;
 mod unit;
 mod virtual_device;
 
@@ -24,6 +30,6 @@ pub use arithmetic::Arithmetic;
 pub use device::{SimulatedConfig, SimulatedDevice};
 pub use faults::Faults;
 pub use hashes::{Hashes, cell_output, is_end};
-pub use virtual_device::{
-    CellCost, Contents, Datum, Fate, Misuse, Started, VirtualConfig, VirtualDevice,
-};
+pub use memory::{Contents, Datum};
+pub use misuse::Misuse;
+pub use virtual_device::{CellCost, Fate, Started, VirtualConfig, VirtualDevice};

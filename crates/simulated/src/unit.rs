@@ -11,7 +11,9 @@ use batchmaker_graph::{BatchedTask, RequestId, TaskId, TensorData, ValueIndex, W
 
 use crate::device::{Core, SimulatedDevice};
 use crate::faults::Draw;
-use crate::virtual_device::{Contents, Fate, Misuse, Started};
+use crate::memory::Contents;
+use crate::misuse::Misuse;
+use crate::virtual_device::{Fate, Started};
 
 /// How long an idle unit waits before it looks whether it is to be lost.
 const IDLE: Duration = Duration::from_millis(2);

@@ -7,7 +7,7 @@ use batchmaker_graph::{
 use super::chains::CELL;
 use crate::conformance::cells::ChainCell;
 use crate::conformance::graphs::Chain;
-use crate::conformance::harness::Harness;
+use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::schedule::{Entry, Form, Schedule};
 use crate::conformance::{Case, Check, Subject, ensure};
 use crate::{Read, StatePlace};
@@ -94,7 +94,8 @@ fn another_cell(subject: &dyn Subject) -> Check {
     Ok(())
 }
 
-/// A type is taken and given back between two tasks of another, whose chain goes on.
+/// On another thread, a type is taken and given back, and requests come and go, while a chain of another
+/// type runs.
 fn taken_while_used(subject: &dyn Subject) -> Check {
     let cells = ChainCell::all();
     let mut harness = Harness::new(subject, vec![cells[0].cell()])?;
@@ -107,11 +108,22 @@ fn taken_while_used(subject: &dyn Subject) -> Check {
         let leaves = Vec::new();
         (CELL, Work::Roster { leaves, joins, steps: 3 })
     };
-    harness.workers[0].run([work(vec![join])])?;
-    let other = CellTypeId(7);
-    harness.materialize(other, &cells[5].cell())?;
-    harness.device.release(other);
-    harness.workers[0].run([work(Vec::new())])?;
+    let (device, other) = (harness.device.clone(), cell_type("other", &cells[5].cell()));
+    let brief = request.clone();
+    let others = std::thread::spawn(move || -> Check {
+        for generation in 0..20 {
+            let id = CellTypeId(7);
+            device.materialize(id, &other).map_err(|error| error.to_string())?;
+            let come = RequestId { index: 1, generation };
+            let admitted = device.admit(come, brief.graph.clone(), brief.inputs.clone());
+            admitted.map_err(|error| error.to_string())?;
+            device.retire(come);
+            device.release(id);
+        }
+        Ok(())
+    });
+    harness.workers[0].run([work(vec![join]), work(Vec::new())])?;
+    others.join().map_err(|_| "the other thread panics")??;
     let outputs = harness.finish(0, id)?;
     harness.check(&request, &outputs)
 }

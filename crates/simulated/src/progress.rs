@@ -1,0 +1,105 @@
+//! What the workers of a virtual device have completed, from loss to loss.
+
+use batchmaker_graph::{TaskId, WorkerId};
+
+/// Which task wrote something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) worker: WorkerId,
+    /// How often the worker was lost before.
+    life: usize,
+    task: TaskId,
+    /// The number of the batch in the task.
+    pub(crate) batch: u32,
+}
+
+/// See the module's first line.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    workers: Vec<OfWorker>,
+}
+
+#[derive(Clone, Debug)]
+struct OfWorker {
+    running: Option<TaskId>,
+    /// Batches of the running task that are complete.
+    batches_done: u32,
+    /// From loss to loss; the last is the current one.
+    lives: Vec<Life>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    /// The last task.
+    completed: TaskId,
+    /// The task that the worker was lost in, and how many of its batches were complete.
+    cut_short: Option<(TaskId, u32)>,
+}
+
+impl OfWorker {
+    fn life(&mut self) -> &mut Life {
+        self.lives.last_mut().expect("a worker has a life")
+    }
+}
+
+impl Progress {
+    pub(crate) fn new(workers: usize) -> Self {
+        let lives = vec![Life { completed: TaskId(0), cut_short: None }];
+        Self { workers: vec![OfWorker { running: None, batches_done: 0, lives }; workers] }
+    }
+
+    pub(crate) fn is_running(&self, worker: WorkerId) -> bool {
+        self.workers[worker.index()].running.is_some()
+    }
+
+    /// The worker begins a task.
+    pub(crate) fn start(&mut self, worker: WorkerId, task: TaskId) {
+        let of_worker = &mut self.workers[worker.index()];
+        (of_worker.running, of_worker.batches_done) = (Some(task), 0);
+    }
+
+    /// The first `batches` batches of the worker's running task are complete.
+    pub(crate) fn advance(&mut self, worker: WorkerId, batches: u32) {
+        self.workers[worker.index()].batches_done = batches;
+    }
+
+    /// The worker's running task is over; none if it runs none.
+    pub(crate) fn finish(&mut self, worker: WorkerId) -> Option<TaskId> {
+        let of_worker = &mut self.workers[worker.index()];
+        let task = of_worker.running.take()?;
+        of_worker.life().completed = task;
+        Some(task)
+    }
+
+    /// The worker is lost, with the task that it runs.
+    pub(crate) fn lose(&mut self, worker: WorkerId) {
+        let of_worker = &mut self.workers[worker.index()];
+        let cut_short = of_worker.running.take().map(|task| (task, of_worker.batches_done));
+        of_worker.life().cut_short = cut_short;
+        let completed = of_worker.life().completed;
+        of_worker.lives.push(Life { completed, cut_short: None });
+    }
+
+    /// For what a batch of a task writes now.
+    pub(crate) fn stamp(&self, worker: WorkerId, task: TaskId, batch: u32) -> Stamp {
+        let life = self.workers[worker.index()].lives.len() - 1;
+        Stamp { worker, life, task, batch }
+    }
+
+    /// Whether what was written is complete, so that anybody may read it.
+    pub(crate) fn is_complete(&self, by: Stamp) -> bool {
+        let OfWorker { running, batches_done, lives } = &self.workers[by.worker.index()];
+        let life = lives[by.life];
+        let is_current = by.life + 1 == lives.len();
+        let running = running.filter(|_| is_current).map(|task| (task, *batches_done));
+        let is_of_part = |(task, batches): (TaskId, u32)| by.task == task && by.batch < batches;
+        by.task <= life.completed || life.cut_short.or(running).is_some_and(is_of_part)
+    }
+
+    /// Whether a task of `reader` may read what was written: a worker's own tasks run in order, unless
+    /// it was lost between them.
+    pub(crate) fn is_readable(&self, by: Stamp, reader: WorkerId) -> bool {
+        let is_of_this_life = by.life + 1 == self.workers[by.worker.index()].lives.len();
+        (by.worker == reader && is_of_this_life) || self.is_complete(by)
+    }
+}
