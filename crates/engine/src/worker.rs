@@ -259,10 +259,16 @@ impl<'a> Worker<'a> {
 
     /// Leaves what is to be read to workers that are up and share the memory; else it is lost.
     fn pass_reads_on(&mut self, reason: &Arc<str>) {
+        if self.reads.is_empty() {
+            return;
+        }
         let shared = self.shared;
         let mut requests = lock(&shared.requests);
         if shared.placement == StatePlacement::Shared && shared.workers_up() > 0 {
-            return requests.leave_orphans(&mut self.reads);
+            requests.leave_orphans(&mut self.reads);
+            // Whoever took a turn after this worker's last, and waits next, looks again.
+            shared.waiting.note_turn();
+            return;
         }
         while let Some(read) = self.reads.pop() {
             let due = requests.arrived(read, Err(reason.clone()));
