@@ -75,7 +75,7 @@ impl Default for Capabilities {
     }
 }
 
-/// How a device runs a cell type that it has materialised.
+/// Says how a device runs a cell type that it has materialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Materialized {
     /// What runs its batches.

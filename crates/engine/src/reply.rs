@@ -22,7 +22,7 @@ pub(crate) struct Ended {
     pub(crate) times: RequestTimes,
 }
 
-/// How long a request that ended took.
+/// The times of a request that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTimes {
     pub(crate) queue_ns: u64,
@@ -56,7 +56,7 @@ impl Ended {
                 })
             }
         };
-        // The permit first: whoever has the reply may count permits.
+        // The permit is freed first, so that a client that has its reply finds it free.
         drop(permit);
         let _ = sender.send(reply);
     }
@@ -97,7 +97,7 @@ impl ServedModel {
             left[position] -= 1;
             let stop = stopped.iter().find(|stop| Some(stop.run) == output.until);
             if let Some(stop) = stop {
-                // All but the node that said so.
+                // The node that ended the chain is no step of the reply.
                 output.shape[0] = stop.nodes as usize - 1;
                 output.rows = Some(0..output.shape[0]);
             }

@@ -37,7 +37,7 @@ impl Waiting {
         self.bells.len()
     }
 
-    /// What a worker blocks on.
+    /// The bell that a worker blocks on.
     pub(crate) fn bell(&self, worker: WorkerId) -> &Arc<Bell> {
         &self.bells[worker.index()]
     }

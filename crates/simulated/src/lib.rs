@@ -5,7 +5,7 @@
 //! | `virtual_device.rs` | a device in virtual time, which runs tasks and detects misuse |
 //! | `memory.rs` | its rows and states: by whom they were written, and who holds them |
 //! | `progress.rs` | what its workers have completed, so that others may read it |
-//! | `misuse.rs` | what no manager or engine may do |
+//! | `misuse.rs` | a misuse: something that the contract forbids |
 //! | `arithmetic.rs` | what its nodes compute with |
 //! | `hashes.rs` | rows that are hashes, for the simulator |
 //! | `cells.rs` | rows that are real, for the engine and the conformance suite |

@@ -15,14 +15,14 @@ use crate::progress::{Progress, Stamp};
 /// A row's contents; none where they were lost or come from a task that failed.
 pub type Datum<R> = Option<R>;
 
-/// What a row of a request in flight holds.
+/// The contents of a row of a request in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents<R> {
     /// Nobody has written it.
     Unwritten,
-    /// They were lost.
+    /// Its contents were lost.
     Lost,
-    /// These.
+    /// Its contents are these.
     Known(R),
 }
 
@@ -149,7 +149,7 @@ impl<R: Clone> Memory<R> {
         Ok(())
     }
 
-    /// A row, as somebody reads it who is no worker.
+    /// Reads a row for a reply or a stream. The batch that wrote it must be complete.
     pub(crate) fn peek(
         &self,
         progress: &Progress,
@@ -184,7 +184,7 @@ impl<R: Clone> Memory<R> {
         values.graph.outputs().iter().map(rows).collect()
     }
 
-    /// A row, as a task of `worker` reads it: copied into its memory if it is not there.
+    /// Reads a row for a task of `worker`, and copies it into that worker's memory if it is not there.
     pub(crate) fn read(
         &mut self,
         progress: &Progress,

@@ -1,4 +1,4 @@
-//! What no manager or engine may do.
+//! A misuse of a device: something that its contract forbids the manager or the engine to ask for.
 
 use batchmaker_device::RosterError;
 use batchmaker_graph::RequestId;
@@ -9,7 +9,7 @@ use batchmaker_graph::RequestId;
 pub struct Misuse(pub String);
 
 impl Misuse {
-    /// Of a request that is not in flight.
+    /// The request that a call names is not in flight.
     pub(crate) fn unknown(request: RequestId) -> Self {
         Self(format!("{request:?} is not in flight"))
     }

@@ -6,7 +6,7 @@ use batchmaker_graph::{TaskId, WorkerId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) worker: WorkerId,
-    /// How often the worker was lost before.
+    /// The number of times that the worker was lost before.
     life: usize,
     task: TaskId,
     /// The number of the batch in the task.
@@ -80,7 +80,7 @@ impl Progress {
         of_worker.lives.push(Life { completed, cut_short: None });
     }
 
-    /// For what a batch of a task writes now.
+    /// The stamp of everything that a batch of a task writes now.
     pub(crate) fn stamp(&self, worker: WorkerId, task: TaskId, batch: u32) -> Stamp {
         let life = self.workers[worker.index()].lives.len() - 1;
         Stamp { worker, life, task, batch }

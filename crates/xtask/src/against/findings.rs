@@ -121,7 +121,7 @@ impl Findings {
         &self.violations
     }
 
-    /// How many outputs were compared.
+    /// The number of outputs that were compared.
     pub(crate) fn outputs(&self) -> usize {
         let counts = self.rows.values().flat_map(|row| &row.by_claim);
         counts.map(|count| count.outputs).sum()

@@ -42,15 +42,20 @@ fn check_second_failed(done: &[TaskDone]) -> Check {
     of(third).map_err(|reason| format!("the task after failed: {reason}"))
 }
 
+/// A request for each length, with one chain of the counter. The second step of the second chain fails.
+fn poisoned(cell: &Cell, lengths: [u32; 3], poison: i64) -> Vec<Request> {
+    let mut chains = lengths.map(|length| Chain::new(cell, CELL, length, length + 1));
+    let TensorData::I64(inputs) = &mut chains[1].inputs[0] else { unreachable!("ids") };
+    inputs[1] = poison;
+    chains.iter().map(|chain| chain.request(cell)).collect()
+}
+
 /// Chain 0 runs to its end. The task in which it leaves and the poisoned chain joins fails in its second
 /// step. In the next that one leaves, and another joins in the slot of chain 0.
 fn roster(subject: &dyn Subject, poison: i64, is_one_round: bool) -> Check {
     let cell = counter();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
-    let mut chains = [2, 4, 3].map(|length| Chain::new(&cell, CELL, length, length + 1));
-    let TensorData::I64(inputs) = &mut chains[1].inputs[0] else { unreachable!("ids") };
-    inputs[1] = poison;
-    let requests: Vec<Request> = chains.iter().map(|chain| chain.request(&cell)).collect();
+    let requests = poisoned(&cell, [2, 4, 3], poison);
     let ids = harness.admit_all(&requests)?;
     let slots = [harness.take_slot(CELL), harness.take_slot(CELL)];
     let again = SlotId { generation: slots[0].generation + 1, ..slots[0] };
@@ -89,10 +94,7 @@ fn roster(subject: &dyn Subject, poison: i64, is_one_round: bool) -> Check {
 fn go_on(subject: &dyn Subject, poison: i64) -> Check {
     let cell = counter();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
-    let mut chains = [2, 6, 3].map(|length| Chain::new(&cell, CELL, length, length + 1));
-    let TensorData::I64(inputs) = &mut chains[1].inputs[0] else { unreachable!("ids") };
-    inputs[1] = poison;
-    let requests: Vec<Request> = chains.iter().map(|chain| chain.request(&cell)).collect();
+    let requests = poisoned(&cell, [2, 6, 3], poison);
     let ids = harness.admit_all(&requests)?;
     let slots: Vec<SlotId> = ids.iter().map(|_| harness.take_slot(CELL)).collect();
     let join = |at: usize| {
