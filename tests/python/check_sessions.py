@@ -1,5 +1,5 @@
-"""Many sessions at once, fed in pieces with time to think between, beside whole sequences of the same
-LSTM. Prints the times of pieces, and compares every reply with ONNX Runtime over the whole
+"""Many sessions at once, fed in chunks with time to think between, beside whole sequences of the same
+LSTM. Prints the times of chunks, and compares every reply with ONNX Runtime over the whole
 sequence and, bit for bit, with the same session alone.
 
 example: python check_sessions.py --sessions 1000 --hidden 128
@@ -109,10 +109,10 @@ async def run(args, server, session, random):
         random.standard_normal((n, 1, INPUT_SIZE), dtype=np.float32) for n in lengths
     ]
     ends = [cuts(random, int(n)) for n in lengths]
-    piece_times, whole_times = [], []
+    chunk_times, whole_times = [], []
     start = time.perf_counter()
     talks = [
-        converse(address, 1 + number, x, ends[number], args.think, random, piece_times)
+        converse(address, 1 + number, x, ends[number], args.think, random, chunk_times)
         for number, x in enumerate(sequences)
     ]
     others = [
@@ -122,9 +122,9 @@ async def run(args, server, session, random):
     gathered = await asyncio.gather(*talks, *others)
     found, wholes = gathered[: len(talks)], gathered[len(talks) :]
     seconds = time.perf_counter() - start
-    rate = len(piece_times) / seconds
-    print(f"{len(talks)} sessions side by side, {seconds:.1f} s, {rate:.0f} pieces a second")
-    show("pieces", piece_times)
+    rate = len(chunk_times) / seconds
+    print(f"{len(talks)} sessions side by side, {seconds:.1f} s, {rate:.0f} chunks a second")
+    show("chunks", chunk_times)
     show("whole sequences", whole_times)
     used = server.in_use() | {"sessions": server.metrics()["batchmaker_sessions"]}
     print(f"left behind: {used}")
@@ -152,7 +152,7 @@ def main():
     option = parser.add_argument
     option("--sessions", type=int, default=1000, help="at once (default: 1000)")
     option("--hidden", type=int, default=128, help="hidden size (default: 128)")
-    option("--think", type=float, default=1.0, help="mean seconds between pieces (default: 1)")
+    option("--think", type=float, default=1.0, help="mean seconds between chunks (default: 1)")
     option("--seed", type=int, default=1, help="seed of everything (default: 1)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

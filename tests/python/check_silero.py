@@ -105,8 +105,8 @@ def check(args, folder, model, rate):
     wanted = np.array([expected(step, rows) for rows in feed.rows])
     worst = float(np.abs(played.value - wanted).max())
     others = sum(
-        rows.tobytes() != pieces.astype(np.float32).tobytes()
-        for rows, pieces in zip(at_once, played.value)
+        rows.tobytes() != chunks.astype(np.float32).tobytes()
+        for rows, chunks in zip(at_once, played.value)
     )
     speech = float((wanted > 0.5).mean())
     print(

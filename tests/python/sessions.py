@@ -1,4 +1,4 @@
-"""A client of sessions: sequences cut into pieces, and what the server says of them."""
+"""A client of sessions: sequences cut into chunks, and what the server says of them."""
 
 import http.client
 import json
@@ -43,7 +43,7 @@ class Client:
         self.send(tensors, parameters, headers)
         return self.receive()[0]
 
-    def piece(self, name, tensors, start=False, end=False):
+    def chunk(self, name, tensors, start=False, end=False):
         flags = {"sequence_id": name, "sequence_start": start, "sequence_end": end}
         return self.infer(tensors, flags)
 
@@ -58,7 +58,7 @@ class Refused(Exception):
 
 
 def cuts(random, length, longest=20):
-    """Ends of pieces of 1 to `longest` rows."""
+    """Ends of chunks of 1 to `longest` rows."""
     ends = [0]
     while ends[-1] < length:
         ends.append(min(length, ends[-1] + int(random.integers(1, longest + 1))))
@@ -66,16 +66,16 @@ def cuts(random, length, longest=20):
 
 
 def play(client, name, sequence, once, ends, axis, pause=None):
-    """Sends a sequence [..., time, ...] of tensors in pieces that end at `ends`, `once` with the
+    """Sends a sequence [..., time, ...] of tensors in chunks that end at `ends`, `once` with the
     first; returns the replies."""
     replies = []
     for first, end in zip(ends, ends[1:]):
-        piece = {
+        chunk = {
             of: np.take(array, range(first, end), axis) for of, array in sequence.items()
         }
         if first == 0:
-            piece |= once
-        replies.append(client.piece(name, piece, first == 0, end == ends[-1]))
+            chunk |= once
+        replies.append(client.chunk(name, chunk, first == 0, end == ends[-1]))
         if pause is not None:
             pause()
     return replies

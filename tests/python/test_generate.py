@@ -71,7 +71,7 @@ def test_ids_and_parameters(serve):
     assert len(streamed(server, long)) == 200
 
 
-def test_text_may_come_in_pieces(serve):
+def test_text_may_come_in_chunks(serve):
     server = serve("langid")
     text = "Tous les êtres humains naissent libres et égaux en dignité et en droits."
     for first, name in ((0, "generate"), (40, "generate_stream")):

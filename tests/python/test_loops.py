@@ -419,8 +419,8 @@ def test_refusals(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["scan", "loop", "loop_of_ids", "loop_of_a_fused_step", "loop_of_a_counter"])
-def test_in_pieces(serve, tmp_path, name):
-    """A sequence that comes in pieces: the bits of the whole."""
+def test_in_chunks(serve, tmp_path, name):
+    """A sequence that comes in chunks: the bits of the whole."""
     model, path = parse(*CASES[name]), tmp_path / "model.onnx"
     onnx.save(model, path)
     random = np.random.default_rng(SEED)
@@ -429,17 +429,17 @@ def test_in_pieces(serve, tmp_path, name):
     client = sessions.Client(serve(path), "model")
     whole = client.infer({**sequence, **arrays})
     replies = sessions.play(client, name, sequence, arrays, sessions.cuts(random, 23, 7), 0)
-    pieces = sessions.joined(replies, 0, {"ys"})
+    chunks = sessions.joined(replies, 0, {"ys"})
     for output, array in whole.items():
-        assert np.array_equal(pieces[output], array), output
+        assert np.array_equal(chunks[output], array), output
     client.close()
 
 
-def test_what_reads_its_length_takes_no_pieces(serve, tmp_path):
+def test_what_reads_its_length_takes_no_chunks(serve, tmp_path):
     model, path = parse(*CASES["loop_with_lengths"]), tmp_path / "model.onnx"
     onnx.save(model, path)
     arrays = draw(model, np.random.default_rng(SEED), {"N": 1, "T": 4})
     client = sessions.Client(serve(path), "model")
     with pytest.raises(sessions.Refused, match="it computes on the length of its sequence|its steps depend"):
-        client.piece("one", arrays, start=True)
+        client.chunk("one", arrays, start=True)
     client.close()

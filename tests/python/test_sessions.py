@@ -1,6 +1,6 @@
-"""Sessions over HTTP: sequences in pieces, beside whole ones, in batches that they share.
+"""Sessions over HTTP: sequences in chunks, beside whole ones, in batches that they share.
 
-The replies to pieces, joined, are within 1e-5 of ONNX Runtime over the whole sequence, and bit for
+The replies to chunks, joined, are within 1e-5 of ONNX Runtime over the whole sequence, and bit for
 bit the server's own over the whole sequence alone.
 """
 
@@ -66,8 +66,8 @@ def test_pieces_are_the_whole(serve, tmp_path, name, workers, threads):
         if index % 3 == 2:
             found[index] = client.infer({"x": sequences[index]} | once[index])
         else:
-            pieces = play(client, index + 1, {"x": sequences[index]}, once[index], ends[index], 0)
-            found[index] = joined(pieces, 0, ["y"])
+            chunks = play(client, index + 1, {"x": sequences[index]}, once[index], ends[index], 0)
+            found[index] = joined(chunks, 0, ["y"])
         client.close()
 
     in_threads(len(sequences), converse)
@@ -98,8 +98,8 @@ def test_pieces_of_chains_of_cells(serve, tmp_path, model):
     every_step = [name for name, array in alone.items() if array.shape[:1] == (37,)]
     assert every_step and len(every_step) < len(alone)
     for name, ends in (("one by one", list(range(38))), ("cut", cuts(random, 37))):
-        pieces = joined(play(client, name, whole, once, ends, 0), 0, every_step)
-        assert all(pieces[of].tobytes() == alone[of].tobytes() for of in alone), name
+        chunks = joined(play(client, name, whole, once, ends, 0), 0, every_step)
+        assert all(chunks[of].tobytes() == alone[of].tobytes() for of in alone), name
     server.wait_until_unused()
 
 
@@ -119,37 +119,37 @@ def test_what_is_wrong_is_said(serve, tmp_path):
     first = {"x": x, "h0": np.zeros((1, 1, SIZE), np.float32)}
     first["c0"] = first["h0"]
 
-    error = refusal(client.piece, 7, {"x": x})
+    error = refusal(client.chunk, 7, {"x": x})
     assert error.status == 400 and "sequence_id '7': no such sequence of model 'model'" in error.error
     assert "sequence_start" in error.error
-    error = refusal(client.piece, 7, {}, end=True)
+    error = refusal(client.chunk, 7, {}, end=True)
     assert error.status == 400 and "no such sequence" in error.error
 
     batch = {"x": np.zeros((2, 3, 6), np.float32)} | {
         state: np.zeros((1, 3, SIZE), np.float32) for state in ("h0", "c0")
     }
-    error = refusal(client.piece, 7, batch, start=True)
+    error = refusal(client.chunk, 7, batch, start=True)
     assert error.status == 400 and "one sequence, got a batch of 3" in error.error
     # Nothing began.
-    assert "no such sequence" in refusal(client.piece, 7, {"x": x}).error
+    assert "no such sequence" in refusal(client.chunk, 7, {"x": x}).error
 
-    client.piece(7, first, start=True)
-    error = refusal(client.piece, 7, {"x": x, "h0": first["h0"]})
-    assert error.status == 400 and "tensor `h0`: a session's first piece brings it" in error.error
+    client.chunk(7, first, start=True)
+    error = refusal(client.chunk, 7, {"x": x, "h0": first["h0"]})
+    assert error.status == 400 and "tensor `h0`: a session's first chunk brings it" in error.error
     error = refusal(client.infer, {"x": x}, {"sequence_id": 7}, {"x-session-id": "8"})
     assert error.status == 400 and "'7'" in error.error and "'8'" in error.error
     # It goes on all the same, under its name in the header.
     client.send({"x": x}, {}, {"x-session-id": "7"})
     outputs, headers = client.receive()
     assert headers["x-session-id"] == "7" and outputs["y"].shape == (2, 1, SIZE)
-    assert client.piece(7, {}, end=True) == {}
-    assert "no such sequence" in refusal(client.piece, 7, {"x": x}).error
+    assert client.chunk(7, {}, end=True) == {}
+    assert "no such sequence" in refusal(client.chunk, 7, {"x": x}).error
 
     tree = {"token": np.array([1]), "children": np.zeros((0, 2), np.int64)}
-    error = refusal(Client(server, "tree").piece, 1, tree, start=True)
+    error = refusal(Client(server, "tree").chunk, 1, tree, start=True)
     assert error.status == 400
     chain = {"x": np.zeros((2, 3), np.float32), "speaker": np.zeros(2, np.float32)}
-    error = refusal(Client(server, "backwards").piece, 1, chain, start=True)
+    error = refusal(Client(server, "backwards").chunk, 1, chain, start=True)
     assert error.status == 400 and "takes no sessions: it reads its sequence backwards" in error.error
     server.wait_until_unused()
 
@@ -188,12 +188,12 @@ def whole_only(path, kind):
         ("one length", "its sequences have one length"),
     ],
 )
-def test_what_needs_its_whole_sequence_takes_no_pieces(serve, tmp_path, kind, reason):
+def test_what_needs_its_whole_sequence_takes_no_chunks(serve, tmp_path, kind, reason):
     whole_only(tmp_path / "model.onnx", kind)
     client = Client(serve(tmp_path / "model.onnx"), "model")
     x = np.zeros((7, 1, 6), np.float32)
     assert "y" in client.infer({"x": x})
-    error = refusal(client.piece, 1, {"x": x}, start=True)
+    error = refusal(client.chunk, 1, {"x": x}, start=True)
     assert error.status == 400 and f"takes no sessions: {reason}" in error.error
 
 
@@ -202,11 +202,11 @@ def test_a_start_begins_anew(serve, tmp_path):
     server = serve(tmp_path / "model.onnx")
     client, random = Client(server, "model"), np.random.default_rng(SEED)
     x = random.standard_normal((9, 1, 6), dtype=np.float32)
-    client.piece("again", {"x": x[:4]}, start=True)
-    assert client.piece("again", {"x": x}, start=True)["y"].tobytes() == (
+    client.chunk("again", {"x": x[:4]}, start=True)
+    assert client.chunk("again", {"x": x}, start=True)["y"].tobytes() == (
         client.infer({"x": x})["y"].tobytes()
     )
-    client.piece("again", {}, end=True)
+    client.chunk("again", {}, end=True)
     server.wait_until_unused()
 
 
@@ -215,16 +215,16 @@ def test_their_number_is_bounded(serve, tmp_path):
     server = serve(tmp_path / "model.onnx", "--max-sessions", 3)
     client, x = Client(server, "model"), np.zeros((2, 1, 6), np.float32)
     for name in (1, 2, 3):
-        client.piece(name, {"x": x}, start=True)
-    error = refusal(client.piece, 4, {"x": x}, start=True)
+        client.chunk(name, {"x": x}, start=True)
+    error = refusal(client.chunk, 4, {"x": x}, start=True)
     assert error.status == 503 and error.headers["Retry-After"] and "3 sessions" in error.error
     # One that runs may begin anew, and whole sequences are none.
-    client.piece(2, {"x": x}, start=True)
+    client.chunk(2, {"x": x}, start=True)
     client.infer({"x": x})
-    client.piece(3, {}, end=True)
-    client.piece(4, {"x": x}, start=True)
+    client.chunk(3, {}, end=True)
+    client.chunk(4, {"x": x}, start=True)
     for name in (1, 2, 4):
-        client.piece(name, {}, end=True)
+        client.chunk(name, {}, end=True)
     server.wait_until_unused()
 
 
@@ -232,12 +232,12 @@ def test_idle_ones_end(serve, tmp_path):
     recurrent(tmp_path / "model.onnx", "LSTM")
     server = serve(tmp_path / "model.onnx", "--session-idle", 0.3)
     client, x = Client(server, "model"), np.zeros((2, 1, 6), np.float32)
-    client.piece("idle", {"x": x}, start=True)
-    client.piece("busy", {"x": x}, start=True)
+    client.chunk("idle", {"x": x}, start=True)
+    client.chunk("busy", {"x": x}, start=True)
     for _ in range(12):
         time.sleep(0.1)
-        client.piece("busy", {"x": x})
-    assert "no such sequence" in refusal(client.piece, "idle", {"x": x}).error
+        client.chunk("busy", {"x": x})
+    assert "no such sequence" in refusal(client.chunk, "idle", {"x": x}).error
     server.wait_until_unused(5)
     assert server.metrics()['batchmaker_sessions_ended_total{by="idle"}'] == 2
 
@@ -250,7 +250,7 @@ def test_who_leaves_frees_what_it_held(serve, tmp_path):
     leaver, other = Client(server, "model"), Client(server, "model")
     x = np.zeros((20, 1, 6), np.float32)
     long = np.zeros((30_000, 1, 6), np.float32)
-    leaver.piece("left", {"x": x}, start=True)
+    leaver.chunk("left", {"x": x}, start=True)
     leaver.send({"x": long}, {"sequence_id": "left"})
     end = time.monotonic() + 30
     while server.in_use()["permits"] == 0:
@@ -258,7 +258,7 @@ def test_who_leaves_frees_what_it_held(serve, tmp_path):
         time.sleep(0.01)
     leaver.close()
     server.wait_until_unused(5)
-    assert "no such sequence" in refusal(other.piece, "left", {"x": x}).error
+    assert "no such sequence" in refusal(other.chunk, "left", {"x": x}).error
     assert server.metrics()['batchmaker_sessions_ended_total{by="broken"}'] == 1
 
 
@@ -266,7 +266,7 @@ def test_closed_batches_take_none(serve, tmp_path):
     recurrent(tmp_path / "model.onnx", "LSTM")
     server = serve(tmp_path / "model.onnx", "--policy", "padded")
     x = np.zeros((2, 1, 6), np.float32)
-    error = refusal(Client(server, "model").piece, 1, {"x": x}, start=True)
+    error = refusal(Client(server, "model").chunk, 1, {"x": x}, start=True)
     assert error.status == 400 and "sessions need the policy 'cellular'" in error.error
 
 

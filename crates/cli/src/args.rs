@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 4 << 30)]
     pub(crate) max_memory_bytes: usize,
 
-    /// The most sessions (sequences that come in pieces) that hold state; more are answered with 503
+    /// The most sessions (sequences that come in chunks) that hold state; more are answered with 503
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_sessions: u32,
 

@@ -7,7 +7,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use batchmaker_device::{Device, DeviceError};
-use batchmaker_engine::{Engine, Limits};
+use batchmaker_engine::{BatchLimits, Engine};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_model::Model;
 use batchmaker_profile::{Goal, ModelProfile, Profile};
@@ -135,7 +135,7 @@ impl Calibration {
             let found = self.profiles.max_batch_size(cell, self.goal).filter(|_| !is_given);
             found.unwrap_or(cell.max_batch_size)
         };
-        engine.set_limits(&Limits {
+        engine.set_limits(&BatchLimits {
             batch_max: self
                 .registry
                 .cell_types()
@@ -143,7 +143,7 @@ impl Calibration {
                 .zip(&self.is_limit_given)
                 .map(limit)
                 .collect(),
-            ahead: self.profiles.ahead(&self.registry, self.goal),
+            submission_window: self.profiles.submission_window(&self.registry, self.goal),
         });
         Ok(())
     }

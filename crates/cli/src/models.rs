@@ -43,7 +43,7 @@ pub(crate) struct Loaded {
     pub(crate) models: Vec<Model>,
     pub(crate) registry: CellRegistry,
     /// How much work may be submitted ahead, where profiles say so.
-    pub(crate) ahead: Option<Duration>,
+    pub(crate) submission_window: Option<Duration>,
     /// Of each model, where its profile is kept, if it has a place.
     pub(crate) profile_files: Vec<Option<PathBuf>>,
     /// What profiles that were made here say.
@@ -110,7 +110,7 @@ pub(crate) fn load(paths: &[PathBuf], args: &MachineArgs, cores: Cores) -> anyho
             profiles.tell_of_others(&model.name, &cell.name, loaded.registry.get(cell.cell_type));
         }
     }
-    loaded.ahead = profiles.ahead(&loaded.registry, args.goal);
+    loaded.submission_window = profiles.submission_window(&loaded.registry, args.goal);
     loaded.profiles = profiles;
     Ok(loaded)
 }

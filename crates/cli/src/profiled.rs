@@ -236,9 +236,13 @@ impl Profiles {
     }
 
     /// How much work may be submitted ahead: the least that any loaded cell asks for.
-    pub(crate) fn ahead(&self, registry: &CellRegistry, goal: Goal) -> Option<Duration> {
+    pub(crate) fn submission_window(
+        &self,
+        registry: &CellRegistry,
+        goal: Goal,
+    ) -> Option<Duration> {
         let cells = registry.cell_types().iter();
-        cells.filter_map(|cell| self.choice(cell, goal)?.ahead).min()
+        cells.filter_map(|cell| self.choice(cell, goal)?.submission_window).min()
     }
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn start(
         workers: machine.workers,
         policy,
         max_tasks_to_submit: args.max_tasks_to_submit,
-        ahead: loaded.ahead,
+        submission_window: loaded.submission_window,
         max_requests: limits.requests,
         max_bytes: limits.bytes,
         max_sessions: limits.sessions,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use batchmaker_device::{Runner, StatePlace};
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
 use batchmaker_graph::{
-    CellBody, CellType, Item, RequestId, RowSpec, SinkTime, StageBody, Stopped, TensorData, Work,
+    CellBody, CellType, EndOfSequence, Item, OperationBody, RequestId, RowSpec, SinkTime,
+    TensorData, Work,
 };
 use batchmaker_kernels::KernelError;
 
@@ -56,7 +57,7 @@ pub(crate) struct Hands<'a> {
     /// Ids of all cells of the device whose output is a function of one.
     pub(crate) words: usize,
     /// Receives the chains that reach their end of sequence.
-    pub(crate) ends: &'a mut Vec<Stopped>,
+    pub(crate) ends: &'a mut Vec<EndOfSequence>,
 }
 
 impl MaterializedCell {
@@ -83,14 +84,14 @@ impl MaterializedCell {
                 let program = RowProgram::new(program, &cell.inputs, &cell.outputs)?;
                 Self::Program { program: Box::new(program), inputs }
             }
-            CellBody::Whole(whole) => {
+            CellBody::Sequence(whole) => {
                 Self::Whole(Box::new(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?))
             }
-            CellBody::Staged(staged) if !cell.states.is_empty() => {
+            CellBody::Composite(staged) if !cell.states.is_empty() => {
                 let chains = StagedChains::new(packing, cell, staged, config.projection_ahead)?;
                 Self::StagedChains(Box::new(chains))
             }
-            CellBody::Staged(staged) => {
+            CellBody::Composite(staged) => {
                 let program = StagedProgram::new(packing, staged, config.projection_ahead)?;
                 Self::Staged { program: Box::new(program), inputs }
             }
@@ -213,12 +214,13 @@ impl MaterializedCell {
 
 /// Says whether kernels, the executor or both run the batches of a cell.
 pub(crate) fn runner(body: &CellBody) -> Runner {
-    let is_program = |stage: &batchmaker_graph::Stage| matches!(stage.body, StageBody::Program(_));
+    let is_program =
+        |stage: &batchmaker_graph::Operation| matches!(stage.body, OperationBody::Program(_));
     match body {
         CellBody::Recurrent(_) | CellBody::Tree(_) => Runner::Device,
-        CellBody::Program(_) | CellBody::Whole(_) => Runner::Executor,
-        CellBody::Staged(cell) if cell.stages.iter().any(is_program) => Runner::Both,
-        CellBody::Staged(_) => Runner::Device,
+        CellBody::Program(_) | CellBody::Sequence(_) => Runner::Executor,
+        CellBody::Composite(cell) if cell.operations.iter().any(is_program) => Runner::Both,
+        CellBody::Composite(_) => Runner::Device,
     }
 }
 

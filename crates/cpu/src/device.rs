@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, Roofs, TaskQueue,
+    Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, Roofs,
+    TaskQueue,
 };
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, Tensor, WorkerId,
@@ -231,12 +232,16 @@ impl Device for CpuDevice {
         self.measuring().roofs(&self.config, cell)
     }
 
-    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+    fn plan(
+        &self,
+        cell: CellIdentity,
+        plans: &[(usize, ExecutionPlan)],
+    ) -> Result<(), DeviceError> {
         self.plans.of(cell).set(CellPlan::read(plans)?);
         Ok(())
     }
 
-    fn describe(&self, plan: &Plan) -> Result<String, DeviceError> {
+    fn describe(&self, plan: &ExecutionPlan) -> Result<String, DeviceError> {
         Ok(BatchPlan::read(plan)?.to_string())
     }
 }

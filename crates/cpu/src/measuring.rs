@@ -109,7 +109,7 @@ impl Subject {
                 let trial = Trial::new(packing, recurrent).map_err(kernel)?;
                 Ok(Self::Ranked(Box::new((trial, probe))))
             }
-            CellBody::Whole(_) => {
+            CellBody::Sequence(_) => {
                 let reason = "it takes whole sequences, so rows do not say how large a batch is";
                 Err(failed(reason.to_owned()))
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use batchmaker_device::{DeviceError, Plan};
+use batchmaker_device::{DeviceError, ExecutionPlan};
 use batchmaker_graph::CellIdentity;
 use batchmaker_kernels::{Tiling, Tilings};
 use serde::{Deserialize, Serialize};
@@ -71,8 +71,8 @@ impl CellPlan {
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where it did not write that.
-    pub(crate) fn read(plans: &[(usize, Plan)]) -> Result<Self, DeviceError> {
-        let read = |(rows, plan): &(usize, Plan)| Ok((*rows, BatchPlan::read(plan)?));
+    pub(crate) fn read(plans: &[(usize, ExecutionPlan)]) -> Result<Self, DeviceError> {
+        let read = |(rows, plan): &(usize, ExecutionPlan)| Ok((*rows, BatchPlan::read(plan)?));
         let mut batches: Vec<_> = plans.iter().map(read).collect::<Result<_, DeviceError>>()?;
         batches.sort_by_key(|&(rows, _)| rows);
         Ok(Self { batches })
@@ -127,18 +127,18 @@ struct TilingRecord {
 
 impl BatchPlan {
     /// As one JSON object.
-    pub(crate) fn write(&self) -> Plan {
+    pub(crate) fn write(&self) -> ExecutionPlan {
         let record = |Tiling { rows, by_two, block_kib }| TilingRecord { rows, by_two, block_kib };
         let Way { split, ahead } = self.way;
         let record = Record { split, ahead, tiling: self.tiling.map(record) };
-        Plan::new(serde_json::to_string(&record).expect("a record is JSON"))
+        ExecutionPlan::new(serde_json::to_string(&record).expect("a record is JSON"))
     }
 
     /// Reads what [`Self::write`] wrote.
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where it did not write that.
-    pub(crate) fn read(plan: &Plan) -> Result<Self, DeviceError> {
+    pub(crate) fn read(plan: &ExecutionPlan) -> Result<Self, DeviceError> {
         let refused = |reason: String| {
             DeviceError::Resources(format!("a plan that is none of the CPU device: {reason}"))
         };
@@ -190,11 +190,11 @@ mod tests {
         let plan = BatchPlan { way: Way { split: Split::Units, ahead: true }, tiling };
         let text =
             r#"{"split":"units","ahead":true,"tiling":{"rows":6,"by_two":true,"block_kib":65535}}"#;
-        assert_eq!(plan.write(), Plan::new(text));
+        assert_eq!(plan.write(), ExecutionPlan::new(text));
         assert_eq!(BatchPlan::read(&plan.write()), Ok(plan));
         assert_eq!(plan.to_string(), "by units, x ahead");
         let plain = batch_plan(Split::None);
-        assert_eq!(plain.write(), Plan::new(r#"{"split":"none","ahead":false}"#));
+        assert_eq!(plain.write(), ExecutionPlan::new(r#"{"split":"none","ahead":false}"#));
         assert_eq!(BatchPlan::read(&plain.write()), Ok(plain));
     }
 
@@ -213,7 +213,7 @@ mod tests {
             r#"{"split":"units","ahead":true,"tiling":{"rows":6,"by_two":true,"block_kib":0}}"#,
             r#"{"split":"units","ahead":true,"tiling":{"rows":6,"by_two":true}}"#,
         ] {
-            let refused = BatchPlan::read(&Plan::new(text));
+            let refused = BatchPlan::read(&ExecutionPlan::new(text));
             assert!(matches!(refused, Err(DeviceError::Resources(_))), "{text}: {refused:?}");
         }
     }

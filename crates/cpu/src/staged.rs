@@ -1,7 +1,9 @@
 //! Cells in stages: programs, and what has fused kernels between them.
 
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
-use batchmaker_graph::{LinearArgMax, RowSpec, Stage, StageBody, StagedCell, TensorData};
+use batchmaker_graph::{
+    CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData,
+};
 use batchmaker_kernels::{
     ArgMax, ArgMaxRow, KernelError, LinearParameters, PackedLinear, Packing, Recurrence, StepRow,
     XPart,
@@ -14,7 +16,7 @@ use crate::stages::{Member, part};
 use crate::thread_group::ThreadGroup;
 use crate::tuner::Split;
 
-/// A materialised [`StagedCell`].
+/// A materialised [`CompositeCell`].
 pub(crate) struct StagedProgram {
     registers: Vec<RowSpec>,
     stages: Vec<LoadedStage>,
@@ -45,25 +47,25 @@ pub(crate) enum StagedError {
 impl StagedProgram {
     pub(crate) fn new(
         packing: Packing,
-        cell: &StagedCell,
+        cell: &CompositeCell,
         ahead: ProjectionAhead,
     ) -> Result<Self, StagedError> {
         let row = |&register: &usize| cell.registers[register].clone();
-        let stages = cell.stages.iter().map(|Stage { body, reads, writes }| {
+        let stages = cell.operations.iter().map(|Operation { body, reads, writes }| {
             let body = match body {
-                StageBody::Program(program) => {
+                OperationBody::Program(program) => {
                     let inputs: Vec<RowSpec> = reads.iter().flatten().map(row).collect();
                     let outputs: Vec<RowSpec> = writes.iter().map(row).collect();
                     LoadedBody::Program(Box::new(RowProgram::new(program, &inputs, &outputs)?))
                 }
-                StageBody::Step(step) => {
+                OperationBody::Step(step) => {
                     let (cell, lookup) = (pack(packing, step)?, step.lookup.clone());
                     let is_projected = ahead != ProjectionAhead::Never;
                     let embedding =
                         lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
                     LoadedBody::Step { cell, embedding }
                 }
-                StageBody::LinearArgMax(linear) => {
+                OperationBody::LinearArgMax(linear) => {
                     let LinearArgMax { input_size, output_size, ref w, ref b } = *linear;
                     let b = b.as_deref();
                     let parameters = LinearParameters { input_size, output_size, w, b };
@@ -248,20 +250,20 @@ mod tests {
         };
         let row = RowSpec::new(ElementType::F32, [5]);
         let stage = |reads: [Option<usize>; 3], writes: [usize; 2]| {
-            let body = StageBody::Step(lstm.clone());
-            Stage { body, reads: reads.into(), writes: writes.into() }
+            let body = OperationBody::Step(lstm.clone());
+            Operation { body, reads: reads.into(), writes: writes.into() }
         };
-        let both = StagedCell {
+        let both = CompositeCell {
             registers: vec![row.clone(); 7],
-            stages: vec![
+            operations: vec![
                 stage([Some(0), Some(1), Some(2)], [3, 4]),
                 stage([Some(3), None, None], [5, 6]),
             ],
             outputs: vec![5, 4],
         };
-        let one = StagedCell {
+        let one = CompositeCell {
             registers: vec![row; 5],
-            stages: vec![stage([Some(0), None, None], [1, 2])],
+            operations: vec![stage([Some(0), None, None], [1, 2])],
             outputs: vec![1],
         };
         let load = |cell| {

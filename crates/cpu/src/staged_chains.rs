@@ -7,7 +7,8 @@ use batchmaker_device as device;
 use batchmaker_device::{Origin, Roster, StatePlace};
 use batchmaker_executor::ExecutorThread;
 use batchmaker_graph::{
-    Cell, Item, Join, RequestId, RowSpec, SinkTime, SlotId, StagedCell, Stop, Stopped, TensorData,
+    Cell, CompositeCell, EndOfSequence, Item, Join, RequestId, RowSpec, SinkTime, SlotId, Stop,
+    TensorData,
 };
 use batchmaker_kernels::Packing;
 
@@ -62,7 +63,7 @@ pub(crate) struct Steps<'a> {
     pub(crate) thread: &'a ExecutorThread,
     pub(crate) group: &'a mut ThreadGroup,
     /// Where chains that reach their end of sequence are listed.
-    pub(crate) ends: &'a mut Vec<Stopped>,
+    pub(crate) ends: &'a mut Vec<EndOfSequence>,
 }
 
 impl State {
@@ -85,7 +86,7 @@ impl StagedChains {
     pub(crate) fn new(
         packing: Packing,
         cell: &Cell,
-        staged: &StagedCell,
+        staged: &CompositeCell,
         ahead: ProjectionAhead,
     ) -> Result<Self, StagedError> {
         let mut floats = 0;
@@ -265,7 +266,7 @@ impl StagedChains {
         chain: &mut Chain,
         outputs: &mut [TensorData],
         row: usize,
-    ) -> Option<Stopped> {
+    ) -> Option<EndOfSequence> {
         let says_stop = |stop: Stop| match &outputs[stop.port] {
             TensorData::I64(ids) => ids[row] == stop.value,
             other => unreachable!("a stop is an integer, not {}", other.element()),

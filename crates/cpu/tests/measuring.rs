@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_device::{Device, DeviceError, LoneWorker, Plan};
+use batchmaker_device::{Device, DeviceError, ExecutionPlan, LoneWorker};
 use batchmaker_graph::{
     Cell, CellBody, CellGraph, CellGraphBuilder, CellRegistry, CellType, CellTypeId, ElementType,
     Join, ModelId, ModelPriority, Precision, Program, RecurrentCell, RecurrentKind, RequestId,
-    RowSpec, Rows, RunIndex, Sink, SinkTime, SlotId, Tensor, TensorData, TreeCell, WholeProgram,
+    RowSpec, Rows, RunIndex, SequenceCell, Sink, SinkTime, SlotId, Tensor, TensorData, TreeCell,
     Work, WorkerId,
 };
 
@@ -103,7 +103,7 @@ fn plans_change_no_bit_whenever_they_come() {
         let text = format!(
             r#"{{"split":"{split}","ahead":{ahead},"tiling":{{"rows":2,"by_two":true,"block_kib":8}}}}"#
         );
-        [(1, Plan::new(text))]
+        [(1, ExecutionPlan::new(text))]
     };
     let tried = device();
     tried.materialize(LSTM, &cell).unwrap();
@@ -129,7 +129,7 @@ fn plans_change_no_bit_whenever_they_come() {
 fn what_is_no_plan_of_the_device_is_refused() {
     let (device, cell) = (device(), cell_type(lstm()));
     for text in ["{}", "warp", r#"{"split":"blocks","ahead":true}"#] {
-        let plan = Plan::new(text);
+        let plan = ExecutionPlan::new(text);
         assert!(matches!(device.describe(&plan), Err(DeviceError::Resources(_))), "{text}");
         let planned = device.plan(cell.identity, &[(1, plan)]);
         assert!(matches!(planned, Err(DeviceError::Resources(_))), "{text}");
@@ -147,8 +147,8 @@ fn cells_without_a_choice_have_times_alone() {
     }
     assert_eq!(device.roofs(&tree), None);
     let program = Program { bytes: Vec::new().into(), summary: String::new() };
-    let whole = WholeProgram { program, inputs: Vec::new(), outputs: Vec::new() };
-    let sequences = cell_type(Cell { body: CellBody::Whole(whole), ..lstm() });
+    let whole = SequenceCell { program, inputs: Vec::new(), outputs: Vec::new() };
+    let sequences = cell_type(Cell { body: CellBody::Sequence(whole), ..lstm() });
     let refused = device.measure(&sequences, 4);
     assert!(matches!(refused, Err(DeviceError::Cell { .. })), "{refused:?}");
 }

@@ -2,7 +2,8 @@
 //! from, which rows it reads and writes, what is padding, how it ends, and what it leaves behind.
 
 use batchmaker_graph::{
-    CellGraph, Item, Join, Piece, RequestId, RunIndex, SinkTime, SlotId, Stop, Stopped, WorkerId,
+    CellGraph, Chunk, EndOfSequence, Item, Join, RequestId, RunIndex, SinkTime, SlotId, Stop,
+    WorkerId,
 };
 
 /// A chain in a batch.
@@ -44,7 +45,7 @@ impl Chain {
         let &Join { request, run: index, slot, step, moved_from } = join;
         let run = &graph.runs()[index.index()];
         let origin = match moved_from {
-            _ if step == 0 && graph.piece() != Piece::Next => Origin::Initial,
+            _ if step == 0 && graph.chunk() != Chunk::Next => Origin::Initial,
             None => Origin::Slot,
             Some(worker) => Origin::Elsewhere(worker),
         };
@@ -56,7 +57,7 @@ impl Chain {
             length: run.length,
             origin,
             stop: run.stop,
-            is_of_session: graph.piece() != Piece::Whole,
+            is_of_session: graph.chunk() != Chunk::Whole,
             has_ended,
         }
     }
@@ -139,10 +140,10 @@ impl Chain {
     }
 
     /// Ends it with its next node, whose output says so. The node writes nothing.
-    pub fn end(&mut self) -> Stopped {
+    pub fn end(&mut self) -> EndOfSequence {
         self.step += 1;
         self.has_ended = true;
-        Stopped { request: self.request, run: self.run, nodes: self.step }
+        EndOfSequence { request: self.request, run: self.run, nodes: self.step }
     }
 }
 
@@ -227,8 +228,8 @@ mod tests {
 
     const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
 
-    fn graph(piece: Piece, length: u32, stop: Option<Stop>) -> CellGraph {
-        let mut graph = CellGraphBuilder::of_piece(piece);
+    fn graph(chunk: Chunk, length: u32, stop: Option<Stop>) -> CellGraph {
+        let mut graph = CellGraphBuilder::of_chunk(chunk);
         let x = graph.input(RowSpec::flat(ElementType::F32, 1), length);
         let (inputs, initial) = (vec![Rows::all(x)], vec![None]);
         match stop {
@@ -247,21 +248,21 @@ mod tests {
 
     #[test]
     fn states_come_from_where_they_are() {
-        let origin = |piece, step, moved_from| {
-            Chain::joining(&graph(piece, 3, None), &join(step, moved_from), false).origin()
+        let origin = |chunk, step, moved_from| {
+            Chain::joining(&graph(chunk, 3, None), &join(step, moved_from), false).origin()
         };
         let elsewhere = Some(WorkerId(1));
-        assert_eq!(origin(Piece::Whole, 0, None), Origin::Initial);
-        assert_eq!(origin(Piece::First, 0, None), Origin::Initial);
-        assert_eq!(origin(Piece::Next, 0, None), Origin::Slot);
-        assert_eq!(origin(Piece::Next, 0, elsewhere), Origin::Elsewhere(WorkerId(1)));
-        assert_eq!(origin(Piece::Whole, 2, None), Origin::Slot);
-        assert_eq!(origin(Piece::Whole, 2, elsewhere), Origin::Elsewhere(WorkerId(1)));
+        assert_eq!(origin(Chunk::Whole, 0, None), Origin::Initial);
+        assert_eq!(origin(Chunk::First, 0, None), Origin::Initial);
+        assert_eq!(origin(Chunk::Next, 0, None), Origin::Slot);
+        assert_eq!(origin(Chunk::Next, 0, elsewhere), Origin::Elsewhere(WorkerId(1)));
+        assert_eq!(origin(Chunk::Whole, 2, None), Origin::Slot);
+        assert_eq!(origin(Chunk::Whole, 2, elsewhere), Origin::Elsewhere(WorkerId(1)));
     }
 
     #[test]
     fn padding_reads_the_last_inputs_and_writes_nothing() {
-        let chain = Chain::joining(&graph(Piece::Whole, 3, None), &join(0, None), false);
+        let chain = Chain::joining(&graph(Chunk::Whole, 3, None), &join(0, None), false);
         let reads = [0, 1, 2, 3, 7].map(|step| chain.input_node(step));
         assert_eq!(reads, [0, 1, 2, 2, 2]);
         let every = [0, 2, 3].map(|step| chain.sink_node(SinkTime::Every, step));
@@ -272,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_chunk_leaves_its_state_for_the_next() {
-        for (piece, after_last) in [(Piece::Whole, 3), (Piece::First, 0), (Piece::Next, 0)] {
-            let chain = Chain::joining(&graph(piece, 3, None), &join(0, None), false);
+        for (chunk, after_last) in [(Chunk::Whole, 3), (Chunk::First, 0), (Chunk::Next, 0)] {
+            let chain = Chain::joining(&graph(chunk, 3, None), &join(0, None), false);
             assert_eq!([0, 2].map(|step| chain.state_step_after(step)), [1, after_last]);
         }
     }
@@ -281,18 +282,18 @@ mod tests {
     #[test]
     fn an_open_chain_may_end_at_any_node() {
         let stop = Stop { port: 0, value: 7 };
-        let mut chain = Chain::joining(&graph(Piece::Whole, 2, Some(stop)), &join(0, None), false);
+        let mut chain = Chain::joining(&graph(Chunk::Whole, 2, Some(stop)), &join(0, None), false);
         assert_eq!((chain.stop(), chain.sink_node(SinkTime::Last, 0)), (Some(stop), Some(0)));
         chain.advance(1);
         let padded = Chain { step: 2, ..chain.clone() };
         assert_eq!(padded.stop(), None, "padding ends nothing");
-        assert_eq!(chain.end(), Stopped { request: REQUEST, run: RunIndex(0), nodes: 2 });
+        assert_eq!(chain.end(), EndOfSequence { request: REQUEST, run: RunIndex(0), nodes: 2 });
         assert!(!chain.is_running());
     }
 
     #[test]
     fn a_roster_knows_who_is_on_it() {
-        let graph = graph(Piece::Whole, 9, None);
+        let graph = graph(Chunk::Whole, 9, None);
         let chain = |step| Chain::joining(&graph, &join(step, None), false);
         let mut roster = Roster::default();
         (0..3).for_each(|step| roster.join_checked(chain(step)).unwrap());

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, RequestId, SlotId, StatePlacement,
-    Stopped, TaskId, Tensor, TensorData, ValueIndex, WorkerId,
+    BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, EndOfSequence, RequestId, SlotId,
+    StatePlacement, TaskId, Tensor, TensorData, ValueIndex, WorkerId,
 };
 
 use crate::bell::Bell;
-use crate::plan::{Measurement, Plan, Roofs};
+use crate::plan::{ExecutionPlan, Measurement, Roofs};
 
 /// Why a device cannot do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,13 +187,14 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where a plan is not one of this device. None of them is used then.
-    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError>;
+    fn plan(&self, cell: CellIdentity, plans: &[(usize, ExecutionPlan)])
+    -> Result<(), DeviceError>;
 
     /// How a batch runs by a plan, in a few words for people.
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where the plan is not one of this device.
-    fn describe(&self, _plan: &Plan) -> Result<String, DeviceError> {
+    fn describe(&self, _plan: &ExecutionPlan) -> Result<String, DeviceError> {
         Err(DeviceError::Resources("a plan for a device that has none".to_owned()))
     }
 }
@@ -278,7 +279,7 @@ pub enum Completion {
         /// Steps done of it.
         steps: u32,
         /// The chains that reached their end of sequence in them and were not reported before.
-        ends: Vec<Stopped>,
+        ends: Vec<EndOfSequence>,
     },
     /// The oldest unfinished task is over.
     Task(TaskDone),
@@ -310,5 +311,5 @@ pub struct TaskDone {
     pub result: Result<(), Arc<str>>,
     /// The chains that reached their end of sequence in it and were not reported with its steps.
     /// Later nodes of such a chain are not computed, and write nothing.
-    pub ends: Vec<Stopped>,
+    pub ends: Vec<EndOfSequence>,
 }

@@ -34,4 +34,4 @@ pub use contract::{
     TaskDone, TaskQueue,
 };
 pub use lone_worker::LoneWorker;
-pub use plan::{Measurement, Plan, Roofs};
+pub use plan::{ExecutionPlan, Measurement, Roofs};

@@ -4,9 +4,9 @@
 /// ([`Device::describe`](crate::Device::describe)); others keep it, as JSON whose members may
 /// change their order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Plan(String);
+pub struct ExecutionPlan(String);
 
-impl Plan {
+impl ExecutionPlan {
     /// A plan that a device wrote down as one JSON value.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -24,7 +24,7 @@ pub struct Measurement {
     /// The time of a batch in nanoseconds: of one step, of a chain.
     pub ns: f64,
     /// How it ran; none where the device has only one way, or chooses while it runs.
-    pub plan: Option<Plan>,
+    pub plan: Option<ExecutionPlan>,
 }
 
 /// Upper bounds of the speed of a cell on a device, for every batch size and every plan.

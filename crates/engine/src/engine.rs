@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use batchmaker_device::{Device, DeviceError, TaskQueue};
 use batchmaker_graph::{
-    CellGraph, CellRegistry, CellTypeId, InvalidRequest, ModelId, NamedTensor, OutputTensor,
-    Parameters, Piece, RequestId, RunKind, SessionId, StatePlacement, WorkerId,
+    CellGraph, CellRegistry, CellTypeId, Chunk, InvalidRequest, ModelId, NamedTensor, OutputTensor,
+    Parameters, RequestId, RunKind, SessionId, StatePlacement, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Policy};
 use batchmaker_model::Model;
@@ -22,7 +22,7 @@ use crate::manager_config::{manager_config, release_cells};
 use crate::pending::{Pending, Steps};
 use crate::reply::answer_at_once;
 use crate::request_table::{RequestTable, Responder};
-use crate::sessions::{SessionPiece, Sessions};
+use crate::sessions::{SessionChunk, Sessions};
 use crate::statistics::{CellStatistics, Statistics, Times};
 use crate::streaming::Streamed;
 use crate::waiting::Waiting;
@@ -42,7 +42,7 @@ pub struct EngineConfig {
     pub max_tasks_to_submit: u32,
     /// The most work of a cell type's chains that is submitted at a time; none: as many steps as
     /// `max_tasks_to_submit` says.
-    pub ahead: Option<Duration>,
+    pub submission_window: Option<Duration>,
     /// The most requests in flight; one more is refused as overload.
     pub max_requests: usize,
     /// The most bytes that the values of all requests in flight may hold: inputs, outputs and
@@ -60,7 +60,7 @@ impl Default for EngineConfig {
             workers: 1,
             policy: Policy::Cellular,
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
-            ahead: None,
+            submission_window: None,
             max_requests: 4096,
             max_bytes: 4 << 30,
             max_sessions: 4096,
@@ -69,13 +69,13 @@ impl Default for EngineConfig {
     }
 }
 
-/// Limits that can change while an engine runs.
+/// BatchLimits that can change while an engine runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct BatchLimits {
     /// The most rows of a batch of each cell type, by id.
     pub batch_max: Vec<u32>,
-    /// See [`EngineConfig::ahead`].
-    pub ahead: Option<Duration>,
+    /// See [`EngineConfig::submission_window`].
+    pub submission_window: Option<Duration>,
 }
 
 /// A request to a model.
@@ -87,10 +87,10 @@ pub struct Request {
     pub parameters: Parameters,
     /// 1 is served first, then 2, …; 0, the default, comes after all of them.
     pub priority: u32,
-    /// If the tensors are a piece of a session's sequence: which, and of what session. What
-    /// `parameters` say of pieces is not looked at. A last piece without tensors just ends it; its
+    /// If the tensors are a chunk of a session's sequence: which, and of what session. What
+    /// `parameters` say of chunks is not looked at. A last chunk without tensors just ends it; its
     /// reply has none either.
-    pub session: Option<SessionPiece>,
+    pub session: Option<SessionChunk>,
     /// Whether the steps of the reply are wanted as they come ([`Pending::next_steps`]).
     pub stream: bool,
 }
@@ -136,7 +136,7 @@ pub(crate) struct Shared {
     pub(crate) times: Times,
     pub(crate) placement: StatePlacement,
     cell_names: Vec<String>,
-    /// Whether the policy has batches that a session's pieces can join.
+    /// Whether the policy has batches that a session's chunks can join.
     takes_sessions: bool,
     /// By cell type, the bytes of the states of a chain.
     state_bytes: Vec<usize>,
@@ -262,7 +262,7 @@ impl Engine {
         }
         let Request { mut tensors, mut parameters, priority, session, stream } = request;
         let mut entering = None;
-        parameters.piece = Piece::Whole;
+        parameters.chunk = Chunk::Whole;
         if let Some(part) = session {
             self.check_sessions()?;
             if part.end && !part.start && tensors.is_empty() {
@@ -270,14 +270,14 @@ impl Engine {
                 return Ok(Pending::answered(self.shared.clone()));
             }
             let (found, completed) = self.shared.sessions.prepare(served, part, tensors)?;
-            parameters.piece = found.piece();
+            parameters.chunk = found.chunk();
             (entering, tensors) = (Some(found), completed);
         }
         let mut permit = self.shared.admission.permit()?;
         let (unfolded, plan) = served.model.unfold_with(tensors, &parameters)?;
         let graph = Arc::new(unfolded.graph);
         if graph.runs().is_empty() && entering.is_some() {
-            return Err(InvalidRequest("a piece of a sequence without a step".to_owned()).into());
+            return Err(InvalidRequest("a chunk of a sequence without a step".to_owned()).into());
         }
         if entering.is_some() {
             self.check_slots(&graph)?;
@@ -416,12 +416,13 @@ impl Engine {
     ///
     /// # Panics
     /// Unless there is a limit for each cell type, of at least 1.
-    pub fn set_limits(&self, limits: &Limits) {
-        let Limits { batch_max, ahead } = limits;
+    pub fn set_limits(&self, limits: &BatchLimits) {
+        let BatchLimits { batch_max, submission_window } = limits;
         assert_eq!(batch_max.len(), self.shared.cell_names.len(), "a limit for each cell type");
         assert!(batch_max.iter().all(|&max| max > 0), "a batch limit of 0 in {batch_max:?}");
-        let ahead_ns = ahead.map(|ahead| ahead.as_nanos() as u64);
-        self.shared.tell(Event::Limits { batch_max: batch_max.clone(), ahead_ns });
+        let submission_window_ns =
+            submission_window.map(|submission_window| submission_window.as_nanos() as u64);
+        self.shared.tell(Event::Limits { batch_max: batch_max.clone(), submission_window_ns });
     }
 
     /// Takes no more requests, waits until those in flight are answered, and stops the

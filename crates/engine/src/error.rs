@@ -34,9 +34,9 @@ pub enum EngineError {
         /// How many.
         sessions: usize,
     },
-    /// An earlier piece of the request's session was given up, or its state was lost; the client
+    /// An earlier chunk of the request's session was given up, or its state was lost; the client
     /// must begin anew.
-    #[error("the session ended: an earlier piece of it was cancelled or failed")]
+    #[error("the session ended: an earlier chunk of it was cancelled or failed")]
     SessionLost,
     /// The engine takes no more requests.
     #[error("the server is shutting down")]
@@ -61,6 +61,6 @@ fn reason(failure: &Failure) -> String {
             format!("a batch that held a part of it could not be run: {reason}")
         }
         Failure::WorkerLost(reason) => format!("the worker that ran it was lost: {reason}"),
-        Failure::SessionLost => "an earlier piece of its session was given up".to_owned(),
+        Failure::SessionLost => "an earlier chunk of its session was given up".to_owned(),
     }
 }

@@ -28,8 +28,8 @@ mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
 pub use batchmaker_manager::{PadTo, Padding, Policy};
-pub use engine::{Engine, EngineConfig, Limits, Request};
+pub use engine::{BatchLimits, Engine, EngineConfig, Request};
 pub use error::EngineError;
 pub use pending::{Pending, Reply};
-pub use sessions::{SessionKey, SessionPiece};
+pub use sessions::{SessionChunk, SessionKey};
 pub use statistics::{CellStatistics, SessionStatistics, Statistics};

@@ -36,7 +36,9 @@ pub(crate) fn manager_config(
     let mut manager = Config {
         policy: config.policy,
         max_tasks_to_submit: config.max_tasks_to_submit,
-        ahead_ns: config.ahead.map(|ahead| ahead.as_nanos() as u64),
+        submission_window_ns: config
+            .submission_window
+            .map(|submission_window| submission_window.as_nanos() as u64),
         lookahead: capabilities.lookahead,
         state_placement: capabilities.placement,
         ..Config::new(registry, workers)

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use batchmaker_graph::{
-    CellGraph, NamedTensor, OutputTensor, Stopped, Tensor, TensorData, ValueIndex,
+    CellGraph, EndOfSequence, NamedTensor, OutputTensor, Tensor, TensorData, ValueIndex,
 };
 use batchmaker_manager::{Failure, Outcome};
 
@@ -88,7 +88,7 @@ impl ServedModel {
     fn named_outputs(
         &self,
         outputs: Vec<(usize, OutputTensor)>,
-        stopped: &[Stopped],
+        stopped: &[EndOfSequence],
         mut values: Vec<Tensor>,
     ) -> Vec<NamedTensor> {
         let mut left: Vec<usize> = vec![0; values.len()];

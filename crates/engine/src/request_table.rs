@@ -1,7 +1,7 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
 use batchmaker_device::Read;
-use batchmaker_graph::{OutputTensor, RequestId, RunIndex, SessionId, Stopped, TensorData};
+use batchmaker_graph::{EndOfSequence, OutputTensor, RequestId, RunIndex, SessionId, TensorData};
 use batchmaker_manager::{Failure, Outcome};
 use batchmaker_model::ReplyPlan;
 use tokio::sync::oneshot;
@@ -25,8 +25,8 @@ pub(crate) struct Responder {
     /// The graph's output values, by position in [`batchmaker_graph::CellGraph::outputs`].
     pub(crate) outputs: Vec<(usize, OutputTensor)>,
     /// Chains of it that said stop.
-    pub(crate) stopped: Vec<Stopped>,
-    /// Of which it is a piece.
+    pub(crate) stopped: Vec<EndOfSequence>,
+    /// Of which it is a chunk.
     pub(crate) session: Option<SessionId>,
     /// Whom its steps are told to as they come.
     pub(crate) streamed: Option<Box<Streamed>>,
@@ -171,18 +171,18 @@ impl RequestTable {
         !self.orphans.is_empty()
     }
 
-    /// Says of which session a request in flight is a piece.
+    /// Says of which session a request in flight is a chunk.
     pub(crate) fn set_session(&mut self, request: RequestId, session: SessionId) {
         self.entry(request).responder.session = Some(session);
     }
 
-    /// Of which session a request in flight is a piece.
+    /// Of which session a request in flight is a chunk.
     pub(crate) fn session(&mut self, request: RequestId) -> Option<SessionId> {
         self.entry(request).responder.session
     }
 
     /// Notes that a chain of a request in flight reached its end of sequence.
-    pub(crate) fn note_end_of_sequence(&mut self, stopped: Stopped) {
+    pub(crate) fn note_end_of_sequence(&mut self, stopped: EndOfSequence) {
         let index = stopped.request.index as usize;
         if self.generations[index] == stopped.request.generation
             && let Some(entry) = &mut self.entries[index]

@@ -1,15 +1,15 @@
 //! Sessions by the names that clients give them: who may go on, how many there are, and which have
 //! been idle for too long.
 //!
-//! The order of pieces, and the slots with the states, are the manager's. It is told through the
-//! inbox, always under the lock of this table, so that it hears of a session's pieces and of its
+//! The order of chunks, and the slots with the states, are the manager's. It is told through the
+//! inbox, always under the lock of this table, so that it hears of a session's chunks and of its
 //! end in the order in which they were taken.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use batchmaker_graph::{InvalidRequest, ModelId, NamedTensor, Piece, SessionId};
+use batchmaker_graph::{Chunk, InvalidRequest, ModelId, NamedTensor, SessionId};
 use batchmaker_manager::Event;
 
 use crate::engine::{ServedModel, Shared, lock};
@@ -34,9 +34,9 @@ impl std::fmt::Display for SessionKey {
     }
 }
 
-/// That a request brings a piece of a session's sequence.
+/// That a request brings a chunk of a session's sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionPiece {
+pub struct SessionChunk {
     /// Which session.
     pub key: SessionKey,
     /// Whether it is the first. One that runs under this name ends, and another begins.
@@ -61,7 +61,7 @@ struct Table {
     /// By position of the id.
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Whether each session ends with the pieces that were taken.
+    /// Whether each session ends with the chunks that were taken.
     is_closing: bool,
     is_stopping: bool,
     statistics: SessionStatistics,
@@ -73,25 +73,25 @@ struct Entry {
     /// None once the manager was told that the session ends.
     key: Option<(ModelId, SessionKey)>,
     /// In flight.
-    pieces: usize,
-    last_piece: Option<Instant>,
+    chunks: usize,
+    last_chunk: Option<Instant>,
     said_once: Arc<[NamedTensor]>,
 }
 
-/// A piece on its way to the manager.
+/// A chunk on its way to the manager.
 #[derive(Debug)]
 pub(crate) struct Entering {
     model: ModelId,
-    part: SessionPiece,
-    /// Of a later piece: the session.
+    part: SessionChunk,
+    /// Of a later chunk: the session.
     id: Option<SessionId>,
-    /// Of a first piece: what it says for all.
+    /// Of a first chunk: what it says for all.
     said_once: Arc<[NamedTensor]>,
 }
 
 impl Entering {
-    pub(crate) fn piece(&self) -> Piece {
-        if self.id.is_none() { Piece::First } else { Piece::Next }
+    pub(crate) fn chunk(&self) -> Chunk {
+        if self.id.is_none() { Chunk::First } else { Chunk::Next }
     }
 }
 
@@ -100,12 +100,12 @@ impl Sessions {
         Self { table: Mutex::default(), stopping: Condvar::new(), max, idle }
     }
 
-    /// Looks up where a piece belongs; gives its tensors with those that the first piece said for
+    /// Looks up where a chunk belongs; gives its tensors with those that the first chunk said for
     /// all.
     pub(crate) fn prepare(
         &self,
         served: &ServedModel,
-        part: SessionPiece,
+        part: SessionChunk,
         tensors: Vec<NamedTensor>,
     ) -> Result<(Entering, Vec<NamedTensor>), EngineError> {
         let model = served.id;
@@ -117,11 +117,11 @@ impl Sessions {
         let id = table.running(served, &part.key)?;
         let said_once = table.entries[id.index as usize].said_once.clone();
         drop(table);
-        let tensors = served.model.later_piece(tensors, &said_once)?;
+        let tensors = served.model.later_chunk(tensors, &said_once)?;
         Ok((Entering { model, part, id: Some(id), said_once: Arc::default() }, tensors))
     }
 
-    /// Takes a piece, whose request is admitted: `tell` gives it to the manager.
+    /// Takes a chunk, whose request is admitted: `tell` gives it to the manager.
     pub(crate) fn enter(
         &self,
         served: &ServedModel,
@@ -150,7 +150,7 @@ impl Sessions {
                 table.begin(key, said_once)
             }
         };
-        table.entries[id.index as usize].pieces += 1;
+        table.entries[id.index as usize].chunks += 1;
         tell(id);
         if part.end {
             table.statistics.ended_by_client += 1;
@@ -161,7 +161,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends all sessions, those to come as well, after the pieces that were taken.
+    /// Ends all sessions, those to come as well, after the chunks that were taken.
     pub(crate) fn end_all(&self, shared: &Shared) {
         let mut table = lock(&self.table);
         table.is_closing = true;
@@ -169,7 +169,7 @@ impl Sessions {
         ids.into_iter().for_each(|id| table.end(id, shared));
     }
 
-    /// Ends a session that runs, after the pieces that were taken.
+    /// Ends a session that runs, after the chunks that were taken.
     pub(crate) fn end(
         &self,
         served: &ServedModel,
@@ -183,12 +183,12 @@ impl Sessions {
         Ok(())
     }
 
-    /// Notes that a piece of the session has ended. One that was given up ends the session.
-    pub(crate) fn piece_over(&self, id: SessionId, is_done: bool, shared: &Shared) {
+    /// Notes that a chunk of the session has ended. One that was given up ends the session.
+    pub(crate) fn chunk_over(&self, id: SessionId, is_done: bool, shared: &Shared) {
         let mut table = lock(&self.table);
         let entry = &mut table.entries[id.index as usize];
-        entry.pieces -= 1;
-        entry.last_piece = Some(Instant::now());
+        entry.chunks -= 1;
+        entry.last_chunk = Some(Instant::now());
         if !is_done && entry.key.is_some() {
             table.statistics.broken += 1;
             table.end(id, shared);
@@ -222,8 +222,8 @@ impl Sessions {
         while !table.is_stopping {
             let now = Instant::now();
             let idle_since = |entry: &Entry| {
-                let is_idle = entry.key.is_some() && entry.pieces == 0;
-                entry.last_piece.filter(|_| is_idle)
+                let is_idle = entry.key.is_some() && entry.chunks == 0;
+                entry.last_chunk.filter(|_| is_idle)
             };
             let too_long = |entry: &Entry| {
                 idle_since(entry).is_some_and(|since| now.duration_since(since) >= self.idle)
@@ -267,7 +267,7 @@ impl Table {
         id
     }
 
-    /// No piece is taken any more.
+    /// No chunk is taken any more.
     fn end(&mut self, id: SessionId, shared: &Shared) {
         if let Some(key) = self.entries[id.index as usize].key.take() {
             self.by_key.remove(&key);
@@ -278,7 +278,7 @@ impl Table {
 
 fn not_running(served: &ServedModel, key: &SessionKey) -> EngineError {
     let text = format!(
-        "sequence_id '{key}': no such sequence of model '{}' is running; the first piece of one has \
+        "sequence_id '{key}': no such sequence of model '{}' is running; the first chunk of one has \
          sequence_start",
         served.model.name
     );

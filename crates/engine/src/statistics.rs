@@ -36,7 +36,7 @@ pub struct SessionStatistics {
     pub ended_by_client: u64,
     /// Ended for having been idle.
     pub reaped: u64,
-    /// Ended because a piece was given up.
+    /// Ended because a chunk was given up.
     pub broken: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Statistics {
     pub workers_up: usize,
     /// Per cell type.
     pub cells: Vec<CellStatistics>,
-    /// Sequences that come in pieces.
+    /// Sequences that come in chunks.
     pub sessions: SessionStatistics,
     /// Time of all workers' threads inside the manager, waiting for its lock included, in
     /// nanoseconds.

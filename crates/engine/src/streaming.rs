@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, NamedTensor, OutputTensor, RowOrder, RunIndex, RunKind, SinkTime, Stopped, Tensor,
-    TensorData, ValueIndex,
+    CellGraph, EndOfSequence, NamedTensor, OutputTensor, RowOrder, RunIndex, RunKind, SinkTime,
+    Tensor, TensorData, ValueIndex,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -82,7 +82,7 @@ impl Streamed {
     pub(crate) fn ask(
         &mut self,
         completed: u32,
-        stopped: &[Stopped],
+        stopped: &[EndOfSequence],
     ) -> Option<(Arc<[ValueIndex]>, Range<u32>)> {
         let end = completed.min(self.end(stopped));
         if end <= self.asked {
@@ -103,7 +103,7 @@ impl Streamed {
 
     /// Sends the steps that are left, of a request whose outputs have been read. All that was asked
     /// for has arrived.
-    pub(crate) fn finish(&mut self, outputs: &[TensorData], stopped: &[Stopped]) {
+    pub(crate) fn finish(&mut self, outputs: &[TensorData], stopped: &[EndOfSequence]) {
         let rows = self.sent..self.end(stopped);
         if rows.is_empty() {
             return;
@@ -118,7 +118,7 @@ impl Streamed {
     }
 
     /// The steps that there are: all but the node that ended the chain.
-    fn end(&self, stopped: &[Stopped]) -> u32 {
+    fn end(&self, stopped: &[EndOfSequence]) -> u32 {
         let stop = stopped.iter().find(|stop| stop.run == self.run);
         stop.map_or(self.length, |stop| stop.nodes - 1)
     }
@@ -226,7 +226,7 @@ mod tests {
     fn the_node_that_ends_a_chain_is_not_sent() {
         let (mut streamed, _told) = streamed(1, 1).unwrap();
         let request = RequestId { index: 0, generation: 0 };
-        let stop = Stopped { request, run: RunIndex(0), nodes: 2 };
+        let stop = EndOfSequence { request, run: RunIndex(0), nodes: 2 };
         let (_, rows) = streamed.ask(u32::MAX, &[stop]).unwrap();
         assert_eq!(rows, 0..1);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use batchmaker_device::{Bell, Completion, Read, TaskQueue};
-use batchmaker_graph::{BatchedTask, RequestId, StatePlacement, Stopped, WorkerId};
+use batchmaker_graph::{BatchedTask, EndOfSequence, RequestId, StatePlacement, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
 use crate::engine::{Shared, lock};
@@ -202,10 +202,10 @@ impl<'a> Worker<'a> {
     }
 
     /// Hands the manager the chains that reached their end of sequence.
-    fn report_ends(&self, manager: &mut Manager, now_ns: u64, ends: Vec<Stopped>) {
+    fn report_ends(&self, manager: &mut Manager, now_ns: u64, ends: Vec<EndOfSequence>) {
         for chain in ends {
             lock(&self.shared.requests).note_end_of_sequence(chain);
-            manager.handle(now_ns, Event::Stopped { chain });
+            manager.handle(now_ns, Event::EndOfSequence { chain });
         }
     }
 
@@ -232,7 +232,7 @@ impl<'a> Worker<'a> {
             if let Some(session) = session {
                 // Sessions are locked before requests, where both are.
                 drop(requests);
-                shared.sessions.piece_over(session, is_done, shared);
+                shared.sessions.chunk_over(session, is_done, shared);
                 requests = lock(&shared.requests);
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
 use batchmaker_engine::{
-    Engine, EngineConfig, EngineError, NamedTensor, Reply, Request, SessionKey, SessionPiece,
+    Engine, EngineConfig, EngineError, NamedTensor, Reply, Request, SessionChunk, SessionKey,
     SessionStatistics, Tensor, TensorData,
 };
 use batchmaker_graph::{CellRegistry, ModelId};
@@ -26,7 +26,7 @@ fn engine(session_idle: Duration) -> Engine {
     Engine::start(vec![model], &registry, device, &config).unwrap()
 }
 
-fn request(tokens: &[i64], session: Option<SessionPiece>) -> Request {
+fn request(tokens: &[i64], session: Option<SessionChunk>) -> Request {
     let data = TensorData::I64(tokens.to_vec());
     let tensor = Tensor::new(vec![1, tokens.len()], data);
     let tensors = vec![NamedTensor { name: "token".to_owned(), tensor }];
@@ -45,8 +45,8 @@ impl Talk {
         Self { name, said: Vec::new(), last: None }
     }
 
-    fn piece(&self, start: bool, end: bool) -> Option<SessionPiece> {
-        Some(SessionPiece { key: SessionKey::Text(self.name.to_owned()), start, end })
+    fn chunk(&self, start: bool, end: bool) -> Option<SessionChunk> {
+        Some(SessionChunk { key: SessionKey::Text(self.name.to_owned()), start, end })
     }
 
     /// Says some more.
@@ -54,14 +54,14 @@ impl Talk {
         let first = self.said.len();
         let salt = self.name.bytes().map(i64::from).sum::<i64>();
         let more: Vec<i64> = (0..3).map(|i| (salt * 7 + (first as i64 + i) * 31) % 1711).collect();
-        let request = request(&more, self.piece(first == 0, false));
+        let request = request(&more, self.chunk(first == 0, false));
         self.last = Some(engine.submit("model", request)?.wait()?);
         self.said.extend(more);
         Ok(())
     }
 
     fn end(&self, engine: &Engine) -> Result<(), EngineError> {
-        let request = Request { session: self.piece(false, true), ..Request::default() };
+        let request = Request { session: self.chunk(false, true), ..Request::default() };
         engine.submit("model", request)?.wait().map(drop)
     }
 
@@ -76,7 +76,7 @@ impl Talk {
 /// What may end a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
-    /// A piece in flight is given up.
+    /// A chunk in flight is given up.
     Cancel,
     /// It is idle for too long.
     Reap,
@@ -117,7 +117,7 @@ fn apply(ending: Ending, is_over: bool, first: &Talk, engine: &Engine, others: &
     match ending {
         Ending::Cancel => {
             let long = vec![5; 60_000];
-            match engine.submit("model", request(&long, first.piece(false, false))) {
+            match engine.submit("model", request(&long, first.chunk(false, false))) {
                 Ok(pending) => {
                     let nodes = nodes(engine);
                     wait_until(engine, &mut [], "it runs", |engine| self::nodes(engine) > nodes);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use batchmaker_graph::{RowSpec, TensorData, WholeProgram};
+use batchmaker_graph::{RowSpec, SequenceCell, TensorData};
 
 use crate::loaded::Loaded;
 use crate::port::Port;
@@ -32,7 +32,7 @@ impl SequenceProgram {
     /// # Errors
     /// [`ExecutorError::Load`] if the executor does not take it.
     pub fn new(
-        whole: &WholeProgram,
+        whole: &SequenceCell,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::{
-    CellGraph, CellTypeId, Edge, Need, Piece, RowOrder, RowSpec, Rows, Run, RunIndex, RunKind,
+    CellGraph, CellTypeId, Chunk, Edge, Need, RowOrder, RowSpec, Rows, Run, RunIndex, RunKind,
     Sink, SinkTime, Stop, ValueIndex, ValueSpec,
 };
 
@@ -41,10 +41,10 @@ impl CellGraphBuilder {
         Self::default()
     }
 
-    /// An empty graph for a piece of a sequence.
-    pub fn of_piece(piece: Piece) -> Self {
+    /// An empty graph for a chunk of a sequence.
+    pub fn of_chunk(chunk: Chunk) -> Self {
         let mut builder = Self::new();
-        builder.graph.piece = piece;
+        builder.graph.chunk = chunk;
         builder
     }
 
@@ -70,7 +70,7 @@ impl CellGraphBuilder {
     }
 
     /// Adds a chain of `length` steps. `initial` has an entry for each state of the cell; of a
-    /// [`Piece::Next`] none has a row.
+    /// [`Chunk::Next`] none has a row.
     pub fn chain(
         &mut self,
         cell_type: CellTypeId,
@@ -155,8 +155,8 @@ impl CellGraphBuilder {
         sinks: Vec<Sink>,
     ) -> RunIndex {
         assert!(length > 0, "a run of no nodes");
-        let is_begun = self.graph.piece == Piece::Next;
-        assert!(!is_begun || initial.iter().all(Option::is_none), "a later piece begins anew");
+        let is_begun = self.graph.chunk == Chunk::Next;
+        assert!(!is_begun || initial.iter().all(Option::is_none), "a later chunk begins anew");
         let run = RunIndex(self.graph.runs.len() as u32);
         let mut edges = Vec::new();
         for rows in &inputs {

@@ -38,7 +38,7 @@ impl RowSpec {
 /// A cell: a function of rows with its weights inside (section 3.1 of the
 /// BatchMaker paper). No row of its batch depends on another.
 ///
-/// A body in stages has the input ports, then the states for inputs.
+/// A body in operations has the input ports, then the states for inputs.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// What a row goes through.
@@ -64,16 +64,16 @@ pub enum CellBody {
     /// Anything else: an opaque serialised program.
     Program(Program),
     /// Programs and steps of recurrent operators, one after the other.
-    Staged(StagedCell),
+    Composite(CompositeCell),
     /// What takes all steps of a sequence at once.
-    Whole(WholeProgram),
+    Sequence(SequenceCell),
 }
 
 /// A program over whole sequences: a convolution over time, a pooling, an attention over steps. A node
 /// is one sequence; a port that takes steps has a span of rows ([`crate::Rows::span`]), as many as the
 /// request brings.
 #[derive(Clone, Debug)]
-pub struct WholeProgram {
+pub struct SequenceCell {
     /// Its inputs and outputs are `[sequences, steps, ...row]`, each with the axes that its port has.
     pub program: Program,
     /// Of each input port.
@@ -82,7 +82,7 @@ pub struct WholeProgram {
     pub outputs: Vec<PortAxes>,
 }
 
-/// The axes of a port of a [`WholeProgram`] beside those of its row.
+/// The axes of a port of a [`SequenceCell`] beside those of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAxes {
     /// Sequences do not depend on each other, and run together where their shapes are equal.
@@ -91,23 +91,23 @@ pub struct PortAxes {
     pub steps: bool,
 }
 
-/// Programs and recurrent operators of one step, one after the other. What stands between stages
+/// Programs and recurrent operators of one step, one after the other. What stands between operations
 /// are *registers*, a row of each for each row of the batch.
 #[derive(Clone, Debug)]
-pub struct StagedCell {
+pub struct CompositeCell {
     /// A row of each register. The first hold the cell's inputs, then its states.
     pub registers: Vec<RowSpec>,
     /// In the order in which they run.
-    pub stages: Vec<Stage>,
+    pub operations: Vec<Operation>,
     /// The register of each output port.
     pub outputs: Vec<usize>,
 }
 
-/// A stage of a [`StagedCell`].
+/// A operation of a [`CompositeCell`].
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct Operation {
     /// What it computes.
-    pub body: StageBody,
+    pub body: OperationBody,
     /// The registers that it reads: of a program, one for each input; of a step, x, then each
     /// state, which is zero where there is none.
     pub reads: Vec<Option<usize>>,
@@ -115,9 +115,9 @@ pub struct Stage {
     pub writes: Vec<usize>,
 }
 
-/// What a stage computes.
+/// What a operation computes.
 #[derive(Clone, Debug)]
-pub enum StageBody {
+pub enum OperationBody {
     /// See [`Program`].
     Program(Program),
     /// A step of a recurrent operator, run by a fused kernel.
@@ -400,11 +400,11 @@ impl Cell {
 
     /// Whether a fused kernel multiplies weights in it: others have no precision to choose.
     pub fn is_fused(&self) -> bool {
-        let is_fused = |stage: &Stage| !matches!(stage.body, StageBody::Program(_));
+        let is_fused = |operation: &Operation| !matches!(operation.body, OperationBody::Program(_));
         match &self.body {
             CellBody::Recurrent(_) | CellBody::Tree(_) => true,
-            CellBody::Staged(cell) => cell.stages.iter().any(is_fused),
-            CellBody::Program(_) | CellBody::Whole(_) => false,
+            CellBody::Composite(cell) => cell.operations.iter().any(is_fused),
+            CellBody::Program(_) | CellBody::Sequence(_) => false,
         }
     }
 
@@ -426,13 +426,13 @@ impl Cell {
         };
         match &self.body {
             CellBody::Recurrent(cell) => hash_recurrent(cell, &mut part),
-            CellBody::Staged(cell) => {
+            CellBody::Composite(cell) => {
                 part(b"staged");
-                for Stage { body, reads, writes } in &cell.stages {
+                for Operation { body, reads, writes } in &cell.operations {
                     match body {
-                        StageBody::Program(program) => part(&program.bytes),
-                        StageBody::Step(step) => hash_recurrent(step, &mut part),
-                        StageBody::LinearArgMax(LinearArgMax { w, b, .. }) => {
+                        OperationBody::Program(program) => part(&program.bytes),
+                        OperationBody::Step(step) => hash_recurrent(step, &mut part),
+                        OperationBody::LinearArgMax(LinearArgMax { w, b, .. }) => {
                             part(b"linear argmax");
                             floats(&mut part, w);
                             floats(&mut part, b.as_deref().unwrap_or_default());
@@ -458,7 +458,7 @@ impl Cell {
                 part(b"program");
                 part(&program.bytes);
             }
-            CellBody::Whole(WholeProgram { program, inputs, outputs }) => {
+            CellBody::Sequence(SequenceCell { program, inputs, outputs }) => {
                 part(b"whole");
                 part(&program.bytes);
                 part(format!("{inputs:?} {outputs:?}").as_bytes());
@@ -480,13 +480,13 @@ impl Cell {
     pub fn weight_bytes(&self) -> usize {
         match &self.body {
             CellBody::Recurrent(cell) => cell.weight_bytes(),
-            CellBody::Staged(cell) => {
-                let bytes = |stage: &Stage| match &stage.body {
-                    StageBody::Program(program) => program.bytes.len(),
-                    StageBody::Step(step) => step.weight_bytes(),
-                    StageBody::LinearArgMax(linear) => linear.weight_bytes(),
+            CellBody::Composite(cell) => {
+                let bytes = |operation: &Operation| match &operation.body {
+                    OperationBody::Program(program) => program.bytes.len(),
+                    OperationBody::Step(step) => step.weight_bytes(),
+                    OperationBody::LinearArgMax(linear) => linear.weight_bytes(),
                 };
-                cell.stages.iter().map(bytes).sum()
+                cell.operations.iter().map(bytes).sum()
             }
             CellBody::Tree(TreeCell::Leaf { w, b, lookup, .. }) => {
                 let table = lookup.as_ref().map_or(0, |lookup| lookup.table.len());
@@ -496,7 +496,7 @@ impl Cell {
                 4 * (l.len() + r.len() + b.as_ref().map_or(0, |b| b.len()))
             }
             CellBody::Program(program) => program.bytes.len(),
-            CellBody::Whole(whole) => whole.program.bytes.len(),
+            CellBody::Sequence(whole) => whole.program.bytes.len(),
         }
     }
 }

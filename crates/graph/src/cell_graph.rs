@@ -164,16 +164,16 @@ impl RunKind {
     }
 }
 
-/// What of its sequence a request brings. A client may send one in pieces, which make a *session*:
-/// the states of its chains stay in their slots from piece to piece.
+/// What of its sequence a request brings. A client may send one in chunks, which make a *session*:
+/// the states of its chains stay in their slots from chunk to chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Piece {
+pub enum Chunk {
     /// All of it.
     #[default]
     Whole,
     /// Its first rows. Where its chains end, they leave their states.
     First,
-    /// The rows that follow. Its chains, run by run those of the piece before, begin with what
+    /// The rows that follow. Its chains, run by run those of the chunk before, begin with what
     /// these left, and leave theirs.
     Next,
 }
@@ -181,7 +181,7 @@ pub enum Piece {
 /// The graph of one request. Acyclic: every edge points to an earlier run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellGraph {
-    pub(crate) piece: Piece,
+    pub(crate) chunk: Chunk,
     pub(crate) values: Vec<ValueSpec>,
     pub(crate) inputs: Vec<ValueIndex>,
     pub(crate) outputs: Vec<ValueIndex>,
@@ -190,8 +190,8 @@ pub struct CellGraph {
 
 impl CellGraph {
     /// What of its sequence the request brings.
-    pub fn piece(&self) -> Piece {
-        self.piece
+    pub fn chunk(&self) -> Chunk {
+        self.chunk
     }
 
     /// All values.

@@ -91,7 +91,7 @@ impl fmt::Debug for SlotId {
     }
 }
 
-/// A session: the requests that bring one sequence in pieces. A table position and the generation
+/// A session: the requests that bring one sequence in chunks. A table position and the generation
 /// of its use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {

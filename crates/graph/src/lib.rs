@@ -22,10 +22,11 @@ mod unfold;
 
 pub use builder::CellGraphBuilder;
 pub use cell::{
-    Cell, CellBody, CellIdentity, LinearArgMax, Lookup, PortAxes, Program, RecurrentCell,
-    RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell, TreeCell, WholeProgram,
+    Cell, CellBody, CellIdentity, CompositeCell, LinearArgMax, Lookup, Operation, OperationBody,
+    PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, SequenceCell,
+    TreeCell,
 };
-pub use cell_graph::{CellGraph, Edge, Need, Piece, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
+pub use cell_graph::{CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
 pub use ids::{
     CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,
@@ -33,6 +34,6 @@ pub use ids::{
 pub use precision::{Precision, UnknownPrecision};
 pub use registry::{CellRegistry, CellType, ModelPriority};
 pub use rows::{RowOrder, Rows};
-pub use task::{BatchedTask, Item, Join, StatePlacement, Stopped, Work};
+pub use task::{BatchedTask, EndOfSequence, Item, Join, StatePlacement, Work};
 pub use tensor::{ElementType, Tensor, TensorData};
 pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, Unfolded};

@@ -12,7 +12,7 @@ pub struct Rows {
     /// Which of its rows.
     pub order: RowOrder,
     /// How many rows from that one on a node uses: more than 1 only at ports of a
-    /// [`crate::WholeProgram`] that take all steps.
+    /// [`crate::SequenceCell`] that take all steps.
     pub span: u32,
 }
 

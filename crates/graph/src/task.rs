@@ -81,7 +81,7 @@ pub struct Join {
 
 /// A chain said stop: see [`crate::Stop`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct EndOfSequence {
     /// Whose.
     pub request: RequestId,
     /// Which run of the request.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{CellGraph, Piece, RunIndex, Tensor, ValueIndex};
+use crate::{CellGraph, Chunk, RunIndex, Tensor, ValueIndex};
 
 /// A tensor of a request or a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,18 +57,18 @@ pub struct Parameters {
     pub max_steps: Option<u32>,
     /// How many steps an open chain is to run, whatever its output says.
     pub force_steps: Option<u32>,
-    /// Whether the tensors are a piece of a session's sequence.
-    pub piece: Piece,
+    /// Whether the tensors are a chunk of a session's sequence.
+    pub chunk: Chunk,
 }
 
 impl Parameters {
-    /// Refuses pieces, for the reason given.
+    /// Refuses chunks, for the reason given.
     ///
     /// # Errors
     /// If the request is one.
-    pub fn refuse_pieces(&self, reason: &str) -> Result<(), InvalidRequest> {
-        match self.piece {
-            Piece::Whole => Ok(()),
+    pub fn refuse_chunks(&self, reason: &str) -> Result<(), InvalidRequest> {
+        match self.chunk {
+            Chunk::Whole => Ok(()),
             _ => Err(InvalidRequest(format!("the model takes no sessions: {reason}"))),
         }
     }
@@ -111,7 +111,7 @@ pub trait Unfold: Send + Sync {
         parameters: &Parameters,
     ) -> Result<Unfolded, InvalidRequest> {
         parameters.refuse_steps()?;
-        parameters.refuse_pieces("its graph does not follow one sequence")?;
+        parameters.refuse_chunks("its graph does not follow one sequence")?;
         self.unfold(tensors)
     }
 }

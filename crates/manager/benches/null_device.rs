@@ -47,7 +47,7 @@ impl Bench {
             lookahead: 0,
             policy: Policy::Cellular,
             max_tasks_to_submit,
-            ahead_ns: None,
+            submission_window_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,
         });

@@ -34,11 +34,11 @@ pub struct CellTypeConfig {
     pub rows_max: Option<u32>,
     /// How many slots the device has for the states of its chains; none: as many as there are chains.
     /// A chain takes one when its first node is ready and every chain that it depends on has one or
-    /// has ended; a session's first piece takes those of all its chains together. What gets none
+    /// has ended; a session's first chunk takes those of all its chains together. What gets none
     /// waits in the order of the queue, and is not counted as ready. So a chain that has a slot never
     /// waits for one that has none.
     ///
-    /// Sessions keep their slots from piece to piece: while they have all of them, others wait.
+    /// Sessions keep their slots from chunk to chunk: while they have all of them, others wait.
     /// Bounds are for [`Policy::Cellular`] alone: a closed batch takes all its slots at once.
     pub slots_max: Option<u32>,
     /// Its priority in each model that uses it.
@@ -191,7 +191,7 @@ pub struct Config {
     pub max_tasks_to_submit: u32,
     /// The most work, in nanoseconds of steps as they took of late, that a round submits of the chains
     /// of a cell type; none: as many steps as `max_tasks_to_submit` says.
-    pub ahead_ns: Option<u64>,
+    pub submission_window_ns: Option<u64>,
     /// The form of the tasks of chains.
     pub task_form: TaskForm,
     /// Where state lives.
@@ -213,7 +213,7 @@ impl Config {
             lookahead: 0,
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
-            ahead_ns: None,
+            submission_window_ns: None,
             task_form: TaskForm::Roster,
             state_placement: StatePlacement::Shared,
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 #[expect(unused_imports, reason = "for the documentation")]
-use batchmaker_graph::Piece;
-use batchmaker_graph::{CellGraph, ModelId, RequestId, SessionId, Stopped, TaskId, WorkerId};
+use batchmaker_graph::Chunk;
+use batchmaker_graph::{CellGraph, EndOfSequence, ModelId, RequestId, SessionId, TaskId, WorkerId};
 
 #[expect(unused_imports, reason = "for the documentation")]
 use crate::config::{CellTypeConfig, Config};
@@ -22,12 +22,12 @@ pub enum Event {
         priority: u32,
         /// What to compute.
         graph: Arc<CellGraph>,
-        /// Of a piece of a sequence, the session: begun by a [`Piece::First`], and for as many as
-        /// follow. It runs when those that arrived before it have ended. No piece has more chains of
+        /// Of a chunk of a sequence, the session: begun by a [`Chunk::First`], and for as many as
+        /// follow. It runs when those that arrived before it have ended. No chunk has more chains of
         /// a cell type than [`CellTypeConfig::slots_max`].
         session: Option<SessionId>,
     },
-    /// No piece of the session comes any more: it ends after those that arrived.
+    /// No chunk of the session comes any more: it ends after those that arrived.
     EndSession {
         /// Which; one that began and was not told to end.
         session: SessionId,
@@ -54,9 +54,9 @@ pub enum Event {
     },
     /// An open chain said stop, in steps that are about to be reported as complete. Ignored if its
     /// request has finished.
-    Stopped {
+    EndOfSequence {
         /// Which chain, and how many nodes it ran.
-        chain: Stopped,
+        chain: EndOfSequence,
     },
     /// A worker could not run its oldest unfinished task; the requests in it fail.
     TaskFailed {
@@ -78,8 +78,8 @@ pub enum Event {
         /// `Bsizes.Max()` of each cell type, by id; at least 1. A larger `Bsizes.Min()` comes down
         /// to it, and it comes down to [`CellTypeConfig::rows_max`].
         batch_max: Vec<u32>,
-        /// See [`Config::ahead_ns`].
-        ahead_ns: Option<u64>,
+        /// See [`Config::submission_window_ns`].
+        submission_window_ns: Option<u64>,
     },
     /// A worker is back, with nothing in flight and empty rosters.
     WorkerUp {
@@ -103,7 +103,7 @@ pub enum Failure {
     /// The worker that held its state or ran its nodes was lost, for the reason that
     /// [`Event::WorkerDown`] gave.
     WorkerLost(Arc<str>),
-    /// It is a piece of a session of which an earlier piece was given up, or the state lost.
+    /// It is a chunk of a session of which an earlier chunk was given up, or the state lost.
     SessionLost,
 }
 

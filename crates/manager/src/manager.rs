@@ -104,7 +104,7 @@ impl Manager {
         self.batching.finished().drain(..)
     }
 
-    /// The sessions that ended since the last call: of each, after the last of its pieces. Their
+    /// The sessions that ended since the last call: of each, after the last of its chunks. Their
     /// positions are free.
     pub fn take_ended_sessions(&mut self) -> Vec<SessionId> {
         self.batching.take_ended_sessions()

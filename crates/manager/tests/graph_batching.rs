@@ -115,7 +115,7 @@ fn other_limits_hold_for_the_next_batch() {
         manager.handle(0, arrive(index, stack(1, 5, false)));
     }
     let first = manager.next_task(WORKER).unwrap();
-    manager.handle(5, Event::Limits { batch_max: vec![1], ahead_ns: None });
+    manager.handle(5, Event::Limits { batch_max: vec![1], submission_window_ns: None });
     complete(&mut manager, WORKER, &[first]);
     let all = [0, 1, 2].map(|index| (index, Outcome::Succeeded));
     assert_eq!(ended(&mut manager), all, "a batch ends as it began");

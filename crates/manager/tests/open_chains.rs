@@ -6,8 +6,8 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, RequestId, RowSpec, Rows,
-    RunIndex, Sink, SinkTime, SlotId, Stop, Stopped, Work, WorkerId,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, EndOfSequence, RequestId,
+    RowSpec, Rows, RunIndex, Sink, SinkTime, SlotId, Stop, Work, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Outcome};
 
@@ -114,7 +114,7 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
                 ran.insert(*request, *step);
                 match plan.stops_at {
                     Some(at) if (first..*step).contains(&at) => {
-                        stops.push(Stopped { request: *request, run: *run, nodes: at + 1 });
+                        stops.push(EndOfSequence { request: *request, run: *run, nodes: at + 1 });
                     }
                     Some(at) if first > at => after_stop += 1,
                     _ => {}
@@ -122,7 +122,7 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
             }
             for chain in stops {
                 known.insert(chain.request);
-                manager.handle(now, Event::Stopped { chain });
+                manager.handle(now, Event::EndOfSequence { chain });
             }
             manager.handle(now, Event::Complete { worker, task: task.id });
         }

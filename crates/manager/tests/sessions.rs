@@ -1,4 +1,4 @@
-//! Two sessions of two pieces each, one of which is cancelled, goes on, ends and is computed in every
+//! Two sessions of two chunks each, one of which is cancelled, goes on, ends and is computed in every
 //! order that there is: states stay each other's own, slots come free once, all are answered once.
 
 mod common;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, Piece, RequestId,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, ModelId, RequestId,
     RowSpec, Rows, SessionId, Sink, SinkTime, SlotId, Work, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Failure, Manager, Outcome, TaskForm};
@@ -16,12 +16,12 @@ use common::{config, request};
 
 const CELL: CellTypeId = CellTypeId(0);
 
-/// Rows of each session's pieces, and requests of the session before it.
+/// Rows of each session's chunks, and requests of the session before it.
 const PIECES: [[u32; 2]; 2] = [[3, 2], [2, 2]];
 
-fn graph(piece: Piece, length: u32) -> CellGraph {
+fn graph(chunk: Chunk, length: u32) -> CellGraph {
     let row = || RowSpec::new(ElementType::F32, [1]);
-    let mut graph = CellGraphBuilder::of_piece(piece);
+    let mut graph = CellGraphBuilder::of_chunk(chunk);
     let x = graph.input(row(), length);
     let y = graph.value(row(), length);
     let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
@@ -32,11 +32,11 @@ fn graph(piece: Piece, length: u32) -> CellGraph {
 /// Something that may happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// A piece of a session arrives.
-    Piece(usize, usize),
-    /// A piece is cancelled.
+    /// A chunk of a session arrives.
+    Chunk(usize, usize),
+    /// A chunk is cancelled.
     Cancel(usize, usize),
-    /// No piece of the session comes any more: its client ends it, or it is reaped.
+    /// No chunk of the session comes any more: its client ends it, or it is reaped.
     End(usize),
     /// A worker runs its oldest task.
     Run,
@@ -49,10 +49,10 @@ impl Step {
     fn fits(self, before: &[Self]) -> bool {
         let was = |step: Self| before.contains(&step);
         match self {
-            Self::Piece(_, 0) | Run => true,
-            Self::Piece(session, piece) => was(Self::Piece(session, piece - 1)),
-            Cancel(session, piece) => was(Self::Piece(session, piece)),
-            End(session) => was(Self::Piece(session, 1)),
+            Self::Chunk(_, 0) | Run => true,
+            Self::Chunk(session, chunk) => was(Self::Chunk(session, chunk - 1)),
+            Cancel(session, chunk) => was(Self::Chunk(session, chunk)),
+            End(session) => was(Self::Chunk(session, 1)),
         }
     }
 }
@@ -85,18 +85,18 @@ impl World {
     fn step(&mut self, step: Step) {
         let id = |session: usize| SessionId { index: session as u32, generation: 0 };
         let event = match step {
-            Step::Piece(session, piece) => Event::Arrive {
-                request: request((2 * session + piece) as u32),
+            Step::Chunk(session, chunk) => Event::Arrive {
+                request: request((2 * session + chunk) as u32),
                 model: ModelId(0),
                 priority: 0,
                 graph: Arc::new(graph(
-                    if piece == 0 { Piece::First } else { Piece::Next },
-                    PIECES[session][piece],
+                    if chunk == 0 { Chunk::First } else { Chunk::Next },
+                    PIECES[session][chunk],
                 )),
                 session: Some(id(session)),
             },
-            Cancel(session, piece) => {
-                Event::Cancel { request: request((2 * session + piece) as u32) }
+            Cancel(session, chunk) => {
+                Event::Cancel { request: request((2 * session + chunk) as u32) }
             }
             End(session) => Event::EndSession { session: id(session) },
             Run => {
@@ -128,10 +128,10 @@ impl World {
     fn compute(&mut self, task: &BatchedTask) {
         let Work::Rows(items) = &task.work else { unreachable!() };
         for item in items {
-            let (session, piece) =
+            let (session, chunk) =
                 (item.request.index as usize / 2, item.request.index as usize % 2);
             let slot = item.slot.expect("a chain has a slot");
-            let before = PIECES[session][..piece].iter().sum::<u32>() + item.first;
+            let before = PIECES[session][..chunk].iter().sum::<u32>() + item.first;
             if before == 0 {
                 self.slots.insert(slot.index, (slot, session, 0));
             }
@@ -204,11 +204,11 @@ fn all_orders(left: &mut Vec<Step>, done: &mut Vec<Step>, config: &Config) -> us
 fn every_order_of_cancelling_ending_and_running() {
     let of = |cancelled: &[Step]| {
         let mut steps = vec![
-            Step::Piece(0, 0),
-            Step::Piece(0, 1),
+            Step::Chunk(0, 0),
+            Step::Chunk(0, 1),
             End(0),
-            Step::Piece(1, 0),
-            Step::Piece(1, 1),
+            Step::Chunk(1, 0),
+            Step::Chunk(1, 1),
             End(1),
             Run,
             Run,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, Piece, RowSpec, Rows, SessionId,
+    CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, ModelId, RowSpec, Rows, SessionId,
     Sink, SinkTime, TaskId, WorkerId,
 };
 use batchmaker_manager::{Config, Event, Manager, Merging, Outcome, Policy};
@@ -106,8 +106,8 @@ fn a_bound_that_is_never_reached_changes_no_batch() {
 #[test]
 fn layers_share_one_slot() {
     let mut manager = Manager::new(bounded(&[4], &[1], 5));
-    manager.handle(0, arrive(0, layers(Piece::Whole, 2, 3)));
-    manager.handle(0, arrive(1, layers(Piece::Whole, 2, 2)));
+    manager.handle(0, arrive(0, layers(Chunk::Whole, 2, 3)));
+    manager.handle(0, arrive(1, layers(Chunk::Whole, 2, 2)));
     expect![[r#"
         cell0 r0.0:0
         cell0 r0.0:1
@@ -129,8 +129,8 @@ fn row() -> RowSpec {
 }
 
 /// Layers of one type.
-fn layers(piece: Piece, layers: u32, length: u32) -> CellGraph {
-    let mut graph = CellGraphBuilder::of_piece(piece);
+fn layers(chunk: Chunk, layers: u32, length: u32) -> CellGraph {
+    let mut graph = CellGraphBuilder::of_chunk(chunk);
     let mut below = graph.input(row(), length);
     for _ in 0..layers {
         let above = graph.value(row(), length);
@@ -188,7 +188,7 @@ fn a_chain_does_not_hold_a_slot_that_it_waits_for() {
     assert_eq!(manager.requests(), 0);
 }
 
-fn piece(index: u32, session: u32, graph: CellGraph) -> Event {
+fn chunk(index: u32, session: u32, graph: CellGraph) -> Event {
     Event::Arrive {
         request: request(index),
         model: ModelId(0),
@@ -199,14 +199,14 @@ fn piece(index: u32, session: u32, graph: CellGraph) -> Event {
 }
 
 /// Two sessions of two chains each over three slots: the second waits for the first one's end, and
-/// does not keep others from the slot that is left. Pieces that follow have theirs.
+/// does not keep others from the slot that is left. Chunks that follow have theirs.
 #[test]
 fn a_session_takes_all_its_slots_together() {
     let mut manager = Manager::new(bounded(&[4], &[3], 5));
-    manager.handle(0, piece(0, 0, layers(Piece::First, 2, 2)));
-    manager.handle(0, piece(1, 1, layers(Piece::First, 2, 2)));
+    manager.handle(0, chunk(0, 0, layers(Chunk::First, 2, 2)));
+    manager.handle(0, chunk(1, 1, layers(Chunk::First, 2, 2)));
     assert_eq!(manager.statistics(CELL).slots_in_use, 2);
-    manager.handle(0, arrive(2, layers(Piece::Whole, 2, 1)));
+    manager.handle(0, arrive(2, layers(Chunk::Whole, 2, 1)));
     let mut rosters = BTreeMap::new();
     let trace = drain_after(&mut manager, 3, &mut rosters);
     expect![[r#"
@@ -217,7 +217,7 @@ fn a_session_takes_all_its_slots_together() {
     "#]]
     .assert_eq(&trace);
     assert_eq!((manager.requests(), manager.statistics(CELL).slots_in_use), (1, 2));
-    manager.handle(0, piece(3, 0, layers(Piece::Next, 2, 1)));
+    manager.handle(0, chunk(3, 0, layers(Chunk::Next, 2, 1)));
     assert!(manager.has_work_for(WORKER));
     manager.handle(0, Event::EndSession { session: SessionId { index: 0, generation: 0 } });
     expect![[r#"
@@ -237,7 +237,7 @@ fn a_session_takes_all_its_slots_together() {
 fn a_session_that_waits_is_not_overtaken() {
     let mut manager = Manager::new(bounded(&[4], &[2], 1));
     manager.handle(0, arrive(0, stack(1, 2, false)));
-    manager.handle(0, piece(1, 0, layers(Piece::First, 2, 2)));
+    manager.handle(0, chunk(1, 0, layers(Chunk::First, 2, 2)));
     manager.handle(0, arrive(2, stack(1, 2, false)));
     assert_eq!(manager.statistics(CELL).slots_in_use, 1);
     expect![[r#"
@@ -266,7 +266,7 @@ fn a_cancelled_request_takes_no_slot() {
 #[should_panic(expected = "which has 1 slots")]
 fn a_session_that_can_never_run_is_refused() {
     let mut manager = Manager::new(bounded(&[4], &[1], 1));
-    manager.handle(0, piece(0, 0, layers(Piece::First, 2, 2)));
+    manager.handle(0, chunk(0, 0, layers(Chunk::First, 2, 2)));
 }
 
 #[test]

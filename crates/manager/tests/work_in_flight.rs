@@ -357,7 +357,7 @@ fn limits_stay_below_what_was_prepared_for() {
     let mut play = Play::new(config);
     (0..6).for_each(|index| play.arrive(index, 1, 2));
     play.ask(FIRST);
-    play.manager.handle(0, Event::Limits { batch_max: vec![5], ahead_ns: None });
+    play.manager.handle(0, Event::Limits { batch_max: vec![5], submission_window_ns: None });
     play.complete(FIRST, 1);
     play.ask(FIRST);
     expect![[r#"
@@ -372,8 +372,8 @@ fn limits_stay_below_what_was_prepared_for() {
 /// one takes 100 µs, so that rounds of 250 µs have two steps.
 #[test]
 fn steps_are_timed_from_the_end_of_those_before() {
-    let ahead_ns = Some(250_000);
-    let mut config = Config { ahead_ns, ..with_lookahead(2, config(&[1], 1, 9)) };
+    let submission_window_ns = Some(250_000);
+    let mut config = Config { submission_window_ns, ..with_lookahead(2, config(&[1], 1, 9)) };
     config.task_form = TaskForm::Roster;
     config.cell_types[0] = CellTypeConfig::up_to(1, config.cell_types[0].priorities.clone());
     let mut manager = Manager::new(config);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use batchmaker_graph::{
-    Cell, CellBody, ElementType, Precision, RowSpec, Stage, StageBody, StagedCell,
+    Cell, CellBody, CompositeCell, ElementType, Operation, OperationBody, Precision, RowSpec,
 };
 
 use crate::amend::Amendments;
@@ -16,10 +16,10 @@ use crate::operators::id_bound;
 use crate::recurrence::{Initial, SequenceLengths};
 use crate::recurrent::operator;
 use crate::segment::{
-    Cut, Instance, Reading, Segment, Stage as PlannedStage, copy_plain_outputs, cut,
+    Cut, Instance, Operation as PlannedStage, Reading, Segment, copy_plain_outputs, cut,
 };
 use crate::symbolic::{BATCH, row_shape};
-use crate::{Blocker, LoadError, program, recognise, step_rule};
+use crate::{Diagnostic, LoadError, program, recognise, step_rule};
 
 /// A cell and what its file calls its ports.
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ impl NamedCell {
     pub(crate) fn of_analysis(file: &str, analysis: &mut Analysis) -> Result<Self, LoadError> {
         let arg_maxes = arg_max::find(analysis);
         if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
-            let refused = |blockers| LoadError::refused(file.to_owned(), blockers);
+            let refused = |diagnostics| LoadError::refused(file.to_owned(), diagnostics);
             return staged(analysis, arg_maxes).map_err(refused);
         }
         copy_plain_outputs(analysis);
@@ -172,9 +172,9 @@ fn analyse_cell(
     }
     let mut analysis = analyse(&file, FileKind::Cell);
     check_edges(&mut analysis);
-    match analysis.blockers.is_empty() {
+    match analysis.diagnostics.is_empty() {
         true => Ok((file, analysis)),
-        false => Err(LoadError::refused(file.name, analysis.blockers)),
+        false => Err(LoadError::refused(file.name, analysis.diagnostics)),
     }
 }
 
@@ -183,7 +183,7 @@ fn check_edges(analysis: &mut Analysis) {
     for index in 0..analysis.inputs.len() {
         let input = &analysis.inputs[index];
         let (name, dims) = (input.name.clone(), input.dims.clone());
-        if dims.is_empty() && !analysis.blockers.iter().any(|b| b.node == name) {
+        if dims.is_empty() && !analysis.diagnostics.iter().any(|b| b.node == name) {
             analysis.block("input", &name, "it is a scalar; dimension 0 is the batch");
         }
         let row = dims.get(1..).unwrap_or_default();
@@ -276,16 +276,20 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
 }
 
 /// A cell with recurrent operators or an arg-max in it, cut as a whole file would be.
-fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, Vec<Blocker>> {
+fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, Vec<Diagnostic>> {
     let cut = cut(analysis, arg_maxes);
     let analysis = &*analysis;
-    let mut blockers = Vec::new();
+    let mut diagnostics = Vec::new();
     let mut registers = Registers::default();
     for (index, input) in analysis.inputs.iter().enumerate() {
         let source = Source::Input(index);
         registers.add(Reading { source, at: None }, program::row_of(analysis, source));
         if cut.stacks.inputs.contains_key(&index) {
-            blockers.push(blocker("input", &input.name, "it holds the states of several layers"));
+            diagnostics.push(diagnostic(
+                "input",
+                &input.name,
+                "it holds the states of several layers",
+            ));
         }
     }
     let mut stages = Vec::new();
@@ -297,8 +301,8 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                     let reads = vec![Some(registers.find(&cut, segment.inputs[0]))];
                     let row = RowSpec::flat(ElementType::I64, 1);
                     let writes = vec![registers.add(segment.outputs[0], row)];
-                    let body = StageBody::LinearArgMax(arg_max.fused.clone());
-                    stages.push(Stage { body, reads, writes });
+                    let body = OperationBody::LinearArgMax(arg_max.fused.clone());
+                    stages.push(Operation { body, reads, writes });
                     continue;
                 }
                 let cell = program::build(analysis, segment);
@@ -309,12 +313,12 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                 let reads = reads.collect();
                 let written = segment.outputs.iter().zip(cell.outputs);
                 let writes = written.map(|(&reading, row)| registers.add(reading, row)).collect();
-                Stage { body: StageBody::Program(program), reads, writes }
+                Operation { body: OperationBody::Program(program), reads, writes }
             }
             PlannedStage::Recurrent(index) => {
                 let recurrent = &analysis.recurrents[index];
                 let Some(step) = recurrent.operator() else {
-                    blockers.push(blocker("Loop", &recurrent.label, "a cell does one step"));
+                    diagnostics.push(diagnostic("Loop", &recurrent.label, "a cell does one step"));
                     continue;
                 };
                 let x = cut.step_reads(analysis, index)[0];
@@ -328,7 +332,7 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                         }
                         Initial::Constant { .. } => {
                             let reason = "a first state that is a constant other than zero";
-                            blockers.push(blocker(step.operator(), &recurrent.label, reason));
+                            diagnostics.push(diagnostic(step.operator(), &recurrent.label, reason));
                             None
                         }
                     });
@@ -349,26 +353,26 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
                 };
                 if !is_one_step {
                     let reason = "its sequence_lens are not 1; in a cell it does one step";
-                    blockers.push(blocker(step.operator(), &recurrent.label, reason));
+                    diagnostics.push(diagnostic(step.operator(), &recurrent.label, reason));
                 }
                 let given: Vec<bool> = reads[1..].iter().map(Option::is_some).collect();
                 let body = match step_rule::program(step, &given) {
                     Some(program) => {
                         reads.retain(Option::is_some);
-                        StageBody::Program(program)
+                        OperationBody::Program(program)
                     }
-                    None => StageBody::Step(step.step(cut.lookup_table(analysis, index))),
+                    None => OperationBody::Step(step.step(cut.lookup_table(analysis, index))),
                 };
-                Stage { body, reads, writes }
+                Operation { body, reads, writes }
             }
         });
     }
     if !cut.stacks.outputs.is_empty() {
         let reason = "an output holds the states of several layers";
-        blockers.push(blocker("graph", "output", reason));
+        diagnostics.push(diagnostic("graph", "output", reason));
     }
-    if !blockers.is_empty() {
-        return Err(blockers);
+    if !diagnostics.is_empty() {
+        return Err(diagnostics);
     }
     let mut ports: Vec<usize> = Vec::new();
     let mut outputs = Vec::new();
@@ -384,9 +388,9 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
     let parts: Vec<String> = stages
         .iter()
         .map(|stage| match &stage.body {
-            StageBody::Program(program) => program.summary.clone(),
-            StageBody::Step(step) => format!("{} (fused kernel)", operator(&step.kind)),
-            StageBody::LinearArgMax(_) => "MatMul, ArgMax (fused kernel)".to_owned(),
+            OperationBody::Program(program) => program.summary.clone(),
+            OperationBody::Step(step) => format!("{} (fused kernel)", operator(&step.kind)),
+            OperationBody::LinearArgMax(_) => "MatMul, ArgMax (fused kernel)".to_owned(),
         })
         .collect();
     let why = format!("row by row: {}", parts.join(", "));
@@ -396,7 +400,11 @@ fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, 
         states: Vec::new(),
         outputs: ports.iter().map(|&register| registers.rows[register].clone()).collect(),
         precision: Precision::F32,
-        body: CellBody::Staged(StagedCell { registers: registers.rows, stages, outputs: ports }),
+        body: CellBody::Composite(CompositeCell {
+            registers: registers.rows,
+            operations: stages,
+            outputs: ports,
+        }),
     };
     Ok(NamedCell { cell, inputs, outputs, fused: false, why })
 }
@@ -424,9 +432,9 @@ impl Registers {
     }
 }
 
-fn blocker(operator: &str, node: &str, reason: &str) -> Blocker {
+fn diagnostic(operator: &str, node: &str, reason: &str) -> Diagnostic {
     let [operator, node, reason] = [operator, node, reason].map(str::to_owned);
-    Blocker { operator, node, reason }
+    Diagnostic { operator, node, reason }
 }
 
 /// By op, whether `outputs` depend on it.
@@ -460,10 +468,11 @@ fn named_inputs(
 }
 
 impl LoadError {
-    /// A refusal for the blockers, each once.
-    pub(crate) fn refused(file: String, found: Vec<Blocker>) -> Self {
+    /// A refusal for the diagnostics, each once.
+    pub(crate) fn refused(file: String, found: Vec<Diagnostic>) -> Self {
         let mut known = HashSet::new();
-        let blockers = found.into_iter().filter(|blocker| known.insert(blocker.clone())).collect();
-        Self::Refused { file, blockers }
+        let diagnostics =
+            found.into_iter().filter(|diagnostic| known.insert(diagnostic.clone())).collect();
+        Self::Refused { file, diagnostics }
     }
 }

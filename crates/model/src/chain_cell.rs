@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use batchmaker_graph::{Cell, CellBody, Precision, RecurrentCell, Stage, StageBody, StagedCell};
+use batchmaker_graph::{
+    Cell, CellBody, CompositeCell, Operation, OperationBody, Precision, RecurrentCell,
+};
 
 use crate::amend::Amendments;
 use crate::files::Files;
@@ -61,14 +63,14 @@ impl NamedCell {
         if ports.is_empty() {
             return Ok(self);
         }
-        let staged = staged(&self.cell);
-        if let Some((cell, order)) = recurrent_step(&staged, self.cell.inputs.len(), &ports) {
+        let composite = composite(&self.cell);
+        if let Some((cell, order)) = recurrent_step(&composite, self.cell.inputs.len(), &ports) {
             ports = order.into_iter().map(|state| ports[state]).collect();
             self.why = chain_summary(&cell, Direction::Forward);
             self.fused = true;
             self.cell = Cell::recurrent(cell);
         } else {
-            self.cell = chain(staged, &self.cell, &ports);
+            self.cell = chain(composite, &self.cell, &ports);
         }
         let state_of = |port: usize| ports.iter().position(|state| state.0 == port);
         for input in &mut self.inputs {
@@ -90,21 +92,21 @@ fn number_of_others(port: usize, state: impl Fn(usize) -> Option<usize>) -> usiz
     (0..port).filter(|&port| state(port).is_none()).count()
 }
 
-/// The stages of a row-wise cell.
-fn staged(cell: &Cell) -> StagedCell {
+/// The operations of a row-wise cell.
+fn composite(cell: &Cell) -> CompositeCell {
     let (inputs, outputs) = (cell.inputs.len(), cell.outputs.len());
     match &cell.body {
-        CellBody::Staged(staged) => staged.clone(),
-        CellBody::Program(program) => StagedCell {
+        CellBody::Composite(composite) => composite.clone(),
+        CellBody::Program(program) => CompositeCell {
             registers: cell.inputs.iter().chain(&cell.outputs).cloned().collect(),
-            stages: vec![Stage {
-                body: StageBody::Program(program.clone()),
+            operations: vec![Operation {
+                body: OperationBody::Program(program.clone()),
                 reads: (0..inputs).map(Some).collect(),
                 writes: (inputs..inputs + outputs).collect(),
             }],
             outputs: (inputs..inputs + outputs).collect(),
         },
-        CellBody::Recurrent(_) | CellBody::Tree(_) | CellBody::Whole(_) => {
+        CellBody::Recurrent(_) | CellBody::Tree(_) | CellBody::Sequence(_) => {
             unreachable!("a cell's file is none of these as it is")
         }
     }
@@ -113,18 +115,19 @@ fn staged(cell: &Cell) -> StagedCell {
 /// The recurrent operator whose step is all that a cell does, and which of the states are those of
 /// the operator, in its order.
 fn recurrent_step(
-    staged: &StagedCell,
+    composite: &CompositeCell,
     inputs: usize,
     ports: &[(usize, usize)],
 ) -> Option<(RecurrentCell, Vec<usize>)> {
-    let [Stage { body: StageBody::Step(cell), reads, writes }] = &staged.stages[..] else {
+    let [Operation { body: OperationBody::Step(cell), reads, writes }] = &composite.operations[..]
+    else {
         return None;
     };
     let (x, states) = reads.split_first()?;
     let is_state = |register: usize| ports.iter().any(|state| state.0 == register);
     let is_step_alone = x.is_some_and(|x| x < inputs && !is_state(x))
         && inputs == 1 + writes.len()
-        && staged.outputs.len() == writes.len()
+        && composite.outputs.len() == writes.len()
         && ports.len() == writes.len();
     if !is_step_alone {
         return None;
@@ -132,7 +135,7 @@ fn recurrent_step(
     let state = |(&read, &write): (&Option<usize>, &usize)| {
         ports
             .iter()
-            .position(|&(input, output)| read == Some(input) && staged.outputs[output] == write)
+            .position(|&(input, output)| read == Some(input) && composite.outputs[output] == write)
     };
     let order = states.iter().zip(writes).map(state).collect::<Option<Vec<_>>>()?;
     Some((cell.clone(), order))
@@ -140,30 +143,30 @@ fn recurrent_step(
 
 /// The cell whose inputs are those of `cell` that are no states, and whose outputs are the states'
 /// next values, then the others.
-fn chain(staged: StagedCell, cell: &Cell, ports: &[(usize, usize)]) -> Cell {
+fn chain(composite: CompositeCell, cell: &Cell, ports: &[(usize, usize)]) -> Cell {
     let is_state = |port: usize| ports.iter().any(|state| state.0 == port);
     let others: Vec<usize> = (0..cell.inputs.len()).filter(|&port| !is_state(port)).collect();
     let order: Vec<usize> = others.iter().copied().chain(ports.iter().map(|p| p.0)).collect();
     let register = |old: usize| order.iter().position(|&port| port == old).unwrap_or(old);
-    let mut registers = staged.registers.clone();
+    let mut registers = composite.registers.clone();
     for (new, &old) in order.iter().enumerate() {
-        registers[new] = staged.registers[old].clone();
+        registers[new] = composite.registers[old].clone();
     }
-    let stages = staged.stages.into_iter().map(|stage| Stage {
-        body: stage.body,
-        reads: stage.reads.into_iter().map(|read| read.map(register)).collect(),
-        writes: stage.writes.into_iter().map(register).collect(),
+    let operations = composite.operations.into_iter().map(|operation| Operation {
+        body: operation.body,
+        reads: operation.reads.into_iter().map(|read| read.map(register)).collect(),
+        writes: operation.writes.into_iter().map(register).collect(),
     });
     let is_next = |port: usize| ports.iter().any(|state| state.1 == port);
     let rest = (0..cell.outputs.len()).filter(|&port| !is_next(port));
     let given: Vec<usize> = ports.iter().map(|state| state.1).chain(rest).collect();
-    let outputs = given.iter().map(|&port| register(staged.outputs[port])).collect();
-    let stages = stages.collect();
+    let outputs = given.iter().map(|&port| register(composite.outputs[port])).collect();
+    let operations = operations.collect();
     Cell {
         inputs: others.iter().map(|&port| cell.inputs[port].clone()).collect(),
         states: ports.iter().map(|state| cell.inputs[state.0].clone()).collect(),
         outputs: given.iter().map(|&port| cell.outputs[port].clone()).collect(),
         precision: Precision::F32,
-        body: CellBody::Staged(StagedCell { registers, stages, outputs }),
+        body: CellBody::Composite(CompositeCell { registers, operations, outputs }),
     }
 }

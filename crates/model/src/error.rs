@@ -22,18 +22,18 @@ pub enum LoadError {
         reason: String,
     },
     /// A well-formed ONNX graph cannot be served; every reason is given.
-    #[error("{file} cannot be served:{}", Lines(.blockers))]
+    #[error("{file} cannot be served:{}", Lines(.diagnostics))]
     Refused {
         /// The file, as it was named.
         file: String,
         /// All that stands in the way, in file order.
-        blockers: Vec<Blocker>,
+        diagnostics: Vec<Diagnostic>,
     },
 }
 
 /// Something in an ONNX graph that stands in the way of serving it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Blocker {
+pub struct Diagnostic {
     /// The ONNX operator, or `graph`, `input`, `output`, `initializer`.
     pub operator: String,
     /// The node's name, or `OP_k` where it has none; the tensor's name otherwise.
@@ -42,16 +42,16 @@ pub struct Blocker {
     pub reason: String,
 }
 
-impl fmt::Display for Blocker {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} `{}`: {}", self.operator, self.node, self.reason)
     }
 }
 
-struct Lines<'a>(&'a [Blocker]);
+struct Lines<'a>(&'a [Diagnostic]);
 
 impl fmt::Display for Lines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|blocker| write!(f, "\n  {blocker}"))
+        self.0.iter().try_for_each(|diagnostic| write!(f, "\n  {diagnostic}"))
     }
 }

@@ -4,7 +4,7 @@
 //! batch and time, cuts what stands between into programs, row-wise or over whole sequences, and
 //! registers all of it as cells. What comes out is a [`Model`], which turns a request's tensors
 //! into a cell graph and the graph's outputs into the reply's tensors. A file that
-//! cannot be served is refused with every [`Blocker`] in it.
+//! cannot be served is refused with every [`Diagnostic`] in it.
 //!
 //! The way of a file: `onnx_file` → `analysis` (with `operators`, `recurrent`,
 //! `step_rule` and `loops`) →
@@ -49,7 +49,7 @@ mod wire_check;
 
 pub use amend::Amendments;
 pub use cell_file::{CellInput, CellOutput, NamedCell};
-pub use error::{Blocker, LoadError};
+pub use error::{Diagnostic, LoadError};
 pub use kinds::{
     Chain, DecoderRules, Direction, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput,
     Tree, UsedCell,

@@ -18,7 +18,7 @@ use crate::model::{CellUse, Model, Tables, Unfolding};
 use crate::onnx_file::OnnxFile;
 use crate::plan::{check_outputs, plan};
 use crate::segment::cut;
-use crate::{Blocker, LoadError, NamedCell};
+use crate::{Diagnostic, LoadError, NamedCell};
 
 /// The most chains in one batch of a recurrent cell, unless a limit is given. Beyond it
 /// throughput hardly rises and every step takes longer.
@@ -331,15 +331,15 @@ fn load_graph(
     tables.notes.extend(file.notes.iter().cloned());
     let mut analysis = analyse(file, FileKind::Network);
     for (node, reason) in check_outputs(&analysis) {
-        analysis.blockers.push(Blocker { operator: "output".to_owned(), node, reason });
+        analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
     }
-    if !analysis.blockers.is_empty() {
-        return Err(LoadError::refused(file.name.clone(), analysis.blockers));
+    if !analysis.diagnostics.is_empty() {
+        return Err(LoadError::refused(file.name.clone(), analysis.diagnostics));
     }
     let cut = cut(&mut analysis, Vec::new());
-    let blockers = cut.unbuilt(&analysis);
-    if !blockers.is_empty() {
-        return Err(LoadError::refused(file.name.clone(), blockers));
+    let diagnostics = cut.unbuilt(&analysis);
+    if !diagnostics.is_empty() {
+        return Err(LoadError::refused(file.name.clone(), diagnostics));
     }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();

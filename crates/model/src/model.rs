@@ -217,23 +217,23 @@ impl Model {
         self.unfolding.inputs.iter().enumerate().map(layout).collect()
     }
 
-    /// Those of a session's first piece that hold for all of it: that have no row a step.
+    /// Those of a session's first chunk that hold for all of it: that have no row a step.
     pub fn said_once(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
         first.iter().filter(|tensor| self.is_said_once(&tensor.name)).cloned().collect()
     }
 
-    /// The tensors of a session's later piece, with what the first one said for all.
+    /// The tensors of a session's later chunk, with what the first one said for all.
     ///
     /// # Errors
-    /// If the piece says again what is said once.
-    pub fn later_piece(
+    /// If the chunk says again what is said once.
+    pub fn later_chunk(
         &self,
         mut tensors: Vec<NamedTensor>,
         said_once: &[NamedTensor],
     ) -> Result<Vec<NamedTensor>, InvalidRequest> {
         if let Some(again) = tensors.iter().find(|tensor| self.is_said_once(&tensor.name)) {
             let name = &again.name;
-            let text = format!("tensor `{name}`: a session's first piece brings it, no later one");
+            let text = format!("tensor `{name}`: a session's first chunk brings it, no later one");
             return Err(InvalidRequest(text));
         }
         tensors.extend_from_slice(said_once);

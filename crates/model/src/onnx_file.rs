@@ -11,7 +11,7 @@ use rten_onnx::onnx::{
 
 use crate::files::Files;
 use crate::literal::{Literal, is_converted};
-use crate::{Blocker, LoadError, wire_check};
+use crate::{Diagnostic, LoadError, wire_check};
 
 /// A graph: inputs without initializers, nodes in an order that producers come first.
 pub(crate) struct OnnxFile {
@@ -24,7 +24,7 @@ pub(crate) struct OnnxFile {
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: HashMap<String, Result<Literal, String>>,
     /// What is wrong with the graph as such.
-    pub(crate) blockers: Vec<Blocker>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
     /// What its owner may want to know.
     pub(crate) notes: Vec<String>,
 }
@@ -166,8 +166,12 @@ impl Node {
         self.outputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    pub(crate) fn blocker(&self, reason: impl Into<String>) -> Blocker {
-        Blocker { operator: self.operator.clone(), node: self.label.clone(), reason: reason.into() }
+    pub(crate) fn diagnostic(&self, reason: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            operator: self.operator.clone(),
+            node: self.label.clone(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -193,9 +197,9 @@ impl OnnxFile {
             .find(|set| matches!(set.domain.as_deref().unwrap_or(""), "" | "ai.onnx"))
             .and_then(|set| set.version)
             .unwrap_or(1);
-        let mut blockers = Vec::new();
+        let mut diagnostics = Vec::new();
         if opset < 7 {
-            blockers.push(Blocker {
+            diagnostics.push(Diagnostic {
                 operator: "graph".to_owned(),
                 node: files.label(name),
                 reason: format!("opset {opset}; 7 and later are supported"),
@@ -278,7 +282,7 @@ impl OnnxFile {
             output_ranks,
             nodes,
             initializers,
-            blockers,
+            diagnostics,
             notes,
         })
     }

@@ -11,7 +11,7 @@ use crate::load::{LoadOptions, NewCell};
 use crate::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::program::{self, row_of};
 use crate::recurrence::{Initial, Step};
-use crate::segment::{Cut, Reading, Segment, Stage};
+use crate::segment::{Cut, Operation, Reading, Segment};
 use crate::symbolic::{AtomId, BATCH, Dim, Factor, steps};
 use crate::unfolder::{
     ChainOrder, Extent, Plan, PlanAxis, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage,
@@ -154,21 +154,21 @@ pub(crate) fn plan(
 /// BatchMaker paper). The number of recurrent operators upstream comes first; stages with equally many are in the
 /// order in which they wait for each other. Those of which neither waits for the other may be equal.
 fn priorities(analysis: &Analysis, cut: &Cut) -> Vec<i32> {
-    let level = |stage: Stage| match stage {
-        Stage::Segment(index) => 2 * cut.segments[index].level,
-        Stage::Recurrent(index) => 2 * analysis.recurrents[index].level + 1,
+    let level = |stage: Operation| match stage {
+        Operation::Segment(index) => 2 * cut.segments[index].level,
+        Operation::Recurrent(index) => 2 * analysis.recurrents[index].level + 1,
     };
     // Stages of one level on the longest path to a stage.
     let mut places: Vec<(usize, usize)> = Vec::new();
     for &stage in &cut.stages {
         let reads = match stage {
-            Stage::Segment(index) => cut.segments[index].inputs.clone(),
-            Stage::Recurrent(index) => cut.recurrent_reads(analysis, index),
+            Operation::Segment(index) => cut.segments[index].inputs.clone(),
+            Operation::Recurrent(index) => cut.recurrent_reads(analysis, index),
         };
-        let is_read = |before: Stage| {
+        let is_read = |before: Operation| {
             reads.iter().any(|&reading| match (before, reading.source) {
-                (Stage::Recurrent(index), Source::Recurrent(read, _)) => index == read,
-                (Stage::Segment(index), Source::Op(..)) => {
+                (Operation::Recurrent(index), Source::Recurrent(read, _)) => index == read,
+                (Operation::Segment(index), Source::Op(..)) => {
                     cut.segments[index].outputs.contains(&cut.made(reading))
                 }
                 _ => false,
@@ -247,8 +247,8 @@ impl Planner<'_> {
         let mut readings = Vec::new();
         for stage in &self.cut.stages {
             match *stage {
-                Stage::Segment(index) => readings.extend(&self.cut.segments[index].inputs),
-                Stage::Recurrent(index) => {
+                Operation::Segment(index) => readings.extend(&self.cut.segments[index].inputs),
+                Operation::Recurrent(index) => {
                     readings.extend(self.cut.recurrent_reads(self.analysis, index));
                 }
             }
@@ -394,14 +394,14 @@ impl Planner<'_> {
 
     fn stage(
         &mut self,
-        stage: Stage,
+        stage: Operation,
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> (PlanStage, CellUse) {
         match stage {
-            Stage::Recurrent(index) => self.recurrent(index, priority, options, registry),
-            Stage::Segment(index) => {
+            Operation::Recurrent(index) => self.recurrent(index, priority, options, registry),
+            Operation::Segment(index) => {
                 let segment = &self.cut.segments[index];
                 self.segment(segment, priority, options, registry)
             }

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellBody, ElementType, Lookup, Precision, RecurrentCell, RecurrentKind, RnnActivation,
-    RowSpec, Stage, StageBody, StagedCell,
+    Cell, CellBody, CompositeCell, ElementType, Lookup, Operation, OperationBody, Precision,
+    RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
 };
 
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
@@ -64,9 +64,10 @@ impl OperatorStep {
         let registers = [&inputs[..], &states, &states].concat();
         let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
         let reads = (0..=states.len()).map(Some).collect();
-        let body = StageBody::Program(program);
-        let stages = vec![Stage { body, reads, writes: writes.clone() }];
-        let body = CellBody::Staged(StagedCell { registers, stages, outputs: writes });
+        let body = OperationBody::Program(program);
+        let stages = vec![Operation { body, reads, writes: writes.clone() }];
+        let body =
+            CellBody::Composite(CompositeCell { registers, operations: stages, outputs: writes });
         (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
     }
 

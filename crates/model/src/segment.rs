@@ -16,7 +16,7 @@ use crate::kinds::Direction;
 use crate::recurrence::{Initial, Recurrent};
 use crate::stack::{self, Stacks};
 use crate::symbolic::{BATCH, Dim, steps};
-use crate::{Blocker, whole_program};
+use crate::{Diagnostic, whole_program};
 
 /// A matrix that stands between stages, or what a stage reads of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +50,7 @@ pub(crate) struct Segment {
 
 /// A cell to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum Operation {
     Recurrent(usize),
     Segment(usize),
 }
@@ -59,7 +59,7 @@ pub(crate) enum Stage {
 pub(crate) struct Cut {
     pub(crate) segments: Vec<Segment>,
     /// Producers first.
-    pub(crate) stages: Vec<Stage>,
+    pub(crate) stages: Vec<Operation>,
     /// For each recurrent operator, the embedding op that it absorbs, and its table.
     pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
@@ -104,7 +104,7 @@ impl Analysis {
     }
 }
 
-/// Cuts an analysed file that has no blockers; `arg_maxes` are to be segments of their own.
+/// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
 pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     copy_plain_outputs(analysis);
     let mut cut = Cut {
@@ -149,12 +149,12 @@ impl Cut {
     }
 
     /// Segments over whole tensors that are no programs, and why.
-    pub(crate) fn unbuilt(&self, analysis: &Analysis) -> Vec<Blocker> {
+    pub(crate) fn unbuilt(&self, analysis: &Analysis) -> Vec<Diagnostic> {
         let of = |segment: &Segment| {
             let reason = whole_program::build(analysis, segment).err()?;
             let op = &analysis.ops[segment.instances.last()?.op];
             let (operator, node) = (op.operator.clone(), op.label.clone());
-            Some(Blocker { operator, node, reason })
+            Some(Diagnostic { operator, node, reason })
         };
         let segments = self.segments.iter().filter(|segment| segment.scope != Scope::Row);
         segments.filter_map(of).collect()
@@ -438,33 +438,33 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
 }
 
 /// Producers before consumers; what is later in the file is later where both may be.
-fn order(analysis: &Analysis, cut: &Cut) -> Vec<Stage> {
+fn order(analysis: &Analysis, cut: &Cut) -> Vec<Operation> {
     let segments = &cut.segments;
-    let recurrents = (0..analysis.recurrents.len()).map(Stage::Recurrent);
-    let mut waiting: Vec<Stage> =
-        recurrents.chain((0..segments.len()).map(Stage::Segment)).collect();
-    let reads = |stage: Stage| match stage {
-        Stage::Recurrent(index) => cut.recurrent_reads(analysis, index),
-        Stage::Segment(index) => segments[index].inputs.clone(),
+    let recurrents = (0..analysis.recurrents.len()).map(Operation::Recurrent);
+    let mut waiting: Vec<Operation> =
+        recurrents.chain((0..segments.len()).map(Operation::Segment)).collect();
+    let reads = |stage: Operation| match stage {
+        Operation::Recurrent(index) => cut.recurrent_reads(analysis, index),
+        Operation::Segment(index) => segments[index].inputs.clone(),
     };
-    let rank = |stage: &Stage| match *stage {
-        Stage::Recurrent(index) => (analysis.recurrents[index].level, 1),
-        Stage::Segment(index) => (segments[index].level, 0),
+    let rank = |stage: &Operation| match *stage {
+        Operation::Recurrent(index) => (analysis.recurrents[index].level, 1),
+        Operation::Segment(index) => (segments[index].level, 0),
     };
     waiting.sort_by_key(rank);
     let mut made: BTreeSet<Reading> = BTreeSet::new();
     let mut done = Vec::new();
     while !waiting.is_empty() {
-        let ready = |stage: &Stage| {
+        let ready = |stage: &Operation| {
             reads(*stage).iter().all(|reading| match reading.source {
                 Source::Input(_) | Source::Length(_) => true,
-                Source::Recurrent(index, _) => done.contains(&Stage::Recurrent(index)),
+                Source::Recurrent(index, _) => done.contains(&Operation::Recurrent(index)),
                 Source::Op(..) => made.contains(&cut.made(*reading)),
             })
         };
         let next = waiting.iter().position(ready).expect("stages wait for each other");
         let stage = waiting.remove(next);
-        if let Stage::Segment(index) = stage {
+        if let Operation::Segment(index) = stage {
             made.extend(segments[index].outputs.iter().copied());
         }
         done.push(stage);

@@ -6,9 +6,8 @@
 //! where there is one.
 
 use batchmaker_graph::{
-    CellGraphBuilder, CellTypeId, ElementType, InvalidRequest, NamedTensor, OutputTensor,
-    Parameters, Piece, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded,
-    ValueIndex,
+    CellGraphBuilder, CellTypeId, Chunk, ElementType, InvalidRequest, NamedTensor, OutputTensor,
+    Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
 };
 
 use crate::analysis::Domain;
@@ -138,7 +137,7 @@ pub(crate) struct Plan {
     pub(crate) axes: Vec<PlanAxis>,
     /// The most rows a request may carry.
     pub(crate) max_length: usize,
-    /// Why a sequence cannot come in pieces.
+    /// Why a sequence cannot come in chunks.
     pub(crate) whole: Option<&'static str>,
 }
 
@@ -197,7 +196,7 @@ fn show(axes: &[Extent]) -> String {
 }
 
 impl Plan {
-    /// Why a sequence cannot come in pieces: something of it depends on more than the steps so far.
+    /// Why a sequence cannot come in chunks: something of it depends on more than the steps so far.
     pub(crate) fn why_whole(&self) -> Option<&'static str> {
         let mut time = None;
         for stage in self.stages.iter().filter(|stage| stage.chain.is_some()) {
@@ -419,11 +418,11 @@ impl Unfold for Plan {
     ) -> Result<Unfolded, InvalidRequest> {
         parameters.refuse_steps()?;
         if let Some(reason) = self.whole {
-            parameters.refuse_pieces(reason)?;
+            parameters.refuse_chunks(reason)?;
         }
         let lengths = self.lengths(&tensors)?;
-        let piece = parameters.piece;
-        if piece != Piece::Whole && lengths.batch > 1 {
+        let chunk = parameters.chunk;
+        if chunk != Chunk::Whole && lengths.batch > 1 {
             let text = format!("a session is one sequence, got a batch of {}", lengths.batch);
             return Err(InvalidRequest(text));
         }
@@ -432,7 +431,7 @@ impl Unfold for Plan {
             .iter()
             .map(|stage| self.chain_lengths(stage, &tensors, &lengths))
             .collect::<Result<_, _>>()?;
-        let mut graph = CellGraphBuilder::of_piece(piece);
+        let mut graph = CellGraphBuilder::of_chunk(chunk);
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
             check_integers(&input.name, (input.ids, input.narrow), tensor.tensor.data())?;
@@ -499,7 +498,7 @@ impl Unfold for Plan {
                 let sinks = sinks.collect();
                 if stage.chain.as_ref().is_some_and(|order| order.keeps_state) {
                     let first = |state: &Option<PlanRead>| {
-                        let read = state.filter(|_| piece != Piece::Next)?;
+                        let read = state.filter(|_| chunk != Chunk::Next)?;
                         Some(self.rows(read, None, b, &lengths))
                     };
                     let initial = stage.initial.iter().map(first).collect();

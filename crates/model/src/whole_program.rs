@@ -1,4 +1,4 @@
-//! A segment of operators on whole tensors as a program: see [`WholeProgram`].
+//! A segment of operators on whole tensors as a program: see [`SequenceCell`].
 //!
 //! Between segments a tensor stands in its *plain* form: `[batch, steps, row]`, as far as it has these
 //! axes. Inside, operators want it under dimensions of their own; what lies between is reshaping and
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, Program, RowSpec, WholeProgram};
+use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, Program, RowSpec, SequenceCell};
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
 use crate::analysis::{Analysis, Domain, Operand, RowOp, Source};
@@ -76,7 +76,7 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
         cell.outputs.push(row);
     }
     let program = Program { bytes: builder.writer.finish(), summary: summary.join(", ") };
-    cell.body = CellBody::Whole(WholeProgram { program, inputs, outputs });
+    cell.body = CellBody::Sequence(SequenceCell { program, inputs, outputs });
     Ok(cell)
 }
 

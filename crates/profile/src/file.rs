@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use batchmaker_device::{Device, Plan};
+use batchmaker_device::{Device, ExecutionPlan};
 use batchmaker_graph::Precision;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,7 +69,7 @@ pub struct Point {
     pub batch: u32,
     /// Microseconds a batch takes: a step, of a chain.
     pub us: f64,
-    /// The device's [`Plan`] for it; absent where the device chooses as it runs.
+    /// The device's [`ExecutionPlan`] for it; absent where the device chooses as it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     plan: Option<Value>,
 }
@@ -265,7 +265,7 @@ impl Curve {
     }
 
     /// What the device is told of it: its plans, by rows.
-    pub fn plans(&self) -> Vec<(usize, Plan)> {
+    pub fn plans(&self) -> Vec<(usize, ExecutionPlan)> {
         let plan = |point: &Point| Some((point.batch as usize, point.plan()?));
         self.points.iter().filter_map(plan).collect()
     }
@@ -276,14 +276,15 @@ impl Point {
     ///
     /// # Panics
     /// If the plan is no JSON.
-    pub fn measured(batch: usize, us: f64, plan: Option<&Plan>) -> Self {
-        let value = |plan: &Plan| serde_json::from_str(plan.text()).expect("plans are JSON");
+    pub fn measured(batch: usize, us: f64, plan: Option<&ExecutionPlan>) -> Self {
+        let value =
+            |plan: &ExecutionPlan| serde_json::from_str(plan.text()).expect("plans are JSON");
         Self { batch: batch as u32, us, plan: plan.map(value) }
     }
 
     /// How the device ran it; none where it chose as it ran.
-    pub fn plan(&self) -> Option<Plan> {
-        self.plan.as_ref().map(|plan| Plan::new(plan.to_string()))
+    pub fn plan(&self) -> Option<ExecutionPlan> {
+        self.plan.as_ref().map(|plan| ExecutionPlan::new(plan.to_string()))
     }
 
     /// Rows a second.
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn a_profile_reads_back() {
         let device = CpuDevice::new(CpuConfig::default()).unwrap();
-        let plan = Plan::new(r#"{"ahead":true,"split":"units"}"#);
+        let plan = ExecutionPlan::new(r#"{"ahead":true,"split":"units"}"#);
         let points = vec![Point::measured(4, 12.5, Some(&plan)), Point::measured(8, 20.0, None)];
         let curve = Curve { difference: Some(Difference::default()), points };
         let cell = CellProfile {

@@ -36,7 +36,7 @@ pub struct Choice {
     /// The most rows in a batch.
     pub max_batch_size: u32,
     /// How much work may be submitted ahead; none: as many batches as `MaxTasksToSubmit` says.
-    pub ahead: Option<Duration>,
+    pub submission_window: Option<Duration>,
     /// Whether the goal can be met at all; if not, the rest is as for [`Goal::Latency`].
     pub is_met: bool,
 }
@@ -71,12 +71,12 @@ impl Goal {
         Some(match self {
             Self::Throughput => {
                 let max_batch_size = reaching(THROUGHPUT)?.batch;
-                Choice { max_batch_size, ahead: None, is_met: true }
+                Choice { max_batch_size, submission_window: None, is_met: true }
             }
             Self::Latency => {
                 let point = reaching(LATENCY)?;
-                let ahead = Some(us(point.us).max(AHEAD_MIN));
-                Choice { max_batch_size: point.batch, ahead, is_met: true }
+                let submission_window = Some(us(point.us).max(AHEAD_MIN));
+                Choice { max_batch_size: point.batch, submission_window, is_met: true }
             }
             Self::P90 { within, steps } => {
                 let all_us = within.as_secs_f64() * 1e6 * (1.0 - WAITING);
@@ -86,8 +86,8 @@ impl Goal {
                 let Some(point) = curve.points.iter().rfind(fits) else {
                     return Some(Choice { is_met: false, ..Self::Latency.choose(curve, cells)? });
                 };
-                let ahead = Some(within.mul_f64(WAITING).max(AHEAD_MIN));
-                Choice { max_batch_size: point.batch, ahead, is_met: true }
+                let submission_window = Some(within.mul_f64(WAITING).max(AHEAD_MIN));
+                Choice { max_batch_size: point.batch, submission_window, is_met: true }
             }
         })
     }
@@ -142,18 +142,18 @@ mod tests {
     fn goals_choose() {
         let choose_of = |goal: &str, cells| goal.parse::<Goal>().unwrap().choose(&curve(), cells);
         let choose = |goal: &str| choose_of(goal, 1).unwrap();
-        let throughput = Choice { max_batch_size: 256, ahead: None, is_met: true };
+        let throughput = Choice { max_batch_size: 256, submission_window: None, is_met: true };
         assert_eq!(choose("throughput"), throughput);
         let latency = choose("latency");
         assert_eq!(latency.max_batch_size, 32);
-        assert_eq!(latency.ahead, Some(Duration::from_micros(180)));
+        assert_eq!(latency.submission_window, Some(Duration::from_micros(180)));
         // 50 steps within 9 ms of 10: 180 us a step.
         assert_eq!(choose("p90:10").max_batch_size, 32);
-        assert_eq!(choose("p90:10").ahead, Some(Duration::from_millis(1)));
+        assert_eq!(choose("p90:10").submission_window, Some(Duration::from_millis(1)));
         assert_eq!(choose("p90:1000:10").max_batch_size, 256, "no more than throughput asks for");
         assert_eq!(
             choose_of("p90:20", 2),
-            Some(Choice { ahead: Some(Duration::from_millis(2)), ..choose("p90:10") })
+            Some(Choice { submission_window: Some(Duration::from_millis(2)), ..choose("p90:10") })
         );
         assert_eq!(choose("p90:0.1"), Choice { is_met: false, ..latency });
         assert_eq!(Goal::Latency.choose(&Curve::default(), 1), None);

@@ -56,7 +56,7 @@ pub fn cell_curve(
     precision: Precision,
     go_on: &mut GoOn<'_>,
 ) -> Result<Option<Curve>, MeasureError> {
-    if matches!(cell.cell.body, CellBody::Whole(_)) {
+    if matches!(cell.cell.body, CellBody::Sequence(_)) {
         return Ok(None);
     }
     let cell = in_precision(cell, precision);

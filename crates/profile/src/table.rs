@@ -59,7 +59,7 @@ pub fn table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String 
         let stepped = profile.stepped_cells();
         let choice = cell.curve(cell.precision()).and_then(|curve| goal.choose(curve, stepped));
         if let Some(choice) = choice {
-            let ahead = match choice.ahead {
+            let ahead = match choice.submission_window {
                 Some(ahead) => format!(", {:.1} ms submitted ahead", ahead.as_secs_f64() * 1e3),
                 None => String::new(),
             };

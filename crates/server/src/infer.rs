@@ -101,8 +101,8 @@ pub(crate) async fn reply_by(
 
 /// Repeats the session's name in the header, for proxies.
 pub(crate) fn name_session(response: &mut Response, scheduling: &Scheduling) {
-    if let Some(piece) = &scheduling.session
-        && let Ok(key) = HeaderValue::from_str(&piece.key.to_string())
+    if let Some(chunk) = &scheduling.session
+        && let Ok(key) = HeaderValue::from_str(&chunk.key.to_string())
     {
         response.headers_mut().insert(SESSION, key);
     }

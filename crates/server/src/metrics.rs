@@ -43,7 +43,7 @@ const COUNTERS: [(&str, &str); 8] = [
     (PADDING, "Rows of padding in the batches of a cell type."),
     (WASTED, "Steps in the batches of a cell type of chains that had said stop."),
     (SESSIONS_BEGUN, "Sessions that began."),
-    (SESSIONS_ENDED, "Sessions that took no more pieces: by their client, idle, or broken."),
+    (SESSIONS_ENDED, "Sessions that took no more chunks: by their client, idle, or broken."),
 ];
 const GAUGES: [(&str, &str); 9] = [
     (PERMITS_IN_USE, "Requests in flight."),

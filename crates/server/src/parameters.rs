@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use batchmaker_engine::{SessionKey, SessionPiece};
+use batchmaker_engine::{SessionChunk, SessionKey};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
 use crate::status::ApiError;
@@ -22,8 +22,8 @@ pub(crate) struct Scheduling {
     pub(crate) timeout: Option<Duration>,
     /// What bounds the steps of a decoder.
     pub(crate) steps: batchmaker_engine::Parameters,
-    /// If it brings a piece of a session's sequence.
-    pub(crate) session: Option<SessionPiece>,
+    /// If it brings a chunk of a session's sequence.
+    pub(crate) session: Option<SessionChunk>,
 }
 
 /// Reads the parameters of a request, of its inputs and of the outputs that it asks for. A session
@@ -78,7 +78,7 @@ pub(crate) fn read(
 fn session(
     parameters: &Parameters,
     header: Option<&str>,
-) -> Result<Option<SessionPiece>, ApiError> {
+) -> Result<Option<SessionChunk>, ApiError> {
     let expected = "a number from 0 to 18446744073709551615 or a text";
     let of_parameter = match parameters.get("sequence_id") {
         None => None,
@@ -111,7 +111,7 @@ fn session(
     };
     let (start, end) = (flag("sequence_start")?, flag("sequence_end")?);
     match key {
-        Some(key) => Ok(Some(SessionPiece { key, start, end })),
+        Some(key) => Ok(Some(SessionChunk { key, start, end })),
         None if start || end => {
             let name = if start { "sequence_start" } else { "sequence_end" };
             let text = format!("parameter '{name}' is true, but there is no sequence_id");
@@ -208,7 +208,7 @@ mod tests {
     fn a_session_is_named_by_parameter_or_header() {
         let session = |header, text: &str| {
             let read = parse_under(header, &format!(r#""parameters": {{{text}}}"#))?;
-            Ok::<_, String>(read.session.map(|piece| (piece.key, piece.start, piece.end)))
+            Ok::<_, String>(read.session.map(|chunk| (chunk.key, chunk.start, chunk.end)))
         };
         let five = SessionKey::Number(5);
         let start = r#""sequence_id": 5, "sequence_start": true"#;

@@ -154,7 +154,7 @@ mod tests {
             (
                 400,
                 engine(EngineError::SessionLost),
-                "the session ended: an earlier piece of it was cancelled or failed",
+                "the session ended: an earlier chunk of it was cancelled or failed",
             ),
             (
                 504,

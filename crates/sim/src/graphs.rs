@@ -4,11 +4,11 @@
 //! add: row-wise cells before, heads on every step or on the last state, initial
 //! states computed by another run, backward and bidirectional layers, layers that skip rows,
 //! lag behind or follow two producers in turn, open chains that begin with the last state. Its
-//! layers may be of one cell type. A stack takes sequences in pieces as well, by what of it a step
+//! layers may be of one cell type. A stack takes sequences in chunks as well, by what of it a step
 //! can do before the later ones are known.
 
 use batchmaker_graph::{
-    CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, Piece, RowSpec, Rows, RunKind,
+    CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, ModelId, RowSpec, Rows, RunKind,
     Sink, SinkTime, Stop, ValueIndex,
 };
 
@@ -125,35 +125,35 @@ impl Model {
         match &self.shape {
             Shape::Tree { cells, arity } => tree(*cells, *arity, length, rng),
             Shape::Dag { cells } => dag(cells, length, rng),
-            Shape::Stack(stack) => stack.unfold(Piece::Whole, length, sequences, layout),
+            Shape::Stack(stack) => stack.unfold(Chunk::Whole, length, sequences, layout),
         }
     }
 
-    /// Whether a sequence may come in pieces.
-    pub(crate) fn takes_pieces(&self) -> bool {
+    /// Whether a sequence may come in chunks.
+    pub(crate) fn takes_chunks(&self) -> bool {
         matches!(self.shape, Shape::Stack(_))
     }
 
-    /// The graph of a piece of `length` rows. Those of one model have the same runs but for lengths.
+    /// The graph of a chunk of `length` rows. Those of one model have the same runs but for lengths.
     ///
     /// # Panics
-    /// If the model takes no pieces.
-    pub(crate) fn unfold_piece(&self, piece: Piece, length: u32) -> CellGraph {
-        let Shape::Stack(stack) = &self.shape else { panic!("{:?} takes no pieces", self.id) };
-        stack.in_pieces().unfold(piece, length, 1, Layout::TimeFirst)
+    /// If the model takes no chunks.
+    pub(crate) fn unfold_chunk(&self, chunk: Chunk, length: u32) -> CellGraph {
+        let Shape::Stack(stack) = &self.shape else { panic!("{:?} takes no chunks", self.id) };
+        stack.in_chunks().unfold(chunk, length, 1, Layout::TimeFirst)
     }
 }
 
 impl Stack {
-    fn unfold(&self, piece: Piece, length: u32, sequences: u32, layout: Layout) -> CellGraph {
-        let graph = CellGraphBuilder::of_piece(piece);
-        let mut unfolding = Unfolding { graph, piece, sequences, layout, last: None };
+    fn unfold(&self, chunk: Chunk, length: u32, sequences: u32, layout: Layout) -> CellGraph {
+        let graph = CellGraphBuilder::of_chunk(chunk);
+        let mut unfolding = Unfolding { graph, chunk, sequences, layout, last: None };
         unfolding.model(self, length);
         unfolding.graph.finish()
     }
 
-    /// The stack with forward layers that are as long as their piece, whatever its length.
-    fn in_pieces(&self) -> Self {
+    /// The stack with forward layers that are as long as their chunk, whatever its length.
+    fn in_chunks(&self) -> Self {
         let layer = |layer: &Layer| Layer {
             direction: Direction::Forward,
             reach: match layer.reach {
@@ -225,7 +225,7 @@ struct Sequences {
 
 struct Unfolding {
     graph: CellGraphBuilder,
-    piece: Piece,
+    chunk: Chunk,
     sequences: u32,
     layout: Layout,
     /// The last outputs of the last layer, a row for each sequence.
@@ -338,8 +338,8 @@ impl Unfolding {
                     inputs.push(directed(self.layout_rows(input, b, 0, 1)));
                 }
                 let mut states = vec![None; cell.states];
-                // Computed for a later piece as well, where nothing reads it.
-                let initial = initial.filter(|_| self.piece != Piece::Next);
+                // Computed for a later chunk as well, where nothing reads it.
+                let initial = initial.filter(|_| self.chunk != Chunk::Next);
                 states[0] = initial.map(|value| Rows::one(value, b));
                 let sinks = vec![
                     every(directed(self.layout_rows(output, b, 0, 1))),

@@ -13,7 +13,7 @@
 //!   queues, pinning, slots, sessions, answers, progress.
 //! - The device refuses rows and states that are not there yet or not there any more.
 //! - The values of a request that succeeds are those that its graph has when evaluated alone; a
-//!   piece of a session goes on from the piece before.
+//!   chunk of a session goes on from the chunk before.
 //! - Rows that are read as they come are there, and are those of the reply.
 //! - The manager's own assertions.
 //!

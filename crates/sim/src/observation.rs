@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Join, RequestId, RunIndex, SessionId, SlotId, Stopped,
-    TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, EndOfSequence, Join, RequestId, RunIndex, SessionId,
+    SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{CellTypeStatistics, Finished};
 
@@ -16,10 +16,10 @@ pub(crate) enum Observation<'a> {
         request: RequestId,
         priority: u32,
         graph: &'a Arc<CellGraph>,
-        /// Of which it is a piece.
+        /// Of which it is a chunk.
         session: Option<SessionId>,
     },
-    /// No piece of the session comes any more.
+    /// No chunk of the session comes any more.
     SessionEnding {
         session: SessionId,
     },
@@ -57,8 +57,8 @@ pub(crate) enum Observation<'a> {
         end: TaskEnd<'a>,
     },
     /// An open chain ends here, whatever its bound.
-    Stopped {
-        chain: Stopped,
+    EndOfSequence {
+        chain: EndOfSequence,
     },
     /// Other limits hold from now on: `Bsizes.Max()` of each cell type.
     Limits {

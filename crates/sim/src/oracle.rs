@@ -1,7 +1,7 @@
 //! What a request's reply must be: its graph evaluated alone, run by run, node by node. That of a
-//! later piece begins with the states that the piece before it ends with.
+//! later chunk begins with the states that the chunk before it ends with.
 
-use batchmaker_graph::{CellGraph, Piece, RunKind, SinkTime};
+use batchmaker_graph::{CellGraph, Chunk, RunKind, SinkTime};
 use batchmaker_simulated::{Datum, cell_output, is_end};
 
 use crate::rng::scramble;
@@ -18,7 +18,7 @@ pub(crate) fn inputs(graph: &CellGraph, salt: u64) -> Vec<Vec<u64>> {
 /// By run, its states after the last node; of what is no chain, none.
 pub(crate) type States = Vec<Vec<Datum<u64>>>;
 
-/// The rows of the graph's outputs, and its states at the end. `before` is what the piece before
+/// The rows of the graph's outputs, and its states at the end. `before` is what the chunk before
 /// ended with.
 pub(crate) fn outputs(
     graph: &CellGraph,
@@ -36,9 +36,9 @@ pub(crate) fn outputs(
             Some(rows) => values[rows.value.index()][rows.row(0)],
             None => Some(0),
         };
-        let mut states: Vec<Datum<u64>> = match graph.piece() {
-            Piece::Whole | Piece::First => run.initial.iter().map(first).collect(),
-            Piece::Next => before[index].clone(),
+        let mut states: Vec<Datum<u64>> = match graph.chunk() {
+            Chunk::Whole | Chunk::First => run.initial.iter().map(first).collect(),
+            Chunk::Next => before[index].clone(),
         };
         for node in 0..run.length {
             let input = run.inputs.iter().map(|rows| values[rows.value.index()][rows.row(node)]);

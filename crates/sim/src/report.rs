@@ -18,14 +18,14 @@ pub struct Summary {
     pub failed: u64,
     /// Sessions that began, each of which ended.
     pub sessions: u64,
-    /// Requests that were pieces of them.
-    pub pieces: u64,
-    /// Pieces that succeeded.
-    pub succeeded_pieces: u64,
-    /// Pieces that waited for an earlier one when they arrived.
-    pub waiting_pieces: u64,
-    /// Pieces that failed since their session was broken.
-    pub lost_pieces: u64,
+    /// Requests that were chunks of them.
+    pub chunks: u64,
+    /// Chunks that succeeded.
+    pub succeeded_chunks: u64,
+    /// Chunks that waited for an earlier one when they arrived.
+    pub waiting_chunks: u64,
+    /// Chunks that failed since their session was broken.
+    pub lost_chunks: u64,
     /// Tasks submitted.
     pub tasks: u64,
     /// Batches in them.
@@ -68,10 +68,10 @@ impl AddAssign for Summary {
         self.cancelled += other.cancelled;
         self.failed += other.failed;
         self.sessions += other.sessions;
-        self.pieces += other.pieces;
-        self.succeeded_pieces += other.succeeded_pieces;
-        self.waiting_pieces += other.waiting_pieces;
-        self.lost_pieces += other.lost_pieces;
+        self.chunks += other.chunks;
+        self.succeeded_chunks += other.succeeded_chunks;
+        self.waiting_chunks += other.waiting_chunks;
+        self.lost_chunks += other.lost_chunks;
         self.tasks += other.tasks;
         self.batches += other.batches;
         self.nodes += other.nodes;
@@ -103,8 +103,8 @@ impl fmt::Display for Summary {
         writeln!(f, "sessions       {}", self.sessions)?;
         writeln!(
             f,
-            "pieces         {}: {} succeeded, {} waited, {} lost with their session",
-            self.pieces, self.succeeded_pieces, self.waiting_pieces, self.lost_pieces
+            "chunks         {}: {} succeeded, {} waited, {} lost with their session",
+            self.chunks, self.succeeded_chunks, self.waiting_chunks, self.lost_chunks
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;

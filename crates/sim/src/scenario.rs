@@ -76,7 +76,7 @@ pub(crate) enum Fault {
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) batch_max: Vec<u32>,
-    pub(crate) ahead_ns: Option<u64>,
+    pub(crate) submission_window_ns: Option<u64>,
 }
 
 /// Whom a cancellation names.
@@ -84,9 +84,9 @@ pub(crate) struct Limits {
 pub(crate) enum Target {
     /// A request in flight.
     InFlight,
-    /// A piece of a session that runs.
+    /// A chunk of a session that runs.
     RunningPiece,
-    /// A piece that waits for an earlier one.
+    /// A chunk that waits for an earlier one.
     WaitingPiece,
     /// One that finished, whose position may be in use again.
     Finished,
@@ -114,10 +114,14 @@ impl Scenario {
             .map(|model| Model::draw(ModelId(model), &cells, &mut rng))
             .collect();
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
-        let ahead_ns = ahead_ns(&mut Rng::new(seed ^ AHEAD_STREAM));
+        let submission_window_ns = submission_window_ns(&mut Rng::new(seed ^ AHEAD_STREAM));
         let lookahead = lookahead(&mut Rng::new(seed ^ LOOKAHEAD_STREAM));
-        let mut manager =
-            Config { policy, ahead_ns, lookahead, ..manager(&cells, models.len(), &mut rng) };
+        let mut manager = Config {
+            policy,
+            submission_window_ns,
+            lookahead,
+            ..manager(&cells, models.len(), &mut rng)
+        };
         let device = device(&manager, &mut rng);
         let arrivals = arrivals(&models, &mut rng);
         let last_ns = arrivals.last().map_or(0, |arrival| arrival.time_ns);
@@ -136,7 +140,7 @@ impl Scenario {
             let times = sessions.iter().flat_map(SessionPlan::times_ns);
             calm_ns = calm_ns.max(times.max().unwrap_or(0));
             if has_faults {
-                faults.extend(cancelled_pieces(calm_ns, sessions.len(), &mut rng));
+                faults.extend(cancelled_chunks(calm_ns, sessions.len(), &mut rng));
             }
         }
         let limits = match policy {
@@ -163,7 +167,7 @@ impl Scenario {
     }
 }
 
-fn ahead_ns(rng: &mut Rng) -> Option<u64> {
+fn submission_window_ns(rng: &mut Rng) -> Option<u64> {
     rng.chance(30).then(|| rng.log_within(1_000..=1_000_000))
 }
 
@@ -180,9 +184,9 @@ fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rn
         }
         let is_bounded = has_slots && rng.chance(60) && cell.kind == RunKind::Chain;
         if is_bounded && manager.policy == Policy::Cellular {
-            let pieces = sessions.iter().flat_map(|session| &session.pieces);
-            let chains = pieces.map(|piece| {
-                piece.graph.runs().iter().filter(|run| run.cell_type == cell.id).count() as u32
+            let chunks = sessions.iter().flat_map(|session| &session.chunks);
+            let chains = chunks.map(|chunk| {
+                chunk.graph.runs().iter().filter(|run| run.cell_type == cell.id).count() as u32
             });
             let least = chains.max().unwrap_or(0).max(1);
             config.slots_max = Some(least.max(rng.log_within(1..=64) as u32));
@@ -193,8 +197,8 @@ fn bound(manager: &mut Config, cells: &[CellShape], sessions: &[SessionPlan], rn
 fn limits(until_ns: u64, cells: usize, rng: &mut Rng) -> Vec<(u64, Limits)> {
     let changes = (0..*rng.pick(&[0, 0, 1, 4])).map(|_| {
         let batch_max = (0..cells).map(|_| rng.log_within(1..=64) as u32).collect();
-        let ahead_ns = ahead_ns(rng);
-        (rng.within(0..=until_ns), Limits { batch_max, ahead_ns })
+        let submission_window_ns = submission_window_ns(rng);
+        (rng.within(0..=until_ns), Limits { batch_max, submission_window_ns })
     });
     changes.collect()
 }
@@ -243,7 +247,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
-        ahead_ns: None,
+        submission_window_ns: None,
         task_form: *rng.pick(&[TaskForm::Roster, TaskForm::Rows]),
         state_placement: *rng.pick(&[StatePlacement::Shared, StatePlacement::PerWorker]),
     }
@@ -315,7 +319,7 @@ fn faults(until_ns: u64, arrivals: usize, workers: u16, rng: &mut Rng) -> Vec<(u
     faults
 }
 
-fn cancelled_pieces(until_ns: u64, sessions: usize, rng: &mut Rng) -> Vec<(u64, Fault)> {
+fn cancelled_chunks(until_ns: u64, sessions: usize, rng: &mut Rng) -> Vec<(u64, Fault)> {
     let cancellations = sessions as u64 * *rng.pick(&[0, 0, 20, 60]) / 100;
     let cancellation = |_| {
         let target = *rng.pick(&[Target::RunningPiece, Target::WaitingPiece]);

@@ -1,5 +1,5 @@
 //! The clients of sessions, with what the engine keeps of them: which id a session has, whether the
-//! manager was told that it ends, and with which states its next piece must begin.
+//! manager was told that it ends, and with which states its next chunk must begin.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Sessions {
 struct Progress {
     id: Option<SessionId>,
     is_ending: bool,
-    /// After the last piece that succeeded.
+    /// After the last chunk that succeeded.
     states: States,
 }
 
@@ -65,12 +65,12 @@ impl Sessions {
         self.positions[&id]
     }
 
-    /// The states with which its next piece begins.
+    /// The states with which its next chunk begins.
     pub(crate) fn states(&self, id: SessionId) -> States {
         self.by_position[self.position(id)].states.clone()
     }
 
-    /// A piece succeeded, with these states at its end.
+    /// A chunk succeeded, with these states at its end.
     pub(crate) fn leave(&mut self, id: SessionId, states: States) {
         let position = self.position(id);
         self.by_position[position].states = states;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, RequestId, RunIndex, RunKind, SessionId, Sink, SinkTime,
-    Stopped, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, EndOfSequence, RequestId, RunIndex, RunKind, SessionId,
+    Sink, SinkTime, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome, Padding, Policy};
 use batchmaker_simulated::{Datum, Fate, Hashes, Started, VirtualDevice};
@@ -35,10 +35,10 @@ pub(crate) struct Broken {
 enum Happening {
     /// A position in the scenario's arrivals.
     Arrive(usize),
-    /// A position in the scenario's sessions, and one in its pieces.
-    Piece {
+    /// A position in the scenario's sessions, and one in its chunks.
+    Chunk {
         session: usize,
-        piece: usize,
+        chunk: usize,
     },
     /// A position in the scenario's sessions.
     EndSession(usize),
@@ -126,7 +126,7 @@ pub(crate) struct Simulation<'a> {
     finished: Vec<RequestId>,
     /// What said stop in steps that the manager has not been told of: by worker, life, task, and steps
     /// of the task; none of those up to its end.
-    stops: BTreeMap<(WorkerId, u32, TaskId, Option<u32>), Vec<Stopped>>,
+    stops: BTreeMap<(WorkerId, u32, TaskId, Option<u32>), Vec<EndOfSequence>>,
     streamed: BTreeMap<RequestId, Streamed>,
     /// Chains that said stop, with the nodes that they ran.
     stopped: BTreeMap<(RequestId, RunIndex), u32>,
@@ -172,9 +172,9 @@ impl<'a> Simulation<'a> {
             simulation.enter(time_ns, Happening::Arrive(position));
         }
         for session in 0..simulation.scenario.sessions.len() {
-            for piece in 0..simulation.scenario.sessions[session].pieces.len() {
-                let time_ns = simulation.scenario.sessions[session].pieces[piece].time_ns;
-                simulation.enter(time_ns, Happening::Piece { session, piece });
+            for chunk in 0..simulation.scenario.sessions[session].chunks.len() {
+                let time_ns = simulation.scenario.sessions[session].chunks[chunk].time_ns;
+                simulation.enter(time_ns, Happening::Chunk { session, chunk });
             }
             if let Some(time_ns) = simulation.scenario.sessions[session].ends_ns {
                 simulation.enter(time_ns, Happening::EndSession(session));
@@ -237,16 +237,17 @@ impl<'a> Simulation<'a> {
             Happening::Arrive(position) => {
                 self.arrive(self.scenario.arrivals[position].clone(), None)?;
             }
-            Happening::Piece { session, piece } => self.arrive_in(session, piece)?,
+            Happening::Chunk { session, chunk } => self.arrive_in(session, chunk)?,
             Happening::EndSession(session) => self.end_session(session)?,
             Happening::Fault(position) => match self.scenario.faults[position].1 {
                 Fault::Cancel(target) => self.cancel(target)?,
                 Fault::Down { worker, for_ns } => self.down(worker, for_ns)?,
             },
             Happening::Limits(position) => {
-                let (_, Limits { batch_max, ahead_ns }) = self.scenario.limits[position].clone();
+                let (_, Limits { batch_max, submission_window_ns }) =
+                    self.scenario.limits[position].clone();
                 self.summary.limits += 1;
-                let event = Event::Limits { batch_max: batch_max.clone(), ahead_ns };
+                let event = Event::Limits { batch_max: batch_max.clone(), submission_window_ns };
                 self.tell(event, &Observation::Limits { batch_max: &batch_max })?;
             }
             Happening::Up(worker) => self.up(worker)?,
@@ -282,9 +283,9 @@ impl<'a> Simulation<'a> {
         self.settle()
     }
 
-    /// A piece comes, unless its session was told to end.
-    fn arrive_in(&mut self, session: usize, piece: usize) -> Result<(), Broken> {
-        let id = if piece == 0 {
+    /// A chunk comes, unless its session was told to end.
+    fn arrive_in(&mut self, session: usize, chunk: usize) -> Result<(), Broken> {
+        let id = if chunk == 0 {
             self.summary.sessions += 1;
             self.sessions.begin(session, &mut self.rng)
         } else if let Some(id) = self.sessions.going_on(session) {
@@ -292,8 +293,8 @@ impl<'a> Simulation<'a> {
         } else {
             return Ok(());
         };
-        self.summary.pieces += 1;
-        self.arrive(self.scenario.sessions[session].pieces[piece].clone(), Some(id))
+        self.summary.chunks += 1;
+        self.arrive(self.scenario.sessions[session].chunks[chunk].clone(), Some(id))
     }
 
     fn end_session(&mut self, session: usize) -> Result<(), Broken> {
@@ -323,7 +324,7 @@ impl<'a> Simulation<'a> {
         // It may have ended at once, with its session.
         let arrived = self.ledger.requests.get(&request);
         let is_waiting = arrived.is_some_and(Request::is_waiting);
-        self.summary.waiting_pieces += u64::from(is_waiting);
+        self.summary.waiting_chunks += u64::from(is_waiting);
         Ok(())
     }
 
@@ -438,9 +439,12 @@ impl<'a> Simulation<'a> {
             // Graph batching runs a batch to its end.
             match self.scenario.manager.policy {
                 Policy::Cellular => {
-                    self.tell(Event::Stopped { chain }, &Observation::Stopped { chain })?;
+                    self.tell(
+                        Event::EndOfSequence { chain },
+                        &Observation::EndOfSequence { chain },
+                    )?;
                 }
-                _ => self.manager.handle(self.now_ns, Event::Stopped { chain }),
+                _ => self.manager.handle(self.now_ns, Event::EndOfSequence { chain }),
             }
         }
         Ok(())
@@ -638,14 +642,14 @@ impl<'a> Simulation<'a> {
                         compare_streamed(id, &graph, streamed, &expected)?;
                     }
                     if let Some(session) = session {
-                        self.summary.succeeded_pieces += 1;
+                        self.summary.succeeded_chunks += 1;
                         self.sessions.leave(session, states);
                     }
                 }
                 Outcome::Cancelled => self.summary.cancelled += 1,
                 Outcome::Failed(failure) => {
                     self.summary.failed += 1;
-                    self.summary.lost_pieces += u64::from(*failure == Failure::SessionLost);
+                    self.summary.lost_chunks += u64::from(*failure == Failure::SessionLost);
                 }
             }
             if let Some(session) = session.filter(|_| finished.outcome != Outcome::Succeeded) {
@@ -663,7 +667,7 @@ impl<'a> Simulation<'a> {
         Ok(())
     }
 
-    /// A piece did not succeed: nobody goes on from there, but pieces may be on their way.
+    /// A chunk did not succeed: nobody goes on from there, but chunks may be on their way.
     fn end_broken(&mut self, session: SessionId) {
         let position = self.sessions.position(session);
         if self.sessions.going_on(position).is_some() {

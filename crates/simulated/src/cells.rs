@@ -9,8 +9,8 @@ use batchmaker_device::reference::{self, Row};
 use batchmaker_device::{DeviceError, Runner};
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
 use batchmaker_graph::{
-    Cell, CellBody, CellIdentity, CellType, CellTypeId, ElementType, Program, RowSpec, StageBody,
-    StagedCell, Stop, TensorData,
+    Cell, CellBody, CellIdentity, CellType, CellTypeId, CompositeCell, ElementType, OperationBody,
+    Program, RowSpec, Stop, TensorData,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -91,10 +91,10 @@ impl Programs {
             CellBody::Program(program) => {
                 Self::Rows(RowProgram::new(program, &cell.inputs, &cell.outputs)?)
             }
-            CellBody::Whole(whole) => {
+            CellBody::Sequence(whole) => {
                 Self::Sequences(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?)
             }
-            CellBody::Staged(staged) => Self::Stages(stage_programs(staged)?),
+            CellBody::Composite(composite) => Self::Stages(stage_programs(composite)?),
         })
     }
 
@@ -112,13 +112,13 @@ fn address(program: &Program) -> usize {
     program.bytes.as_ptr() as usize
 }
 
-fn stage_programs(cell: &StagedCell) -> Result<StagePrograms, ExecutorError> {
+fn stage_programs(cell: &CompositeCell) -> Result<StagePrograms, ExecutorError> {
     let row = |&register: &usize| cell.registers[register].clone();
     let mut programs = HashMap::new();
-    for stage in &cell.stages {
-        let StageBody::Program(program) = &stage.body else { continue };
-        let inputs: Vec<RowSpec> = stage.reads.iter().flatten().map(row).collect();
-        let outputs: Vec<RowSpec> = stage.writes.iter().map(row).collect();
+    for operation in &cell.operations {
+        let OperationBody::Program(program) = &operation.body else { continue };
+        let inputs: Vec<RowSpec> = operation.reads.iter().flatten().map(row).collect();
+        let outputs: Vec<RowSpec> = operation.writes.iter().map(row).collect();
         let loaded = RowProgram::new(program, &inputs, &outputs)?;
         programs.insert(address(program), (loaded, inputs));
     }

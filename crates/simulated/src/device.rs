@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, TaskQueue,
+    Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
 };
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, RequestId, StatePlacement, Tensor, TensorData,
@@ -242,7 +242,7 @@ impl Device for SimulatedDevice {
         Ok(Measurement { ns: (fixed_ns + row_ns * rows as u64) as f64, plan: None })
     }
 
-    fn plan(&self, _: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+    fn plan(&self, _: CellIdentity, plans: &[(usize, ExecutionPlan)]) -> Result<(), DeviceError> {
         match plans {
             [] => Ok(()),
             [(_, plan), ..] => {

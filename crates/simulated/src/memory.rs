@@ -72,7 +72,7 @@ type Slots<R> = BTreeMap<CellTypeId, Vec<Option<Slot<R>>>>;
 #[derive(Clone, Debug)]
 struct Slot<R> {
     generation: u32,
-    /// The step that the state is for: of the next piece, where a piece ended.
+    /// The step that the state is for: of the next chunk, where a chunk ended.
     step: u32,
     state: Vec<Datum<R>>,
     by: Stamp,

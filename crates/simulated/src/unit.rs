@@ -273,7 +273,7 @@ impl Running {
         &self,
         task: TaskId,
         result: Result<(), Arc<str>>,
-        ends: Vec<batchmaker_graph::Stopped>,
+        ends: Vec<batchmaker_graph::EndOfSequence>,
     ) {
         self.mailbox.report(Completion::Task(TaskDone { task, result, ends }));
     }

@@ -9,16 +9,16 @@
 //! [`Misuse`]: reading a row that nobody has written, a row or a state of another worker's
 //! unfinished task, a slot of another generation or step, a state elsewhere that
 //! [`moved_from`](Join::moved_from) does not name. A chain of a
-//! [`Piece::Next`](batchmaker_graph::Piece) begins with what the
-//! piece before left in its slot, and nothing else will do.
+//! [`Chunk::Next`](batchmaker_graph::Chunk) begins with what the
+//! chunk before left in its slot, and nothing else will do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_device::{Chain, Origin, Roster, StatePlace};
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Item, Join, RequestId, Rows, RunIndex, SinkTime, SlotId,
-    StatePlacement, Stopped, TaskId, ValueIndex, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, EndOfSequence, Item, Join, RequestId, Rows, RunIndex,
+    SinkTime, SlotId, StatePlacement, TaskId, ValueIndex, Work, WorkerId,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -92,7 +92,7 @@ struct Queue {
     is_lost: bool,
     waiting: VecDeque<BatchedTask>,
     /// What said stop in the running task and was not told of, each with the number of its batch.
-    stops: Vec<(u32, Stopped)>,
+    stops: Vec<(u32, EndOfSequence)>,
     /// Per cell type: the chains on the standing list.
     rosters: BTreeMap<CellTypeId, Roster<Member>>,
 }
@@ -242,7 +242,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
 
     /// The first `batches` batches of the worker's running task are complete. What they wrote may be
     /// read by others. Tells which chains said stop in them and were not told of before.
-    pub fn advance(&mut self, worker: WorkerId, batches: u32) -> Vec<Stopped> {
+    pub fn advance(&mut self, worker: WorkerId, batches: u32) -> Vec<EndOfSequence> {
         self.progress.advance(worker, batches);
         let stops = &mut self.queues[worker.index()].stops;
         let stops = stops.extract_if(.., |(batch, _)| *batch < batches);
@@ -254,7 +254,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
     ///
     /// # Panics
     /// If the worker runs none.
-    pub fn finish(&mut self, worker: WorkerId) -> (TaskId, Vec<Stopped>) {
+    pub fn finish(&mut self, worker: WorkerId) -> (TaskId, Vec<EndOfSequence>) {
         let task = self.progress.finish(worker).expect("a task is running");
         let stops = self.queues[worker.index()].stops.drain(..);
         (task, stops.map(|(_, stopped)| stopped).collect())
@@ -484,7 +484,7 @@ impl<A: Arithmetic> VirtualDevice<A> {
         {
             self.memory.note_end(node.request, node.run)?;
             let (request, run, nodes) = (node.request, node.run, node.node + 1);
-            let stopped = Stopped { request, run, nodes };
+            let stopped = EndOfSequence { request, run, nodes };
             self.queues[task.worker.index()].stops.push((by.batch, stopped));
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! The device notices what a manager must not do.
 
-use batchmaker_graph::{CellGraphBuilder, ElementType, Item, Piece, RowSpec, Sink};
+use batchmaker_graph::{CellGraphBuilder, Chunk, ElementType, Item, RowSpec, Sink};
 
 use super::*;
 use crate::hashes::{Hashes, cell_output};
@@ -15,25 +15,25 @@ fn device(memory: StatePlacement) -> VirtualDevice<Hashes> {
     let config =
         VirtualConfig { workers: 2, memory, costs, copy_ns: 1000, slots_max: None, rows_max: None };
     let mut device = VirtualDevice::new(config, Hashes);
-    device.admit(REQUEST, graph(Piece::Whole), [vec![7, 8, 9]]);
+    device.admit(REQUEST, graph(Chunk::Whole), [vec![7, 8, 9]]);
     device
 }
 
-/// The same device, on which the lower chain of a first piece ran, and the piece after it came.
-fn device_between_pieces(memory: StatePlacement) -> VirtualDevice<Hashes> {
+/// The same device, on which the lower chain of a first chunk ran, and the chunk after it came.
+fn device_between_chunks(memory: StatePlacement) -> VirtualDevice<Hashes> {
     let mut device = device(memory);
     device.retire(REQUEST).unwrap();
-    device.admit(REQUEST, graph(Piece::First), [vec![7, 8, 9]]);
+    device.admit(REQUEST, graph(Chunk::First), [vec![7, 8, 9]]);
     start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], 3))).unwrap();
     device.finish(WorkerId(0));
     device.retire(REQUEST).unwrap();
-    device.admit(REQUEST, graph(Piece::Next), [vec![10, 11, 12]]);
+    device.admit(REQUEST, graph(Chunk::Next), [vec![10, 11, 12]]);
     device
 }
 
-fn graph(piece: Piece) -> Arc<CellGraph> {
+fn graph(chunk: Chunk) -> Arc<CellGraph> {
     let row = || RowSpec::new(ElementType::F32, [1]);
-    let mut graph = CellGraphBuilder::of_piece(piece);
+    let mut graph = CellGraphBuilder::of_chunk(chunk);
     let x = graph.input(row(), 3);
     let (y, z) = (graph.value(row(), 3), graph.value(row(), 3));
     let every = |value| Sink { port: 0, time: SinkTime::Every, rows: Rows::all(value) };
@@ -116,7 +116,7 @@ fn a_piece_begins_with_what_the_one_before_left() {
     for memory in [StatePlacement::Shared, StatePlacement::PerWorker] {
         let moved_from = (memory == StatePlacement::PerWorker).then_some(WorkerId(0));
         for (worker, moved_from) in [(0, None), (1, moved_from)] {
-            let mut device = device_between_pieces(memory);
+            let mut device = device_between_chunks(memory);
             let leaves = if worker == 0 { vec![SLOT] } else { Vec::new() };
             let joins = vec![join(0, SLOT, 0, moved_from)];
             start(&mut device, task(2, worker, Work::Roster { leaves, joins, steps: 1 })).unwrap();
@@ -134,20 +134,20 @@ fn a_piece_begins_with_nothing_else() {
     // The slot of another chain, one that was freed since, and one in another memory.
     let others = [SlotId { index: 1, generation: 0 }, SlotId { index: 0, generation: 1 }];
     for slot in others {
-        let mut device = device_between_pieces(StatePlacement::Shared);
+        let mut device = device_between_chunks(StatePlacement::Shared);
         assert!(start(&mut device, first_step(slot, None)).is_err());
     }
-    let mut device_ = device_between_pieces(StatePlacement::PerWorker);
+    let mut device_ = device_between_chunks(StatePlacement::PerWorker);
     assert!(start(&mut device_, first_step(SLOT, None)).unwrap_err().0.contains("no state"));
-    // The state of a whole sequence that ended, and of a piece that did not.
-    for (piece, ran) in [(Piece::Whole, 3), (Piece::First, 2)] {
+    // The state of a whole sequence that ended, and of a chunk that did not.
+    for (chunk, ran) in [(Chunk::Whole, 3), (Chunk::First, 2)] {
         let mut device = device(StatePlacement::Shared);
         device.retire(REQUEST).unwrap();
-        device.admit(REQUEST, graph(piece), [vec![7, 8, 9]]);
+        device.admit(REQUEST, graph(chunk), [vec![7, 8, 9]]);
         start(&mut device, task(1, 0, steps(vec![join(0, SLOT, 0, None)], ran))).unwrap();
         device.finish(WorkerId(0));
         device.retire(REQUEST).unwrap();
-        device.admit(REQUEST, graph(Piece::Next), [vec![10, 11, 12]]);
+        device.admit(REQUEST, graph(Chunk::Next), [vec![10, 11, 12]]);
         let refused = start(&mut device, first_step(SLOT, None)).unwrap_err();
         assert!(refused.0.contains(&format!("step {ran}")), "{refused}");
     }

@@ -31,7 +31,7 @@ pub struct Shape {
 /// KiB of weights in a block; the last is a whole panel.
 const BLOCKS_KIB: [u16; 5] = [8, 16, 32, 128, u16::MAX];
 
-/// Rows of a piece.
+/// Rows of a chunk.
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
 impl Shape {

@@ -168,19 +168,19 @@ impl PerformanceModel<'_> {
         let threads = if is_shared { configuration.threads } else { 1 };
         let together = threads > 1;
         // Of nearly equal numbers of rows.
-        let pieces = rows.div_ceil(ROWS_MAX);
-        let of_piece = rows.div_ceil(pieces);
+        let chunks = rows.div_ceil(ROWS_MAX);
+        let of_chunk = rows.div_ceil(chunks);
         let weights = panels as f64 * shape.panel_bytes(x);
-        let beside = (of_piece * (columns + x) * size_of::<f32>()) as f64;
+        let beside = (of_chunk * (columns + x) * size_of::<f32>()) as f64;
         let reader = Reader { bytes: weights + DISPLACED * beside, together };
-        let product = self.product_ns(of_piece, panels, x, configuration, reader);
+        let product = self.product_ns(of_chunk, panels, x, configuration, reader);
         let convert =
-            x as f64 * interpolate(&probe.converts, of_piece) + interpolate(&probe.calls, of_piece);
+            x as f64 * interpolate(&probe.converts, of_chunk) + interpolate(&probe.calls, of_chunk);
         let written = (rows * columns * size_of::<f32>()) as f64;
-        let computed = pieces as f64 * (product + convert) / threads as f64;
+        let computed = chunks as f64 * (product + convert) / threads as f64;
         let moved = match together {
             true => {
-                let meeting = self.constants(of_piece).meetings * limits.meet_ns;
+                let meeting = self.constants(of_chunk).meetings * limits.meet_ns;
                 PROJECTED * limits.write_ns(written / threads as f64) + meeting
             }
             false => 2.0 * written / limits.bandwidth(written + weights, false),
@@ -200,14 +200,14 @@ impl PerformanceModel<'_> {
         let mut ns = 0.0;
         let mut left = rows;
         while left > 0 {
-            let piece = left.min(ROWS_MAX);
-            left -= piece;
-            ns += panels as f64 * self.panel_ns(piece, inputs, configuration, reader);
+            let chunk = left.min(ROWS_MAX);
+            left -= chunk;
+            ns += panels as f64 * self.panel_ns(chunk, inputs, configuration, reader);
         }
         ns
     }
 
-    /// One panel of a product of a piece.
+    /// One panel of a product of a chunk.
     fn panel_ns(
         &self,
         rows: usize,

@@ -1,8 +1,9 @@
 //! The cells of the suite.
 
 use batchmaker_graph::{
-    Cell, CellBody, ElementType, LinearArgMax, Lookup, PortAxes, Precision, RecurrentCell,
-    RecurrentKind, RnnActivation, RowSpec, Stage, StageBody, StagedCell, TreeCell, WholeProgram,
+    Cell, CellBody, CompositeCell, ElementType, LinearArgMax, Lookup, Operation, OperationBody,
+    PortAxes, Precision, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, SequenceCell,
+    TreeCell,
 };
 
 use super::numbers::Numbers;
@@ -127,13 +128,13 @@ fn composite(
     inputs: Vec<RowSpec>,
     states: Vec<RowSpec>,
     more_registers: Vec<RowSpec>,
-    stages: Vec<Stage>,
+    operations: Vec<Operation>,
     outputs: Vec<usize>,
 ) -> Cell {
     let registers = [inputs.clone(), states.clone(), more_registers].concat();
     let output_rows = outputs.iter().map(|&register| registers[register].clone()).collect();
     Cell {
-        body: CellBody::Staged(StagedCell { registers, stages, outputs }),
+        body: CellBody::Composite(CompositeCell { registers, operations, outputs }),
         precision: Precision::F32,
         inputs,
         states,
@@ -141,8 +142,8 @@ fn composite(
     }
 }
 
-fn stage(body: StageBody, reads: &[Option<usize>], writes: &[usize]) -> Stage {
-    Stage { body, reads: reads.to_vec(), writes: writes.to_vec() }
+fn operation(body: OperationBody, reads: &[Option<usize>], writes: &[usize]) -> Operation {
+    Operation { body, reads: reads.to_vec(), writes: writes.to_vec() }
 }
 
 /// An LSTM with a GRU on top. Input: x. States: h and c of the LSTM, h of the GRU.
@@ -150,12 +151,12 @@ fn two_operators() -> Cell {
     let (input, hidden) = SMALL;
     let lstm = recurrent(RecurrentKind::Lstm { p: None }, SMALL);
     let gru = recurrent(RecurrentKind::Gru { linear_before_reset: false }, (hidden, hidden));
-    let stages = vec![
-        stage(StageBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[4, 5]),
-        stage(StageBody::Step(gru), &[Some(4), Some(3)], &[6]),
+    let operations = vec![
+        operation(OperationBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[4, 5]),
+        operation(OperationBody::Step(gru), &[Some(4), Some(3)], &[6]),
     ];
     let states = vec![floats(hidden); 3];
-    composite(vec![floats(input)], states.clone(), states, stages, vec![4, 5, 6])
+    composite(vec![floats(input)], states.clone(), states, operations, vec![4, 5, 6])
 }
 
 /// A greedy decoder: an LSTM over the embedding of the token before, and the token whose sum is the
@@ -163,31 +164,35 @@ fn two_operators() -> Cell {
 pub(super) fn decoder() -> Cell {
     let (_, hidden) = SMALL;
     let lstm = embedded(recurrent(RecurrentKind::Lstm { p: None }, SMALL));
-    let stages = vec![
-        stage(StageBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[3, 4]),
-        stage(StageBody::LinearArgMax(linear(hidden, IDS as usize)), &[Some(3)], &[5]),
+    let operations = vec![
+        operation(OperationBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[3, 4]),
+        operation(OperationBody::LinearArgMax(linear(hidden, IDS as usize)), &[Some(3)], &[5]),
     ];
     let states = vec![id(), floats(hidden), floats(hidden)];
     let more = vec![floats(hidden), floats(hidden), id()];
-    composite(Vec::new(), states, more, stages, vec![5, 3, 4])
+    composite(Vec::new(), states, more, operations, vec![5, 3, 4])
 }
 
 /// Twice the input and h, which a GRU takes for its input. State: h.
 fn program_and_gru() -> Cell {
     let gru = recurrent(RecurrentKind::Gru { linear_before_reset: true }, (WIDTH, WIDTH));
-    let stages = vec![
-        stage(StageBody::Program(SuiteProgram::Affine.program()), &[Some(0), Some(1)], &[2]),
-        stage(StageBody::Step(gru), &[Some(2), Some(1)], &[3]),
+    let operations = vec![
+        operation(
+            OperationBody::Program(SuiteProgram::Affine.program()),
+            &[Some(0), Some(1)],
+            &[2],
+        ),
+        operation(OperationBody::Step(gru), &[Some(2), Some(1)], &[3]),
     ];
     let row = || vec![floats(WIDTH)];
-    composite(row(), row(), [row(), row()].concat(), stages, vec![3])
+    composite(row(), row(), [row(), row()].concat(), operations, vec![3])
 }
 
 /// Adds its input to its state, both one integer.
 pub(super) fn counter() -> Cell {
-    let add = StageBody::Program(SuiteProgram::Add.program());
-    let stages = vec![stage(add, &[Some(0), Some(1)], &[2])];
-    composite(vec![id()], vec![id()], vec![id()], stages, vec![2])
+    let add = OperationBody::Program(SuiteProgram::Add.program());
+    let operations = vec![operation(add, &[Some(0), Some(1)], &[2])];
+    composite(vec![id()], vec![id()], vec![id()], operations, vec![2])
 }
 
 /// A linear layer for an arg-max.
@@ -205,20 +210,24 @@ fn linear(input_size: usize, output_size: usize) -> LinearArgMax {
 /// the arg-max of a linear layer over that. Outputs: the index, and c.
 pub(super) fn row_wise_composite() -> Cell {
     let lstm = recurrent(RecurrentKind::Lstm { p: None }, (WIDTH, WIDTH));
-    let stages = vec![
-        stage(StageBody::Step(lstm), &[Some(0), None, None], &[1, 2]),
-        stage(StageBody::Program(SuiteProgram::Affine.program()), &[Some(1), Some(0)], &[3]),
-        stage(StageBody::LinearArgMax(linear(WIDTH, 30)), &[Some(3)], &[4]),
+    let operations = vec![
+        operation(OperationBody::Step(lstm), &[Some(0), None, None], &[1, 2]),
+        operation(
+            OperationBody::Program(SuiteProgram::Affine.program()),
+            &[Some(1), Some(0)],
+            &[3],
+        ),
+        operation(OperationBody::LinearArgMax(linear(WIDTH, 30)), &[Some(3)], &[4]),
     ];
     let more = vec![floats(WIDTH), floats(WIDTH), floats(WIDTH), id()];
-    composite(vec![floats(WIDTH)], Vec::new(), more, stages, vec![4, 2])
+    composite(vec![floats(WIDTH)], Vec::new(), more, operations, vec![4, 2])
 }
 
 /// A linear layer with an arg-max alone.
 pub(super) fn arg_max(linear: LinearArgMax) -> Cell {
     let inputs = vec![floats(linear.input_size)];
-    let stages = vec![stage(StageBody::LinearArgMax(linear), &[Some(0)], &[1])];
-    composite(inputs, Vec::new(), vec![id()], stages, vec![1])
+    let operations = vec![operation(OperationBody::LinearArgMax(linear), &[Some(0)], &[1])];
+    composite(inputs, Vec::new(), vec![id()], operations, vec![1])
 }
 
 /// Random sums.
@@ -275,13 +284,13 @@ pub(super) fn program(program: SuiteProgram) -> Cell {
 /// The program over whole sequences. Outputs: the sum up to each step, the sum of all.
 pub(super) fn sums() -> Cell {
     let axes = |steps| PortAxes { batch: true, steps };
-    let whole = WholeProgram {
+    let whole = SequenceCell {
         program: SuiteProgram::Sums.program(),
         inputs: vec![axes(true)],
         outputs: vec![axes(true), axes(false)],
     };
     Cell {
-        body: CellBody::Whole(whole),
+        body: CellBody::Sequence(whole),
         precision: Precision::F32,
         inputs: vec![floats(WIDTH)],
         states: Vec::new(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use batchmaker_graph::{
-    BatchedTask, CellTypeId, RequestId, RunIndex, Stopped, TaskId, TensorData, Work, WorkerId,
+    BatchedTask, CellTypeId, EndOfSequence, RequestId, RunIndex, TaskId, TensorData, Work, WorkerId,
 };
 
 use super::{Check, ensure};
@@ -217,7 +217,7 @@ impl Worker {
         Ok(())
     }
 
-    fn check_ends(&mut self, ends: &[Stopped]) -> Check {
+    fn check_ends(&mut self, ends: &[EndOfSequence]) -> Check {
         for end in ends {
             let is_first = self.ended.insert((end.request, end.run));
             ensure!(is_first, "{end:?} is reported a second time");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellGraph, CellGraphBuilder, CellTypeId, Piece, RowSpec, Rows, Sink, SinkTime, Stop,
+    Cell, CellGraph, CellGraphBuilder, CellTypeId, Chunk, RowSpec, Rows, Sink, SinkTime, Stop,
     Tensor, TensorData,
 };
 
@@ -44,7 +44,7 @@ pub(super) enum Sinks {
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) cell_type: CellTypeId,
-    pub(super) piece: Piece,
+    pub(super) chunk: Chunk,
     pub(super) length: u32,
     pub(super) order: Order,
     /// By input port: a row for each node.
@@ -67,7 +67,7 @@ impl Chain {
             .collect();
         Self {
             cell_type,
-            piece: Piece::Whole,
+            chunk: Chunk::Whole,
             length,
             order: Order::Forward,
             inputs,
@@ -78,17 +78,17 @@ impl Chain {
     }
 
     /// The part of it that has some of its nodes.
-    pub(super) fn chunk(&self, cell: &Cell, piece: Piece, nodes: std::ops::Range<u32>) -> Self {
+    pub(super) fn chunk(&self, cell: &Cell, chunk: Chunk, nodes: std::ops::Range<u32>) -> Self {
         let of_port = |(data, row): (&TensorData, &RowSpec)| {
             let elements = row.elements();
             data.slice(nodes.start as usize * elements..nodes.end as usize * elements)
         };
-        let initial = match piece {
-            Piece::Next => vec![None; self.initial.len()],
+        let initial = match chunk {
+            Chunk::Next => vec![None; self.initial.len()],
             _ => self.initial.clone(),
         };
         Self {
-            piece,
+            chunk,
             length: nodes.end - nodes.start,
             inputs: self.inputs.iter().zip(&cell.inputs).map(of_port).collect(),
             initial,
@@ -98,7 +98,7 @@ impl Chain {
 
     /// The request: its outputs are all that its sinks write.
     pub(super) fn request(&self, cell: &Cell) -> Request {
-        let mut graph = CellGraphBuilder::of_piece(self.piece);
+        let mut graph = CellGraphBuilder::of_chunk(self.chunk);
         let mut inputs = Vec::new();
         let mut reads = Vec::new();
         for (data, row) in self.inputs.iter().zip(&cell.inputs) {

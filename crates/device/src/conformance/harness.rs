@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellGraph, CellType, CellTypeId, RequestId, RunIndex, SlotId, StatePlacement, Stopped,
-    Tensor, TensorData, WorkerId,
+    Cell, CellGraph, CellType, CellTypeId, EndOfSequence, RequestId, RunIndex, SlotId,
+    StatePlacement, Tensor, TensorData, WorkerId,
 };
 
 use super::checked_worker::Worker;
@@ -170,7 +170,7 @@ impl Harness {
 /// The ends that tasks reported of a request's runs: run, nodes.
 pub(super) fn ends_of<'a>(
     request: RequestId,
-    ends: impl IntoIterator<Item = &'a Stopped>,
+    ends: impl IntoIterator<Item = &'a EndOfSequence>,
 ) -> Vec<(RunIndex, u32)> {
     let of_request = ends.into_iter().filter(|end| end.request == request);
     of_request.map(|end| (end.run, end.nodes)).collect()

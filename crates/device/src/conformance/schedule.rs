@@ -1,7 +1,7 @@
 //! Chains as tasks, the way a manager submits them: each joins in its turn, leaves when it is through,
 //! and then its slot is used again.
 
-use batchmaker_graph::{CellTypeId, Item, Join, RequestId, RunIndex, SlotId, Stopped, Work};
+use batchmaker_graph::{CellTypeId, EndOfSequence, Item, Join, RequestId, RunIndex, SlotId, Work};
 
 use super::Check;
 use super::harness::{Harness, Member};
@@ -49,7 +49,7 @@ impl Harness {
         cell_type: CellTypeId,
         entries: &[Entry],
         schedule: Schedule,
-    ) -> Check<Vec<Stopped>> {
+    ) -> Check<Vec<EndOfSequence>> {
         // Batches of items have nothing to do with the chains that stand beside the device.
         let standing = match schedule.form {
             Form::Rows => self.rosters.remove(&(worker, cell_type)),

@@ -18,7 +18,8 @@ mod row;
 mod tree;
 
 use batchmaker_graph::{
-    Cell, CellBody, LinearArgMax, Lookup, Precision, Program, Stage, StageBody, StagedCell,
+    Cell, CellBody, CompositeCell, LinearArgMax, Lookup, Operation, OperationBody, Precision,
+    Program,
 };
 
 pub use recurrent::step;
@@ -52,9 +53,9 @@ pub fn outputs(
         }
         CellBody::Tree(tree) => Some(floats(tree::node(cell.precision, tree, inputs).into())),
         CellBody::Program(program) => run_program(program, inputs),
-        CellBody::Whole(whole) => run_program(&whole.program, inputs),
-        CellBody::Staged(staged) => {
-            composite(cell.precision, staged, [inputs, states].concat(), run_program)
+        CellBody::Sequence(whole) => run_program(&whole.program, inputs),
+        CellBody::Composite(operations) => {
+            composite(cell.precision, operations, [inputs, states].concat(), run_program)
         }
     }
 }
@@ -83,20 +84,20 @@ pub fn input(lookup: Option<&Lookup>, row: &Row) -> Vec<f64> {
 /// The output registers of a composite cell, whose first registers are `registers`.
 fn composite(
     precision: Precision,
-    cell: &StagedCell,
+    cell: &CompositeCell,
     registers: Vec<Row>,
     run_program: RunProgram<'_>,
 ) -> Option<Vec<Row>> {
     let mut registers: Vec<Option<Row>> = registers.into_iter().map(Some).collect();
     registers.resize(cell.registers.len(), None);
-    for Stage { body, reads, writes } in &cell.stages {
+    for Operation { body, reads, writes } in &cell.operations {
         let read = |register: &usize| registers[*register].clone().expect("written before");
         let written = match body {
-            StageBody::Program(program) => {
+            OperationBody::Program(program) => {
                 let inputs: Vec<Row> = reads.iter().flatten().map(read).collect();
                 run_program(program, &inputs)?
             }
-            StageBody::Step(recurrent) => {
+            OperationBody::Step(recurrent) => {
                 let x = input(recurrent.lookup.as_ref(), &read(&reads[0].expect("x")));
                 let state = |port: usize| match reads.get(1 + port).copied().flatten() {
                     Some(register) => read(&register).floats().to_vec(),
@@ -105,7 +106,7 @@ fn composite(
                 let states: Vec<Vec<f64>> = (0..recurrent.kind.states()).map(state).collect();
                 floats(step(precision, recurrent, &x, &states))
             }
-            StageBody::LinearArgMax(linear) => {
+            OperationBody::LinearArgMax(linear) => {
                 let x = read(&reads[0].expect("x"));
                 vec![Row::Int(vec![arg_max(precision, linear, x.floats())])]
             }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use batchmaker_engine::{
-    Engine, EngineConfig, EngineError, NamedTensor, Request, SessionKey, SessionPiece, Tensor,
+    Engine, EngineConfig, EngineError, NamedTensor, Request, SessionChunk, SessionKey, Tensor,
 };
 use batchmaker_graph::{StatePlacement, WorkerId};
 use batchmaker_manager::Failure;
@@ -264,7 +264,7 @@ fn talk(engine: &Engine, number: usize, chunks: &[usize], scenario: &Scenario, c
         let (start, end) = (index == 0, index + 1 == chunks.len());
         let request = Request {
             tensors: vec![NamedTensor { name: "x".to_owned(), tensor }],
-            session: Some(SessionPiece { key, start, end }),
+            session: Some(SessionChunk { key, start, end }),
             ..Request::default()
         };
         let reply = engine.submit(ask.kind.model(), request).and_then(|pending| pending.wait());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, Materialized, Measurement, Plan, TaskQueue,
+    Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
 };
 use batchmaker_engine::{Engine, EngineConfig, Policy, Tensor};
 use batchmaker_graph::{CellGraph, CellIdentity, CellType, CellTypeId, RequestId, WorkerId};
@@ -55,7 +55,11 @@ impl Device for OneQueueTooFew {
         self.0.measure(cell, rows)
     }
 
-    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+    fn plan(
+        &self,
+        cell: CellIdentity,
+        plans: &[(usize, ExecutionPlan)],
+    ) -> Result<(), DeviceError> {
         self.0.plan(cell, plans)
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
-use batchmaker_graph::{ElementType, PortAxes, Program, RowSpec, TensorData, WholeProgram};
+use batchmaker_graph::{ElementType, PortAxes, Program, RowSpec, SequenceCell, TensorData};
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataType, Dimension, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
@@ -132,10 +132,10 @@ impl Writer {
         Program { bytes, summary: "test".to_owned() }
     }
 
-    pub(crate) fn whole(&self) -> WholeProgram {
+    pub(crate) fn whole(&self) -> SequenceCell {
         let axes = |ports: &[(RowSpec, PortAxes)]| ports.iter().map(|(_, axes)| *axes).collect();
         let (inputs, outputs) = (axes(&self.inputs), axes(&self.outputs));
-        WholeProgram { program: self.program(), inputs, outputs }
+        SequenceCell { program: self.program(), inputs, outputs }
     }
 
     pub(crate) fn rows(ports: &[(RowSpec, PortAxes)]) -> Vec<RowSpec> {

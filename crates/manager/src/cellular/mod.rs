@@ -82,9 +82,11 @@ pub(crate) enum InFlightWork {
 impl Cellular {
     pub(crate) fn new(config: Config) -> Self {
         let workers = usize::from(config.workers);
-        let ahead_ns = config.ahead_ns;
-        let queues =
-            config.cell_types.iter().map(|cell| Queue::new(cell.clone(), workers, ahead_ns));
+        let submission_window_ns = config.submission_window_ns;
+        let queues = config
+            .cell_types
+            .iter()
+            .map(|cell| Queue::new(cell.clone(), workers, submission_window_ns));
         Self {
             now: 0,
             queues: queues.collect(),
@@ -201,16 +203,16 @@ impl Batching for Cellular {
             Event::EndSession { session } => self.end_session(session),
             Event::Progress { worker, task, steps } => self.progress(worker, task, steps),
             Event::Complete { worker, task } => self.complete(worker, task),
-            Event::Stopped { chain } => self.stopped(chain),
+            Event::EndOfSequence { chain } => self.stopped(chain),
             Event::TaskFailed { worker, task, reason } => self.task_failed(worker, task, &reason),
             Event::Cancel { request } => {
                 if !self.cancel_waiting(request) {
                     self.abort(request, Outcome::Cancelled);
                 }
             }
-            Event::Limits { batch_max, ahead_ns } => {
+            Event::Limits { batch_max, submission_window_ns } => {
                 for (queue, max) in self.queues.iter_mut().zip(batch_max) {
-                    queue.set_limits(queue.config.sizes_with_max(max), ahead_ns);
+                    queue.set_limits(queue.config.sizes_with_max(max), submission_window_ns);
                 }
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
@@ -229,7 +231,7 @@ impl Batching for Cellular {
     }
 
     fn requests(&self) -> usize {
-        self.processor.live_requests + self.waiting_pieces()
+        self.processor.live_requests + self.waiting_chunks()
     }
 
     fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {

@@ -29,15 +29,19 @@ pub(crate) struct Queue {
     pub(crate) is_open: bool,
     /// What a step of a roster took of late; 0 before the first.
     step_ns: u64,
-    /// See [`crate::Config::ahead_ns`].
-    ahead_ns: Option<u64>,
+    /// See [`crate::Config::submission_window_ns`].
+    submission_window_ns: Option<u64>,
 }
 
 /// How much work to submit, at most, ahead of knowing whether chains stop in it.
 const AHEAD_NS: u64 = 1_000_000;
 
 impl Queue {
-    pub(crate) fn new(config: CellTypeConfig, workers: usize, ahead_ns: Option<u64>) -> Self {
+    pub(crate) fn new(
+        config: CellTypeConfig,
+        workers: usize,
+        submission_window_ns: Option<u64>,
+    ) -> Self {
         let slots = SlotTable::with_max(config.slots_max);
         let sizes = config.sizes_with_max(config.batch_sizes.max);
         let mut queue = Self {
@@ -51,16 +55,16 @@ impl Queue {
             tally: Tally::default(),
             is_open: false,
             step_ns: 0,
-            ahead_ns: None,
+            submission_window_ns: None,
         };
-        queue.set_limits(sizes, ahead_ns);
+        queue.set_limits(sizes, submission_window_ns);
         queue
     }
 
     /// What holds for batches that are handed out from now on.
-    pub(crate) fn set_limits(&mut self, sizes: BatchSizes, ahead_ns: Option<u64>) {
+    pub(crate) fn set_limits(&mut self, sizes: BatchSizes, submission_window_ns: Option<u64>) {
         assert!(0 < sizes.min && sizes.min <= sizes.max, "{sizes:?}");
-        (self.config.batch_sizes, self.ahead_ns) = (sizes, ahead_ns);
+        (self.config.batch_sizes, self.submission_window_ns) = (sizes, submission_window_ns);
     }
 
     /// Notes how long some steps of a roster took.
@@ -76,12 +80,13 @@ impl Queue {
     /// where chains may stop in them, no more than take a millisecond.
     pub(crate) fn steps_ahead(&self) -> u32 {
         let of_open = self.is_open.then_some(AHEAD_NS);
-        let Some(ahead_ns) = self.ahead_ns.into_iter().chain(of_open).min() else {
+        let Some(submission_window_ns) = self.submission_window_ns.into_iter().chain(of_open).min()
+        else {
             return u32::MAX;
         };
         match self.step_ns {
             0 => 1,
-            step_ns => (ahead_ns / step_ns).clamp(1, u64::from(u32::MAX)) as u32,
+            step_ns => (submission_window_ns / step_ns).clamp(1, u64::from(u32::MAX)) as u32,
         }
     }
 

@@ -2,7 +2,7 @@
 //! and when the request is finished.
 
 use batchmaker_graph::{
-    CellTypeId, ModelId, RequestId, RunIndex, RunKind, SessionId, Stopped, TaskId, WorkerId,
+    CellTypeId, EndOfSequence, ModelId, RequestId, RunIndex, RunKind, SessionId, TaskId, WorkerId,
 };
 
 use crate::cellular::Cellular;
@@ -32,7 +32,7 @@ pub(super) struct Request {
     model: Option<ModelId>,
     arrived_ns: u64,
     first_task_ns: Option<u64>,
-    /// Of which it is a piece.
+    /// Of which it is a chunk.
     pub(super) session: Option<SessionId>,
     pub(super) subgraphs: Vec<SubgraphIndex>,
     /// Subgraphs that have not ended.
@@ -378,7 +378,7 @@ impl Cellular {
     }
 
     /// An open chain said stop: it ends with what was submitted of it.
-    pub(crate) fn stopped(&mut self, chain: Stopped) {
+    pub(crate) fn stopped(&mut self, chain: EndOfSequence) {
         if !self.processor.is_live(chain.request) {
             return;
         }
@@ -441,7 +441,7 @@ impl Cellular {
             total_ns: now - request.arrived_ns,
         });
         if let Some((session, is_good)) = session {
-            self.sessions.piece_ended(session, is_good);
+            self.sessions.chunk_ended(session, is_good);
         }
     }
 

@@ -1,17 +1,17 @@
-//! Sessions: sequences that come in pieces, each of which is a request.
+//! Sessions: sequences that come in chunks, each of which is a request.
 //!
-//! The pieces of a session run one after the other. What its chains leave in their slots stays there
-//! from piece to piece: a slot belongs to a subgraph while one runs, and to the session between. So
+//! The chunks of a session run one after the other. What its chains leave in their slots stays there
+//! from chunk to chunk: a slot belongs to a subgraph while one runs, and to the session between. So
 //! sessions and whole sequences are alike to the scheduler, and share batches.
 //!
-//! A piece that is given up ends its sequence: those before it are answered, those after it fail. If it
+//! A chunk that is given up ends its sequence: those before it are answered, those after it fail. If it
 //! was running, nobody knows how far its chains came, and nothing goes on from them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, ModelId, Piece, RequestId, RunIndex, SessionId, SlotId, WorkerId,
+    CellGraph, CellTypeId, Chunk, ModelId, RequestId, RunIndex, SessionId, SlotId, WorkerId,
 };
 
 use crate::cellular::Cellular;
@@ -22,7 +22,7 @@ use crate::event::{Failure, Finished, Outcome};
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     table: Vec<Session>,
-    /// The sessions of pieces that wait for an earlier one.
+    /// The sessions of chunks that wait for an earlier one.
     waiting_in: HashMap<RequestId, SessionId>,
     /// Sessions that may go on, or end, in the order in which they may.
     to_settle: VecDeque<SessionId>,
@@ -33,21 +33,21 @@ pub(crate) struct Sessions {
 struct Session {
     generation: u32,
     is_open: bool,
-    /// By run of each piece's graph, what its chain left; empty while the first piece runs.
+    /// By run of each chunk's graph, what its chain left; empty while the first chunk runs.
     kept: Vec<Option<Kept>>,
-    /// The piece that runs.
+    /// The chunk that runs.
     current: Option<RequestId>,
     /// Those after it, in their order.
     waiting: VecDeque<Arrival>,
-    /// Whether no piece comes any more.
+    /// Whether no chunk comes any more.
     is_ending: bool,
-    /// Whether a piece was given up: none follows those that wait.
+    /// Whether a chunk was given up: none follows those that wait.
     is_cut: bool,
     /// Whether what its chains left is lost: those that wait cannot go on.
     is_broken: bool,
 }
 
-/// A chain's slot between two pieces.
+/// A chain's slot between two chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub(crate) cell_type: CellTypeId,
@@ -87,12 +87,12 @@ impl Sessions {
         known.is_some_and(|known| known.is_open && known.generation == id.generation)
     }
 
-    /// What the run's chain left in the piece before, for the one that arrives.
+    /// What the run's chain left in the chunk before, for the one that arrives.
     pub(crate) fn take_kept(&mut self, id: SessionId, run: RunIndex) -> Option<Kept> {
         self.session(id).kept.get_mut(run.index())?.take()
     }
 
-    /// Keeps the slot of a chain that ran to the end of its piece.
+    /// Keeps the slot of a chain that ran to the end of its chunk.
     pub(crate) fn keep(&mut self, id: SessionId, run: RunIndex, left: Kept) {
         let kept = &mut self.session(id).kept;
         if kept.len() <= run.index() {
@@ -102,8 +102,8 @@ impl Sessions {
         assert!(before.is_none(), "{id:?} kept two slots for {run}");
     }
 
-    /// Notes that the session's piece is over, and whether it succeeded.
-    pub(crate) fn piece_ended(&mut self, id: SessionId, is_good: bool) {
+    /// Notes that the session's chunk is over, and whether it succeeded.
+    pub(crate) fn chunk_ended(&mut self, id: SessionId, is_good: bool) {
         let session = self.session(id);
         session.current = None;
         session.is_broken |= !is_good;
@@ -111,18 +111,18 @@ impl Sessions {
         self.to_settle.push_back(id);
     }
 
-    /// Takes a piece that waits, and all that follow it, out of their session.
+    /// Takes a chunk that waits, and all that follow it, out of their session.
     fn give_up_from(&mut self, request: RequestId) -> Vec<Arrival> {
         let Some(&id) = self.waiting_in.get(&request) else { return Vec::new() };
         let session = self.session(id);
-        let position = session.waiting.iter().position(|piece| piece.request == request);
+        let position = session.waiting.iter().position(|chunk| chunk.request == request);
         let given_up: Vec<Arrival> = match position {
             Some(position) => session.waiting.drain(position..).collect(),
             None => Vec::new(),
         };
         session.is_cut = true;
-        for piece in &given_up {
-            self.waiting_in.remove(&piece.request);
+        for chunk in &given_up {
+            self.waiting_in.remove(&chunk.request);
         }
         self.to_settle.push_back(id);
         given_up
@@ -130,16 +130,16 @@ impl Sessions {
 }
 
 impl Cellular {
-    /// Starts a request, or lets it wait for the pieces before it.
+    /// Starts a request, or lets it wait for the chunks before it.
     pub(crate) fn admit(&mut self, arrival: Arrival) {
         let Some(id) = arrival.session else {
             return self.arrive(&arrival);
         };
         let sessions = &mut self.sessions;
-        match arrival.graph.piece() {
-            Piece::First => sessions.open(id),
-            Piece::Next => assert!(sessions.is_open(id), "{id:?} goes on, but never began"),
-            Piece::Whole => panic!("{:?} is no piece of {id:?}", arrival.request),
+        match arrival.graph.chunk() {
+            Chunk::First => sessions.open(id),
+            Chunk::Next => assert!(sessions.is_open(id), "{id:?} goes on, but never began"),
+            Chunk::Whole => panic!("{:?} is no chunk of {id:?}", arrival.request),
         }
         let session = sessions.session(id);
         assert!(!session.is_ending, "{id:?} goes on after its end");
@@ -151,18 +151,18 @@ impl Cellular {
         sessions.to_settle.push_back(id);
     }
 
-    /// Gives up a piece that waits for an earlier one. Tells whether the request is such a one.
+    /// Gives up a chunk that waits for an earlier one. Tells whether the request is such a one.
     pub(crate) fn cancel_waiting(&mut self, request: RequestId) -> bool {
         let given_up = self.sessions.give_up_from(request);
-        for piece in &given_up {
-            let is_it = piece.request == request;
+        for chunk in &given_up {
+            let is_it = chunk.request == request;
             let later = Outcome::Failed(Failure::SessionLost);
-            self.end_unstarted(piece, if is_it { Outcome::Cancelled } else { later });
+            self.end_unstarted(chunk, if is_it { Outcome::Cancelled } else { later });
         }
         !given_up.is_empty()
     }
 
-    /// After the last piece that arrived, the session ends.
+    /// After the last chunk that arrived, the session ends.
     pub(crate) fn end_session(&mut self, id: SessionId) {
         assert!(self.sessions.is_open(id), "{id:?} ends, but never began");
         self.sessions.session(id).is_ending = true;
@@ -185,7 +185,7 @@ impl Cellular {
         }
     }
 
-    /// Starts the next pieces, frees what nobody goes on from, and ends what is to end.
+    /// Starts the next chunks, frees what nobody goes on from, and ends what is to end.
     pub(crate) fn settle_sessions(&mut self) {
         while let Some(id) = self.sessions.to_settle.pop_front() {
             if !self.sessions.is_open(id) {
@@ -194,19 +194,19 @@ impl Cellular {
             let session = self.sessions.session(id);
             if session.is_broken {
                 let waiting = std::mem::take(&mut session.waiting);
-                for piece in &waiting {
-                    self.sessions.waiting_in.remove(&piece.request);
-                    self.end_unstarted(piece, Outcome::Failed(Failure::SessionLost));
+                for chunk in &waiting {
+                    self.sessions.waiting_in.remove(&chunk.request);
+                    self.end_unstarted(chunk, Outcome::Failed(Failure::SessionLost));
                 }
             }
             let session = self.sessions.session(id);
             if session.current.is_some() {
                 continue;
             }
-            if let Some(piece) = session.waiting.pop_front() {
-                session.current = Some(piece.request);
-                self.sessions.waiting_in.remove(&piece.request);
-                self.arrive(&piece);
+            if let Some(chunk) = session.waiting.pop_front() {
+                session.current = Some(chunk.request);
+                self.sessions.waiting_in.remove(&chunk.request);
+                self.arrive(&chunk);
                 continue;
             }
             let is_ending = session.is_ending;
@@ -222,16 +222,16 @@ impl Cellular {
         }
     }
 
-    /// Ends a piece of which nothing ran.
-    fn end_unstarted(&mut self, piece: &Arrival, outcome: Outcome) {
-        let waited_ns = self.now - piece.at_ns;
-        let request = piece.request;
+    /// Ends a chunk of which nothing ran.
+    fn end_unstarted(&mut self, chunk: &Arrival, outcome: Outcome) {
+        let waited_ns = self.now - chunk.at_ns;
+        let request = chunk.request;
         let finished = Finished { request, outcome, queue_ns: waited_ns, total_ns: waited_ns };
         self.processor.finished.push(finished);
     }
 
-    /// Requests that wait for earlier pieces of their sessions.
-    pub(crate) fn waiting_pieces(&self) -> usize {
+    /// Requests that wait for earlier chunks of their sessions.
+    pub(crate) fn waiting_chunks(&self) -> usize {
         self.sessions.waiting_in.len()
     }
 }

@@ -5,7 +5,7 @@
 //! takes its slot only once all chains that it depends on have theirs or have ended. Then every
 //! chain with a slot can run to its end without another slot being given out, and frees its own.
 //!
-//! A session does not free its slots at the end of a piece. If sessions took theirs one by one, two
+//! A session does not free its slots at the end of a chunk. If sessions took theirs one by one, two
 //! of them that lack one each could wait for each other for ever. So a session takes the slots of all
 //! its chains together, when any of them is ready. While it waits for slots that requests without
 //! sessions are going to free, nobody behind it in the order takes these. For slots that other
@@ -108,16 +108,16 @@ impl Cellular {
     }
 
     /// # Panics
-    /// If a piece of a session has more chains of a type than there are slots: it could never run.
-    pub(crate) fn check_slots(&mut self, piece: RequestId) {
-        for position in 0..self.processor.request(piece).subgraphs.len() {
+    /// If a chunk of a session has more chains of a type than there are slots: it could never run.
+    pub(crate) fn check_slots(&mut self, chunk: RequestId) {
+        for position in 0..self.processor.request(chunk).subgraphs.len() {
             let cell_type =
-                self.subgraph(self.processor.request(piece).subgraphs[position]).cell_type;
+                self.subgraph(self.processor.request(chunk).subgraphs[position]).cell_type;
             let Some(max) = self.queues[cell_type.index()].slots.max() else { continue };
-            let needed = self.slots_needed(piece, cell_type);
+            let needed = self.slots_needed(chunk, cell_type);
             assert!(
                 needed <= max as usize,
-                "{piece:?}, of a session, has {needed} chains of {cell_type}, which has {max} slots"
+                "{chunk:?}, of a session, has {needed} chains of {cell_type}, which has {max} slots"
             );
         }
     }
@@ -202,11 +202,11 @@ impl Cellular {
         next
     }
 
-    /// Whether all chains of a session's piece can have their slots now. If they cannot, but could
+    /// Whether all chains of a session's chunk can have their slots now. If they cannot, but could
     /// without any other session ending, their types are reserved for it.
-    fn all_fit(&self, piece: RequestId, cell_types: &mut [OfType]) -> bool {
+    fn all_fit(&self, chunk: RequestId, cell_types: &mut [OfType]) -> bool {
         cell_types.iter_mut().for_each(|of_type| of_type.needed = 0);
-        for &index in &self.processor.request(piece).subgraphs {
+        for &index in &self.processor.request(chunk).subgraphs {
             if self.lacks_slot(index) {
                 cell_types[self.subgraph(index).cell_type.index()].needed += 1;
             }

@@ -412,12 +412,12 @@ impl Batching for GraphBatching {
         self.now = now;
         match event {
             Event::Arrive { request, model, priority, graph, session } => {
-                assert!(session.is_none(), "a closed batch has no piece of a session");
+                assert!(session.is_none(), "a closed batch has no chunk of a session");
                 self.arrive(request, model, priority, graph);
             }
             Event::EndSession { session } => unreachable!("{session:?} never began"),
             // A batch ends as a whole.
-            Event::Progress { .. } | Event::Stopped { .. } => {}
+            Event::Progress { .. } | Event::EndOfSequence { .. } => {}
             Event::Complete { worker, task } => self.task_over(worker, task, None),
             Event::TaskFailed { worker, task, reason } => {
                 self.task_over(worker, task, Some(Failure::Task(reason)));

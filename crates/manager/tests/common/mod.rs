@@ -22,7 +22,7 @@ pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> 
         lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit,
-        ahead_ns: None,
+        submission_window_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,
     }

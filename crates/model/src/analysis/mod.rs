@@ -4,7 +4,7 @@
 //! tensor over a *source*, a matrix of rows where the axes of batch and time are gone and
 //! what is left of a row is flat. Transposing, squeezing and reshaping around those two
 //! axes change the view alone; everything else becomes a [`RowOp`] (the same function of
-//! every row) or a [`Recurrent`]. An operator that is neither is a [`Blocker`].
+//! every row) or a [`Recurrent`]. An operator that is neither is a [`Diagnostic`].
 //!
 //! Which input dimensions are batch and time is not declared in a file. Draft passes find
 //! it: every input dimension is an unknown, and whatever reaches the first two axes
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
-use crate::Blocker;
+use crate::Diagnostic;
 use crate::loops::{self, LoopBody};
 use crate::onnx_file::{Node, OnnxFile, Subgraph};
 use crate::operators::{self, whole};
@@ -41,14 +41,14 @@ pub(crate) struct Analysis {
     pub(crate) ops: Vec<RowOp>,
     pub(crate) recurrents: Vec<Recurrent>,
     pub(crate) outputs: Vec<(String, View)>,
-    pub(crate) blockers: Vec<Blocker>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
     /// Whether roles are still being found; then nothing is emitted.
     pub(crate) draft: bool,
     /// Whether the file is one cell.
     pub(crate) is_cell: bool,
     pub(crate) bound: Bound,
-    /// Whether the input of a recurrent operator is downstream of a blocker.
+    /// Whether the input of a recurrent operator is downstream of a diagnostic.
     pub(crate) hidden: bool,
     /// Elements that constants which are still to be computed may have.
     pub(crate) budget: usize,
@@ -76,7 +76,7 @@ impl Analysis {
             ops: Vec::new(),
             recurrents: Vec::new(),
             outputs: Vec::new(),
-            blockers: Vec::new(),
+            diagnostics: Vec::new(),
             opset: self.opset,
             draft: self.draft,
             is_cell: true,
@@ -113,7 +113,7 @@ impl Analysis {
             ops: Vec::new(),
             recurrents: Vec::new(),
             outputs: Vec::new(),
-            blockers: file.blockers.clone(),
+            diagnostics: file.diagnostics.clone(),
             opset: file.opset,
             draft,
             is_cell: kind == FileKind::Cell,
@@ -207,7 +207,7 @@ impl Analysis {
             Some(reason) => Err(reason),
             None if operators::is_recurrent(node) => {
                 let (results, reasons) = crate::recurrent::evaluate(self, node, &inputs);
-                self.blockers.extend(reasons.into_iter().map(|reason| node.blocker(reason)));
+                self.diagnostics.extend(reasons.into_iter().map(|reason| node.diagnostic(reason)));
                 Ok(results)
             }
             None if inputs.iter().flatten().any(|val| matches!(val, Val::Unknown)) => {
@@ -219,7 +219,7 @@ impl Analysis {
             None => self.operator(node, &inputs),
         };
         let results = results.unwrap_or_else(|reason| {
-            self.blockers.push(node.blocker(reason));
+            self.diagnostics.push(node.diagnostic(reason));
             Vec::new()
         });
         let mut results = results.into_iter();
@@ -378,12 +378,12 @@ impl Analysis {
     }
 
     pub(crate) fn block(&mut self, operator: &str, node: &str, reason: &str) {
-        let blocker = Blocker {
+        let diagnostic = Diagnostic {
             operator: operator.to_owned(),
             node: node.to_owned(),
             reason: reason.to_owned(),
         };
-        self.blockers.push(blocker);
+        self.diagnostics.push(diagnostic);
     }
 
     /// The length of a dimension that is the same in all requests and within a row.

@@ -81,7 +81,7 @@ pub(crate) enum Val {
     Repeat(Rc<Literal>, Vec<Dim>),
     View(View),
     Sequence(Rc<Sequence>),
-    /// Downstream of a blocker, which was already reported.
+    /// Downstream of a diagnostic, which was already reported.
     Unknown,
 }
 

@@ -1,7 +1,7 @@
 //! `kind = "chain"`: one cell applied along a sequence.
 
 use batchmaker_graph::{
-    CellGraphBuilder, InvalidRequest, NamedTensor, OutputTensor, Parameters, Piece, RowSpec, Rows,
+    CellGraphBuilder, Chunk, InvalidRequest, NamedTensor, OutputTensor, Parameters, RowSpec, Rows,
     Sink, SinkTime, Unfold, Unfolded, ValueIndex,
 };
 
@@ -154,10 +154,10 @@ impl Unfold for Chain {
     ) -> Result<Unfolded, InvalidRequest> {
         parameters.refuse_steps()?;
         if self.direction == Direction::Reverse {
-            parameters.refuse_pieces("it reads its sequence backwards")?;
+            parameters.refuse_chunks("it reads its sequence backwards")?;
         }
         let steps = self.steps(&tensors)?;
-        let (mut graph, mut inputs) = (CellGraphBuilder::of_piece(parameters.piece), Vec::new());
+        let (mut graph, mut inputs) = (CellGraphBuilder::of_chunk(parameters.chunk), Vec::new());
         let mut tensors = tensors.into_iter().peekable();
         let directed = |value: ValueIndex| self.direction.of(Rows::all(value), steps as u32);
         let mut sequence = Vec::new();
@@ -174,7 +174,7 @@ impl Unfold for Chain {
         let mut initial = vec![None; self.states.len()];
         for State { first, state } in &self.states {
             if let Some(tensor) = tensors.next_if(|tensor| tensor.name == first.name) {
-                if parameters.piece == Piece::Next {
+                if parameters.chunk == Chunk::Next {
                     continue;
                 }
                 first.check_row(&tensor.tensor)?;

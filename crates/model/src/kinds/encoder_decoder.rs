@@ -236,7 +236,7 @@ impl Unfold for EncoderDecoder {
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
     ) -> Result<Unfolded, InvalidRequest> {
-        parameters.refuse_pieces("its decoder begins when the whole sequence is there")?;
+        parameters.refuse_chunks("its decoder begins when the whole sequence is there")?;
         let (source, name) = common_rows(&self.sequence, &tensors)?.expect("there is a sequence");
         check_length(name, source, self.max_length)?;
         let (bound, stop) = self.steps(source, parameters)?;

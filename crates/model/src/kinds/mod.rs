@@ -1,5 +1,5 @@
 //! The kinds of unfolding that a `model.toml` can name, over cells of its own: each an [`Unfold`]
-//! of public pieces alone, as any other unfolding function would be.
+//! of public chunks alone, as any other unfolding function would be.
 //!
 //! [`Unfold`]: batchmaker_graph::Unfold
 

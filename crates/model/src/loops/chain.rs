@@ -12,7 +12,7 @@ use crate::onnx_file::{Node, OnnxFile};
 use crate::operators::{Sequence, apply, axis_of};
 use crate::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
-use crate::{Blocker, LoadError, NamedCell};
+use crate::{Diagnostic, LoadError, NamedCell};
 
 /// The name of what the state becomes that is the number of the step.
 const NEXT_NUMBER: &str = "\u{1}number of the next step";
@@ -24,8 +24,8 @@ impl Loop<'_> {
         analysis: &mut Analysis,
         inside: &[&Node],
         file: &OnnxFile,
-    ) -> Result<Vec<Val>, Vec<Blocker>> {
-        let refuse = |reason: String| vec![self.node.blocker(reason)];
+    ) -> Result<Vec<Val>, Vec<Diagnostic>> {
+        let refuse = |reason: String| vec![self.node.diagnostic(reason)];
         let outer = self.outer(analysis, inside);
         let mut shapes: Vec<Vec<Dim>> = self.states.iter().map(Val::dims).collect();
         // A first state may be repeated along axes that it gets in the first step.
@@ -46,10 +46,10 @@ impl Loop<'_> {
                 }
                 Err(reason) => Err(refuse(reason)),
             };
-            let blockers = std::mem::take(&mut nested.blockers);
+            let diagnostics = std::mem::take(&mut nested.diagnostics);
             analysis.take_back(&mut nested);
             match done {
-                _ if !blockers.is_empty() => return Err(blockers),
+                _ if !diagnostics.is_empty() => return Err(diagnostics),
                 Ok(Some(vals)) => return Ok(vals),
                 Ok(None) => {}
                 Err(reasons) => return Err(reasons),
@@ -233,8 +233,8 @@ impl Loop<'_> {
         nested: &mut Analysis,
         shapes: &[Vec<Dim>],
         file: &OnnxFile,
-    ) -> Result<Vec<Val>, Vec<Blocker>> {
-        let refuse = |reason: String| vec![self.node.blocker(reason)];
+    ) -> Result<Vec<Val>, Vec<Diagnostic>> {
+        let refuse = |reason: String| vec![self.node.diagnostic(reason)];
         for (name, first) in self.state_outputs.iter().zip(&self.states) {
             match (first, nested.value(name, file)) {
                 (Val::Sequence(_), list) => match appended(&list) {
@@ -263,7 +263,7 @@ impl Loop<'_> {
         drop_unread(nested);
         nested.rename_atoms();
         nested.check_rows();
-        if !nested.blockers.is_empty() {
+        if !nested.diagnostics.is_empty() {
             return Err(Vec::new());
         }
         if let Some((name, view)) = nested.outputs.iter().find(|(_, v)| !steps(&v.dims).is_empty())
@@ -293,7 +293,7 @@ impl Loop<'_> {
         }
         let named =
             NamedCell::of_analysis(&self.node.label, nested).map_err(|error| match error {
-                LoadError::Refused { blockers, .. } => blockers,
+                LoadError::Refused { diagnostics, .. } => diagnostics,
                 other => refuse(other.to_string()),
             })?;
         let counts = nested.body.as_ref().is_some_and(|body| body.counter.is_some());

@@ -86,26 +86,26 @@ pub(crate) fn evaluate(
     if few.is_none() {
         match a_loop.chain(analysis, &inside, file) {
             Ok(vals) => return Ok(vals),
-            Err(blockers) => reasons = blockers,
+            Err(diagnostics) => reasons = diagnostics,
         }
     }
     if let Some(count) = repeated_count {
-        let known = analysis.blockers.len();
+        let known = analysis.diagnostics.len();
         match a_loop.repeat(analysis, count, &inside, file) {
             Ok(vals) => return Ok(vals),
             Err(reason) if is_inside => return Err(reason),
             Err(reason) => {
-                analysis.blockers.truncate(known);
-                reasons = vec![node.blocker(reason)];
+                analysis.diagnostics.truncate(known);
+                reasons = vec![node.diagnostic(reason)];
             }
         }
     }
     match a_loop.whole(analysis, &inside, file) {
         Ok(vals) => return Ok(vals),
         Err(reason) if reason.is_empty() => {}
-        Err(reason) => reasons.push(node.blocker(format!("as it stands: {reason}"))),
+        Err(reason) => reasons.push(node.diagnostic(format!("as it stands: {reason}"))),
     }
-    analysis.blockers.extend(reasons);
+    analysis.diagnostics.extend(reasons);
     Ok(Vec::new())
 }
 

@@ -43,9 +43,9 @@ impl Loop<'_> {
             }
             _ => None,
         };
-        let blockers = std::mem::take(&mut nested.blockers);
+        let diagnostics = std::mem::take(&mut nested.diagnostics);
         analysis.take_back(&mut nested);
-        if let Some(first) = blockers.first() {
+        if let Some(first) = diagnostics.first() {
             return Err(format!("{} `{}`: {}", first.operator, first.node, first.reason));
         }
         let edges = made?;
@@ -89,7 +89,7 @@ impl Loop<'_> {
         for node in inside {
             nested.add_node(node, file);
         }
-        if !nested.blockers.is_empty() {
+        if !nested.diagnostics.is_empty() {
             return Err(String::new());
         }
         let view_of = |nested: &mut Analysis, name: &str| match nested.value(name, file) {

@@ -69,7 +69,7 @@ pub(super) fn evaluate(
     Ok(vec![val])
 }
 
-/// Whether something of a value is downstream of a blocker.
+/// Whether something of a value is downstream of a diagnostic.
 fn is_unknown(val: &Val) -> bool {
     match val {
         Val::Unknown => true,

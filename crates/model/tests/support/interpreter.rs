@@ -80,7 +80,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
                     }
                 }
             }
-            CellBody::Tree(_) | CellBody::Staged(_) | CellBody::Whole(_) => {
+            CellBody::Tree(_) | CellBody::Composite(_) | CellBody::Sequence(_) => {
                 unreachable!("a whole file has no such cell")
             }
             CellBody::Program(program) => {

@@ -116,8 +116,8 @@ impl Graph {
     /// The lines of the refusal.
     pub(crate) fn refusal(self) -> Vec<String> {
         match self.load(&mut CellRegistry::default()) {
-            Err(LoadError::Refused { blockers, .. }) => {
-                blockers.iter().map(ToString::to_string).collect()
+            Err(LoadError::Refused { diagnostics, .. }) => {
+                diagnostics.iter().map(ToString::to_string).collect()
             }
             other => panic!("{other:?}"),
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use batchmaker_cpu::CpuDevice;
 use batchmaker_device::{
-    Bell, Capabilities, Completion, Device, DeviceError, Materialized, Measurement, Plan, Read,
-    StatePlace, TaskQueue,
+    Bell, Capabilities, Completion, Device, DeviceError, ExecutionPlan, Materialized, Measurement,
+    Read, StatePlace, TaskQueue,
 };
 use batchmaker_graph::{
     BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor, TensorData,
@@ -64,7 +64,11 @@ impl Device for SlowDevice {
         self.inner.measure(cell, rows)
     }
 
-    fn plan(&self, cell: CellIdentity, plans: &[(usize, Plan)]) -> Result<(), DeviceError> {
+    fn plan(
+        &self,
+        cell: CellIdentity,
+        plans: &[(usize, ExecutionPlan)],
+    ) -> Result<(), DeviceError> {
         self.inner.plan(cell, plans)
     }
 }

@@ -123,8 +123,8 @@ mod tests {
         assert!(stage.finish(0, Outcome::Succeeded).is_err());
     }
 
-    /// The first of three pieces runs.
-    fn stage_of_pieces() -> Stage {
+    /// The first of three chunks runs.
+    fn stage_of_chunks() -> Stage {
         let mut stage = Stage::with_states(StatePlacement::PerWorker, Answers::new(Ends::Alone));
         (0..3).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
         stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 5, 0)]]).unwrap();
@@ -134,13 +134,13 @@ mod tests {
     const LOST: Outcome = Outcome::Failed(Failure::SessionLost);
 
     #[test]
-    fn pieces_after_one_given_up_are_lost_when_it_has_ended() {
-        assert!(stage_of_pieces().finish(1, LOST).is_err(), "nothing was given up");
-        let mut stage = stage_of_pieces();
+    fn chunks_after_one_given_up_are_lost_when_it_has_ended() {
+        assert!(stage_of_chunks().finish(1, LOST).is_err(), "nothing was given up");
+        let mut stage = stage_of_chunks();
         stage.cancel(0).unwrap();
         stage.settled(3, &[1, 0]).unwrap();
         assert!(stage.finish(1, LOST).is_err(), "before the one that was given up");
-        let mut stage = stage_of_pieces();
+        let mut stage = stage_of_chunks();
         stage.cancel(0).unwrap();
         stage.complete(0).unwrap();
         stage.finish(0, Outcome::Cancelled).unwrap();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_piece_cancelled_before_its_turn_ends_at_once_and_breaks_its_session() {
-        let mut stage = stage_of_pieces();
+        let mut stage = stage_of_chunks();
         stage.cancel(1).unwrap();
         assert!(stage.settled(3, &[1, 0]).unwrap_err().contains("unanswered"));
         stage.finish(1, Outcome::Cancelled).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn a_piece_is_lost_with_the_worker_that_kept_its_state() {
         for worker in [0, 1] {
-            let mut stage = stage_of_pieces();
+            let mut stage = stage_of_chunks();
             (1..3).for_each(|step| {
                 stage.complete(0).unwrap();
                 stage.task(0, 0, &[&[in_slot(nodes(0, 0, step), 5, 0)]]).unwrap();

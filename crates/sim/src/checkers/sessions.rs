@@ -1,5 +1,5 @@
-//! The pieces of a session run one after the other, in the order in which they arrived; a session
-//! that is to end is told of as ended once, as soon as no piece of it is left.
+//! The chunks of a session run one after the other, in the order in which they arrived; a session
+//! that is to end is told of as ended once, as soon as no chunk of it is left.
 
 use super::Checker;
 use crate::ledger::Ledger;
@@ -17,7 +17,7 @@ impl Checker for Sessions {
             Observation::Batch { nodes, .. } => {
                 for part in nodes {
                     if ledger.run_of(part).is_some_and(|(request, _)| request.is_waiting()) {
-                        return Err(format!("{part:?} before the piece before has ended"));
+                        return Err(format!("{part:?} before the chunk before has ended"));
                     }
                 }
                 Ok(())
@@ -29,7 +29,7 @@ impl Checker for Sessions {
                 let mut requests = ledger.requests.iter();
                 let left = requests.find(|(_, request)| request.session == Some(id));
                 match left {
-                    Some((piece, _)) => Err(format!("{id:?} ended before its {piece:?}")),
+                    Some((chunk, _)) => Err(format!("{id:?} ended before its {chunk:?}")),
                     None if !session.is_over() => Err(format!("{id:?} ended, unasked")),
                     None => Ok(()),
                 }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
 
-    /// The first of two pieces runs.
+    /// The first of two chunks runs.
     fn stage() -> Stage {
         let mut stage = Stage::new(Sessions);
         (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
@@ -64,7 +64,7 @@ mod tests {
         stage
     }
 
-    /// Both pieces are answered.
+    /// Both chunks are answered.
     fn stage_of_answered() -> Stage {
         let mut stage = stage();
         (0..2).for_each(|request| stage.finish(request, Outcome::Succeeded).unwrap());
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_piece_before_its_turn_is_found() {
         let early = stage().task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err();
-        assert!(early.contains("before the piece before has ended"), "{early}");
+        assert!(early.contains("before the chunk before has ended"), "{early}");
         let mut stage = stage();
         stage.finish(0, Outcome::Succeeded).unwrap();
         stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();

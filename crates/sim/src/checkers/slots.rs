@@ -1,4 +1,4 @@
-//! Slots are conserved: a chain keeps the one it was first given, through all pieces of its session
+//! Slots are conserved: a chain keeps the one it was first given, through all chunks of its session
 //! if it is of one, a slot has one owner from then until the chain is over, or the session ends or
 //! is broken, comes back under a higher generation, and the manager counts as many in use as there
 //! are owners (no fewer, where batches keep them to their end). Where there are only so many, no
@@ -27,7 +27,7 @@ pub(crate) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     OfRequest(RequestId, RunIndex),
-    /// In whichever piece runs, and between pieces.
+    /// In whichever chunk runs, and between chunks.
     OfSession(SessionId, RunIndex),
 }
 
@@ -168,30 +168,30 @@ mod tests {
         }
     }
 
-    /// Both chains of the first of so many pieces ran to their ends. A request of no session is in
+    /// Both chains of the first of so many chunks ran to their ends. A request of no session is in
     /// flight as well.
-    fn stage_with_first_piece(placement: StatePlacement, pieces: u32) -> Stage {
+    fn stage_with_first_chunk(placement: StatePlacement, chunks: u32) -> Stage {
         let mut stage = Stage::with_states(placement, Slots::new(&stage::config(), Ends::Alone));
-        (0..pieces).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
+        (0..chunks).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
         stage.arrive(2, TWO_LAYERS);
         run_layer(&mut stage, 0, 0, 5);
         run_layer(&mut stage, 0, 1, 6);
         stage
     }
 
-    /// The first piece is not answered yet, and the second waits.
-    fn stage_of_pieces(placement: StatePlacement) -> Stage {
-        stage_with_first_piece(placement, 2)
+    /// The first chunk is not answered yet, and the second waits.
+    fn stage_of_chunks(placement: StatePlacement) -> Stage {
+        stage_with_first_chunk(placement, 2)
     }
 
-    /// The first piece was answered, and no other came yet.
-    fn stage_between_pieces(placement: StatePlacement) -> Stage {
-        let mut stage = stage_with_first_piece(placement, 1);
+    /// The first chunk was answered, and no other came yet.
+    fn stage_between_chunks(placement: StatePlacement) -> Stage {
+        let mut stage = stage_with_first_chunk(placement, 1);
         stage.finish(0, Outcome::Succeeded).unwrap();
         stage
     }
 
-    /// All steps of one chain of a piece.
+    /// All steps of one chain of a chunk.
     fn run_layer(stage: &mut Stage, request: u32, run: u32, slot: u32) {
         for step in 0..3 {
             let node = in_slot(nodes(request, run, step), slot, 0);
@@ -203,12 +203,12 @@ mod tests {
     #[test]
     fn a_slot_of_a_session_is_not_given_again() {
         let taking = in_slot(nodes(2, 0, 0), 5, 1);
-        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        let mut stage = stage_of_chunks(StatePlacement::Shared);
         let taken = stage.task(0, 0, &[&[taking]]).unwrap_err();
         assert!(taken.contains("takes the slot of OfSession(session0'0, run0)"), "{taken}");
-        // Nor between two pieces; but after the last one.
+        // Nor between two chunks; but after the last one.
         for is_ending in [false, true] {
-            let mut stage = stage_between_pieces(StatePlacement::Shared);
+            let mut stage = stage_between_chunks(StatePlacement::Shared);
             if is_ending {
                 stage.end_session(0).unwrap();
             }
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn another_slot_in_a_later_piece_is_found() {
         for (slot, generation) in [(5, 0), (6, 0), (5, 1), (7, 0)] {
-            let mut stage = stage_of_pieces(StatePlacement::Shared);
+            let mut stage = stage_of_chunks(StatePlacement::Shared);
             stage.finish(0, Outcome::Succeeded).unwrap();
             let goes_on = stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), slot, generation)]]);
             assert_eq!(goes_on.is_ok(), (slot, generation) == (5, 0));
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn slots_are_kept_until_the_session_ends() {
-        let mut stage = stage_between_pieces(StatePlacement::Shared);
+        let mut stage = stage_between_chunks(StatePlacement::Shared);
         stage.settled(1, &[1, 1]).unwrap();
         assert!(stage.settled(1, &[0, 1]).unwrap_err().contains("1 held"));
         stage.end_session(0).unwrap();
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_piece_given_up_frees_at_once_what_did_not_run_to_its_end() {
-        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        let mut stage = stage_of_chunks(StatePlacement::Shared);
         stage.finish(0, Outcome::Succeeded).unwrap();
         run_layer(&mut stage, 1, 0, 5);
         stage.settled(2, &[1, 1]).unwrap();
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_piece_given_up_frees_what_runs_to_its_end_only_then() {
-        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        let mut stage = stage_of_chunks(StatePlacement::Shared);
         stage.finish(0, Outcome::Succeeded).unwrap();
         run_layer(&mut stage, 1, 0, 5);
         let steps = [0, 1, 2].map(|step| [in_slot(nodes(1, 1, step), 6, 0)]);
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_break_while_a_piece_runs_frees_when_it_has_ended() {
-        let mut stage = stage_of_pieces(StatePlacement::Shared);
+        let mut stage = stage_of_chunks(StatePlacement::Shared);
         stage.cancel(1).unwrap();
         stage.settled(3, &[1, 1]).unwrap();
         stage.finish(0, Outcome::Succeeded).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_lost_with_its_worker() {
         for (placement, kept) in [(StatePlacement::Shared, 1), (StatePlacement::PerWorker, 0)] {
-            let mut stage = stage_between_pieces(placement);
+            let mut stage = stage_between_chunks(placement);
             stage.worker_down(1).unwrap();
             stage.settled(1, &[1, 1]).unwrap();
             stage.worker_down(0).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, ElementType, Piece, RequestId, RowSpec,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, RequestId, RowSpec,
     Rows, RunIndex, SessionId, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
@@ -33,7 +33,7 @@ pub(crate) fn config() -> Config {
         lookahead: 0,
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
-        ahead_ns: None,
+        submission_window_ns: None,
         task_form: TaskForm::Roster,
         state_placement: StatePlacement::Shared,
     }
@@ -89,15 +89,15 @@ impl Stage {
     }
 
     pub(crate) fn arrive_with(&mut self, request: u32, layers: Layers, priority: u32) {
-        self.see_arrival(request, priority, &Arc::new(stack(layers.0, Piece::Whole)), None);
+        self.see_arrival(request, priority, &Arc::new(stack(layers.0, Chunk::Whole)), None);
     }
 
-    /// A piece arrives; the first of a session begins it.
+    /// A chunk arrives; the first of a session begins it.
     pub(crate) fn arrive_in(&mut self, session: u32, request: u32, layers: Layers) {
         let session = session_id(session);
         let is_begun = self.ledger.sessions.contains_key(&session);
-        let piece = if is_begun { Piece::Next } else { Piece::First };
-        self.see_arrival(request, 0, &Arc::new(stack(layers.0, piece)), Some(session));
+        let chunk = if is_begun { Chunk::Next } else { Chunk::First };
+        self.see_arrival(request, 0, &Arc::new(stack(layers.0, chunk)), Some(session));
     }
 
     fn see_arrival(
@@ -189,9 +189,9 @@ impl Stage {
     }
 }
 
-fn stack(layers: u32, piece: Piece) -> CellGraph {
+fn stack(layers: u32, chunk: Chunk) -> CellGraph {
     let row = || RowSpec::new(ElementType::F32, [1]);
-    let mut graph = CellGraphBuilder::of_piece(piece);
+    let mut graph = CellGraphBuilder::of_chunk(chunk);
     let mut below = graph.input(row(), 3);
     for layer in 0..layers {
         let above = graph.value(row(), 3);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, RequestId, RunIndex, SessionId, SlotId, Stopped, TaskId, WorkerId,
+    CellGraph, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId, WorkerId,
 };
 use batchmaker_manager::{Config, Failure, Outcome, StatePlacement};
 
@@ -35,7 +35,7 @@ pub(crate) struct Ledger {
 }
 
 /// A run's place in the order of its type's queue: explicit priorities first, then the order in
-/// which requests start: on arrival, or when the piece before has ended.
+/// which requests start: on arrival, or when the chunk before has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     rank: u32,
@@ -46,10 +46,10 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) graph: Arc<CellGraph>,
-    /// Of which it is a piece.
+    /// Of which it is a chunk.
     pub(crate) session: Option<SessionId>,
     rank: u32,
-    /// How many started before it; none while it waits for an earlier piece.
+    /// How many started before it; none while it waits for an earlier chunk.
     start: Option<u64>,
     pub(crate) runs: Vec<Run>,
     /// How it must end, if no longer with success.
@@ -58,7 +58,7 @@ pub(crate) struct Request {
     pub(crate) unfinished: usize,
     /// Runs with nodes in flight.
     pub(crate) in_flight: usize,
-    /// A bit for each worker that was given nodes, or holds the state that the piece before left.
+    /// A bit for each worker that was given nodes, or holds the state that the chunk before left.
     workers: u64,
 }
 
@@ -133,7 +133,7 @@ impl Request {
         self.in_flight == 0 && (self.unfinished == 0 || self.given_up.is_some())
     }
 
-    /// Whether it waits for an earlier piece of its session.
+    /// Whether it waits for an earlier chunk of its session.
     pub(crate) fn is_waiting(&self) -> bool {
         self.start.is_none()
     }
@@ -225,7 +225,7 @@ impl Ledger {
             Observation::Batch { worker, task, nodes, .. } => {
                 nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
             }
-            Observation::Stopped { chain } => self.stop(chain),
+            Observation::EndOfSequence { chain } => self.stop(chain),
             Observation::Progressed { worker, task, steps } => {
                 self.progress(worker, task, steps);
             }
@@ -240,7 +240,7 @@ impl Ledger {
                     self.sessions.get(session).is_some_and(|session| session.current == Some(id))
                 });
                 if let Some(session) = session {
-                    self.piece_ended(session, &finished.outcome);
+                    self.chunk_ended(session, &finished.outcome);
                 }
             }
             Observation::Limits { .. }
@@ -275,7 +275,7 @@ impl Ledger {
         }
     }
 
-    /// The request takes its place in the queues, with what the piece before it left.
+    /// The request takes its place in the queues, with what the chunk before it left.
     fn start(&mut self, id: RequestId, kept: &BTreeMap<RunIndex, Kept>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.start = Some(self.starts);
@@ -320,7 +320,7 @@ impl Ledger {
     }
 
     /// The chain is as long as what was submitted of it.
-    fn stop(&mut self, chain: Stopped) {
+    fn stop(&mut self, chain: EndOfSequence) {
         let Some(request) = self.requests.get_mut(&chain.request) else { return };
         let run = &mut request.runs[chain.run.index()];
         run.length = run.submitted;
@@ -399,7 +399,7 @@ impl Ledger {
         for (run, place) in request.graph.runs().iter().zip(request.places()) {
             self.open[run.cell_type.index()].remove(&place);
         }
-        // Of a piece that runs, the session hears when it is over.
+        // Of a chunk that runs, the session hears when it is over.
         let session = request.session.filter(|_| request.is_waiting());
         if let Some(session) = session {
             self.cut_session(session, id);

@@ -1,4 +1,4 @@
-//! The books of sessions: whose piece runs, which wait for it, and what its chains left in slots.
+//! The books of sessions: whose chunk runs, which wait for it, and what its chains left in slots.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,25 +7,25 @@ use batchmaker_manager::{Failure, Outcome, StatePlacement};
 
 use super::Ledger;
 
-/// From its first piece until it is told of as ended.
+/// From its first chunk until it is told of as ended.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// The piece that runs.
+    /// The chunk that runs.
     pub(crate) current: Option<RequestId>,
     /// Those that wait for it, in their order.
     waiting: VecDeque<RequestId>,
-    /// What the next piece begins with: by run, what a chain left that ran to its end before its
-    /// piece was given up.
+    /// What the next chunk begins with: by run, what a chain left that ran to its end before its
+    /// chunk was given up.
     pub(super) kept: BTreeMap<RunIndex, Kept>,
-    /// Whether a piece was given up: none follows those that wait.
+    /// Whether a chunk was given up: none follows those that wait.
     is_cut: bool,
-    /// Whether a piece that ran was given up, or what is kept was lost.
+    /// Whether a chunk that ran was given up, or what is kept was lost.
     is_broken: bool,
-    /// Whether no piece comes any more.
+    /// Whether no chunk comes any more.
     is_ending: bool,
 }
 
-/// A chain's slot at the end of its piece.
+/// A chain's slot at the end of its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
     pub(super) cell_type: CellTypeId,
@@ -45,25 +45,25 @@ impl Ledger {
     /// Whether the slot of the session's chain is the session's still.
     pub(crate) fn session_holds(&self, id: SessionId, run: RunIndex) -> bool {
         let Some(session) = self.sessions.get(&id) else { return false };
-        let current = session.current.and_then(|piece| self.requests.get(&piece));
-        session.kept.contains_key(&run) || current.is_some_and(|piece| piece.holds(run))
+        let current = session.current.and_then(|chunk| self.requests.get(&chunk));
+        session.kept.contains_key(&run) || current.is_some_and(|chunk| chunk.holds(run))
     }
 
-    /// A piece lines up; the first one begins the session.
-    pub(super) fn line_up(&mut self, id: SessionId, piece: RequestId) {
+    /// A chunk lines up; the first one begins the session.
+    pub(super) fn line_up(&mut self, id: SessionId, chunk: RequestId) {
         let session = self.sessions.entry(id).or_default();
         if session.is_cut {
-            return self.give_up(piece, Outcome::Failed(Failure::SessionLost));
+            return self.give_up(chunk, Outcome::Failed(Failure::SessionLost));
         }
-        session.waiting.push_back(piece);
+        session.waiting.push_back(chunk);
         self.settle_session(id);
     }
 
-    /// A piece that waits is given up: those after it are lost, those before it go on.
-    pub(super) fn cut_session(&mut self, id: SessionId, piece: RequestId) {
+    /// A chunk that waits is given up: those after it are lost, those before it go on.
+    pub(super) fn cut_session(&mut self, id: SessionId, chunk: RequestId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.is_cut = true;
-        if let Some(position) = session.waiting.iter().position(|&waiting| waiting == piece) {
+        if let Some(position) = session.waiting.iter().position(|&waiting| waiting == chunk) {
             for later in session.waiting.split_off(position).into_iter().skip(1) {
                 self.give_up(later, Outcome::Failed(Failure::SessionLost));
             }
@@ -85,8 +85,8 @@ impl Ledger {
         }
     }
 
-    /// The piece that ran is answered.
-    pub(super) fn piece_ended(&mut self, id: SessionId, outcome: &Outcome) {
+    /// The chunk that ran is answered.
+    pub(super) fn chunk_ended(&mut self, id: SessionId, outcome: &Outcome) {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.current = None;
             if *outcome != Outcome::Succeeded {
@@ -108,13 +108,13 @@ impl Ledger {
         }
     }
 
-    /// Of a broken session, those that wait are lost. Where no piece runs, the next one starts, or
+    /// Of a broken session, those that wait are lost. Where no chunk runs, the next one starts, or
     /// what is kept is free if there will be none.
     fn settle_session(&mut self, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.is_broken {
-            for piece in std::mem::take(&mut session.waiting) {
-                self.give_up(piece, Outcome::Failed(Failure::SessionLost));
+            for chunk in std::mem::take(&mut session.waiting) {
+                self.give_up(chunk, Outcome::Failed(Failure::SessionLost));
             }
         }
         let Some(session) = self.sessions.get_mut(&id) else { return };

@@ -25,7 +25,7 @@ impl Bounds {
         Self { slots_max, given: BTreeSet::new(), waits: BTreeSet::new() }
     }
 
-    /// A chain goes on with the slot that the piece before left.
+    /// A chain goes on with the slot that the chunk before left.
     pub(super) fn keep(&mut self, cell_type: CellTypeId, chain: (RequestId, RunIndex)) {
         if self.slots_max[cell_type.index()].is_some() {
             self.given.insert(chain);

@@ -144,7 +144,7 @@ impl Findings {
                 row.violations += 1;
                 first.get_or_insert(format!("{}: {what}", job.what));
             };
-            for (piece, (base, found)) in base.alone[at].iter().zip(&now.alone[at]).enumerate() {
+            for (chunk, (base, found)) in base.alone[at].iter().zip(&now.alone[at]).enumerate() {
                 row.requests += 1;
                 row.refused += usize::from(base.is_err() && found.is_err());
                 if let (Err(_), Err((status @ 500.., error))) = (base, found) {
@@ -160,7 +160,7 @@ impl Findings {
                 }
                 for together in &now.together {
                     row.together += 1;
-                    let differences = differences(&together[at][piece], found);
+                    let differences = differences(&together[at][chunk], found);
                     let apart = differences.iter().find(|(_, of)| *of != Difference::None);
                     if let Some((output, difference)) = apart {
                         row.apart += 1;

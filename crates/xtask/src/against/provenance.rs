@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use batchmaker_graph::{
-    Cell, CellBody, CellGraph, CellRegistry, CellTypeId, Precision, Program, StageBody, StagedCell,
-    Unfolded, ValueIndex,
+    Cell, CellBody, CellGraph, CellRegistry, CellTypeId, CompositeCell, OperationBody, Precision,
+    Program, Unfolded, ValueIndex,
 };
 use batchmaker_model::Model;
 use rten_onnx::onnx::ModelProto;
@@ -125,14 +125,14 @@ fn ports(cell: &Cell, inputs: Vec<Claim>, states: Vec<Claim>) -> Vec<Claim> {
     match &cell.body {
         CellBody::Recurrent(_) | CellBody::Tree(_) => all(Kind::of_kernel(cell.precision)),
         CellBody::Program(program) => all(Kind::of_program(program)),
-        CellBody::Whole(whole) => all(Kind::of_program(&whole.program)),
-        CellBody::Staged(staged) => of_stages(staged, cell.precision, inputs, states),
+        CellBody::Sequence(whole) => all(Kind::of_program(&whole.program)),
+        CellBody::Composite(composite) => of_stages(composite, cell.precision, inputs, states),
     }
 }
 
-/// Stage by stage, and step by step until nothing more changes.
+/// Operation by operation, and step by step until nothing more changes.
 fn of_stages(
-    cell: &StagedCell,
+    cell: &CompositeCell,
     precision: Precision,
     inputs: Vec<Claim>,
     states: Vec<Claim>,
@@ -142,14 +142,16 @@ fn of_stages(
     registers.resize(cell.registers.len(), Claim::Bits);
     loop {
         let before = registers.clone();
-        for stage in &cell.stages {
-            let kind = match &stage.body {
-                StageBody::Program(program) => Kind::of_program(program),
-                StageBody::Step(_) | StageBody::LinearArgMax(_) => Kind::of_kernel(precision),
+        for operation in &cell.operations {
+            let kind = match &operation.body {
+                OperationBody::Program(program) => Kind::of_program(program),
+                OperationBody::Step(_) | OperationBody::LinearArgMax(_) => {
+                    Kind::of_kernel(precision)
+                }
             };
-            let read = stage.reads.iter().flatten().map(|&register| registers[register]).max();
+            let read = operation.reads.iter().flatten().map(|&register| registers[register]).max();
             let written = kind.after(read.unwrap_or(Claim::Bits));
-            for &register in &stage.writes {
+            for &register in &operation.writes {
                 registers[register] = registers[register].max(written);
             }
         }

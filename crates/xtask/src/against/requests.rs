@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use batchmaker_graph::{ElementType, NamedTensor, Parameters, Piece, Tensor, TensorData, Unfolded};
+use batchmaker_graph::{Chunk, ElementType, NamedTensor, Parameters, Tensor, TensorData, Unfolded};
 use batchmaker_model::{Axis, Content, InputLayout, Model, TensorInfo};
 use batchmaker_wire as wire;
 use rand::{RngExt, SeedableRng};
@@ -21,10 +21,10 @@ const SIZES: [(usize, usize); 10] =
 /// Steps to try where a model takes none of [`SIZES`].
 const OTHER_STEPS: [usize; 8] = [4, 8, 12, 16, 32, 64, 96, 128];
 
-/// Steps of a session's sequence, and of its pieces.
+/// Steps of a session's sequence, and of its chunks.
 const PIECES: [&[usize]; 2] = [&[5, 1, 11], &[2, 20, 3, 9]];
 
-/// What is sent one after the other: a request, or the pieces of a session.
+/// What is sent one after the other: a request, or the chunks of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// What it is, for who reads of it.
@@ -99,14 +99,14 @@ fn limit(unfolded: &Unfolded, index: usize) -> Option<(&'static str, u64)> {
     }
 }
 
-/// A sequence in pieces of so many steps, if the model takes such.
+/// A sequence in chunks of so many steps, if the model takes such.
 fn session(
     model: &Model,
     cells: &Cells,
     index: usize,
-    pieces: &[usize],
+    chunks: &[usize],
 ) -> anyhow::Result<Option<Job>> {
-    let size = Size { steps: pieces.iter().sum(), sequences: 1 };
+    let size = Size { steps: chunks.iter().sum(), sequences: 1 };
     let whole = size.tensors(model, 1000 + index, true);
     let Ok((unfolded, _)) = model.unfold(whole.clone()) else { return Ok(None) };
     let layouts = model.layouts();
@@ -119,30 +119,30 @@ fn session(
     }
     let said_once = model.said_once(&whole);
     let (mut bodies, mut first) = (Vec::new(), 0);
-    for (number, &steps) in pieces.iter().enumerate() {
-        let of_piece = |tensor: &NamedTensor| match axis(&tensor.name) {
+    for (number, &steps) in chunks.iter().enumerate() {
+        let of_chunk = |tensor: &NamedTensor| match axis(&tensor.name) {
             Some(axis) => Some(slice(tensor, axis, first, steps)),
             None => (number == 0).then(|| tensor.clone()),
         };
-        let tensors: Vec<NamedTensor> = whole.iter().filter_map(of_piece).collect();
-        let piece = if number == 0 { Piece::First } else { Piece::Next };
+        let tensors: Vec<NamedTensor> = whole.iter().filter_map(of_chunk).collect();
+        let chunk = if number == 0 { Chunk::First } else { Chunk::Next };
         let all = match number {
             0 => Ok(tensors.clone()),
-            _ => model.later_piece(tensors.clone(), &said_once),
+            _ => model.later_chunk(tensors.clone(), &said_once),
         };
-        let parameters = Parameters { piece, ..Parameters::default() };
+        let parameters = Parameters { chunk, ..Parameters::default() };
         if all.and_then(|all| model.unfold_with(all, &parameters)).is_err() {
             return Ok(None);
         }
         let parameters = [
             ("sequence_id".to_owned(), wire::Parameter::from(format!("{}-{index}", model.name))),
             ("sequence_start".to_owned(), (number == 0).into()),
-            ("sequence_end".to_owned(), (number == pieces.len() - 1).into()),
+            ("sequence_end".to_owned(), (number == chunks.len() - 1).into()),
         ];
         bodies.push(encode(tensors, parameters.into_iter().collect())?);
         first += steps;
     }
-    let what = format!("session {index} of pieces of {pieces:?} steps");
+    let what = format!("session {index} of chunks of {chunks:?} steps");
     Ok(Some(Job { what, bodies, claims: cells.claims(&unfolded) }))
 }
 

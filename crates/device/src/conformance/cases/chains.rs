@@ -1,7 +1,7 @@
 //! Chains of every cell that has states: joins and leaves at different times, slots used again, initial
 //! states, inputs and sinks in all orders; equal bits in both task forms, alone and padded.
 
-use batchmaker_graph::{Cell, CellTypeId, RunIndex, Stopped, TensorData};
+use batchmaker_graph::{Cell, CellTypeId, EndOfSequence, RunIndex, TensorData};
 
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
@@ -48,7 +48,7 @@ pub(super) fn play(
     harness: &mut Harness,
     requests: &[Request],
     schedule: Schedule,
-) -> Check<(Vec<Vec<TensorData>>, Vec<Stopped>)> {
+) -> Check<(Vec<Vec<TensorData>>, Vec<EndOfSequence>)> {
     let ids = harness.admit_all(requests)?;
     let joins_at = [0, 1, 1, 3, 3, 6, 8];
     let mut ends = Vec::new();

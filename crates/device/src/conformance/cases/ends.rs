@@ -62,7 +62,7 @@ fn open(cell: Cell) -> Open {
     };
     let ends = [Some(3), Some(2), Some(0), Some(1), None, Some(4)];
     let mut chains: Vec<Chain> = ends.iter().map(|end| find(end.unwrap_or(0))).collect();
-    chains[3] = chains[3].chunk(&cell, chains[3].piece, 0..2);
+    chains[3] = chains[3].chunk(&cell, chains[3].chunk, 0..2);
     chains[4].stop = Some(Stop { port: 0, value: NEVER });
     Open { cell, chains, ends: ends.into() }
 }
@@ -147,7 +147,7 @@ fn joins_again(subject: &dyn Subject, open: Open) -> Check {
 fn padding_ends_nothing(subject: &dyn Subject, open: Open) -> Check {
     let mut harness = Harness::new(subject, vec![open.cell.clone()])?;
     let end = open.ends[0].expect("it ends");
-    let short = open.chains[0].chunk(&open.cell, open.chains[0].piece, 0..end);
+    let short = open.chains[0].chunk(&open.cell, open.chains[0].chunk, 0..end);
     // The inputs of padding are the last ones: of a decoder there are none, a counter stands still.
     let request = short.request(&open.cell);
     let id = harness.admit(&request)?;

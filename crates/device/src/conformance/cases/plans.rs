@@ -7,7 +7,7 @@ use crate::conformance::graphs::{Request, Sinks};
 use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::schedule::{Form, Schedule};
 use crate::conformance::{Case, Check, Outcome, Subject, ensure};
-use crate::{DeviceError, Plan};
+use crate::{DeviceError, ExecutionPlan};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -51,7 +51,7 @@ fn planned(subject: &dyn Subject) -> Check<Outcome> {
 fn refused(subject: &dyn Subject) -> Check {
     let cell = ChainCell::all()[0].cell();
     let harness = Harness::new(subject, vec![cell.clone()])?;
-    let plan = Plan::new("{\"of\": \"no device\"}");
+    let plan = ExecutionPlan::new("{\"of\": \"no device\"}");
     let planned = harness.device.plan(cell.identity(), &[(1, plan)]);
     ensure!(matches!(planned, Err(DeviceError::Resources(_))), "{planned:?}");
     Ok(())

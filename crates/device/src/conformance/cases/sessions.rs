@@ -1,7 +1,7 @@
 //! A sequence that comes in chunks: a chunk's chain leaves its state in its slot, and the next begins
 //! with it. The bits are those of the whole sequence.
 
-use batchmaker_graph::{Cell, Item, Join, Piece, RunIndex, SlotId, TensorData, Work};
+use batchmaker_graph::{Cell, Chunk, Item, Join, RunIndex, SlotId, TensorData, Work};
 
 use super::chains::CELL;
 use crate::conformance::cells::ChainCell;
@@ -41,8 +41,8 @@ pub(super) fn chunked(cell: &Cell, seed: u32) -> (Request, Vec<Request>) {
     let chunk = |(at, length): (usize, u32)| {
         let nodes = first..first + length;
         first += length;
-        let piece = if at == 0 { Piece::First } else { Piece::Next };
-        whole.chunk(cell, piece, nodes).request(cell)
+        let chunk = if at == 0 { Chunk::First } else { Chunk::Next };
+        whole.chunk(cell, chunk, nodes).request(cell)
     };
     let chunks = CHUNKS.into_iter().enumerate().map(chunk).collect();
     (whole.request(cell), chunks)
