@@ -14,13 +14,20 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod config;
 mod engine;
 mod error;
+mod inbox;
+mod lock;
 mod manager_config;
 mod pending;
 mod reply;
+mod request;
 mod request_table;
+mod responder;
+mod served_model;
 mod sessions;
+mod shared;
 mod statistics;
 mod streaming;
 mod waiting;
@@ -28,8 +35,10 @@ mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
 pub use batchmaker_manager::{PadTo, Padding, Policy};
-pub use engine::{BatchLimits, Engine, EngineConfig, Request};
+pub use config::{BatchLimits, EngineConfig};
+pub use engine::Engine;
 pub use error::EngineError;
-pub use pending::{Pending, Reply};
-pub use sessions::{SessionChunk, SessionKey};
+pub use pending::Pending;
+pub use reply::Reply;
+pub use request::{Request, SessionChunk, SessionKey};
 pub use statistics::{CellStatistics, SessionStatistics, Statistics};

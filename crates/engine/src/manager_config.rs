@@ -4,7 +4,7 @@ use batchmaker_device::{Capabilities, Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellTypeId};
 use batchmaker_manager::{Config, Policy};
 
-use crate::engine::EngineConfig;
+use crate::config::EngineConfig;
 
 /// Workers have a bit each.
 const MAX_WORKERS: u16 = 64;

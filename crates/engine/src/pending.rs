@@ -1,106 +1,127 @@
 //! A request in flight, as its submitter holds it.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
-use batchmaker_graph::{NamedTensor, RequestId};
+use batchmaker_graph::{NamedTensor, RequestId, TensorData};
+use batchmaker_manager::Event;
+use batchmaker_model::{ReplyPlan, StepPlan};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
-use crate::engine::{ServedModel, Shared};
 use crate::error::EngineError;
-
-/// What a model made of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    /// The output tensors, in the order in which the model declares them.
-    pub outputs: Vec<NamedTensor>,
-    /// From admission to the first batch that held a part of it, in nanoseconds.
-    pub queue_ns: u64,
-    /// From the first batch to the reply, in nanoseconds.
-    pub compute_ns: u64,
-    /// When the reply was there.
-    pub answered: Instant,
-}
+use crate::inbox::Inbox;
+use crate::reply::{Computed, Reply};
 
 /// A request in flight: a future of its reply. Dropping it cancels the request, which then
 /// leaves the batch at the next task boundary.
 #[derive(Debug)]
 pub struct Pending {
-    pub(crate) reply: oneshot::Receiver<Result<Reply, EngineError>>,
-    /// Of a request whose steps are wanted as they come.
-    pub(crate) steps: Option<Steps>,
-    pub(crate) request: RequestId,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) is_over: bool,
+    reply: Awaited,
+    steps: Option<Steps>,
+    /// The request to cancel when this is dropped before the reply is there.
+    in_flight: Option<(RequestId, Arc<Inbox>)>,
 }
+
+/// The reply, or the values that it will be made of.
+#[derive(Debug)]
+enum Awaited {
+    Values(oneshot::Receiver<Result<Computed, EngineError>>, ReplyPlan),
+    Reply(Reply),
+    Taken,
+}
+
+/// Rows of steps that were computed, in their order.
+pub(crate) type StepRows = (Range<u32>, Vec<TensorData>);
 
 /// Where the steps of a reply come from.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    pub(crate) receiver: UnboundedReceiver<Vec<NamedTensor>>,
-    pub(crate) model: Arc<ServedModel>,
+    pub(crate) receiver: UnboundedReceiver<StepRows>,
+    pub(crate) plan: Arc<StepPlan>,
 }
 
 impl Pending {
-    /// Of a request that asked for nothing.
-    pub(crate) fn answered(shared: Arc<Shared>) -> Self {
-        let (sender, reply) = oneshot::channel();
-        let answered = Instant::now();
-        let empty = Reply { outputs: Vec::new(), queue_ns: 0, compute_ns: 0, answered };
-        let _ = sender.send(Ok(empty));
-        Self::of_no_request(reply, None, shared)
-    }
-
-    /// Of what is answered without being in flight.
-    pub(crate) fn of_no_request(
-        reply: oneshot::Receiver<Result<Reply, EngineError>>,
+    /// A request whose values a worker will send.
+    pub(crate) fn new(
+        values: oneshot::Receiver<Result<Computed, EngineError>>,
+        plan: ReplyPlan,
         steps: Option<Steps>,
-        shared: Arc<Shared>,
+        in_flight: Option<(RequestId, Arc<Inbox>)>,
     ) -> Self {
-        let request = RequestId { index: u32::MAX, generation: 0 };
-        Self { reply, steps, request, shared, is_over: true }
+        Self { reply: Awaited::Values(values, plan), steps, in_flight }
     }
 
-    /// The steps of the reply that came since the last call: its tensors that have a row a step, with
-    /// the rows of these steps, ids as their labels one by one. Waits for one at least; none once all
-    /// have come, or where [`Request::stream`](crate::Request::stream) did not ask for them, or the
-    /// reply comes at once. The reply that follows holds them again.
+    /// A request whose reply is there already.
+    pub(crate) fn answered(reply: Reply) -> Self {
+        Self { reply: Awaited::Reply(reply), steps: None, in_flight: None }
+    }
+
+    /// The steps of the reply that were computed since the last call: the reply's tensors that have a
+    /// row for each step, with the rows of these steps; ids as their labels, one by one. Waits for at
+    /// least one step. Returns none once all steps were returned, or if
+    /// [`Request::stream`](crate::Request::stream) did not ask for them, or if the model has no such
+    /// tensors. The reply that follows holds all steps again.
     pub async fn next_steps(&mut self) -> Option<Vec<NamedTensor>> {
-        let Steps { receiver, model } = self.steps.as_mut()?;
-        let steps = receiver.recv().await?;
-        // What cannot be put into words, the reply tells of.
-        model.model.steps(steps).ok()
+        let Steps { receiver, plan } = self.steps.as_mut()?;
+        let (rows, data) = receiver.recv().await?;
+        // The reply reports an id without a label.
+        plan.tensors(rows, data).ok()
+    }
+
+    /// As [`Self::next_steps`], for a thread that may block.
+    pub fn wait_for_steps(&mut self) -> Option<Vec<NamedTensor>> {
+        let Steps { receiver, plan } = self.steps.as_mut()?;
+        let (rows, data) = receiver.blocking_recv()?;
+        plan.tensors(rows, data).ok()
     }
 
     /// Waits for the reply on a thread that may block.
     pub fn wait(mut self) -> Result<Reply, EngineError> {
-        self.is_over = true;
-        let (_closed, empty) = oneshot::channel();
-        let reply = std::mem::replace(&mut self.reply, empty);
-        reply.blocking_recv().unwrap_or(Err(EngineError::Cancelled))
+        match std::mem::replace(&mut self.reply, Awaited::Taken) {
+            Awaited::Values(values, plan) => {
+                let result = values.blocking_recv().unwrap_or(Err(EngineError::Cancelled));
+                self.in_flight = None;
+                result?.into_reply(plan)
+            }
+            Awaited::Reply(reply) => Ok(reply),
+            Awaited::Taken => Err(EngineError::Cancelled),
+        }
     }
 }
 
 impl Future for Pending {
     type Output = Result<Reply, EngineError>;
 
+    /// # Panics
+    /// If it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let reply = Pin::new(&mut self.reply).poll(context);
-        reply.map(|reply| {
-            self.is_over = true;
-            reply.unwrap_or(Err(EngineError::Cancelled))
-        })
+        let received = match &mut self.reply {
+            Awaited::Values(values, _) => match Pin::new(values).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(received) => Some(received.unwrap_or(Err(EngineError::Cancelled))),
+            },
+            Awaited::Reply(_) | Awaited::Taken => None,
+        };
+        self.in_flight = None;
+        let reply = match (std::mem::replace(&mut self.reply, Awaited::Taken), received) {
+            (Awaited::Values(_, plan), Some(received)) => {
+                received.and_then(|computed| computed.into_reply(plan))
+            }
+            (Awaited::Reply(reply), _) => Ok(reply),
+            (Awaited::Values(..) | Awaited::Taken, _) => panic!("polled after it was ready"),
+        };
+        Poll::Ready(reply)
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.shared.cancel(self.request);
+        if let Some((request, inbox)) = self.in_flight.take() {
+            inbox.send(Event::Cancel { request });
         }
     }
 }

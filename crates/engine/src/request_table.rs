@@ -1,36 +1,13 @@
 //! The engine's table of requests in flight: ids, and what their end needs.
 
 use batchmaker_device::Read;
-use batchmaker_graph::{EndOfSequence, OutputTensor, RequestId, RunIndex, SessionId, TensorData};
+use batchmaker_graph::{EndOfSequence, RequestId, RunIndex, SessionId, TensorData};
 use batchmaker_manager::{Failure, Outcome};
-use batchmaker_model::ReplyPlan;
-use tokio::sync::oneshot;
 
 use std::sync::Arc;
 
-use crate::admission::Permit;
-use crate::engine::ServedModel;
-use crate::error::EngineError;
-use crate::pending::Reply;
-use crate::reply::{Ended, RequestTimes};
-use crate::streaming::Streamed;
-
-/// Where a reply goes, and how it is put together.
-#[derive(Debug)]
-pub(crate) struct Responder {
-    pub(crate) sender: oneshot::Sender<Result<Reply, EngineError>>,
-    pub(crate) model: Arc<ServedModel>,
-    pub(crate) permit: Permit,
-    pub(crate) plan: ReplyPlan,
-    /// The graph's output values, by position in [`batchmaker_graph::CellGraph::outputs`].
-    pub(crate) outputs: Vec<(usize, OutputTensor)>,
-    /// Chains of it that said stop.
-    pub(crate) stopped: Vec<EndOfSequence>,
-    /// Of which it is a chunk.
-    pub(crate) session: Option<SessionId>,
-    /// Whom its steps are told to as they come.
-    pub(crate) streamed: Option<Box<Streamed>>,
-}
+use crate::reply::RequestTimes;
+use crate::responder::{Ended, Responder};
 
 /// Requests by the position of their ids.
 #[derive(Debug, Default)]
@@ -108,12 +85,12 @@ impl RequestTable {
         for &request in &self.streamed {
             let entry = self.entries[request.index as usize].as_mut();
             let entry = entry.expect("a request in flight has an entry");
-            let Responder { streamed, stopped, .. } = &mut entry.responder;
+            let Responder { streamed, ends, .. } = &mut entry.responder;
             let Some(streamed) = streamed.as_mut().filter(|_| entry.end.is_none()) else {
                 continue;
             };
-            let completed = completed(request, streamed.run);
-            if let Some((values, rows)) = streamed.ask(completed, stopped) {
+            let completed = completed(request, streamed.run());
+            if let Some((values, rows)) = streamed.request(completed, ends) {
                 entry.reads += 1;
                 reads.push(Read::Rows { request, values, rows });
             }
@@ -141,7 +118,7 @@ impl RequestTable {
             }
             (Read::Outputs { .. }, Ok(data)) => {
                 if let Some(streamed) = &mut entry.responder.streamed {
-                    streamed.finish(&data, &entry.responder.stopped);
+                    streamed.finish(&data, &entry.responder.ends);
                 }
                 entry.values = data;
             }
@@ -182,12 +159,12 @@ impl RequestTable {
     }
 
     /// Notes that a chain of a request in flight reached its end of sequence.
-    pub(crate) fn note_end_of_sequence(&mut self, stopped: EndOfSequence) {
-        let index = stopped.request.index as usize;
-        if self.generations[index] == stopped.request.generation
+    pub(crate) fn note_end_of_sequence(&mut self, end: EndOfSequence) {
+        let index = end.request.index as usize;
+        if self.generations[index] == end.request.generation
             && let Some(entry) = &mut self.entries[index]
         {
-            entry.responder.stopped.push(stopped);
+            entry.responder.ends.push(end);
         }
     }
 

@@ -1,9 +1,9 @@
-//! Sessions by the names that clients give them: who may go on, how many there are, and which have
+//! Sessions by the names that clients give them: which names run, how many there are, and which have
 //! been idle for too long.
 //!
-//! The order of chunks, and the slots with the states, are the manager's. It is told through the
-//! inbox, always under the lock of this table, so that it hears of a session's chunks and of its
-//! end in the order in which they were taken.
+//! The order of chunks, and the slots with the states, belong to the manager. Events reach it through
+//! the inbox, and are sent while the table is locked, so that the manager handles a session's chunks
+//! and its end in the order in which they were accepted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,40 +12,14 @@ use std::time::{Duration, Instant};
 use batchmaker_graph::{Chunk, InvalidRequest, ModelId, NamedTensor, SessionId};
 use batchmaker_manager::Event;
 
-use crate::engine::{ServedModel, Shared, lock};
 use crate::error::EngineError;
+use crate::inbox::Inbox;
+use crate::lock::lock;
+use crate::request::{SessionChunk, SessionKey};
+use crate::served_model::ServedModel;
 use crate::statistics::SessionStatistics;
 
-/// The name of a session. Models have names of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum SessionKey {
-    /// A number.
-    Number(u64),
-    /// A text.
-    Text(String),
-}
-
-impl std::fmt::Display for SessionKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Text(text) => text.fmt(f),
-        }
-    }
-}
-
-/// That a request brings a chunk of a session's sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionChunk {
-    /// Which session.
-    pub key: SessionKey,
-    /// Whether it is the first. One that runs under this name ends, and another begins.
-    pub start: bool,
-    /// Whether it is the last.
-    pub end: bool,
-}
-
-/// See the module's first lines.
+/// The sessions of an engine.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     table: Mutex<Table>,
@@ -61,7 +35,7 @@ struct Table {
     /// By position of the id.
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Whether each session ends with the chunks that were taken.
+    /// Whether each session ends after the chunks that were accepted.
     is_closing: bool,
     is_stopping: bool,
     statistics: SessionStatistics,
@@ -70,12 +44,12 @@ struct Table {
 #[derive(Debug, Default)]
 struct Entry {
     generation: u32,
-    /// None once the manager was told that the session ends.
+    /// The session's name; none once the manager was notified of its end.
     key: Option<(ModelId, SessionKey)>,
-    /// In flight.
+    /// The number of its chunks in flight.
     chunks: usize,
     last_chunk: Option<Instant>,
-    said_once: Arc<[NamedTensor]>,
+    static_inputs: Arc<[NamedTensor]>,
 }
 
 /// A chunk on its way to the manager.
@@ -83,10 +57,10 @@ struct Entry {
 pub(crate) struct Entering {
     model: ModelId,
     part: SessionChunk,
-    /// Of a later chunk: the session.
+    /// The session, if the chunk is not its first.
     id: Option<SessionId>,
-    /// Of a first chunk: what it says for all.
-    said_once: Arc<[NamedTensor]>,
+    /// The static inputs, which the first chunk brings for the whole session.
+    static_inputs: Arc<[NamedTensor]>,
 }
 
 impl Entering {
@@ -100,8 +74,8 @@ impl Sessions {
         Self { table: Mutex::default(), stopping: Condvar::new(), max, idle }
     }
 
-    /// Looks up where a chunk belongs; gives its tensors with those that the first chunk said for
-    /// all.
+    /// Looks up the session of a chunk. Returns the chunk's tensors together with the static inputs
+    /// that the session's first chunk brought.
     pub(crate) fn prepare(
         &self,
         served: &ServedModel,
@@ -110,26 +84,26 @@ impl Sessions {
     ) -> Result<(Entering, Vec<NamedTensor>), EngineError> {
         let model = served.id;
         if part.start {
-            let said_once = served.model.said_once(&tensors).into();
-            return Ok((Entering { model, part, id: None, said_once }, tensors));
+            let static_inputs = served.model.static_inputs(&tensors).into();
+            return Ok((Entering { model, part, id: None, static_inputs }, tensors));
         }
         let table = lock(&self.table);
         let id = table.running(served, &part.key)?;
-        let said_once = table.entries[id.index as usize].said_once.clone();
+        let static_inputs = table.entries[id.index as usize].static_inputs.clone();
         drop(table);
-        let tensors = served.model.later_chunk(tensors, &said_once)?;
-        Ok((Entering { model, part, id: Some(id), said_once: Arc::default() }, tensors))
+        let tensors = served.model.later_chunk(tensors, &static_inputs)?;
+        Ok((Entering { model, part, id: Some(id), static_inputs: Arc::default() }, tensors))
     }
 
-    /// Takes a chunk, whose request is admitted: `tell` gives it to the manager.
+    /// Accepts a chunk whose request is admitted: `arrive` sends it to the manager.
     pub(crate) fn enter(
         &self,
         served: &ServedModel,
         entering: Entering,
-        shared: &Shared,
-        tell: impl FnOnce(SessionId),
+        inbox: &Inbox,
+        arrive: impl FnOnce(SessionId),
     ) -> Result<(), EngineError> {
-        let Entering { model, part, id, said_once } = entering;
+        let Entering { model, part, id, static_inputs } = entering;
         let mut table = lock(&self.table);
         let id = match id {
             // It may have ended since it was looked up.
@@ -138,64 +112,64 @@ impl Sessions {
             None => {
                 let key = (model, part.key);
                 let before = table.by_key.get(&key).copied();
-                // What was told to end and still runs is bounded as requests are.
+                // Sessions that end and still have chunks in flight are bounded as requests are.
                 let others = table.by_key.len() - usize::from(before.is_some());
                 if others >= self.max {
                     return Err(EngineError::TooManySessions { sessions: others });
                 }
                 if let Some(before) = before {
                     table.statistics.ended_by_client += 1;
-                    table.end(before, shared);
+                    table.end(before, inbox);
                 }
-                table.begin(key, said_once)
+                table.begin(key, static_inputs)
             }
         };
         table.entries[id.index as usize].chunks += 1;
-        tell(id);
+        arrive(id);
         if part.end {
             table.statistics.ended_by_client += 1;
         }
         if part.end || table.is_closing {
-            table.end(id, shared);
+            table.end(id, inbox);
         }
         Ok(())
     }
 
-    /// Ends all sessions, those to come as well, after the chunks that were taken.
-    pub(crate) fn end_all(&self, shared: &Shared) {
+    /// Ends all sessions, later ones as well, after the chunks that were accepted.
+    pub(crate) fn end_all(&self, inbox: &Inbox) {
         let mut table = lock(&self.table);
         table.is_closing = true;
         let ids: Vec<SessionId> = table.by_key.values().copied().collect();
-        ids.into_iter().for_each(|id| table.end(id, shared));
+        ids.into_iter().for_each(|id| table.end(id, inbox));
     }
 
-    /// Ends a session that runs, after the chunks that were taken.
+    /// Ends a session that runs, after the chunks that were accepted.
     pub(crate) fn end(
         &self,
         served: &ServedModel,
         key: &SessionKey,
-        shared: &Shared,
+        inbox: &Inbox,
     ) -> Result<(), EngineError> {
         let mut table = lock(&self.table);
         let id = table.running(served, key)?;
         table.statistics.ended_by_client += 1;
-        table.end(id, shared);
+        table.end(id, inbox);
         Ok(())
     }
 
-    /// Notes that a chunk of the session has ended. One that was given up ends the session.
-    pub(crate) fn chunk_over(&self, id: SessionId, is_done: bool, shared: &Shared) {
+    /// Records that a chunk of the session has ended. A chunk that did not succeed ends the session.
+    pub(crate) fn chunk_over(&self, id: SessionId, is_done: bool, inbox: &Inbox) {
         let mut table = lock(&self.table);
         let entry = &mut table.entries[id.index as usize];
         entry.chunks -= 1;
         entry.last_chunk = Some(Instant::now());
         if !is_done && entry.key.is_some() {
             table.statistics.broken += 1;
-            table.end(id, shared);
+            table.end(id, inbox);
         }
     }
 
-    /// The manager has ended these: their positions are free.
+    /// Frees the positions of sessions that the manager has ended.
     pub(crate) fn release(&self, ended: &[SessionId]) {
         if ended.is_empty() {
             return;
@@ -215,8 +189,8 @@ impl Sessions {
     }
 
     /// Ends sessions that have been idle for too long, until the engine stops.
-    pub(crate) fn reap(&self, shared: &Shared) {
-        // Not more often than is worth it, however the sessions' times are spread.
+    pub(crate) fn reap(&self, inbox: &Inbox) {
+        // Often enough for short idle times, and not so often that looking costs anything.
         let pause = (self.idle / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
         let mut table = lock(&self.table);
         while !table.is_stopping {
@@ -232,7 +206,7 @@ impl Sessions {
                 if too_long(&table.entries[index]) {
                     let generation = table.entries[index].generation;
                     table.statistics.reaped += 1;
-                    table.end(SessionId { index: index as u32, generation }, shared);
+                    table.end(SessionId { index: index as u32, generation }, inbox);
                 }
             }
             let waited = self.stopping.wait_timeout(table, pause);
@@ -253,25 +227,29 @@ impl Table {
         found.ok_or_else(|| not_running(served, key))
     }
 
-    fn begin(&mut self, key: (ModelId, SessionKey), said_once: Arc<[NamedTensor]>) -> SessionId {
+    fn begin(
+        &mut self,
+        key: (ModelId, SessionKey),
+        static_inputs: Arc<[NamedTensor]>,
+    ) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[index as usize];
         entry.key = Some(key.clone());
-        entry.said_once = said_once;
+        entry.static_inputs = static_inputs;
         let id = SessionId { index, generation: entry.generation };
         self.by_key.insert(key, id);
         self.statistics.begun += 1;
         id
     }
 
-    /// No chunk is taken any more.
-    fn end(&mut self, id: SessionId, shared: &Shared) {
+    /// Ends a session: it accepts no more chunks.
+    fn end(&mut self, id: SessionId, inbox: &Inbox) {
         if let Some(key) = self.entries[id.index as usize].key.take() {
             self.by_key.remove(&key);
-            shared.tell(Event::EndSession { session: id });
+            inbox.send(Event::EndSession { session: id });
         }
     }
 }

@@ -1,239 +1,172 @@
-//! Step outputs as they come: the rows that a request's last chain has written so far. They are read
-//! by workers, and sent in their order.
+//! Streams: the rows that a request's last chain has written so far are read by workers and sent in
+//! their order, while the request runs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use batchmaker_graph::{
-    CellGraph, EndOfSequence, NamedTensor, OutputTensor, RowOrder, RunIndex, RunKind, SinkTime,
-    Tensor, TensorData, ValueIndex,
-};
+use batchmaker_graph::{EndOfSequence, RunIndex, TensorData, ValueIndex};
+use batchmaker_model::StepPlan;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Which steps of a request are sent before its end, and to whom.
+use crate::pending::StepRows;
+
+/// The stream of one request.
 #[derive(Debug)]
 pub(crate) struct Streamed {
-    sender: UnboundedSender<Vec<NamedTensor>>,
-    /// A chain whose outputs the reply holds step by step.
-    pub(crate) run: RunIndex,
-    length: u32,
-    /// Steps that workers were asked to read.
-    asked: u32,
-    /// Steps that were sent.
+    sender: UnboundedSender<StepRows>,
+    plan: Arc<StepPlan>,
+    /// The number of steps that workers were asked to read.
+    requested: u32,
+    /// The number of steps that were sent.
     sent: u32,
-    /// Steps that were read before earlier ones, by the first: their end, and rows of each output.
+    /// Rows that were read before earlier ones, by their first step: the end of their steps, and the
+    /// rows of each value.
     waiting: BTreeMap<u32, (u32, Vec<TensorData>)>,
-    outputs: Vec<StepOutput>,
-    /// Of each output.
-    values: Arc<[ValueIndex]>,
-}
-
-/// A tensor of the reply with a row a step.
-#[derive(Debug)]
-struct StepOutput {
-    name: String,
-    /// Of the value among the graph's outputs.
-    position: usize,
-    row: Vec<usize>,
 }
 
 impl Streamed {
-    /// None where no chain writes a tensor of the reply row by row.
-    pub(crate) fn new(
-        graph: &CellGraph,
-        outputs: &[(usize, OutputTensor)],
-        sender: UnboundedSender<Vec<NamedTensor>>,
-    ) -> Option<Self> {
-        let runs = graph.runs().iter().enumerate().rev();
-        let mut chains = runs.filter(|(_, run)| run.kind == RunKind::Chain);
-        let elements = |value: ValueIndex| graph.values()[value.index()].row.elements();
-        let of_chain = |(position, run): (usize, &batchmaker_graph::Run)| {
-            // Row i of the value is of step i, and of the tensor.
-            let is_step = |output: &OutputTensor| {
-                let in_order = RowOrder::Strided { first: 0, stride: 1 };
-                let mut sinks = run.sinks.iter();
-                sinks.any(|sink| {
-                    sink.time == SinkTime::Every
-                        && sink.rows.value == output.value
-                        && sink.rows.order == in_order
-                }) && output.rows.is_none()
-                    && output.permutation.is_none()
-                    && output.shape.first() == Some(&(run.length as usize))
-                    && output.shape[1..].iter().product::<usize>() == elements(output.value)
-            };
-            let steps = outputs.iter().filter(|(_, output)| is_step(output));
-            let (outputs, values): (Vec<_>, Vec<_>) = steps
-                .map(|(position, output)| {
-                    let (name, row) = (output.name.clone(), output.shape[1..].to_vec());
-                    (StepOutput { name, position: *position, row }, output.value)
-                })
-                .unzip();
-            let run_index = RunIndex(position as u32);
-            (!outputs.is_empty()).then_some((run_index, run.length, outputs, values))
-        };
-        let (run, length, outputs, values) = chains.find_map(of_chain)?;
-        let (values, waiting) = (values.into(), BTreeMap::new());
-        Some(Self { sender, run, length, asked: 0, sent: 0, waiting, outputs, values })
+    /// A stream of the steps that `plan` names, none of which were read.
+    pub(crate) fn new(plan: Arc<StepPlan>, sender: UnboundedSender<StepRows>) -> Self {
+        Self { sender, plan, requested: 0, sent: 0, waiting: BTreeMap::new() }
     }
 
-    /// The values whose rows are sent, and the steps that were not asked for yet of the first
-    /// `completed`, where these chains `stopped`.
-    pub(crate) fn ask(
+    /// The chain whose steps are sent.
+    pub(crate) fn run(&self) -> RunIndex {
+        self.plan.run()
+    }
+
+    /// The values to read, and which of the first `completed` steps were not requested yet, where the
+    /// chains in `ends` reached their end of sequence.
+    pub(crate) fn request(
         &mut self,
         completed: u32,
-        stopped: &[EndOfSequence],
+        ends: &[EndOfSequence],
     ) -> Option<(Arc<[ValueIndex]>, Range<u32>)> {
-        let end = completed.min(self.end(stopped));
-        if end <= self.asked {
+        let end = completed.min(self.plan.steps(ends));
+        if end <= self.requested {
             return None;
         }
-        let rows = self.asked..end;
-        self.asked = end;
-        Some((self.values.clone(), rows))
+        let rows = self.requested..end;
+        self.requested = end;
+        Some((self.plan.values().clone(), rows))
     }
 
-    /// Sends steps that were asked for, after those before them: several workers may read them.
+    /// Takes rows that were read, and sends them after those of earlier steps: several workers may
+    /// read steps of one request.
     pub(crate) fn arrived(&mut self, rows: Range<u32>, data: Vec<TensorData>) {
         self.waiting.insert(rows.start, (rows.end, data));
         while let Some((end, data)) = self.waiting.remove(&self.sent) {
-            self.send(self.sent..end, data.into_iter());
+            self.send(self.sent..end, data);
         }
     }
 
-    /// Sends the steps that are left, of a request whose outputs have been read. All that was asked
-    /// for has arrived.
-    pub(crate) fn finish(&mut self, outputs: &[TensorData], stopped: &[EndOfSequence]) {
-        let rows = self.sent..self.end(stopped);
-        if rows.is_empty() {
-            return;
+    /// Sends the steps that are left of a request whose output values have been read; no read of steps
+    /// is outstanding.
+    pub(crate) fn finish(&mut self, outputs: &[TensorData], ends: &[EndOfSequence]) {
+        let rows = self.sent..self.plan.steps(ends);
+        if !rows.is_empty() {
+            let data = self.plan.rows_of(outputs, rows.clone());
+            self.send(rows, data);
         }
-        let data = self.outputs.iter().map(|output| {
-            let row: usize = output.row.iter().product();
-            let data = &outputs[output.position];
-            data.slice(rows.start as usize * row..rows.end as usize * row)
-        });
-        let data: Vec<TensorData> = data.collect();
-        self.send(rows, data.into_iter());
     }
 
-    /// The steps that there are: all but the node that ended the chain.
-    fn end(&self, stopped: &[EndOfSequence]) -> u32 {
-        let stop = stopped.iter().find(|stop| stop.run == self.run);
-        stop.map_or(self.length, |stop| stop.nodes - 1)
-    }
-
-    fn send(&mut self, rows: Range<u32>, data: impl Iterator<Item = TensorData>) {
+    fn send(&mut self, rows: Range<u32>, data: Vec<TensorData>) {
         self.sent = rows.end;
-        let tensor = |(output, data): (&StepOutput, TensorData)| {
-            let shape = [rows.len()].into_iter().chain(output.row.iter().copied()).collect();
-            NamedTensor { name: output.name.clone(), tensor: Tensor::new(shape, data) }
-        };
         // Nobody may be there to take them.
-        let _ = self.sender.send(self.outputs.iter().zip(data).map(tensor).collect());
+        let _ = self.sender.send((rows, data));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use batchmaker_graph::RequestId;
     use batchmaker_graph::{
-        CellGraphBuilder, CellTypeId, ElementType, RequestId, RowSpec, Rows, Sink,
+        CellGraphBuilder, CellTypeId, ElementType, InvalidRequest, NamedTensor, OutputTensor,
+        Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, Unfold, Unfolded,
     };
+    use batchmaker_model::{Model, ReplyTensor, TensorInfo, Unfolding};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
 
-    /// Rows of a value, which hold the number of the value and the row in each element.
-    fn read((values, rows): (Arc<[ValueIndex]>, Range<u32>)) -> (Range<u32>, Vec<TensorData>) {
-        let row = |value: ValueIndex, row: u32| [(100 * value.0 + row) as f32; 2];
-        let rows_of = |&value: &ValueIndex| {
-            TensorData::F32(rows.clone().flat_map(|r| row(value, r)).collect())
-        };
-        (rows.clone(), values.iter().map(rows_of).collect())
-    }
-
     const STEPS: u32 = 3;
 
-    /// `layers` chains over `sequences` sequences; each layer's outputs, `[sequences, steps, 2]`, or
-    /// `[steps, 2]` of one.
-    fn stacked(layers: u32, sequences: u32) -> (CellGraph, Vec<(usize, OutputTensor)>) {
-        let mut graph = CellGraphBuilder::new();
-        let row = || RowSpec::flat(ElementType::F32, 2);
-        let mut below = graph.input(row(), sequences * STEPS);
-        let mut outputs = Vec::new();
-        for layer in 0..layers {
-            let value = graph.value(row(), sequences * STEPS);
-            for first in (0..sequences).map(|sequence| sequence * STEPS) {
-                let rows = Rows::strided(value, first, 1);
-                let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows }];
-                let inputs = vec![Rows::strided(below, first, 1)];
-                graph.chain(CellTypeId(layer), STEPS, inputs, vec![None], sinks);
-            }
-            graph.output(value);
-            let steps = [STEPS as usize, 2];
-            let shape = match sequences {
-                1 => steps.to_vec(),
-                n => [&[n as usize][..], &steps].concat(),
-            };
+    /// Unfolds every request into one chain of [`STEPS`] steps, whose outputs are `y`, `[steps, 2]`.
+    struct OneChain;
+
+    impl Unfold for OneChain {
+        fn unfold(&self, _: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+            let mut graph = CellGraphBuilder::new();
+            let row = || RowSpec::flat(ElementType::F32, 2);
+            let (x, y) = (graph.input(row(), STEPS), graph.value(row(), STEPS));
+            let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) }];
+            graph.chain(CellTypeId(0), STEPS, vec![Rows::all(x)], vec![None], sinks);
+            graph.output(y);
+            let shape = vec![STEPS as usize, 2];
             let (rows, until, permutation) = (None, None, None);
-            let name = format!("y{layer}");
-            let output = OutputTensor { name, value, rows, shape, until, permutation };
-            outputs.push((layer as usize, output));
-            below = value;
+            let name = "y".to_owned();
+            let outputs = vec![OutputTensor { name, value: y, rows, shape, until, permutation }];
+            let inputs = vec![Tensor::new(vec![2 * STEPS as usize], TensorData::F32(vec![0.0; 6]))];
+            Ok(Unfolded { graph: graph.finish(), inputs, outputs })
         }
-        (graph.finish(), outputs)
     }
 
-    fn streamed(layers: u32, sequences: u32) -> Option<(Streamed, Told)> {
-        let (graph, outputs) = stacked(layers, sequences);
-        let (sender, told) = unbounded_channel();
-        Some((Streamed::new(&graph, &outputs, sender)?, told))
+    fn streamed() -> (Streamed, UnboundedReceiver<StepRows>) {
+        let info = TensorInfo { name: "y".into(), element: ElementType::F32, shape: vec![-1, 2] };
+        let unfolding = Unfolding {
+            unfolder: Arc::new(OneChain),
+            inputs: Vec::new(),
+            outputs: vec![ReplyTensor { info, batch_axis: None }],
+            cells: Vec::new(),
+            max_length: 1,
+        };
+        let model = Model::new("one", "1", unfolding).unwrap();
+        let (unfolded, plan) = model.unfold(Vec::new(), &Parameters::default(), &[]).unwrap();
+        let plan = Arc::new(plan.steps(&unfolded.graph).unwrap());
+        let (sender, receiver) = unbounded_channel();
+        (Streamed::new(plan, sender), receiver)
     }
 
-    type Told = UnboundedReceiver<Vec<NamedTensor>>;
+    /// Rows whose elements are the numbers of their steps.
+    fn read((_, steps): (Arc<[ValueIndex]>, Range<u32>)) -> (Range<u32>, Vec<TensorData>) {
+        let rows = steps.clone().flat_map(|step| [step as f32; 2]).collect();
+        (steps, vec![TensorData::F32(rows)])
+    }
 
     /// The steps that were sent since the last call.
-    fn sent(told: &mut Told) -> Vec<f32> {
+    fn sent(receiver: &mut UnboundedReceiver<StepRows>) -> Vec<f32> {
         let mut all = Vec::new();
-        while let Ok(mut steps) = told.try_recv() {
-            assert_eq!((steps.len(), &*steps[0].name), (1, "y1"));
-            match steps.remove(0).tensor.into_data() {
-                TensorData::F32(rows) => all.extend(rows.iter().step_by(2)),
-                other => panic!("{other:?}"),
-            }
+        while let Ok((steps, mut data)) = receiver.try_recv() {
+            let TensorData::F32(rows) = data.remove(0) else { panic!("rows of numbers") };
+            assert_eq!(rows.len(), 2 * steps.len());
+            all.extend(rows.iter().step_by(2));
         }
         all
     }
 
     #[test]
-    fn the_last_chain_is_sent_row_by_row() {
-        let (mut streamed, mut told) = streamed(2, 1).unwrap();
-        assert_eq!(streamed.run, RunIndex(1));
-        assert_eq!(streamed.ask(0, &[]), None);
-        let first = read(streamed.ask(1, &[]).unwrap());
-        assert_eq!(streamed.ask(1, &[]), None, "it was asked for");
-        let later = read(streamed.ask(2, &[]).unwrap());
+    fn steps_are_sent_in_their_order() {
+        let (mut streamed, mut receiver) = streamed();
+        assert_eq!(streamed.request(0, &[]), None);
+        let first = read(streamed.request(1, &[]).unwrap());
+        assert_eq!(streamed.request(1, &[]), None, "it was requested");
+        let later = read(streamed.request(2, &[]).unwrap());
         streamed.arrived(later.0, later.1);
-        assert_eq!(sent(&mut told), [], "a later step waits for the first");
+        assert_eq!(sent(&mut receiver), [], "a later step waits for the first");
         streamed.arrived(first.0, first.1);
-        assert_eq!(sent(&mut told), [200.0, 201.0]);
-        let (_, outputs) = read((vec![ValueIndex(1), ValueIndex(2)].into(), 0..STEPS));
-        streamed.finish(&outputs, &[]);
-        assert_eq!(sent(&mut told), [202.0]);
+        assert_eq!(sent(&mut receiver), [0.0, 1.0]);
+        let outputs = TensorData::F32(vec![0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
+        streamed.finish(&[outputs], &[]);
+        assert_eq!(sent(&mut receiver), [2.0]);
     }
 
     #[test]
     fn the_node_that_ends_a_chain_is_not_sent() {
-        let (mut streamed, _told) = streamed(1, 1).unwrap();
+        let (mut streamed, _receiver) = streamed();
         let request = RequestId { index: 0, generation: 0 };
-        let stop = EndOfSequence { request, run: RunIndex(0), nodes: 2 };
-        let (_, rows) = streamed.ask(u32::MAX, &[stop]).unwrap();
+        let end = EndOfSequence { request, run: RunIndex(0), nodes: 2 };
+        let (_, rows) = streamed.request(u32::MAX, &[end]).unwrap();
         assert_eq!(rows, 0..1);
-    }
-
-    /// As many sequences as steps: the first axis is not that of steps all the same.
-    #[test]
-    fn several_sequences_are_sent_at_the_end() {
-        assert!(streamed(1, STEPS).is_none());
     }
 }

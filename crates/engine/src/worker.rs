@@ -10,9 +10,11 @@ use batchmaker_device::{Bell, Completion, Read, TaskQueue};
 use batchmaker_graph::{BatchedTask, EndOfSequence, RequestId, StatePlacement, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Manager, Outcome};
 
-use crate::engine::{Shared, lock};
-use crate::reply::{Ended, RequestTimes};
+use crate::lock::lock;
+use crate::reply::RequestTimes;
 use crate::request_table::RequestTable;
+use crate::responder::Ended;
+use crate::shared::Shared;
 use crate::statistics::Turn;
 
 /// Runs a worker until the engine stops, or its part of the device is lost and others go on.
@@ -49,7 +51,7 @@ impl<'a> Worker<'a> {
         Self {
             shared,
             id,
-            bell: shared.waiting.bell(id).clone(),
+            bell: shared.inbox.waiting.bell(id).clone(),
             queue: Ok(queue),
             news: Vec::new(),
             round: Vec::new(),
@@ -66,26 +68,26 @@ impl<'a> Worker<'a> {
         let shared = self.shared;
         let mut completions = Vec::new();
         let mut has_news = true;
-        let mut begun_ns = shared.now_ns();
+        let mut begun_ns = shared.inbox.now_ns();
         while !shared.is_stopping.load(Ordering::SeqCst) {
             let seen = self.bell.rung();
             let managed_ns = match std::mem::take(&mut has_news) {
                 true => {
                     self.turn();
-                    shared.now_ns()
+                    shared.inbox.now_ns()
                 }
                 false => begun_ns,
             };
             self.submit();
             self.answer();
-            let answered_ns = shared.now_ns();
+            let answered_ns = shared.inbox.now_ns();
             if let Ok(queue) = &mut self.queue {
                 queue.poll(&mut completions);
             } else if shared.workers_up() > 0 {
                 // Whoever is up does what is left.
-                return shared.waiting.wake_one();
+                return shared.inbox.waiting.wake_one();
             }
-            let polled_ns = shared.now_ns();
+            let polled_ns = shared.inbox.now_ns();
             shared.times.add(Turn {
                 manager_ns: managed_ns - begun_ns,
                 replies_ns: answered_ns - managed_ns,
@@ -94,7 +96,7 @@ impl<'a> Worker<'a> {
             begun_ns = polled_ns;
             if completions.is_empty() {
                 has_news = self.wait(seen);
-                begun_ns = shared.now_ns();
+                begun_ns = shared.inbox.now_ns();
             } else {
                 has_news = self.sort(&mut completions);
             }
@@ -124,12 +126,11 @@ impl<'a> Worker<'a> {
     fn turn(&mut self) {
         let shared = self.shared;
         let mut manager = lock(&shared.manager);
-        // In a statement of its own: whoever tells of more does not wait until this is handled.
-        let told = std::mem::take(&mut *lock(&shared.inbox));
-        for (at_ns, event) in told {
+        // The inbox is not locked while its events are handled.
+        for (at_ns, event) in shared.inbox.take() {
             manager.handle(at_ns, event);
         }
-        let now_ns = shared.now_ns();
+        let now_ns = shared.inbox.now_ns();
         let has_news = !self.news.is_empty();
         let lost_queue = self.report(&mut manager, now_ns);
         let is_up = self.queue.is_ok();
@@ -158,10 +159,10 @@ impl<'a> Worker<'a> {
         let deadline_ns = manager.next_deadline().unwrap_or(u64::MAX);
         let is_sooner = deadline_ns < shared.deadline_ns.swap(deadline_ns, Ordering::SeqCst);
         // Before the look at who waits.
-        self.turns_seen = shared.waiting.note_turn();
-        let mut waiting = shared.waiting.those_waiting();
+        self.turns_seen = shared.inbox.waiting.note_turn();
+        let mut waiting = shared.inbox.waiting.those_waiting();
         if let Some(other) = waiting.find(|&other| is_sooner || manager.has_work_for(other)) {
-            shared.waiting.wake(other);
+            shared.inbox.waiting.wake(other);
         }
         drop(manager);
         drop(lost_queue);
@@ -216,7 +217,7 @@ impl<'a> Worker<'a> {
         all: impl Iterator<Item = Finished>,
         now_ns: u64,
     ) {
-        let (shared, ended) = (self.shared, self.shared.instant_of(now_ns));
+        let (shared, ended) = (self.shared, self.shared.inbox.instant_of(now_ns));
         for Finished { request, outcome, queue_ns, total_ns } in all {
             // Cancelled by nobody but for want of workers.
             let outcome = match (outcome, shared.lost.get()) {
@@ -232,7 +233,7 @@ impl<'a> Worker<'a> {
             if let Some(session) = session {
                 // Sessions are locked before requests, where both are.
                 drop(requests);
-                shared.sessions.chunk_over(session, is_done, shared);
+                shared.sessions.chunk_over(session, is_done, &shared.inbox);
                 requests = lock(&shared.requests);
             }
         }
@@ -267,7 +268,7 @@ impl<'a> Worker<'a> {
         if shared.placement == StatePlacement::Shared && shared.workers_up() > 0 {
             requests.leave_orphans(&mut self.reads);
             // Whoever took a turn after this worker's last, and waits next, looks again.
-            shared.waiting.note_turn();
+            shared.inbox.waiting.note_turn();
             return;
         }
         while let Some(read) = self.reads.pop() {
@@ -297,17 +298,16 @@ impl<'a> Worker<'a> {
     /// whether it is the latter.
     fn wait(&mut self, seen: u64) -> bool {
         let shared = self.shared;
-        shared.waiting.begin(self.id, !self.is_busy);
+        shared.inbox.waiting.begin(self.id, !self.is_busy);
         // Whoever takes a turn from now on sees that this worker waits. Turns since its own may have
         // made work for it.
         let has_work = || {
-            shared.waiting.turns() != self.turns_seen
+            shared.inbox.waiting.turns() != self.turns_seen
                 && (lock(&shared.manager).has_work_for(self.id)
                     || lock(&shared.requests).has_orphans())
         };
-        let is_due = !lock(&shared.inbox).is_empty()
-            || shared.is_stopping.load(Ordering::SeqCst)
-            || has_work();
+        let is_due =
+            !shared.inbox.is_empty() || shared.is_stopping.load(Ordering::SeqCst) || has_work();
         let deadline_ns = || match shared.deadline_ns.load(Ordering::SeqCst) {
             u64::MAX => None,
             ns => Some(ns),
@@ -315,11 +315,11 @@ impl<'a> Worker<'a> {
         if !is_due {
             let is_waited_for = self.is_busy || !self.outstanding.is_empty();
             let poll_for = if is_waited_for { shared.poll_for } else { Duration::ZERO };
-            let deadline = deadline_ns().map(|ns| shared.instant_of(ns));
+            let deadline = deadline_ns().map(|ns| shared.inbox.instant_of(ns));
             self.bell.wait(seen, poll_for, deadline);
         }
-        let was_woken = shared.waiting.end(self.id);
-        let is_deadline = deadline_ns().is_some_and(|ns| shared.now_ns() >= ns);
+        let was_woken = shared.inbox.waiting.end(self.id);
+        let is_deadline = deadline_ns().is_some_and(|ns| shared.inbox.now_ns() >= ns);
         is_due || was_woken || is_deadline
     }
 }

@@ -38,6 +38,7 @@ mod program;
 mod recognise;
 mod recurrence;
 mod recurrent;
+mod reply_plan;
 mod segment;
 mod stack;
 mod step_rule;
@@ -59,6 +60,5 @@ pub use load::{
     ByCell, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
     load, load_embedded,
 };
-pub use model::{
-    CellUse, Model, ReplyError, ReplyPlan, ReplyTensor, RequestTensor, TensorInfo, Unfolding,
-};
+pub use model::{CellUse, Model, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
+pub use reply_plan::{ReplyError, ReplyPlan, StepPlan};

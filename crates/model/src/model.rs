@@ -11,6 +11,7 @@ use batchmaker_graph::{
 use crate::LoadError;
 use crate::files::Files;
 use crate::layout::{Axis, Content, InputLayout};
+use crate::reply_plan::{PlannedOutput, ReplyPlan};
 use crate::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
 
 /// A tensor of requests or replies.
@@ -87,17 +88,6 @@ pub(crate) struct Tables {
     pub(crate) notes: Vec<String>,
 }
 
-/// What [`Model::reply`] must know of the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyPlan {
-    drop_batch: bool,
-}
-
-/// The graph's outputs are not what the model's tables are made for; the model's fault.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ReplyError(pub String);
-
 /// A model that is ready to be served.
 pub struct Model {
     /// Its name.
@@ -114,7 +104,7 @@ pub struct Model {
     pub notes: Vec<String>,
     unfolding: Unfolding,
     text: Option<Text>,
-    labels: Vec<Labels>,
+    labels: Vec<Arc<Labels>>,
 }
 
 struct Text {
@@ -163,7 +153,7 @@ impl Model {
         }
         let mut labels = Vec::new();
         for (name, table) in &tables.outputs {
-            labels.push(output_labels(name, table, &unfolding, files)?);
+            labels.push(Arc::new(output_labels(name, table, &unfolding, files)?));
         }
         let mut outputs = Vec::new();
         for ReplyTensor { info, batch_axis } in &unfolding.outputs {
@@ -171,7 +161,8 @@ impl Model {
             if let (Some(axis), true) = (batch_axis, text.is_some()) {
                 info.shape.remove(*axis);
             }
-            let mapped: Vec<&Labels> = labels.iter().filter(|l| l.tensor == info.name).collect();
+            let mapped: Vec<&Arc<Labels>> =
+                labels.iter().filter(|l| l.tensor == info.name).collect();
             for labels in &mapped {
                 outputs.push(TensorInfo {
                     name: labels.name.clone(),
@@ -217,56 +208,49 @@ impl Model {
         self.unfolding.inputs.iter().enumerate().map(layout).collect()
     }
 
-    /// Those of a session's first chunk that hold for all of it: that have no row a step.
-    pub fn said_once(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
-        first.iter().filter(|tensor| self.is_said_once(&tensor.name)).cloned().collect()
+    /// The static inputs among the tensors of a session's first chunk: those that have no row for each step, and
+    /// so hold for the whole session.
+    pub fn static_inputs(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
+        first.iter().filter(|tensor| self.is_static_input(&tensor.name)).cloned().collect()
     }
 
-    /// The tensors of a session's later chunk, with what the first one said for all.
+    /// The tensors of a later chunk of a session, together with its static inputs.
     ///
     /// # Errors
-    /// If the chunk says again what is said once.
+    /// If the chunk brings a static input again.
     pub fn later_chunk(
         &self,
         mut tensors: Vec<NamedTensor>,
-        said_once: &[NamedTensor],
+        static_inputs: &[NamedTensor],
     ) -> Result<Vec<NamedTensor>, InvalidRequest> {
-        if let Some(again) = tensors.iter().find(|tensor| self.is_said_once(&tensor.name)) {
+        if let Some(again) = tensors.iter().find(|tensor| self.is_static_input(&tensor.name)) {
             let name = &again.name;
             let text = format!("tensor `{name}`: a session's first chunk brings it, no later one");
             return Err(InvalidRequest(text));
         }
-        tensors.extend_from_slice(said_once);
+        tensors.extend_from_slice(static_inputs);
         Ok(tensors)
     }
 
-    fn is_said_once(&self, name: &str) -> bool {
+    fn is_static_input(&self, name: &str) -> bool {
         let input = self.inputs.iter().position(|input| input.name == name);
         let layout = input.map(|input| &self.unfolding.inputs[input].layout);
         layout.is_some_and(|layout| !layout.axes.contains(&Axis::Time))
     }
 
-    /// Unfolds a request, whose tensors may come in any order.
+    /// Unfolds a request, whose tensors may come in any order, and plans its reply: the tensors named
+    /// in `outputs`, in that order, or all of them where it is empty.
     ///
     /// # Errors
     /// The text names the tensor, what was expected and what came: an unknown, missing or
     /// repeated tensor, a wrong data type or shape, an empty or too long sequence, an id
-    /// outside its table, lengths that differ between tensors.
+    /// outside its table, lengths that differ between tensors, an unknown output; or a parameter that
+    /// the model does not take.
     pub fn unfold(
         &self,
         tensors: Vec<NamedTensor>,
-    ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
-        self.unfold_with(tensors, &Parameters::default())
-    }
-
-    /// As [`Self::unfold`], with what the client says besides tensors.
-    ///
-    /// # Errors
-    /// As there, and a parameter that the model does not take.
-    pub fn unfold_with(
-        &self,
-        tensors: Vec<NamedTensor>,
         parameters: &Parameters,
+        outputs: &[String],
     ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
         let mut sorted: Vec<Option<NamedTensor>> = self.inputs.iter().map(|_| None).collect();
         for tensor in tensors {
@@ -312,74 +296,68 @@ impl Model {
             }
         }
         let unfolded = self.unfolding.unfolder.unfold_with(tensors, parameters)?;
-        Ok((unfolded, ReplyPlan { drop_batch: self.text.is_some() }))
+        let plan = self.plan_reply(&unfolded, outputs)?;
+        Ok((unfolded, plan))
     }
 
-    /// What some steps of a reply are to clients: ids as their labels, one by one, where the reply
-    /// has their text.
-    ///
-    /// # Errors
-    /// An output holds an id that its vocabulary has no line for.
-    pub fn steps(&self, outputs: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, ReplyError> {
-        let mut steps = Vec::new();
-        for output in outputs {
-            let mut mapped = false;
-            for labels in self.labels.iter().filter(|labels| labels.tensor == output.name) {
-                let one_by_one = labels.apply_apart(output.tensor.clone()).map_err(ReplyError)?;
-                steps.push(NamedTensor { name: labels.name.clone(), tensor: one_by_one });
-                mapped = true;
-            }
-            if !mapped {
-                steps.push(output);
+    /// How the tensors in `outputs`, or all of them, are made of the graph's output values.
+    fn plan_reply(
+        &self,
+        unfolded: &Unfolded,
+        outputs: &[String],
+    ) -> Result<ReplyPlan, InvalidRequest> {
+        let mut planned = Vec::with_capacity(self.outputs.len());
+        for (tensor, declared) in unfolded.outputs.iter().zip(&self.unfolding.outputs) {
+            let position = unfolded.graph.outputs().iter().position(|&of| of == tensor.value);
+            let position = position.expect("an output tensor reads an output value");
+            let dropped_axis = declared.batch_axis.filter(|_| self.text.is_some());
+            let output = |name: &str, labels: Option<&Arc<Labels>>| PlannedOutput {
+                name: name.to_owned(),
+                position,
+                tensor: tensor.clone(),
+                dropped_axis,
+                labels: labels.cloned(),
+            };
+            let mapped = self.labels.iter().filter(|labels| labels.tensor == tensor.name);
+            let before = planned.len();
+            planned.extend(mapped.map(|labels| output(&labels.name, Some(labels))));
+            if planned.len() == before {
+                planned.push(output(&tensor.name, None));
             }
         }
-        Ok(steps)
+        if outputs.is_empty() {
+            return Ok(ReplyPlan::new(planned));
+        }
+        let mut planned: Vec<_> = planned.into_iter().map(Some).collect();
+        let take = |name: &String| {
+            let is_named = |output: &&mut Option<PlannedOutput>| {
+                output.as_ref().is_some_and(|output| output.name == *name)
+            };
+            let found = planned.iter_mut().find(is_named).and_then(Option::take);
+            found.ok_or_else(|| match self.outputs.iter().any(|output| output.name == *name) {
+                true => InvalidRequest(format!("output '{name}' is asked for twice")),
+                false => {
+                    let names: Vec<&str> =
+                        self.outputs.iter().map(|output| &*output.name).collect();
+                    let names = names.join(", ");
+                    InvalidRequest(format!("output '{name}' is unknown, expected {names}"))
+                }
+            })
+        };
+        Ok(ReplyPlan::new(outputs.iter().map(take).collect::<Result<_, _>>()?))
     }
 
     /// The output that is the reply's text, if one is: of several the one that is joined, else one
     /// of a single label, else the first.
     pub fn text_output(&self) -> Option<&str> {
-        let is_joined = |labels: &&Labels| labels.join.is_some();
-        let is_one = |labels: &&Labels| {
+        let is_joined = |labels: &&Arc<Labels>| labels.join.is_some();
+        let is_one = |labels: &&Arc<Labels>| {
             let info = self.outputs.iter().find(|output| output.name == labels.name);
             info.is_some_and(|info| info.shape.iter().all(|&n| n == 1))
         };
         let labels = self.labels.iter().find(is_joined);
         let labels = labels.or(self.labels.iter().find(is_one)).or(self.labels.first())?;
         Some(&labels.name)
-    }
-
-    /// The reply, of the graph's outputs in the order of [`Unfolded::outputs`] and under
-    /// the shape and permutation given there.
-    ///
-    /// # Errors
-    /// An output holds an id that its vocabulary has no line for.
-    pub fn reply(
-        &self,
-        plan: &ReplyPlan,
-        outputs: Vec<NamedTensor>,
-    ) -> Result<Vec<NamedTensor>, ReplyError> {
-        if !plan.drop_batch && self.labels.is_empty() {
-            return Ok(outputs);
-        }
-        let mut reply = Vec::with_capacity(self.outputs.len());
-        for (mut output, tensor) in outputs.into_iter().zip(&self.unfolding.outputs) {
-            if let (Some(axis), true) = (&tensor.batch_axis, plan.drop_batch) {
-                let mut shape = output.tensor.shape().to_vec();
-                shape.remove(*axis);
-                output.tensor = output.tensor.reshaped(shape);
-            }
-            let mut mapped = false;
-            for labels in self.labels.iter().filter(|labels| labels.tensor == output.name) {
-                let tensor = labels.apply(output.tensor.clone()).map_err(ReplyError)?;
-                reply.push(NamedTensor { name: labels.name.clone(), tensor });
-                mapped = true;
-            }
-            if !mapped {
-                reply.push(output);
-            }
-        }
-        Ok(reply)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use batchmaker_graph::{CellRegistry, ModelId, NamedTensor, Tensor, TensorData};
+use batchmaker_graph::{CellRegistry, ModelId, NamedTensor, Parameters, Tensor, TensorData};
 use batchmaker_model::{LoadOptions, Model, load};
 
 mod support;
@@ -22,8 +22,8 @@ fn strings(tensor: &Tensor) -> Vec<String> {
 }
 
 fn ask(model: &Model, registry: &CellRegistry, question: &str) -> Vec<NamedTensor> {
-    let (unfolded, plan) = model.unfold(vec![text(question)]).unwrap();
-    model.reply(&plan, support::interpreter::run(registry, &unfolded)).unwrap()
+    let (unfolded, plan) = model.unfold(vec![text(question)], &Parameters::default(), &[]).unwrap();
+    plan.reply(support::interpreter::run(registry, &unfolded), &[]).unwrap()
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn text_becomes_languages() {
     let languages = strings(named("languages"));
     assert_eq!(named("languages").shape(), [3]);
     assert!(languages[0].starts_with(&format!("{}:", language[0])), "{language:?} {languages:?}");
-    let error = model.unfold(vec![text("")]).unwrap_err();
+    let error = model.unfold(vec![text("")], &Parameters::default(), &[]).unwrap_err();
     assert_eq!(error.to_string(), "tensor `text`: an empty sequence");
     println!("{language:?} {languages:?} {:?}", model.cells);
 }

@@ -1,6 +1,6 @@
 //! Requests that are refused, and what the text names.
 
-use batchmaker_graph::{CellRegistry, NamedTensor, Tensor, TensorData};
+use batchmaker_graph::{CellRegistry, NamedTensor, Parameters, Tensor, TensorData};
 use batchmaker_model::Model;
 use onnx::{Graph, TOML, floats, info, load_files, node};
 use rten_onnx::onnx::DataType;
@@ -19,7 +19,7 @@ fn ids(shape: &[usize], ids: &[i64]) -> NamedTensor {
 }
 
 fn refused(model: &Model, tensors: Vec<NamedTensor>) -> String {
-    model.unfold(tensors).unwrap_err().to_string()
+    model.unfold(tensors, &Parameters::default(), &[]).unwrap_err().to_string()
 }
 
 /// x `[T, B, 3]` and a first state h0 `[1, B, 2]`.
@@ -36,7 +36,7 @@ fn names_types_and_shapes() {
     let model = with_state(TOML);
     let state = || f32s("h0", &[1, 1, 2]);
     let good = || f32s("x", &[2, 1, 3]);
-    assert!(model.unfold(vec![state(), good()]).is_ok());
+    assert!(model.unfold(vec![state(), good()], &Parameters::default(), &[]).is_ok());
     assert_eq!(refused(&model, vec![good()]), "tensor `h0`: missing; expected FP32 [1, -1, 2]");
     assert_eq!(
         refused(&model, vec![good(), f32s("y", &[1])]),
@@ -73,7 +73,7 @@ fn too_many_rows() {
     );
     // Steps of all sequences, not their features.
     let fits = vec![f32s("x", &[1, 4, 3]), f32s("h0", &[1, 4, 2])];
-    assert!(model.unfold(fits).is_ok());
+    assert!(model.unfold(fits, &Parameters::default(), &[]).is_ok());
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn ids_outside_the_table() {
     graph.graph.input = vec![info("ids", DataType::INT64, &["T", "B"])];
     graph.graph.initializer.push(floats("table", &[5, 3]));
     let model = graph.load(&mut CellRegistry::default()).unwrap();
-    assert!(model.unfold(vec![ids(&[3, 1], &[0, 4, 1])]).is_ok());
+    assert!(model.unfold(vec![ids(&[3, 1], &[0, 4, 1])], &Parameters::default(), &[]).is_ok());
     assert_eq!(
         refused(&model, vec![ids(&[3, 1], &[0, 5, 1])]),
         "tensor `ids`: expected ids in 0..5, got 5"

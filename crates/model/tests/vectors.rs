@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use batchmaker_graph::{CellRegistry, ElementType, ModelId, NamedTensor, Tensor, TensorData};
+use batchmaker_graph::{
+    CellRegistry, ElementType, ModelId, NamedTensor, Parameters, Tensor, TensorData,
+};
 use batchmaker_model::{LoadOptions, Model, load};
 
 mod support;
@@ -74,9 +76,9 @@ fn check(name: &str) -> (Model, CellRegistry) {
     let mut registry = CellRegistry::default();
     let model = load_file(name, &mut registry);
     for case in cases(name) {
-        let (unfolded, plan) = model.unfold(case.inputs).unwrap();
+        let (unfolded, plan) = model.unfold(case.inputs, &Parameters::default(), &[]).unwrap();
         let outputs = support::interpreter::run(&registry, &unfolded);
-        let reply = model.reply(&plan, outputs).unwrap();
+        let reply = plan.reply(outputs, &[]).unwrap();
         assert_close(name, &reply, &case.outputs);
     }
     (model, registry)

@@ -1,7 +1,7 @@
 //! A request of the wire to the engine, and the engine's reply to the wire: what HTTP and the
 //! offline runner share.
 
-use batchmaker_engine::{Engine, NamedTensor, Pending, Reply, Request};
+use batchmaker_engine::{Engine, Pending, Reply, Request};
 use batchmaker_model::Model;
 use batchmaker_wire as wire;
 use wire::{InferRequest, RequestedOutputs};
@@ -29,10 +29,10 @@ pub(crate) fn submit(
     stream: bool,
 ) -> Result<(Context, Pending), ApiError> {
     let InferRequest { id, inputs, outputs: requested, .. } = request;
-    check_requested(&requested, model)?;
     let tensors = convert::from_wire(inputs, &model.inputs)?;
     let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
-    let request = Request { tensors, parameters, priority, session, stream };
+    let outputs = requested.list.iter().map(|output| output.name.clone()).collect();
+    let request = Request { tensors, parameters, priority, session, outputs, stream };
     let pending = engine.submit(&model.name, request)?;
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     Ok((Context { model_name, model_version, id, requested }, pending))
@@ -46,41 +46,7 @@ pub(crate) fn encode(context: Context, reply: Reply) -> Result<wire::EncodedBody
         model_version,
         id,
         parameters: wire::Parameters::new(),
-        outputs: select(reply.outputs, &requested)?,
+        outputs: reply.outputs.into_iter().map(convert::to_wire).collect::<Result<_, _>>()?,
     };
     Ok(wire::encode_response(&response, |name| requested.format_of(name))?)
-}
-
-/// Checks that the outputs asked for are the model's.
-fn check_requested(requested: &RequestedOutputs, model: &Model) -> Result<(), ApiError> {
-    let names = || model.outputs.iter().map(|output| &*output.name);
-    match requested.list.iter().find(|output| names().all(|name| name != output.name)) {
-        None => Ok(()),
-        Some(output) => Err(ApiError::Invalid(format!(
-            "output '{}' is unknown, expected {}",
-            output.name,
-            names().collect::<Vec<_>>().join(", ")
-        ))),
-    }
-}
-
-/// The outputs asked for, in that order; all where none is named.
-fn select(
-    outputs: Vec<NamedTensor>,
-    requested: &RequestedOutputs,
-) -> Result<Vec<wire::Tensor>, ApiError> {
-    // A session's end may have none.
-    if requested.list.is_empty() || outputs.is_empty() {
-        return outputs.into_iter().map(convert::to_wire).collect();
-    }
-    let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
-    let mut take = |name: &str| {
-        let found = outputs
-            .iter_mut()
-            .find(|output| output.as_ref().is_some_and(|output| output.name == name));
-        found
-            .and_then(Option::take)
-            .ok_or_else(|| ApiError::Internal(format!("the model left out its output '{name}'")))
-    };
-    requested.list.iter().map(|output| convert::to_wire(take(&output.name)?)).collect()
 }

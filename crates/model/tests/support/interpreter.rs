@@ -1,14 +1,13 @@
 //! Runs a cell graph node by node in plain loops: the oracle of the tests.
 
 use batchmaker_graph::{
-    CellBody, CellRegistry, NamedTensor, RecurrentCell, RunKind, SinkTime, Tensor, TensorData,
-    Unfolded,
+    CellBody, CellRegistry, RecurrentCell, RunKind, SinkTime, TensorData, Unfolded,
 };
 
 use batchmaker_executor::{ExecutorThread, RowProgram};
 
-/// The tensors of the graph's reply.
-pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTensor> {
+/// The elements of the graph's output values.
+pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<TensorData> {
     let graph = &unfolded.graph;
     let mut values: Vec<TensorData> = graph
         .values()
@@ -107,20 +106,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<NamedTens
             }
         }
     }
-    unfolded
-        .outputs
-        .iter()
-        .map(|output| {
-            assert!(graph.outputs().contains(&output.value));
-            let data = values[output.value.index()].clone();
-            let tensor = Tensor::new(output.shape.clone(), data);
-            let tensor = match &output.permutation {
-                Some(permutation) => tensor.permuted(permutation),
-                None => tensor,
-            };
-            NamedTensor { name: output.name.clone(), tensor }
-        })
-        .collect()
+    graph.outputs().iter().map(|value| values[value.index()].clone()).collect()
 }
 
 fn floats(data: &TensorData) -> &[f32] {

@@ -192,7 +192,7 @@ mod tests {
         });
         let tensor = Tensor::new(shape.collect(), data);
         let request = vec![NamedTensor { name: input.to_owned(), tensor }];
-        let (unfolded, _) = model.unfold(request).unwrap();
+        let (unfolded, _) = model.unfold(request, &Default::default(), &[]).unwrap();
         let claims = Cells::of(&model, &registry).claims(&unfolded);
         unfolded.outputs.iter().map(|output| claims[&output.name]).collect()
     }

@@ -77,9 +77,8 @@ fn request(model: &Model, cells: &Cells, index: usize) -> anyhow::Result<Option<
         // Each size with optional inputs in one round of sizes, and without them in the next.
         let has_optional = (index + index / SIZES.len()).is_multiple_of(2);
         let tensors = size.tensors(model, index, has_optional);
-        let Ok((unfolded, _)) = model.unfold_with(tensors.clone(), &Parameters::default()) else {
-            continue;
-        };
+        let unfolded = model.unfold(tensors.clone(), &Parameters::default(), &[]);
+        let Ok((unfolded, _)) = unfolded else { continue };
         let limit = limit(&unfolded, index);
         let given = limit.map(|(name, steps)| (name.to_owned(), steps.into()));
         let body = encode(tensors, given.into_iter().collect())?;
@@ -108,7 +107,8 @@ fn session(
 ) -> anyhow::Result<Option<Job>> {
     let size = Size { steps: chunks.iter().sum(), sequences: 1 };
     let whole = size.tensors(model, 1000 + index, true);
-    let Ok((unfolded, _)) = model.unfold(whole.clone()) else { return Ok(None) };
+    let unfolded = model.unfold(whole.clone(), &Parameters::default(), &[]);
+    let Ok((unfolded, _)) = unfolded else { return Ok(None) };
     let layouts = model.layouts();
     let axis = |name: &str| {
         let input = model.inputs.iter().position(|input| input.name == name)?;
@@ -117,7 +117,7 @@ fn session(
     if !whole.iter().any(|tensor| axis(&tensor.name).is_some()) {
         return Ok(None);
     }
-    let said_once = model.said_once(&whole);
+    let static_inputs = model.static_inputs(&whole);
     let (mut bodies, mut first) = (Vec::new(), 0);
     for (number, &steps) in chunks.iter().enumerate() {
         let of_chunk = |tensor: &NamedTensor| match axis(&tensor.name) {
@@ -128,10 +128,10 @@ fn session(
         let chunk = if number == 0 { Chunk::First } else { Chunk::Next };
         let all = match number {
             0 => Ok(tensors.clone()),
-            _ => model.later_chunk(tensors.clone(), &said_once),
+            _ => model.later_chunk(tensors.clone(), &static_inputs),
         };
         let parameters = Parameters { chunk, ..Parameters::default() };
-        if all.and_then(|all| model.unfold_with(all, &parameters)).is_err() {
+        if all.and_then(|all| model.unfold(all, &parameters, &[])).is_err() {
             return Ok(None);
         }
         let parameters = [

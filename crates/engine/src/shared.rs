@@ -1,0 +1,107 @@
+//! The state that the submitters of requests and the workers of an engine share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use batchmaker_device::{Capabilities, Device};
+use batchmaker_graph::{CellRegistry, StatePlacement, WorkerId};
+use batchmaker_manager::{Manager, Policy};
+
+use crate::admission::Admission;
+use crate::config::EngineConfig;
+use crate::inbox::Inbox;
+use crate::request_table::RequestTable;
+use crate::sessions::Sessions;
+use crate::statistics::Times;
+
+/// The state that submitters and workers share. Locks are taken in this order: the manager, the
+/// sessions, the requests, the inbox.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) manager: Mutex<Manager>,
+    pub(crate) requests: Mutex<RequestTable>,
+    /// Signalled when the last request in flight has ended.
+    pub(crate) drained: Condvar,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) sessions: Sessions,
+    /// Whether new requests are refused.
+    pub(crate) is_closing: AtomicBool,
+    /// Whether the workers' threads are to end.
+    pub(crate) is_stopping: AtomicBool,
+    /// When the manager has to be asked again even if nothing happens, in nanoseconds since the
+    /// start; `u64::MAX`: never.
+    pub(crate) deadline_ns: AtomicU64,
+    /// A bit for each worker that is not lost.
+    workers_up: AtomicU64,
+    /// Why nothing runs any more: set once all workers are lost.
+    pub(crate) lost: OnceLock<Arc<str>>,
+    /// How long a worker with work in flight polls before it blocks.
+    pub(crate) poll_for: Duration,
+    pub(crate) times: Times,
+    pub(crate) placement: StatePlacement,
+    pub(crate) cell_names: Vec<String>,
+    /// Whether the policy has batches that a session's chunks can join.
+    pub(crate) takes_sessions: bool,
+    /// The bytes of the states of a chain, by cell type.
+    pub(crate) state_bytes: Vec<usize>,
+    /// See [`Capabilities::slots_max`].
+    pub(crate) slots_max: Option<u32>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The state of an engine that starts now.
+    pub(crate) fn new(
+        device: Arc<dyn Device>,
+        capabilities: &Capabilities,
+        manager: Manager,
+        registry: &CellRegistry,
+        config: &EngineConfig,
+    ) -> Self {
+        let max_bytes = capabilities
+            .bytes_max
+            .map_or(config.max_bytes, |of_device| of_device.min(config.max_bytes));
+        let workers_up = (0..config.workers).fold(0, |bits, worker| bits | 1 << worker);
+        Self {
+            device,
+            manager: Mutex::new(manager),
+            requests: Mutex::default(),
+            drained: Condvar::new(),
+            inbox: Arc::new(Inbox::new(usize::from(config.workers))),
+            admission: Admission::new(config.max_requests, max_bytes),
+            sessions: Sessions::new(config.max_sessions, config.session_idle),
+            is_closing: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            deadline_ns: AtomicU64::new(u64::MAX),
+            workers_up: AtomicU64::new(workers_up),
+            lost: OnceLock::new(),
+            poll_for: capabilities.poll_for,
+            times: Times::default(),
+            placement: capabilities.placement,
+            cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
+            takes_sessions: config.policy == Policy::Cellular,
+            state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
+            slots_max: capabilities.slots_max,
+        }
+    }
+
+    /// The number of workers that are not lost.
+    pub(crate) fn workers_up(&self) -> u32 {
+        self.workers_up.load(Ordering::SeqCst).count_ones()
+    }
+
+    /// Records that a worker's part of the device is lost.
+    pub(crate) fn worker_lost(&self, worker: WorkerId, reason: &Arc<str>) {
+        let bit = 1 << worker.0;
+        if self.workers_up.fetch_and(!bit, Ordering::SeqCst) == bit {
+            let _ = self.lost.set(reason.clone());
+        }
+    }
+}
