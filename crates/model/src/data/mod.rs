@@ -1,0 +1,7 @@
+//! Plain data that everything else is made of: arrays, constants, symbolic dimensions, and how tensors of
+//! requests are laid out. Nothing here knows ONNX operators.
+
+pub(crate) mod array;
+pub(crate) mod layout;
+pub(crate) mod literal;
+pub(crate) mod symbolic;

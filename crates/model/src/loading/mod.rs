@@ -1,0 +1,8 @@
+//! From files to a model that is ready to be served.
+
+pub(crate) mod cell_file;
+mod chain_cell;
+mod directory;
+pub(crate) mod load;
+pub(crate) mod model;
+mod text;
