@@ -24,10 +24,11 @@ mod loading;
 mod partition;
 mod unfold;
 
+pub use data::direction::Direction;
 pub use data::layout::{Axis, Content, InputLayout};
+pub use data::named_cell::{CellInput, CellOutput, NamedCell};
 pub use error::{Diagnostic, LoadError};
 pub use file::amend::Amendments;
-pub use loading::cell_file::{CellInput, CellOutput, NamedCell};
 pub use loading::load::{
     ByCell, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
     load, load_embedded,
@@ -36,6 +37,6 @@ pub use loading::model::{
     CellUse, Model, ReplyError, ReplyPlan, ReplyTensor, RequestTensor, TensorInfo, Unfolding,
 };
 pub use unfold::templates::{
-    Chain, DecoderRules, Direction, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput,
-    Tree, UsedCell,
+    Chain, DecoderRules, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput, Tree,
+    UsedCell,
 };

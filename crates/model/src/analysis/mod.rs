@@ -14,6 +14,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use batchmaker_graph::{ElementType, RowSpec};
+use limits::BUDGET;
+use roles::Roles;
 use rten_onnx::onnx::AttributeProto;
 
 use self::loops::LoopBody;
@@ -32,8 +34,6 @@ mod roles;
 pub(crate) mod step_rule;
 mod value;
 
-use limits::BUDGET;
-use roles::Roles;
 pub(crate) use roles::{Bound, FileKind, StepKey, analyse};
 pub(crate) use value::{
     Domain, InputInfo, Operand, RecurrentPort, RowOp, Scope, Source, Val, View,

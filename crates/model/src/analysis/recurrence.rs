@@ -4,9 +4,9 @@ use batchmaker_graph::{Cell, ElementType, Lookup, RowSpec};
 
 use crate::analysis::recurrent::OperatorStep;
 use crate::analysis::{Domain, RecurrentPort, View};
+use crate::data::direction::Direction;
 use crate::data::literal::Literal;
-use crate::loading::cell_file::NamedCell;
-use crate::unfold::templates::Direction;
+use crate::data::named_cell::NamedCell;
 
 /// A chain of steps for every sequence.
 pub(crate) struct Recurrent {

@@ -16,10 +16,10 @@ use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::step_rule::{self, StepRule};
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
 use crate::data::array::Array;
+use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, row_axis, row_shape};
 use crate::file::onnx_file::Node;
-use crate::unfold::templates::Direction;
 
 /// A step of one direction of a recurrent operator.
 pub(crate) struct OperatorStep {

@@ -2,6 +2,8 @@
 //! requests are laid out. Nothing here knows ONNX operators.
 
 pub(crate) mod array;
+pub(crate) mod direction;
 pub(crate) mod layout;
 pub(crate) mod literal;
+pub(crate) mod named_cell;
 pub(crate) mod symbolic;

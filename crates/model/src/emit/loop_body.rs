@@ -8,11 +8,11 @@ use rten_onnx::onnx::{AttributeProto, GraphProto, ValueInfoProto};
 use crate::analysis::loops::{BodyInput, COUNTER};
 use crate::analysis::{Analysis, Domain, Operand, RowOp, Source, View};
 use crate::data::array::Array;
+use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int};
 use crate::emit::sequence_program::Builder;
 use crate::partition::segment::Reading;
-use crate::unfold::templates::Direction;
 
 /// What a body gives at each step.
 pub(crate) struct BodyEdges {

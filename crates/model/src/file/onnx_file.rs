@@ -10,8 +10,7 @@ use rten_onnx::onnx::{
 };
 
 use crate::data::literal::{Literal, is_converted};
-use crate::error::Diagnostic;
-use crate::error::LoadError;
+use crate::error::{Diagnostic, LoadError};
 use crate::file::files::Files;
 use crate::file::wire_check;
 

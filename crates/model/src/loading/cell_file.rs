@@ -1,6 +1,6 @@
 //! An ONNX file that is one cell: dimension 0 of every input and output is the batch.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use batchmaker_graph::{
@@ -10,13 +10,13 @@ use batchmaker_graph::{
 use crate::analysis::operators::id_bound;
 use crate::analysis::recurrence::{Initial, SequenceLengths};
 use crate::analysis::recurrent::operator;
-use crate::analysis::step_rule;
-use crate::analysis::{Analysis, Domain, FileKind, RecurrentPort, Scope, Source, View, analyse};
+use crate::analysis::{
+    Analysis, Domain, FileKind, RecurrentPort, Scope, Source, View, analyse, step_rule,
+};
+use crate::data::named_cell::{CellInput, CellOutput, NamedCell};
 use crate::data::symbolic::{BATCH, row_shape};
-use crate::emit::recognise;
-use crate::emit::row_program;
-use crate::error::Diagnostic;
-use crate::error::LoadError;
+use crate::emit::{recognise, row_program};
+use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
@@ -25,51 +25,6 @@ use crate::partition::segment::{
     Cut, Instance, Operation as PlannedStage, Reading, Segment, copy_plain_outputs, cut,
 };
 
-/// A cell and what its file calls its ports.
-#[derive(Clone, Debug)]
-pub struct NamedCell {
-    /// The cell.
-    pub cell: Cell,
-    /// The file's inputs, in its order.
-    pub inputs: Vec<CellInput>,
-    /// The file's outputs, in its order.
-    pub outputs: Vec<CellOutput>,
-    /// Whether a fused kernel runs it, not the general executor.
-    pub fused: bool,
-    /// What it does and what it is made of.
-    pub why: String,
-}
-
-/// An input of a cell's file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellInput {
-    /// Its name.
-    pub name: String,
-    /// A row of it, as declared; the cell's own row is as long, and flat.
-    pub row: RowSpec,
-    /// Its elements must be at least 0 and less than this: they index a table.
-    pub ids: Option<usize>,
-    /// Whether its integers must fit 32 bits.
-    pub narrow: bool,
-    /// The cell's input port; none where it is a state, or the cell makes no use of it.
-    pub port: Option<usize>,
-    /// Which of the cell's states it is, if it is one.
-    pub state: Option<usize>,
-}
-
-/// An output of a cell's file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellOutput {
-    /// Its name.
-    pub name: String,
-    /// A row of it, as computed; the cell's own row is as long, and flat.
-    pub row: RowSpec,
-    /// Its integers are at least 0 and less than this; none: they may be any.
-    pub bound: Option<usize>,
-    /// The cell's output port.
-    pub port: usize,
-}
-
 impl CellOutput {
     fn new(analysis: &Analysis, (name, view): &(String, View), port: usize) -> Self {
         Self {
@@ -77,25 +32,6 @@ impl CellOutput {
             row: RowSpec::new(view.element, row_shape(&view.dims)),
             bound: id_bound(analysis, view),
             port,
-        }
-    }
-
-    /// Whether every row of it may feed `input`.
-    ///
-    /// # Errors
-    /// Why not: rows of another kind, or integers that a table has no rows for.
-    pub fn check_feeds(&self, input: &CellInput) -> Result<(), String> {
-        let (from, to) = (&self.name, &input.name);
-        let show = |row: &RowSpec| format!("{} {:?}", row.element, row.shape);
-        if self.row != input.row {
-            let (from_row, to_row) = (show(&self.row), show(&input.row));
-            return Err(format!("output `{from}` is {from_row}, input `{to}` {to_row}"));
-        }
-        match (input.ids, self.bound) {
-            (Some(ids), bound) if bound.is_none_or(|bound| bound > ids) => Err(format!(
-                "output `{from}` may hold integers that input `{to}`, ids below {ids}, cannot take"
-            )),
-            _ => Ok(()),
         }
     }
 }
@@ -154,16 +90,6 @@ impl NamedCell {
         }
         copy_plain_outputs(analysis);
         Ok(row_wise(analysis))
-    }
-
-    /// The input of that name.
-    pub fn input(&self, name: &str) -> Option<&CellInput> {
-        self.inputs.iter().find(|input| input.name == name)
-    }
-
-    /// The output of that name.
-    pub fn output(&self, name: &str) -> Option<&CellOutput> {
-        self.outputs.iter().find(|output| output.name == name)
     }
 }
 
@@ -469,14 +395,4 @@ fn named_inputs(
         state: None,
     });
     inputs.collect()
-}
-
-impl LoadError {
-    /// A refusal for the diagnostics, each once.
-    pub(crate) fn refused(file: String, found: Vec<Diagnostic>) -> Self {
-        let mut known = HashSet::new();
-        let diagnostics =
-            found.into_iter().filter(|diagnostic| known.insert(diagnostic.clone())).collect();
-        Self::Refused { file, diagnostics }
-    }
 }

@@ -8,12 +8,13 @@ use batchmaker_graph::{
 };
 
 use crate::analysis::recurrent::chain_summary;
+use crate::data::direction::Direction;
+use crate::data::named_cell::NamedCell;
 use crate::error::LoadError;
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
-use crate::loading::cell_file::NamedCell;
-use crate::unfold::templates::{Direction, KindError};
+use crate::unfold::templates::KindError;
 
 /// Input = the output that is its next value.
 type States = BTreeMap<String, String>;

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use batchmaker_graph::{Precision, Tensor, TensorData};
 use serde::Deserialize;
 
+use crate::data::direction::Direction;
 use crate::error::LoadError;
 use crate::file::files::Files;
 use crate::loading::load::MAX_LENGTH;
 use crate::loading::model::Tables;
 use crate::loading::text::{OutputTable, TextTable, Unit};
-use crate::unfold::templates::{Direction, StepOutput};
+use crate::unfold::templates::StepOutput;
 
 /// A directory, read.
 #[derive(Debug)]

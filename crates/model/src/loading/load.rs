@@ -7,12 +7,11 @@ use std::sync::Arc;
 use batchmaker_graph::{Cell, CellRegistry, ModelId, ModelPriority, Precision, Tensor};
 
 use crate::analysis::{FileKind, analyse};
-use crate::error::Diagnostic;
-use crate::error::LoadError;
+use crate::data::named_cell::NamedCell;
+use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
-use crate::loading::cell_file::NamedCell;
 use crate::loading::directory::{
     self, CellTable, ChainTable, Directory, EncoderDecoderTable, TreeTable, UnfoldTable,
     step_outputs,

@@ -12,12 +12,12 @@ use batchmaker_graph::Lookup;
 
 use crate::analysis::recurrence::{Initial, Recurrent};
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, Source, View};
+use crate::data::direction::Direction;
 use crate::data::symbolic::{BATCH, Dim, steps};
 use crate::emit::sequence_program;
 use crate::error::Diagnostic;
 use crate::partition::arg_max::ArgMax;
 use crate::partition::stacks::{self, Stacks};
-use crate::unfold::templates::Direction;
 
 /// A matrix that stands between stages, or what a stage reads of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,8 +12,8 @@ use batchmaker_graph::{
 
 use crate::analysis::Domain;
 use crate::analysis::recurrence::SequenceLengths;
+use crate::data::direction::Direction;
 use crate::data::symbolic::{AtomId, BATCH, Windows};
-use crate::unfold::templates::Direction;
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@ use batchmaker_graph::ElementType;
 use crate::analysis::operators::{Sequence, limit_ids};
 use crate::analysis::recurrence::Recurrent;
 use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::data::direction::Direction;
 use crate::data::symbolic::{AtomId, BATCH, Dim, Int, steps};
 use crate::partition::stacks::uses;
-use crate::unfold::templates::Direction;
 
 /// The name of the state that is the number of the step.
 pub(crate) const COUNTER: &str = "\u{1}number of the step";

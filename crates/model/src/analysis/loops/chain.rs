@@ -11,12 +11,11 @@ use crate::analysis::loops::{Loop, scalar, truth};
 use crate::analysis::operators::{Sequence, apply, axis_of};
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
+use crate::data::direction::Direction;
+use crate::data::named_cell::NamedCell;
 use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
-use crate::error::Diagnostic;
-use crate::error::LoadError;
+use crate::error::{Diagnostic, LoadError};
 use crate::file::onnx_file::{Node, OnnxFile};
-use crate::loading::cell_file::NamedCell;
-use crate::unfold::templates::Direction;
 
 /// The name of what the state becomes that is the number of the step.
 const NEXT_NUMBER: &str = "\u{1}number of the next step";

@@ -11,10 +11,10 @@ use batchmaker_graph::ElementType;
 use crate::analysis::operators::axis_of;
 use crate::analysis::{Analysis, Val};
 use crate::data::array::Array;
+use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
 use crate::file::onnx_file::{Node, OnnxFile, Subgraph};
-use crate::unfold::templates::Direction;
 
 mod body;
 mod chain;

@@ -3,9 +3,9 @@
 use crate::analysis::loops::{Loop, scalar, truth};
 use crate::analysis::operators::{apply, axis_of, int_attribute, ints_attribute};
 use crate::analysis::{Analysis, Val};
+use crate::data::direction::Direction;
 use crate::data::symbolic::Int;
 use crate::file::onnx_file::{Node, OnnxFile};
-use crate::unfold::templates::Direction;
 
 /// The most nodes that all loops of a file may come to.
 const NODES_MAX: usize = 50_000;

@@ -8,11 +8,11 @@ use crate::analysis::loops::body::{BodyInput, LoopBody};
 use crate::analysis::operators::{apply, axis_of, ints_attribute, limit_ids, whole};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::data::array::Array;
+use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int};
 use crate::emit::loop_body::{self, BodyEdges};
 use crate::file::onnx_file::{Node, OnnxFile};
-use crate::unfold::templates::Direction;
 
 /// The most steps of a loop that a condition may end.
 const TRIPS_MAX: i64 = 1 << 16;

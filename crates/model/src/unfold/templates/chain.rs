@@ -5,6 +5,7 @@ use batchmaker_graph::{
     Sink, SinkTime, Unfold, Unfolded, ValueIndex,
 };
 
+use crate::data::direction::Direction;
 use crate::data::layout::Axis;
 use crate::loading::model::{ReplyTensor, RequestTensor};
 use crate::unfold::templates::{
@@ -26,26 +27,6 @@ pub struct Chain {
     feeds: Vec<Feed>,
     outputs: Vec<Output>,
     max_length: usize,
-}
-
-/// Which end of a sequence is the first step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    /// Row 0.
-    #[default]
-    Forward,
-    /// The last row.
-    Reverse,
-}
-
-impl Direction {
-    /// The rows of a sequence of `length` for its steps: row `i` for step `i`, or from the other end.
-    pub(crate) fn of(self, rows: Rows, length: u32) -> Rows {
-        match self {
-            Self::Forward => rows,
-            Self::Reverse => rows.reversed(length),
-        }
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -7,11 +7,12 @@ use batchmaker_graph::{
     Rows, Sink, SinkTime, Stop, Tensor, TensorData, Unfold, Unfolded,
 };
 
+use crate::data::direction::Direction;
 use crate::data::layout::Axis;
-use crate::loading::cell_file::CellInput;
+use crate::data::named_cell::CellInput;
 use crate::loading::model::{ReplyTensor, RequestTensor};
 use crate::unfold::templates::{
-    Direction, KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows,
+    KindError, RowTensor, StepOutput, UsedCell, check_length, common_rows,
 };
 
 /// A chain of an encoder's cell over the source, and an open chain of a decoder's cell that begins

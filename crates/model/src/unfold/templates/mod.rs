@@ -8,14 +8,14 @@ mod encoder_decoder;
 mod row_tensor;
 mod tree;
 
-pub use chain::{Chain, Direction};
+pub use chain::Chain;
 pub use encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
 pub use row_tensor::RowTensor;
 pub use tree::Tree;
 
 use batchmaker_graph::{CellTypeId, InvalidRequest, NamedTensor, RowSpec};
 
-use crate::loading::cell_file::NamedCell;
+use crate::data::named_cell::NamedCell;
 use crate::loading::model::{ReplyTensor, TensorInfo};
 
 /// A tensor of the reply.
@@ -77,7 +77,7 @@ impl UsedCell {
     ///
     /// # Errors
     /// If there is none.
-    pub fn input(&self, name: &str) -> Result<&crate::loading::cell_file::CellInput, KindError> {
+    pub fn input(&self, name: &str) -> Result<&crate::data::named_cell::CellInput, KindError> {
         let cell = &self.name;
         self.cell.input(name).ok_or_else(|| format!("cell `{cell}` has no input `{name}`"))
     }
@@ -86,7 +86,7 @@ impl UsedCell {
     ///
     /// # Errors
     /// If there is none.
-    pub fn output(&self, name: &str) -> Result<&crate::loading::cell_file::CellOutput, KindError> {
+    pub fn output(&self, name: &str) -> Result<&crate::data::named_cell::CellOutput, KindError> {
         let cell = &self.name;
         self.cell.output(name).ok_or_else(|| format!("cell `{cell}` has no output `{name}`"))
     }

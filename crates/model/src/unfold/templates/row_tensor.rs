@@ -3,7 +3,7 @@
 use batchmaker_graph::{CellGraphBuilder, InvalidRequest, RowSpec, Tensor, ValueIndex};
 
 use crate::data::layout::{Axis, Content, InputLayout};
-use crate::loading::cell_file::CellInput;
+use crate::data::named_cell::CellInput;
 use crate::loading::model::{RequestTensor, TensorInfo};
 use crate::unfold::unfold_plan::check_integers;
 

@@ -2,12 +2,12 @@
 
 use crate::analysis::operators::elementwise::broadcast_dims;
 use crate::analysis::operators::layout::{dim_of, int_list, numbers, permutation};
-use crate::analysis::operators::select::SliceBounds;
+use crate::analysis::operators::select::{self, SliceBounds};
 use crate::analysis::operators::whole::along::reduced;
 use crate::analysis::operators::whole::elements::operand;
 use crate::analysis::operators::whole::windows::windows;
 use crate::analysis::operators::whole::{Whole, has_batch, ints, view, whole};
-use crate::analysis::operators::{Inputs, axis_of, int_attribute, ints_attribute, select};
+use crate::analysis::operators::{Inputs, axis_of, int_attribute, ints_attribute};
 use crate::analysis::{Analysis, Operand, Val};
 use crate::data::symbolic::{BATCH, Dim, Factor, Int, Windows};
 use crate::file::onnx_file::Node;
