@@ -23,7 +23,8 @@ use self::operators::whole;
 use crate::analysis::recurrence::Recurrent;
 use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Factor, steps};
 use crate::error::Diagnostic;
-use crate::file::onnx_file::{Node, OnnxFile, Subgraph};
+use crate::file::node::{Node, Subgraph};
+use crate::file::onnx_file::OnnxFile;
 
 mod limits;
 pub(crate) mod loops;

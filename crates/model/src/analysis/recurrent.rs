@@ -11,7 +11,7 @@ use batchmaker_graph::{
     RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
 };
 
-use crate::analysis::operators::{self, Inputs, int_attribute};
+use crate::analysis::operators::{self, Inputs};
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::step_rule::{self, StepRule};
 use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
@@ -19,7 +19,8 @@ use crate::data::array::Array;
 use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, row_axis, row_shape};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::int_attribute;
+use crate::file::node::Node;
 
 /// A step of one direction of a recurrent operator.
 pub(crate) struct OperatorStep {

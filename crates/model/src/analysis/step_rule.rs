@@ -6,13 +6,13 @@ use std::rc::Rc;
 use batchmaker_graph::{ElementType, Program, RecurrentKind, RnnActivation, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
-use crate::analysis::operators::float_attribute;
 use crate::analysis::recurrent::OperatorStep;
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
 use crate::emit::row_program::Writer;
-use crate::file::onnx_file::Node;
+use crate::file::attribute::float_attribute;
+use crate::file::node::Node;
 
 /// How the step of one direction departs from the fused kernels.
 #[derive(Clone, Debug, PartialEq)]

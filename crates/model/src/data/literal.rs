@@ -1,8 +1,6 @@
 //! Constants of a file, and integer tensors computed from shapes.
 
 use batchmaker_graph::{ElementType, TensorData};
-use half::{bf16, f16};
-use rten_onnx::onnx::{DataType, TensorProto};
 
 use crate::data::array::Array;
 use crate::data::symbolic::Int;
@@ -14,11 +12,6 @@ pub(crate) enum Literal {
     /// INT64 or INT32.
     Int(Array<Int>, ElementType),
     Bool(Array<bool>),
-}
-
-/// Whether weights of the type become FLOAT.
-pub(crate) fn is_converted(data_type: DataType) -> bool {
-    matches!(data_type, DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE)
 }
 
 /// Does the same to whatever array is inside.
@@ -144,103 +137,4 @@ impl Literal {
             Self::Int(..) => TensorData::I64(self.as_numbers()?),
         })
     }
-
-    /// From the file's form; none where elements are missing.
-    pub(crate) fn from_onnx(
-        element: ElementType,
-        shape: Vec<usize>,
-        raw: Option<&[u8]>,
-        tensor: &TensorProto,
-    ) -> Option<Self> {
-        let int = |n: i64| Int::number(n);
-        if let Some(data_type) = tensor.data_type.filter(|&data_type| is_converted(data_type)) {
-            return Some(Self::F32(array(shape, converted(data_type, raw, tensor)?)?));
-        }
-        let literal = match (element, raw) {
-            (ElementType::F32, Some(raw)) => {
-                Self::F32(array(shape, chunks(raw)?.map(f32::from_le_bytes).collect())?)
-            }
-            (ElementType::F32, None) => Self::F32(array(shape, tensor.float_data.clone())?),
-            (ElementType::I64, Some(raw)) => {
-                let data = chunks(raw)?.map(i64::from_le_bytes).map(int).collect();
-                Self::Int(array(shape, data)?, element)
-            }
-            (ElementType::I64, None) => {
-                let data = tensor.int64_data.iter().copied().map(int).collect();
-                Self::Int(array(shape, data)?, element)
-            }
-            (ElementType::I32, Some(raw)) => {
-                let data = chunks(raw)?.map(i32::from_le_bytes).map(|n| int(n.into())).collect();
-                Self::Int(array(shape, data)?, element)
-            }
-            (ElementType::I32, None) => {
-                let data = tensor.int32_data.iter().map(|&n| int(n.into())).collect();
-                Self::Int(array(shape, data)?, element)
-            }
-            (_, Some(raw)) => Self::Bool(array(shape, raw.iter().map(|&b| b != 0).collect())?),
-            (_, None) => {
-                let data = tensor.int32_data.iter().map(|&n| n != 0).collect();
-                Self::Bool(array(shape, data)?)
-            }
-        };
-        Some(literal)
-    }
-
-    /// To the file's form, under `name`.
-    ///
-    /// # Panics
-    /// If an integer is not a plain number.
-    pub(crate) fn to_onnx(&self, name: &str) -> TensorProto {
-        let (data_type, raw): (_, Vec<u8>) = match self {
-            Self::F32(array) => {
-                (DataType::FLOAT, array.data.iter().flat_map(|x| x.to_le_bytes()).collect())
-            }
-            Self::Bool(array) => {
-                (DataType::BOOL, array.data.iter().map(|&bit| u8::from(bit)).collect())
-            }
-            Self::Int(_, element) => {
-                let numbers = self.as_numbers().expect("a symbolic integer in a program");
-                if *element == ElementType::I32 {
-                    let bytes = numbers.iter().flat_map(|&n| (n as i32).to_le_bytes());
-                    (DataType::INT32, bytes.collect())
-                } else {
-                    (DataType::INT64, numbers.iter().flat_map(|n| n.to_le_bytes()).collect())
-                }
-            }
-        };
-        TensorProto {
-            name: Some(name.to_owned()),
-            dims: self.shape().iter().map(|&length| length as i64).collect(),
-            data_type: Some(data_type),
-            raw_data: Some(raw.into()),
-            ..TensorProto::default()
-        }
-    }
-}
-
-/// Weights of another float type as FLOAT, the nearest ones; none where elements are missing.
-fn converted(data_type: DataType, raw: Option<&[u8]>, tensor: &TensorProto) -> Option<Vec<f32>> {
-    // Without raw data, the bits of 16-bit floats are in 32-bit integers.
-    let bits = || tensor.int32_data.iter().map(|&bits| bits as u16);
-    Some(match (data_type, raw) {
-        (DataType::FLOAT16, Some(raw)) => {
-            chunks(raw)?.map(|bytes| f16::from_le_bytes(bytes).to_f32()).collect()
-        }
-        (DataType::FLOAT16, None) => bits().map(|bits| f16::from_bits(bits).to_f32()).collect(),
-        (DataType::BFLOAT16, Some(raw)) => {
-            chunks(raw)?.map(|bytes| bf16::from_le_bytes(bytes).to_f32()).collect()
-        }
-        (DataType::BFLOAT16, None) => bits().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-        (_, Some(raw)) => chunks(raw)?.map(|bytes| f64::from_le_bytes(bytes) as f32).collect(),
-        (_, None) => tensor.double_data.iter().map(|&x| x as f32).collect(),
-    })
-}
-
-fn array<T: Clone>(shape: Vec<usize>, data: Vec<T>) -> Option<Array<T>> {
-    (shape.iter().product::<usize>() == data.len()).then(|| Array::new(shape, data))
-}
-
-fn chunks<const N: usize>(raw: &[u8]) -> Option<impl Iterator<Item = [u8; N]> + '_> {
-    let (chunks, rest) = raw.as_chunks::<N>();
-    rest.is_empty().then(|| chunks.iter().copied())
 }

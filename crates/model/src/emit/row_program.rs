@@ -18,6 +18,7 @@ use crate::analysis::{Analysis, Operand, Source};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
+use crate::file::tensor::to_tensor;
 use crate::partition::segment::{Reading, Segment};
 
 /// The opset that programs are written in.
@@ -222,7 +223,7 @@ impl Writer {
             return name.clone();
         }
         let name = format!("{}c{}", self.prefix, self.graph.initializer.len());
-        self.graph.initializer.push(literal.to_onnx(&name));
+        self.graph.initializer.push(to_tensor(literal, &name));
         self.constants.push((literal.clone(), name.clone()));
         name
     }

@@ -10,12 +10,12 @@ use std::rc::Rc;
 use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, Program, RowSpec, SequenceCell};
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
-use crate::analysis::operators::{int_attribute, ints_attribute};
 use crate::analysis::{Analysis, Domain, Operand, RowOp, Source};
 use crate::data::literal::Literal;
 use crate::data::symbolic::{AtomId, BATCH, Dim, Factor, Int, steps};
 use crate::emit::loop_body;
 use crate::emit::row_program::{Writer, row_of, value_info};
+use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::partition::segment::{Reading, Segment};
 
 /// The plain form of what is read.

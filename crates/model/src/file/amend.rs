@@ -8,7 +8,8 @@ use batchmaker_graph::{ElementType, Tensor, TensorData};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
-use crate::file::onnx_file::{DeclaredDimension, GraphInput, Node, OnnxFile};
+use crate::file::node::Node;
+use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
 /// Changes to an ONNX file.
 #[derive(Clone, Debug, Default)]

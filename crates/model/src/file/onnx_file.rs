@@ -4,14 +4,13 @@
 use std::collections::{HashMap, HashSet};
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::{
-    AttributeProto, DataLocation, DataType, GraphProto, ModelProto, NodeProto, TensorProto,
-    ValueInfoProto,
-};
+use rten_onnx::onnx::{DataType, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::data::literal::{Literal, is_converted};
+use crate::data::literal::Literal;
 use crate::error::{Diagnostic, LoadError};
 use crate::file::files::Files;
+use crate::file::node::{Node, Subgraph};
+use crate::file::tensor::{External, element_type, is_converted, literal};
 use crate::file::wire_check;
 
 /// A graph: inputs without initializers, nodes in an order that producers come first.
@@ -42,138 +41,6 @@ pub(crate) enum DeclaredDimension {
     Static(usize),
     Named(String),
     Unnamed,
-}
-
-pub(crate) struct Node {
-    pub(crate) operator: String,
-    pub(crate) domain: String,
-    /// The node's name, or `OP_k`: the k-th node of the file.
-    pub(crate) label: String,
-    /// Empty: an optional input that is absent.
-    pub(crate) inputs: Vec<String>,
-    pub(crate) outputs: Vec<String>,
-    attributes: Vec<AttributeProto>,
-    /// By attribute.
-    subgraphs: Vec<(String, Subgraph)>,
-}
-
-/// A graph inside a node, which may read values of the graphs around it.
-pub(crate) struct Subgraph {
-    /// Names, in order.
-    pub(crate) inputs: Vec<String>,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) initializers: Vec<(String, Result<Literal, String>)>,
-    pub(crate) outputs: Vec<String>,
-}
-
-impl Node {
-    /// A `Transpose` of the value `from` to the value `to`.
-    pub(crate) fn transpose(label: String, from: &str, to: &str, permutation: &[usize]) -> Self {
-        let perm = AttributeProto {
-            name: Some("perm".to_owned()),
-            ints: permutation.iter().map(|&axis| axis as i64).collect(),
-            ..AttributeProto::default()
-        };
-        Self {
-            operator: "Transpose".to_owned(),
-            domain: String::new(),
-            label,
-            inputs: vec![from.to_owned()],
-            outputs: vec![to.to_owned()],
-            attributes: vec![perm],
-            subgraphs: Vec::new(),
-        }
-    }
-
-    /// An operator without attributes, in the place of `node`.
-    pub(crate) fn plain(operator: &str, node: &Self) -> Self {
-        Self {
-            operator: operator.to_owned(),
-            domain: String::new(),
-            label: node.label.clone(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            attributes: Vec::new(),
-            subgraphs: Vec::new(),
-        }
-    }
-
-    pub(crate) fn with(self, attributes: Vec<AttributeProto>) -> Self {
-        Self { attributes, ..self }
-    }
-
-    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
-        self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.attribute(name).is_some()
-    }
-
-    pub(crate) fn int(&self, name: &str) -> Option<i64> {
-        self.attribute(name).map(|attribute| attribute.i.unwrap_or(0))
-    }
-
-    pub(crate) fn float(&self, name: &str) -> Option<f32> {
-        self.attribute(name).map(|attribute| attribute.f.unwrap_or(0.0))
-    }
-
-    pub(crate) fn string(&self, name: &str) -> Option<&str> {
-        self.attribute(name).map(|attribute| attribute.s.as_deref().unwrap_or(""))
-    }
-
-    pub(crate) fn ints(&self, name: &str) -> Option<&[i64]> {
-        self.attribute(name).map(|attribute| attribute.ints.as_slice())
-    }
-
-    pub(crate) fn floats(&self, name: &str) -> Option<&[f32]> {
-        self.attribute(name).map(|attribute| attribute.floats.as_slice())
-    }
-
-    pub(crate) fn strings(&self, name: &str) -> &[String] {
-        self.attribute(name).map_or(&[], |attribute| attribute.strings.as_slice())
-    }
-
-    pub(crate) fn tensor(&self, name: &str) -> Option<Result<Literal, String>> {
-        let tensor = self.attribute(name)?.t.as_ref()?;
-        Some(literal(tensor, None))
-    }
-
-    pub(crate) fn subgraph(&self, name: &str) -> Option<&Subgraph> {
-        self.subgraphs.iter().find(|(attribute, _)| attribute == name).map(|(_, graph)| graph)
-    }
-
-    /// All names of values in it, those of its subgraphs included.
-    pub(crate) fn names_mut(&mut self) -> Vec<&mut String> {
-        let mut names: Vec<&mut String> = self.inputs.iter_mut().chain(&mut self.outputs).collect();
-        for (_, graph) in &mut self.subgraphs {
-            names.extend(&mut graph.outputs);
-            names.extend(graph.nodes.iter_mut().flat_map(Node::names_mut));
-        }
-        names
-    }
-
-    /// The values that it and its subgraphs read; some may be made inside.
-    pub(crate) fn reads(&self) -> Vec<&String> {
-        let mut names: Vec<&String> = self.inputs.iter().collect();
-        for (_, graph) in &self.subgraphs {
-            names.extend(&graph.outputs);
-            names.extend(graph.nodes.iter().flat_map(Node::reads));
-        }
-        names
-    }
-
-    pub(crate) fn output(&self, index: usize) -> Option<&str> {
-        self.outputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
-    }
-
-    pub(crate) fn diagnostic(&self, reason: impl Into<String>) -> Diagnostic {
-        Diagnostic {
-            operator: self.operator.clone(),
-            node: self.label.clone(),
-            reason: reason.into(),
-        }
-    }
 }
 
 impl OnnxFile {
@@ -357,90 +224,4 @@ fn live(nodes: Vec<Node>, outputs: &[String]) -> Vec<Node> {
     }
     kept.reverse();
     kept
-}
-
-struct External<'a> {
-    files: &'a Files<'a>,
-    beside: &'a str,
-}
-
-/// The element type of an ONNX data type that is served.
-pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
-    match data_type {
-        DataType::FLOAT => Ok(ElementType::F32),
-        DataType::INT64 => Ok(ElementType::I64),
-        DataType::INT32 => Ok(ElementType::I32),
-        DataType::BOOL => Ok(ElementType::Bool),
-        other => Err(format!(
-            "data type {other} is not supported (FLOAT, INT64, INT32 and BOOL are; weights \
-                 may also be FLOAT16, BFLOAT16 and DOUBLE)"
-        )),
-    }
-}
-
-/// Bytes of an element as it is stored.
-fn element_size(data_type: DataType, element: ElementType) -> usize {
-    match data_type {
-        DataType::FLOAT16 | DataType::BFLOAT16 => 2,
-        DataType::DOUBLE => 8,
-        _ => element.bytes(),
-    }
-}
-
-fn literal(tensor: &TensorProto, external: Option<&External<'_>>) -> Result<Literal, String> {
-    let data_type = tensor.data_type.unwrap_or(DataType(0));
-    let element = match is_converted(data_type) {
-        true => ElementType::F32,
-        false => element_type(data_type)?,
-    };
-    if tensor.dims.len() > 64 {
-        return Err(format!("a tensor of {} axes", tensor.dims.len()));
-    }
-    let shape = tensor
-        .dims
-        .iter()
-        .map(|&dim| usize::try_from(dim).map_err(|_| format!("a dimension of {dim}")))
-        .collect::<Result<Vec<_>, _>>()?;
-    let count = shape
-        .iter()
-        .try_fold(1usize, |count, &length| count.checked_mul(length))
-        .ok_or("its shape overflows")?;
-    let raw = match (&tensor.raw_data, external) {
-        _ if tensor.data_location == Some(DataLocation::EXTERNAL) => {
-            let external = external.ok_or("external data in an attribute is not supported")?;
-            let size = element_size(data_type, element);
-            let bytes = count.checked_mul(size).ok_or("its shape overflows")?;
-            Some(read_external(tensor, external, bytes)?)
-        }
-        (Some(raw), _) => Some(raw.borrow().clone()),
-        (None, _) => None,
-    };
-    let literal = Literal::from_onnx(element, shape, raw.as_deref(), tensor);
-    literal.ok_or_else(|| format!("it does not hold the {count} elements that its shape says"))
-}
-
-/// The `bytes` bytes of a tensor that lie in another file.
-fn read_external(
-    tensor: &TensorProto,
-    external: &External<'_>,
-    bytes: usize,
-) -> Result<Vec<u8>, String> {
-    let entry = |key: &str| {
-        let found = tensor.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
-        found.and_then(|entry| entry.value.as_deref())
-    };
-    let number = |key: &str| match entry(key) {
-        Some(text) => text.parse().map(Some).map_err(|_| format!("external data: bad {key}")),
-        None => Ok(None::<usize>),
-    };
-    let location = entry("location").ok_or("external data: no location")?;
-    let folder = external.beside.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let path = if folder.is_empty() { location.to_owned() } else { format!("{folder}/{location}") };
-    let length = number("length")?.unwrap_or(bytes);
-    if length != bytes {
-        return Err(format!("external data: {length} bytes where its shape says {bytes}"));
-    }
-    let part = (number("offset")?.unwrap_or(0), bytes);
-    let bytes = external.files.read_part(&path, part);
-    bytes.map_err(|error| format!("external data: {error}"))
 }

@@ -15,7 +15,8 @@ use crate::data::direction::Direction;
 use crate::data::named_cell::NamedCell;
 use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
 use crate::error::{Diagnostic, LoadError};
-use crate::file::onnx_file::{Node, OnnxFile};
+use crate::file::node::Node;
+use crate::file::onnx_file::OnnxFile;
 
 /// The name of what the state becomes that is the number of the step.
 const NEXT_NUMBER: &str = "\u{1}number of the next step";

@@ -14,7 +14,8 @@ use crate::data::array::Array;
 use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
-use crate::file::onnx_file::{Node, OnnxFile, Subgraph};
+use crate::file::node::{Node, Subgraph};
+use crate::file::onnx_file::OnnxFile;
 
 mod body;
 mod chain;

@@ -1,11 +1,13 @@
 //! A loop as its body again and again.
 
 use crate::analysis::loops::{Loop, scalar, truth};
-use crate::analysis::operators::{apply, axis_of, int_attribute, ints_attribute};
+use crate::analysis::operators::{apply, axis_of};
 use crate::analysis::{Analysis, Val};
 use crate::data::direction::Direction;
 use crate::data::symbolic::Int;
-use crate::file::onnx_file::{Node, OnnxFile};
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
+use crate::file::onnx_file::OnnxFile;
 
 /// The most nodes that all loops of a file may come to.
 const NODES_MAX: usize = 50_000;

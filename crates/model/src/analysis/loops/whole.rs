@@ -5,14 +5,16 @@ use rten_onnx::onnx::{AttributeProto, AttributeType, GraphProto};
 
 use crate::analysis::loops::Loop;
 use crate::analysis::loops::body::{BodyInput, LoopBody};
-use crate::analysis::operators::{apply, axis_of, ints_attribute, limit_ids, whole};
+use crate::analysis::operators::{apply, axis_of, limit_ids, whole};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int};
 use crate::emit::loop_body::{self, BodyEdges};
-use crate::file::onnx_file::{Node, OnnxFile};
+use crate::file::attribute::ints_attribute;
+use crate::file::node::Node;
+use crate::file::onnx_file::OnnxFile;
 
 /// The most steps of a loop that a condition may end.
 const TRIPS_MAX: i64 = 1 << 16;

@@ -5,12 +5,13 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
-use crate::analysis::operators::{Inputs, axis_of, input, int_attribute, ints_attribute};
+use crate::analysis::operators::{Inputs, axis_of, input};
 use crate::analysis::{Analysis, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Int};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
 
 pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization", "Tile"];
 

@@ -10,7 +10,7 @@ use crate::analysis::{Analysis, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
-use crate::file::onnx_file::Node;
+use crate::file::node::Node;
 
 pub(super) const OPERATORS: &[&str] = &["Constant", "ConstantOfShape", "Range", "Shape", "Size"];
 

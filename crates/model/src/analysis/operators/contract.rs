@@ -10,7 +10,7 @@ use crate::analysis::{Analysis, Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, row_shape};
-use crate::file::onnx_file::Node;
+use crate::file::node::Node;
 
 pub(super) const OPERATORS: &[&str] = &["BatchNormalization", "Gemm", "MatMul"];
 

@@ -5,14 +5,13 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::{AttributeProto, DataType};
 
-use crate::analysis::operators::{
-    Inputs, float_attribute, fold, input, int_attribute, layout, select, string_attribute,
-};
+use crate::analysis::operators::{Inputs, fold, input, layout, select};
 use crate::analysis::{Analysis, Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, Windows, row_shape};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{float_attribute, int_attribute, string_attribute};
+use crate::file::node::Node;
 
 const UNARY: &[&str] = &[
     "Abs",

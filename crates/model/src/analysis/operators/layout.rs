@@ -5,12 +5,14 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::operators::{Inputs, axis_of, fold, input, int_attribute, ints_attribute};
+use crate::analysis::operators::{Inputs, axis_of, fold, input};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Factor, Int, row_axis, row_shape};
-use crate::file::onnx_file::{Node, element_type};
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
+use crate::file::tensor::element_type;
 
 pub(super) const OPERATORS: &[&str] = &[
     "Cast",

@@ -4,12 +4,13 @@
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::operators::{Inputs, apply, int_attribute};
+use crate::analysis::operators::{Inputs, apply};
 use crate::analysis::{Analysis, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{AtomId, Dim, Int};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::int_attribute;
+use crate::file::node::Node;
 
 /// The length that a constant is, of which no number is known.
 fn length_of(literal: &Literal) -> Option<Int> {

@@ -1,9 +1,7 @@
 //! What the ONNX operators do to views and constants.
 
-use rten_onnx::onnx::{AttributeProto, AttributeType};
-
 use crate::analysis::{Analysis, Val};
-use crate::file::onnx_file::Node;
+use crate::file::node::Node;
 
 mod composed;
 mod constants;
@@ -122,40 +120,4 @@ pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize, String> {
     let from_front = if axis < 0 { axis + rank as i64 } else { axis };
     let found = usize::try_from(from_front).ok().filter(|&axis| axis < rank);
     found.ok_or_else(|| format!("axis {axis} of a tensor of rank {rank}"))
-}
-
-pub(crate) fn int_attribute(name: &str, value: i64) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.to_owned()),
-        i: Some(value),
-        r#type: Some(AttributeType::INT),
-        ..AttributeProto::default()
-    }
-}
-
-pub(crate) fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.to_owned()),
-        ints: values,
-        r#type: Some(AttributeType::INTS),
-        ..AttributeProto::default()
-    }
-}
-
-pub(crate) fn float_attribute(name: &str, value: f32) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.to_owned()),
-        f: Some(value),
-        r#type: Some(AttributeType::FLOAT),
-        ..AttributeProto::default()
-    }
-}
-
-fn string_attribute(name: &str, value: &str) -> AttributeProto {
-    AttributeProto {
-        name: Some(name.to_owned()),
-        s: Some(value.to_owned()),
-        r#type: Some(AttributeType::STRING),
-        ..AttributeProto::default()
-    }
 }

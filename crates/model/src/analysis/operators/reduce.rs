@@ -6,11 +6,12 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operators::layout::numbers;
-use crate::analysis::operators::{Inputs, axis_of, float_attribute, input, int_attribute};
+use crate::analysis::operators::{Inputs, axis_of, input};
 use crate::analysis::{Analysis, Operand, Val, View};
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int, row_axis, row_shape};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{float_attribute, int_attribute};
+use crate::file::node::Node;
 
 pub(super) const OPERATORS: &[&str] = &[
     "ArgMax",

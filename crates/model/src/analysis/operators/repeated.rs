@@ -8,7 +8,7 @@ use crate::analysis::operators::{Inputs, elementwise, layout, select};
 use crate::analysis::{Analysis, Val};
 use crate::data::literal::Literal;
 use crate::data::symbolic::Dim;
-use crate::file::onnx_file::Node;
+use crate::file::node::Node;
 
 /// The constant, of length 1 along the axes that it is repeated along.
 fn once(val: &Val) -> Val {

@@ -8,12 +8,13 @@ use crate::analysis::loops::step_of;
 use crate::analysis::operators::layout::{
     bind_to_one, dim_of, id_bound, int_list, numbers, uniform,
 };
-use crate::analysis::operators::{Inputs, axis_of, input, int_attribute};
+use crate::analysis::operators::{Inputs, axis_of, input};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, row_axis};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::int_attribute;
+use crate::file::node::Node;
 
 pub(super) const OPERATORS: &[&str] = &["Concat", "Gather", "Slice", "Split"];
 

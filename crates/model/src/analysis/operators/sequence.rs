@@ -5,12 +5,13 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 
 use crate::analysis::operators::layout::int_list;
-use crate::analysis::operators::{Inputs, apply, axis_of, input, int_attribute, ints_attribute};
+use crate::analysis::operators::{Inputs, apply, axis_of, input};
 use crate::analysis::{Analysis, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
 
 /// A value that is no tensor.
 #[derive(Clone, Debug)]

@@ -6,12 +6,13 @@ use batchmaker_graph::ElementType;
 
 use crate::analysis::operators::layout::numbers;
 use crate::analysis::operators::whole::{Whole, has_batch, ints, literal, view, whole};
-use crate::analysis::operators::{Inputs, axis_of, float_attribute, int_attribute, reduce};
+use crate::analysis::operators::{Inputs, axis_of, reduce};
 use crate::analysis::{Analysis, Operand};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{float_attribute, int_attribute};
+use crate::file::node::Node;
 
 pub(super) fn softmax(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
     let x = view(inputs, 0)?;

@@ -10,12 +10,14 @@ use crate::analysis::operators::elementwise::{
     attributes, broadcast_dims, check_types, clip_bounds,
 };
 use crate::analysis::operators::whole::{Whole, has_batch, view, whole};
-use crate::analysis::operators::{Inputs, apply, input, int_attribute, select};
+use crate::analysis::operators::{Inputs, apply, input, select};
 use crate::analysis::{Analysis, Operand, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int};
-use crate::file::onnx_file::{Node, element_type};
+use crate::file::attribute::int_attribute;
+use crate::file::node::Node;
+use crate::file::tensor::element_type;
 
 /// A value that depends on the request, or a constant tensor, as it is.
 pub(super) fn operand(val: &Val) -> Result<Operand, String> {

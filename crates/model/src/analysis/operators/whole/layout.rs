@@ -7,10 +7,11 @@ use crate::analysis::operators::whole::along::reduced;
 use crate::analysis::operators::whole::elements::operand;
 use crate::analysis::operators::whole::windows::windows;
 use crate::analysis::operators::whole::{Whole, has_batch, ints, view, whole};
-use crate::analysis::operators::{Inputs, axis_of, int_attribute, ints_attribute};
+use crate::analysis::operators::{Inputs, axis_of};
 use crate::analysis::{Analysis, Operand, Val};
 use crate::data::symbolic::{BATCH, Dim, Factor, Int, Windows};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
 
 /// An end of a slice that no axis reaches backwards.
 const FAR_BELOW: i64 = -(1 << 30);

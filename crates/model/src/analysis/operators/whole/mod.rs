@@ -16,7 +16,7 @@ use crate::analysis::operators::{Inputs, input};
 use crate::analysis::{Analysis, Domain, Operand, RowOp, Scope, Source, Val, View};
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, row_shape, steps};
-use crate::file::onnx_file::Node;
+use crate::file::node::Node;
 
 mod along;
 mod elements;

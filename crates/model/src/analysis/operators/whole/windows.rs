@@ -7,14 +7,13 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operators::layout::{numbers, scalar};
 use crate::analysis::operators::whole::{Whole, has_batch, ints, literal, view, whole};
-use crate::analysis::operators::{
-    Inputs, axis_of, int_attribute, ints_attribute, string_attribute,
-};
+use crate::analysis::operators::{Inputs, axis_of};
 use crate::analysis::{Analysis, Operand, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, Windows};
-use crate::file::onnx_file::Node;
+use crate::file::attribute::{int_attribute, ints_attribute, string_attribute};
+use crate::file::node::Node;
 
 /// Windows over an axis.
 pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> Result<Dim, String> {
