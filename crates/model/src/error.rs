@@ -1,5 +1,6 @@
 //! Why a model cannot be loaded.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// Why a model cannot be loaded; the model's owner's to mend.
@@ -29,6 +30,16 @@ pub enum LoadError {
         /// All that stands in the way, in file order.
         diagnostics: Vec<Diagnostic>,
     },
+}
+
+impl LoadError {
+    /// A refusal for the diagnostics, each once.
+    pub(crate) fn refused(file: String, found: Vec<Diagnostic>) -> Self {
+        let mut known = HashSet::new();
+        let diagnostics =
+            found.into_iter().filter(|diagnostic| known.insert(diagnostic.clone())).collect();
+        Self::Refused { file, diagnostics }
+    }
 }
 
 /// Something in an ONNX graph that stands in the way of serving it.

@@ -15,50 +15,27 @@
 
 #![forbid(unsafe_code)]
 
-mod amend;
 mod analysis;
-mod arg_max;
-mod array;
-mod cell_file;
-mod chain_cell;
-mod directory;
+mod data;
+mod emit;
 mod error;
-mod files;
-mod kinds;
-mod layout;
-mod literal;
-mod load;
-mod loop_program;
-mod loops;
-mod model;
-mod onnx_file;
-mod operators;
-mod plan;
-mod program;
-mod recognise;
-mod recurrence;
-mod recurrent;
-mod reply_plan;
-mod segment;
-mod stack;
-mod step_rule;
-mod symbolic;
-mod text;
-mod unfolder;
-mod whole_program;
-mod wire_check;
+mod file;
+mod loading;
+mod partition;
+mod unfold;
 
-pub use amend::Amendments;
-pub use cell_file::{CellInput, CellOutput, NamedCell};
+pub use data::direction::Direction;
+pub use data::layout::{Axis, Content, InputLayout};
+pub use data::named_cell::{CellInput, CellOutput, NamedCell};
 pub use error::{Diagnostic, LoadError};
-pub use kinds::{
-    Chain, DecoderRules, Direction, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput,
-    Tree, UsedCell,
-};
-pub use layout::{Axis, Content, InputLayout};
-pub use load::{
+pub use file::amend::Amendments;
+pub use loading::load::{
     ByCell, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
     load, load_embedded,
 };
-pub use model::{CellUse, Model, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
-pub use reply_plan::{ReplyError, ReplyPlan, StepPlan};
+pub use loading::model::{CellUse, Model, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
+pub use loading::reply_plan::{ReplyError, ReplyPlan, StepPlan};
+pub use unfold::templates::{
+    Chain, DecoderRules, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput, Tree,
+    UsedCell,
+};

@@ -3,8 +3,8 @@
 
 use batchmaker_graph::RowSpec;
 
-use super::{Analysis, Operand, RowOp, Source};
-use crate::symbolic::AtomId;
+use crate::analysis::{Analysis, Operand, RowOp, Source};
+use crate::data::symbolic::AtomId;
 
 /// Elements that constants computed in a file may have, beside four times those it holds.
 pub(super) const BUDGET: usize = 1 << 23;

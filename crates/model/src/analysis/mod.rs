@@ -14,21 +14,27 @@
 use std::collections::{BTreeMap, HashMap};
 
 use batchmaker_graph::{ElementType, RowSpec};
-use rten_onnx::onnx::AttributeProto;
-
-use crate::Diagnostic;
-use crate::loops::{self, LoopBody};
-use crate::onnx_file::{Node, OnnxFile, Subgraph};
-use crate::operators::{self, whole};
-use crate::recurrence::Recurrent;
-use crate::symbolic::{AtomId, Axes, BATCH, Dim, Factor, steps};
-
-mod limits;
-mod roles;
-mod value;
-
 use limits::BUDGET;
 use roles::Roles;
+use rten_onnx::onnx::AttributeProto;
+
+use self::loops::LoopBody;
+use self::operators::whole;
+use crate::analysis::recurrence::Recurrent;
+use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Factor, steps};
+use crate::error::Diagnostic;
+use crate::file::node::{Node, Subgraph};
+use crate::file::onnx_file::OnnxFile;
+
+mod limits;
+pub(crate) mod loops;
+pub(crate) mod operators;
+pub(crate) mod recurrence;
+pub(crate) mod recurrent;
+mod roles;
+pub(crate) mod step_rule;
+mod value;
+
 pub(crate) use roles::{Bound, FileKind, StepKey, analyse};
 pub(crate) use value::{
     Domain, InputInfo, Operand, RecurrentPort, RowOp, Scope, Source, Val, View,
@@ -206,7 +212,7 @@ impl Analysis {
         let results = match operators::unsupported(node) {
             Some(reason) => Err(reason),
             None if operators::is_recurrent(node) => {
-                let (results, reasons) = crate::recurrent::evaluate(self, node, &inputs);
+                let (results, reasons) = crate::analysis::recurrent::evaluate(self, node, &inputs);
                 self.diagnostics.extend(reasons.into_iter().map(|reason| node.diagnostic(reason)));
                 Ok(results)
             }
@@ -461,7 +467,7 @@ impl Analysis {
         let level = sources.map(|source| self.level(source)).max().unwrap_or(0);
         let specs = outputs
             .iter()
-            .map(|(element, dims)| RowSpec::new(*element, crate::symbolic::row_shape(dims)))
+            .map(|(element, dims)| RowSpec::new(*element, crate::data::symbolic::row_shape(dims)))
             .collect();
         self.ops.push(RowOp {
             label: node.label.clone(),
@@ -490,7 +496,7 @@ impl Analysis {
         Operand::Rows {
             source: view.source,
             at: view.at,
-            shape: crate::symbolic::row_shape(&view.dims),
+            shape: crate::data::symbolic::row_shape(&view.dims),
         }
     }
 

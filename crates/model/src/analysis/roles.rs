@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use batchmaker_graph::ElementType;
 
-use super::{Analysis, Source, Val, View};
-use crate::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
-use crate::symbolic::{AtomId, Axes, BATCH, Dim};
+use crate::analysis::{Analysis, Source, Val, View};
+use crate::data::symbolic::{AtomId, Axes, BATCH, Dim};
+use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
 /// What an input dimension turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
-use crate::literal::Literal;
-use crate::operators::Sequence;
-use crate::symbolic::{AtomId, BATCH, Dim, Int, steps};
+use crate::analysis::operators::Sequence;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{AtomId, BATCH, Dim, Int, steps};
 
 /// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,301 @@
+//! Operators that are others put together.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::AttributeProto;
+
+use crate::analysis::operators::{Inputs, axis_of, input};
+use crate::analysis::{Analysis, Val};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{BATCH, Int};
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
+
+pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization", "Tile"];
+
+/// Whether a node is put together of others: of a layer normalisation, if its statistics are outputs.
+pub(super) fn is_composed(node: &Node) -> bool {
+    let has_statistics = node.output(1).is_some() || node.output(2).is_some();
+    OPERATORS.contains(&node.operator.as_str())
+        || (node.operator == "LayerNormalization" && has_statistics)
+}
+
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    if node.operator == "LayerNormalization" {
+        return layer_normalization(analysis, node, inputs);
+    }
+    let val = match node.operator.as_str() {
+        "Mish" => mish(analysis, node, input(inputs, 0)?)?,
+        "RMSNormalization" => rms_normalization(analysis, node, inputs)?,
+        "Tile" => tile(analysis, node, inputs)?,
+        _ => einsum(analysis, node, inputs)?,
+    };
+    Ok(vec![val])
+}
+
+/// What another operator, in the place of `node`, makes of tensors.
+pub(crate) fn apply(
+    analysis: &mut Analysis,
+    node: &Node,
+    operator: &str,
+    attributes: Vec<AttributeProto>,
+    inputs: Vec<Val>,
+) -> Result<Val, String> {
+    if inputs.iter().any(|val| matches!(val, Val::Unknown)) {
+        return Ok(Val::Unknown);
+    }
+    let node = Node::plain(operator, node).with(attributes);
+    let inputs: Vec<Option<Val>> = inputs.into_iter().map(Some).collect();
+    let vals = analysis.operator(&node, &inputs)?;
+    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
+
+/// x tanh(softplus(x)).
+fn mish(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val, String> {
+    let soft = apply(analysis, node, "Softplus", vec![], vec![x.clone()])?;
+    let gate = apply(analysis, node, "Tanh", vec![], vec![soft])?;
+    apply(analysis, node, "Mul", vec![], vec![x.clone(), gate])
+}
+
+/// Along an axis of 1 an `Expand`, along another the tensor beside itself.
+fn tile(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let mut val = input(inputs, 0)?.clone();
+    let repeats = crate::analysis::operators::layout::int_list(inputs, 1)
+        .ok_or("its repeats are not constant")?;
+    if repeats.len() != val.dims().len() {
+        return Err("its repeats are not one an axis".to_owned());
+    }
+    for (axis, repeat) in repeats.into_iter().enumerate() {
+        let dims = val.dims();
+        match repeat.as_number() {
+            Some(1) => {}
+            _ if dims[axis].is_one() => {
+                let mut shape: Vec<Int> = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+                shape[axis] = repeat;
+                let shape = Val::literal(Literal::ints(shape));
+                val = apply(analysis, node, "Expand", vec![], vec![val, shape])?;
+            }
+            Some(count @ 2..=64) => {
+                let axis = vec![int_attribute("axis", axis as i64)];
+                let parts = vec![val; count as usize];
+                val = apply(analysis, node, "Concat", axis, parts)?;
+            }
+            _ => return Err(format!("its repeats along axis {axis}")),
+        }
+    }
+    Ok(val)
+}
+
+/// The mean over the axes from `axis` on, which stay as axes of 1.
+fn mean(analysis: &mut Analysis, node: &Node, x: Val) -> Result<Val, String> {
+    let rank = x.dims().len();
+    let axis = axis_of(node.int("axis").unwrap_or(-1), rank)?;
+    let axes = Literal::ints((axis..rank).map(|axis| Int::number(axis as i64)).collect());
+    apply(analysis, node, "ReduceMean", vec![], vec![x, Val::literal(axes)])
+}
+
+/// sqrt(mean(x²) + epsilon).
+fn root_mean_square(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val, String> {
+    let epsilon = Literal::F32(Array::scalar(node.float("epsilon").unwrap_or(1e-5)));
+    let square = apply(analysis, node, "Mul", vec![], vec![x.clone(), x.clone()])?;
+    let mean = mean(analysis, node, square)?;
+    let mean = apply(analysis, node, "Add", vec![], vec![mean, Val::literal(epsilon)])?;
+    apply(analysis, node, "Sqrt", vec![], vec![mean])
+}
+
+/// x / sqrt(mean(x²) + epsilon) * scale.
+fn rms_normalization(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
+    let root = root_mean_square(analysis, node, &x)?;
+    let unit = apply(analysis, node, "Div", vec![], vec![x, root])?;
+    apply(analysis, node, "Mul", vec![], vec![unit, scale])
+}
+
+/// Y, Mean and InvStdDev.
+fn layer_normalization(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
+    let mean = mean(analysis, node, x.clone())?;
+    let centred = apply(analysis, node, "Sub", vec![], vec![x, mean.clone()])?;
+    let root = root_mean_square(analysis, node, &centred)?;
+    let unit = apply(analysis, node, "Div", vec![], vec![centred, root.clone()])?;
+    let mut y = apply(analysis, node, "Mul", vec![], vec![unit, scale])?;
+    if let Some(Some(bias)) = inputs.get(2) {
+        y = apply(analysis, node, "Add", vec![], vec![y, bias.clone()])?;
+    }
+    let inverse = apply(analysis, node, "Reciprocal", vec![], vec![root])?;
+    Ok(vec![y, mean, inverse])
+}
+
+/// Sums of products of one or two tensors, as one matrix product.
+fn einsum(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let equation = node.string("equation").ok_or("it has no equation")?;
+    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let (from, to) = match equation.split_once("->") {
+        Some((from, to)) => (from, Some(to.to_owned())),
+        None => (equation.as_str(), None),
+    };
+    let terms: Vec<Vec<char>> = from.split(',').map(|term| term.chars().collect()).collect();
+    let to: Vec<char> = match to {
+        Some(to) => to.chars().collect(),
+        None => {
+            // Those that come once, in the order of the alphabet.
+            let all: Vec<char> = terms.iter().flatten().copied().collect();
+            let mut once = all.clone();
+            once.retain(|letter| all.iter().filter(|other| *other == letter).count() == 1);
+            once.sort_unstable();
+            once
+        }
+    };
+    let twice =
+        |letters: &Vec<char>| (1..letters.len()).any(|at| letters[..at].contains(&letters[at]));
+    let is_letter = |letter: &char| letter.is_ascii_alphabetic();
+    let is_plain = terms.iter().flatten().chain(&to).all(is_letter)
+        && !terms.iter().chain([&to]).any(twice)
+        && to.iter().all(|letter| terms.iter().flatten().any(|known| known == letter));
+    if !is_plain || terms.len() != inputs.len() {
+        return Err(format!("its equation {equation} is not supported"));
+    }
+    let mut vals = Vec::new();
+    for (index, term) in terms.iter().enumerate() {
+        let val = input(inputs, index)?.clone();
+        if val.dims().len() != term.len() {
+            return Err(format!("its equation {equation} is not of its inputs"));
+        }
+        vals.push((val, term.clone()));
+    }
+    let result = match vals.len() {
+        1 => {
+            let (val, letters) = vals.remove(0);
+            sum(analysis, node, val, letters, |letter| to.contains(&letter))?
+        }
+        2 => {
+            let (b, a) = (vals.remove(1), vals.remove(0));
+            product(analysis, node, a, b, &to)?
+        }
+        count => return Err(format!("a sum of products of {count} tensors")),
+    };
+    ordered(analysis, node, result, &to)
+}
+
+type Lettered = (Val, Vec<char>);
+
+/// Sums over the axes that are not kept.
+fn sum(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: Val,
+    letters: Vec<char>,
+    is_kept: impl Fn(char) -> bool,
+) -> Result<Lettered, String> {
+    let (kept, gone): (Vec<usize>, Vec<usize>) =
+        (0..letters.len()).partition(|&axis| is_kept(letters[axis]));
+    if gone.is_empty() {
+        return Ok((val, letters));
+    }
+    let axes = Literal::ints(gone.iter().map(|&axis| Int::number(axis as i64)).collect());
+    let drop = vec![int_attribute("keepdims", 0)];
+    let val = apply(analysis, node, "ReduceSum", drop, vec![val, Val::literal(axes)])?;
+    Ok((val, kept.into_iter().map(|axis| letters[axis]).collect()))
+}
+
+/// The tensor with its axes in that order.
+fn ordered(
+    analysis: &mut Analysis,
+    node: &Node,
+    (val, letters): Lettered,
+    order: &[char],
+) -> Result<Val, String> {
+    let place = |letter: &char| letters.iter().position(|known| known == letter);
+    let perm: Option<Vec<i64>> = order.iter().map(|l| place(l).map(|at| at as i64)).collect();
+    let perm = perm.ok_or("an axis of its output is in none of its inputs")?;
+    match perm.is_sorted() {
+        true => Ok(val),
+        false => apply(analysis, node, "Transpose", vec![ints_attribute("perm", perm)], vec![val]),
+    }
+}
+
+/// `[shared, left, inner]` times `[shared, inner, right]`.
+fn product(
+    analysis: &mut Analysis,
+    node: &Node,
+    (a, of_a): Lettered,
+    (b, of_b): Lettered,
+    to: &[char],
+) -> Result<Lettered, String> {
+    // What neither the other tensor nor the output has is summed over first.
+    let a = sum(analysis, node, a, of_a.clone(), |l| of_b.contains(&l) || to.contains(&l))?;
+    let b = sum(analysis, node, b, of_b.clone(), |l| of_a.contains(&l) || to.contains(&l))?;
+    let (of_a, of_b) = (a.1.clone(), b.1.clone());
+    let pick = |letters: &[char], is: &dyn Fn(char) -> bool| -> Vec<char> {
+        letters.iter().copied().filter(|&letter| is(letter)).collect()
+    };
+    let shared = pick(to, &|l| of_a.contains(&l) && of_b.contains(&l));
+    let inner = pick(&of_a, &|l| of_b.contains(&l) && !to.contains(&l));
+    let left = pick(to, &|l| of_a.contains(&l) && !of_b.contains(&l));
+    let right = pick(to, &|l| of_b.contains(&l) && !of_a.contains(&l));
+    let a = ordered(analysis, node, a, &[&shared[..], &left, &inner].concat())?;
+    let b = ordered(analysis, node, b, &[&shared[..], &inner, &right].concat())?;
+    let count = shared.len();
+    let lengths = |analysis: &Analysis, val: &Val, at: usize, n: usize| -> Vec<Int> {
+        val.dims()[at..at + n].iter().map(|dim| analysis.axes.int(dim)).collect()
+    };
+    let outer = lengths(analysis, &a, 0, count).into_iter().zip(lengths(analysis, &b, 0, count));
+    let outer = outer.map(|(a, b)| if a.as_number() == Some(1) { b } else { a }).collect();
+    let rows = lengths(analysis, &a, count, left.len());
+    let columns = lengths(analysis, &b, count + inner.len(), right.len());
+    let a = as_matrix(analysis, node, a, count, [left.len(), inner.len()])?;
+    let b = as_matrix(analysis, node, b, count, [inner.len(), right.len()])?;
+    let mut val = apply(analysis, node, "MatMul", vec![], vec![a, b])?;
+    if left.len() != 1 || right.len() != 1 {
+        let shape = Literal::ints([outer, rows, columns].concat());
+        val = apply(analysis, node, "Reshape", vec![], vec![val, Val::literal(shape)])?;
+    }
+    Ok((val, [shared, left, right].concat()))
+}
+
+/// The axes after the first `count` as two, of so many each.
+fn as_matrix(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: Val,
+    count: usize,
+    [rows, columns]: [usize; 2],
+) -> Result<Val, String> {
+    if [rows, columns] == [1, 1] {
+        return Ok(val);
+    }
+    let ints: Vec<Int> = val.dims().iter().map(|dim| analysis.axes.int(dim)).collect();
+    let (outer, inside) = ints.split_at(count);
+    let joined = |part: &[Int]| part.iter().fold(Int::number(1), |all, int| all.times(int));
+    let mut shape = outer.to_vec();
+    shape.extend([joined(&inside[..rows]), joined(&inside[rows..])]);
+    apply(analysis, node, "Reshape", vec![], vec![val, Val::literal(Literal::ints(shape))])
+}
+
+/// The integers 0, 1, …, as many as a length of the request.
+pub(super) fn range(analysis: &mut Analysis, node: &Node, length: &Int) -> Result<Val, String> {
+    let one = Rc::new(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
+    let dims = vec![crate::analysis::operators::layout::dim_of(length)?];
+    let axis = Val::literal(Literal::Int(Array::scalar(Int::number(0)), ElementType::I64));
+    let from_one =
+        apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;
+    let atom = dims[0].as_atom();
+    if atom == Some(BATCH) {
+        return Err("it has as many numbers as the batch has sequences".to_owned());
+    }
+    let from_zero = apply(analysis, node, "Sub", vec![], vec![from_one, Val::Literal(one)])?;
+    if let Some(op) = analysis.ops.last_mut() {
+        op.counts = atom;
+    }
+    Ok(from_zero)
+}

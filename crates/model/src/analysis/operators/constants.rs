@@ -1,0 +1,137 @@
+//! Constants, and what is known of a tensor without its elements: its shape.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+
+use crate::analysis::operators::layout::{count, dim_of, int_list, numbers, scalar};
+use crate::analysis::operators::{Inputs, composed, input};
+use crate::analysis::{Analysis, Val};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::Int;
+use crate::file::node::Node;
+
+pub(super) const OPERATORS: &[&str] = &["Constant", "ConstantOfShape", "Range", "Shape", "Size"];
+
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let val = match node.operator.as_str() {
+        "Constant" => Val::literal(constant(node)?),
+        "ConstantOfShape" => constant_of_shape(node, inputs)?,
+        "Range" => range(analysis, node, inputs)?,
+        "Shape" => shape(analysis, node, inputs)?,
+        _ => {
+            let dims = input(inputs, 0)?.dims();
+            let ints = dims.iter().map(|dim| analysis.axes.int(dim));
+            let size = ints.fold(Int::number(1), |size, int| size.times(&int));
+            Val::literal(Literal::Int(Array::scalar(size), ElementType::I64))
+        }
+    };
+    Ok(vec![val])
+}
+
+fn constant(node: &Node) -> Result<Literal, String> {
+    if let Some(literal) = node.tensor("value") {
+        return literal;
+    }
+    let int = |n: &i64| Int::number(*n);
+    if let Some(n) = node.int("value_int") {
+        return Ok(Literal::Int(Array::scalar(int(&n)), ElementType::I64));
+    }
+    if let Some(ns) = node.ints("value_ints") {
+        return Ok(Literal::ints(ns.iter().map(int).collect()));
+    }
+    if let Some(x) = node.float("value_float") {
+        return Ok(Literal::F32(Array::scalar(x)));
+    }
+    if let Some(xs) = node.floats("value_floats") {
+        return Ok(Literal::F32(Array::vector(xs.to_vec())));
+    }
+    Err("its value is not supported".to_owned())
+}
+
+fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let shape = int_list(inputs, 0).ok_or("its shape is not constant")?;
+    let value = match node.tensor("value") {
+        Some(literal) => scalar(&literal?).ok_or("its value is not one number")?,
+        None => Literal::F32(Array::scalar(0.0)),
+    };
+    let dims = shape.iter().map(dim_of).collect::<Result<Vec<_>, _>>()?;
+    let numbers: Option<Vec<usize>> =
+        shape.iter().map(|int| usize::try_from(int.as_number()?).ok()).collect();
+    match numbers {
+        Some(shape) if count(&shape).is_some_and(|n| n <= 4096) => {
+            Ok(Val::literal(value.expanded(&shape)))
+        }
+        _ => Ok(Val::Fill(Rc::new(value), dims)),
+    }
+}
+
+/// `Trilu` of a constant.
+pub(super) fn triangle(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let Val::Literal(literal) = input(inputs, 0)? else {
+        return Err("its input is no constant".to_owned());
+    };
+    let k = numbers(node, "k", inputs, 1)?.and_then(|k| k.first().copied()).unwrap_or(0);
+    let is_upper = node.int("upper").unwrap_or(1) != 0;
+    let &[.., rows, columns] = literal.shape() else {
+        return Err("triangles of a vector".to_owned());
+    };
+    analysis.afford(literal.shape())?;
+    let is_kept = |at: usize| {
+        let (row, column) = ((at / columns % rows) as i64, (at % columns) as i64);
+        let above = (column - row).saturating_sub(k);
+        if is_upper { above >= 0 } else { above <= 0 }
+    };
+    fn cut<T: Clone>(array: &Array<T>, zero: T, is_kept: impl Fn(usize) -> bool) -> Array<T> {
+        let all = array.data.iter().enumerate();
+        let data = all.map(|(at, x)| if is_kept(at) { x.clone() } else { zero.clone() });
+        Array::new(array.shape.clone(), data.collect())
+    }
+    let literal = match &**literal {
+        Literal::F32(array) => Literal::F32(cut(array, 0.0, is_kept)),
+        Literal::Int(array, of) => Literal::Int(cut(array, Int::number(0), is_kept), *of),
+        Literal::Bool(array) => Literal::Bool(cut(array, false, is_kept)),
+    };
+    Ok(vec![Val::literal(literal)])
+}
+
+fn range(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let int = |index| int_list(inputs, index)?.first().cloned();
+    let number = |index| int(index)?.as_number().map(i128::from);
+    if let (Some(0), Some(limit), Some(1)) = (number(0), int(1), number(2))
+        && limit.as_number().is_none()
+    {
+        return composed::range(analysis, node, &limit);
+    }
+    let (Some(start), Some(limit), Some(delta)) = (number(0), number(1), number(2)) else {
+        return Err("its bounds depend on the request".to_owned());
+    };
+    let count = match delta {
+        0 => return Err("a range by steps of 0".to_owned()),
+        _ => (limit - start + delta - delta.signum()) / delta,
+    };
+    if count > 1 << 20 {
+        return Err(format!("a range of {count} numbers"));
+    }
+    let values = (0..count).map(|i| Int::number((start + i * delta) as i64));
+    Ok(Val::literal(Literal::ints(values.collect())))
+}
+
+fn shape(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let dims = input(inputs, 0)?.dims();
+    let rank = dims.len() as i64;
+    let clamp = |n: i64| (if n < 0 { n + rank } else { n }).clamp(0, rank) as usize;
+    let start = clamp(node.int("start").unwrap_or(0));
+    let end = clamp(node.int("end").unwrap_or(rank)).max(start);
+    let ints = dims[start..end].iter().map(|dim| analysis.axes.int(dim));
+    Ok(Val::literal(Literal::ints(ints.collect())))
+}

@@ -1,0 +1,512 @@
+//! Operators that move elements: most of them change only how rows are looked at.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::DataType;
+
+use crate::analysis::operators::{Inputs, axis_of, fold, input};
+use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{Dim, Factor, Int, row_axis, row_shape};
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
+use crate::file::tensor::element_type;
+
+pub(super) const OPERATORS: &[&str] = &[
+    "Cast",
+    "CastLike",
+    "Dropout",
+    "Expand",
+    "Flatten",
+    "Identity",
+    "Reshape",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+];
+
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let one = |val: Val| Ok(vec![val]);
+    match node.operator.as_str() {
+        "Identity" => one(input(inputs, 0)?.clone()),
+        "Dropout" => dropout(node, inputs),
+        "Cast" => {
+            let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
+            one(cast(analysis, node, input(inputs, 0)?, to)?)
+        }
+        "CastLike" => {
+            // A constant of another float type has become FLOAT.
+            let to = match input(inputs, 1)? {
+                Val::View(view) => Some(view.element),
+                other => other.element().filter(|&element| element != ElementType::F32),
+            };
+            let to = to.ok_or("its type is that of a constant")?;
+            one(cast(analysis, node, input(inputs, 0)?, to)?)
+        }
+        "Transpose" => one(transpose(analysis, node, input(inputs, 0)?)?),
+        "Reshape" => {
+            let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
+            let keep_zero = node.int("allowzero").unwrap_or(0) != 0;
+            one(reshape(analysis, input(inputs, 0)?, target, keep_zero)?)
+        }
+        "Flatten" => one(flatten(node, input(inputs, 0)?)?),
+        "Squeeze" => one(squeeze(analysis, node, inputs)?),
+        "Unsqueeze" => one(unsqueeze(node, inputs)?),
+        "Expand" => one(expand(analysis, node, inputs)?),
+        other => Err(format!("{other} is not supported")),
+    }
+}
+
+/// The integers of an input that is a constant vector or scalar.
+pub(super) fn int_list(inputs: &Inputs, index: usize) -> Option<Vec<Int>> {
+    match inputs.get(index)?.as_ref()? {
+        Val::Literal(literal) => Some(literal.as_ints()?.data.clone()),
+        _ => None,
+    }
+}
+
+/// No tensor has more axes.
+const RANK_MAX: usize = 64;
+
+/// Plain numbers, from an attribute (older opsets) or a constant input.
+pub(super) fn numbers(
+    node: &Node,
+    attribute: &str,
+    inputs: &Inputs,
+    index: usize,
+) -> Result<Option<Vec<i64>>, String> {
+    if let Some(values) = node.ints(attribute) {
+        return match values.len() > RANK_MAX {
+            true => Err(format!("{} {attribute}", values.len())),
+            false => Ok(Some(values.to_vec())),
+        };
+    }
+    if inputs.get(index).is_none_or(Option::is_none) {
+        return Ok(None);
+    }
+    let ints = int_list(inputs, index).ok_or_else(|| format!("its {attribute} is not constant"))?;
+    if ints.len() > RANK_MAX {
+        return Err(format!("{} {attribute}", ints.len()));
+    }
+    let numbers: Option<Vec<i64>> = ints.iter().map(Int::as_number).collect();
+    numbers.map(Some).ok_or_else(|| format!("its {attribute} depends on the request"))
+}
+
+/// The same value under other dimensions that hold the same elements in the same order.
+fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
+    match val {
+        Val::View(view) => Ok(Val::View(View { dims, ..view.clone() })),
+        Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
+        Val::Literal(literal) => {
+            let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
+            if dims.iter().any(|dim| dim.atoms().next().is_some()) {
+                return Err("a constant takes a shape that depends on the request".to_owned());
+            }
+            Ok(Val::literal(literal.reshaped(&shape)))
+        }
+        Val::Repeat(..) => Err("a repeated constant is reshaped".to_owned()),
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+    }
+}
+
+pub(super) fn dropout(node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+    let is_off =
+        |training: &Literal| training.as_bools().is_some_and(|bits| !bits.data.contains(&true));
+    match inputs.get(2).and_then(Option::as_ref) {
+        None => {}
+        Some(Val::Literal(training) | Val::Fill(training, _)) if is_off(training) => {}
+        Some(_) => return Err("training mode".to_owned()),
+    }
+    if node.output(1).is_some() {
+        return Err("its output `mask` is not supported".to_owned());
+    }
+    Ok(vec![input(inputs, 0)?.clone()])
+}
+
+/// A literal of one element, without axes.
+pub(super) fn scalar(literal: &Literal) -> Option<Literal> {
+    (literal.shape().iter().product::<usize>() == 1).then(|| literal.reshaped(&[]))
+}
+
+pub(crate) fn dim_of(int: &Int) -> Result<Dim, String> {
+    let (number, atoms) = int.as_product().ok_or("a length that is a sum")?;
+    let number = usize::try_from(number).map_err(|_| "a negative length".to_owned())?;
+    let mut dim = Dim(atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
+    dim.push(Factor::Fixed(number));
+    Ok(dim)
+}
+
+/// The elements of a shape.
+pub(super) fn count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
+}
+
+/// The truth of numbers: all but zero are true.
+fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
+    let zero = match view.element {
+        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
+        element => Literal::Int(Array::scalar(Int::number(0)), element),
+    };
+    let outputs = || vec![(ElementType::Bool, view.dims.clone())];
+    let operands = vec![analysis.operand(view), Operand::Constant(Rc::new(zero))];
+    let is_zero = analysis.emit(node, "Equal", vec![], operands, outputs());
+    let Val::View(is_zero) = &is_zero[0] else { return Val::Unknown };
+    let operands = vec![analysis.operand(is_zero)];
+    analysis.emit(node, "Not", vec![], operands, outputs()).remove(0)
+}
+
+fn cast(analysis: &mut Analysis, node: &Node, val: &Val, to: ElementType) -> Result<Val, String> {
+    let folded = |literal: &Literal| fold::cast(literal, to).ok_or("a cast of a shape".to_owned());
+    match val {
+        Val::Literal(literal) => Ok(Val::literal(folded(literal)?)),
+        Val::Fill(literal, dims) => Ok(Val::Fill(Rc::new(folded(literal)?), dims.clone())),
+        Val::Repeat(literal, dims) => Ok(Val::Repeat(Rc::new(folded(literal)?), dims.clone())),
+        Val::View(view) if view.element == to => Ok(val.clone()),
+        Val::View(view) if to == ElementType::Bool => Ok(is_not_zero(analysis, node, view)),
+        Val::View(view) => {
+            let data_type = match to {
+                ElementType::F32 => DataType::FLOAT,
+                ElementType::I64 => DataType::INT64,
+                ElementType::I32 => DataType::INT32,
+                _ => DataType::BOOL,
+            };
+            let attributes = vec![int_attribute("to", data_type.0.into())];
+            let operands = vec![analysis.operand(view)];
+            let outputs = vec![(to, view.dims.clone())];
+            let bound = id_bound(analysis, view);
+            let vals = analysis.emit(node, "Cast", attributes, operands, outputs);
+            if let Some(op) = analysis.ops.last_mut() {
+                op.bound = bound;
+            }
+            Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+        }
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+    }
+}
+
+/// The number that all elements are below, where the file shows that there is one.
+pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
+    match view.source {
+        Source::Op(index, _) => analysis.ops[index].bound,
+        _ => None,
+    }
+}
+
+/// The order of axes that a `Transpose` makes.
+pub(super) fn permutation(node: &Node, rank: usize) -> Result<Vec<usize>, String> {
+    let order: Vec<usize> = match node.ints("perm") {
+        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).rev().collect(),
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    match sorted == (0..rank).collect::<Vec<_>>() {
+        true => Ok(order),
+        false => Err(format!("perm {order:?} of a tensor of rank {rank}")),
+    }
+}
+
+fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, String> {
+    let dims = val.dims();
+    let permutation = permutation(node, dims.len())?;
+    let moved: Vec<Dim> = permutation.iter().map(|&axis| dims[axis].clone()).collect();
+    match val {
+        Val::Literal(literal) => {
+            analysis.afford(literal.shape())?;
+            Ok(Val::literal(literal.transposed(&permutation)))
+        }
+        Val::Fill(..) | Val::Repeat(..) | Val::Sequence(_) | Val::Unknown => relabelled(val, moved),
+        Val::View(view) => {
+            let in_row = permutation.iter().copied().filter(|&axis| dims[axis].in_row());
+            let in_row: Vec<usize> = in_row.collect();
+            let long = in_row.iter().filter(|&&axis| dims[axis].fixed_part() != 1);
+            if long.is_sorted() {
+                return relabelled(val, moved);
+            }
+            let mut perm = vec![0];
+            perm.extend(in_row.iter().map(|&axis| 1 + row_axis(&dims, axis) as i64));
+            let attributes = vec![ints_attribute("perm", perm)];
+            let operands = vec![analysis.operand(view)];
+            let outputs = vec![(view.element, moved)];
+            let vals = analysis.emit(node, "Transpose", attributes, operands, outputs);
+            Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+        }
+    }
+}
+
+fn reshape(
+    analysis: &mut Analysis,
+    val: &Val,
+    mut target: Vec<Int>,
+    keep_zero: bool,
+) -> Result<Val, String> {
+    let dims = val.dims();
+    if target.len() > RANK_MAX {
+        return Err(format!("a shape of {} axes", target.len()));
+    }
+    for (axis, int) in target.iter_mut().enumerate() {
+        if !keep_zero && int.as_number() == Some(0) {
+            let dim = dims.get(axis).ok_or("a 0 in its shape copies no dimension")?;
+            *int = analysis.axes.int(dim);
+        }
+    }
+    let shape = analysis.axes.show(&dims);
+    let show = || format!("it mixes axes of {shape} that rows do not share");
+    let total = dims.iter().fold(Int::number(1), |n, dim| n.times(&analysis.axes.int(dim)));
+    if let Some(hole) = target.iter().position(|int| int.as_number() == Some(-1)) {
+        let others = target.iter().enumerate().filter(|(axis, _)| *axis != hole);
+        let one = Some(Int::number(1));
+        let others = others.fold(one, |n, (_, int)| n?.checked_times(int)).ok_or_else(show)?;
+        target[hole] = exactly_over(&total, &others).ok_or_else(show)?;
+    }
+    let regrouped = regroup(analysis, &dims, &target);
+    if regrouped.is_none() && !analysis.draft {
+        bind_frozen(analysis, &dims, &target);
+    }
+    relabelled(val, regrouped.ok_or_else(show)?)
+}
+
+fn exactly_over(a: &Int, b: &Int) -> Option<Int> {
+    a.over(b).filter(|quotient| quotient.times(b) == *a)
+}
+
+/// The factors of `dims` dealt out to dimensions of the lengths `target`, in order.
+fn regroup(analysis: &Analysis, dims: &[Dim], target: &[Int]) -> Option<Vec<Dim>> {
+    let axes = &analysis.axes;
+    let mut factors: Vec<Factor> = dims.iter().flat_map(|dim| dim.0.iter().copied()).collect();
+    factors.reverse();
+    let one = Int::number(1);
+    let length = |factor: Factor| axes.int(&Dim(vec![factor]));
+    let mut regrouped = Vec::new();
+    for (position, wanted) in target.iter().enumerate() {
+        let mut dim = Dim(Vec::new());
+        let mut have = one.clone();
+        if *wanted == one && factors.last().is_some_and(|&next| length(next) == one) {
+            dim.push(factors.pop()?);
+        }
+        while have != *wanted {
+            let factor = factors.pop()?;
+            let missing = exactly_over(wanted, &have)?;
+            let step = length(factor);
+            if exactly_over(&missing, &step).is_some() {
+                have = have.times(&step);
+                dim.push(factor);
+                continue;
+            }
+            // A fixed factor (in a draft, one that may turn out fixed) is split in two.
+            if matches!(factor, Factor::Atom(_)) && !analysis.draft {
+                return None;
+            }
+            let (n, part) = (step.as_number()?, missing.as_number()?);
+            if part < 1 || n % part != 0 {
+                return None;
+            }
+            dim.push(Factor::Fixed(part as usize));
+            factors.push(Factor::Fixed((n / part) as usize));
+            have = have.times(&Int::number(part));
+        }
+        let takes_one = target.get(position + 1) == Some(&one);
+        while !takes_one && factors.last().is_some_and(|&next| length(next) == one) {
+            factors.pop();
+        }
+        regrouped.push(dim);
+    }
+    factors.is_empty().then_some(regrouped)
+}
+
+fn flatten(node: &Node, val: &Val) -> Result<Val, String> {
+    let dims = val.dims();
+    let axis = node.int("axis").unwrap_or(1);
+    let axis = if axis == dims.len() as i64 { dims.len() } else { axis_of(axis, dims.len())? };
+    let joined = |dims: &[Dim]| {
+        let mut dim = Dim(Vec::new());
+        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|factor| dim.push(factor));
+        dim
+    };
+    relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])])
+}
+
+/// Where an exporter wrote a number in place of an axis that varies, binds that axis to it: the next
+/// pass knows.
+fn bind_frozen(analysis: &mut Analysis, dims: &[Dim], target: &[Int]) {
+    for (dim, wanted) in dims.iter().zip(target) {
+        if analysis.axes.int(dim) == *wanted {
+            continue;
+        }
+        let frozen = wanted.as_number().and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+        if let (Some(atom), Some(length)) = (dim.as_atom(), frozen)
+            && analysis.axes.length(atom).is_none()
+        {
+            analysis.bind(analysis.axes.find(atom), length);
+        }
+        return;
+    }
+}
+
+/// Learns that the axis of a dimension has length 1, and drops it (`view.dims[axis]`
+/// becomes 1).
+pub(super) fn bind_to_one(
+    analysis: &mut Analysis,
+    view: &View,
+    axis: usize,
+) -> Result<View, String> {
+    let mut bound = view.clone();
+    let dim = &view.dims[axis];
+    bound.dims[axis] = Dim::fixed(1);
+    if dim.is_one() {
+        return Ok(bound);
+    }
+    let Some(atom) = dim.as_atom() else {
+        let shape = analysis.axes.show(&view.dims);
+        return Err(format!("it takes axis {axis} of {shape} to be of length 1"));
+    };
+    let atom = analysis.axes.find(atom);
+    match analysis.axes.length(atom) {
+        Some(n) if n != 1 => return Err(format!("an axis of length {n} is taken to be 1")),
+        _ => {}
+    }
+    match atom {
+        _ if analysis.draft => {}
+        _ if analysis.bind(atom, 1) => {}
+        _ => return Err("it takes an axis that varies to be of length 1".to_owned()),
+    }
+    Ok(bound)
+}
+
+fn squeeze(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let val = input(inputs, 0)?;
+    let dims = val.dims();
+    let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
+        Some(axes) => {
+            axes.iter().map(|&axis| axis_of(axis, dims.len())).collect::<Result<_, _>>()?
+        }
+        None => {
+            let varies = |dim: &Dim| analysis.axes.int(dim).as_number().is_none();
+            if dims.iter().any(varies) && !analysis.draft {
+                return Err("which axes it drops depends on the request".to_owned());
+            }
+            let one = |dim: &Dim| analysis.axes.int(dim).as_number() == Some(1);
+            (0..dims.len()).filter(|&axis| one(&dims[axis])).collect()
+        }
+    };
+    let mut val = val.clone();
+    if let Val::View(view) = &val {
+        let mut view = view.clone();
+        for &axis in &axes {
+            view = bind_to_one(analysis, &view, axis)?;
+        }
+        val = Val::View(view);
+    } else if axes.iter().any(|&axis| !dims[axis].is_one()) && !matches!(val, Val::Fill(..)) {
+        return Err("it drops an axis that is longer than 1".to_owned());
+    }
+    let kept = val.dims().into_iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+    relabelled(&val, kept.map(|(_, dim)| dim).collect())
+}
+
+fn unsqueeze(node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let val = input(inputs, 0)?;
+    let mut dims = val.dims();
+    let axes = numbers(node, "axes", inputs, 1)?.ok_or("it has no axes")?;
+    let rank = dims.len() + axes.len();
+    let mut axes: Vec<usize> =
+        axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?;
+    axes.sort_unstable();
+    for axis in axes {
+        if axis > dims.len() {
+            return Err("an axis appears twice".to_owned());
+        }
+        dims.insert(axis, Dim::fixed(1));
+    }
+    relabelled(val, dims)
+}
+
+/// A constant repeated to dimensions, some of which vary.
+pub(super) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
+    let once: Vec<usize> = wide
+        .iter()
+        .map(|dim| if dim.atoms().next().is_some() { 1 } else { dim.fixed_part() })
+        .collect();
+    if count(&once).is_none_or(|n| n > 1 << 24) {
+        return Err("it repeats a constant beyond all reason".to_owned());
+    }
+    Ok(crate::analysis::operators::repeated::repeated(Rc::new(literal.expanded(&once)), wide))
+}
+
+fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let val = input(inputs, 0)?;
+    let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
+    let mut dims = val.dims();
+    let rank = dims.len().max(target.len());
+    while dims.len() < rank {
+        dims.insert(0, Dim::fixed(1));
+    }
+    let mut wide = dims.clone();
+    let mut in_rows = false;
+    for (dim, int) in wide[rank - target.len()..].iter_mut().zip(&target) {
+        if int.as_number() == Some(1) || analysis.axes.int(dim) == *int {
+            continue;
+        }
+        if !dim.is_one() {
+            let shape = analysis.axes.show(&dims);
+            return Err(format!("it cannot expand {shape} so"));
+        }
+        *dim = dim_of(int)?;
+        in_rows |= dim.in_row();
+    }
+    match val {
+        Val::Fill(value, _) => Ok(Val::Fill(value.clone(), wide)),
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::Literal(literal) => {
+            let plain = wide.iter().all(|dim| dim.atoms().next().is_none());
+            let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();
+            if plain && count(&shape).is_some_and(|n| n <= 1 << 24) {
+                analysis.afford(&shape)?;
+                return Ok(Val::literal(literal.expanded(&shape)));
+            }
+            match uniform(literal) {
+                Some(scalar) => Ok(Val::Fill(Rc::new(scalar), wide)),
+                None => repeat(literal, wide),
+            }
+        }
+        Val::Repeat(literal, _) => repeat(literal, wide),
+        Val::View(view) if in_rows => {
+            let aligned = View { dims: dims.clone(), ..view.clone() };
+            // Where a dimension became batch or time, the row loses an axis of length 1.
+            let shape: Vec<usize> = (0..rank)
+                .filter(|&axis| wide[axis].in_row())
+                .map(|axis| dims[axis].fixed_part())
+                .collect();
+            let Operand::Rows { source, at, .. } = analysis.operand(&aligned) else {
+                return Err("nothing to expand".to_owned());
+            };
+            let mut to = vec![Int::number(1)];
+            to.extend(row_shape(&wide).into_iter().map(|n| Int::number(n as i64)));
+            let operands = vec![
+                Operand::Rows { source, at, shape },
+                Operand::Constant(Rc::new(Literal::ints(to))),
+            ];
+            let vals = analysis.emit(node, "Expand", vec![], operands, vec![(view.element, wide)]);
+            Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+        }
+        Val::View(_) => relabelled(val, wide),
+    }
+}
+
+/// The element that all elements equal.
+pub(super) fn uniform(literal: &Literal) -> Option<Literal> {
+    fn same<T: PartialEq + Clone>(array: &Array<T>) -> Option<Array<T>> {
+        let first = array.data.first()?;
+        array.data.iter().all(|x| x == first).then(|| Array::scalar(first.clone()))
+    }
+    Some(match literal {
+        Literal::F32(array) => Literal::F32(same(array)?),
+        Literal::Int(array, element) => Literal::Int(same(array)?, *element),
+        Literal::Bool(array) => Literal::Bool(same(array)?),
+    })
+}

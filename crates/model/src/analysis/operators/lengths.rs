@@ -1,0 +1,112 @@
+//! Lengths of the request, and numbers of a loop's steps, as data: where they are not only counted with
+//! but computed on.
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::DataType;
+
+use crate::analysis::operators::{Inputs, apply};
+use crate::analysis::{Analysis, Source, Val, View};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{AtomId, Dim, Int};
+use crate::file::attribute::int_attribute;
+use crate::file::node::Node;
+
+/// The length that a constant is, of which no number is known.
+fn length_of(literal: &Literal) -> Option<Int> {
+    let [int] = &literal.as_ints()?.data[..] else { return None };
+    literal.data().is_none().then(|| int.clone())
+}
+
+/// The inputs, lengths among them as data; none where there are none.
+pub(crate) fn as_data(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Option<Vec<Option<Val>>>, String> {
+    let mut vals = inputs.to_vec();
+    let mut is_any = false;
+    for val in vals.iter_mut().flatten() {
+        let (Val::Literal(literal) | Val::Fill(literal, _)) = &*val else { continue };
+        let Some(int) = length_of(literal) else { continue };
+        let (element, dims) = (literal.element(), val.dims());
+        let one = length(analysis, node, &int, element, dims.len())?;
+        *val = match val {
+            Val::Fill(..) => {
+                let shape = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+                let shape = Val::literal(Literal::ints(shape));
+                apply(analysis, node, "Expand", vec![], vec![one, shape])?
+            }
+            _ => one,
+        };
+        is_any = true;
+    }
+    Ok(is_any.then_some(vals))
+}
+
+fn length(
+    analysis: &mut Analysis,
+    node: &Node,
+    int: &Int,
+    element: ElementType,
+    rank: usize,
+) -> Result<Val, String> {
+    let terms: Vec<(i64, Vec<AtomId>)> =
+        int.terms().map(|(number, atoms)| (number, atoms.to_vec())).collect();
+    let number =
+        |n: i64| Val::literal(Literal::Int(Array::scalar(Int::number(n)), ElementType::I64));
+    let mut sum = None;
+    for (factor, atoms) in terms {
+        let mut product = None;
+        for atom in atoms {
+            let length = Val::View(of_axis(analysis, node, atom)?);
+            product = Some(match product {
+                None => length,
+                Some(product) => apply(analysis, node, "Mul", vec![], vec![product, length])?,
+            });
+        }
+        let term = match product {
+            None => number(factor),
+            Some(product) if factor == 1 => product,
+            Some(product) => apply(analysis, node, "Mul", vec![], vec![product, number(factor)])?,
+        };
+        sum = Some(match sum {
+            None => term,
+            Some(sum) => apply(analysis, node, "Add", vec![], vec![sum, term])?,
+        });
+    }
+    let mut val = sum.ok_or("a length of nothing")?;
+    let to = match element {
+        ElementType::F32 => Some(DataType::FLOAT),
+        ElementType::I32 => Some(DataType::INT32),
+        _ => None,
+    };
+    if let Some(to) = to {
+        val = apply(analysis, node, "Cast", vec![int_attribute("to", to.0.into())], vec![val])?;
+    }
+    match val {
+        Val::View(view) => Ok(Val::View(View { dims: vec![Dim::fixed(1); rank], ..view })),
+        _ => Err("a length that is known".to_owned()),
+    }
+}
+
+/// The length of an axis; of a loop's own, the number of steps up to this one.
+fn of_axis(analysis: &mut Analysis, node: &Node, atom: AtomId) -> Result<View, String> {
+    let of_request = View {
+        source: Source::Length(atom),
+        at: None,
+        element: ElementType::I64,
+        dims: Vec::new(),
+    };
+    if analysis.body.is_none() {
+        return Ok(of_request);
+    }
+    let Some(counter) = analysis.counter(atom) else {
+        return Ok(analysis.capture_length(of_request, atom));
+    };
+    let one = Val::literal(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
+    match apply(analysis, node, "Add", vec![], vec![Val::View(counter), one])? {
+        Val::View(view) => Ok(view),
+        _ => Err("a step without a number".to_owned()),
+    }
+}

@@ -1,0 +1,492 @@
+//! Operators that choose elements or join them: gather, slice, split, concatenate.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+
+use crate::analysis::loops::step_of;
+use crate::analysis::operators::layout::{
+    bind_to_one, dim_of, id_bound, int_list, numbers, uniform,
+};
+use crate::analysis::operators::{Inputs, axis_of, input};
+use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{BATCH, Dim, Int, row_axis};
+use crate::file::attribute::int_attribute;
+use crate::file::node::Node;
+
+pub(super) const OPERATORS: &[&str] = &["Concat", "Gather", "Slice", "Split"];
+
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    match node.operator.as_str() {
+        "Gather" => Ok(vec![gather(analysis, node, inputs)?]),
+        "Slice" => Ok(vec![slice(analysis, node, inputs)?]),
+        "Split" => split(analysis, node, inputs),
+        "Concat" => Ok(vec![concat(analysis, node, inputs)?]),
+        other => Err(format!("{other} is not supported")),
+    }
+}
+
+fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let (data, indices) = (input(inputs, 0)?, input(inputs, 1)?);
+    let dims = data.dims();
+    let axis = axis_of(node.int("axis").unwrap_or(0), dims.len())?;
+    let indices = match indices {
+        Val::View(ids) => return embed(analysis, node, data, axis, ids),
+        Val::Literal(literal) => literal.clone(),
+        _ => return Err("its indices depend on the request".to_owned()),
+    };
+    if let (Val::View(view), Some([index])) = (data, indices.as_ints().map(|ints| &ints.data[..]))
+        && let Some(mut view) = step_of(analysis, view, axis, index, true)?
+    {
+        view.dims.splice(axis..axis, indices.shape().iter().map(|_| Dim::fixed(1)));
+        return Ok(Val::View(view));
+    }
+    let numbers = indices.as_numbers().ok_or("its indices depend on the request")?;
+    let view = match data {
+        Val::View(view) => view,
+        Val::Literal(literal) => {
+            let positions: Vec<usize> = numbers
+                .iter()
+                .map(|&n| axis_of(n, literal.shape()[axis]))
+                .collect::<Result<_, _>>()?;
+            let mut shape = literal.shape().to_vec();
+            shape.splice(axis..=axis, indices.shape().iter().copied());
+            analysis.afford(&shape)?;
+            return Ok(Val::literal(literal.gathered(axis, &positions, indices.shape())));
+        }
+        Val::Fill(value, dims) => {
+            let mut dims = dims.clone();
+            dims.splice(axis..=axis, indices.shape().iter().map(|&n| Dim::fixed(n)));
+            return Ok(Val::Fill(value.clone(), dims));
+        }
+        Val::Repeat(..) => return Err("it chooses of a repeated constant".to_owned()),
+        Val::Sequence(_) | Val::Unknown => return Ok(Val::Unknown),
+    };
+    if let Some(length) = analysis.fixed(&dims[axis]) {
+        let positions = numbers
+            .iter()
+            .map(|&n| axis_of(n, length).map(|n| Int::number(n as i64)))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut out = dims.clone();
+        out.splice(axis..=axis, indices.shape().iter().map(|&n| Dim::fixed(n)));
+        let at = 1 + row_axis(&dims, axis) as i64;
+        let chosen = Array::new(indices.shape().to_vec(), positions);
+        let operands = vec![
+            analysis.operand(view),
+            Operand::Constant(Rc::new(Literal::Int(chosen, ElementType::I64))),
+        ];
+        let attributes = vec![int_attribute("axis", at)];
+        let outputs = vec![(view.element, out)];
+        let vals = analysis.emit(node, "Gather", attributes, operands, outputs);
+        return Ok(vals.into_iter().next().unwrap_or(Val::Unknown));
+    }
+    let [index] = numbers[..] else {
+        return Err("it chooses several rows of batch or time".to_owned());
+    };
+    let chosen = choose(analysis, view, axis, index)?;
+    let mut out = chosen.dims.clone();
+    out.splice(axis..=axis, indices.shape().iter().map(|_| Dim::fixed(1)));
+    Ok(Val::View(View { dims: out, ..chosen }))
+}
+
+/// Index `index` of an axis of batch or time; its dimension becomes 1.
+fn choose(analysis: &mut Analysis, view: &View, axis: usize, index: i64) -> Result<View, String> {
+    match view.dims[axis].as_atom().map(|atom| analysis.axes.find(atom)) {
+        Some(atom) if atom != BATCH && !analysis.draft => {
+            Ok(analysis.select_time(view, axis, index))
+        }
+        Some(BATCH) if index == 0 || index == -1 => bind_to_one(analysis, view, axis),
+        Some(_) if analysis.draft => {
+            let mut view = view.clone();
+            view.dims[axis] = Dim::fixed(1);
+            Ok(view)
+        }
+        _ => {
+            let shape = analysis.axes.show(&view.dims);
+            Err(format!("it chooses rows along axis {axis} of {shape}"))
+        }
+    }
+}
+
+/// `Gather` from a constant table.
+fn embed(
+    analysis: &mut Analysis,
+    node: &Node,
+    table: &Val,
+    axis: usize,
+    ids: &View,
+) -> Result<Val, String> {
+    let Val::Literal(table) = table else {
+        return Err("its indices depend on the request, and so does what they choose from".into());
+    };
+    if axis != 0 {
+        return Err(format!("its indices depend on the request and choose along axis {axis}"));
+    }
+    limit_ids(analysis, ids, table.shape()[0])?;
+    let mut out = ids.dims.clone();
+    out.extend(table.shape()[1..].iter().map(|&n| Dim::fixed(n)));
+    let operands = vec![Operand::Constant(table.clone()), analysis.operand(ids)];
+    let attributes = vec![int_attribute("axis", 0)];
+    let outputs = vec![(table.element(), out)];
+    let vals = analysis.emit(node, "Gather", attributes, operands, outputs);
+    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
+
+/// Sees to it that integers are at least 0 and less than `rows`.
+pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Result<(), String> {
+    let origin = origin(analysis, ids.source);
+    match (origin, id_bound(analysis, ids)) {
+        (_, Some(bound)) if bound <= rows => {}
+        (Source::Op(op, _), _) if analysis.ops[op].counts.is_some() => {
+            let along = analysis.ops[op].counts;
+            along.into_iter().for_each(|atom| analysis.limit_steps(atom, 1, rows));
+        }
+        (Source::Input(index), _) => {
+            let known = &mut analysis.inputs[index].ids;
+            *known = Some(known.map_or(rows, |known| known.min(rows)));
+        }
+        _ if analysis.draft => {}
+        _ => return Err("its indices are computed: a bad one could not be refused".to_owned()),
+    }
+    Ok(())
+}
+
+/// Where integers come from, through casts between integers.
+pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
+    let Source::Op(index, _) = source else { return source };
+    let op = &analysis.ops[index];
+    let integer = |element| matches!(element, ElementType::I64 | ElementType::I32);
+    match (op.operator.as_str(), op.operands.first()) {
+        ("Cast" | "Transpose", Some(Operand::Rows { source: from, .. })) => {
+            match origin(analysis, *from) {
+                Source::Input(input) if !integer(analysis.inputs[input].element) => source,
+                from => from,
+            }
+        }
+        _ => source,
+    }
+}
+
+/// What a `Slice` takes, an entry an axis.
+pub(super) struct SliceBounds {
+    pub(super) starts: Vec<Int>,
+    pub(super) ends: Vec<Int>,
+    pub(super) axes: Vec<usize>,
+    pub(super) steps: Vec<i64>,
+}
+
+impl SliceBounds {
+    pub(super) fn read(node: &Node, inputs: &Inputs, rank: usize) -> Result<Self, String> {
+        let list = |name: &str, index| -> Result<Vec<Int>, String> {
+            if let Some(values) = node.ints(name) {
+                return Ok(values.iter().map(|&n| Int::number(n)).collect());
+            }
+            int_list(inputs, index).ok_or_else(|| format!("its {name} are not constant"))
+        };
+        let (starts, ends) = (list("starts", 1)?, list("ends", 2)?);
+        let axes = match numbers(node, "axes", inputs, 3)? {
+            Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<Vec<_>, _>>()?,
+            None => (0..starts.len()).collect(),
+        };
+        let steps = numbers(node, "steps", inputs, 4)?.unwrap_or(vec![1; starts.len()]);
+        if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+            return Err("its starts, ends, axes and steps differ in number".to_owned());
+        }
+        Ok(Self { starts, ends, axes, steps })
+    }
+}
+
+fn slice(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let val = input(inputs, 0)?;
+    let SliceBounds { starts, ends, axes, steps } =
+        SliceBounds::read(node, inputs, val.dims().len())?;
+    let mut val = val.clone();
+    for (i, &axis) in axes.iter().enumerate() {
+        val = slice_axis(analysis, node, &val, axis, &starts[i], &ends[i], steps[i])?;
+    }
+    Ok(val)
+}
+
+fn slice_axis(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: &Val,
+    axis: usize,
+    start: &Int,
+    end: &Int,
+    step: i64,
+) -> Result<Val, String> {
+    let dims = val.dims();
+    let dim = dims.get(axis).ok_or("an axis beyond its rank")?.clone();
+    let length = analysis.axes.int(&dim);
+    // The whole axis, whatever its length.
+    let to_end = end.as_number().is_some_and(|n| n >= i64::from(i32::MAX)) || *end == length;
+    if step == 1 && start.as_number() == Some(0) && to_end {
+        return Ok(val.clone());
+    }
+    let is_one = step == 1 && end.minus(start).and_then(|n| n.as_number()) == Some(1);
+    if let (true, Val::View(view)) = (is_one, val)
+        && let Some(mut view) = step_of(analysis, view, axis, start, false)?
+    {
+        view.dims.insert(axis, Dim::fixed(1));
+        return Ok(Val::View(view));
+    }
+    if let Some(length) = analysis.fixed(&dim) {
+        let (Some(start), Some(end)) = (start.as_number(), end.as_number()) else {
+            let Val::Literal(literal) = val else {
+                return Err("its bounds depend on the request".to_owned());
+            };
+            return first_rows(analysis, node, literal, axis, (start, end, step));
+        };
+        let positions = slice_positions(length as i64, start, end, step)?;
+        return take(analysis, node, val, axis, &positions);
+    }
+    let Val::View(view) = val else {
+        return Err("it cuts a constant along batch or time".to_owned());
+    };
+    let one = match (start.as_number(), end.as_number()) {
+        (Some(-1), _) if to_end && step == 1 => Some(-1),
+        (Some(start), Some(end)) if end == start + 1 && end != 0 && step == 1 => Some(start),
+        _ => None,
+    };
+    match one {
+        Some(index) => choose(analysis, view, axis, index).map(Val::View),
+        None => {
+            let shape = analysis.axes.show(&dims);
+            Err(format!("it takes a part of axis {axis} of {shape}"))
+        }
+    }
+}
+
+/// As many of a constant's first rows as an axis of the request has.
+fn first_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    literal: &Rc<Literal>,
+    axis: usize,
+    (start, end, step): (&Int, &Int, i64),
+) -> Result<Val, String> {
+    let reason = || "its bounds depend on the request".to_owned();
+    let along = dim_of(end)?;
+    let atom = along.as_atom().filter(|_| start.as_number() == Some(0) && step == 1);
+    let atom = atom.ok_or_else(reason)?;
+    if atom == BATCH {
+        return Err(reason());
+    }
+    analysis.limit_steps(atom, 1, literal.shape()[axis]);
+    let mut dims: Vec<Dim> = literal.shape().iter().map(|&n| Dim::fixed(n)).collect();
+    dims[axis] = along;
+    crate::analysis::operators::whole::first_rows(analysis, node, literal, axis, dims)
+}
+
+/// The longest axis whose positions are listed.
+const LENGTH_MAX: i64 = 1 << 22;
+
+/// The positions that ONNX `Slice` chooses of an axis.
+pub(super) fn slice_positions(
+    length: i64,
+    start: i64,
+    end: i64,
+    step: i64,
+) -> Result<Vec<usize>, String> {
+    let from_front = |n: i64| if n < 0 { n.saturating_add(length) } else { n };
+    let (mut at, last) = match step {
+        _ if length == 0 => return Ok(Vec::new()),
+        _ if length > LENGTH_MAX => return Err(format!("an axis of length {length}")),
+        0 => return Err("a step of 0".to_owned()),
+        1.. => (from_front(start).clamp(0, length), from_front(end).clamp(0, length)),
+        _ => (from_front(start).clamp(0, length - 1), from_front(end).clamp(-1, length - 1)),
+    };
+    let mut positions = Vec::new();
+    while (step > 0 && at < last) || (step < 0 && at > last) {
+        positions.push(at as usize);
+        at = at.saturating_add(step);
+    }
+    Ok(positions)
+}
+
+/// The given positions of an axis that rows hold.
+pub(crate) fn take(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: &Val,
+    axis: usize,
+    positions: &[usize],
+) -> Result<Val, String> {
+    let mut dims = val.dims();
+    let old = dims.clone();
+    dims[axis] = Dim::fixed(positions.len());
+    if positions.is_empty() && !matches!(val, Val::Literal(_)) {
+        return Err("it leaves nothing of an axis".to_owned());
+    }
+    match val {
+        Val::Literal(literal) => {
+            analysis.afford(literal.shape())?;
+            Ok(Val::literal(literal.gathered(axis, positions, &[positions.len()])))
+        }
+        Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
+        Val::Repeat(literal, _) => {
+            let once = literal.gathered(axis, positions, &[positions.len()]);
+            Ok(crate::analysis::operators::repeated::repeated(Rc::new(once), dims))
+        }
+        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::View(view) => {
+            let row = row_axis(&old, axis) as i64;
+            let contiguous = positions.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            let vector = |ns: Vec<i64>| {
+                let ints = ns.into_iter().map(Int::number).collect();
+                Operand::Constant(Rc::new(Literal::ints(ints)))
+            };
+            let outputs = vec![(view.element, dims)];
+            let rows = analysis.operand(view);
+            let vals = if contiguous {
+                let start = positions[0] as i64;
+                let end = start + positions.len() as i64;
+                let operands =
+                    vec![rows, vector(vec![start]), vector(vec![end]), vector(vec![1 + row])];
+                analysis.emit(node, "Slice", vec![], operands, outputs)
+            } else {
+                let positions = positions.iter().map(|&n| n as i64).collect();
+                let attributes = vec![int_attribute("axis", 1 + row)];
+                analysis.emit(node, "Gather", attributes, vec![rows, vector(positions)], outputs)
+            };
+            Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+        }
+    }
+}
+
+fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+    let val = input(inputs, 0)?;
+    let dims = val.dims();
+    let axis = axis_of(node.int("axis").unwrap_or(0), dims.len())?;
+    let length = analysis.need_fixed(&dims[axis], "splits")?;
+    let sizes: Vec<usize> = match numbers(node, "split", inputs, 1)? {
+        Some(sizes) => sizes.iter().map(|&n| n.max(0) as usize).collect(),
+        None => {
+            let parts = node.outputs.len().max(1);
+            let size = length.div_ceil(parts);
+            (0..parts).map(|part| size.min(length.saturating_sub(part * size))).collect()
+        }
+    };
+    if sizes.iter().sum::<usize>() != length || sizes.len() < node.outputs.len() {
+        return Err(format!("parts of {sizes:?} of an axis of length {length}"));
+    }
+    let mut start = 0;
+    let mut parts = Vec::new();
+    for (output, size) in sizes.into_iter().enumerate() {
+        if node.output(output).is_some() {
+            let positions: Vec<usize> = (start..start + size).collect();
+            parts.push(take(analysis, node, val, axis, &positions)?);
+        } else {
+            parts.push(Val::Unknown);
+        }
+        start += size;
+    }
+    Ok(parts)
+}
+
+fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+    let vals: Vec<&Val> = inputs.iter().flatten().collect();
+    let first = vals.first().ok_or("it has no inputs")?;
+    let rank = first.dims().len();
+    let axis = axis_of(node.int("axis").ok_or("it has no axis")?, rank)?;
+    let literals: Vec<&Literal> = vals
+        .iter()
+        .filter_map(|val| match val {
+            Val::Literal(literal) => Some(&**literal),
+            _ => None,
+        })
+        .collect();
+    if literals.len() == vals.len() {
+        let count = |literal: &&Literal| literal.shape().iter().product::<usize>();
+        analysis.afford(&[literals.iter().map(count).fold(0, usize::saturating_add)])?;
+        let joined = Literal::concatenated(&literals, axis).ok_or("its inputs do not fit")?;
+        return Ok(Val::literal(joined));
+    }
+    let scalar = |val: &Val| match val {
+        Val::Fill(value, _) => Some(value.clone()),
+        Val::Literal(literal) => uniform(literal).map(Rc::new),
+        _ => None,
+    };
+    let same = scalar(first).filter(|one| vals.iter().all(|v| scalar(v).as_ref() == Some(one)));
+    let mut out = first.dims();
+    let mut length = 0;
+    for val in &vals {
+        let dims = val.dims();
+        if dims.len() != rank {
+            return Err("its inputs differ in rank".to_owned());
+        }
+        length += analysis.need_fixed(&dims[axis], "joins along")?;
+        for other in (0..rank).filter(|&other| other != axis) {
+            merge(analysis, &mut out[other], &dims[other])?;
+        }
+    }
+    out[axis] = Dim::fixed(length);
+    if let Some(value) = same {
+        return Ok(Val::Fill(value, out));
+    }
+    let element = first.element().ok_or("its inputs do not fit")?;
+    let mut operands = Vec::new();
+    for val in &vals {
+        match val {
+            Val::View(view) => operands.push(analysis.operand(view)),
+            _ => return Err("it joins constants and rows".to_owned()),
+        }
+    }
+    let attributes = vec![int_attribute("axis", 1 + row_axis(&out, axis) as i64)];
+    let vals = analysis.emit(node, "Concat", attributes, operands, vec![(element, out)]);
+    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
+
+/// Of an axis of steps and a fixed one that are as long as each other, on whole tensors, that of steps.
+/// Where the first is open, an exporter wrote a number in its place: the next pass knows.
+fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim) -> Option<Dim> {
+    let (open, fixed) = match (a.as_atom(), b.as_atom()) {
+        (Some(_), None) => (a, b),
+        (None, Some(_)) => (b, a),
+        _ => return None,
+    };
+    let (atom, length) = (open.as_atom()?, analysis.fixed(fixed)?);
+    match analysis.axes.length(atom) {
+        Some(n) if n == length && analysis.on_whole => Some(open.clone()),
+        None if atom != BATCH && length > 1 => {
+            analysis.bind(analysis.axes.find(atom), length);
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Makes `dim` what both dimensions are.
+pub(super) fn merge(analysis: &mut Analysis, dim: &mut Dim, other: &Dim) -> Result<(), String> {
+    if analysis.axes.same_dim(dim, other) {
+        return Ok(());
+    }
+    if let (Some(a), Some(b)) = (dim.as_atom(), other.as_atom()) {
+        return analysis.axes.unify(a, b);
+    }
+    let (a, b) = (analysis.axes.int(dim), analysis.axes.int(other));
+    if analysis.draft && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
+        if dim.as_atom().is_none() {
+            *dim = other.clone();
+        }
+        return Ok(());
+    }
+    if !analysis.draft
+        && let Some(taken) = same_length(analysis, dim, other)
+    {
+        *dim = taken;
+        return Ok(());
+    }
+    let names = [dim, other].map(|dim| {
+        analysis.axes.show(std::slice::from_ref(dim)).trim_matches(['[', ']']).to_owned()
+    });
+    let [a, b] = names;
+    Err(format!("an axis of {a} meets one of {b}: values that vary along it are not supported"))
+}

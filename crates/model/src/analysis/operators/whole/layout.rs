@@ -1,0 +1,287 @@
+//! Operators that move elements, choose or join them.
+
+use crate::analysis::operators::elementwise::broadcast_dims;
+use crate::analysis::operators::layout::{dim_of, int_list, numbers, permutation};
+use crate::analysis::operators::select::{self, SliceBounds};
+use crate::analysis::operators::whole::along::reduced;
+use crate::analysis::operators::whole::elements::operand;
+use crate::analysis::operators::whole::windows::windows;
+use crate::analysis::operators::whole::{Whole, has_batch, ints, view, whole};
+use crate::analysis::operators::{Inputs, axis_of};
+use crate::analysis::{Analysis, Operand, Val};
+use crate::data::symbolic::{BATCH, Dim, Factor, Int, Windows};
+use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::node::Node;
+
+/// An end of a slice that no axis reaches backwards.
+const FAR_BELOW: i64 = -(1 << 30);
+
+pub(super) fn transpose(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let order = permutation(node, x.dims.len())?;
+    Ok(Whole {
+        operator: "Transpose".to_owned(),
+        attributes: vec![ints_attribute("perm", order.iter().map(|&axis| axis as i64).collect())],
+        operands: vec![whole(x)],
+        outputs: vec![(x.element, order.iter().map(|&axis| x.dims[axis].clone()).collect())],
+        is_independent: true,
+        is_along_first: order.first() == Some(&0),
+    })
+}
+
+/// The dimensions that a target shape stands for.
+pub(super) fn reshaped(
+    analysis: &Analysis,
+    dims: &[Dim],
+    target: Vec<Int>,
+    keep_zero: bool,
+) -> Result<Vec<Dim>, String> {
+    let mut wanted = Vec::new();
+    for (axis, int) in target.into_iter().enumerate() {
+        wanted.push(match int.as_number() {
+            Some(0) if !keep_zero => {
+                let dim = dims.get(axis).ok_or("a 0 beyond its rank")?;
+                analysis.axes.int(dim)
+            }
+            _ => int,
+        });
+    }
+    let product = |ints: &mut dyn Iterator<Item = Int>| {
+        let one = Some(Int::number(1));
+        let product = ints.fold(one, |product, int| product?.checked_times(&int));
+        product.ok_or("a shape beyond all reason")
+    };
+    let all = product(&mut dims.iter().map(|dim| analysis.axes.int(dim)))?;
+    let is_open = |int: &Int| int.as_number() == Some(-1);
+    let known = product(&mut wanted.iter().filter(|int| !is_open(int)).cloned())?;
+    let open = wanted.iter().filter(|int| is_open(int)).count();
+    match open {
+        0 if all == known => {}
+        1 => {
+            let rest = all.over(&known).ok_or("its shape does not fit")?;
+            wanted.iter_mut().filter(|int| is_open(int)).for_each(|int| *int = rest.clone());
+        }
+        _ => return Err("its shape does not fit".to_owned()),
+    }
+    // Where the old shape has a dimension of that length, it is that one, factor by factor.
+    let mut left: Vec<&Dim> = dims.iter().collect();
+    let mut dim = |int: &Int| {
+        let at = left.iter().position(|dim| {
+            let is_same = analysis.axes.int(dim) == *int;
+            is_same && (analysis.draft || dim.as_atom().is_some_and(|atom| atom != BATCH))
+        });
+        at.map_or_else(|| dim_of(int), |at| Ok(left.remove(at).clone()))
+    };
+    wanted.iter().map(&mut dim).collect()
+}
+
+/// The same elements under other dimensions.
+pub(super) fn relabelled(
+    analysis: &Analysis,
+    inputs: &Inputs,
+    out: Vec<Dim>,
+) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let target = Operand::Lengths(out.iter().map(|dim| analysis.axes.open_int(dim)).collect());
+    let first = |dims: &[Dim]| dims.iter().position(|dim| has_batch(std::slice::from_ref(dim)));
+    let is_independent = match (first(&x.dims), first(&out)) {
+        (None, None) => true,
+        (Some(from), Some(to)) => {
+            let leads = |dim: &Dim| dim.0.first() == Some(&Factor::Atom(BATCH));
+            from == to && x.dims[..from] == out[..to] && leads(&x.dims[from]) && leads(&out[to])
+        }
+        _ => false,
+    };
+    Ok(Whole {
+        operator: "Reshape".to_owned(),
+        attributes: vec![],
+        operands: vec![whole(x), target],
+        outputs: vec![(x.element, out)],
+        is_independent,
+        is_along_first: false,
+    })
+}
+
+pub(super) fn regrouped(
+    analysis: &Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Whole, String> {
+    let dims = view(inputs, 0)?.dims.clone();
+    let rank = dims.len();
+    let out = match node.operator.as_str() {
+        "Flatten" => {
+            let axis = node.int("axis").unwrap_or(1);
+            let axis = if axis == rank as i64 { rank } else { axis_of(axis, rank)? };
+            let joined = |dims: &[Dim]| {
+                let mut dim = Dim(Vec::new());
+                dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|f| dim.push(f));
+                dim
+            };
+            vec![joined(&dims[..axis]), joined(&dims[axis..])]
+        }
+        "Squeeze" => {
+            let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
+                Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
+                None if dims.iter().any(|dim| dim.atoms().next().is_some()) && !analysis.draft => {
+                    return Err("which axes it drops depends on the request".to_owned());
+                }
+                None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
+            };
+            if axes.iter().any(|&axis| !dims[axis].is_one()) && !analysis.draft {
+                return Err("it drops an axis that varies".to_owned());
+            }
+            reduced(&dims, &axes, false)
+        }
+        _ => {
+            let axes = numbers(node, "axes", inputs, 1)?.ok_or("it has no axes")?;
+            let rank = rank + axes.len();
+            let axes: Vec<usize> =
+                axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?;
+            let mut rest = dims.into_iter();
+            let dim = |axis| match axes.contains(&axis) {
+                true => Some(Dim::fixed(1)),
+                false => rest.next(),
+            };
+            (0..rank).map(dim).collect::<Option<_>>().ok_or("an axis twice")?
+        }
+    };
+    relabelled(analysis, inputs, out)
+}
+
+pub(super) fn expand(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
+    let wanted = target.iter().map(dim_of).collect::<Result<Vec<_>, _>>()?;
+    let out = broadcast_dims(analysis, &[x.dims.clone(), wanted])?;
+    if has_batch(&out) && !has_batch(&x.dims) {
+        return Err("it repeats along the batch".to_owned());
+    }
+    let shape = Operand::Lengths(out.iter().map(|dim| analysis.axes.open_int(dim)).collect());
+    Ok(Whole {
+        operator: "Expand".to_owned(),
+        attributes: vec![],
+        operands: vec![whole(x), shape],
+        outputs: vec![(x.element, out)],
+        is_independent: true,
+        is_along_first: false,
+    })
+}
+
+pub(super) fn concat(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Whole, String> {
+    let vals: Vec<&Val> = inputs.iter().flatten().collect();
+    let first = vals.first().ok_or("it has no inputs")?;
+    let rank = first.dims().len();
+    let axis = axis_of(node.int("axis").ok_or("it has no axis")?, rank)?;
+    let mut out = first.dims();
+    let (mut fixed, mut open) = (0, None);
+    for val in &vals {
+        let dims = val.dims();
+        if dims.len() != rank || matches!(val, Val::Fill(..) | Val::Repeat(..)) {
+            return Err("its inputs do not fit".to_owned());
+        }
+        for other in (0..rank).filter(|&other| other != axis) {
+            select::merge(analysis, &mut out[other], &dims[other])?;
+        }
+        match analysis.fixed(&dims[axis]) {
+            Some(length) => fixed += length,
+            None if open.is_none() => open = Some(dims[axis].clone()),
+            None => return Err("it joins several tensors along steps".to_owned()),
+        }
+    }
+    out[axis] = match open {
+        None => Dim::fixed(fixed),
+        Some(dim) => windows(analysis, &dim, Windows { extra: fixed as i64 - 1, stride: 1 })?,
+    };
+    let element = first.element().ok_or("its inputs do not fit")?;
+    let is_batched = vals.iter().all(|val| has_batch(&val.dims()));
+    Ok(Whole {
+        operator: "Concat".to_owned(),
+        attributes: vec![int_attribute("axis", axis as i64)],
+        operands: vals.iter().map(|val| operand(val)).collect::<Result<_, _>>()?,
+        is_independent: is_batched && !has_batch(&out[axis..=axis]),
+        is_along_first: axis != 0 && vals.iter().all(|val| matches!(val, Val::View(_))),
+        outputs: vec![(element, out)],
+    })
+}
+
+/// A part of one axis of steps whose length follows from that of all: what is left without the first
+/// and the last so many, every so many of them, or all backwards.
+pub(super) fn slice(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let SliceBounds { starts, ends, axes, steps: by } =
+        SliceBounds::read(node, inputs, x.dims.len())?;
+    let mut out = x.dims.clone();
+    let mut is_independent = true;
+    let (mut firsts, mut lasts) = (Vec::new(), Vec::new());
+    for (at, &axis) in axes.iter().enumerate() {
+        let (dim, by) = (&x.dims[axis], by[at]);
+        let length = analysis.axes.int(dim);
+        // From the end, where it is written as the length less a number.
+        let number = |int: &Int| {
+            int.as_number().or_else(|| int.minus(&length)?.as_number().filter(|&n| n < 0))
+        };
+        let start = number(&starts[at]).ok_or("its starts depend on the request")?;
+        let is_to_end = ends[at] == length || ends[at].as_number().is_some_and(|n| n >= 1 << 30);
+        let end = if is_to_end {
+            i64::from(i32::MAX)
+        } else {
+            number(&ends[at]).ok_or("its ends depend on the request")?
+        };
+        firsts.push(start);
+        lasts.push(end.clamp(i64::from(i32::MIN), i64::from(i32::MAX)));
+        if is_to_end && start == 0 && by == 1 {
+            continue;
+        }
+        is_independent &= !has_batch(std::slice::from_ref(dim));
+        if let Some(length) = analysis.fixed(dim) {
+            let positions = select::slice_positions(length as i64, start, end, by)?;
+            if positions.is_empty() {
+                return Err("it leaves nothing of an axis".to_owned());
+            }
+            out[axis] = Dim::fixed(positions.len());
+            continue;
+        }
+        out[axis] = match (start, end, by) {
+            (-1, ..=FAR_BELOW, -1) => dim.clone(),
+            // The last so many.
+            (..0, _, 1) if is_to_end && dim.as_atom().is_some() => {
+                let count = usize::try_from(-start).map_err(|_| "a start beyond all reason")?;
+                dim.as_atom().into_iter().for_each(|a| analysis.limit_steps(a, count, usize::MAX));
+                Dim::fixed(count)
+            }
+            (0.., _, 1..) if is_to_end => {
+                windows(analysis, dim, Windows { extra: -start - 1, stride: by })?
+            }
+            (0.., ..0, 1..) => {
+                windows(analysis, dim, Windows { extra: end - start - 1, stride: by })?
+            }
+            _ => {
+                let shape = analysis.axes.show(&x.dims);
+                return Err(format!("it takes a part of axis {axis} of {shape}"));
+            }
+        };
+    }
+    Ok(Whole {
+        operator: "Slice".to_owned(),
+        attributes: vec![],
+        operands: vec![
+            whole(x),
+            ints(firsts),
+            ints(lasts),
+            ints(axes.iter().map(|&axis| axis as i64)),
+            ints(by),
+        ],
+        outputs: vec![(x.element, out)],
+        is_independent,
+        is_along_first: !axes.contains(&0),
+    })
+}

@@ -1,0 +1,397 @@
+//! Convolutions, pools and padding: windows over axes.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::AttributeProto;
+
+use crate::analysis::operators::layout::{numbers, scalar};
+use crate::analysis::operators::whole::{Whole, has_batch, ints, literal, view, whole};
+use crate::analysis::operators::{Inputs, axis_of};
+use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{BATCH, Dim, Int, Windows};
+use crate::file::attribute::{int_attribute, ints_attribute, string_attribute};
+use crate::file::node::Node;
+
+/// Windows over an axis.
+pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> Result<Dim, String> {
+    if windows.stride < 1 {
+        return Err("a stride below 1".to_owned());
+    }
+    if windows == (Windows { extra: -1, stride: 1 }) {
+        return Ok(dim.clone());
+    }
+    match dim.as_atom() {
+        Some(atom) if atom != BATCH => Ok(Dim::atom(analysis.axes.windows(atom, windows))),
+        _ => {
+            let length = analysis.fixed(dim).ok_or("windows over an axis that is no one length")?;
+            let count = windows.count(length).ok_or("windows wider than their axis")?;
+            Ok(Dim::fixed(count))
+        }
+    }
+}
+
+/// Kernel, strides, dilations and pads of a window, for each spatial axis.
+struct Spatial {
+    kernel: Vec<i64>,
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    /// First those before, then those after.
+    pads: Vec<i64>,
+}
+
+impl Spatial {
+    fn read(
+        analysis: &Analysis,
+        node: &Node,
+        dims: &[Dim],
+        kernel: Vec<i64>,
+    ) -> Result<Self, String> {
+        let axes = dims.len() - 2;
+        if axes == 0 || axes > 2 || kernel.len() != axes {
+            return Err(format!("windows over {axes} axes"));
+        }
+        let list = |name: &str, default: i64, count: usize| {
+            let values = node.ints(name).map_or(vec![default; count], <[i64]>::to_vec);
+            match values.len() == count {
+                true => Ok(values),
+                false => Err(format!("{name} of {} axes", values.len())),
+            }
+        };
+        let (strides, dilations) = (list("strides", 1, axes)?, list("dilations", 1, axes)?);
+        let mut pads = list("pads", 0, 2 * axes)?;
+        let is_sane = |n: &i64| (0..=1 << 24).contains(n);
+        let all = kernel.iter().chain(&strides).chain(&dilations).chain(&pads);
+        if !all.clone().all(is_sane) || kernel.iter().chain(&strides).any(|&n| n == 0) {
+            return Err("a kernel, stride, dilation or pad out of range".to_owned());
+        }
+        match node.string("auto_pad").unwrap_or("NOTSET") {
+            "NOTSET" | "" => {}
+            "VALID" => pads = vec![0; 2 * axes],
+            same @ ("SAME_UPPER" | "SAME_LOWER") => {
+                for axis in 0..axes {
+                    let reach = dilations[axis] * (kernel[axis] - 1) + 1;
+                    let all = match (strides[axis], analysis.fixed(&dims[2 + axis])) {
+                        (1, _) => reach - 1,
+                        (stride, Some(length)) => {
+                            let length = length as i64;
+                            (((length + stride - 1) / stride - 1) * stride + reach - length).max(0)
+                        }
+                        _ => return Err(format!("auto_pad {same} with a stride along steps")),
+                    };
+                    let less = all / 2;
+                    let upper = same == "SAME_UPPER";
+                    pads[axis] = if upper { less } else { all - less };
+                    pads[axes + axis] = if upper { all - less } else { less };
+                }
+            }
+            other => return Err(format!("auto_pad {other}")),
+        }
+        Ok(Self { kernel, strides, dilations, pads })
+    }
+
+    fn out(&self, analysis: &mut Analysis, dims: &[Dim], ceil: bool) -> Result<Vec<Dim>, String> {
+        let axes = self.kernel.len();
+        let length = |axis: usize| {
+            let reach = self.dilations[axis] * (self.kernel[axis] - 1) + 1;
+            let more = if ceil { self.strides[axis] - 1 } else { 0 };
+            let extra = self.pads[axis] + self.pads[axes + axis] - reach + more;
+            windows(analysis, &dims[2 + axis], Windows { extra, stride: self.strides[axis] })
+        };
+        (0..axes).map(length).collect()
+    }
+
+    fn attributes(&self) -> Vec<AttributeProto> {
+        vec![
+            ints_attribute("kernel_shape", self.kernel.clone()),
+            ints_attribute("strides", self.strides.clone()),
+            ints_attribute("dilations", self.dilations.clone()),
+            ints_attribute("pads", self.pads.clone()),
+        ]
+    }
+}
+
+pub(super) fn convolution(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let weights = literal(inputs, 1, "W")?;
+    let Some((&[outputs, of_group], kernel)) = weights.shape().split_first_chunk::<2>() else {
+        return Err("its W has no kernel".to_owned());
+    };
+    if x.dims.len() != weights.shape().len() || x.element != ElementType::F32 {
+        return Err(format!("its X has rank {}, its W {}", x.dims.len(), weights.shape().len()));
+    }
+    let group = node.int("group").unwrap_or(1);
+    let channels = usize::try_from(group).ok().and_then(|group| group.checked_mul(of_group));
+    let channels = channels.filter(|_| group > 0 && outputs % group as usize == 0);
+    let channels = channels.ok_or("its groups do not fit its W")?;
+    analysis.learn(&x.dims[1], channels);
+    if analysis.fixed(&x.dims[1]) != Some(channels) {
+        let shape = analysis.axes.show(&x.dims);
+        return Err(format!("its X is {shape}, its W is for {channels} channels"));
+    }
+    let kernel = kernel.iter().map(|&n| n as i64).collect();
+    let spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
+    let mut out = vec![x.dims[0].clone(), Dim::fixed(outputs)];
+    out.extend(spatial.out(analysis, &x.dims, false)?);
+    let mut operands = vec![whole(x), Operand::Constant(weights)];
+    if inputs.get(2).is_some_and(Option::is_some) {
+        let bias = literal(inputs, 2, "B")?;
+        if bias.shape() != [outputs] {
+            return Err(format!("its B is of {:?}", bias.shape()));
+        }
+        operands.push(Operand::Constant(bias));
+    }
+    let mut attributes = spatial.attributes();
+    attributes.push(int_attribute("group", group));
+    let is_independent = !has_batch(&x.dims[1..]);
+    let outputs = vec![(ElementType::F32, out)];
+    Ok(Whole {
+        operator: "Conv".to_owned(),
+        attributes,
+        operands,
+        outputs,
+        is_independent,
+        is_along_first: true,
+    })
+}
+
+/// A convolution along one axis that rows hold, as a product of its windows with its weights, which is
+/// one product for all rows. None: it is another convolution.
+pub(super) fn convolution_of_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    attributes: &[AttributeProto],
+    operands: &[Operand],
+    out: &[Dim],
+) -> Option<Val> {
+    let (Operand::Rows { source, at, shape }, Operand::Constant(weights)) =
+        (&operands[0], &operands[1])
+    else {
+        return None;
+    };
+    let weights = weights.as_f32()?;
+    let (&[channels, length], &[features, of_group, kernel]) = (&shape[..], &weights.shape[..])
+    else {
+        return None;
+    };
+    if of_group != channels {
+        return None;
+    }
+    let of = |name: &str| -> Option<Vec<usize>> {
+        let attribute = attributes.iter().find(|a| a.name.as_deref() == Some(name))?;
+        Some(attribute.ints.iter().map(|&n| n as usize).collect())
+    };
+    let (&[stride], &[dilation], &[before, after]) =
+        (&of("strides")?[..], &of("dilations")?[..], &of("pads")?[..])
+    else {
+        return None;
+    };
+    let (lead, count) = (out[0].clone(), out[2].fixed_part());
+    let dims = |rest: &[usize]| -> Vec<Dim> {
+        [lead.clone()].into_iter().chain(rest.iter().map(|&n| Dim::fixed(n))).collect()
+    };
+    let element = ElementType::F32;
+    let before_transposing = before_transposing(analysis, *source, shape).filter(|_| at.is_none());
+    let mut step = |view: View,
+                    operator: &str,
+                    attributes: Vec<AttributeProto>,
+                    constants: Vec<Operand>,
+                    rest: &[usize]| {
+        let operands = [vec![analysis.operand(&view)], constants].concat();
+        let outputs = vec![(element, dims(rest))];
+        match analysis.emit(node, operator, attributes, operands, outputs).pop() {
+            Some(Val::View(view)) => view,
+            _ => unreachable!("an operator on rows gives a view"),
+        }
+    };
+    let order = || vec![ints_attribute("perm", vec![0, 2, 1])];
+    let mut view = View { source: *source, at: *at, element, dims: dims(&[length, channels]) };
+    match before_transposing {
+        Some((untransposed, activation)) => {
+            view.source = untransposed;
+            if let Some((operator, attributes)) = activation {
+                view = step(view, &operator, attributes, vec![], &[length, channels]);
+            }
+        }
+        None if channels == 1 || length == 1 => {}
+        None => {
+            view.dims = dims(&[channels, length]);
+            view = step(view, "Transpose", order(), vec![], &[length, channels]);
+        }
+    }
+    let padded = before + length + after;
+    if padded > length {
+        let pads = ints([0, before as i64, 0, 0, after as i64, 0]);
+        let mode = vec![string_attribute("mode", "constant")];
+        view = step(view, "Pad", mode, vec![pads], &[padded, channels]);
+    }
+    let places = |window: usize| (0..kernel).map(move |tap| window * stride + tap * dilation);
+    let places: Vec<usize> = (0..count).flat_map(places).collect();
+    // Windows that follow each other are the rows as they stand.
+    if !places.iter().copied().eq(0..padded) {
+        let places = places.into_iter().map(|at| Int::number(at as i64)).collect();
+        let places = Literal::Int(Array::new(vec![count, kernel], places), ElementType::I64);
+        let (along, places) = (int_attribute("axis", 1), Operand::Constant(Rc::new(places)));
+        view = step(view, "Gather", vec![along], vec![places], &[count, kernel, channels]);
+    }
+    view.dims = dims(&[count, kernel * channels]);
+    // From [features, channels, kernel] to [kernel * channels, features].
+    let weights = weights.transposed(&[2, 1, 0]).reshaped(vec![kernel * channels, features]);
+    let constant = |operand: &Operand| matches!(operand, Operand::Constant(_));
+    let bias = operands.get(2).filter(|bias| constant(bias)).cloned();
+    let product = Operand::Constant(Rc::new(Literal::F32(weights)));
+    view = step(view, "MatMul", vec![], vec![product], &[count, features]);
+    if let Some(bias) = bias {
+        view = step(view, "Add", vec![], vec![bias], &[count, features]);
+    }
+    view = match count {
+        1 => View { dims: dims(&[features, 1]), ..view },
+        _ => step(view, "Transpose", order(), vec![], &[features, count]),
+    };
+    Some(Val::View(view))
+}
+
+/// Rows of `shape` before their two axes were swapped (by a convolution before this one, which put the
+/// features in front), and the activation after that.
+#[expect(clippy::type_complexity, reason = "an operator and its attributes")]
+fn before_transposing(
+    analysis: &Analysis,
+    source: Source,
+    shape: &[usize],
+) -> Option<(Source, Option<(String, Vec<AttributeProto>)>)> {
+    let Source::Op(index, 0) = source else { return None };
+    let op = &analysis.ops[index];
+    let [Operand::Rows { source: from, at: None, shape: own }] = &op.operands[..] else {
+        return None;
+    };
+    if op.outputs[0].shape != shape {
+        return None;
+    }
+    let is_swap = |attribute: &AttributeProto| attribute.ints == [0, 2, 1];
+    match op.operator.as_str() {
+        "Transpose" if own.len() == 2 && op.attributes.iter().any(is_swap) => Some((*from, None)),
+        "Relu" | "Tanh" | "Sigmoid" | "LeakyRelu" | "Elu" => {
+            let (from, activation) = before_transposing(analysis, *from, own)?;
+            activation.is_none().then(|| {
+                let own = (op.operator.clone(), op.attributes.clone());
+                (from, Some(own))
+            })
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let kernel = node.ints("kernel_shape").ok_or("it has no kernel_shape")?.to_vec();
+    if x.dims.len() < 3 || node.output(1).is_some() || node.int("storage_order").unwrap_or(0) != 0 {
+        return Err("its output Indices is not supported".to_owned());
+    }
+    let spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
+    if spatial.dilations.iter().any(|&n| n != 1) {
+        return Err("dilations of a pool".to_owned());
+    }
+    if node.int("ceil_mode").unwrap_or(0) != 0 && spatial.strides.iter().any(|&n| n != 1) {
+        return Err("ceil_mode=1".to_owned());
+    }
+    let mut out = x.dims[..2].to_vec();
+    out.extend(spatial.out(analysis, &x.dims, false)?);
+    let mut attributes = spatial.attributes();
+    attributes.retain(|attribute| attribute.name.as_deref() != Some("dilations"));
+    if node.operator == "AveragePool" {
+        let include = node.int("count_include_pad").unwrap_or(0);
+        attributes.push(int_attribute("count_include_pad", include));
+    }
+    let is_independent = !has_batch(&x.dims[2..]);
+    let (operator, operands) = (node.operator.clone(), vec![whole(x)]);
+    let outputs = vec![(x.element, out)];
+    Ok(Whole { operator, attributes, operands, outputs, is_independent, is_along_first: true })
+}
+
+pub(super) fn global_pool(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    if x.dims.len() < 3 {
+        return Err(format!("its X has rank {}", x.dims.len()));
+    }
+    let mut out = x.dims[..2].to_vec();
+    out.resize(x.dims.len(), Dim::fixed(1));
+    let operator = match node.operator.as_str() {
+        "GlobalMaxPool" => "ReduceMax",
+        _ => "ReduceMean",
+    };
+    Ok(Whole {
+        operator: operator.to_owned(),
+        attributes: vec![int_attribute("keepdims", 1)],
+        operands: vec![whole(x), ints(2..x.dims.len() as i64)],
+        outputs: vec![(x.element, out)],
+        is_independent: !has_batch(&x.dims[2..]),
+        is_along_first: true,
+    })
+}
+
+pub(super) fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+    let x = view(inputs, 0)?;
+    let rank = x.dims.len();
+    let given = numbers(node, "pads", inputs, 1)?.ok_or("it has no pads")?;
+    let axes: Vec<usize> = match numbers(node, "axes", inputs, 3)? {
+        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
+        None => (0..rank).collect(),
+    };
+    if given.len() != 2 * axes.len() {
+        return Err(format!("{} pads of {} axes", given.len(), axes.len()));
+    }
+    let mut pads = vec![0; 2 * rank];
+    for (at, &axis) in axes.iter().enumerate() {
+        (pads[axis], pads[rank + axis]) = (given[at], given[axes.len() + at]);
+    }
+    if !pads.iter().all(|pad| (0..=1 << 24).contains(pad)) {
+        return Err("pads below 0, or beyond all reason".to_owned());
+    }
+    let mut out = Vec::new();
+    let mut is_independent = true;
+    for (axis, dim) in x.dims.iter().enumerate() {
+        let more = pads[axis] + pads[rank + axis];
+        is_independent &= more == 0 || !has_batch(std::slice::from_ref(dim));
+        out.push(windows(analysis, dim, Windows { extra: more - 1, stride: 1 })?);
+    }
+    let is_along_first = pads[0] == 0 && pads[rank] == 0;
+    let mode = node.string("mode").unwrap_or("constant");
+    if !matches!(mode, "constant" | "reflect" | "edge") {
+        return Err(format!("mode {mode}"));
+    }
+    let early = rank.saturating_sub(2);
+    let is_early = (0..early).any(|axis| pads[axis] + pads[rank + axis] > 0);
+    if mode != "constant" && is_early {
+        return Err(format!("mode {mode} along other axes than the last two"));
+    }
+    let mut operands = vec![whole(x), ints(pads)];
+    if mode == "constant" {
+        operands.push(match (inputs.get(2), node.float("value")) {
+            (Some(Some(_)), _) => {
+                let value = scalar(&*literal(inputs, 2, "value")?);
+                Operand::Constant(Rc::new(value.ok_or("its value is not one number")?))
+            }
+            (_, Some(value)) => {
+                let value = Array::scalar(value);
+                Operand::Constant(Rc::new(Literal::F32(value)))
+            }
+            _ => Operand::Absent,
+        });
+    }
+    let attributes = vec![string_attribute("mode", mode)];
+    let outputs = vec![(x.element, out)];
+    Ok(Whole {
+        operator: "Pad".to_owned(),
+        attributes,
+        operands,
+        outputs,
+        is_independent,
+        is_along_first,
+    })
+}

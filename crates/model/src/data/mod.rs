@@ -1,0 +1,9 @@
+//! Plain data that everything else is made of: arrays, constants, symbolic dimensions, and how tensors of
+//! requests are laid out. Nothing here knows ONNX operators.
+
+pub(crate) mod array;
+pub(crate) mod direction;
+pub(crate) mod layout;
+pub(crate) mod literal;
+pub(crate) mod named_cell;
+pub(crate) mod symbolic;

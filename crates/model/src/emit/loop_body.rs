@@ -1,0 +1,192 @@
+//! The body of a loop that the executor runs: a graph inside a program.
+//!
+//! Tensors from around the loop go by the names `…outer0`, `…outer1`, …, until the program around it is
+//! written ([`bind`]).
+
+use rten_onnx::onnx::{AttributeProto, GraphProto, ValueInfoProto};
+
+use crate::analysis::loops::{BodyInput, COUNTER};
+use crate::analysis::{Analysis, Domain, Operand, RowOp, Source, View};
+use crate::data::array::Array;
+use crate::data::direction::Direction;
+use crate::data::literal::Literal;
+use crate::data::symbolic::{Dim, Int};
+use crate::emit::sequence_program::Builder;
+use crate::partition::segment::Reading;
+
+/// What a body gives at each step.
+pub(crate) struct BodyEdges {
+    /// Whether there is another; none: always.
+    pub(crate) going: Option<View>,
+    pub(crate) next: Vec<View>,
+    pub(crate) every: Vec<View>,
+}
+
+/// Writes a body, which was analysed without an axis of batch; all its names begin with `prefix`.
+///
+/// # Errors
+/// See [`crate::emit::sequence_program::build`].
+pub(crate) fn body(
+    nested: &Analysis,
+    edges: &BodyEdges,
+    prefix: &str,
+) -> Result<GraphProto, String> {
+    if let Some(recurrent) = nested.recurrents.first() {
+        return Err(format!("its body holds the recurrent operator `{}`", recurrent.label));
+    }
+    let mut builder = Builder::new(nested);
+    builder.writer.prefix = prefix.to_owned();
+    let info = |name: &str| ValueInfoProto { name: Some(name.to_owned()), r#type: None };
+    let number = builder.writer.input_as(info);
+    let condition = builder.writer.input_as(info);
+    add_inputs(&mut builder, nested, &number, prefix)?;
+    let needed = needed(nested, edges);
+    for (index, op) in nested.ops.iter().enumerate().filter(|(index, _)| needed[*index]) {
+        match op.whole.is_empty() {
+            true => add_row_op(&mut builder, index, op)?,
+            false => builder.whole_op(index, op)?,
+        }
+    }
+    let mut outputs = Vec::new();
+    outputs.push(match &edges.going {
+        None => condition,
+        Some(view) => builder.tensor(reading(nested, view), &[])?,
+    });
+    for view in edges.next.iter().chain(&edges.every) {
+        outputs.push(builder.tensor(reading(nested, view), &view.dims)?);
+    }
+    for (port, name) in outputs.into_iter().enumerate() {
+        // Not renamed: others may read it.
+        let out = format!("{prefix}out{port}");
+        builder.writer.node("Identity", vec![name], vec![out.clone()], Vec::new());
+        builder.writer.output_as(info(&out));
+    }
+    Ok(builder.writer.into_graph())
+}
+
+/// Names the tensors from around the loop in a body that [`body`] wrote.
+pub(crate) fn bind(attributes: &mut [AttributeProto], outer: &[String]) {
+    let graphs = attributes.iter_mut().filter_map(|attribute| attribute.g.as_mut());
+    for name in graphs.flat_map(|graph| &mut graph.node).flat_map(|node| &mut node.input) {
+        let place = name.rsplit_once("_outer").and_then(|(_, place)| place.parse::<usize>().ok());
+        if let Some(given) = place.and_then(|place| outer.get(place)) {
+            given.clone_into(name);
+        }
+    }
+}
+
+fn reading(nested: &Analysis, view: &View) -> Reading {
+    nested.resolve(view.source, view.at)
+}
+
+fn add_inputs(
+    builder: &mut Builder<'_>,
+    nested: &Analysis,
+    number: &str,
+    prefix: &str,
+) -> Result<(), String> {
+    let edges = nested.body.as_ref().map_or(&[][..], |body| &body.edges);
+    let mut outer = 0;
+    for (index, edge) in edges.iter().enumerate() {
+        let input = &nested.inputs[index];
+        let mut dims = input.dims.clone();
+        let name = match edge {
+            BodyInput::State if input.name == COUNTER => number.to_owned(),
+            BodyInput::State => builder
+                .writer
+                .input_as(|name| ValueInfoProto { name: Some(name.to_owned()), r#type: None }),
+            BodyInput::Captured(_) => {
+                outer += 1;
+                format!("{prefix}outer{}", outer - 1)
+            }
+            BodyInput::Step { of, axis, direction } => {
+                outer += 1;
+                let all = format!("{prefix}outer{}", outer - 1);
+                let at = match direction {
+                    Direction::Forward => number.to_owned(),
+                    Direction::Reverse => {
+                        let last = builder.scalar(-1);
+                        builder.op("Sub", &[&last, number], vec![])
+                    }
+                };
+                dims.clone_from(&of.dims);
+                dims.remove(*axis);
+                builder.op("Gather", &[&all, &at], vec![("axis", vec![*axis as i64])])
+            }
+        };
+        builder.learn_lengths(&name, &dims);
+        let source = Source::Input(index);
+        builder.tensors.insert(Reading { source, at: None }, (name, dims));
+    }
+    Ok(())
+}
+
+/// Which operators the edges depend on.
+fn needed(nested: &Analysis, edges: &BodyEdges) -> Vec<bool> {
+    let mut needed = vec![false; nested.ops.len()];
+    let views = edges.going.iter().chain(&edges.next).chain(&edges.every);
+    let mut open: Vec<Source> = views.map(|view| view.source).collect();
+    while let Some(source) = open.pop() {
+        let Source::Op(op, _) = source else { continue };
+        if !std::mem::replace(&mut needed[op], true) {
+            let operands = nested.ops[op].operands.iter();
+            open.extend(operands.filter_map(|o| Some(nested.reads(o, None)?.source)));
+        }
+    }
+    needed
+}
+
+/// An operator on rows, which are the steps of a tensor or one.
+fn add_row_op(builder: &mut Builder<'_>, index: usize, op: &RowOp) -> Result<(), String> {
+    let mut names = Vec::new();
+    for operand in &op.operands {
+        names.push(match operand {
+            Operand::Rows { source, at, shape } => {
+                let reading = builder.analysis.resolve(*source, *at);
+                rows(builder, reading, shape, op.domain)?
+            }
+            Operand::Constant(literal) => builder.writer.constant(literal),
+            Operand::Absent => String::new(),
+            Operand::Whole { .. } | Operand::Lengths(_) | Operand::Length(_) => {
+                unreachable!("an operator on rows reads rows")
+            }
+        });
+    }
+    let mut made = Vec::new();
+    for (port, spec) in op.outputs.iter().enumerate() {
+        let name = builder.writer.fresh();
+        let mut dims = vec![op.domain.time.map_or(Dim::fixed(1), Dim::atom)];
+        dims.extend(spec.shape.iter().map(|&n| Dim::fixed(n)));
+        let reading = Reading { source: Source::Op(index, port), at: None };
+        builder.tensors.insert(reading, (name.clone(), dims));
+        made.push(name);
+    }
+    builder.writer.op(&op.operator, names, made, op.attributes.clone());
+    Ok(())
+}
+
+/// What is read as `[rows, ...shape]`, as many rows as the domain has.
+fn rows(
+    builder: &mut Builder<'_>,
+    reading: Reading,
+    shape: &[usize],
+    domain: Domain,
+) -> Result<String, String> {
+    let own = builder.analysis.domain(reading.source).time.filter(|_| reading.at.is_none());
+    let mut dims = vec![own.map_or(Dim::fixed(1), Dim::atom)];
+    dims.extend(shape.iter().map(|&n| Dim::fixed(n)));
+    let name = builder.tensor(reading, &dims)?;
+    let Some(time) = domain.time.filter(|_| own.is_none()) else { return Ok(name) };
+    dims[0] = Dim::atom(time);
+    let ints: Vec<Int> = dims.iter().map(|dim| builder.analysis.axes.open_int(dim)).collect();
+    let shape = builder.lengths(&ints)?;
+    Ok(builder.op("Expand", &[&name, &shape], vec![]))
+}
+
+impl Builder<'_> {
+    fn scalar(&mut self, n: i64) -> String {
+        let literal =
+            Literal::Int(Array::scalar(Int::number(n)), batchmaker_graph::ElementType::I64);
+        self.writer.constant(&std::rc::Rc::new(literal))
+    }
+}

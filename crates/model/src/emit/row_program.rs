@@ -1,0 +1,281 @@
+//! A segment as a program: a small ONNX file over `[rows, ...]`, in a form that depends
+//! on what it computes alone, not on names.
+//!
+//! Inputs are `in0`, `in1`, …, outputs `out0`, `out1`, …: `[rows, elements]`, or `[rows]`
+//! for one integer a row. Everything between is renumbered.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use batchmaker_graph::{Cell, CellBody, ElementType, Precision, Program, RowSpec};
+use rten_onnx::onnx::{
+    AttributeProto, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+};
+
+use crate::analysis::{Analysis, Operand, Source};
+use crate::data::array::Array;
+use crate::data::literal::Literal;
+use crate::data::symbolic::Int;
+use crate::file::tensor::to_tensor;
+use crate::partition::segment::{Reading, Segment};
+
+/// The opset that programs are written in.
+const PROGRAM_OPSET: i64 = 20;
+
+/// The rows of a source, flat.
+pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
+    match source {
+        Source::Input(index) => {
+            let input = &analysis.inputs[index];
+            RowSpec::flat(
+                input.element,
+                crate::data::symbolic::row_shape(&input.dims).iter().product(),
+            )
+        }
+        Source::Length(_) => RowSpec::flat(ElementType::I64, 1),
+        Source::Recurrent(index, port) => analysis.recurrents[index].row(port),
+        Source::Op(index, port) => {
+            let spec = &analysis.ops[index].outputs[port];
+            RowSpec::flat(spec.element, spec.elements())
+        }
+    }
+}
+
+/// Makes the program cell of a segment.
+pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Cell {
+    let mut writer = Writer::default();
+    let rows = |readings: &[Reading]| -> Vec<RowSpec> {
+        readings.iter().map(|reading| row_of(analysis, reading.source)).collect()
+    };
+    let (inputs, outputs) = (rows(&segment.inputs), rows(&segment.outputs));
+    for (reading, row) in segment.inputs.iter().zip(&inputs) {
+        let name = writer.input(row);
+        writer.names.insert((*reading, row.shape.clone()), name.clone());
+        writer.natural.insert(*reading, (name, row.shape.clone()));
+    }
+    let mut summary: Vec<&str> = Vec::new();
+    for instance in &segment.instances {
+        let op = &analysis.ops[instance.op];
+        summary.push(&op.operator);
+        let inputs: Vec<String> = op
+            .operands
+            .iter()
+            .map(|operand| match operand {
+                Operand::Rows { shape, .. } => match analysis.reads(operand, instance.at) {
+                    Some(reading) => writer.rows(reading, shape),
+                    None => String::new(),
+                },
+                Operand::Constant(literal) => writer.constant(literal),
+                Operand::Absent => String::new(),
+                Operand::Whole { .. } | Operand::Lengths(_) | Operand::Length(_) => {
+                    unreachable!("an operator on whole tensors in a segment of rows")
+                }
+            })
+            .collect();
+        let mut outputs = Vec::new();
+        for (port, spec) in op.outputs.iter().enumerate() {
+            let reading = Reading { source: Source::Op(instance.op, port), at: instance.at };
+            let name = writer.fresh();
+            writer.natural.insert(reading, (name.clone(), spec.shape.clone()));
+            writer.names.insert((reading, spec.shape.clone()), name.clone());
+            outputs.push(name);
+        }
+        writer.op(&op.operator, inputs, outputs, op.attributes.clone());
+    }
+    for (port, (reading, row)) in segment.outputs.iter().zip(&outputs).enumerate() {
+        let name = format!("out{port}");
+        let (made, shape) = writer.natural[reading].clone();
+        if shape == row.shape {
+            writer.rename(&made, &name);
+        } else {
+            writer.reshape(made, &row.shape, name.clone());
+        }
+        writer.output(&name, row);
+    }
+    let program = Program { bytes: writer.finish(), summary: summary.join(", ") };
+    Cell {
+        body: CellBody::Program(program),
+        precision: Precision::F32,
+        inputs,
+        states: Vec::new(),
+        outputs,
+    }
+}
+
+/// Writes a program.
+#[derive(Default)]
+pub(crate) struct Writer {
+    /// What all names begin with.
+    pub(crate) prefix: String,
+    graph: GraphProto,
+    /// The name of a matrix under a shape.
+    names: BTreeMap<(Reading, Vec<usize>), String>,
+    /// The name and shape under which a matrix is made.
+    natural: BTreeMap<Reading, (String, Vec<usize>)>,
+    constants: Vec<(Rc<Literal>, String)>,
+    values: usize,
+}
+
+impl Writer {
+    /// The next input, whose rows are `row`; its name.
+    pub(crate) fn input(&mut self, row: &RowSpec) -> String {
+        self.input_as(|name| value_info(name, row))
+    }
+
+    /// As [`Self::input`], described by `info`.
+    pub(crate) fn input_as(&mut self, info: impl FnOnce(&str) -> ValueInfoProto) -> String {
+        let name = format!("{}in{}", self.prefix, self.graph.input.len());
+        self.graph.input.push(info(&name));
+        name
+    }
+
+    /// Declares the value `name` as the next output.
+    pub(crate) fn output(&mut self, name: &str, row: &RowSpec) {
+        self.output_as(value_info(name, row));
+    }
+
+    pub(crate) fn output_as(&mut self, info: ValueInfoProto) {
+        self.graph.output.push(info);
+    }
+
+    /// The graph alone.
+    pub(crate) fn into_graph(self) -> GraphProto {
+        self.graph
+    }
+
+    /// The program.
+    pub(crate) fn finish(self) -> Arc<[u8]> {
+        let model = ModelProto {
+            ir_version: Some(9),
+            graph: Some(self.graph),
+            opset_import: vec![OperatorSetIdProto { domain: None, version: Some(PROGRAM_OPSET) }],
+            ..ModelProto::default()
+        };
+        model.write_buf().expect("writing to memory does not fail").into()
+    }
+
+    /// A name that nothing has.
+    pub(crate) fn fresh(&mut self) -> String {
+        self.values += 1;
+        format!("{}v{}", self.prefix, self.values - 1)
+    }
+
+    /// An operator as the specification has it: of equal elements the executor's `ArgMax` and `ArgMin`
+    /// give the last.
+    pub(crate) fn op(
+        &mut self,
+        operator: &str,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+        mut attributes: Vec<AttributeProto>,
+    ) {
+        let named = |name: &str, of: &[AttributeProto]| {
+            of.iter().find(|a| a.name.as_deref() == Some(name)).and_then(|a| a.i)
+        };
+        let wants_last = named("select_last_index", &attributes).unwrap_or(0) != 0;
+        attributes.retain(|attribute| attribute.name.as_deref() != Some("select_last_index"));
+        if !matches!(operator, "ArgMax" | "ArgMin") || wants_last {
+            return self.node(operator, inputs, outputs, attributes);
+        }
+        // The last of the elements backwards is the first.
+        let axis = named("axis", &attributes).unwrap_or(0);
+        let mut number = |n: i64| self.constant(&Rc::new(Literal::ints(vec![Int::number(n)])));
+        let (along, back) = (number(axis), number(-1));
+        let end = number(i64::from(i32::MIN));
+        let [backwards, shape, length, last, found] = [(); 5].map(|()| self.fresh());
+        let scalar =
+            |n: i64| Rc::new(Literal::Int(Array::scalar(Int::number(n)), ElementType::I64));
+        let (axis, one) = (self.constant(&scalar(axis)), self.constant(&scalar(1)));
+        let slice = vec![inputs[0].clone(), back.clone(), end, along, back];
+        self.node("Slice", slice, vec![backwards.clone()], Vec::new());
+        self.node("Shape", vec![inputs[0].clone()], vec![shape.clone()], Vec::new());
+        self.node("Gather", vec![shape, axis], vec![length.clone()], Vec::new());
+        self.node("Sub", vec![length, one], vec![last.clone()], Vec::new());
+        self.node(operator, vec![backwards], vec![found.clone()], attributes);
+        self.node("Sub", vec![last, found], outputs, Vec::new());
+    }
+
+    pub(crate) fn node(
+        &mut self,
+        operator: &str,
+        mut inputs: Vec<String>,
+        outputs: Vec<String>,
+        attribute: Vec<rten_onnx::onnx::AttributeProto>,
+    ) {
+        while inputs.last().is_some_and(String::is_empty) {
+            inputs.pop();
+        }
+        self.graph.node.push(NodeProto {
+            op_type: Some(operator.to_owned()),
+            input: inputs,
+            output: outputs,
+            attribute,
+            ..NodeProto::default()
+        });
+    }
+
+    /// The name of a constant.
+    pub(crate) fn constant(&mut self, literal: &Rc<Literal>) -> String {
+        let known = self.constants.iter().find(|(known, _)| Rc::ptr_eq(known, literal));
+        if let Some((_, name)) = known {
+            return name.clone();
+        }
+        let name = format!("{}c{}", self.prefix, self.graph.initializer.len());
+        self.graph.initializer.push(to_tensor(literal, &name));
+        self.constants.push((literal.clone(), name.clone()));
+        name
+    }
+
+    /// A matrix as `[rows, ...shape]`.
+    fn rows(&mut self, reading: Reading, shape: &[usize]) -> String {
+        if let Some(name) = self.names.get(&(reading, shape.to_vec())) {
+            return name.clone();
+        }
+        let (made, _) = self.natural[&reading].clone();
+        let name = self.fresh();
+        self.reshape(made, shape, name.clone());
+        self.names.insert((reading, shape.to_vec()), name.clone());
+        name
+    }
+
+    fn reshape(&mut self, from: String, shape: &[usize], to: String) {
+        let mut target = vec![Int::number(-1)];
+        target.extend(shape.iter().map(|&n| Int::number(n as i64)));
+        let target = self.constant(&Rc::new(Literal::ints(target)));
+        self.node("Reshape", vec![from, target], vec![to], Vec::new());
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        for node in &mut self.graph.node {
+            let names = node.input.iter_mut().chain(&mut node.output);
+            names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
+        }
+        for name in self.names.values_mut().filter(|name| *name == from) {
+            to.clone_into(name);
+        }
+        for (name, _) in self.natural.values_mut().filter(|(name, _)| name == from) {
+            to.clone_into(name);
+        }
+    }
+}
+
+/// An input or output whose first axis is that of rows.
+pub(crate) fn value_info(name: &str, row: &RowSpec) -> ValueInfoProto {
+    let data_type = match row.element {
+        ElementType::F32 => DataType::FLOAT,
+        ElementType::I64 => DataType::INT64,
+        ElementType::I32 => DataType::INT32,
+        _ => DataType::BOOL,
+    };
+    let mut dim = vec![Dimension { dim_param: Some("rows".to_owned()), dim_value: None }];
+    let row = row.shape.iter().map(|&n| Dimension { dim_value: Some(n as i64), dim_param: None });
+    dim.extend(row);
+    let tensor =
+        TypeProtoTensor { elem_type: Some(data_type), shape: Some(TensorShapeProto { dim }) };
+    ValueInfoProto {
+        name: Some(name.to_owned()),
+        r#type: Some(TypeProto { tensor_type: Some(tensor), sequence: None }),
+    }
+}

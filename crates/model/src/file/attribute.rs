@@ -1,0 +1,43 @@
+//! Attributes of ONNX operators, written.
+
+use rten_onnx::onnx::{AttributeProto, AttributeType};
+
+/// An attribute that is one integer.
+pub(crate) fn int_attribute(name: &str, value: i64) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        i: Some(value),
+        r#type: Some(AttributeType::INT),
+        ..AttributeProto::default()
+    }
+}
+
+/// An attribute that is a list of integers.
+pub(crate) fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        ints: values,
+        r#type: Some(AttributeType::INTS),
+        ..AttributeProto::default()
+    }
+}
+
+/// An attribute that is one number.
+pub(crate) fn float_attribute(name: &str, value: f32) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        f: Some(value),
+        r#type: Some(AttributeType::FLOAT),
+        ..AttributeProto::default()
+    }
+}
+
+/// An attribute that is a string.
+pub(crate) fn string_attribute(name: &str, value: &str) -> AttributeProto {
+    AttributeProto {
+        name: Some(name.to_owned()),
+        s: Some(value.to_owned()),
+        r#type: Some(AttributeType::STRING),
+        ..AttributeProto::default()
+    }
+}

@@ -1,0 +1,9 @@
+//! Reads ONNX files, and amends them before they are analysed. What the operators mean is not known here.
+
+pub(crate) mod amend;
+pub(crate) mod attribute;
+pub(crate) mod files;
+pub(crate) mod node;
+pub(crate) mod onnx_file;
+pub(crate) mod tensor;
+mod wire_check;

@@ -1,0 +1,140 @@
+//! The nodes of an ONNX graph: operators over named values.
+
+use rten_onnx::onnx::AttributeProto;
+
+use crate::data::literal::Literal;
+use crate::error::Diagnostic;
+use crate::file::tensor::literal;
+
+/// An operator with its inputs and outputs by name.
+pub(crate) struct Node {
+    pub(crate) operator: String,
+    pub(crate) domain: String,
+    /// The node's name, or `OP_k`: the k-th node of the file.
+    pub(crate) label: String,
+    /// Empty: an optional input that is absent.
+    pub(crate) inputs: Vec<String>,
+    pub(crate) outputs: Vec<String>,
+    pub(super) attributes: Vec<AttributeProto>,
+    /// By attribute.
+    pub(super) subgraphs: Vec<(String, Subgraph)>,
+}
+
+/// A graph inside a node, which may read values of the graphs around it.
+pub(crate) struct Subgraph {
+    /// Names, in order.
+    pub(crate) inputs: Vec<String>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) initializers: Vec<(String, Result<Literal, String>)>,
+    pub(crate) outputs: Vec<String>,
+}
+
+impl Node {
+    /// A `Transpose` of the value `from` to the value `to`.
+    pub(crate) fn transpose(label: String, from: &str, to: &str, permutation: &[usize]) -> Self {
+        let perm = AttributeProto {
+            name: Some("perm".to_owned()),
+            ints: permutation.iter().map(|&axis| axis as i64).collect(),
+            ..AttributeProto::default()
+        };
+        Self {
+            operator: "Transpose".to_owned(),
+            domain: String::new(),
+            label,
+            inputs: vec![from.to_owned()],
+            outputs: vec![to.to_owned()],
+            attributes: vec![perm],
+            subgraphs: Vec::new(),
+        }
+    }
+
+    /// An operator without attributes, in the place of `node`.
+    pub(crate) fn plain(operator: &str, node: &Self) -> Self {
+        Self {
+            operator: operator.to_owned(),
+            domain: String::new(),
+            label: node.label.clone(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            attributes: Vec::new(),
+            subgraphs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with(self, attributes: Vec<AttributeProto>) -> Self {
+        Self { attributes, ..self }
+    }
+
+    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
+        self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.attribute(name).is_some()
+    }
+
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
+        self.attribute(name).map(|attribute| attribute.i.unwrap_or(0))
+    }
+
+    pub(crate) fn float(&self, name: &str) -> Option<f32> {
+        self.attribute(name).map(|attribute| attribute.f.unwrap_or(0.0))
+    }
+
+    pub(crate) fn string(&self, name: &str) -> Option<&str> {
+        self.attribute(name).map(|attribute| attribute.s.as_deref().unwrap_or(""))
+    }
+
+    pub(crate) fn ints(&self, name: &str) -> Option<&[i64]> {
+        self.attribute(name).map(|attribute| attribute.ints.as_slice())
+    }
+
+    pub(crate) fn floats(&self, name: &str) -> Option<&[f32]> {
+        self.attribute(name).map(|attribute| attribute.floats.as_slice())
+    }
+
+    pub(crate) fn strings(&self, name: &str) -> &[String] {
+        self.attribute(name).map_or(&[], |attribute| attribute.strings.as_slice())
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> Option<Result<Literal, String>> {
+        let tensor = self.attribute(name)?.t.as_ref()?;
+        Some(literal(tensor, None))
+    }
+
+    pub(crate) fn subgraph(&self, name: &str) -> Option<&Subgraph> {
+        self.subgraphs.iter().find(|(attribute, _)| attribute == name).map(|(_, graph)| graph)
+    }
+
+    /// All names of values in it, those of its subgraphs included.
+    pub(crate) fn names_mut(&mut self) -> Vec<&mut String> {
+        let mut names: Vec<&mut String> = self.inputs.iter_mut().chain(&mut self.outputs).collect();
+        for (_, graph) in &mut self.subgraphs {
+            names.extend(&mut graph.outputs);
+            names.extend(graph.nodes.iter_mut().flat_map(Node::names_mut));
+        }
+        names
+    }
+
+    /// The values that it and its subgraphs read; some may be made inside.
+    pub(crate) fn reads(&self) -> Vec<&String> {
+        let mut names: Vec<&String> = self.inputs.iter().collect();
+        for (_, graph) in &self.subgraphs {
+            names.extend(&graph.outputs);
+            names.extend(graph.nodes.iter().flat_map(Node::reads));
+        }
+        names
+    }
+
+    pub(crate) fn output(&self, index: usize) -> Option<&str> {
+        self.outputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    pub(crate) fn diagnostic(&self, reason: impl Into<String>) -> Diagnostic {
+        Diagnostic {
+            operator: self.operator.clone(),
+            node: self.label.clone(),
+            reason: reason.into(),
+        }
+    }
+}

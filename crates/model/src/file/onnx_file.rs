@@ -1,0 +1,227 @@
+//! An ONNX file as nodes over named values. Reading only: what the operators mean is
+//! not known here.
+
+use std::collections::{HashMap, HashSet};
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::{DataType, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
+
+use crate::data::literal::Literal;
+use crate::error::{Diagnostic, LoadError};
+use crate::file::files::Files;
+use crate::file::node::{Node, Subgraph};
+use crate::file::tensor::{External, element_type, is_converted, literal};
+use crate::file::wire_check;
+
+/// A graph: inputs without initializers, nodes in an order that producers come first.
+pub(crate) struct OnnxFile {
+    pub(crate) name: String,
+    pub(crate) opset: i64,
+    pub(crate) inputs: Vec<GraphInput>,
+    pub(crate) outputs: Vec<String>,
+    /// Of each output, where the file declares it.
+    pub(crate) output_ranks: Vec<Option<usize>>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) initializers: HashMap<String, Result<Literal, String>>,
+    /// What is wrong with the graph as such.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    /// What its owner may want to know.
+    pub(crate) notes: Vec<String>,
+}
+
+pub(crate) struct GraphInput {
+    pub(crate) name: String,
+    pub(crate) element: Result<ElementType, String>,
+    /// None: the file does not say.
+    pub(crate) shape: Option<Vec<DeclaredDimension>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum DeclaredDimension {
+    Static(usize),
+    Named(String),
+    Unnamed,
+}
+
+impl OnnxFile {
+    /// Reads the file `name` of `files`.
+    pub(crate) fn read(files: &Files, name: &str) -> Result<Self, LoadError> {
+        let malformed = |reason: String| LoadError::Malformed { file: files.label(name), reason };
+        let bytes = files.read(name)?;
+        wire_check::check(&bytes)
+            .map_err(|reason| malformed(format!("not an ONNX file that can be read: {reason}")))?;
+        let model = ModelProto::parse_buf(&bytes).map_err(|error| {
+            malformed(format!(
+                "not an ONNX file that can be read: {error} (packed `dims` and `ints`, which \
+                 some writers produce, are not supported)"
+            ))
+        })?;
+        let Some(graph) = model.graph else {
+            return Err(malformed("not an ONNX file: it has no graph".to_owned()));
+        };
+        let opset = model
+            .opset_import
+            .iter()
+            .find(|set| matches!(set.domain.as_deref().unwrap_or(""), "" | "ai.onnx"))
+            .and_then(|set| set.version)
+            .unwrap_or(1);
+        let mut diagnostics = Vec::new();
+        if opset < 7 {
+            diagnostics.push(Diagnostic {
+                operator: "graph".to_owned(),
+                node: files.label(name),
+                reason: format!("opset {opset}; 7 and later are supported"),
+            });
+        }
+        let external = External { files, beside: name };
+        let initializers: HashMap<_, _> = graph
+            .initializer
+            .iter()
+            .map(|tensor| {
+                let name = tensor.name.clone().unwrap_or_default();
+                (name, literal(tensor, Some(&external)))
+            })
+            .collect();
+        let is_wider = |tensor: &&TensorProto| tensor.data_type.is_some_and(is_converted);
+        let converted: Vec<&TensorProto> = graph.initializer.iter().filter(is_wider).collect();
+        let mut notes = Vec::new();
+        if let Some(first) = converted.first() {
+            let (file, count) = (files.label(name), converted.len());
+            let of = first.name.as_deref().unwrap_or("");
+            notes.push(format!(
+                "{file}: {count} of its weights are not FLOAT (`{of}`, for one, is {}): converted",
+                first.data_type.unwrap_or(DataType(0))
+            ));
+        }
+        let inputs = graph
+            .input
+            .iter()
+            .filter(|info| !initializers.contains_key(info.name.as_deref().unwrap_or("")))
+            .map(|info| {
+                let tensor = info.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
+                let element = tensor.and_then(|tensor| tensor.elem_type);
+                GraphInput {
+                    name: info.name.clone().unwrap_or_default(),
+                    element: match element {
+                        Some(data_type) => element_type(data_type),
+                        None => Err("its type is not a tensor's".to_owned()),
+                    },
+                    shape: tensor.and_then(|tensor| tensor.shape.as_ref()).map(|shape| {
+                        shape
+                            .dim
+                            .iter()
+                            .map(|dim| match (dim.dim_value, dim.dim_param.as_deref()) {
+                                (Some(length), _) if length >= 0 => {
+                                    DeclaredDimension::Static(length as usize)
+                                }
+                                (_, Some(name)) if !name.is_empty() => {
+                                    DeclaredDimension::Named(name.to_owned())
+                                }
+                                _ => DeclaredDimension::Unnamed,
+                            })
+                            .collect()
+                    }),
+                }
+            })
+            .collect();
+        let outputs: Vec<String> =
+            graph.output.iter().map(|info| info.name.clone().unwrap_or_default()).collect();
+        let names = graph.input.iter().map(|info| info.name.as_ref());
+        let input_twice = twice(names.flatten());
+        if let Some(name) = input_twice.or_else(|| twice(outputs.iter())) {
+            return Err(malformed(format!("two of its inputs or outputs are named `{name}`")));
+        }
+        let output_ranks = graph
+            .output
+            .iter()
+            .map(|info| {
+                let tensor = info.r#type.as_ref()?.tensor_type.as_ref()?;
+                Some(tensor.shape.as_ref()?.dim.len())
+            })
+            .collect();
+        let nodes = read_nodes(graph.node, "", &external);
+        let nodes = live(nodes, &outputs);
+        let name = files.label(name);
+        Ok(Self {
+            name,
+            opset,
+            inputs,
+            outputs,
+            output_ranks,
+            nodes,
+            initializers,
+            diagnostics,
+            notes,
+        })
+    }
+}
+
+/// A name that comes a second time.
+fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut known = HashSet::new();
+    names.into_iter().find(|name| !known.insert(*name))
+}
+
+/// Nodes of a graph; `inside`: what stands before the numbers of those without a name.
+fn read_nodes(nodes: Vec<NodeProto>, inside: &str, external: &External<'_>) -> Vec<Node> {
+    let read = |(k, node): (usize, NodeProto)| {
+        let label = match node.name {
+            Some(name) if !name.is_empty() => name,
+            _ => format!("{inside}OP_{k}"),
+        };
+        let mut attributes = node.attribute;
+        let mut subgraphs = Vec::new();
+        for attribute in &mut attributes {
+            if let Some(graph) = attribute.g.take() {
+                let name = attribute.name.clone().unwrap_or_default();
+                let graph = read_subgraph(graph, &format!("{label}/{name}/"), external);
+                subgraphs.push((name, graph));
+            }
+        }
+        Node {
+            operator: node.op_type.unwrap_or_default(),
+            domain: node.domain.filter(|domain| domain != "ai.onnx").unwrap_or_default(),
+            label,
+            inputs: node.input,
+            outputs: node.output,
+            attributes,
+            subgraphs,
+        }
+    };
+    nodes.into_iter().enumerate().map(read).collect()
+}
+
+impl OnnxFile {
+    /// Elements of all its constants.
+    pub(crate) fn elements(&self) -> usize {
+        let literals = self.initializers.values().flatten();
+        literals.map(|literal| literal.shape().iter().product::<usize>()).sum()
+    }
+}
+
+fn read_subgraph(graph: GraphProto, inside: &str, external: &External<'_>) -> Subgraph {
+    let names = |infos: Vec<ValueInfoProto>| -> Vec<String> {
+        infos.into_iter().map(|info| info.name.unwrap_or_default()).collect()
+    };
+    let (inputs, outputs) = (names(graph.input), names(graph.output));
+    let nodes = live(read_nodes(graph.node, inside, external), &outputs);
+    let read = |tensor: &TensorProto| {
+        (tensor.name.clone().unwrap_or_default(), literal(tensor, Some(external)))
+    };
+    let initializers = graph.initializer.iter().map(read).collect();
+    Subgraph { inputs, nodes, initializers, outputs }
+}
+
+/// Only the nodes that the outputs depend on.
+fn live(nodes: Vec<Node>, outputs: &[String]) -> Vec<Node> {
+    let mut wanted: HashSet<String> = outputs.iter().cloned().collect();
+    let mut kept: Vec<Node> = Vec::new();
+    for node in nodes.into_iter().rev() {
+        if node.outputs.iter().any(|output| wanted.contains(output)) {
+            wanted.extend(node.reads().into_iter().cloned());
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    kept
+}

@@ -1,0 +1,351 @@
+//! Loading: from a path or embedded bytes to a [`Model`] whose cells are registered.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use batchmaker_graph::{Cell, CellRegistry, ModelId, ModelPriority, Precision, Tensor};
+
+use crate::analysis::{FileKind, analyse};
+use crate::data::named_cell::NamedCell;
+use crate::error::{Diagnostic, LoadError};
+use crate::file::amend::Amendments;
+use crate::file::files::Files;
+use crate::file::onnx_file::OnnxFile;
+use crate::loading::directory::{
+    self, CellTable, ChainTable, Directory, EncoderDecoderTable, TreeTable, UnfoldTable,
+    step_outputs,
+};
+use crate::loading::model::{CellUse, Model, Tables, Unfolding};
+use crate::partition::segment::cut;
+use crate::unfold::planner::{check_outputs, plan};
+use crate::unfold::templates::{Chain, DecoderRules, EncoderDecoder, StepBound, Tree, UsedCell};
+
+/// The most chains in one batch of a recurrent cell, unless a limit is given. Beyond it
+/// throughput hardly rises and every step takes longer.
+pub const FUSED_BATCH_SIZE_MAX: u32 = 64;
+
+/// The most rows in one batch of a row-wise program, unless a limit is given. Rows of one
+/// sequence share a batch, so it is higher than a recurrent cell's.
+pub const PROGRAM_BATCH_SIZE_MAX: u32 = 256;
+
+/// The most rows (steps of all sequences) that a request may carry, unless the model says.
+pub const MAX_LENGTH: usize = 65536;
+
+/// How a model is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// The model's id in the registry.
+    pub model: ModelId,
+    /// The most rows in one batch, before what the model says.
+    pub max_batch_size: ByCell<u32>,
+    /// In which precision to keep weights, before what the model says. Cells that have none to choose
+    /// stay as they are.
+    pub precision: ByCell<Precision>,
+    /// What profiles say, after what the model says: by the identity of a cell in f32, as text.
+    pub profile: HashMap<String, ProfiledCell>,
+}
+
+impl LoadOptions {
+    /// Nothing but what models say.
+    pub fn new(model: ModelId) -> Self {
+        let (max_batch_size, precision) = (ByCell::default(), ByCell::default());
+        Self { model, max_batch_size, precision, profile: HashMap::new() }
+    }
+
+    /// Registers a cell, of which the model may say something itself.
+    pub(crate) fn register(
+        &self,
+        registry: &mut CellRegistry,
+        cell: &NewCell<'_>,
+        models_limit: Option<u32>,
+        models_precision: Option<Precision>,
+    ) -> CellUse {
+        let &NewCell { name, cell, priority, fused, why } = cell;
+        let identity = || cell.identity().to_string();
+        let profiled = match self.profile.is_empty() {
+            true => ProfiledCell::default(),
+            false => self.profile.get(&identity()).cloned().unwrap_or_default(),
+        };
+        let precision = self.precision.of(name).or(models_precision).or(profiled.precision);
+        let cell = cell.clone().in_precision(precision.unwrap_or_default());
+        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
+        let given = self.max_batch_size.of(name).or(models_limit);
+        let limit = given.or(profiled.max_batch_size.get(&cell.precision).copied());
+        let limit = limit.unwrap_or(default).max(1);
+        let rank = ModelPriority { model: self.model, priority };
+        let (name, why) = (name.to_owned(), why.to_owned());
+        let cell_type = registry.add(&name, cell, limit, rank);
+        CellUse { name, cell_type, fused, limit_given: given.is_some(), priority, why }
+    }
+}
+
+/// A cell to register; see [`CellUse`].
+pub(crate) struct NewCell<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) cell: &'a Cell,
+    pub(crate) priority: i32,
+    pub(crate) fused: bool,
+    pub(crate) why: &'a str,
+}
+
+/// What is said of all cells, or of some by name.
+#[derive(Clone, Debug)]
+pub struct ByCell<T> {
+    /// Of every cell, if anything.
+    pub all: Option<T>,
+    /// By a cell's name, before `all`.
+    pub cells: BTreeMap<String, T>,
+}
+
+impl<T> Default for ByCell<T> {
+    fn default() -> Self {
+        Self { all: None, cells: BTreeMap::new() }
+    }
+}
+
+impl<T: Copy> ByCell<T> {
+    fn of(&self, name: &str) -> Option<T> {
+        self.cells.get(name).copied().or(self.all)
+    }
+}
+
+/// What a profile says of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProfiledCell {
+    /// The most rows in one batch, in each precision.
+    pub max_batch_size: BTreeMap<Precision, u32>,
+    /// In which precision to keep weights.
+    pub precision: Option<Precision>,
+}
+
+/// Loads an ONNX file, or a directory with a `model.toml`.
+///
+/// # Errors
+/// See [`LoadError`]. The registry is changed only where loading succeeds.
+pub fn load(
+    path: &Path,
+    options: &LoadOptions,
+    registry: &mut CellRegistry,
+) -> Result<Model, LoadError> {
+    let missing = |reason: String| LoadError::File { file: path.display().to_string(), reason };
+    let text = |part: Option<&std::ffi::OsStr>| {
+        let text = part.and_then(|part| part.to_str()).map(str::to_owned);
+        text.ok_or_else(|| missing("its name is not UTF-8".to_owned()))
+    };
+    let metadata = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?;
+    if metadata.is_dir() {
+        let real = path.canonicalize().map_err(|error| missing(error.to_string()))?;
+        let name = text(real.file_name())?;
+        return load_directory(&Files::Folder(path.to_owned()), name, options, registry);
+    }
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let files = Files::Folder(folder.to_owned());
+    let (name, file) = (text(path.file_stem())?, text(path.file_name())?);
+    let tables = Tables { name, version: "1".to_owned(), ..Tables::default() };
+    let file = OnnxFile::read(&files, &file)?;
+    load_graph(&file, &files, tables, MAX_LENGTH, options, registry)
+}
+
+/// Loads a model directory that is compiled into the program: names and bytes of its
+/// files. `name` is that of the model, unless its `model.toml` has one.
+///
+/// # Errors
+/// See [`LoadError`].
+pub fn load_embedded(
+    name: &str,
+    files: &[(&str, &[u8])],
+    options: &LoadOptions,
+    registry: &mut CellRegistry,
+) -> Result<Model, LoadError> {
+    load_directory(&Files::Embedded(files), name.to_owned(), options, registry)
+}
+
+fn load_directory(
+    files: &Files<'_>,
+    name: String,
+    options: &LoadOptions,
+    registry: &mut CellRegistry,
+) -> Result<Model, LoadError> {
+    let Directory { unfold, cells, max_length, mut tables, fixed } = directory::read(files, name)?;
+    if let UnfoldTable::Onnx { graph } = &unfold {
+        let mut file = OnnxFile::read(files, graph)?;
+        if let Some(name) = fixed.keys().find(|name| !file.has_input(name)) {
+            return Err(no_input(files, name));
+        }
+        let amendments = Amendments { fixed, ..Amendments::default() };
+        file.amend(&amendments)
+            .map_err(|reason| LoadError::Malformed { file: files.label("model.toml"), reason })?;
+        return load_graph(&file, files, tables, max_length, options, registry);
+    }
+    // Registered in a copy first: the tables may still refuse the model.
+    let mut registered = registry.clone();
+    let (used, bound, notes) = (Vec::new(), BTreeSet::new(), &mut tables.notes);
+    let registry_copy = &mut registered;
+    let cells = Cells { files, cells, fixed, bound, used, notes, options, registry: registry_copy };
+    let unfolding = match unfold {
+        UnfoldTable::Onnx { .. } => unreachable!("it was loaded above"),
+        UnfoldTable::Chain(table) => cells.chain(&table, max_length),
+        UnfoldTable::Tree(table) => cells.tree(&table, max_length),
+        UnfoldTable::EncoderDecoder(table) => cells.encoder_decoder(&table, max_length),
+    };
+    let model = Model::with_tables(unfolding?, tables, files)?;
+    *registry = registered;
+    Ok(model)
+}
+
+/// The cells of a directory, and those of them that were used so far.
+struct Cells<'a> {
+    files: &'a Files<'a>,
+    cells: Vec<CellTable>,
+    /// Inputs that are constants, and which of them cells have.
+    fixed: BTreeMap<String, Tensor>,
+    bound: BTreeSet<String>,
+    used: Vec<CellUse>,
+    notes: &'a mut Vec<String>,
+    options: &'a LoadOptions,
+    registry: &'a mut CellRegistry,
+}
+
+impl Cells<'_> {
+    fn malformed(&self, reason: String) -> LoadError {
+        LoadError::Malformed { file: self.files.label("model.toml"), reason }
+    }
+
+    /// Reads and registers the cell `name`, the next in the order of computation.
+    fn take(&mut self, name: &str) -> Result<UsedCell, LoadError> {
+        self.take_step(name, &BTreeMap::new())
+    }
+
+    /// As [`Self::take`], with states.
+    fn take_step(
+        &mut self,
+        name: &str,
+        states: &BTreeMap<String, String>,
+    ) -> Result<UsedCell, LoadError> {
+        let Some(table) = self.cells.iter().find(|cell| cell.name == name).cloned() else {
+            return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
+        };
+        let file = OnnxFile::read(self.files, &table.graph)?;
+        self.notes.extend(file.notes.iter().cloned());
+        let of_file = self.fixed.keys().filter(|name| file.has_input(name)).cloned();
+        self.bound.extend(of_file);
+        let (fixed, rows) = (self.fixed.clone(), table.row.clone());
+        let amendments = Amendments { fixed, rows, batch_axis: table.batch_axis.clone() };
+        let cell = NamedCell::step_of_file(file, &amendments, states)?
+            .map_err(|reason| self.malformed(format!("cell `{name}`: {reason}")))?;
+        let priority = table.priority.unwrap_or(self.used.len() as i32);
+        let NamedCell { cell: body, fused, why, .. } = &cell;
+        let new = NewCell { name, cell: body, priority, fused: *fused, why };
+        let used =
+            self.options.register(self.registry, &new, table.max_batch_size, table.precision);
+        let cell_type = used.cell_type;
+        self.used.push(used);
+        Ok(UsedCell { name: name.to_owned(), cell_type, cell })
+    }
+
+    /// That every cell and every constant is used.
+    fn finish(self) -> Result<Vec<CellUse>, LoadError> {
+        if let Some(name) = self.fixed.keys().find(|name| !self.bound.contains(*name)) {
+            return Err(no_input(self.files, name));
+        }
+        let is_used = |cell: &CellTable| self.used.iter().any(|used| used.name == cell.name);
+        match self.cells.iter().find(|cell| !is_used(cell)) {
+            Some(cell) => {
+                Err(self.malformed(format!("[[cell]] `{}`: unfold makes no use of it", cell.name)))
+            }
+            None => Ok(self.used),
+        }
+    }
+
+    fn chain(mut self, table: &ChainTable, max_length: usize) -> Result<Unfolding, LoadError> {
+        let step = self.take_step(&table.cell, &table.state)?;
+        let direction = table.direction().map_err(|reason| self.malformed(reason))?;
+        let outputs = step_outputs(&table.outputs);
+        let rows = [&table.sequence[..], &table.constant[..]];
+        let chain = Chain::new(step, direction, rows, outputs, max_length);
+        let chain = chain.map_err(|reason| self.malformed(reason))?;
+        let (inputs, outputs) = (chain.inputs(), chain.reply());
+        let cells = self.finish()?;
+        Ok(Unfolding { unfolder: Arc::new(chain), inputs, outputs, cells, max_length })
+    }
+
+    fn encoder_decoder(
+        mut self,
+        table: &EncoderDecoderTable,
+        max_length: usize,
+    ) -> Result<Unfolding, LoadError> {
+        let EncoderDecoderTable { encoder, decoder, outputs, .. } = table;
+        let states = decoder.states().map_err(|reason| self.malformed(reason))?;
+        let encoder_cell = self.take_step(&encoder.cell, &encoder.state)?;
+        let decoder_cell = self.take_step(&decoder.cell, &states)?;
+        let rules = DecoderRules {
+            start: &decoder.start,
+            init: &decoder.init,
+            stop: decoder.stop.as_ref().map(|stop| (&*stop.output, stop.value)),
+            max_steps: StepBound {
+                per_input: decoder.max_steps.per_input,
+                plus: decoder.max_steps.plus,
+            },
+        };
+        let (outputs, sequence) = (step_outputs(outputs), &encoder.sequence);
+        let direction = encoder.direction().map_err(|reason| self.malformed(reason))?;
+        let sequence = (&sequence[..], direction);
+        let unfolder =
+            EncoderDecoder::new(encoder_cell, sequence, decoder_cell, &rules, outputs, max_length);
+        let unfolder = unfolder.map_err(|reason| self.malformed(reason))?;
+        let (inputs, outputs) = (unfolder.inputs(), unfolder.reply());
+        let cells = self.finish()?;
+        Ok(Unfolding { unfolder: Arc::new(unfolder), inputs, outputs, cells, max_length })
+    }
+
+    fn tree(mut self, table: &TreeTable, max_length: usize) -> Result<Unfolding, LoadError> {
+        let leaf = self.take(&table.leaf.cell)?;
+        let inner = self.take(&table.internal.cell)?;
+        let outputs = step_outputs(&table.outputs);
+        let (sequence, children) = (&table.leaf.sequence, &table.internal.children);
+        let tree = Tree::new(leaf, sequence, inner, children, outputs, max_length);
+        let tree = tree.map_err(|reason| self.malformed(reason))?;
+        let (inputs, outputs) = (tree.inputs(), tree.reply());
+        let cells = self.finish()?;
+        Ok(Unfolding { unfolder: Arc::new(tree), inputs, outputs, cells, max_length })
+    }
+}
+
+/// `fixed` names what is no input.
+fn no_input(files: &Files<'_>, name: &str) -> LoadError {
+    let reason = format!("fixed `{name}`: there is no such input");
+    LoadError::Malformed { file: files.label("model.toml"), reason }
+}
+
+fn load_graph(
+    file: &OnnxFile,
+    files: &Files<'_>,
+    mut tables: Tables,
+    max_length: usize,
+    options: &LoadOptions,
+    registry: &mut CellRegistry,
+) -> Result<Model, LoadError> {
+    tables.notes.extend(file.notes.iter().cloned());
+    let mut analysis = analyse(file, FileKind::Network);
+    for (node, reason) in check_outputs(&analysis) {
+        analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
+    }
+    if !analysis.diagnostics.is_empty() {
+        return Err(LoadError::refused(file.name.clone(), analysis.diagnostics));
+    }
+    let cut = cut(&mut analysis, Vec::new());
+    let diagnostics = cut.unbuilt(&analysis);
+    if !diagnostics.is_empty() {
+        return Err(LoadError::refused(file.name.clone(), diagnostics));
+    }
+    // Registered in a copy first: the tables may still refuse the model.
+    let mut registered = registry.clone();
+    let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);
+    let model = Model::with_tables(unfolding, tables, files)?;
+    *registry = registered;
+    Ok(model)
+}

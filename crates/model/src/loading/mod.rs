@@ -1,0 +1,9 @@
+//! From files to a model that is ready to be served.
+
+pub(crate) mod cell_file;
+mod chain_cell;
+mod directory;
+pub(crate) mod load;
+pub(crate) mod model;
+pub(crate) mod reply_plan;
+mod text;

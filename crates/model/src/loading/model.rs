@@ -1,0 +1,452 @@
+//! A loaded model: names and types at its edge, text in and out, and its unfolder.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    CellTypeId, ElementType, InvalidRequest, NamedTensor, Parameters, Tensor, TensorData, Unfold,
+    Unfolded,
+};
+
+use crate::data::layout::{Axis, Content, InputLayout};
+use crate::error::LoadError;
+use crate::file::files::Files;
+use crate::loading::reply_plan::{PlannedOutput, ReplyPlan};
+use crate::loading::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
+
+/// A tensor of requests or replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub element: ElementType,
+    /// Its axes; -1: a length that requests choose.
+    pub shape: Vec<i64>,
+}
+
+/// A cell of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellUse {
+    /// After an ONNX node: the operator's, or the last of a program's.
+    pub name: String,
+    /// The registered type; equal cells share one.
+    pub cell_type: CellTypeId,
+    /// Whether a fused kernel runs it, not the general executor.
+    pub fused: bool,
+    /// Whether its batch limit was given, by who loads it or by the model.
+    pub limit_given: bool,
+    /// Higher is preferred: later in the computation.
+    pub priority: i32,
+    /// What it does, what it is made of, and why it is a cell of its own.
+    pub why: String,
+}
+
+/// What turns requests into cell graphs, and what they and their replies look like.
+#[derive(Clone)]
+pub struct Unfolding {
+    /// The unfolding function.
+    pub unfolder: Arc<dyn Unfold>,
+    /// The tensors that it takes, in the order in which it takes them.
+    pub inputs: Vec<RequestTensor>,
+    /// The tensors that it gives.
+    pub outputs: Vec<ReplyTensor>,
+    /// The cells of its graphs, in order of computation.
+    pub cells: Vec<CellUse>,
+    /// The most rows that a request may carry.
+    pub max_length: usize,
+}
+
+/// A tensor of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestTensor {
+    /// Name, type and shape.
+    pub info: TensorInfo,
+    /// What its axes and elements stand for.
+    pub layout: InputLayout,
+    /// The axis along which it holds one element a step, where it holds nothing else.
+    pub step_axis: Option<usize>,
+}
+
+/// A tensor of replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyTensor {
+    /// Name, type and shape.
+    pub info: TensorInfo,
+    /// The axis of the request's sequences, where there is one.
+    pub batch_axis: Option<usize>,
+}
+
+/// What a `model.toml` says beside the graph.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) text: Option<TextTable>,
+    pub(crate) outputs: BTreeMap<String, OutputTable>,
+    /// What its owner may want to know of its files.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A model that is ready to be served.
+pub struct Model {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The tensors of a request.
+    pub inputs: Vec<TensorInfo>,
+    /// The tensors of a reply.
+    pub outputs: Vec<TensorInfo>,
+    /// Its cells, in order of computation: how its graph was cut, and why.
+    pub cells: Vec<CellUse>,
+    /// What its owner may want to know of how its files were read.
+    pub notes: Vec<String>,
+    unfolding: Unfolding,
+    text: Option<Text>,
+    labels: Vec<Arc<Labels>>,
+}
+
+struct Text {
+    tokenizer: Tokenizer,
+    /// The graph's input that the ids become.
+    input: usize,
+    /// Its axis of time.
+    axis: usize,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .field("cells", &self.cells)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Model {
+    /// A model with an unfolding function of one's own.
+    ///
+    /// # Errors
+    /// Where two tensors have one name.
+    pub fn new(name: &str, version: &str, unfolding: Unfolding) -> Result<Self, LoadError> {
+        let (name, version) = (name.to_owned(), version.to_owned());
+        let tables = Tables { name, version, ..Tables::default() };
+        Self::with_tables(unfolding, tables, &Files::Embedded(&[]))
+    }
+
+    pub(crate) fn with_tables(
+        unfolding: Unfolding,
+        tables: Tables,
+        files: &Files<'_>,
+    ) -> Result<Self, LoadError> {
+        let text = tables.text.as_ref().map(|table| Text::new(&unfolding, table, files));
+        let text = text.transpose()?;
+        let mut inputs: Vec<TensorInfo> =
+            unfolding.inputs.iter().map(|input| input.info.clone()).collect();
+        if let Some(text) = &text {
+            inputs[text.input] =
+                TensorInfo { name: "text".to_owned(), element: ElementType::Bytes, shape: vec![1] };
+        }
+        let mut labels = Vec::new();
+        for (name, table) in &tables.outputs {
+            labels.push(Arc::new(output_labels(name, table, &unfolding, files)?));
+        }
+        let mut outputs = Vec::new();
+        for ReplyTensor { info, batch_axis } in &unfolding.outputs {
+            let mut info = info.clone();
+            if let (Some(axis), true) = (batch_axis, text.is_some()) {
+                info.shape.remove(*axis);
+            }
+            let mapped: Vec<&Arc<Labels>> =
+                labels.iter().filter(|l| l.tensor == info.name).collect();
+            for labels in &mapped {
+                outputs.push(TensorInfo {
+                    name: labels.name.clone(),
+                    element: ElementType::Bytes,
+                    shape: labels.shape(&info.shape),
+                });
+            }
+            if mapped.is_empty() {
+                outputs.push(info);
+            }
+        }
+        let twice = |list: &[TensorInfo]| {
+            let name = |i: usize| &list[i].name;
+            (0..list.len()).find(|&i| (0..i).any(|j| name(i) == name(j))).map(name).cloned()
+        };
+        if let Some(name) = twice(&inputs).or(twice(&outputs)) {
+            return Err(toml_error(files, format!("two tensors are named `{name}`")));
+        }
+        Ok(Self {
+            name: tables.name,
+            version: tables.version,
+            inputs,
+            outputs,
+            cells: unfolding.cells.clone(),
+            notes: tables.notes,
+            unfolding,
+            text,
+            labels,
+        })
+    }
+
+    /// What the tensors of a request look like, in the order of `inputs`.
+    pub fn layouts(&self) -> Vec<InputLayout> {
+        let layout = |(index, input): (usize, &RequestTensor)| {
+            let text = self.text.as_ref().filter(|text| text.input == index);
+            let Some(text) = text else { return input.layout.clone() };
+            let content = match text.tokenizer.unit() {
+                Unit::Char => Content::Chars,
+                Unit::Word => Content::Words,
+            };
+            InputLayout { axes: vec![Axis::Fixed(1)], content, optional: false }
+        };
+        self.unfolding.inputs.iter().enumerate().map(layout).collect()
+    }
+
+    /// The static inputs among the tensors of a session's first chunk: those that have no row for each step, and
+    /// so hold for the whole session.
+    pub fn static_inputs(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
+        first.iter().filter(|tensor| self.is_static_input(&tensor.name)).cloned().collect()
+    }
+
+    /// The tensors of a later chunk of a session, together with its static inputs.
+    ///
+    /// # Errors
+    /// If the chunk brings a static input again.
+    pub fn later_chunk(
+        &self,
+        mut tensors: Vec<NamedTensor>,
+        static_inputs: &[NamedTensor],
+    ) -> Result<Vec<NamedTensor>, InvalidRequest> {
+        if let Some(again) = tensors.iter().find(|tensor| self.is_static_input(&tensor.name)) {
+            let name = &again.name;
+            let text = format!("tensor `{name}`: a session's first chunk brings it, no later one");
+            return Err(InvalidRequest(text));
+        }
+        tensors.extend_from_slice(static_inputs);
+        Ok(tensors)
+    }
+
+    fn is_static_input(&self, name: &str) -> bool {
+        let input = self.inputs.iter().position(|input| input.name == name);
+        let layout = input.map(|input| &self.unfolding.inputs[input].layout);
+        layout.is_some_and(|layout| !layout.axes.contains(&Axis::Time))
+    }
+
+    /// Unfolds a request, whose tensors may come in any order, and plans its reply: the tensors named
+    /// in `outputs`, in that order, or all of them where it is empty.
+    ///
+    /// # Errors
+    /// The text names the tensor, what was expected and what came: an unknown, missing or
+    /// repeated tensor, a wrong data type or shape, an empty or too long sequence, an id
+    /// outside its table, lengths that differ between tensors, an unknown output; or a parameter that
+    /// the model does not take.
+    pub fn unfold(
+        &self,
+        tensors: Vec<NamedTensor>,
+        parameters: &Parameters,
+        outputs: &[String],
+    ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
+        let mut sorted: Vec<Option<NamedTensor>> = self.inputs.iter().map(|_| None).collect();
+        for tensor in tensors {
+            let name = &tensor.name;
+            let Some(index) = self.inputs.iter().position(|input| input.name == *name) else {
+                let names: Vec<String> =
+                    self.inputs.iter().map(|input| format!("`{}`", input.name)).collect();
+                let names = names.join(", ");
+                let text = format!("tensor `{name}`: unknown; the model's inputs are {names}");
+                return Err(InvalidRequest(text));
+            };
+            let (expected, found) = (self.inputs[index].element, tensor.tensor.element());
+            if expected != found {
+                let text = format!("tensor `{name}`: expected {expected}, got {found}");
+                return Err(InvalidRequest(text));
+            }
+            let (rank, shape) = (self.inputs[index].shape.len(), tensor.tensor.shape());
+            if rank != shape.len() {
+                let expected = &self.inputs[index].shape;
+                let text = format!("tensor `{name}`: expected shape {expected:?}, got {shape:?}");
+                return Err(InvalidRequest(text));
+            }
+            if sorted[index].is_some() {
+                return Err(InvalidRequest(format!("tensor `{name}`: given twice")));
+            }
+            sorted[index] = Some(tensor);
+        }
+        let mut tensors = Vec::with_capacity(sorted.len());
+        for (index, tensor) in sorted.into_iter().enumerate() {
+            let TensorInfo { name, element, shape } = &self.inputs[index];
+            match (tensor, self.text.as_ref().filter(|text| text.input == index)) {
+                (Some(tensor), None) => tensors.push(tensor),
+                (Some(tensor), Some(text)) => {
+                    let ids =
+                        text.tokenizer.encode_tensor(&tensor.tensor, self.unfolding.max_length)?;
+                    tensors.push(text.as_tensor(&self.unfolding.inputs[index].info, ids));
+                }
+                (None, _) if self.unfolding.inputs[index].layout.optional => {}
+                (None, _) => {
+                    let text = format!("tensor `{name}`: missing; expected {element} {shape:?}");
+                    return Err(InvalidRequest(text));
+                }
+            }
+        }
+        let unfolded = self.unfolding.unfolder.unfold_with(tensors, parameters)?;
+        let plan = self.plan_reply(&unfolded, outputs)?;
+        Ok((unfolded, plan))
+    }
+
+    /// How the tensors in `outputs`, or all of them, are made of the graph's output values.
+    fn plan_reply(
+        &self,
+        unfolded: &Unfolded,
+        outputs: &[String],
+    ) -> Result<ReplyPlan, InvalidRequest> {
+        let mut planned = Vec::with_capacity(self.outputs.len());
+        for (tensor, declared) in unfolded.outputs.iter().zip(&self.unfolding.outputs) {
+            let position = unfolded.graph.outputs().iter().position(|&of| of == tensor.value);
+            let position = position.expect("an output tensor reads an output value");
+            let dropped_axis = declared.batch_axis.filter(|_| self.text.is_some());
+            let output = |name: &str, labels: Option<&Arc<Labels>>| PlannedOutput {
+                name: name.to_owned(),
+                position,
+                tensor: tensor.clone(),
+                dropped_axis,
+                labels: labels.cloned(),
+            };
+            let mapped = self.labels.iter().filter(|labels| labels.tensor == tensor.name);
+            let before = planned.len();
+            planned.extend(mapped.map(|labels| output(&labels.name, Some(labels))));
+            if planned.len() == before {
+                planned.push(output(&tensor.name, None));
+            }
+        }
+        if outputs.is_empty() {
+            return Ok(ReplyPlan::new(planned));
+        }
+        let mut planned: Vec<_> = planned.into_iter().map(Some).collect();
+        let take = |name: &String| {
+            let is_named = |output: &&mut Option<PlannedOutput>| {
+                output.as_ref().is_some_and(|output| output.name == *name)
+            };
+            let found = planned.iter_mut().find(is_named).and_then(Option::take);
+            found.ok_or_else(|| match self.outputs.iter().any(|output| output.name == *name) {
+                true => InvalidRequest(format!("output '{name}' is asked for twice")),
+                false => {
+                    let names: Vec<&str> =
+                        self.outputs.iter().map(|output| &*output.name).collect();
+                    let names = names.join(", ");
+                    InvalidRequest(format!("output '{name}' is unknown, expected {names}"))
+                }
+            })
+        };
+        Ok(ReplyPlan::new(outputs.iter().map(take).collect::<Result<_, _>>()?))
+    }
+
+    /// The output that is the reply's text, if one is: of several the one that is joined, else one
+    /// of a single label, else the first.
+    pub fn text_output(&self) -> Option<&str> {
+        let is_joined = |labels: &&Arc<Labels>| labels.join.is_some();
+        let is_one = |labels: &&Arc<Labels>| {
+            let info = self.outputs.iter().find(|output| output.name == labels.name);
+            info.is_some_and(|info| info.shape.iter().all(|&n| n == 1))
+        };
+        let labels = self.labels.iter().find(is_joined);
+        let labels = labels.or(self.labels.iter().find(is_one)).or(self.labels.first())?;
+        Some(&labels.name)
+    }
+}
+
+fn toml_error(files: &Files<'_>, reason: String) -> LoadError {
+    LoadError::Malformed { file: files.label("model.toml"), reason }
+}
+
+impl Text {
+    fn new(unfolding: &Unfolding, table: &TextTable, files: &Files<'_>) -> Result<Self, LoadError> {
+        let tensor = &table.tensor;
+        let refuse = |reason: String| Err(toml_error(files, format!("inputs.text: {reason}")));
+        let Some(input) = unfolding.inputs.iter().position(|input| input.info.name == *tensor)
+        else {
+            return refuse(format!("the graph has no input `{tensor}`"));
+        };
+        let RequestTensor { info, layout, step_axis } = &unfolding.inputs[input];
+        let integer = matches!(info.element, ElementType::I64 | ElementType::I32);
+        let (&Some(axis), true) = (step_axis, integer) else {
+            return refuse(format!("input `{tensor}` does not hold one id a step"));
+        };
+        let tokenizer = Tokenizer::new(files, table)?;
+        if let Content::Ids(ids) = layout.content
+            && (tokenizer.largest() >= ids as i64 || table.unknown < 0)
+        {
+            let largest = tokenizer.largest();
+            return refuse(format!(
+                "the vocabulary's ids run to {largest} (`unknown` is {}), those of `{tensor}` to {}",
+                table.unknown,
+                ids as i64 - 1
+            ));
+        }
+        Ok(Self { tokenizer, input, axis })
+    }
+
+    /// One sequence of ids as the graph's input.
+    fn as_tensor(&self, info: &TensorInfo, ids: Vec<i64>) -> NamedTensor {
+        let mut shape = vec![1; info.shape.len()];
+        shape[self.axis] = ids.len();
+        let data = match info.element {
+            ElementType::I32 => TensorData::I32(ids.into_iter().map(|id| id as i32).collect()),
+            _ => TensorData::I64(ids),
+        };
+        NamedTensor { name: info.name.clone(), tensor: Tensor::new(shape, data) }
+    }
+}
+
+fn output_labels(
+    name: &str,
+    table: &OutputTable,
+    unfolding: &Unfolding,
+    files: &Files<'_>,
+) -> Result<Labels, LoadError> {
+    let tensor = &table.tensor;
+    let refuse = |reason: String| Err(toml_error(files, format!("outputs.{name}: {reason}")));
+    let mut infos = unfolding.outputs.iter().map(|output| &output.info);
+    let Some(info) = infos.find(|info| info.name == *tensor) else {
+        return refuse(format!("the graph has no output `{tensor}`"));
+    };
+    let labels = read_vocabulary(files, &table.vocabulary)?;
+    let integer = matches!(info.element, ElementType::I64 | ElementType::I32);
+    match table.top {
+        Some(k) => {
+            let count = labels.len() as i64;
+            if info.element != ElementType::F32 {
+                return refuse(format!("`top` needs scores; `{tensor}` is {}", info.element));
+            }
+            if table.join.is_some() {
+                return refuse("`top` and `join` exclude each other".to_owned());
+            }
+            if info.shape.last() != Some(&count) {
+                let shape = &info.shape;
+                return refuse(format!(
+                    "the vocabulary has {count} lines, the last axis of `{tensor}` {shape:?} not"
+                ));
+            }
+            if k == 0 || k > labels.len() {
+                return refuse(format!("top: expected 1 to {count}, got {k}"));
+            }
+        }
+        None if !integer => {
+            return refuse(format!("expected ids; `{tensor}` is {}", info.element));
+        }
+        None => {}
+    }
+    Ok(Labels {
+        name: name.to_owned(),
+        tensor: tensor.clone(),
+        labels,
+        join: table.join.clone(),
+        top: table.top,
+    })
+}

@@ -1,0 +1,298 @@
+//! How the reply to a request is put together from the values of its cell graph: planned when the
+//! request is unfolded, carried out by whoever waits for the reply.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    CellGraph, EndOfSequence, NamedTensor, OutputTensor, RowOrder, Run, RunIndex, RunKind,
+    SinkTime, Tensor, TensorData, ValueIndex,
+};
+
+use crate::loading::text::Labels;
+
+/// A value that the graph computed does not fit the model's tables; the model's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ReplyError(pub String);
+
+/// The plan of the reply to one request.
+#[derive(Clone, Debug)]
+pub struct ReplyPlan {
+    outputs: Vec<PlannedOutput>,
+}
+
+/// A tensor of the reply.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedOutput {
+    /// The name that clients see.
+    pub(crate) name: String,
+    /// The position of the value among the graph's outputs.
+    pub(crate) position: usize,
+    /// The rows of the value, and their shape and order of axes.
+    pub(crate) tensor: OutputTensor,
+    /// An axis of length 1 that is left out.
+    pub(crate) dropped_axis: Option<usize>,
+    /// The text that ids or scores become.
+    pub(crate) labels: Option<Arc<Labels>>,
+}
+
+/// The tensors of a reply that have a row for each step of one chain: they can be sent while the chain
+/// runs.
+#[derive(Debug)]
+pub struct StepPlan {
+    run: RunIndex,
+    /// The most steps of the chain.
+    length: u32,
+    outputs: Vec<StepOutput>,
+    /// The value of each output.
+    values: Arc<[ValueIndex]>,
+}
+
+/// A tensor of the reply with a row for each step.
+#[derive(Debug)]
+struct StepOutput {
+    name: String,
+    /// The position of the value among the graph's outputs.
+    position: usize,
+    /// The shape of a step's row.
+    row: Vec<usize>,
+    labels: Option<Arc<Labels>>,
+}
+
+impl ReplyPlan {
+    pub(crate) fn new(outputs: Vec<PlannedOutput>) -> Self {
+        Self { outputs }
+    }
+
+    /// The reply's tensors. `values` holds the elements of the graph's output values, in the order of
+    /// [`CellGraph::outputs`]; `ends` the chains that reached their end of sequence.
+    ///
+    /// # Errors
+    /// A value holds an id that its vocabulary has no line for.
+    pub fn reply(
+        self,
+        mut values: Vec<TensorData>,
+        ends: &[EndOfSequence],
+    ) -> Result<Vec<NamedTensor>, ReplyError> {
+        let mut readers = vec![0; values.len()];
+        self.outputs.iter().for_each(|output| readers[output.position] += 1);
+        let tensor = |output: PlannedOutput| {
+            let PlannedOutput { name, position, mut tensor, dropped_axis, labels } = output;
+            readers[position] -= 1;
+            let end = ends.iter().find(|end| Some(end.run) == tensor.until);
+            if let Some(end) = end {
+                // The node that ended the chain is no step of the reply.
+                tensor.shape[0] = end.nodes as usize - 1;
+                tensor.rows = Some(0..tensor.shape[0]);
+            }
+            let data = match (tensor.rows, readers[position]) {
+                (Some(rows), _) => {
+                    let all = tensor.shape.iter().product::<usize>();
+                    let row = all.checked_div(rows.len()).unwrap_or(0);
+                    values[position].slice(rows.start * row..rows.end * row)
+                }
+                (None, 0) => std::mem::replace(&mut values[position], TensorData::F32(Vec::new())),
+                (None, _) => values[position].clone(),
+            };
+            let mut value = Tensor::new(tensor.shape, data);
+            if let Some(permutation) = &tensor.permutation {
+                value = value.permuted(permutation);
+            }
+            if let Some(axis) = dropped_axis {
+                let mut shape = value.shape().to_vec();
+                shape.remove(axis);
+                value = value.reshaped(shape);
+            }
+            let tensor = match labels {
+                Some(labels) => labels.apply(value).map_err(ReplyError)?,
+                None => value,
+            };
+            Ok(NamedTensor { name, tensor })
+        };
+        self.outputs.into_iter().map(tensor).collect()
+    }
+
+    /// The plan of the reply's steps; none where no chain writes a tensor of the reply row by row.
+    pub fn steps(&self, graph: &CellGraph) -> Option<StepPlan> {
+        let runs = graph.runs().iter().enumerate().rev();
+        let mut chains = runs.filter(|(_, run)| run.kind == RunKind::Chain);
+        chains.find_map(|(index, run)| {
+            let is_step = |output: &&PlannedOutput| is_row_a_step(&output.tensor, run, graph);
+            let steps: Vec<&PlannedOutput> = self.outputs.iter().filter(is_step).collect();
+            let step = |output: &&PlannedOutput| StepOutput {
+                name: output.name.clone(),
+                position: output.position,
+                row: output.tensor.shape[1..].to_vec(),
+                labels: output.labels.clone(),
+            };
+            (!steps.is_empty()).then(|| StepPlan {
+                run: RunIndex(index as u32),
+                length: run.length,
+                outputs: steps.iter().map(step).collect(),
+                values: steps.iter().map(|output| output.tensor.value).collect(),
+            })
+        })
+    }
+}
+
+/// Whether row `i` of the tensor is what step `i` of the chain writes.
+fn is_row_a_step(output: &OutputTensor, run: &Run, graph: &CellGraph) -> bool {
+    let in_order = RowOrder::Strided { first: 0, stride: 1 };
+    let is_written = run.sinks.iter().any(|sink| {
+        sink.time == SinkTime::Every
+            && sink.rows.value == output.value
+            && sink.rows.order == in_order
+    });
+    let elements = graph.values()[output.value.index()].row.elements();
+    is_written
+        && output.rows.is_none()
+        && output.permutation.is_none()
+        && output.shape.first() == Some(&(run.length as usize))
+        && output.shape[1..].iter().product::<usize>() == elements
+}
+
+impl StepPlan {
+    /// The chain that computes the steps.
+    pub fn run(&self) -> RunIndex {
+        self.run
+    }
+
+    /// The values whose rows are the steps, one for each tensor.
+    pub fn values(&self) -> &Arc<[ValueIndex]> {
+        &self.values
+    }
+
+    /// The number of steps of the reply, where the chains in `ends` reached their end of sequence: the
+    /// node that ended the chain is no step.
+    pub fn steps(&self, ends: &[EndOfSequence]) -> u32 {
+        let end = ends.iter().find(|end| end.run == self.run);
+        end.map_or(self.length, |end| end.nodes - 1)
+    }
+
+    /// The rows of the steps in `steps` for each of [`Self::values`], from the elements of the graph's
+    /// output values.
+    pub fn rows_of(&self, outputs: &[TensorData], steps: Range<u32>) -> Vec<TensorData> {
+        let rows = |output: &StepOutput| {
+            let row: usize = output.row.iter().product();
+            outputs[output.position].slice(steps.start as usize * row..steps.end as usize * row)
+        };
+        self.outputs.iter().map(rows).collect()
+    }
+
+    /// The tensors of the steps in `steps`, `[steps, ...row]` each. `rows` holds their rows for each of
+    /// [`Self::values`]. Ids become their labels one by one.
+    ///
+    /// # Errors
+    /// A row holds an id that its vocabulary has no line for.
+    pub fn tensors(
+        &self,
+        steps: Range<u32>,
+        rows: Vec<TensorData>,
+    ) -> Result<Vec<NamedTensor>, ReplyError> {
+        let tensor = |(output, data): (&StepOutput, TensorData)| {
+            let shape = [steps.len()].into_iter().chain(output.row.iter().copied()).collect();
+            let tensor = Tensor::new(shape, data);
+            let tensor = match &output.labels {
+                Some(labels) => labels.apply_apart(tensor).map_err(ReplyError)?,
+                None => tensor,
+            };
+            Ok(NamedTensor { name: output.name.clone(), tensor })
+        };
+        self.outputs.iter().zip(rows).map(tensor).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_graph::{CellGraphBuilder, CellTypeId, ElementType, RowSpec, Rows, Sink};
+
+    use super::*;
+
+    const STEPS: u32 = 3;
+
+    /// `layers` chains over each of `sequences` sequences. The outputs of each layer are a tensor of the
+    /// reply, `[sequences, steps, 2]`, or `[steps, 2]` of one sequence.
+    fn stacked(layers: u32, sequences: u32) -> (CellGraph, ReplyPlan) {
+        let mut graph = CellGraphBuilder::new();
+        let row = || RowSpec::flat(ElementType::F32, 2);
+        let mut below = graph.input(row(), sequences * STEPS);
+        let mut outputs = Vec::new();
+        for layer in 0..layers {
+            let value = graph.value(row(), sequences * STEPS);
+            for first in (0..sequences).map(|sequence| sequence * STEPS) {
+                let rows = Rows::strided(value, first, 1);
+                let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows }];
+                let inputs = vec![Rows::strided(below, first, 1)];
+                graph.chain(CellTypeId(layer), STEPS, inputs, vec![None], sinks);
+            }
+            graph.output(value);
+            let steps = [STEPS as usize, 2];
+            let shape = match sequences {
+                1 => steps.to_vec(),
+                n => [&[n as usize][..], &steps].concat(),
+            };
+            let name = format!("y{layer}");
+            let tensor = OutputTensor {
+                name: name.clone(),
+                value,
+                rows: None,
+                shape,
+                until: None,
+                permutation: None,
+            };
+            let position = layer as usize;
+            outputs.push(PlannedOutput {
+                name,
+                position,
+                tensor,
+                dropped_axis: None,
+                labels: None,
+            });
+            below = value;
+        }
+        (graph.finish(), ReplyPlan::new(outputs))
+    }
+
+    fn floats(rows: impl IntoIterator<Item = f32>) -> TensorData {
+        TensorData::F32(rows.into_iter().flat_map(|row| [row; 2]).collect())
+    }
+
+    #[test]
+    fn the_steps_are_those_of_the_last_chain() {
+        let (graph, plan) = stacked(2, 1);
+        let steps = plan.steps(&graph).unwrap();
+        assert_eq!((steps.run(), &**steps.values()), (RunIndex(1), &[ValueIndex(2)][..]));
+        let values = [floats([0.0, 1.0, 2.0]), floats([10.0, 11.0, 12.0])];
+        let rows = steps.rows_of(&values, 1..3);
+        let tensors = steps.tensors(1..3, rows).unwrap();
+        let [NamedTensor { name, tensor }] = &tensors[..] else { panic!("{tensors:?}") };
+        assert_eq!((&**name, tensor.shape()), ("y1", &[2, 2][..]));
+        assert_eq!(*tensor.data(), floats([11.0, 12.0]));
+    }
+
+    #[test]
+    fn the_node_that_ends_a_chain_is_no_step() {
+        let (graph, plan) = stacked(1, 1);
+        let request = batchmaker_graph::RequestId { index: 0, generation: 0 };
+        let end = EndOfSequence { request, run: RunIndex(0), nodes: 2 };
+        assert_eq!(plan.steps(&graph).unwrap().steps(&[end]), 1);
+    }
+
+    /// There are as many sequences as steps: the first axis is not that of steps all the same.
+    #[test]
+    fn several_sequences_have_no_steps() {
+        let (graph, plan) = stacked(1, STEPS);
+        assert!(plan.steps(&graph).is_none());
+    }
+
+    #[test]
+    fn a_value_that_several_tensors_read_is_copied_for_all_but_the_last() {
+        let (_, plan) = stacked(1, 1);
+        let mut outputs = plan.outputs;
+        outputs.push(PlannedOutput { name: "again".to_owned(), ..outputs[0].clone() });
+        let reply = ReplyPlan::new(outputs).reply(vec![floats([0.0, 1.0, 2.0])], &[]).unwrap();
+        assert_eq!(reply[0].tensor, reply[1].tensor);
+        assert_eq!(*reply[1].tensor.data(), floats([0.0, 1.0, 2.0]));
+    }
+}

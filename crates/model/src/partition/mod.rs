@@ -1,0 +1,5 @@
+//! Cuts an analysed file into segments: each is to be one cell.
+
+pub(crate) mod arg_max;
+pub(crate) mod segment;
+pub(crate) mod stacks;
