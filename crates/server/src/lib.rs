@@ -3,21 +3,26 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `config.rs` | what a server is told when it starts |
+//! | `config.rs` | the configuration of a server |
 //! | `lifecycle.rs` | bind, run, drain |
-//! | `connection.rs` | one port and its connections: timeouts, and how they end |
-//! | `router.rs` | paths and verbs |
-//! | `target.rs` | the model that a path names |
-//! | `describe.rs` | health, metadata, configuration, statistics, index: what is asked with no tensors |
-//! | `infer.rs` | one inference request from body to reply |
-//! | `exchange.rs` | a request of the wire to the engine, the engine's reply to the wire |
-//! | `offline.rs` | requests and replies as lines, without a network |
-//! | `parameters.rs` | what a request's parameters mean; those that mean nothing are refused |
-//! | `body.rs` | reading a body within limits of size and patience |
-//! | `convert.rs` | tensors of the wire and of the engine |
-//! | `status.rs` | errors: the table of their statuses |
-//! | `attempt.rs` | how a request went, recorded exactly once |
-//! | `metrics.rs` | Prometheus |
+//! | `serving/` | what every transport shares: |
+//! | `serving/app.rs` | the engine, the models' records, the metrics |
+//! | `serving/parameters.rs` | what a request's parameters mean; unknown ones are refused |
+//! | `serving/tensors.rs` | tensors of the protocol and of the engine |
+//! | `serving/exchange.rs` | a request to the engine, the engine's reply as a response |
+//! | `serving/deadline.rs` | until when a client waits |
+//! | `serving/generation.rs` | text in, text out, whole or as it is computed |
+//! | `serving/reports.rs` | metadata, configuration, statistics, index |
+//! | `serving/error.rs`, `outcome.rs` | why a request has no reply, and how metrics count it |
+//! | `serving/attempt.rs` | the outcome of a request, recorded exactly once |
+//! | `serving/metrics.rs` | Prometheus metrics |
+//! | `serving/offline.rs` | requests and replies as lines, without a network |
+//! | `http/` | the HTTP door: |
+//! | `http/connection.rs` | one port and its connections: timeouts, and how they end |
+//! | `http/router.rs`, `target.rs` | paths and verbs, and the model that a path names |
+//! | `http/infer.rs`, `generate.rs`, `describe.rs` | the handlers |
+//! | `http/body.rs` | reading a body within limits of size and patience |
+//! | `http/error.rs`, `response.rs` | the table of statuses, and responses of JSON |
 //!
 //! Nothing here batches or waits for a batch: a handler submits its request and awaits the reply.
 //! When its client leaves, the handler is dropped, and with it the request. Types of the wire end
@@ -36,22 +41,11 @@
 
 #![forbid(unsafe_code)]
 
-mod attempt;
-mod body;
 mod config;
-mod connection;
-mod convert;
-mod describe;
-mod exchange;
-mod generate;
-mod infer;
+mod http;
 mod lifecycle;
-mod metrics;
-pub mod offline;
-mod parameters;
-mod router;
-mod status;
-mod target;
+mod serving;
 
 pub use config::ServerConfig;
 pub use lifecycle::{Addresses, Server, ServerError, Stopped};
+pub use serving::offline;

@@ -11,10 +11,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::body::BodyLimits;
 use crate::config::ServerConfig;
-use crate::connection::serve_port;
-use crate::router::{App, metrics_router, router};
+use crate::http::{BodyLimits, HttpState, metrics_router, router, serve_port};
+use crate::serving::app::App;
 
 /// Connections that the system keeps until they are accepted: clients come in bursts.
 const BACKLOG: i32 = 4096;
@@ -80,7 +79,7 @@ pub enum Stopped {
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
-    app: Arc<App>,
+    state: Arc<HttpState>,
     addresses: Addresses,
     http: TcpListener,
     metrics: Option<TcpListener>,
@@ -96,9 +95,9 @@ impl Server {
         let metrics = config.metrics.map(|address| listen("metrics", address)).transpose()?;
         let (metrics, metrics_address) = metrics.unzip();
         let limits = BodyLimits { bytes_max: config.body_bytes_max, timeout: config.body_timeout };
-        let app = Arc::new(App::new(engine, limits));
+        let state = Arc::new(HttpState { app: Arc::new(App::new(engine)), limits });
         let addresses = Addresses { http: http_address, metrics: metrics_address };
-        Ok(Self { config, app, addresses, http, metrics })
+        Ok(Self { config, state, addresses, http, metrics })
     }
 
     /// Where it listens; ports that were 0 are known here.
@@ -125,16 +124,22 @@ impl Server {
         shutdown: impl Future<Output = ()>,
         abort: impl Future<Output = ()>,
     ) -> Stopped {
-        let Self { config, app, http, metrics, .. } = self;
+        let Self { config, state, http, metrics, .. } = self;
+        let app = state.app.clone();
         let (stop, is_stopping) = watch::channel(false);
         let mut port = JoinSet::new();
-        port.spawn(serve_port(adopt(http), router(app.clone()), config.head_timeout, is_stopping));
+        port.spawn(serve_port(
+            adopt(http),
+            router(state.clone()),
+            config.head_timeout,
+            is_stopping,
+        ));
 
         // These end when they are dropped, which is last.
         let mut rest = JoinSet::new();
         let (_never_stop, never_stopping) = watch::channel(false);
         if let Some(metrics) = metrics {
-            let router = metrics_router(app.clone());
+            let router = metrics_router(state.clone());
             rest.spawn(serve_port(adopt(metrics), router, config.head_timeout, never_stopping));
         }
         let upkeep = app.clone();

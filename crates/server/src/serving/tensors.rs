@@ -7,17 +7,20 @@ use batchmaker_engine::{ElementType, NamedTensor, Tensor, TensorData};
 use batchmaker_model::TensorInfo;
 use batchmaker_wire as wire;
 
-use crate::status::ApiError;
+use crate::serving::error::ServeError;
 
 /// Takes the inputs of a request for a model that declares `declared`.
 pub(crate) fn from_wire(
     inputs: Vec<wire::Tensor>,
     declared: &[TensorInfo],
-) -> Result<Vec<NamedTensor>, ApiError> {
+) -> Result<Vec<NamedTensor>, ServeError> {
     inputs.into_iter().map(|input| input_from_wire(input, declared)).collect()
 }
 
-fn input_from_wire(input: wire::Tensor, declared: &[TensorInfo]) -> Result<NamedTensor, ApiError> {
+fn input_from_wire(
+    input: wire::Tensor,
+    declared: &[TensorInfo],
+) -> Result<NamedTensor, ServeError> {
     let (name, shape, datatype) = (input.name.clone(), input.shape().to_vec(), input.datatype());
     let data = match input.into_data() {
         wire::TensorData::Fp32(values) => TensorData::F32(values),
@@ -30,13 +33,13 @@ fn input_from_wire(input: wire::Tensor, declared: &[TensorInfo]) -> Result<Named
                 Some(tensor) => datatype_of(tensor.element).to_string(),
                 None => {
                     let names: Vec<&str> = declared.iter().map(|tensor| &*tensor.name).collect();
-                    return Err(ApiError::Invalid(format!(
+                    return Err(ServeError::Invalid(format!(
                         "input '{name}' is unknown, expected {}",
                         names.join(", ")
                     )));
                 }
             };
-            return Err(ApiError::Invalid(format!(
+            return Err(ServeError::Invalid(format!(
                 "input '{name}': expected data type {expected}, got {datatype}"
             )));
         }
@@ -45,7 +48,7 @@ fn input_from_wire(input: wire::Tensor, declared: &[TensorInfo]) -> Result<Named
 }
 
 /// Gives an output its form on the wire.
-pub(crate) fn to_wire(output: NamedTensor) -> Result<wire::Tensor, ApiError> {
+pub(crate) fn to_wire(output: NamedTensor) -> Result<wire::Tensor, ServeError> {
     let NamedTensor { name, tensor } = output;
     let shape = tensor.shape().to_vec();
     let data = match tensor.into_data() {
@@ -56,7 +59,7 @@ pub(crate) fn to_wire(output: NamedTensor) -> Result<wire::Tensor, ApiError> {
         TensorData::Bytes(values) => wire::TensorData::Bytes(values),
     };
     wire::Tensor::new(&*name, shape, data)
-        .map_err(|error| ApiError::Internal(format!("output '{name}': {error}")))
+        .map_err(|error| ServeError::Internal(format!("output '{name}': {error}")))
 }
 
 /// What the wire calls a type of elements.

@@ -1,18 +1,13 @@
-//! Prometheus. Requests are counted as they end; what the engine holds is asked for when somebody
-//! looks, so that the batching loop knows nothing of metrics.
+//! Prometheus metrics. Requests are counted as they end; the engine is asked for its counts when metrics
+//! are read, so that the batching loop knows nothing of metrics.
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
 use batchmaker_engine::Statistics;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use crate::attempt::{Outcome, Phases};
-use crate::router::App;
+use crate::serving::outcome::{Outcome, Phases};
 
 const REQUESTS: &str = "batchmaker_requests_total";
 const RESPONSES: &str = "batchmaker_http_responses_total";
@@ -41,7 +36,7 @@ const COUNTERS: [(&str, &str); 8] = [
     (BATCHES, "Batches of a cell type that were formed."),
     (NODES, "Cells in the batches of a cell type."),
     (PADDING, "Rows of padding in the batches of a cell type."),
-    (WASTED, "Steps in the batches of a cell type of chains that had said stop."),
+    (WASTED, "Steps in the batches of a cell type of chains that had reached their end."),
     (SESSIONS_BEGUN, "Sessions that began."),
     (SESSIONS_ENDED, "Sessions that took no more chunks: by their client, idle, or broken."),
 ];
@@ -110,8 +105,9 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn count_response(&self, status: StatusCode) {
-        self.counter(RESPONSES, vec![label("status", status.as_str())]).increment(1);
+    /// Counts a response of the HTTP port.
+    pub(crate) fn count_response(&self, status: &str) {
+        self.counter(RESPONSES, vec![label("status", status)]).increment(1);
     }
 
     /// Folds samples into histograms, which else happens when somebody looks.
@@ -120,7 +116,7 @@ impl Metrics {
     }
 
     /// The text of all, with what the engine holds now.
-    fn render(&self, statistics: &Statistics) -> String {
+    pub(crate) fn render(&self, statistics: &Statistics) -> String {
         self.gauge(PERMITS_IN_USE, vec![]).set(statistics.permits_in_use as f64);
         self.gauge(PERMITS, vec![]).set(statistics.permits as f64);
         self.gauge(WORKERS, vec![]).set(statistics.workers as f64);
@@ -197,11 +193,4 @@ impl ModelMetrics {
 
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
-}
-
-/// `GET /metrics`.
-pub(crate) async fn scrape(State(app): State<Arc<App>>) -> Response {
-    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    let text = app.metrics.render(&app.engine.statistics());
-    ([(CONTENT_TYPE, content_type)], text).into_response()
 }

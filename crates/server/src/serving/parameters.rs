@@ -5,9 +5,9 @@ use std::time::Duration;
 use batchmaker_engine::{SessionChunk, SessionKey};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
-use crate::status::ApiError;
+use crate::serving::error::ServeError;
 
-/// The header that names a session, as proxies hash it.
+/// The name of the header (HTTP) or metadata (gRPC) that may name a session, so that proxies can hash it.
 pub(crate) const SESSION: &str = "x-session-id";
 
 /// Bytes of a session's name: it is kept for as long as the session.
@@ -31,7 +31,7 @@ pub(crate) struct Scheduling {
 pub(crate) fn read(
     request: &InferRequest,
     session_header: Option<&str>,
-) -> Result<Scheduling, ApiError> {
+) -> Result<Scheduling, ServeError> {
     for input in &request.inputs {
         if let Some(name) = input.parameters.keys().next() {
             return Err(refuse(&format!("input '{}': parameter", input.name), name));
@@ -78,7 +78,7 @@ pub(crate) fn read(
 fn session(
     parameters: &Parameters,
     header: Option<&str>,
-) -> Result<Option<SessionChunk>, ApiError> {
+) -> Result<Option<SessionChunk>, ServeError> {
     let expected = "a number from 0 to 18446744073709551615 or a text";
     let of_parameter = match parameters.get("sequence_id") {
         None => None,
@@ -93,7 +93,7 @@ fn session(
             let text = format!(
                 "parameter 'sequence_id' is '{id}', header '{SESSION}' is '{other}': expected the same"
             );
-            return Err(ApiError::Invalid(text));
+            return Err(ServeError::Invalid(text));
         }
         (id, other) => id.or(other),
     };
@@ -101,7 +101,7 @@ fn session(
         && text.len() > SESSION_NAME_MAX
     {
         let found = text.len();
-        return Err(ApiError::Invalid(format!(
+        return Err(ServeError::Invalid(format!(
             "parameter 'sequence_id': expected at most {SESSION_NAME_MAX} bytes, got {found}"
         )));
     }
@@ -115,7 +115,7 @@ fn session(
         None if start || end => {
             let name = if start { "sequence_start" } else { "sequence_end" };
             let text = format!("parameter '{name}' is true, but there is no sequence_id");
-            Err(ApiError::Invalid(text))
+            Err(ServeError::Invalid(text))
         }
         None => Ok(None),
     }
@@ -132,12 +132,12 @@ fn session_key(text: &str) -> Option<SessionKey> {
     }
 }
 
-fn wrong(name: &str, expected: &str, value: &Parameter) -> ApiError {
-    ApiError::Invalid(format!("parameter '{name}': expected {expected}, got {value}"))
+fn wrong(name: &str, expected: &str, value: &Parameter) -> ServeError {
+    ServeError::Invalid(format!("parameter '{name}': expected {expected}, got {value}"))
 }
 
-fn refuse(place: &str, name: &str) -> ApiError {
-    ApiError::Invalid(format!("{place} '{name}' is not supported by this server"))
+fn refuse(place: &str, name: &str) -> ServeError {
+    ServeError::Invalid(format!("{place} '{name}' is not supported by this server"))
 }
 
 #[cfg(test)]

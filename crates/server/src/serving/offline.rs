@@ -5,8 +5,8 @@ use batchmaker_model::Model;
 use batchmaker_wire as wire;
 use wire::{DataFormat, InferRequest, Tensor};
 
-use crate::status::ApiError;
-use crate::{exchange, parameters};
+use crate::serving::error::ServeError;
+use crate::serving::{exchange, parameters};
 
 /// What [`encode`] must know of the request.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct Context(exchange::Context);
 #[error("{0}")]
 pub struct LineError(String);
 
-impl From<ApiError> for LineError {
-    fn from(error: ApiError) -> Self {
+impl From<ServeError> for LineError {
+    fn from(error: ServeError) -> Self {
         Self(error.to_string())
     }
 }
@@ -30,12 +30,12 @@ impl From<ApiError> for LineError {
 /// Where the line is no request that `model` can answer, or asks for what only a network has:
 /// a timeout, binary tensors.
 pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pending), LineError> {
-    let unknown = || ApiError::Engine(EngineError::UnknownModel(model.to_owned()));
+    let unknown = || ServeError::Engine(EngineError::UnknownModel(model.to_owned()));
     let model = engine.model(model).ok_or_else(unknown)?;
     let request = read(model, line)?;
     let scheduling = parameters::read(&request, None)?;
     if scheduling.timeout.is_some() {
-        return Err(ApiError::Invalid("parameter 'timeout' has no meaning here".into()).into());
+        return Err(ServeError::Invalid("parameter 'timeout' has no meaning here".into()).into());
     }
     let (context, pending) = exchange::submit(engine, model, request, &scheduling, false)?;
     Ok((Context(context), pending))
@@ -49,7 +49,7 @@ pub fn encode(context: Context, reply: Reply) -> Result<Vec<u8>, LineError> {
     Ok(exchange::encode(context.0, reply)?.bytes)
 }
 
-fn read(model: &Model, line: &[u8]) -> Result<InferRequest, ApiError> {
+fn read(model: &Model, line: &[u8]) -> Result<InferRequest, ServeError> {
     let is_json = line.trim_ascii_start().starts_with(b"{");
     if !is_json && model.inputs.iter().any(|input| input.name == "text") {
         let text = Tensor::new("text", vec![1], vec![line.to_vec()])?;
@@ -60,7 +60,7 @@ fn read(model: &Model, line: &[u8]) -> Result<InferRequest, ApiError> {
     let is_binary = outputs.default_format == DataFormat::Binary
         || outputs.list.iter().any(|output| output.format == Some(DataFormat::Binary));
     if is_binary {
-        return Err(ApiError::Invalid("replies are lines of JSON, never binary".into()));
+        return Err(ServeError::Invalid("replies are lines of JSON, never binary".into()));
     }
     Ok(request)
 }

@@ -8,7 +8,7 @@ use axum::http::header::{CONTENT_ENCODING, EXPECT};
 use batchmaker_wire::{ContentEncoding, WireError, decompress};
 use http_body_util::BodyExt;
 
-use crate::status::ApiError;
+use crate::http::error::HttpError;
 
 /// What is read, at most, of a body that is not wanted: a client that still sends when it is
 /// refused would lose the reply to a broken connection.
@@ -31,7 +31,7 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     mut body: Body,
     limits: BodyLimits,
-) -> Result<Vec<u8>, ApiError> {
+) -> Result<Vec<u8>, HttpError> {
     let encoding = content_encoding(headers);
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let refusal = match &encoding {
@@ -74,12 +74,12 @@ pub(crate) async fn discard(mut body: Body, limits: BodyLimits) {
 async fn next_data(
     body: &mut Body,
     limits: BodyLimits,
-) -> Result<Option<axum::body::Bytes>, ApiError> {
+) -> Result<Option<axum::body::Bytes>, HttpError> {
     loop {
         let frame = tokio::time::timeout(limits.timeout, body.frame()).await;
-        match frame.map_err(|_| ApiError::SlowBody(limits.timeout.as_secs()))? {
+        match frame.map_err(|_| HttpError::SlowBody(limits.timeout.as_secs()))? {
             None => return Ok(None),
-            Some(Err(error)) => return Err(ApiError::BrokenBody(error.to_string())),
+            Some(Err(error)) => return Err(HttpError::BrokenBody(error.to_string())),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
                 Err(_trailers) => continue,
@@ -88,11 +88,11 @@ async fn next_data(
     }
 }
 
-fn too_large(limits: BodyLimits) -> ApiError {
+fn too_large(limits: BodyLimits) -> HttpError {
     WireError::TooLarge { limit_bytes: limits.bytes_max }.into()
 }
 
-fn content_encoding(headers: &HeaderMap) -> Result<ContentEncoding, ApiError> {
+fn content_encoding(headers: &HeaderMap) -> Result<ContentEncoding, HttpError> {
     match headers.get(CONTENT_ENCODING) {
         None => Ok(ContentEncoding::Identity),
         Some(value) => Ok(String::from_utf8_lossy(value.as_bytes()).parse()?),

@@ -1,7 +1,7 @@
 //! One inference request, from body to reply.
 //!
-//! The handler holds the engine's `Pending`. A client that leaves makes hyper drop the handler,
-//! wherever it is; with it goes the `Pending`, which cancels the request.
+//! The handler holds the engine's `Pending`. When a client leaves, hyper drops the handler wherever it
+//! is, and the `Pending` with it, which cancels the request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,17 +12,20 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use batchmaker_engine::{Pending, Reply};
 use batchmaker_model::Model;
 use batchmaker_wire as wire;
 use wire::ContentEncoding;
 
-use crate::attempt::{Attempt, Phases};
-use crate::parameters::Scheduling;
-use crate::router::App;
-use crate::status::ApiError;
-use crate::target::Target;
-use crate::{body, exchange, parameters};
+use crate::http::body;
+use crate::http::error::HttpError;
+use crate::http::state::HttpState;
+use crate::serving::app::{App, Target};
+use crate::serving::attempt::Attempt;
+use crate::serving::deadline::Deadline;
+use crate::serving::error::ServeError;
+use crate::serving::exchange;
+use crate::serving::outcome::Phases;
+use crate::serving::parameters::{self, Scheduling};
 
 const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
 
@@ -31,27 +34,28 @@ const SESSION: HeaderName = HeaderName::from_static(parameters::SESSION);
 /// Shorter replies are not worth compressing.
 const COMPRESSED_BYTES_MIN: usize = 1 << 10;
 
+/// `POST /v2/models/M/infer`.
 pub(crate) async fn infer(
-    State(app): State<Arc<App>>,
-    target: Result<Target, ApiError>,
+    State(state): State<Arc<HttpState>>,
+    target: Result<Target, HttpError>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
     let target = match target {
         Ok(target) => target,
         Err(error) => {
-            body::discard(body, app.limits).await;
+            body::discard(body, state.limits).await;
             return error.into_response();
         }
     };
     let mut attempt = Attempt::start(target.record().clone());
     let answer = async {
-        let body = body::read(&parts.headers, body, app.limits).await?;
-        attempt.is_here();
-        answer(&app, target.model(), &parts, body).await
+        let body = body::read(&parts.headers, body, state.limits).await?;
+        attempt.arrived();
+        answer(&state.app, target.model(), &parts, body).await
     };
     let answer = answer.await;
-    attempt.conclude(answer)
+    conclude(attempt, answer)
 }
 
 /// Runs a request whose body is here.
@@ -60,14 +64,14 @@ async fn answer(
     model: &Model,
     parts: &Parts,
     body: Vec<u8>,
-) -> Result<(Response, Phases), ApiError> {
+) -> Result<(Response, Phases), HttpError> {
     let arrival = Instant::now();
     let request = wire::decode_request(&body, header_length(&parts.headers)?)?;
     drop(body);
     let scheduling = parameters::read(&request, session_header(&parts.headers)?)?;
     let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling, false)?;
     let input = arrival.elapsed();
-    let reply = reply_by(pending, deadline(&scheduling, arrival), &scheduling).await?;
+    let reply = Deadline::new(arrival, scheduling.timeout).reply(pending).await?;
     let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
     let start = Instant::now();
     let body = exchange::encode(context, reply)?;
@@ -82,21 +86,21 @@ async fn answer(
     Ok((response, phases))
 }
 
-/// Until when a client waits whose request was here at `arrival`.
-pub(crate) fn deadline(scheduling: &Scheduling, arrival: Instant) -> Option<Instant> {
-    scheduling.timeout.and_then(|timeout| arrival.checked_add(timeout))
-}
-
-/// The reply, unless it comes too late.
-pub(crate) async fn reply_by(
-    pending: Pending,
-    deadline: Option<Instant>,
-    scheduling: &Scheduling,
-) -> Result<Reply, ApiError> {
-    let Some(deadline) = deadline else { return Ok(pending.await?) };
-    let reply = tokio::time::timeout_at(deadline.into(), pending).await;
-    let timeout_us = scheduling.timeout.unwrap_or_default().as_micros() as u64;
-    Ok(reply.map_err(|_| ApiError::TimedOut { timeout_us })??)
+/// Records how a request ended, and returns its response.
+pub(crate) fn conclude(
+    attempt: Attempt,
+    answer: Result<(Response, Phases), HttpError>,
+) -> Response {
+    match answer {
+        Ok((response, phases)) => {
+            attempt.succeeded(phases);
+            response
+        }
+        Err(error) => {
+            attempt.failed(error.outcome());
+            error.into_response()
+        }
+    }
 }
 
 /// Repeats the session's name in the header, for proxies.
@@ -108,19 +112,19 @@ pub(crate) fn name_session(response: &mut Response, scheduling: &Scheduling) {
     }
 }
 
-pub(crate) fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
-    let invalid = || ApiError::Invalid(format!("header '{SESSION}': expected visible ASCII"));
+pub(crate) fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ServeError> {
+    let invalid = || ServeError::Invalid(format!("header '{SESSION}': expected visible ASCII"));
     headers.get(SESSION).map(|value| value.to_str().map_err(|_| invalid())).transpose()
 }
 
-fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ApiError> {
+fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
     let Some(value) = headers.get(HEADER_LENGTH) else {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(value.as_bytes());
     text.trim().parse().map(Some).map_err(|_| {
         let name = wire::HEADER_LENGTH;
-        ApiError::Invalid(format!("header '{name}': expected a number of bytes, got '{text}'"))
+        ServeError::Invalid(format!("header '{name}': expected a number of bytes, got '{text}'"))
     })
 }
 

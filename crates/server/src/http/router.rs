@@ -1,0 +1,95 @@
+//! Paths and verbs.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+
+use crate::http::error::HttpError;
+use crate::http::state::HttpState;
+use crate::http::{body, describe, generate, infer};
+
+/// The routes of the port that takes requests.
+pub(crate) fn router(state: Arc<HttpState>) -> Router {
+    let described = Router::new()
+        .route("/v2", get(describe::server))
+        .route("/v2/", get(describe::server))
+        .route("/v2/health/live", get(describe::live))
+        .route("/v2/health/ready", get(describe::ready))
+        .route("/v2/models/stats", get(describe::all_statistics))
+        .merge(of_model("", get(describe::model)))
+        .merge(of_model("/ready", get(describe::model_ready)))
+        .merge(of_model("/config", get(describe::config)))
+        .merge(of_model("/stats", get(describe::statistics)))
+        .route("/v2/repository/index", post(describe::repository_index))
+        .route("/v2/repository/models/{model}/load", post(describe::no_loading))
+        .route("/v2/repository/models/{model}/unload", post(describe::no_loading))
+        .route("/metrics", get(describe::metrics))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_verb)
+        .layer(from_fn_with_state(state.clone(), take_body));
+    // The body of an inference is the handler's own to read.
+    let infer = of_model("/infer", post(infer::infer))
+        .merge(of_model("/generate", post(generate::generate)))
+        .merge(of_model("/generate_stream", post(generate::generate_stream)))
+        .method_not_allowed_fallback(wrong_verb);
+    finish(state, described.merge(infer))
+}
+
+/// The routes of the metrics port: metrics, and the server's health, which can be asked there while the
+/// server drains.
+pub(crate) fn metrics_router(state: Arc<HttpState>) -> Router {
+    let router = Router::new()
+        .route("/metrics", get(describe::metrics))
+        .route("/v2/health/live", get(describe::live))
+        .route("/v2/health/ready", get(describe::ready))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_verb)
+        .layer(from_fn_with_state(state.clone(), take_body));
+    router.with_state(state)
+}
+
+fn finish(state: Arc<HttpState>, router: Router<Arc<HttpState>>) -> Router {
+    router.layer(from_fn_with_state(state.clone(), count_response)).with_state(state)
+}
+
+/// The same under a model's path and under that of its version.
+fn of_model(
+    end: &str,
+    handlers: axum::routing::MethodRouter<Arc<HttpState>>,
+) -> Router<Arc<HttpState>> {
+    Router::new()
+        .route(&format!("/v2/models/{{model}}{end}"), handlers.clone())
+        .route(&format!("/v2/models/{{model}}/versions/{{version}}{end}"), handlers)
+}
+
+async fn unknown_path(request: Request) -> Response {
+    HttpError::UnknownPath(request.uri().path().to_owned()).into_response()
+}
+
+async fn wrong_verb(request: Request) -> Response {
+    let (verb, path) = (request.method().to_string(), request.uri().path().to_owned());
+    HttpError::WrongVerb { verb, path }.into_response()
+}
+
+/// Reads the body before the handler is called, wanted or not: see [`body::discard`].
+async fn take_body(State(state): State<Arc<HttpState>>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match body::read(&parts.headers, body, state.limits).await {
+        Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn count_response(
+    State(state): State<Arc<HttpState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let response = next.run(request).await;
+    state.app.metrics.count_response(response.status().as_str());
+    response
+}

@@ -1,0 +1,81 @@
+//! The state that all doors of a server share: its engine, its models' records, its metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use batchmaker_engine::{Engine, EngineError};
+use batchmaker_model::Model;
+
+use crate::serving::attempt::ModelRecord;
+use crate::serving::error::ServeError;
+use crate::serving::metrics::Metrics;
+
+/// The state that all doors share.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) metrics: Metrics,
+    /// The record of each model, by the model's name.
+    pub(crate) records: BTreeMap<String, Arc<ModelRecord>>,
+    is_draining: AtomicBool,
+}
+
+/// A model that is served here.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    app: Arc<App>,
+    name: String,
+}
+
+impl App {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        let metrics = Metrics::new();
+        let record = |name: &str| {
+            let record = ModelRecord::new(metrics.of_model(name));
+            (name.to_owned(), Arc::new(record))
+        };
+        let records = engine.models().iter().map(|model| record(&model.name)).collect();
+        Self { engine, metrics, records, is_draining: AtomicBool::new(false) }
+    }
+
+    /// Whether requests are welcome: not once the server drains, or its device is lost.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_draining.load(Ordering::SeqCst) && !self.engine.is_lost()
+    }
+
+    /// From here on, the server reports that it is not ready.
+    pub(crate) fn drain(&self) {
+        self.is_draining.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Target {
+    /// Finds the model `name`; `version`, where it is given, must be the one that is served.
+    pub(crate) fn find(
+        app: &Arc<App>,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Self, ServeError> {
+        let unknown = || EngineError::UnknownModel(name.to_owned());
+        let served = app.engine.model(name).ok_or_else(unknown)?.version.as_str();
+        match version {
+            Some(asked) if asked != served => Err(ServeError::UnknownVersion {
+                model: name.to_owned(),
+                asked: asked.to_owned(),
+                served: served.to_owned(),
+            }),
+            _ => Ok(Self { app: app.clone(), name: name.to_owned() }),
+        }
+    }
+
+    /// The model.
+    pub(crate) fn model(&self) -> &Model {
+        self.app.engine.model(&self.name).expect("the engine keeps its models")
+    }
+
+    /// The record of the model's requests.
+    pub(crate) fn record(&self) -> &Arc<ModelRecord> {
+        &self.app.records[&self.name]
+    }
+}

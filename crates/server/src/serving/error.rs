@@ -1,0 +1,58 @@
+//! Why a request is refused or fails, whatever the transport.
+
+use batchmaker_engine::EngineError;
+use batchmaker_wire::WireError;
+
+use crate::serving::outcome::Outcome;
+
+/// Why a request has no reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there is no version '{asked}' of model '{model}' here, only '{served}'")]
+    UnknownVersion { model: String, asked: String, served: String },
+    #[error("there was no reply within the request's timeout of {timeout_us} µs")]
+    TimedOut { timeout_us: u64 },
+    #[error("{0} is not supported by this server")]
+    Unsupported(&'static str),
+    #[error("the server is shutting down")]
+    NotReady,
+    #[error("the server failed: {0}")]
+    Internal(String),
+}
+
+impl ServeError {
+    /// How metrics count a request that ends with the error.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Engine(error) => outcome_of(error),
+            Self::Wire(_)
+            | Self::Invalid(_)
+            | Self::UnknownVersion { .. }
+            | Self::Unsupported(_)
+            | Self::NotReady => Outcome::Invalid,
+            Self::TimedOut { .. } => Outcome::Timeout,
+            Self::Internal(_) => Outcome::Failed,
+        }
+    }
+}
+
+fn outcome_of(error: &EngineError) -> Outcome {
+    match error {
+        EngineError::UnknownModel(_) | EngineError::Invalid(_) | EngineError::SessionLost => {
+            Outcome::Invalid
+        }
+        EngineError::Overloaded { .. }
+        | EngineError::MemoryInUse { .. }
+        | EngineError::TooManySessions { .. }
+        | EngineError::ShuttingDown
+        | EngineError::DeviceLost(_) => Outcome::Overloaded,
+        EngineError::Cancelled => Outcome::Cancelled,
+        EngineError::Failed(_) | EngineError::Reply(_) => Outcome::Failed,
+    }
+}

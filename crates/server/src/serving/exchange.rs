@@ -1,0 +1,58 @@
+//! A request of the protocol to the engine, and the engine's reply to the protocol: the same for every
+//! transport.
+
+use batchmaker_engine::{Engine, Pending, Reply, Request};
+use batchmaker_model::Model;
+use batchmaker_wire as wire;
+use wire::{InferRequest, RequestedOutputs};
+
+use crate::serving::error::ServeError;
+use crate::serving::parameters::Scheduling;
+use crate::serving::tensors;
+
+/// What a response repeats of its request.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) model_name: String,
+    pub(crate) model_version: String,
+    pub(crate) id: Option<String>,
+    /// The outputs that were requested, and the form of each.
+    pub(crate) requested: RequestedOutputs,
+}
+
+/// Checks a request, whose parameters were read, and submits it. `stream` says whether its steps are
+/// wanted as they are computed.
+pub(crate) fn submit(
+    engine: &Engine,
+    model: &Model,
+    request: InferRequest,
+    scheduling: &Scheduling,
+    stream: bool,
+) -> Result<(Context, Pending), ServeError> {
+    let InferRequest { id, inputs, outputs: requested, .. } = request;
+    let tensors = tensors::from_wire(inputs, &model.inputs)?;
+    let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
+    let outputs = requested.list.iter().map(|output| output.name.clone()).collect();
+    let request = Request { tensors, parameters, priority, session, outputs, stream };
+    let pending = engine.submit(&model.name, request)?;
+    let (model_name, model_version) = (model.name.clone(), model.version.clone());
+    Ok((Context { model_name, model_version, id, requested }, pending))
+}
+
+/// The response to a request. The form of each of its tensors is still to be looked up in the second.
+pub(crate) fn response(
+    context: Context,
+    reply: Reply,
+) -> Result<(wire::InferResponse, RequestedOutputs), ServeError> {
+    let Context { model_name, model_version, id, requested } = context;
+    let outputs = reply.outputs.into_iter().map(tensors::to_wire).collect::<Result<_, _>>()?;
+    let parameters = wire::Parameters::new();
+    let response = wire::InferResponse { model_name, model_version, id, parameters, outputs };
+    Ok((response, requested))
+}
+
+/// The body of the response to a request, as HTTP and files have it.
+pub(crate) fn encode(context: Context, reply: Reply) -> Result<wire::EncodedBody, ServeError> {
+    let (response, requested) = response(context, reply)?;
+    Ok(wire::encode_response(&response, |name| requested.format_of(name))?)
+}

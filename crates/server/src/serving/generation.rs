@@ -1,0 +1,121 @@
+//! Text in, text out: a request of text as a request of tensors, and the text of its reply, whole or as
+//! it is computed.
+
+use std::collections::VecDeque;
+
+use batchmaker_engine::{NamedTensor, Pending, Reply, TensorData};
+use batchmaker_model::Model;
+use batchmaker_wire as wire;
+use wire::{InferRequest, RequestedOutput, RequestedOutputs};
+
+use crate::serving::deadline::Deadline;
+use crate::serving::error::ServeError;
+
+/// The input that text goes to.
+const INPUT: &str = "text";
+
+/// The parameter of a request that says how tensors travel; it has no meaning for text.
+const BINARY_OUTPUT: &str = "binary_data_output";
+
+/// The request for the text that a model makes of `text`.
+///
+/// # Errors
+/// The model takes no text, or gives none.
+pub(crate) fn request(
+    model: &Model,
+    id: Option<String>,
+    text: String,
+    mut parameters: wire::Parameters,
+) -> Result<InferRequest, ServeError> {
+    let name = &model.name;
+    if !model.inputs.iter().any(|input| input.name == INPUT) {
+        let reason = format!("model '{name}' takes no text: its model.toml has no [inputs.text]");
+        return Err(ServeError::Invalid(reason));
+    }
+    let output = model.text_output().ok_or_else(|| {
+        ServeError::Invalid(format!(
+            "model '{name}' gives no text: its model.toml has no [outputs]"
+        ))
+    })?;
+    parameters.remove(BINARY_OUTPUT);
+    let text = wire::Tensor::new(INPUT, vec![1], vec![text.into_bytes()])?;
+    let output = RequestedOutput { name: output.to_owned(), ..RequestedOutput::default() };
+    let outputs = RequestedOutputs { list: vec![output], ..RequestedOutputs::default() };
+    Ok(InferRequest { id, parameters, inputs: vec![text], outputs })
+}
+
+/// The text of a reply to [`request`]; several texts with spaces between.
+pub(crate) fn text_of(outputs: Vec<NamedTensor>) -> Result<String, ServeError> {
+    let texts = texts_of(outputs);
+    let missing = || ServeError::Internal("the model left out its text".to_owned());
+    texts.map(|texts| texts.join(" ")).ok_or_else(missing)
+}
+
+fn texts_of(mut outputs: Vec<NamedTensor>) -> Option<Vec<String>> {
+    let TensorData::Bytes(texts) = outputs.pop()?.tensor.into_data() else { return None };
+    Some(texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+}
+
+/// The text of a reply as it is computed.
+#[derive(Debug)]
+pub(crate) struct TextStream {
+    /// None once the reply is there.
+    pending: Option<Pending>,
+    deadline: Deadline,
+    /// Texts that were computed and not returned.
+    texts: VecDeque<String>,
+    has_steps: bool,
+    /// The reply, until the end is returned.
+    reply: Option<Reply>,
+}
+
+/// The next part of a stream of text.
+#[derive(Debug)]
+pub(crate) enum TextPart {
+    /// More of the text.
+    Text(String),
+    /// The reply is there, and all of its text was returned.
+    End(Reply),
+    /// There will be no reply.
+    Failed(ServeError),
+}
+
+impl TextStream {
+    /// The text of a request that was submitted to be streamed.
+    pub(crate) fn new(pending: Pending, deadline: Deadline) -> Self {
+        let (texts, has_steps, reply) = (VecDeque::new(), false, None);
+        Self { pending: Some(pending), deadline, texts, has_steps, reply }
+    }
+
+    /// Waits for the next part; none after the last.
+    pub(crate) async fn next(&mut self) -> Option<TextPart> {
+        loop {
+            if let Some(text) = self.texts.pop_front() {
+                return Some(TextPart::Text(text));
+            }
+            if let Some(reply) = self.reply.take() {
+                return Some(TextPart::End(reply));
+            }
+            let steps = self.deadline.steps(self.pending.as_mut()?).await;
+            if let Some(texts) = steps.and_then(texts_of) {
+                self.has_steps = true;
+                self.texts.extend(texts);
+                continue;
+            }
+            // If the steps came too late, so does the reply, whose error says so.
+            let whole = self.deadline.reply(self.pending.take()?).await.and_then(|mut reply| {
+                let outputs = std::mem::take(&mut reply.outputs);
+                // A text that has no steps is sent whole.
+                let text = if self.has_steps { String::new() } else { text_of(outputs)? };
+                Ok((text, reply))
+            });
+            match whole {
+                Ok((text, reply)) => {
+                    self.texts.extend(Some(text).filter(|text| !text.is_empty()));
+                    self.reply = Some(reply);
+                }
+                Err(error) => return Some(TextPart::Failed(error)),
+            }
+        }
+    }
+}
