@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, EndOfSequence, RequestId, SlotId,
-    StatePlacement, TaskId, Tensor, TensorData, ValueIndex, WorkerId,
+    BatchedTask, CellGraph, CellIdentity, CellType, CellTypeId, EndOfSequence, InvalidGraph,
+    RequestId, SlotId, StatePlacement, TaskId, Tensor, TensorData, ValueIndex, WorkerId,
 };
 
 use crate::bell::Bell;
@@ -32,6 +32,9 @@ pub enum DeviceError {
         /// The bytes that it was asked to hold.
         bytes: usize,
     },
+    /// The request's graph does not fit its cells, or its inputs do not fit the graph.
+    #[error(transparent)]
+    Graph(#[from] InvalidGraph),
     /// The device is gone.
     #[error("the device is lost: {0}")]
     Lost(String),
@@ -146,8 +149,9 @@ pub trait Device: Send + Sync {
     /// values are allocated here, zeroed.
     ///
     /// # Errors
-    /// [`DeviceError::Full`] where there is no room now, [`DeviceError::Lost`] where nothing would
-    /// run it any more. The request is not in flight then.
+    /// [`DeviceError::Graph`] where [`check_request`](batchmaker_graph::check_request) refuses the request:
+    /// a device trusts nothing that it does not check. [`DeviceError::Full`] where there is no room now,
+    /// [`DeviceError::Lost`] where nothing would run it any more. The request is not in flight then.
     fn admit(
         &self,
         request: RequestId,

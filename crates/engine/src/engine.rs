@@ -172,6 +172,7 @@ impl Engine {
                 DeviceError::Full { .. } => {
                     EngineError::MemoryInUse { bytes: shared.admission.bytes() }
                 }
+                DeviceError::Graph(error) => EngineError::Unfolding(error),
                 DeviceError::Lost(reason) => EngineError::DeviceLost(reason.into()),
                 error => EngineError::DeviceLost(error.to_string().into()),
             });

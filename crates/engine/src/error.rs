@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::InvalidRequest;
+use batchmaker_graph::{InvalidGraph, InvalidRequest, UnfoldError};
 use batchmaker_manager::Failure;
 use batchmaker_model::ReplyError;
 
@@ -15,6 +15,9 @@ pub enum EngineError {
     /// The request is wrong; the client must change it.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
+    /// The model's unfolding function is wrong; the model's author must change it.
+    #[error(transparent)]
+    Unfolding(#[from] InvalidGraph),
     /// As many requests are in flight as the engine admits; the client may try again later.
     #[error("{in_flight} requests are in flight, which is the limit: try again later")]
     Overloaded {
@@ -53,6 +56,15 @@ pub enum EngineError {
     /// The device could not run it.
     #[error("the request failed: {}", reason(.0))]
     Failed(Failure),
+}
+
+impl From<UnfoldError> for EngineError {
+    fn from(error: UnfoldError) -> Self {
+        match error {
+            UnfoldError::Request(error) => Self::Invalid(error),
+            UnfoldError::Graph(error) => Self::Unfolding(error),
+        }
+    }
 }
 
 fn reason(failure: &Failure) -> String {

@@ -1,38 +1,48 @@
-//! Builds cell graphs, and finds what depends on what from the rows that runs write and read.
+//! Builds cell graphs, and finds the dependencies between runs from the rows that they write and read.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use crate::cell::RowSpec;
+use crate::cell_graph::{CellGraph, Chunk, Edge, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
+use crate::ids::{CellTypeId, RunIndex, ValueIndex};
+use crate::readiness::{order_of_readiness, own_producers};
+use crate::rows::{RowOrder, Rows};
+use crate::tensor::ElementType;
+use crate::writers::{Writer, Writers};
 
-use crate::{
-    CellGraph, CellTypeId, Chunk, Edge, Need, RowOrder, RowSpec, Rows, Run, RunIndex, RunKind,
-    Sink, SinkTime, Stop, ValueIndex, ValueSpec,
-};
+/// Why a cell graph cannot run: the unfolding function that built it is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the unfolding function built a graph that cannot run: {0}")]
+pub struct InvalidGraph(pub String);
+
+/// The most bytes of one value: what fits an allocation.
+const VALUE_BYTES_MAX: usize = isize::MAX as usize;
 
 /// Builds a [`CellGraph`], run by run, producers before consumers.
 ///
-/// What a graph cannot be (a row that does not exist, or is written twice; nodes that depend on
-/// each other in a circle) is a mistake of the caller and panics: requests are checked before.
+/// The first mistake (a row that does not exist, is written twice or is read before the run that writes
+/// it; nodes that depend on each other in a circle) is what [`finish`](Self::finish) returns; what is
+/// added after it is ignored.
 #[derive(Clone, Debug, Default)]
 pub struct CellGraphBuilder {
     graph: CellGraph,
-    /// Per value, what was written where.
-    written: Vec<Written>,
+    /// For each value, the runs that write it.
+    writers: Vec<Writers>,
+    /// Whether the request brings each value.
+    is_input: Vec<bool>,
+    /// Bytes of all values.
+    bytes: usize,
+    error: Option<InvalidGraph>,
 }
 
-/// Who writes a value: so that a reader meets the writers of its own rows only.
-#[derive(Clone, Debug, Default)]
-struct Written {
-    writers: Vec<Writer>,
-    /// Per row, the position in `writers` and the writer's node; empty while there is none.
-    by_row: Vec<Option<(u32, u32)>>,
-}
-
-#[derive(Clone, Debug)]
-struct Writer {
-    run: RunIndex,
-    time: SinkTime,
-    rows: Rows,
+/// A run as it is described, before its edges are known.
+struct NewRun {
+    cell_type: CellTypeId,
+    kind: RunKind,
     length: u32,
+    inputs: Vec<Rows>,
+    initial: Vec<Option<Rows>>,
+    sinks: Vec<Sink>,
+    precedence: Vec<u32>,
+    stop: Option<Stop>,
 }
 
 impl CellGraphBuilder {
@@ -48,29 +58,42 @@ impl CellGraphBuilder {
         builder
     }
 
-    /// A value that cells write and cells read.
+    /// A value of `rows` rows, which cells write and cells read. Rows that nobody writes are zeros.
     pub fn value(&mut self, row: RowSpec, rows: u32) -> ValueIndex {
+        if row.element == ElementType::Bytes {
+            self.fail("no value holds byte strings".to_owned());
+        }
+        let bytes = row.bytes().and_then(|bytes| bytes.checked_mul(rows as usize));
+        let sum = bytes.and_then(|bytes| self.bytes.checked_add(bytes));
+        match sum.filter(|&sum| sum <= VALUE_BYTES_MAX) {
+            Some(sum) => self.bytes = sum,
+            None => self.fail(format!("{rows} rows of {row:?} do not fit the memory")),
+        }
         self.graph.values.push(ValueSpec { row, rows });
-        self.written.push(Written::default());
+        self.writers.push(Writers::default());
+        self.is_input.push(false);
         ValueIndex(self.graph.values.len() as u32 - 1)
     }
 
-    /// A value that the request brings.
+    /// A value of `rows` rows that the request brings.
     pub fn input(&mut self, row: RowSpec, rows: u32) -> ValueIndex {
         let value = self.value(row, rows);
         self.graph.inputs.push(value);
+        self.is_input[value.index()] = true;
         value
     }
 
     /// Marks a value as part of the reply.
     pub fn output(&mut self, value: ValueIndex) {
-        if !self.graph.outputs.contains(&value) {
+        if value.index() >= self.graph.values.len() {
+            self.fail(format!("there is no {value}"));
+        } else if !self.graph.outputs.contains(&value) {
             self.graph.outputs.push(value);
         }
     }
 
-    /// Adds a chain of `length` steps. `initial` has an entry for each state of the cell; of a
-    /// [`Chunk::Next`] none has a row.
+    /// Adds a chain of `length` steps. `initial` has an entry for each state of the cell: the row of the
+    /// first state, or none for zeros. In a [`Chunk::Next`] no entry has a row.
     pub fn chain(
         &mut self,
         cell_type: CellTypeId,
@@ -79,11 +102,12 @@ impl CellGraphBuilder {
         initial: Vec<Option<Rows>>,
         sinks: Vec<Sink>,
     ) -> RunIndex {
-        self.run(cell_type, RunKind::Chain, length, inputs, initial, sinks)
+        let (kind, precedence, stop) = (RunKind::Chain, Vec::new(), None);
+        self.run(NewRun { cell_type, kind, length, inputs, initial, sinks, precedence, stop })
     }
 
-    /// Adds a chain as [`Self::chain`] does, of at most `bound` nodes: it ends with the first whose
-    /// output says stop. No run may depend on it.
+    /// Adds a chain as [`Self::chain`] does, of at most `bound` nodes: it ends with the first node whose
+    /// output meets the condition `stop`. No run may depend on it.
     pub fn chain_until(
         &mut self,
         cell_type: CellTypeId,
@@ -93,9 +117,9 @@ impl CellGraphBuilder {
         sinks: Vec<Sink>,
         stop: Stop,
     ) -> RunIndex {
-        let run = self.chain(cell_type, bound, inputs, initial, sinks);
-        self.graph.runs[run.index()].stop = Some(stop);
-        run
+        let (kind, precedence, stop) = (RunKind::Chain, Vec::new(), Some(stop));
+        let length = bound;
+        self.run(NewRun { cell_type, kind, length, inputs, initial, sinks, precedence, stop })
     }
 
     /// Adds `length` independent rows through a row-wise cell.
@@ -106,11 +130,12 @@ impl CellGraphBuilder {
         inputs: Vec<Rows>,
         sinks: Vec<Sink>,
     ) -> RunIndex {
-        self.run(cell_type, RunKind::Rows, length, inputs, Vec::new(), sinks)
+        let (kind, initial, precedence, stop) = (RunKind::Rows, Vec::new(), Vec::new(), None);
+        self.run(NewRun { cell_type, kind, length, inputs, initial, sinks, precedence, stop })
     }
 
-    /// Adds `length` nodes of a row-wise cell, which may read what others of them write, in any
-    /// acyclic way: a tree's inner nodes, for one.
+    /// Adds `length` nodes of a row-wise cell, which may read rows that other nodes of them write, in any
+    /// acyclic way, as a tree's inner nodes do.
     ///
     /// In the graph the nodes are numbered anew, in the order in which they become ready when each
     /// node is submitted as soon as it can be.
@@ -121,248 +146,165 @@ impl CellGraphBuilder {
         mut inputs: Vec<Rows>,
         mut sinks: Vec<Sink>,
     ) -> RunIndex {
-        for rows in inputs.iter().chain(sinks.iter().map(|sink| &sink.rows)) {
-            self.check_bounds(rows, length);
+        let checked = inputs.iter().chain(sinks.iter().map(|sink| &sink.rows));
+        let checked = checked.into_iter().try_for_each(|rows| self.check_bounds(rows, length));
+        if let Err(reason) = checked {
+            return self.fail_run(reason);
         }
         let producers = own_producers(length, &inputs, &sinks);
         if producers.iter().all(Vec::is_empty) {
             return self.rows(cell_type, length, inputs, sinks);
         }
-        assert!(sinks.iter().all(|sink| sink.time == SinkTime::Every), "nodes have no last one");
-        let (order, precedence) = order_of_readiness(&producers);
+        if sinks.iter().any(|sink| sink.time != SinkTime::Every) {
+            return self.fail_run("nodes that read each other have no last one".to_owned());
+        }
+        let Some((order, precedence)) = order_of_readiness(&producers) else {
+            return self.fail_run("nodes depend on each other in a circle".to_owned());
+        };
         let is_renumbered = !order.is_sorted();
         if is_renumbered {
             inputs.iter_mut().for_each(|rows| *rows = rows.renumbered(&order));
             sinks.iter_mut().for_each(|sink| sink.rows = sink.rows.renumbered(&order));
         }
-        let run = self.run(cell_type, RunKind::Nodes, length, inputs, Vec::new(), sinks);
-        self.graph.runs[run.index()].precedence = precedence.into();
-        run
+        let (kind, initial, stop) = (RunKind::Nodes, Vec::new(), None);
+        self.run(NewRun { cell_type, kind, length, inputs, initial, sinks, precedence, stop })
     }
 
     /// The graph.
-    pub fn finish(self) -> CellGraph {
-        self.graph
+    ///
+    /// # Errors
+    /// The first mistake that was made.
+    pub fn finish(self) -> Result<CellGraph, InvalidGraph> {
+        match self.error {
+            None => Ok(self.graph),
+            Some(error) => Err(error),
+        }
     }
 
-    fn run(
-        &mut self,
-        cell_type: CellTypeId,
-        kind: RunKind,
-        length: u32,
-        inputs: Vec<Rows>,
-        initial: Vec<Option<Rows>>,
-        sinks: Vec<Sink>,
-    ) -> RunIndex {
-        assert!(length > 0, "a run of no nodes");
-        let is_begun = self.graph.chunk == Chunk::Next;
-        assert!(!is_begun || initial.iter().all(Option::is_none), "a later chunk begins anew");
-        let run = RunIndex(self.graph.runs.len() as u32);
+    /// Records a mistake that a caller of the builder found.
+    pub(crate) fn fail(&mut self, reason: String) {
+        self.error.get_or_insert(InvalidGraph(reason));
+    }
+
+    /// Records a mistake in a run; its index stands for no run.
+    fn fail_run(&mut self, reason: String) -> RunIndex {
+        self.fail(reason);
+        RunIndex(u32::MAX)
+    }
+
+    fn run(&mut self, new: NewRun) -> RunIndex {
+        if self.error.is_some() {
+            return RunIndex(u32::MAX);
+        }
+        let index = RunIndex(self.graph.runs.len() as u32);
+        match self.connect(index, &new) {
+            Ok(edges) => {
+                let NewRun { cell_type, kind, length, inputs, initial, sinks, precedence, stop } =
+                    new;
+                let precedence = precedence.into();
+                let run = Run {
+                    cell_type,
+                    kind,
+                    length,
+                    inputs,
+                    initial,
+                    sinks,
+                    edges,
+                    precedence,
+                    stop,
+                };
+                self.graph.runs.push(run);
+                index
+            }
+            Err(reason) => self.fail_run(format!("{index}: {reason}")),
+        }
+    }
+
+    /// Checks a run, records the rows that it writes, and returns its edges.
+    fn connect(&mut self, run: RunIndex, new: &NewRun) -> Result<Vec<Edge>, String> {
+        let length = new.length;
+        if length == 0 {
+            return Err("it has no nodes".to_owned());
+        }
+        if self.graph.chunk == Chunk::Next && new.initial.iter().any(Option::is_some) {
+            return Err("a later chunk's chain begins with the state that it finds".to_owned());
+        }
+        let written = |sink: &Sink| if sink.time == SinkTime::Every { length } else { 1 };
+        new.inputs.iter().try_for_each(|rows| self.check_bounds(rows, length))?;
+        new.initial.iter().flatten().try_for_each(|rows| self.check_bounds(rows, 1))?;
+        new.sinks.iter().try_for_each(|sink| self.check_bounds(&sink.rows, written(sink)))?;
+        // Nodes read rows of their own run, which are no edges; any other run must not.
+        let reads_own = new.kind == RunKind::Nodes;
         let mut edges = Vec::new();
-        for rows in &inputs {
-            self.check_bounds(rows, length);
-            self.add_edges(rows, length, &mut edges);
+        if reads_own {
+            self.add_writers(run, new, written)?;
         }
-        for rows in initial.iter().flatten() {
-            self.check_bounds(rows, 1);
-            self.add_edges(rows, 1, &mut edges);
+        for (rows, length) in new
+            .inputs
+            .iter()
+            .map(|rows| (rows, length))
+            .chain(new.initial.iter().flatten().map(|rows| (rows, 1)))
+        {
+            if !self.is_input[rows.value.index()] {
+                self.writers[rows.value.index()].add_edges(run, rows, length, &mut edges)?;
+            }
         }
-        for sink in &sinks {
-            let written = if sink.time == SinkTime::Every { length } else { 1 };
-            self.check_bounds(&sink.rows, written);
-            let writer = Writer { run, time: sink.time, rows: sink.rows.clone(), length };
-            let rows = self.graph.values[sink.rows.value.index()].rows as usize;
-            self.written[sink.rows.value.index()].add(writer, written, rows);
+        if !reads_own {
+            self.add_writers(run, new, written)?;
         }
-        let precedence = Arc::default();
-        self.graph.runs.push(Run {
-            cell_type,
-            kind,
-            length,
-            inputs,
-            initial,
-            sinks,
-            edges,
-            precedence,
-            stop: None,
-        });
-        run
+        Ok(edges)
     }
 
-    fn check_bounds(&self, rows: &Rows, length: u32) {
-        let count = self.graph.values[rows.value.index()].rows as usize;
-        assert!(rows.span > 0 && (rows.span == 1 || length == 1), "a span is of one node");
-        let check = |row| {
-            let last = row + rows.span as usize - 1;
-            assert!(last < count, "row {last} of {:?}, which has {count}", rows.value);
+    fn add_writers(
+        &mut self,
+        run: RunIndex,
+        new: &NewRun,
+        written: impl Fn(&Sink) -> u32,
+    ) -> Result<(), String> {
+        for sink in &new.sinks {
+            let Sink { time, rows, .. } = sink;
+            let value = rows.value.index();
+            if self.is_input[value] {
+                return Err(format!("{} is what the request brings: no run writes it", rows.value));
+            }
+            let (length, is_open) = (new.length, new.stop.is_some());
+            let writer = Writer { run, time: *time, rows: rows.clone(), length, is_open };
+            let count = self.graph.values[value].rows as usize;
+            self.writers[value].add(writer, written(sink), count)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the rows of `length` nodes are rows of their value.
+    fn check_bounds(&self, rows: &Rows, length: u32) -> Result<(), String> {
+        let value = self.graph.values.get(rows.value.index());
+        let count = value.ok_or_else(|| format!("there is no {}", rows.value))?.rows;
+        let span = i64::from(rows.span);
+        if span == 0 || (span > 1 && length > 1) {
+            return Err("a span of several rows belongs to a run of one node".to_owned());
+        }
+        let check = |row: i64| match row >= 0 && row + span <= i64::from(count) {
+            true => Ok(()),
+            false => Err(format!("row {row} of {}, which has {count}", rows.value)),
         };
         match &rows.order {
-            RowOrder::Strided { .. } => {
-                [0, length - 1].into_iter().for_each(|node| check(rows.row(node)))
+            RowOrder::Strided { first, stride } => {
+                let last = i64::from(length.saturating_sub(1)) * i64::from(*stride);
+                check(i64::from(*first))?;
+                check(i64::from(*first) + last)
             }
-            RowOrder::Listed(listed) => {
-                assert_eq!(listed.len(), length as usize, "as many rows as nodes");
-                listed.iter().for_each(|&row| check(row as usize));
+            RowOrder::Listed(listed) if listed.len() != length as usize => {
+                Err(format!("{} rows are listed for {length} nodes", listed.len()))
             }
+            RowOrder::Listed(listed) => listed.iter().try_for_each(|&row| check(row.into())),
         }
     }
-
-    /// Adds what reading `rows` (`length` of them) depends on.
-    fn add_edges(&self, rows: &Rows, length: u32, edges: &mut Vec<Edge>) {
-        let written = &self.written[rows.value.index()];
-        if written.writers.is_empty() {
-            return;
-        }
-        if rows.span > 1 {
-            return self.add_edges_of_span(rows, written, edges);
-        }
-        let mut last = None;
-        let is_one = matches!(rows.order, RowOrder::Strided { stride: 0, .. });
-        let read = if is_one { 1 } else { length };
-        for row in (0..read).map(|node| rows.row(node)) {
-            let Some((writer, node)) = written.by_row[row] else { continue };
-            let is_listed = matches!(rows.order, RowOrder::Listed(_));
-            if !is_listed && last == Some(writer) {
-                continue;
-            }
-            last = Some(writer);
-            let writer = &written.writers[writer as usize];
-            let is_open = self.graph.runs[writer.run.index()].stop.is_some();
-            assert!(!is_open, "a run depends on one whose end is not known");
-            add_edge(edges, Edge { producer: writer.run, need: need(rows, length, writer, node) });
-        }
-    }
-}
-
-impl CellGraphBuilder {
-    /// Adds what reading all of a span depends on.
-    fn add_edges_of_span(&self, rows: &Rows, written: &Written, edges: &mut Vec<Edge>) {
-        let mut last = None;
-        let first = rows.row(0);
-        for (writer, node) in written.by_row[first..first + rows.span as usize].iter().flatten() {
-            let writer = &written.writers[*writer as usize];
-            assert!(self.graph.runs[writer.run.index()].stop.is_none(), "its end is not known");
-            let nodes = match writer.time {
-                SinkTime::Every => node + 1,
-                SinkTime::Last => writer.length,
-            };
-            let edge = Edge { producer: writer.run, need: Need::First { nodes } };
-            if last != Some(edge) {
-                add_edge(edges, edge);
-                last = Some(edge);
-            }
-        }
-    }
-}
-
-/// Adds an edge. Of two that wait for first nodes of one producer, the later says it all.
-fn add_edge(edges: &mut Vec<Edge>, edge: Edge) {
-    if let Need::First { nodes } = edge.need {
-        for known in edges.iter_mut().filter(|known| known.producer == edge.producer) {
-            if let Need::First { nodes: known } = &mut known.need {
-                *known = nodes.max(*known);
-                return;
-            }
-        }
-    }
-    if !edges.contains(&edge) {
-        edges.push(edge);
-    }
-}
-
-impl Written {
-    /// Notes that `writer` writes the first `written` of its rows, of `rows` in all.
-    fn add(&mut self, writer: Writer, written: u32, rows: usize) {
-        self.by_row.resize(rows, None);
-        let position = self.writers.len() as u32;
-        let span = writer.rows.span as usize;
-        for node in 0..written {
-            let first = writer.rows.row(node);
-            for row in first..first + span {
-                let before = self.by_row[row].replace((position, node));
-                assert!(before.is_none(), "row {row} of {:?} is written twice", writer.rows.value);
-            }
-        }
-        self.writers.push(writer);
-    }
-}
-
-/// What the reader of `rows` needs of `writer`, whose node `node` writes one of them.
-fn need(rows: &Rows, length: u32, writer: &Writer, node: u32) -> Need {
-    let whole = Need::First { nodes: writer.length };
-    if writer.time == SinkTime::Last {
-        return whole;
-    }
-    match (&rows.order, &writer.rows.order) {
-        (RowOrder::Listed(_), _) => Need::First { nodes: node + 1 },
-        (RowOrder::Strided { stride, .. }, _) if *stride == 0 || length == 1 => {
-            Need::First { nodes: node + 1 }
-        }
-        (
-            RowOrder::Strided { first, stride },
-            RowOrder::Strided { first: written_first, stride: written_stride },
-        ) if stride == written_stride => {
-            let apart = i64::from(*first) - i64::from(*written_first);
-            Need::Lockstep { offset: apart / i64::from(*stride) }
-        }
-        _ => whole,
-    }
-}
-
-/// For each node of a run, those of the same run whose rows it reads.
-fn own_producers(length: u32, inputs: &[Rows], sinks: &[Sink]) -> Vec<Vec<u32>> {
-    let mut writers: Vec<(ValueIndex, Vec<(usize, u32)>)> = Vec::new();
-    for Sink { rows, .. } in sinks {
-        let mut by_row: Vec<_> = (0..length).map(|node| (rows.row(node), node)).collect();
-        by_row.sort_unstable();
-        writers.push((rows.value, by_row));
-    }
-    let of = |node| {
-        let mut producers = Vec::new();
-        for rows in inputs {
-            let row = rows.row(node);
-            for (_, by_row) in writers.iter().filter(|(value, _)| *value == rows.value) {
-                let found = by_row.binary_search_by_key(&row, |&(row, _)| row);
-                producers.extend(found.map(|position| by_row[position].1));
-            }
-        }
-        producers.sort_unstable();
-        producers.dedup();
-        producers
-    };
-    (0..length).map(of).collect()
-}
-
-/// The nodes in the order in which they become ready if each is taken as soon as it is: Kahn's
-/// topological order with a first-in-first-out queue. And for each, in that order, how many must
-/// come before it, which so never falls.
-fn order_of_readiness(producers: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) {
-    let mut consumers = vec![Vec::new(); producers.len()];
-    for (node, producers) in (0..).zip(producers) {
-        producers.iter().for_each(|&producer| consumers[producer as usize].push(node));
-    }
-    let mut pending: Vec<usize> = producers.iter().map(Vec::len).collect();
-    let ready = (0..).zip(&pending).filter(|&(_, &pending)| pending == 0);
-    let mut ready: VecDeque<(u32, u32)> = ready.map(|(node, _)| (node, 0)).collect();
-    let (mut order, mut precedence) = (Vec::new(), Vec::new());
-    while let Some((node, before)) = ready.pop_front() {
-        order.push(node);
-        precedence.push(before);
-        for &consumer in &consumers[node as usize] {
-            pending[consumer as usize] -= 1;
-            if pending[consumer as usize] == 0 {
-                ready.push_back((consumer, order.len() as u32));
-            }
-        }
-    }
-    assert_eq!(order.len(), producers.len(), "nodes depend on each other in a circle");
-    (order, precedence)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ElementType;
+    use crate::cell_graph::Need;
 
     fn row() -> RowSpec {
         RowSpec::new(ElementType::F32, [2])
@@ -380,7 +322,7 @@ mod tests {
         graph.chain(CellTypeId(0), 4, vec![Rows::all(x)], vec![None], vec![every(y, 0, 1)]);
         let read = Rows::strided(y, first, stride);
         graph.chain(CellTypeId(1), length, vec![read], vec![None], vec![]);
-        graph.finish().runs()[1].edges.clone()
+        graph.finish().unwrap().runs()[1].edges.clone()
     }
 
     fn one(need: Need) -> Vec<Edge> {
@@ -417,7 +359,7 @@ mod tests {
             vec![Sink { port: 0, time: SinkTime::Every, rows: Rows::spanning(pooled, 0, 3) }];
         graph.rows(CellTypeId(1), 1, vec![Rows::spanning(y, 0, 3)], sinks);
         graph.rows(CellTypeId(2), 1, vec![Rows::one(pooled, 2)], vec![]);
-        let graph = graph.finish();
+        let graph = graph.finish().unwrap();
         let need = |run, nodes| Edge { producer: RunIndex(run), need: Need::First { nodes } };
         assert_eq!(graph.runs()[2].edges, [need(0, 2), need(1, 1)]);
         assert_eq!(graph.runs()[3].edges, [need(2, 1)]);
@@ -437,7 +379,7 @@ mod tests {
             let rows = Rows::strided(y, b, 2);
             graph.chain(CellTypeId(1), 3, vec![rows], vec![None], vec![]);
         }
-        let graph = graph.finish();
+        let graph = graph.finish().unwrap();
         for b in 0..2 {
             let edge = Edge { producer: RunIndex(b), need: Need::Lockstep { offset: 0 } };
             assert_eq!(graph.runs()[2 + b as usize].edges, [edge]);
@@ -457,7 +399,7 @@ mod tests {
         for b in 0..count {
             graph.rows(CellTypeId(1), 1, vec![Rows::one(y, b)], vec![]);
         }
-        let graph = graph.finish();
+        let graph = graph.finish().unwrap();
         let last = Edge { producer: RunIndex(count - 1), need: Need::First { nodes: 1 } };
         assert_eq!(graph.runs()[2 * count as usize - 1].edges, [last]);
     }
@@ -485,7 +427,7 @@ mod tests {
         };
         let sinks = vec![every(h, leaves, 1)];
         graph.nodes(CellTypeId(1), children.len() as u32, vec![child(0), child(1)], sinks);
-        graph.finish()
+        graph.finish().unwrap()
     }
 
     #[test]
@@ -509,9 +451,91 @@ mod tests {
         assert_eq!(graph.runs()[1].kind, RunKind::Rows);
     }
 
+    /// The mistake that a graph with values x (brought, 4 rows) and y (4 rows) is refused for.
+    fn mistake(add: impl Fn(&mut CellGraphBuilder, ValueIndex, ValueIndex)) -> String {
+        let mut graph = CellGraphBuilder::new();
+        let (x, y) = (graph.input(row(), 4), graph.value(row(), 4));
+        add(&mut graph, x, y);
+        // What follows a mistake is ignored.
+        graph.rows(CellTypeId(0), 4, vec![Rows::all(x)], vec![every(y, 0, 1)]);
+        graph.finish().unwrap_err().0
+    }
+
     #[test]
-    #[should_panic(expected = "in a circle")]
-    fn a_circle_is_refused() {
-        tree(1, &[[2, 0], [1, 0]]);
+    fn each_mistake_is_named() {
+        let rows = |graph: &mut CellGraphBuilder, length, input, sinks| {
+            graph.rows(CellTypeId(0), length, vec![input], sinks);
+        };
+        let table: [(&str, &dyn Fn(&mut CellGraphBuilder, ValueIndex, ValueIndex)); 17] = [
+            ("run0: it has no nodes", &|graph, x, _| rows(graph, 0, Rows::one(x, 0), vec![])),
+            ("run0: row 4 of value0, which has 4", &|graph, x, _| {
+                rows(graph, 5, Rows::all(x), vec![]);
+            }),
+            ("run0: row -1 of value0, which has 4", &|graph, x, _| {
+                rows(graph, 3, Rows::strided(x, 1, -1), vec![]);
+            }),
+            ("run0: row 9 of value0, which has 4", &|graph, x, _| {
+                rows(graph, 2, Rows::listed(x, vec![0, 9]), vec![]);
+            }),
+            ("run0: 1 rows are listed for 2 nodes", &|graph, x, _| {
+                rows(graph, 2, Rows::listed(x, vec![0]), vec![]);
+            }),
+            ("run0: there is no value7", &|graph, _, _| {
+                rows(graph, 1, Rows::one(ValueIndex(7), 0), vec![]);
+            }),
+            ("there is no value7", &|graph, _, _| graph.output(ValueIndex(7))),
+            ("run0: a span of several rows belongs to a run of one node", &|graph, x, _| {
+                rows(graph, 2, Rows::spanning(x, 0, 2), vec![]);
+            }),
+            ("run0: a span of several rows belongs to a run of one node", &|graph, x, _| {
+                rows(graph, 1, Rows::spanning(x, 0, 0), vec![]);
+            }),
+            ("run0: row 1 of value1 is written twice", &|graph, x, y| {
+                rows(graph, 2, Rows::all(x), vec![every(y, 1, 0)]);
+            }),
+            ("run1: row 0 of value1 is written twice", &|graph, x, y| {
+                rows(graph, 1, Rows::all(x), vec![every(y, 0, 1)]);
+                rows(graph, 1, Rows::all(x), vec![every(y, 0, 1)]);
+            }),
+            ("run0: value0 is what the request brings: no run writes it", &|graph, x, y| {
+                rows(graph, 1, Rows::all(y), vec![every(x, 0, 1)]);
+            }),
+            ("run1: row 2 of value1 is read before the run that writes it", &|graph, x, y| {
+                rows(graph, 1, Rows::one(y, 2), vec![]);
+                rows(graph, 4, Rows::all(x), vec![every(y, 0, 1)]);
+            }),
+            ("run0: row 0 of value1 is read before the run that writes it", &|graph, _, y| {
+                graph.chain(CellTypeId(0), 4, vec![Rows::all(y)], vec![None], vec![every(y, 0, 1)]);
+            }),
+            ("run1: a run reads what run0 writes, whose end is not known", &|graph, x, y| {
+                let (inputs, sinks) = (vec![Rows::all(x)], vec![every(y, 0, 1)]);
+                let stop = Stop { port: 0, value: 0 };
+                graph.chain_until(CellTypeId(0), 4, inputs, vec![None], sinks, stop);
+                rows(graph, 1, Rows::all(y), vec![]);
+            }),
+            ("nodes depend on each other in a circle", &|graph, _, y| {
+                let reads = vec![Rows::listed(y, vec![1, 0])];
+                graph.nodes(CellTypeId(0), 2, reads, vec![every(y, 0, 1)]);
+            }),
+            ("nodes that read each other have no last one", &|graph, _, y| {
+                let last = Sink { port: 0, time: SinkTime::Last, rows: Rows::one(y, 3) };
+                let reads = vec![Rows::listed(y, vec![3, 0])];
+                graph.nodes(CellTypeId(0), 2, reads, vec![every(y, 0, 1), last]);
+            }),
+        ];
+        for (expected, add) in table {
+            assert_eq!(mistake(add), expected);
+        }
+        let mut later = CellGraphBuilder::of_chunk(Chunk::Next);
+        let x = later.input(row(), 1);
+        later.chain(CellTypeId(0), 1, vec![], vec![Some(Rows::one(x, 0))], vec![]);
+        let expected = "run0: a later chunk's chain begins with the state that it finds";
+        assert_eq!(later.finish().unwrap_err().0, expected);
+        let mut large = CellGraphBuilder::new();
+        large.value(RowSpec::new(ElementType::F32, [usize::MAX / 8]), u32::MAX);
+        assert!(large.finish().unwrap_err().0.contains("do not fit the memory"));
+        let mut text = CellGraphBuilder::new();
+        text.input(RowSpec::new(ElementType::Bytes, []), 1);
+        assert_eq!(text.finish().unwrap_err().0, "no value holds byte strings");
     }
 }

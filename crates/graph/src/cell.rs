@@ -33,6 +33,15 @@ impl RowSpec {
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
     }
+
+    /// The number of bytes of a row; none if it is too large for this machine, or of byte strings.
+    pub fn bytes(&self) -> Option<usize> {
+        let elements = self.shape.iter().try_fold(1usize, |all, &axis| all.checked_mul(axis))?;
+        match self.element {
+            ElementType::Bytes => None,
+            element => elements.checked_mul(element.bytes()),
+        }
+    }
 }
 
 /// A cell: a function of rows with its weights inside (section 3.1 of the

@@ -27,6 +27,8 @@ pub struct DagBuilder {
     nodes: Vec<Node>,
     /// For each kind of row that nodes give, how many there are.
     given: Vec<(RowSpec, u32)>,
+    /// The first mistake.
+    error: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -44,9 +46,12 @@ pub struct PlacedNodes {
 }
 
 impl PlacedNodes {
-    /// The value, and its row, that a node's output port writes.
+    /// The value, and its row, that a node's output port writes. For a node or port that does not exist,
+    /// a value that does not exist either, which the graph's builder refuses.
     pub fn output(&self, node: NodeId, port: usize) -> (ValueIndex, u32) {
-        self.outputs[node.0 as usize][port]
+        let outputs = self.outputs.get(node.0 as usize);
+        let output = outputs.and_then(|outputs| outputs.get(port)).copied();
+        output.unwrap_or((ValueIndex(u32::MAX), 0))
     }
 }
 
@@ -59,13 +64,14 @@ impl DagBuilder {
         Self::default()
     }
 
-    /// Adds a node of `cell`, whose type is `cell_type`, with an operand for each input port.
-    ///
-    /// # Panics
-    /// If the cell has states, or not as many input ports.
+    /// Adds a node of `cell`, whose type is `cell_type`, with an operand for each input port. A mistake (a
+    /// cell with states, another number of operands, an output that does not exist) is what
+    /// [`CellGraphBuilder::finish`] returns.
     pub fn node(&mut self, cell_type: CellTypeId, cell: &Cell, operands: &[Operand]) -> NodeId {
-        assert!(cell.states.is_empty(), "a cell with states is part of a chain");
-        assert_eq!(cell.inputs.len(), operands.len(), "an operand for each input port");
+        if let Err(reason) = self.check(cell, operands) {
+            self.error.get_or_insert(reason);
+            return NodeId(u32::MAX);
+        }
         let outputs = cell.outputs.iter().map(|row| {
             let kind = match self.given.iter().position(|(known, _)| known == row) {
                 Some(kind) => kind,
@@ -82,8 +88,32 @@ impl DagBuilder {
         NodeId(self.nodes.len() as u32 - 1)
     }
 
+    fn check(&self, cell: &Cell, operands: &[Operand]) -> Result<(), String> {
+        if !cell.states.is_empty() {
+            return Err("a cell with states is part of a chain, not a node by itself".to_owned());
+        }
+        if cell.inputs.len() != operands.len() {
+            let (ports, found) = (cell.inputs.len(), operands.len());
+            return Err(format!("a node has {found} operands, its cell {ports} input ports"));
+        }
+        let is_missing = |operand: &&Operand| match operand {
+            Operand::Row(..) => false,
+            Operand::Output(node, port) => {
+                self.nodes.get(node.0 as usize).is_none_or(|node| *port >= node.outputs.len())
+            }
+        };
+        match operands.iter().find(is_missing) {
+            Some(_) => Err("an operand is an output that no earlier node has".to_owned()),
+            None => Ok(()),
+        }
+    }
+
     /// Adds the nodes to `graph`.
     pub fn add_to(self, graph: &mut CellGraphBuilder) -> PlacedNodes {
+        if let Some(reason) = self.error {
+            graph.fail(reason);
+            return PlacedNodes { outputs: Vec::new() };
+        }
         let given = self.given.iter().map(|(row, count)| graph.value(row.clone(), *count));
         let given: Vec<ValueIndex> = given.collect();
         let place = |&(kind, row): &(usize, u32)| (given[kind], row);
@@ -167,7 +197,7 @@ mod tests {
         let placed = dag.add_to(&mut graph);
         let (value, row) = placed.output(last, 0);
         assert_eq!((value, row), (ValueIndex(1), 5));
-        let graph = graph.finish();
+        let graph = graph.finish().unwrap();
         let shape: Vec<_> =
             graph.runs().iter().map(|run| (run.cell_type, run.kind, run.length)).collect();
         let (rows, nodes) = (RunKind::Rows, RunKind::Nodes);
@@ -177,5 +207,38 @@ mod tests {
             edges.map(|edge| edge.producer).collect::<Vec<RunIndex>>()
         };
         assert_eq!(producers(3), [RunIndex(2), RunIndex(0)]);
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        let mistake = |add: &dyn Fn(&mut DagBuilder, ValueIndex)| {
+            let mut graph = CellGraphBuilder::new();
+            let x = graph.input(RowSpec::new(ElementType::F32, [1]), 2);
+            let mut dag = DagBuilder::new();
+            add(&mut dag, x);
+            let placed = dag.add_to(&mut graph);
+            graph.output(placed.output(NodeId(7), 0).0);
+            graph.finish().unwrap_err().0
+        };
+        let a = CellTypeId(0);
+        assert_eq!(mistake(&|_, _| {}), "there is no value4294967295");
+        let few = mistake(&|dag, x| {
+            dag.node(a, &cell(2), &[Operand::Row(x, 0)]);
+        });
+        assert_eq!(few, "a node has 1 operands, its cell 2 input ports");
+        let missing = mistake(&|dag, x| {
+            let first = dag.node(a, &cell(1), &[Operand::Row(x, 0)]);
+            dag.node(a, &cell(1), &[Operand::Output(first, 1)]);
+        });
+        assert_eq!(missing, "an operand is an output that no earlier node has");
+        let beyond = mistake(&|dag, x| {
+            dag.node(a, &cell(1), &[Operand::Row(x, 2)]);
+        });
+        assert_eq!(beyond, "row 2 of value0, which has 2");
+        let stateful = mistake(&|dag, x| {
+            let states = vec![RowSpec::new(ElementType::F32, [1])];
+            dag.node(a, &Cell { states, ..cell(1) }, &[Operand::Row(x, 0)]);
+        });
+        assert_eq!(stateful, "a cell with states is part of a chain, not a node by itself");
     }
 }

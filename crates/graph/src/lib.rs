@@ -11,22 +11,26 @@
 mod builder;
 mod cell;
 mod cell_graph;
+mod check;
 mod dag;
 mod ids;
 mod precision;
+mod readiness;
 mod registry;
 mod rows;
 mod task;
 mod tensor;
 mod unfold;
+mod writers;
 
-pub use builder::CellGraphBuilder;
+pub use builder::{CellGraphBuilder, InvalidGraph};
 pub use cell::{
     Cell, CellBody, CellIdentity, CompositeCell, LinearArgMax, Lookup, Operation, OperationBody,
     PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, SequenceCell,
     TreeCell,
 };
 pub use cell_graph::{CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
+pub use check::check_request;
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
 pub use ids::{
     CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,
@@ -36,4 +40,6 @@ pub use registry::{CellRegistry, CellType, ModelPriority};
 pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, EndOfSequence, Item, Join, StatePlacement, Work};
 pub use tensor::{ElementType, Tensor, TensorData};
-pub use unfold::{InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, Unfolded};
+pub use unfold::{
+    InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, UnfoldError, Unfolded,
+};

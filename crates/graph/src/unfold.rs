@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{CellGraph, Chunk, RunIndex, Tensor, ValueIndex};
+use crate::builder::InvalidGraph;
+use crate::cell_graph::{CellGraph, Chunk};
+use crate::ids::{RunIndex, ValueIndex};
+use crate::tensor::Tensor;
 
 /// A tensor of a request or a reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,30 +91,32 @@ impl Parameters {
     }
 }
 
-/// Turns a request into a cell graph. Implementations are pure and quick: one call a
-/// request, before the request is admitted.
-pub trait Unfold: Send + Sync {
-    /// Unfolds a request whose tensors already bear the names, data types and ranks that
-    /// the model declares, each name once; tensors stand in the declared order. Those that are
-    /// optional may be missing.
-    ///
-    /// # Errors
-    /// Whatever else is wrong with the request is found here: past this call every row and id must
-    /// be in range.
-    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest>;
+/// Why a request was not unfolded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnfoldError {
+    /// The request is wrong; the client must change it.
+    #[error(transparent)]
+    Request(#[from] InvalidRequest),
+    /// The unfolding function is wrong; the model's author must change it.
+    #[error(transparent)]
+    Graph(#[from] InvalidGraph),
+}
 
-    /// As [`Self::unfold`], with what the client says besides tensors. Who does not define this
-    /// refuses all of it.
+/// The unfolding function of a model: turns a request into a cell graph (section 4.1 of the BatchMaker
+/// paper). Implementations are pure and quick: it is called once for each request, before the request is
+/// admitted.
+pub trait Unfold: Send + Sync {
+    /// Unfolds a request. Its tensors bear the names, data types and ranks that the model declares, each
+    /// name once, and stand in the declared order; optional ones may be missing. `parameters` are those
+    /// that the model takes: what it does not take is refused before.
     ///
     /// # Errors
-    /// As there.
-    fn unfold_with(
+    /// [`UnfoldError::Request`] for whatever else is wrong with the request,
+    /// [`UnfoldError::Graph`] where the graph cannot run. A graph that does not fit its cells is refused
+    /// when the request is admitted ([`check_request`](crate::check_request)).
+    fn unfold(
         &self,
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
-    ) -> Result<Unfolded, InvalidRequest> {
-        parameters.refuse_steps()?;
-        parameters.refuse_chunks("its graph does not follow one sequence")?;
-        self.unfold(tensors)
-    }
+    ) -> Result<Unfolded, UnfoldError>;
 }

@@ -33,7 +33,9 @@ pub use loading::load::{
     ByCell, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
     load, load_embedded,
 };
-pub use loading::model::{CellUse, Model, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
+pub use loading::model::{
+    CellUse, Model, ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding,
+};
 pub use loading::reply_plan::{ReplyError, ReplyPlan, StepPlan};
 pub use unfold::templates::{
     Chain, DecoderRules, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput, Tree,

@@ -16,7 +16,7 @@ use crate::loading::directory::{
     self, CellTable, ChainTable, Directory, EncoderDecoderTable, TreeTable, UnfoldTable,
     step_outputs,
 };
-use crate::loading::model::{CellUse, Model, Tables, Unfolding};
+use crate::loading::model::{CellUse, Model, Tables, Takes, Unfolding};
 use crate::partition::segment::cut;
 use crate::unfold::planner::{check_outputs, plan};
 use crate::unfold::templates::{Chain, DecoderRules, EncoderDecoder, StepBound, Tree, UsedCell};
@@ -270,7 +270,8 @@ impl Cells<'_> {
         let chain = chain.map_err(|reason| self.malformed(reason))?;
         let (inputs, outputs) = (chain.inputs(), chain.reply());
         let cells = self.finish()?;
-        Ok(Unfolding { unfolder: Arc::new(chain), inputs, outputs, cells, max_length })
+        let (unfolder, takes) = (Arc::new(chain), Takes::ALL);
+        Ok(Unfolding { unfolder, inputs, outputs, cells, max_length, takes })
     }
 
     fn encoder_decoder(
@@ -299,7 +300,8 @@ impl Cells<'_> {
         let unfolder = unfolder.map_err(|reason| self.malformed(reason))?;
         let (inputs, outputs) = (unfolder.inputs(), unfolder.reply());
         let cells = self.finish()?;
-        Ok(Unfolding { unfolder: Arc::new(unfolder), inputs, outputs, cells, max_length })
+        let (unfolder, takes) = (Arc::new(unfolder), Takes::ALL);
+        Ok(Unfolding { unfolder, inputs, outputs, cells, max_length, takes })
     }
 
     fn tree(mut self, table: &TreeTable, max_length: usize) -> Result<Unfolding, LoadError> {
@@ -311,7 +313,8 @@ impl Cells<'_> {
         let tree = tree.map_err(|reason| self.malformed(reason))?;
         let (inputs, outputs) = (tree.inputs(), tree.reply());
         let cells = self.finish()?;
-        Ok(Unfolding { unfolder: Arc::new(tree), inputs, outputs, cells, max_length })
+        let (unfolder, takes) = (Arc::new(tree), Takes::NONE);
+        Ok(Unfolding { unfolder, inputs, outputs, cells, max_length, takes })
     }
 }
 

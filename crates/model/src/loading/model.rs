@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellTypeId, ElementType, InvalidRequest, NamedTensor, Parameters, Tensor, TensorData, Unfold,
-    Unfolded,
+    CellGraph, CellTypeId, ElementType, InvalidGraph, InvalidRequest, NamedTensor, OutputTensor,
+    Parameters, Tensor, TensorData, Unfold, UnfoldError, Unfolded,
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
@@ -55,6 +55,24 @@ pub struct Unfolding {
     pub cells: Vec<CellUse>,
     /// The most rows that a request may carry.
     pub max_length: usize,
+    /// The parameters that the function takes; others are refused before it is called.
+    pub takes: Takes,
+}
+
+/// The parameters that an unfolding function takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Takes {
+    /// Bounds on the steps of an open chain.
+    pub steps: bool,
+    /// Chunks of a session's sequence.
+    pub chunks: bool,
+}
+
+impl Takes {
+    /// The function takes no parameters.
+    pub const NONE: Self = Self { steps: false, chunks: false };
+    /// The function takes all parameters, or refuses them itself.
+    pub const ALL: Self = Self { steps: true, chunks: true };
 }
 
 /// A tensor of requests.
@@ -251,7 +269,22 @@ impl Model {
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
         outputs: &[String],
-    ) -> Result<(Unfolded, ReplyPlan), InvalidRequest> {
+    ) -> Result<(Unfolded, ReplyPlan), UnfoldError> {
+        if !self.unfolding.takes.steps {
+            parameters.refuse_steps()?;
+        }
+        if !self.unfolding.takes.chunks {
+            parameters.refuse_chunks("its graph does not follow one sequence")?;
+        }
+        let tensors = self.sort(tensors)?;
+        let unfolded = self.unfolding.unfolder.unfold(tensors, parameters)?;
+        self.check(&unfolded, parameters).map_err(InvalidGraph)?;
+        let plan = self.plan_reply(&unfolded, outputs)?;
+        Ok((unfolded, plan))
+    }
+
+    /// The tensors of a request in the declared order, text as ids.
+    fn sort(&self, tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, InvalidRequest> {
         let mut sorted: Vec<Option<NamedTensor>> = self.inputs.iter().map(|_| None).collect();
         for tensor in tensors {
             let name = &tensor.name;
@@ -295,9 +328,24 @@ impl Model {
                 }
             }
         }
-        let unfolded = self.unfolding.unfolder.unfold_with(tensors, parameters)?;
-        let plan = self.plan_reply(&unfolded, outputs)?;
-        Ok((unfolded, plan))
+        Ok(tensors)
+    }
+
+    /// Checks what the unfolding function made against what the model declares.
+    fn check(&self, unfolded: &Unfolded, parameters: &Parameters) -> Result<(), String> {
+        let (graph, declared) = (&unfolded.graph, &self.unfolding.outputs);
+        if graph.chunk() != parameters.chunk {
+            return Err("it is not a graph of the session's chunk".to_owned());
+        }
+        let names = unfolded.outputs.iter().map(|output| &output.name);
+        if !names.eq(declared.iter().map(|output| &output.info.name)) {
+            return Err("its outputs are not those that the model declares".to_owned());
+        }
+        for (output, declared) in unfolded.outputs.iter().zip(declared) {
+            let (name, info) = (&output.name, &declared.info);
+            check_output(graph, output, info).map_err(|why| format!("output `{name}`: {why}"))?;
+        }
+        Ok(())
     }
 
     /// How the tensors in `outputs`, or all of them, are made of the graph's output values.
@@ -309,7 +357,7 @@ impl Model {
         let mut planned = Vec::with_capacity(self.outputs.len());
         for (tensor, declared) in unfolded.outputs.iter().zip(&self.unfolding.outputs) {
             let position = unfolded.graph.outputs().iter().position(|&of| of == tensor.value);
-            let position = position.expect("an output tensor reads an output value");
+            let position = position.expect("the unfolding was checked");
             let dropped_axis = declared.batch_axis.filter(|_| self.text.is_some());
             let output = |name: &str, labels: Option<&Arc<Labels>>| PlannedOutput {
                 name: name.to_owned(),
@@ -358,6 +406,40 @@ impl Model {
         let labels = self.labels.iter().find(is_joined);
         let labels = labels.or(self.labels.iter().find(is_one)).or(self.labels.first())?;
         Some(&labels.name)
+    }
+}
+
+/// Checks that a tensor of the reply can be made of the value that it reads.
+fn check_output(graph: &CellGraph, output: &OutputTensor, info: &TensorInfo) -> Result<(), String> {
+    let OutputTensor { value, rows, shape, until, permutation, .. } = output;
+    if !graph.outputs().contains(value) {
+        return Err(format!("{value} is not marked as an output of the graph"));
+    }
+    let spec = &graph.values()[value.index()];
+    if spec.row.element != info.element {
+        return Err(format!("{value} holds {}, not {}", spec.row.element, info.element));
+    }
+    let rows = rows.clone().unwrap_or(0..spec.rows as usize);
+    if rows.start > rows.end || rows.end > spec.rows as usize {
+        return Err(format!("rows {rows:?} of {value}, which has {}", spec.rows));
+    }
+    let elements = shape.iter().try_fold(1usize, |all, &axis| all.checked_mul(axis));
+    if elements != Some(rows.len() * spec.row.elements()) {
+        let found = rows.len() * spec.row.elements();
+        return Err(format!("shape {shape:?} for {found} elements"));
+    }
+    if let Some(permutation) = permutation {
+        let mut axes = permutation.clone();
+        axes.sort_unstable();
+        if !axes.into_iter().eq(0..shape.len()) {
+            return Err(format!("{permutation:?} is no order of the axes of {shape:?}"));
+        }
+    }
+    let Some(until) = until else { return Ok(()) };
+    let run = graph.runs().get(until.index()).ok_or_else(|| format!("there is no {until}"))?;
+    match shape.first() == Some(&(run.length as usize)) && rows.len() == run.length as usize {
+        true => Ok(()),
+        false => Err(format!("{until} has {} steps, shape {shape:?} another number", run.length)),
     }
 }
 

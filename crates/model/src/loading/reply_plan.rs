@@ -251,7 +251,7 @@ mod tests {
             });
             below = value;
         }
-        (graph.finish(), ReplyPlan::new(outputs))
+        (graph.finish().unwrap(), ReplyPlan::new(outputs))
     }
 
     fn floats(rows: impl IntoIterator<Item = f32>) -> TensorData {

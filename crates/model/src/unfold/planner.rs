@@ -12,7 +12,7 @@ use crate::data::symbolic::{AtomId, BATCH, Dim, Factor, steps};
 use crate::emit::row_program::{self, row_of};
 use crate::emit::sequence_program;
 use crate::loading::load::{LoadOptions, NewCell};
-use crate::loading::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
+use crate::loading::model::{CellUse, ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};
 use crate::partition::segment::{Cut, Operation, Reading, Segment};
 use crate::unfold::unfold_plan::{
     ChainOrder, Extent, Plan, PlanAxis, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage,
@@ -147,7 +147,8 @@ pub(crate) fn plan(
         batch_axis: planned.batch_axis(),
     });
     let (inputs, outputs) = (inputs.collect(), outputs.collect());
-    Unfolding { unfolder: Arc::new(plan), inputs, outputs, cells, max_length }
+    let (unfolder, takes) = (Arc::new(plan), Takes::ALL);
+    Unfolding { unfolder, inputs, outputs, cells, max_length, takes }
 }
 
 /// The priority of each stage's cell, from 0 on: later in the computation is higher (section 4.3 of the

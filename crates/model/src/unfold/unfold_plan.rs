@@ -7,7 +7,8 @@
 
 use batchmaker_graph::{
     CellGraphBuilder, CellTypeId, Chunk, ElementType, InvalidRequest, NamedTensor, OutputTensor,
-    Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+    Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded,
+    ValueIndex,
 };
 
 use crate::analysis::Domain;
@@ -407,15 +408,11 @@ pub(crate) fn check_integers(
 }
 
 impl Unfold for Plan {
-    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
-        self.unfold_with(tensors, &Parameters::default())
-    }
-
-    fn unfold_with(
+    fn unfold(
         &self,
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
-    ) -> Result<Unfolded, InvalidRequest> {
+    ) -> Result<Unfolded, UnfoldError> {
         parameters.refuse_steps()?;
         if let Some(reason) = self.whole {
             parameters.refuse_chunks(reason)?;
@@ -424,7 +421,7 @@ impl Unfold for Plan {
         let chunk = parameters.chunk;
         if chunk != Chunk::Whole && lengths.batch > 1 {
             let text = format!("a session is one sequence, got a batch of {}", lengths.batch);
-            return Err(InvalidRequest(text));
+            return Err(InvalidRequest(text).into());
         }
         let steps: Vec<Vec<u32>> = self
             .stages
@@ -521,7 +518,7 @@ impl Unfold for Plan {
             })
             .collect();
         outputs.iter().for_each(|output| graph.output(output.value));
-        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
     }
 }
 

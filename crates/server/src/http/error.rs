@@ -69,7 +69,9 @@ fn status_of(error: &ServeError) -> StatusCode {
             | EngineError::DeviceLost(_)
             | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Cancelled => client_closed_request(),
-            EngineError::Failed(_) | EngineError::Reply(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            EngineError::Failed(_) | EngineError::Reply(_) | EngineError::Unfolding(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         },
         ServeError::Wire(error) => match error {
             WireError::Invalid(_) => StatusCode::BAD_REQUEST,
@@ -105,6 +107,7 @@ impl IntoResponse for HttpError {
 #[cfg(test)]
 mod tests {
     use axum::http::header::CONTENT_TYPE;
+    use batchmaker_graph::InvalidGraph;
     use batchmaker_manager::Failure;
     use batchmaker_model::ReplyError;
 

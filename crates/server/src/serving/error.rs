@@ -53,6 +53,8 @@ fn outcome_of(error: &EngineError) -> Outcome {
         | EngineError::ShuttingDown
         | EngineError::DeviceLost(_) => Outcome::Overloaded,
         EngineError::Cancelled => Outcome::Cancelled,
-        EngineError::Failed(_) | EngineError::Reply(_) => Outcome::Failed,
+        EngineError::Failed(_) | EngineError::Reply(_) | EngineError::Unfolding(_) => {
+            Outcome::Failed
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use batchmaker_graph::{
     CellGraphBuilder, Chunk, InvalidRequest, NamedTensor, OutputTensor, Parameters, RowSpec, Rows,
-    Sink, SinkTime, Unfold, Unfolded, ValueIndex,
+    Sink, SinkTime, Unfold, UnfoldError, Unfolded, ValueIndex,
 };
 
 use crate::data::direction::Direction;
@@ -126,15 +126,11 @@ impl Chain {
 }
 
 impl Unfold for Chain {
-    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
-        self.unfold_with(tensors, &Parameters::default())
-    }
-
-    fn unfold_with(
+    fn unfold(
         &self,
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
-    ) -> Result<Unfolded, InvalidRequest> {
+    ) -> Result<Unfolded, UnfoldError> {
         parameters.refuse_steps()?;
         if self.direction == Direction::Reverse {
             parameters.refuse_chunks("it reads its sequence backwards")?;
@@ -199,6 +195,6 @@ impl Unfold for Chain {
             true => graph.rows(cell_type, steps as u32, feeds, sinks),
             false => graph.chain(cell_type, steps as u32, feeds, initial, sinks),
         };
-        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use batchmaker_graph::{
     CellGraphBuilder, ElementType, InvalidRequest, NamedTensor, OutputTensor, Parameters, RowSpec,
-    Rows, Sink, SinkTime, Stop, Tensor, TensorData, Unfold, Unfolded,
+    Rows, Sink, SinkTime, Stop, Tensor, TensorData, Unfold, UnfoldError, Unfolded,
 };
 
 use crate::data::direction::Direction;
@@ -230,15 +230,11 @@ fn first_states(
 }
 
 impl Unfold for EncoderDecoder {
-    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
-        self.unfold_with(tensors, &Parameters::default())
-    }
-
-    fn unfold_with(
+    fn unfold(
         &self,
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
-    ) -> Result<Unfolded, InvalidRequest> {
+    ) -> Result<Unfolded, UnfoldError> {
         parameters.refuse_chunks("its decoder begins when the whole sequence is there")?;
         let (source, name) = common_rows(&self.sequence, &tensors)?.expect("there is a sequence");
         check_length(name, source, self.max_length)?;
@@ -303,6 +299,6 @@ impl Unfold for EncoderDecoder {
             permutation: None,
         });
         let outputs = outputs.collect();
-        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use batchmaker_graph::{
-    CellGraphBuilder, ElementType, InvalidRequest, NamedTensor, OutputTensor, RowSpec, Rows, Sink,
-    SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+    CellGraphBuilder, ElementType, InvalidRequest, NamedTensor, OutputTensor, Parameters, RowSpec,
+    Rows, Sink, SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded, ValueIndex,
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
@@ -167,7 +167,11 @@ fn show(row: &RowSpec) -> String {
 }
 
 impl Unfold for Tree {
-    fn unfold(&self, mut tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+    fn unfold(
+        &self,
+        mut tensors: Vec<NamedTensor>,
+        _parameters: &Parameters,
+    ) -> Result<Unfolded, UnfoldError> {
         let children = tensors.pop().expect("`children` is the last tensor").tensor;
         let (leaves, name) = common_rows(&self.tensors, &tensors)?.expect("a leaf is fed");
         let children = self.check_children(&children, leaves)?;
@@ -222,7 +226,7 @@ impl Unfold for Tree {
         });
         let outputs: Vec<OutputTensor> = outputs.collect();
         outputs.iter().for_each(|output| graph.output(output.value));
-        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
     }
 }
 
