@@ -33,13 +33,14 @@
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod cellular;
 mod config;
+mod counters;
 mod event;
 mod graph_batching;
 mod manager;
 mod slot_table;
-mod tally;
 
 pub use config::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,

@@ -2,40 +2,17 @@
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
 
+use crate::batching::Batching;
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy};
 use crate::event::{Event, Finished};
 use crate::graph_batching::{ClosedBatches, GraphBatching};
-use crate::tally::Tally;
 
 /// See the crate's first page for how it is driven.
 #[derive(Debug)]
 pub struct Manager {
     now: u64,
     batching: Box<dyn Batching>,
-}
-
-/// A batching policy at work. The methods are those of [`Manager`].
-pub(crate) trait Batching: std::fmt::Debug + Send {
-    /// `now` never runs backwards.
-    fn handle(&mut self, now: u64, event: Event);
-    fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
-    fn finished(&mut self) -> &mut Vec<Finished>;
-    fn completed_nodes(&self, _request: RequestId, _run: RunIndex) -> u32 {
-        0
-    }
-    fn take_ended_sessions(&mut self) -> Vec<SessionId> {
-        Vec::new()
-    }
-    fn requests(&self) -> usize;
-    fn is_busy(&self, worker: WorkerId) -> bool;
-    fn has_work_for(&self, worker: WorkerId) -> bool;
-    fn next_deadline(&self) -> Option<u64> {
-        None
-    }
-    fn tally(&self, cell_type: CellTypeId) -> &Tally;
-    fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
-    fn waiting(&self, cell_type: CellTypeId) -> usize;
 }
 
 /// Counts of one cell type since the start.
@@ -75,7 +52,7 @@ impl Manager {
         assert!((1..=64).contains(&workers), "{workers} workers");
         assert!(config.max_tasks_to_submit > 0);
         let batching: Box<dyn Batching> = match config.policy {
-            Policy::Cellular => Box::new(Cellular::new(config)),
+            Policy::Cellular => Box::new(Cellular::new(&config)),
             Policy::Padded(padding) => {
                 Box::new(GraphBatching::new(&config, ClosedBatches::Padded(padding)))
             }
@@ -144,12 +121,12 @@ impl Manager {
 
     /// Counts of `cell_type`.
     pub fn statistics(&self, cell_type: CellTypeId) -> CellTypeStatistics {
-        let tally = self.batching.tally(cell_type);
+        let counters = self.batching.counters(cell_type);
         CellTypeStatistics {
-            tasks: tally.batches,
-            nodes: tally.nodes,
-            padding: tally.padding,
-            wasted: tally.wasted,
+            tasks: counters.batches,
+            nodes: counters.nodes,
+            padding: counters.padding,
+            wasted: counters.wasted,
             slots_in_use: self.batching.slots_in_use(cell_type),
             waiting: self.batching.waiting(cell_type),
         }
@@ -157,6 +134,6 @@ impl Manager {
 
     /// How many batches of each size, from 0 on, `cell_type` had. Padding counts as size.
     pub fn batches_by_size(&self, cell_type: CellTypeId) -> &[u64] {
-        &self.batching.tally(cell_type).by_size
+        &self.batching.counters(cell_type).by_size
     }
 }

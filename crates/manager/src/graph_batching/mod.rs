@@ -27,11 +27,11 @@ use batchmaker_graph::{
     TaskId, Work, WorkerId,
 };
 
+use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
+use crate::counters::BatchCounters;
 use crate::event::{Event, Failure, Finished, Outcome};
-use crate::manager::Batching;
 use crate::slot_table::SlotTable;
-use crate::tally::Tally;
 
 use buckets::{Bucket, Buckets, Place};
 use levels::{Level, RowBatch, length_of, levels, widths};
@@ -68,7 +68,7 @@ struct Cell {
     config: crate::CellTypeConfig,
     limit: u32,
     slots: SlotTable,
-    tally: Tally,
+    counters: BatchCounters,
     /// Runs of waiting requests.
     waiting: usize,
 }
@@ -113,7 +113,7 @@ impl GraphBatching {
             limit: cell.sizes_with_max(cell.batch_sizes.max).max,
             config: cell.clone(),
             slots: SlotTable::default(),
-            tally: Tally::default(),
+            counters: BatchCounters::default(),
             waiting: 0,
         };
         let worker =
@@ -301,7 +301,7 @@ impl GraphBatching {
             });
             let joins: Vec<Join> = joins.collect();
             let padding = lengths.iter().map(|&length| u64::from(steps - length)).sum();
-            cell.tally.count(u64::from(steps), runs.len(), padding);
+            cell.counters.count(u64::from(steps), runs.len(), padding);
             let now_on = joins.iter().map(|join| join.slot).collect();
             let on_roster = &mut worker_state.on_roster[level.cell_type.index()];
             let leaves = std::mem::replace(on_roster, now_on);
@@ -326,10 +326,10 @@ impl GraphBatching {
         cell_type: CellTypeId,
         batches: Vec<RowBatch>,
     ) {
-        let tally = &mut self.cells[cell_type.index()].tally;
+        let counters = &mut self.cells[cell_type.index()].counters;
         let worker_state = &mut self.workers[worker.index()];
         for rows in batches {
-            tally.count(1, rows.rows as usize, rows.padding);
+            counters.count(1, rows.rows as usize, rows.padding);
             let task = worker_state.task(worker, cell_type, Work::Rows(rows.items));
             batch.tasks.push_back((task, rows.holders));
         }
@@ -470,8 +470,8 @@ impl Batching for GraphBatching {
         !state.is_down && (!state.is_handed_out() || may_begin)
     }
 
-    fn tally(&self, cell_type: CellTypeId) -> &Tally {
-        &self.cells[cell_type.index()].tally
+    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
+        &self.cells[cell_type.index()].counters
     }
 
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize {
