@@ -208,7 +208,7 @@ impl<'a> Simulation<'a> {
         }
         self.observe(&Observation::Drained)?;
         self.summary.copies = self.device.copies();
-        self.summary.slot_waits = self.ledger.bounds.waits.len() as u64;
+        self.summary.slot_waits = self.ledger.slot_waits() as u64;
         self.summary.trace_hash = self.trace.hash();
         Ok(self.summary)
     }
