@@ -1,5 +1,5 @@
-//! The chunks of a session run one after the other, in the order in which they arrived; a session
-//! that is to end is told of as ended once, as soon as no chunk of it is left.
+//! The chunks of a session run one after the other, in the order in which they arrived; the end of a
+//! session is reported once, as soon as no chunk of it is left.
 
 use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
@@ -36,7 +36,7 @@ impl Checker for Sessions {
             }
             Observation::Settled { .. } => {
                 match ledger.sessions.iter().find(|(_, session)| session.is_over()) {
-                    Some((id, _)) => Err(format!("{id:?} is over, untold")),
+                    Some((id, _)) => Err(format!("{id:?} is over, unreported")),
                     None => Ok(()),
                 }
             }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_too_early_unasked_or_told_again_is_found() {
+    fn an_end_too_early_unasked_or_reported_again_is_found() {
         let mut harness = harness();
         harness.end_session(0).unwrap();
         assert!(harness.session_ended(0).unwrap_err().contains("before its r0"));
@@ -97,7 +97,7 @@ mod tests {
         let mut harness = harness_with_answered();
         harness.settled(0, &[0, 0]).unwrap();
         harness.end_session(0).unwrap();
-        assert!(harness.settled(0, &[0, 0]).unwrap_err().contains("untold"));
+        assert!(harness.settled(0, &[0, 0]).unwrap_err().contains("unreported"));
     }
 
     #[test]
