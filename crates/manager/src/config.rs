@@ -1,4 +1,4 @@
-//! What a manager is told when it is made.
+//! The configuration of a manager: cell types, workers, policy.
 
 pub use batchmaker_graph::StatePlacement;
 use batchmaker_graph::{CellRegistry, ModelPriority};
@@ -24,7 +24,7 @@ impl BatchSizes {
     }
 }
 
-/// A cell type, as far as scheduling goes.
+/// The scheduling parameters of a cell type.
 #[derive(Clone, Debug)]
 pub struct CellTypeConfig {
     /// The supported batch sizes.
@@ -32,7 +32,8 @@ pub struct CellTypeConfig {
     /// The most rows of a batch that the device prepared for: no limit that is set later
     /// ([`crate::Event::Limits`]) is above it. None where a device takes batches of any size.
     pub rows_max: Option<u32>,
-    /// How many slots the device has for the states of its chains; none: as many as there are chains.
+    /// The number of slots that the device has for the states of its chains; none: as many as there are
+    /// chains.
     /// A chain takes one when its first node is ready and every chain that it depends on has one or
     /// has ended; a session's first chunk takes those of all its chains together. What gets none
     /// waits in the order of the queue, and is not counted as ready. So a chain that has a slot never
@@ -84,28 +85,28 @@ pub enum Policy {
 /// The batches of [`Policy::Merged`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Merging {
-    /// The most graphs in a batch.
+    /// The most graphs of a batch.
     pub graphs: u32,
 }
 
 impl Merging {
-    /// As many as the paper gives Fold and DyNet.
+    /// The number of graphs that the paper gives Fold and DyNet.
     pub const GRAPHS: u32 = 64;
 
-    /// The most that a number of graphs reads as.
+    /// The largest number of graphs that the text of a policy may give.
     pub const GRAPHS_MAX: u32 = 65_536;
 }
 
 /// The buckets of [`Policy::Padded`], and how far a batch is padded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Padding {
-    /// Lengths of one bucket: bucket `i` holds those in `i * width + 1 ..= (i + 1) * width`.
+    /// The number of lengths of one bucket: bucket `i` holds `i * width + 1 ..= (i + 1) * width`.
     pub width: u32,
-    /// How long a batch runs.
+    /// The length that a batch is padded to.
     pub to: PadTo,
 }
 
-/// What a batch of a bucket is padded to.
+/// The length that a batch of a bucket is padded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PadTo {
     /// The bucket's bound, as a graph that was compiled for the bucket does.
@@ -118,7 +119,7 @@ impl Padding {
     /// The width of section 7.1 of the paper.
     pub const WIDTH: u32 = 10;
 
-    /// The most that a width reads as: sequences are not longer than that.
+    /// The largest width that the text of a policy may give: sequences are not longer than that.
     pub const WIDTH_MAX: u32 = 65_536;
 
     /// The bucket of `length`.
@@ -176,25 +177,25 @@ impl std::str::FromStr for Policy {
 pub struct Config {
     /// The cell types; the id of a type is its position.
     pub cell_types: Vec<CellTypeConfig>,
-    /// How many workers there are, up to 64. All are up at the start.
+    /// The number of workers, up to 64. All are up at the start.
     pub workers: u16,
-    /// How many tasks of a worker may be unfinished when it is given its next round (of closed
+    /// The number of tasks of a worker that may be unfinished when it is given its next round (of closed
     /// batches: its next batch). With 0 a round is formed when the one before it is complete, as late
     /// as can be, so that the most requests share it. With more, the device has the next round before
     /// it is done with this one and never waits for the manager, but a request that arrives waits for
-    /// up to so many tasks more. The first page of the crate says what this means for pinning, cell
-    /// types and priorities.
+    /// up to `lookahead` tasks more. The documentation of the crate says what this means for pinning,
+    /// cell types and priorities.
     pub lookahead: u32,
     /// How requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
-    /// The most work, in nanoseconds of steps as they took of late, that a round submits of the chains
-    /// of a cell type; none: as many steps as `max_tasks_to_submit` says.
+    /// The most work that a round submits of the chains of a cell type, in nanoseconds by the recent time
+    /// of a step; none: as many steps as `max_tasks_to_submit` allows.
     pub submission_window_ns: Option<u64>,
     /// The form of the tasks of chains.
     pub task_form: TaskForm,
-    /// Where state lives.
+    /// Whether workers share the memory for the states of chains.
     pub state_placement: StatePlacement,
 }
 

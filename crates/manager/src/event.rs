@@ -1,4 +1,4 @@
-//! What the manager is told, and what it tells.
+//! The events that the manager handles, and how it reports requests that ended.
 
 use std::sync::Arc;
 
@@ -14,29 +14,29 @@ use crate::config::{CellTypeConfig, Config};
 pub enum Event {
     /// A request was admitted. Its id's position must not be in use.
     Arrive {
-        /// Its id until it finishes.
+        /// The request's id until it finishes.
         request: RequestId,
         /// The model it is for.
         model: ModelId,
         /// 1 is served first, then 2, …; 0, the default, comes after all of them.
         priority: u32,
-        /// What to compute.
+        /// The cells to compute.
         graph: Arc<CellGraph>,
-        /// Of a chunk of a sequence, the session: begun by a [`Chunk::First`], and for as many as
-        /// follow. It runs when those that arrived before it have ended. No chunk has more chains of
-        /// a cell type than [`CellTypeConfig::slots_max`].
+        /// The session that the request is a chunk of; none for a whole sequence. A session begins with
+        /// a [`Chunk::First`]. A chunk runs when those that arrived before it have ended. No chunk has
+        /// more chains of a cell type than [`CellTypeConfig::slots_max`].
         session: Option<SessionId>,
     },
     /// No chunk of the session comes any more: it ends after those that arrived.
     EndSession {
-        /// Which; one that began and was not told to end.
+        /// A session that began and has not been ended.
         session: SessionId,
     },
     /// A worker ran its oldest unfinished task.
     Complete {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
     /// The first steps of a worker's oldest unfinished task, one of a roster, are complete. What
@@ -44,27 +44,27 @@ pub enum Event {
     /// task fails after that, so do those only that have nodes in its other steps. Closed batches,
     /// which end as a whole, take no notice.
     Progress {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// How many steps of it are complete in all: more than were reported before, and fewer than it
-        /// has, since the last one comes with [`Event::Complete`].
+        /// The number of its steps that are complete in all: more than were reported before, and fewer
+        /// than it has, since the last one comes with [`Event::Complete`].
         steps: u32,
     },
-    /// An open chain said stop, in steps that are about to be reported as complete. Ignored if its
-    /// request has finished.
+    /// An open chain reached its end of sequence, in steps that are about to be reported as complete.
+    /// Ignored if its request has finished.
     EndOfSequence {
-        /// Which chain, and how many nodes it ran.
+        /// The chain, and how many nodes it ran.
         chain: EndOfSequence,
     },
     /// A worker could not run its oldest unfinished task; the requests in it fail.
     TaskFailed {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// Why, in words for whoever sent these requests.
+        /// The reason, in words for whoever sent these requests.
         reason: Arc<str>,
     },
     /// Nobody waits for the request any more. Ignored if it has finished.
@@ -83,14 +83,14 @@ pub enum Event {
     },
     /// A worker is back, with nothing in flight and empty rosters.
     WorkerUp {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
     },
     /// A worker is lost with everything it had in flight. It gets no task until it is back.
     WorkerDown {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
-        /// Why, in words for whoever sent the requests that are lost with it.
+        /// The reason, in words for whoever sent the requests that are lost with it.
         reason: Arc<str>,
     },
 }
@@ -103,7 +103,7 @@ pub enum Failure {
     /// The worker that held its state or ran its nodes was lost, for the reason that
     /// [`Event::WorkerDown`] gave.
     WorkerLost(Arc<str>),
-    /// It is a chunk of a session of which an earlier chunk was given up, or the state lost.
+    /// It is a chunk of a session that lost an earlier chunk or its state.
     SessionLost,
 }
 
@@ -122,12 +122,12 @@ pub enum Outcome {
 /// session's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Which.
+    /// The request.
     pub request: RequestId,
-    /// How.
+    /// How it ended.
     pub outcome: Outcome,
-    /// From arrival to the first task that held one of its nodes, in nanoseconds.
+    /// The time from arrival to the first task that held one of its nodes, in nanoseconds.
     pub queue_ns: u64,
-    /// From arrival to the end, in nanoseconds.
+    /// The time from arrival to the end, in nanoseconds.
     pub total_ns: u64,
 }

@@ -16,7 +16,7 @@
 //!
 //! # Work in flight
 //! A round is formed while at most `lookahead` of the worker's tasks are unfinished.
-//! - *To this worker* these are as good as over, since they run first: nodes that depend on them are
+//! - *To this worker* these are as good as complete, since they run first: nodes that depend on them are
 //!   ready, and they do not count as running when the next cell type is chosen.
 //! - *To all other workers* they are in flight. A subgraph is pinned to a worker while any task
 //!   there with a node of it is unfinished, whether it is still in the worker's standing batch, has
@@ -26,20 +26,28 @@
 //! - *Priorities* decide whenever a batch is formed: a request waits for the tasks that were
 //!   submitted before it came, and for no more.
 //!
-//! # Reading it
-//! [`Policy`] names the policies. `cellular` is the paper's own: `cellular/scheduler.rs` is
-//! Algorithm 1. `graph_batching` is what the paper compares it with. Both hand out places for state
-//! from a `slot_table`.
+//! # The files
+//! [`Manager`] (`manager.rs`) passes each [`Event`] (`event.rs`) to the policy that its [`Config`]
+//! (`config.rs`) names. All policies implement the trait in `batching.rs`, count batches in
+//! `counters.rs`, and take the slots for states of chains from `slot_table.rs`.
+//!
+//! - `cellular/` is the paper's own policy. A request becomes subgraphs (`request_processor.rs`), which
+//!   wait in queues (`queue.rs`) or are members of a worker's standing batch (`roster.rs`) until
+//!   their nodes have run. `scheduler.rs` is Algorithm 1. `cellular/mod.rs` follows a request through
+//!   the files.
+//! - `graph_batching/` is what the paper compares it with: requests wait in buckets, and a batch of
+//!   them runs as a whole. `graph_batching/mod.rs` follows a request there.
 
 #![forbid(unsafe_code)]
 
+mod batching;
 mod cellular;
 mod config;
+mod counters;
 mod event;
 mod graph_batching;
 mod manager;
 mod slot_table;
-mod tally;
 
 pub use config::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,

@@ -1,57 +1,34 @@
-//! The manager's doors, whatever the policy behind them.
+//! The manager's public API, which is the same for all policies.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
 
+use crate::batching::Batching;
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy};
 use crate::event::{Event, Finished};
 use crate::graph_batching::{ClosedBatches, GraphBatching};
-use crate::tally::Tally;
 
-/// See the crate's first page for how it is driven.
+/// Forms batches of the requests in flight. The crate's documentation says how it is driven.
 #[derive(Debug)]
 pub struct Manager {
     now: u64,
     batching: Box<dyn Batching>,
 }
 
-/// A batching policy at work. The methods are those of [`Manager`].
-pub(crate) trait Batching: std::fmt::Debug + Send {
-    /// `now` never runs backwards.
-    fn handle(&mut self, now: u64, event: Event);
-    fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
-    fn finished(&mut self) -> &mut Vec<Finished>;
-    fn completed_nodes(&self, _request: RequestId, _run: RunIndex) -> u32 {
-        0
-    }
-    fn take_ended_sessions(&mut self) -> Vec<SessionId> {
-        Vec::new()
-    }
-    fn requests(&self) -> usize;
-    fn is_busy(&self, worker: WorkerId) -> bool;
-    fn has_work_for(&self, worker: WorkerId) -> bool;
-    fn next_deadline(&self) -> Option<u64> {
-        None
-    }
-    fn tally(&self, cell_type: CellTypeId) -> &Tally;
-    fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
-    fn waiting(&self, cell_type: CellTypeId) -> usize;
-}
-
 /// Counts of one cell type since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellTypeStatistics {
-    /// Batches run or submitted; each step of a roster is one.
+    /// Batches submitted; each step of a roster is one.
     pub tasks: u64,
     /// Nodes in them.
     pub nodes: u64,
-    /// Rows in them that are no nodes: padding.
+    /// Rows in them that are no nodes.
     pub padding: u64,
-    /// Nodes in them of chains that had said stop.
+    /// Nodes in them of chains past their end of sequence.
     pub wasted: u64,
-    /// Slots that hold a chain's state now.
+    /// The number of slots that hold a chain's state now.
     pub slots_in_use: usize,
-    /// Subgraphs that wait outside a running batch with a ready node.
+    /// The number of subgraphs that wait outside a running batch with a ready node.
     pub waiting: usize,
 }
 
@@ -75,7 +52,7 @@ impl Manager {
         assert!((1..=64).contains(&workers), "{workers} workers");
         assert!(config.max_tasks_to_submit > 0);
         let batching: Box<dyn Batching> = match config.policy {
-            Policy::Cellular => Box::new(Cellular::new(config)),
+            Policy::Cellular => Box::new(Cellular::new(&config)),
             Policy::Padded(padding) => {
                 Box::new(GraphBatching::new(&config, ClosedBatches::Padded(padding)))
             }
@@ -104,8 +81,8 @@ impl Manager {
         self.batching.finished().drain(..)
     }
 
-    /// The sessions that ended since the last call: of each, after the last of its chunks. Their
-    /// positions are free.
+    /// The sessions that ended since the last call, each after the last of its chunks. The positions of
+    /// their ids are free.
     pub fn take_ended_sessions(&mut self) -> Vec<SessionId> {
         self.batching.take_ended_sessions()
     }
@@ -115,9 +92,9 @@ impl Manager {
         self.batching.requests()
     }
 
-    /// How many nodes of a chain of a request in flight are complete, from the first on: those after a
-    /// stop included. Closed batches tell of none before their end, nor is there any of a request that
-    /// is given up.
+    /// The number of nodes of a chain of a request in flight that are complete, from the first on: those
+    /// past its end of sequence included. 0 for a request that is given up, and under policies of
+    /// closed batches, which complete as a whole.
     pub fn completed_nodes(&self, request: RequestId, run: RunIndex) -> u32 {
         self.batching.completed_nodes(request, run)
     }
@@ -142,21 +119,22 @@ impl Manager {
         self.batching.next_deadline()
     }
 
-    /// Counts of `cell_type`.
+    /// The counters of `cell_type`.
     pub fn statistics(&self, cell_type: CellTypeId) -> CellTypeStatistics {
-        let tally = self.batching.tally(cell_type);
+        let counters = self.batching.counters(cell_type);
         CellTypeStatistics {
-            tasks: tally.batches,
-            nodes: tally.nodes,
-            padding: tally.padding,
-            wasted: tally.wasted,
+            tasks: counters.batches,
+            nodes: counters.nodes,
+            padding: counters.padding,
+            wasted: counters.wasted,
             slots_in_use: self.batching.slots_in_use(cell_type),
             waiting: self.batching.waiting(cell_type),
         }
     }
 
-    /// How many batches of each size, from 0 on, `cell_type` had. Padding counts as size.
+    /// The number of batches of each size in rows, from 0 on, that `cell_type` had. Padding counts as
+    /// rows.
     pub fn batches_by_size(&self, cell_type: CellTypeId) -> &[u64] {
-        &self.batching.tally(cell_type).by_size
+        &self.batching.counters(cell_type).by_size
     }
 }

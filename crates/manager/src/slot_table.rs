@@ -8,24 +8,28 @@ use batchmaker_graph::SlotId;
 pub(crate) struct SlotTable {
     generations: Vec<u32>,
     free: Vec<u32>,
-    /// The most that may be in use; none: any number.
+    /// The most slots that may be in use; none: any number.
     max: Option<u32>,
 }
 
 impl SlotTable {
+    /// A table of which up to `max` slots may be in use.
     pub(crate) fn with_max(max: Option<u32>) -> Self {
         Self { max, ..Self::default() }
     }
 
+    /// The most slots that may be in use; none: any number.
     pub(crate) fn max(&self) -> Option<u32> {
         self.max
     }
 
-    /// How many may be acquired before one is released.
+    /// The number of slots that may be acquired before one is released.
     pub(crate) fn left(&self) -> usize {
         self.max.map_or(usize::MAX, |max| max as usize - self.in_use())
     }
 
+    /// Takes a free slot.
+    ///
     /// # Panics
     /// If as many are in use as there may be.
     #[inline]
@@ -43,6 +47,8 @@ impl SlotTable {
         SlotId { index: self.generations.len() as u32 - 1, generation: 0 }
     }
 
+    /// Frees `slot`, whose index is used again under the next generation.
+    ///
     /// # Panics
     /// If `slot` is not in use: freed twice, or of another generation.
     #[inline]

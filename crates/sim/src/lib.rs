@@ -1,14 +1,21 @@
 //! The seeded simulator: the real manager over a simulated device, in virtual time, with
-//! checkers that look after every event.
+//! checkers that check every event.
 //!
 //! One seed draws a scenario: the policy, workers, lookahead, cell types with their limits, bounds
 //! and costs, models, arrivals, lengths, sessions, cancellations, lost workers, failing and slow
-//! tasks, steps that are told before their task is over, rows that are read as they come. A **safety**
+//! tasks, steps that are reported before their task is over, rows that are read as they come. A **safety**
 //! phase with all of that is followed by a **liveness** phase, in which nothing arrives, nothing
 //! goes wrong, and everything must drain within a bounded number of steps. The same seed plays the
 //! same run, event for event.
 //!
-//! # What is checked
+//! # The files
+//! - `scenario` draws a scenario from its seed, with `graphs`, `trees`, `session_plan` and `rng`.
+//! - `simulation` plays it. `observation` is what it sees of the manager, `ledger` keeps the books of
+//!   that, and `checkers` hold the rules.
+//! - `oracle` evaluates a request alone; `sessions` keeps the clients' side of sessions.
+//! - `trace` and `report` are what is left of a simulation.
+//!
+//! # The rules
 //! - `checkers`: a node once and after its predecessors, the shape of batches, the order of
 //!   queues, pinning, slots, sessions, answers, progress.
 //! - The device refuses rows and states that are not there yet or not there any more.
@@ -23,6 +30,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival;
 mod checkers;
 mod graphs;
 mod ledger;
@@ -30,6 +38,7 @@ mod observation;
 mod oracle;
 mod report;
 mod rng;
+mod sabotage;
 mod scenario;
 mod session_plan;
 mod sessions;
@@ -42,11 +51,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use report::{Summary, Violation};
+pub use sabotage::Sabotage;
 use scenario::Scenario;
 use simulation::{Broken, Simulation};
 use trace::Trace;
 
-/// How many of the last events a [`Violation`] holds.
+/// The number of the last events that a [`Violation`] holds.
 const TRACE_LINES: usize = 40;
 
 /// How to run a simulation.
@@ -54,25 +64,11 @@ const TRACE_LINES: usize = 40;
 pub struct Options<'a> {
     /// Gets a line for every event, task and answer.
     pub listener: Option<&'a mut dyn FnMut(&str)>,
-    /// What is done wrong on purpose.
+    /// The mistake that is made on purpose.
     pub sabotage: Sabotage,
 }
 
-/// A mistake between the manager and the device, made on purpose: each must be noticed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sabotage {
-    /// None.
-    #[default]
-    None,
-    /// Tasks do not say from which memory a state comes: it is read where it was not copied to.
-    UncopiedStates,
-    /// Whoever reads rows as they come reads one more than the manager says is complete.
-    EarlyRows,
-    /// The manager is not told that a worker is lost, and goes on giving it rounds.
-    UntoldLoss,
-}
-
-/// Runs the simulation that `seed` stands for.
+/// Runs the simulation that is drawn from `seed`.
 ///
 /// # Errors
 /// The first rule that was broken; a panic of the manager counts as one.

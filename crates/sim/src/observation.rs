@@ -1,4 +1,4 @@
-//! What checkers are told, and how tasks are spelled out as batches of nodes.
+//! Observations of the manager, and the nodes of each batch of a task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use batchmaker_graph::{
 };
 use batchmaker_manager::{CellTypeStatistics, Finished};
 
-/// Something that the manager was told or said, in the order in which it was.
+/// An event that the manager handled, or something that it returned, in the order of time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Observation<'a> {
     Arrived {
         request: RequestId,
         priority: u32,
         graph: &'a Arc<CellGraph>,
-        /// Of which it is a chunk.
+        /// The session that it is a chunk of.
         session: Option<SessionId>,
     },
     /// No chunk of the session comes any more.
     SessionEnding {
         session: SessionId,
     },
-    /// The manager told of its end.
+    /// The manager reported the session's end.
     SessionEnded {
         session: SessionId,
     },
@@ -45,7 +45,7 @@ pub(crate) enum Observation<'a> {
     Refused {
         worker: WorkerId,
     },
-    /// The first steps of a worker's oldest task are complete, so many in all.
+    /// The first `steps` steps of a worker's oldest task are complete.
     Progressed {
         worker: WorkerId,
         task: TaskId,
@@ -60,7 +60,7 @@ pub(crate) enum Observation<'a> {
     EndOfSequence {
         chain: EndOfSequence,
     },
-    /// Other limits hold from now on: `Bsizes.Max()` of each cell type.
+    /// New limits hold from now on: `Bsizes.Max()` of each cell type.
     Limits {
         batch_max: &'a [u32],
     },
@@ -74,7 +74,7 @@ pub(crate) enum Observation<'a> {
     Finished {
         finished: &'a Finished,
     },
-    /// The manager has been told all that happened so far, and asked for all that it has.
+    /// The manager knows all that happened so far, and was asked for all that it has.
     Settled {
         requests: usize,
         statistics: &'a [CellTypeStatistics],

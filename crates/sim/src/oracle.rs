@@ -1,5 +1,5 @@
-//! What a request's reply must be: its graph evaluated alone, run by run, node by node. That of a
-//! later chunk begins with the states that the chunk before it ends with.
+//! The reply that a request must have: its graph is evaluated alone, run by run, node by node. A later
+//! chunk begins with the states that the chunk before it ends with.
 
 use batchmaker_graph::{CellGraph, Chunk, RunKind, SinkTime};
 use batchmaker_simulated::{Datum, cell_output, is_end};
@@ -15,7 +15,7 @@ pub(crate) fn inputs(graph: &CellGraph, salt: u64) -> Vec<Vec<u64>> {
     graph.inputs().iter().map(|value| rows(value).collect()).collect()
 }
 
-/// By run, its states after the last node; of what is no chain, none.
+/// The states of each run after its last node; none for a run that is no chain.
 pub(crate) type States = Vec<Vec<Datum<u64>>>;
 
 /// The rows of the graph's outputs, and its states at the end. `before` is what the chunk before
@@ -55,7 +55,7 @@ pub(crate) fn outputs(
                 let rows = &mut values[sink.rows.value.index()];
                 match sink.time {
                     SinkTime::Every => rows[sink.rows.row(node)] = output(sink.port),
-                    // Of a chain that may end at the next node, this may be the last.
+                    // The chain may end at the next node, so that this one is the last.
                     SinkTime::Last if node + 1 == run.length || run.stop.is_some() => {
                         rows[sink.rows.row(0)] = output(sink.port);
                     }

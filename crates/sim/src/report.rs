@@ -1,4 +1,4 @@
-//! What a simulation tells when it is over.
+//! The report of a simulation that is over.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -10,15 +10,15 @@ pub struct Summary {
     pub seeds: u64,
     /// Requests that arrived, each of which was answered.
     pub requests: u64,
-    /// Those that succeeded, with the values that they have when run alone.
+    /// Requests that succeeded, with the values that they have when run alone.
     pub succeeded: u64,
-    /// Those that were answered as cancelled.
+    /// Requests that were answered as cancelled.
     pub cancelled: u64,
-    /// Those that failed, with a task, with a worker or with their session.
+    /// Requests that failed, with a task, with a worker or with their session.
     pub failed: u64,
     /// Sessions that began, each of which ended.
     pub sessions: u64,
-    /// Requests that were chunks of them.
+    /// Requests that were chunks of sessions.
     pub chunks: u64,
     /// Chunks that succeeded.
     pub succeeded_chunks: u64,
@@ -28,13 +28,13 @@ pub struct Summary {
     pub lost_chunks: u64,
     /// Tasks submitted.
     pub tasks: u64,
-    /// Batches in them.
+    /// Batches in these tasks.
     pub batches: u64,
-    /// Nodes in those.
+    /// Nodes in these batches.
     pub nodes: u64,
-    /// Rows of padding in those.
+    /// Rows of padding in these batches.
     pub padding: u64,
-    /// Chains that said stop.
+    /// Chains that reached their end of sequence.
     pub stops: u64,
     /// Rows and states copied between workers.
     pub copies: u64,
@@ -42,9 +42,9 @@ pub struct Summary {
     pub cancellations: u64,
     /// Tasks that failed.
     pub failed_tasks: u64,
-    /// Times a worker was lost.
+    /// The number of times that a worker was lost.
     pub lost_workers: u64,
-    /// Times other limits were told.
+    /// The number of times that the limits changed.
     pub limits: u64,
     /// Tasks given to a worker with unfinished ones of an earlier round.
     pub overlapping: u64,
@@ -56,7 +56,7 @@ pub struct Summary {
     pub slot_waits: u64,
     /// Steps of the event loop.
     pub steps: u64,
-    /// A digest of all that the manager was told and said, in order.
+    /// A digest of all events and of all that the manager returned, in order.
     pub trace_hash: u64,
 }
 
@@ -127,11 +127,11 @@ impl fmt::Display for Summary {
 pub struct Violation {
     /// The seed, which breaks it every time.
     pub seed: u64,
-    /// When, in virtual nanoseconds.
+    /// The virtual time, in nanoseconds.
     pub now_ns: u64,
-    /// Who found it.
+    /// The checker that found it.
     pub checker: String,
-    /// What it found.
+    /// The finding.
     pub what: String,
     /// The last events before, oldest first.
     pub trace: Vec<String>,

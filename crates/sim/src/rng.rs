@@ -1,5 +1,5 @@
-//! Where all chance comes from: SplitMix64 (Steele, Lea and Flood, 2014). Ours, so that a seed
-//! means the same run for as long as this file stays as it is.
+//! The generator of all random draws: SplitMix64 (Steele, Lea and Flood, 2014). It is written out here
+//! so that a seed means the same run for as long as this file stays as it is.
 
 use std::ops::RangeInclusive;
 

@@ -1,36 +1,38 @@
-//! What a seed stands for: the machine, the models, and all that will happen to them.
+//! A scenario, which is drawn from a seed: the machine, the models, and all that will happen to them.
 
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
+use batchmaker_graph::{CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
 use batchmaker_manager::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
 use batchmaker_simulated::{CellCost, VirtualConfig};
 
+use crate::arrival::Arrival;
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
 use crate::session_plan::{self, SessionPlan};
 
-/// Keeps the policy's draw apart, so that a seed's workload is the same under each.
+/// Separates the draw of the policy, so that a seed's workload is the same under each.
 const POLICY_STREAM: u64 = 0x5bd1_e995_0000_0000;
 
-/// Keeps sessions apart, so that the rest of a seed's workload is the same without them.
+/// Separates the draws of sessions, so that the rest of a seed's workload is the same without them.
 const SESSION_STREAM: u64 = 0x27d4_eb2f_0000_0000;
 
-/// The same of the bound on work submitted ahead.
-const AHEAD_STREAM: u64 = 0x1656_67b1_0000_0000;
+/// Separates the draw of the submission window.
+const WINDOW_STREAM: u64 = 0x1656_67b1_0000_0000;
 
-/// And of limits that change.
+/// Separates the draws of limits that change.
 const LIMITS_STREAM: u64 = 0x85eb_ca77_0000_0000;
 
-/// And of how many tasks may be unfinished when a round begins.
-const LOOKAHEAD_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
+/// Separates the draw of the lookahead.
+const LOOKWINDOW_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
 
-/// And of what a device has only so much of: slots, and rows of a batch.
+/// Separates the draws of a device's bounds: slots, and rows of a batch.
 const BOUNDS_STREAM: u64 = 0x9e37_79b1_0000_0000;
 
-/// And of steps that are told before their task is over, and of rows that are read then.
+/// Separates the draws of steps that are reported before their task is over, and of rows that are read
+/// then.
 const PROGRESS_STREAM: u64 = 0x4cf5_ad43_0000_0000;
 
 /// A simulation's machine, workload and faults, drawn from one seed.
@@ -39,74 +41,78 @@ pub(crate) struct Scenario {
     pub(crate) manager: Config,
     pub(crate) device: VirtualConfig,
     pub(crate) arrivals: Vec<Arrival>,
-    /// Under the cellular policy.
+    /// Sessions; none but under the cellular policy.
     pub(crate) sessions: Vec<SessionPlan>,
-    /// When each is to happen, and what.
+    /// The faults, each with its time in nanoseconds.
     pub(crate) faults: Vec<(u64, Fault)>,
-    /// When other limits are to hold. None of closed batches, which keep those that they began with.
+    /// The changes of limits, each with its time in nanoseconds. None for closed batches, which keep the
+    /// limits that they began with.
     pub(crate) limits: Vec<(u64, Limits)>,
     pub(crate) disturbances: Disturbances,
-    /// From here on nothing arrives and nothing goes wrong.
+    /// The time, in nanoseconds, from which on nothing arrives and nothing goes wrong.
     pub(crate) calm_ns: u64,
-    /// How often the first steps of a roster's task are told before it is over.
+    /// The share of a roster's tasks, in percent, whose first steps are reported before the task is over.
     pub(crate) progress_percent: u64,
-    /// How often somebody reads the rows of a request as they come.
+    /// The share of requests, in percent, whose rows are read as they come.
     pub(crate) streamed_percent: u64,
-    /// For what is drawn as it happens.
+    /// The draws of the simulation itself.
     pub(crate) rng: Rng,
-    /// The same of progress and of rows that are read as they come.
+    /// The draws of progress and of rows that are read as they come.
     pub(crate) progress_rng: Rng,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) time_ns: u64,
-    pub(crate) model: ModelId,
-    pub(crate) priority: u32,
-    pub(crate) graph: Arc<CellGraph>,
-}
-
+/// Something that goes wrong from outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Cancel(Target),
     Down { worker: WorkerId, for_ns: u64 },
 }
 
-/// Other batch limits of all cell types, and bound on work submitted ahead.
+/// New batch limits of all cell types, and a new submission window.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) batch_max: Vec<u32>,
     pub(crate) submission_window_ns: Option<u64>,
 }
 
-/// Whom a cancellation names.
+/// The kind of request that a cancellation names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     /// A request in flight.
     InFlight,
     /// A chunk of a session that runs.
-    RunningPiece,
+    RunningChunk,
     /// A chunk that waits for an earlier one.
-    WaitingPiece,
-    /// One that finished, whose position may be in use again.
+    WaitingChunk,
+    /// A request that finished, whose position may be in use again.
     Finished,
-    /// None that ever was.
+    /// A request that never was.
     Unknown,
 }
 
-/// How often what goes wrong of itself does.
+/// The chances of what goes wrong by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Disturbances {
     pub(crate) failed_tasks_percent: u64,
     pub(crate) slow_tasks_percent: u64,
-    /// Of a completion, until the manager is told; 0: at once.
-    pub(crate) told_late_ns_max: u64,
-    /// How often an idle worker looks for work only later.
+    /// The longest time from a completion to its report, in nanoseconds.
+    pub(crate) reports_late_ns_max: u64,
+    /// The chance that an idle worker asks for work only later.
     pub(crate) asks_late_percent: u64,
 }
 
+impl Disturbances {
+    /// Nothing goes wrong.
+    pub(crate) const NONE: Self = Self {
+        failed_tasks_percent: 0,
+        slow_tasks_percent: 0,
+        reports_late_ns_max: 0,
+        asks_late_percent: 0,
+    };
+}
+
 impl Scenario {
-    /// What `seed` stands for.
+    /// The scenario that is drawn from `seed`.
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let cells = cells(&mut rng);
@@ -114,8 +120,8 @@ impl Scenario {
             .map(|model| Model::draw(ModelId(model), &cells, &mut rng))
             .collect();
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
-        let submission_window_ns = submission_window_ns(&mut Rng::new(seed ^ AHEAD_STREAM));
-        let lookahead = lookahead(&mut Rng::new(seed ^ LOOKAHEAD_STREAM));
+        let submission_window_ns = submission_window_ns(&mut Rng::new(seed ^ WINDOW_STREAM));
+        let lookahead = lookahead(&mut Rng::new(seed ^ LOOKWINDOW_STREAM));
         let mut manager = Config {
             policy,
             submission_window_ns,
@@ -322,7 +328,7 @@ fn faults(until_ns: u64, arrivals: usize, workers: u16, rng: &mut Rng) -> Vec<(u
 fn cancelled_chunks(until_ns: u64, sessions: usize, rng: &mut Rng) -> Vec<(u64, Fault)> {
     let cancellations = sessions as u64 * *rng.pick(&[0, 0, 20, 60]) / 100;
     let cancellation = |_| {
-        let target = *rng.pick(&[Target::RunningPiece, Target::WaitingPiece]);
+        let target = *rng.pick(&[Target::RunningChunk, Target::WaitingChunk]);
         (rng.within(0..=until_ns), Fault::Cancel(target))
     };
     (0..cancellations).map(cancellation).collect()
@@ -333,7 +339,7 @@ fn disturbances(has_faults: bool, rng: &mut Rng) -> Disturbances {
     Disturbances {
         failed_tasks_percent: if has_faults { failed } else { 0 },
         slow_tasks_percent: *rng.pick(&[0, 3, 20]),
-        told_late_ns_max: *rng.pick(&[0, 0, 10_000, 1_000_000]),
+        reports_late_ns_max: *rng.pick(&[0, 0, 10_000, 1_000_000]),
         asks_late_percent: *rng.pick(&[0, 0, 20, 70]),
     }
 }

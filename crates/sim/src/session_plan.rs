@@ -1,32 +1,33 @@
-//! The sessions of a scenario: what comes in chunks, when each comes, and how a session ends.
+//! The sessions of a scenario: their chunks, when each arrives, and how a session ends.
 
 use std::sync::Arc;
 
 use batchmaker_graph::Chunk;
 
+use crate::arrival::Arrival;
 use crate::graphs::Model;
 use crate::rng::Rng;
-use crate::scenario::Arrival;
 
 /// One sequence in chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionPlan {
-    /// In their order. Those after the session's end never come.
+    /// The chunks in their order. Those after the session's end never arrive.
     pub(crate) chunks: Vec<Arrival>,
-    /// When its client ends it, or takes too long; none: not before all is calm.
+    /// The time, in nanoseconds, at which its client ends it or takes too long; none: not before all is
+    /// calm.
     pub(crate) ends_ns: Option<u64>,
-    /// How long after a chunk that did not succeed it is ended.
+    /// The time from a chunk that did not succeed to the session's end, in nanoseconds.
     pub(crate) ends_after_break_ns: u64,
 }
 
 impl SessionPlan {
-    /// When something is to happen to it.
+    /// The times, in nanoseconds, at which something happens to it.
     pub(crate) fn times_ns(&self) -> impl Iterator<Item = u64> {
         self.chunks.iter().map(|chunk| chunk.time_ns).chain(self.ends_ns)
     }
 }
 
-/// Sessions of those among `models` that can be in chunks, begun in the time up to `last_ns`.
+/// Draws sessions of the `models` that take chunks, which begin up to `last_ns`.
 pub(crate) fn draw(models: &[Model], last_ns: u64, rng: &mut Rng) -> Vec<SessionPlan> {
     let models: Vec<&Model> = models.iter().filter(|model| model.takes_chunks()).collect();
     if models.is_empty() || rng.chance(30) {

@@ -1,5 +1,5 @@
-//! The clients of sessions, with what the engine keeps of them: which id a session has, whether the
-//! manager was told that it ends, and with which states its next chunk must begin.
+//! The clients of sessions, with what the engine keeps of them: the id of a session, whether the manager
+//! knows that it ends, and the states that its next chunk must begin with.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,7 @@ use batchmaker_graph::SessionId;
 use crate::oracle::States;
 use crate::rng::Rng;
 
-/// See the module's first paragraph. A session is named by its position in the scenario until it
-/// begins.
+/// All sessions. A session is named by its position in the scenario until it begins.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     by_position: Vec<Progress>,
@@ -23,7 +22,7 @@ pub(crate) struct Sessions {
 struct Progress {
     id: Option<SessionId>,
     is_ending: bool,
-    /// After the last chunk that succeeded.
+    /// The states after the last chunk that succeeded.
     states: States,
 }
 
@@ -47,13 +46,13 @@ impl Sessions {
         id
     }
 
-    /// The id of a session that began and was not told to end.
+    /// The id of a session that began and is not ending.
     pub(crate) fn going_on(&self, position: usize) -> Option<SessionId> {
         let Progress { id, is_ending, .. } = self.by_position[position];
         id.filter(|_| !is_ending)
     }
 
-    /// As [`going_on`](Self::going_on); from now on it is told to end.
+    /// Ends a session. Returns its id if it was [going on](Self::going_on).
     pub(crate) fn end(&mut self, position: usize) -> Option<SessionId> {
         let id = self.going_on(position);
         self.by_position[position].is_ending |= id.is_some();
@@ -70,13 +69,13 @@ impl Sessions {
         self.by_position[self.position(id)].states.clone()
     }
 
-    /// A chunk succeeded, with these states at its end.
+    /// Notes that a chunk succeeded, with these states at its end.
     pub(crate) fn leave(&mut self, id: SessionId, states: States) {
         let position = self.position(id);
         self.by_position[position].states = states;
     }
 
-    /// The manager is done with it.
+    /// Frees the id of a session whose end the manager reported.
     pub(crate) fn ended(&mut self, id: SessionId) {
         self.free.push(SessionId { generation: id.generation + 1, ..id });
     }

@@ -1,10 +1,10 @@
-//! What a simulation leaves to compare and to read: a digest of all that was noted, and, if
-//! somebody listens, a line for each.
+//! The trace of a simulation: a digest of everything that happened and, if somebody listens, a line for
+//! each event.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Write};
 
-/// See the module's first paragraph.
+/// The digest so far, and the listener.
 pub(crate) struct Trace<'a> {
     clock_ns: &'a Cell<u64>,
     hash: Hash,

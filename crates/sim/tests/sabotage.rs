@@ -34,6 +34,6 @@ fn a_row_read_before_its_completion() {
 
 #[test]
 fn a_round_for_a_lost_worker() {
-    let Violation { what, .. } = caught(Sabotage::UntoldLoss);
+    let Violation { what, .. } = caught(Sabotage::UnreportedLoss);
     assert!(what.contains("is lost and is given"), "{what}");
 }

@@ -2,8 +2,8 @@
 
 use batchmaker_sim::{Options, Summary, run};
 
-/// Seeds past the first that broke a rule once: a failed task, a least batch size, a stale stop; many
-/// steps that were told one by one.
+/// Later seeds that broke a rule once: a failed task, a least batch size, a stale leave step; many
+/// steps that were reported one by one.
 const FOUND: [u64; 4] = [67, 69, 1608, 1546];
 
 #[test]

@@ -1,11 +1,11 @@
-//! What the nodes of a simulated device compute with: see [`Arithmetic`].
+//! The interface between a virtual device and the computation of its rows.
 
 use std::fmt::Debug;
 
 use batchmaker_graph::{CellTypeId, Stop};
 
-/// How rows follow from rows. The device around it decides where rows and states lie, who may see
-/// them when, and what is lost.
+/// Computes rows from rows. The device around it decides where rows and states lie, which workers may
+/// read them when, and which are lost.
 pub trait Arithmetic {
     /// The contents of a row.
     type Row: Clone + Debug;

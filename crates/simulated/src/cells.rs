@@ -23,10 +23,10 @@ pub(crate) struct Cells {
 
 struct KnownCell {
     identity: CellIdentity,
-    /// How often the device was given it and did not get it back.
+    /// The number of times that the type was added and not released.
     count: usize,
     cell: Arc<Cell>,
-    /// What the executor runs of it.
+    /// The programs of the cell.
     programs: Programs,
 }
 
@@ -34,19 +34,19 @@ enum Programs {
     None,
     Rows(RowProgram),
     Sequences(SequenceProgram),
-    /// Those of a composite cell.
-    Stages(StagePrograms),
+    /// The programs of a composite cell.
+    Operations(OperationPrograms),
 }
 
-/// By the address of the program's bytes: itself, and its input rows.
-type StagePrograms = HashMap<usize, (RowProgram, Vec<RowSpec>)>;
+/// Programs by the address of their bytes, each with its input rows.
+type OperationPrograms = HashMap<usize, (RowProgram, Vec<RowSpec>)>;
 
 impl Cells {
     pub(crate) fn new() -> Self {
         Self { known: HashMap::new(), thread: ExecutorThread::new() }
     }
 
-    /// Takes a cell type, and says what runs it.
+    /// Adds a cell type, and returns what runs it.
     pub(crate) fn add(&mut self, id: CellTypeId, cell: &CellType) -> Result<Runner, DeviceError> {
         if let Some(known) = self.known.get_mut(&id) {
             assert_eq!(known.identity, cell.identity, "{id} stands for another cell");
@@ -63,7 +63,7 @@ impl Cells {
         Ok(runner)
     }
 
-    /// Gives a cell type back. Tells whether that was the last of it.
+    /// Releases a cell type. Returns whether it was added no more often than released.
     pub(crate) fn release(&mut self, id: CellTypeId) -> bool {
         let known = self.known.get_mut(&id).expect("a cell type is released once it was taken");
         known.count -= 1;
@@ -74,7 +74,7 @@ impl Cells {
         is_last
     }
 
-    /// Cell types that were taken and not given back.
+    /// The number of cell types that were added and not released.
     pub(crate) fn count(&self) -> usize {
         self.known.len()
     }
@@ -94,7 +94,7 @@ impl Programs {
             CellBody::Sequence(whole) => {
                 Self::Sequences(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?)
             }
-            CellBody::Composite(composite) => Self::Stages(stage_programs(composite)?),
+            CellBody::Composite(composite) => Self::Operations(stage_programs(composite)?),
         })
     }
 
@@ -102,8 +102,8 @@ impl Programs {
         match self {
             Self::None => Runner::Device,
             Self::Rows(_) | Self::Sequences(_) => Runner::Executor,
-            Self::Stages(programs) if programs.is_empty() => Runner::Device,
-            Self::Stages(_) => Runner::Both,
+            Self::Operations(programs) if programs.is_empty() => Runner::Device,
+            Self::Operations(_) => Runner::Both,
         }
     }
 }
@@ -112,7 +112,7 @@ fn address(program: &Program) -> usize {
     program.bytes.as_ptr() as usize
 }
 
-fn stage_programs(cell: &CompositeCell) -> Result<StagePrograms, ExecutorError> {
+fn stage_programs(cell: &CompositeCell) -> Result<OperationPrograms, ExecutorError> {
     let row = |&register: &usize| cell.registers[register].clone();
     let mut programs = HashMap::new();
     for operation in &cell.operations {
@@ -164,7 +164,7 @@ impl Arithmetic for Cells {
                 let no_programs = |_: &Program, _: &[Row]| None;
                 node(cell, inputs, states, &no_programs).ok_or_else(String::new)
             }
-            Programs::Stages(programs) => {
+            Programs::Operations(programs) => {
                 let error = RefCell::new(String::from("a program that is not here"));
                 let run = |program: &Program, rows: &[Row]| {
                     let ran = run_stage(programs, program, rows, &self.thread);
@@ -197,7 +197,7 @@ fn node(
 }
 
 fn run_stage(
-    programs: &StagePrograms,
+    programs: &OperationPrograms,
     program: &Program,
     rows: &[Row],
     thread: &ExecutorThread,
@@ -208,14 +208,14 @@ fn run_stage(
     Ok(outputs.iter().map(|data| Row::of(data, 0..data.len())).collect())
 }
 
-/// Rows one after the other.
+/// The elements of rows, one row after the other.
 pub(crate) fn joined(element: ElementType, rows: &[TensorData]) -> TensorData {
     let mut all = Row::of(&TensorData::zeros(element, 0), 0..0);
     rows.iter().for_each(|row| all.extend(&Row::of(row, 0..row.len())));
     all.to_data(element)
 }
 
-/// `data` as rows of so many elements.
+/// `data` as rows of `elements` elements.
 pub(crate) fn split(data: &TensorData, elements: usize) -> Vec<TensorData> {
     let rows = data.len().checked_div(elements).unwrap_or(0);
     (0..rows).map(|row| data.slice(row * elements..(row + 1) * elements)).collect()

@@ -4,9 +4,7 @@
 //!
 //! [`SimulatedDevice::misuses`] lists each breach of the device contract by the engine or the manager.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use batchmaker_device::{
@@ -18,17 +16,18 @@ use batchmaker_graph::{
 };
 
 use crate::cells::{Cells, split};
+use crate::core::{Core, SharedCore};
 use crate::faults::{Draw, Faults};
 use crate::misuse::Misuse;
 use crate::unit::{SimulatedQueue, Unit};
 use crate::virtual_device::{CellCost, VirtualConfig, VirtualDevice};
 
-/// What a simulated device is made from.
+/// The configuration of a simulated device.
 #[derive(Clone, Debug)]
 pub struct SimulatedConfig {
-    /// Workers that may have a queue.
+    /// The number of workers that may have a queue.
     pub workers: u16,
-    /// Whether they share a memory.
+    /// Whether workers share a memory.
     pub placement: StatePlacement,
     /// See [`Capabilities::lookahead`].
     pub lookahead: u32,
@@ -38,9 +37,9 @@ pub struct SimulatedConfig {
     pub rows_max: Option<u32>,
     /// See [`Capabilities::bytes_max`].
     pub bytes_max: Option<usize>,
-    /// What goes wrong, and how long things take.
+    /// Failures, losses and delays.
     pub faults: Faults,
-    /// What faults, delays and the order of reads follow from.
+    /// The seed that faults, delays and the order of reads are drawn from.
     pub seed: u64,
 }
 
@@ -60,22 +59,10 @@ impl Default for SimulatedConfig {
     }
 }
 
-/// See the module's first paragraph.
+/// An asynchronous device that detects misuse, with a unit for each worker.
 pub struct SimulatedDevice {
     config: SimulatedConfig,
-    core: Mutex<Core>,
-    /// By worker: whether its unit is to be lost, or is.
-    lost: Vec<AtomicBool>,
-}
-
-/// What all units share.
-pub(crate) struct Core {
-    pub(crate) virtual_device: VirtualDevice<Cells>,
-    /// The graphs of requests in flight, and the bytes of their values.
-    pub(crate) requests: HashMap<RequestId, (Arc<CellGraph>, usize)>,
-    misuses: Vec<Misuse>,
-    /// Workers whose unit is lost.
-    workers_lost: usize,
+    shared: Arc<SharedCore>,
 }
 
 impl SimulatedDevice {
@@ -90,75 +77,43 @@ impl SimulatedDevice {
             slots_max: config.slots_max,
             rows_max: config.rows_max,
         };
-        let core = Core {
-            virtual_device: VirtualDevice::new(virtual_config, Cells::new()),
-            requests: HashMap::new(),
-            misuses: Vec::new(),
-            workers_lost: 0,
-        };
-        let lost = (0..workers).map(|_| AtomicBool::new(false)).collect();
-        Self { config, core: Mutex::new(core), lost }
+        let virtual_device = VirtualDevice::new(virtual_config, Cells::new());
+        let shared = Arc::new(SharedCore::new(virtual_device, workers, config.faults));
+        Self { config, shared }
     }
 
     /// Loses a worker's unit: at the latest when it would begin its next task.
     pub fn lose(&self, worker: WorkerId) {
-        self.lost[worker.index()].store(true, Ordering::SeqCst);
+        self.shared.lose_soon(worker);
     }
 
-    /// States that were copied between memories, of chains that went on elsewhere.
+    /// The number of states that were copied between memories, of chains that went on elsewhere.
     pub fn moved_states(&self) -> u64 {
         self.core().virtual_device.moved_states()
     }
 
-    /// Workers whose unit was lost.
+    /// The number of workers whose unit was lost.
     pub fn workers_lost(&self) -> usize {
-        self.core().workers_lost
+        self.core().workers_lost()
     }
 
-    /// What was done that must not be.
+    /// The misuses that the device detected.
     pub fn misuses(&self) -> Vec<Misuse> {
-        self.core().misuses.clone()
+        self.core().misuses().to_vec()
     }
 
-    /// Cell types that were taken and not given back.
+    /// The number of cell types that were materialised and not released.
     pub fn cell_types(&self) -> usize {
         self.core().virtual_device.arithmetic_mut().count()
     }
 
-    /// Requests that were admitted and not retired.
+    /// The number of requests that were admitted and not retired.
     pub fn requests(&self) -> usize {
         self.core().requests.len()
     }
 
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn faults(&self) -> Faults {
-        self.config.faults
-    }
-
-    pub(crate) fn is_to_be_lost(&self, worker: WorkerId) -> bool {
-        self.lost[worker.index()].load(Ordering::SeqCst)
-    }
-
-    fn is_all_lost(&self) -> bool {
-        self.core().workers_lost == self.lost.len()
-    }
-}
-
-impl Core {
-    /// Keeps what was done that must not be, and gives a reason for whoever waits for it.
-    pub(crate) fn misused(&mut self, misuse: Misuse) -> Arc<str> {
-        let reason = format!("misuse: {misuse}").into();
-        self.misuses.push(misuse);
-        reason
-    }
-
-    /// Loses a worker's unit.
-    pub(crate) fn lose(&mut self, worker: WorkerId) {
-        self.virtual_device.lose(worker);
-        self.workers_lost += 1;
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.shared.core()
     }
 }
 
@@ -196,7 +151,7 @@ impl Device for SimulatedDevice {
             return Err(DeviceError::Resources(format!("there is no unit for {worker}")));
         }
         let seed = Draw::new(self.config.seed).below(u64::MAX) ^ (u64::from(worker.0) << 32);
-        let unit = Unit::start(self, worker, bell, Draw::new(seed))?;
+        let unit = Unit::start(self.shared.clone(), worker, bell, Draw::new(seed))?;
         Ok(Box::new(SimulatedQueue::new(unit)))
     }
 
@@ -206,7 +161,7 @@ impl Device for SimulatedDevice {
         graph: Arc<CellGraph>,
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError> {
-        if self.is_all_lost() {
+        if self.core().workers_lost() == usize::from(self.config.workers) {
             return Err(DeviceError::Lost("all units are lost".to_owned()));
         }
         let mut core = self.core();

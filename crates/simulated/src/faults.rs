@@ -1,22 +1,22 @@
-//! What goes wrong on a simulated device, and how long things take: drawn from a seed.
+//! The faults and delays of a simulated device, drawn from a seed.
 
 use std::time::Duration;
 
 /// Delays and faults of a simulated device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// The longest that a batch takes.
+    /// The longest time of a batch.
     pub batch_max: Duration,
-    /// Of a hundred batches of a task, how many are reported before the task is over.
+    /// The percentage of a task's batches that are reported before the task is over.
     pub reported_percent: u32,
-    /// Of a hundred tasks, how many fail.
+    /// The percentage of tasks that fail.
     pub failed_percent: u32,
-    /// Of a hundred tasks, how many are the last of their worker, whose part of the device is lost in
-    /// the middle of them.
+    /// The percentage of tasks that are the last of their worker, whose unit is lost in the middle of
+    /// them.
     pub lost_percent: u32,
 }
 
-/// Numbers that follow from a seed: SplitMix64.
+/// A stream of numbers drawn from a seed: SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(u64);
 

@@ -1,4 +1,4 @@
-//! Rows that are hashes: cheap, and wrong wherever anything that they follow from was.
+//! Rows that are hashes: cheap to compute, and wrong wherever anything that they are computed from was.
 
 use batchmaker_graph::{CellTypeId, Stop};
 
@@ -36,8 +36,8 @@ impl Arithmetic for Hashes {
     }
 }
 
-/// Output `port` of a cell: what [`Hashes`] computes for every node; none where anything that it
-/// follows from is lost.
+/// Output `port` of a node, as [`Hashes`] computes it; none where anything that it is computed from is
+/// lost.
 pub fn cell_output(
     cell_type: CellTypeId,
     inputs: impl IntoIterator<Item = Datum<u64>>,
@@ -47,13 +47,13 @@ pub fn cell_output(
     output_of(node_digest(cell_type, inputs, states), port)
 }
 
-/// Whether an open chain ends with a node of this output: one in eight do; which ones follows from
-/// the stop's value.
+/// Whether an open chain ends with a node of this output: one in eight do, depending on the stop's
+/// value.
 pub fn is_end(stop: Stop, output: Datum<u64>) -> bool {
     output.is_some_and(|datum| datum % 8 == (stop.value as u64) % 8)
 }
 
-/// What all outputs of a node follow from.
+/// The hash that all outputs of a node are computed from.
 fn node_digest(
     cell_type: CellTypeId,
     inputs: impl IntoIterator<Item = Datum<u64>>,

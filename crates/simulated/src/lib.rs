@@ -3,20 +3,24 @@
 //! | file | idea |
 //! |---|---|
 //! | `virtual_device.rs` | a device in virtual time, which runs tasks and detects misuse |
-//! | `memory.rs` | its rows and states: by whom they were written, and who holds them |
-//! | `progress.rs` | what its workers have completed, so that others may read it |
+//! | `batch.rs` | one batch of its tasks: reads rows and states, computes, writes |
+//! | `memory.rs` | its rows and states: which task wrote them, and which workers hold them |
+//! | `progress.rs` | the batches that its workers have completed, whose rows others may read |
 //! | `misuse.rs` | a misuse: something that the contract forbids |
-//! | `arithmetic.rs` | what its nodes compute with |
+//! | `arithmetic.rs` | how rows are computed from rows |
 //! | `hashes.rs` | rows that are hashes, for the simulator |
 //! | `cells.rs` | rows that are real, for the engine and the conformance suite |
-//! | `device.rs` | the virtual device behind the contract, in real time |
+//! | `core.rs` | the virtual device behind a lock, which the units of the workers share |
 //! | `unit.rs` | a thread for each worker, and its queue |
+//! | `device.rs` | the device behind the contract, in real time |
 //! | `faults.rs` | delays, failures and losses, drawn from a seed |
 
 #![forbid(unsafe_code)]
 
 mod arithmetic;
+mod batch;
 mod cells;
+mod core;
 mod device;
 mod faults;
 mod hashes;

@@ -1,5 +1,5 @@
-//! The memories of a virtual device: the rows of requests in flight and the states in slots, by whom they
-//! were written, and which workers hold them.
+//! The memories of a virtual device: the rows of requests in flight and the states in slots, with the
+//! task that wrote them and the workers that hold them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -290,7 +290,7 @@ impl<R: Clone> Memory<R> {
         slots[slot.index as usize] = Some(Slot { generation, step, state, by });
     }
 
-    /// A worker is lost, and with it its memory, if it has its own.
+    /// Loses the memory of a worker that is lost, if it has its own.
     pub(crate) fn lose(&mut self, worker: WorkerId) {
         if self.placement == StatePlacement::Shared {
             return;

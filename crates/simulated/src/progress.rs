@@ -1,8 +1,8 @@
-//! What the workers of a virtual device have completed, from loss to loss.
+//! The batches that the workers of a virtual device have completed, from loss to loss.
 
 use batchmaker_graph::{TaskId, WorkerId};
 
-/// Which task wrote something.
+/// The batch that wrote a row or a state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) worker: WorkerId,
@@ -22,7 +22,7 @@ pub(crate) struct Progress {
 #[derive(Clone, Debug)]
 struct OfWorker {
     running: Option<TaskId>,
-    /// Batches of the running task that are complete.
+    /// The number of batches of the running task that are complete.
     batches_done: u32,
     /// From loss to loss; the last is the current one.
     lives: Vec<Life>,
@@ -32,7 +32,7 @@ struct OfWorker {
 struct Life {
     /// The last task.
     completed: TaskId,
-    /// The task that the worker was lost in, and how many of its batches were complete.
+    /// The task that the worker was lost in, and the number of its batches that were complete.
     cut_short: Option<(TaskId, u32)>,
 }
 
@@ -52,18 +52,18 @@ impl Progress {
         self.workers[worker.index()].running.is_some()
     }
 
-    /// The worker begins a task.
+    /// Notes that the worker begins a task.
     pub(crate) fn start(&mut self, worker: WorkerId, task: TaskId) {
         let of_worker = &mut self.workers[worker.index()];
         (of_worker.running, of_worker.batches_done) = (Some(task), 0);
     }
 
-    /// The first `batches` batches of the worker's running task are complete.
+    /// Notes that the first `batches` batches of the worker's running task are complete.
     pub(crate) fn advance(&mut self, worker: WorkerId, batches: u32) {
         self.workers[worker.index()].batches_done = batches;
     }
 
-    /// The worker's running task is over; none if it runs none.
+    /// Notes that the worker's running task is over, and returns it; none if it runs none.
     pub(crate) fn finish(&mut self, worker: WorkerId) -> Option<TaskId> {
         let of_worker = &mut self.workers[worker.index()];
         let task = of_worker.running.take()?;
@@ -71,7 +71,7 @@ impl Progress {
         Some(task)
     }
 
-    /// The worker is lost, with the task that it runs.
+    /// Notes that the worker is lost, with the task that it runs.
     pub(crate) fn lose(&mut self, worker: WorkerId) {
         let of_worker = &mut self.workers[worker.index()];
         let cut_short = of_worker.running.take().map(|task| (task, of_worker.batches_done));

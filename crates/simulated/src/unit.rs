@@ -7,29 +7,29 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use batchmaker_device::{Bell, Completion, DeviceError, Read, StatePlace, TaskDone, TaskQueue};
-use batchmaker_graph::{BatchedTask, RequestId, TaskId, TensorData, ValueIndex, WorkerId};
+use batchmaker_graph::{BatchedTask, TaskId, TensorData, ValueIndex, WorkerId};
 
-use crate::device::{Core, SimulatedDevice};
+use crate::core::SharedCore;
 use crate::faults::Draw;
 use crate::memory::Contents;
 use crate::misuse::Misuse;
 use crate::virtual_device::{Fate, Started};
 
-/// How long an idle unit waits before it looks whether it is to be lost.
+/// The time that an idle unit waits before it checks whether it is to be lost.
 const IDLE: Duration = Duration::from_millis(2);
 
 /// A worker's unit, as its queue sees it.
 pub(crate) struct Unit {
-    device: Arc<SimulatedDevice>,
+    shared: Arc<SharedCore>,
     worker: WorkerId,
     mailbox: Arc<Mailbox>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What goes to the unit, and what comes back.
+/// The commands to the unit, and the completions that come back.
 struct Mailbox {
     state: Mutex<Mail>,
-    /// Signalled when there is something for the unit.
+    /// Signalled when there is a command for the unit.
     arrived: Condvar,
     bell: Arc<Bell>,
 }
@@ -42,7 +42,7 @@ struct Mail {
 }
 
 enum Command {
-    /// Nothing came for a while.
+    /// There was no command for a while.
     None,
     Run(BatchedTask),
     Read(Read),
@@ -67,25 +67,25 @@ impl Mailbox {
 
 impl Unit {
     pub(crate) fn start(
-        device: Arc<SimulatedDevice>,
+        shared: Arc<SharedCore>,
         worker: WorkerId,
         bell: Arc<Bell>,
         draw: Draw,
     ) -> Result<Self, DeviceError> {
         let mailbox = Arc::new(Mailbox { state: Mutex::default(), arrived: Condvar::new(), bell });
         let mut running =
-            Running { device: device.clone(), worker, mailbox: mailbox.clone(), draw };
+            Running { shared: shared.clone(), worker, mailbox: mailbox.clone(), draw };
         let thread = std::thread::Builder::new()
             .name(format!("unit-{}", worker.0))
             .spawn(move || {
-                // A unit that dies without a word would be waited for for ever.
+                // A unit that ended without a report would be waited for for ever.
                 let ran = catch_unwind(AssertUnwindSafe(|| running.run()));
                 if ran.is_err() {
                     running.panicked();
                 }
             })
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-        Ok(Self { device, worker, mailbox, thread: Some(thread) })
+        Ok(Self { shared, worker, mailbox, thread: Some(thread) })
     }
 }
 
@@ -102,7 +102,7 @@ impl Drop for Unit {
 /// The queue of a unit.
 pub(crate) struct SimulatedQueue {
     unit: Unit,
-    /// Whether the worker was told that its unit is lost.
+    /// Whether the loss of the unit was reported to the worker.
     knows_of_loss: bool,
 }
 
@@ -117,7 +117,7 @@ impl TaskQueue for SimulatedQueue {
         if self.knows_of_loss {
             let worker = self.unit.worker;
             let misuse = Misuse(format!("{worker} is lost and is given {round:?}"));
-            self.unit.device.core().misused(misuse);
+            self.unit.shared.core().misused(misuse);
         }
         self.unit.mailbox.send(round.drain(..).map(Command::Run));
     }
@@ -140,20 +140,20 @@ impl TaskQueue for SimulatedQueue {
 
 /// The unit's thread.
 struct Running {
-    device: Arc<SimulatedDevice>,
+    shared: Arc<SharedCore>,
     worker: WorkerId,
     mailbox: Arc<Mailbox>,
     draw: Draw,
 }
 
-/// The unit is lost.
+/// The error of a unit that is lost.
 struct Lost;
 
 impl Running {
     fn run(&mut self) {
         while let Some(command) = self.next() {
             let done = match command {
-                Command::None => self.lose_if_due(),
+                Command::None => self.lose_if_requested(),
                 Command::Run(task) => self.run_task(task),
                 Command::Read(read) => {
                     let data = self.values(&read);
@@ -161,7 +161,7 @@ impl Running {
                     Ok(())
                 }
                 Command::WriteState(place, states) => {
-                    self.device.core().virtual_device.write_state(self.worker, place, states);
+                    self.shared.core().virtual_device.write_state(self.worker, place, states);
                     Ok(())
                 }
             };
@@ -172,8 +172,8 @@ impl Running {
         }
     }
 
-    /// Waits for something to do; none once the queue is gone. Reads may overtake what is not a state
-    /// to write.
+    /// Waits for a command; none once the queue is gone. Reads may overtake all commands but states to
+    /// write.
     fn next(&mut self) -> Option<Command> {
         let mut mail = self.mailbox.mail();
         loop {
@@ -203,29 +203,29 @@ impl Running {
 
     fn panicked(&self) {
         let misuse = Misuse(format!("{} was given what made its unit panic", self.worker));
-        let reason = self.device.core().misused(misuse);
-        self.device.core().lose(self.worker);
+        let reason = self.shared.core().misused(misuse);
+        self.shared.core().lose(self.worker);
         self.mailbox.report(Completion::Lost { reason });
     }
 
-    fn lose_if_due(&self) -> Result<(), Lost> {
-        if !self.device.is_to_be_lost(self.worker) {
+    fn lose_if_requested(&self) -> Result<(), Lost> {
+        if !self.shared.is_to_be_lost(self.worker) {
             return Ok(());
         }
-        self.device.core().lose(self.worker);
+        self.shared.core().lose(self.worker);
         Err(Lost)
     }
 
     fn run_task(&mut self, task: BatchedTask) -> Result<(), Lost> {
-        let faults = self.device.faults();
+        let faults = self.shared.faults();
         let id = task.id;
         let is_lost =
-            self.device.is_to_be_lost(self.worker) || self.draw.chance(faults.lost_percent);
+            self.shared.is_to_be_lost(self.worker) || self.draw.chance(faults.lost_percent);
         let is_failed = self.draw.chance(faults.failed_percent);
         let failing_batch = self.draw.below(4) as u32;
         let fate = if is_failed { Fate::FailsFrom(failing_batch) } else { Fate::Runs };
         let started = {
-            let mut core = self.device.core();
+            let mut core = self.shared.core();
             let submitted = core.virtual_device.submit(task);
             let started = submitted.and_then(|()| core.virtual_device.start(self.worker, fate));
             started.map_err(|misuse| {
@@ -249,17 +249,17 @@ impl Running {
         for batch in 0..batches {
             std::thread::sleep(self.draw.time(faults.batch_max));
             if lost_at == Some(batch) {
-                self.device.core().lose(self.worker);
+                self.shared.core().lose(self.worker);
                 return Err(Lost);
             }
             let done = batch + 1;
             let is_right = failed_from.is_none_or(|first| batch < first);
             if done < batches && is_right && self.draw.chance(faults.reported_percent) {
-                let ends = self.device.core().virtual_device.advance(self.worker, done);
+                let ends = self.shared.core().virtual_device.advance(self.worker, done);
                 self.mailbox.report(Completion::Steps { task: id, steps: done, ends });
             }
         }
-        let (_, ends) = self.device.core().virtual_device.finish(self.worker);
+        let (_, ends) = self.shared.core().virtual_device.finish(self.worker);
         let result = match (failure, failed_from.filter(|&first| first < batches)) {
             (Some(reason), _) => Err(reason.into()),
             (None, Some(batch)) => Err(format!("a fault was drawn for batch {batch}").into()),
@@ -279,7 +279,7 @@ impl Running {
     }
 
     fn values(&self, read: &Read) -> Result<Vec<TensorData>, Arc<str>> {
-        let mut core = self.device.core();
+        let mut core = self.shared.core();
         let read = match read {
             Read::Rows { request, values, rows } => {
                 let of_value = |&value: &ValueIndex| {
@@ -304,25 +304,5 @@ impl Running {
         let data = read.map_err(|misuse| core.misused(misuse))?;
         let data: Option<Vec<TensorData>> = data.into_iter().collect();
         data.ok_or_else(|| "the values were lost".into())
-    }
-}
-
-impl Core {
-    /// Rows of a value one after the other, zeros for those that nobody has written; none where one of
-    /// them is lost.
-    fn joined(
-        &self,
-        request: RequestId,
-        value: ValueIndex,
-        rows: Vec<Contents<TensorData>>,
-    ) -> Option<TensorData> {
-        let spec = &self.requests[&request].0.values()[value.index()].row;
-        let known = |row| match row {
-            Contents::Unwritten => Some(TensorData::zeros(spec.element, spec.elements())),
-            Contents::Lost => None,
-            Contents::Known(row) => Some(row),
-        };
-        let rows: Option<Vec<TensorData>> = rows.into_iter().map(known).collect();
-        Some(crate::cells::joined(spec.element, &rows?))
     }
 }

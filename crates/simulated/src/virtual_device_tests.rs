@@ -1,6 +1,8 @@
 //! The device notices what a manager must not do.
 
-use batchmaker_graph::{CellGraphBuilder, Chunk, ElementType, Item, RowSpec, Sink};
+use batchmaker_graph::{
+    CellGraphBuilder, Chunk, ElementType, Item, RowSpec, Rows, RunIndex, Sink, SinkTime,
+};
 
 use super::*;
 use crate::hashes::{Hashes, cell_output};

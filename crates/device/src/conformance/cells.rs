@@ -6,8 +6,8 @@ use batchmaker_graph::{
     TreeCell,
 };
 
-use super::numbers::Numbers;
-use super::programs::{SuiteProgram, WIDTH};
+use crate::conformance::numbers::Numbers;
+use crate::conformance::programs::{SuiteProgram, WIDTH};
 
 /// Ids of an embedding, from 0.
 pub(super) const IDS: u32 = 11;

@@ -8,8 +8,9 @@ use batchmaker_graph::{
     BatchedTask, CellTypeId, EndOfSequence, RequestId, RunIndex, TaskId, TensorData, Work, WorkerId,
 };
 
-use super::{Check, ensure};
-use crate::{Bell, Completion, Device, Read, StatePlace, TaskDone, TaskQueue};
+use crate::bell::Bell;
+use crate::conformance::case::{Check, ensure};
+use crate::contract::{Completion, Device, Read, StatePlace, TaskDone, TaskQueue};
 
 /// A report that takes longer does not come.
 const PATIENCE: Duration = Duration::from_secs(30);

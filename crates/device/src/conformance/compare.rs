@@ -2,7 +2,7 @@
 
 use batchmaker_graph::TensorData;
 
-use super::{Check, ensure};
+use crate::conformance::case::{Check, ensure};
 use crate::reference::Row;
 
 /// How far from the reference a float may be: `|a - b| <= tolerance * max(1, |b|)`.

@@ -7,8 +7,8 @@ use batchmaker_graph::{
     Tensor, TensorData,
 };
 
-use super::cells::IDS;
-use super::numbers::Numbers;
+use crate::conformance::cells::IDS;
+use crate::conformance::numbers::Numbers;
 
 /// A graph, and what its request brings.
 #[derive(Clone, Debug)]

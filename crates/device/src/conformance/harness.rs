@@ -8,11 +8,12 @@ use batchmaker_graph::{
     StatePlacement, Tensor, TensorData, WorkerId,
 };
 
-use super::checked_worker::Worker;
-use super::graphs::Request;
-use super::subject::LoseWorker;
-use super::{Check, Subject, oracle};
-use crate::{Device, Read};
+use crate::conformance::case::Check;
+use crate::conformance::checked_worker::Worker;
+use crate::conformance::graphs::Request;
+use crate::conformance::oracle;
+use crate::conformance::subject::{LoseWorker, Subject};
+use crate::contract::{Device, Read};
 
 /// The index of the third slot that is given out.
 const FAR: u32 = 97;

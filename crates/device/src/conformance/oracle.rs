@@ -2,10 +2,10 @@
 
 use batchmaker_graph::{Cell, CellGraph, Rows, RunIndex, SinkTime, TensorData, ValueIndex};
 
-use super::compare::{TOLERANCE, close};
-use super::graphs::Request;
-use super::programs::run_program;
-use super::{Check, ensure};
+use crate::conformance::case::{Check, ensure};
+use crate::conformance::compare::{TOLERANCE, close};
+use crate::conformance::graphs::Request;
+use crate::conformance::programs::run_program;
 use crate::reference::{self, Row};
 
 /// What a request comes to.

@@ -2,7 +2,7 @@
 
 use batchmaker_graph::{ElementType, Program};
 
-use super::onnx::{Port, constant, file, node, with_attribute};
+use crate::conformance::onnx::{Port, constant, file, node, with_attribute};
 use crate::reference::Row;
 
 /// Elements of a row of floats of the suite's programs.

@@ -3,8 +3,8 @@
 
 use batchmaker_graph::{CellTypeId, EndOfSequence, Item, Join, RequestId, RunIndex, SlotId, Work};
 
-use super::Check;
-use super::harness::{Harness, Member};
+use crate::conformance::case::Check;
+use crate::conformance::harness::{Harness, Member};
 
 /// The two forms of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

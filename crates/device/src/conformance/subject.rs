@@ -1,14 +1,14 @@
-//! The device under test, and what it says of itself.
+//! The device under test, and its optional abilities.
 
 use std::sync::Arc;
 
 use batchmaker_graph::{Precision, WorkerId};
 
-use crate::Device;
+use crate::contract::Device;
 
 /// A device, for one case.
 pub struct Instance {
-    /// It has no cell types and no requests, and no queue of it was taken.
+    /// The device, with no cell types and no requests, of which no queue was taken.
     pub device: Arc<dyn Device>,
     /// Loses a worker with all tasks that are in flight there, where the device can be made to.
     pub lose: Option<LoseWorker>,
@@ -31,29 +31,29 @@ pub trait Subject {
     /// A new device.
     fn make(&self) -> Instance;
 
-    /// How many workers cases may use. Where there are more than one, the chains of a case are dealt
-    /// out among them.
+    /// The number of workers that cases may use. Where there are more than one, the chains of a case are
+    /// distributed among them.
     fn workers(&self) -> usize {
         1
     }
 
-    /// The precisions of fused cells that it has.
+    /// The precisions of fused cells that the device supports.
     fn precisions(&self) -> &[Precision] {
         &Precision::ALL
     }
 
-    /// Whether it runs cells that hold programs: at least each [`super::SuiteProgram`].
+    /// Whether the device runs cells that hold programs: at least each [`SuiteProgram`](super::SuiteProgram).
     fn runs_programs(&self) -> bool {
         true
     }
 
-    /// An integer that makes a task fail when a row of [`super::SuiteProgram::Add`] has it as its
-    /// first input; none where no task can be made to fail.
+    /// An integer that makes a task fail when a row of [`SuiteProgram::Add`](super::SuiteProgram::Add) has it
+    /// as its first input; none where no task can be made to fail.
     fn poison(&self) -> Option<i64> {
         None
     }
 
-    /// Whether it reports the steps of a long task before the task is over.
+    /// Whether the device reports the steps of a long task before the task is over.
     fn reports_steps(&self) -> bool {
         false
     }

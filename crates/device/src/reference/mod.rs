@@ -1,27 +1,29 @@
-//! The equations of every cell that has a fused kernel, in plain f64, with nothing of how a device
-//! computes them. Slow. The conformance suite compares devices with it, and a device without kernels
+//! The equations of every cell that has a fused kernel, in plain f64, independent of how a device
+//! computes them. They are slow. The conformance suite compares devices with it, and a device without kernels
 //! may compute with it.
 //!
-//! General programs have no equations here: whoever evaluates cells that hold some brings a function
-//! that runs them.
+//! General programs have no equations here: the caller that evaluates cells with programs brings a
+//! function that runs them.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `row.rs` | a row of a value, wide enough for any element type |
+//! | `common.rs` | the lookup of an id, and the logistic function |
 //! | `products.rs` | products of a matrix and a vector, in each precision |
 //! | `recurrent.rs` | a step of `LSTM`, `GRU` and `RNN` |
 //! | `tree.rs` | the leaf and the inner node of a binary TreeLSTM |
 
+mod common;
 mod products;
 mod recurrent;
 mod row;
 mod tree;
 
 use batchmaker_graph::{
-    Cell, CellBody, CompositeCell, LinearArgMax, Lookup, Operation, OperationBody, Precision,
-    Program,
+    Cell, CellBody, CompositeCell, LinearArgMax, Operation, OperationBody, Precision, Program,
 };
 
+pub use common::input;
 pub use recurrent::step;
 pub use row::Row;
 pub use tree::{tree_inner, tree_leaf};
@@ -29,7 +31,7 @@ pub use tree::{tree_inner, tree_leaf};
 use products::Operand;
 
 /// Runs a program on its inputs: a row for each port, or all rows of a port's span, one after the
-/// other. None where it does not know the program.
+/// other. Returns the rows of its outputs, or none for a program that it does not know.
 pub type RunProgram<'a> = &'a dyn Fn(&Program, &[Row]) -> Option<Vec<Row>>;
 
 /// The output rows of one node of `cell`, from a row for each input port and each state. A cell with
@@ -72,15 +74,6 @@ pub fn arg_max(precision: Precision, linear: &LinearArgMax, x: &[f64]) -> i64 {
     greatest.0 as i64
 }
 
-/// What a cell with this table computes on: the table's row of the id that is its input, or the
-/// input itself where there is no table.
-pub fn input(lookup: Option<&Lookup>, row: &Row) -> Vec<f64> {
-    match lookup {
-        None => row.floats().to_vec(),
-        Some(lookup) => lookup.row(row.ints()[0]).iter().map(|&x| f64::from(x)).collect(),
-    }
-}
-
 /// The output registers of a composite cell, whose first registers are `registers`.
 fn composite(
     precision: Precision,
@@ -120,9 +113,4 @@ fn composite(
 
 fn floats(rows: Vec<Vec<f64>>) -> Vec<Row> {
     rows.into_iter().map(Row::Float).collect()
-}
-
-/// The logistic function.
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + (-x).exp())
 }

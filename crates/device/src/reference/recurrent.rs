@@ -2,11 +2,11 @@
 
 use batchmaker_graph::{Precision, RecurrentCell, RecurrentKind, RnnActivation};
 
-use super::products::{Operand, bias};
-use super::sigmoid;
+use crate::reference::common::sigmoid;
+use crate::reference::products::{Operand, bias};
 
-/// The states after a step, from its input x, `[input_size]`, and the states before it, each
-/// `[hidden_size]`: h, of an LSTM then c.
+/// The states after a step, from its input `x`, `[input_size]`, and the `states` before it, each
+/// `[hidden_size]`: h, and for an LSTM then c.
 ///
 /// ```text
 /// LSTM    i = sigmoid(W_i x + R_i h + p_i c + wb_i + rb_i)

@@ -2,10 +2,11 @@
 
 use batchmaker_graph::{Precision, TreeCell};
 
-use super::products::{Operand, bias};
-use super::{Row, input, sigmoid};
+use crate::reference::common::{input, sigmoid};
+use crate::reference::products::{Operand, bias};
+use crate::reference::row::Row;
 
-/// h and c of a leaf with input x, by `w`, `[3 * hidden, input]`, and `b`, `[3 * hidden]`, gates
+/// The states h and c, each `[hidden]`, of a leaf with input `x`, `[input]`, by `w`, `[3 * hidden, input]`, and `b`, `[3 * hidden]`, gates
 /// i, o, u.
 ///
 /// ```text
@@ -26,7 +27,8 @@ pub fn tree_leaf(
     states(hidden, |unit| (sigmoid(sum(0, unit)) * sum(2, unit).tanh(), sigmoid(sum(1, unit))))
 }
 
-/// h and c of an inner node from h and c of its left child and of its right one, by `l` and `r`,
+/// The states h and c, each `[hidden]`, of an inner node from those of its left child and of its right
+/// child, by `l` and `r`,
 /// each `[5 * hidden, hidden]`, and `b`, `[5 * hidden]`, gates i, o, f_l, f_r, u.
 ///
 /// ```text

@@ -11,245 +11,189 @@
 //! sessions are going to free, nobody behind it in the order takes these. For slots that other
 //! sessions hold, which may be for long, nobody waits along with it: a session of many chains may
 //! wait for as long as sessions of fewer keep coming.
+//!
+//! This file chooses the chain. `subgraph_pool` gives it the slot.
 
 use std::collections::BTreeMap;
 
-use batchmaker_graph::{CellTypeId, RequestId, RunKind, SlotId};
+use batchmaker_graph::{CellTypeId, RequestId};
 
-use crate::cellular::Cellular;
-use crate::cellular::subgraph::{Place, QueueKey, SubgraphIndex};
+use crate::cellular::readiness::Readiness;
+use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 
-/// Chains that have all they need but a slot.
+/// The chains that are ready and lack nothing but a slot.
 #[derive(Debug)]
-pub(crate) struct SlotWaiters {
+pub(super) struct SlotWaiters {
     /// In the order of the queues.
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
-    cell_types: Vec<OfType>,
+    /// By cell type.
+    cell_types: Vec<SlotsOfType>,
     /// Scratch space: a mark for each run of a request.
     marks: Vec<bool>,
     /// Whether anything happened since slots were last given out that may let a chain have one.
     is_changed: bool,
 }
 
+/// The demand for the slots of one cell type.
 #[derive(Clone, Debug, Default)]
-struct OfType {
+struct SlotsOfType {
     /// Chains that wait for a slot of the type.
     waiting: usize,
     /// Slots that sessions hold.
-    of_sessions: usize,
-    /// Slots that the session being looked at needs.
+    held_by_sessions: usize,
+    /// Slots that the session under consideration needs.
     needed: usize,
     /// Whether a session waits for slots of the type, so that those behind it must not take them.
     is_reserved: bool,
 }
 
 impl SlotWaiters {
-    pub(crate) fn new(cell_types: usize) -> Self {
-        let cell_types = vec![OfType::default(); cell_types];
+    pub(super) fn new(cell_types: usize) -> Self {
+        let cell_types = vec![SlotsOfType::default(); cell_types];
         Self { waiting: BTreeMap::new(), cell_types, marks: Vec::new(), is_changed: false }
     }
-}
 
-impl Cellular {
-    fn is_bounded(&self, cell_type: CellTypeId) -> bool {
-        self.queues[cell_type.index()].slots.max().is_some()
-    }
-
-    /// Whether the subgraph is a chain of a type with bounded slots, and has none yet.
-    pub(crate) fn lacks_slot(&self, index: SubgraphIndex) -> bool {
-        let subgraph = self.subgraph(index);
-        subgraph.slot.is_none()
-            && subgraph.kind == RunKind::Chain
-            && subgraph.place != Place::Ended
-            && self.is_bounded(subgraph.cell_type)
-    }
-
-    /// Lines up a chain that is ready but has no slot.
-    pub(crate) fn line_up_for_slot(&mut self, index: SubgraphIndex) {
-        let (key, cell_type) = (self.subgraph(index).key, self.subgraph(index).cell_type);
-        if self.slot_waiters.waiting.insert(key, index).is_none() {
-            self.slot_waiters.cell_types[cell_type.index()].waiting += 1;
-            self.slot_waiters.is_changed = true;
+    /// Lines up a chain of `cell_type` that is ready but has no slot.
+    pub(super) fn line_up(&mut self, key: QueueKey, cell_type: CellTypeId, index: SubgraphIndex) {
+        if self.waiting.insert(key, index).is_none() {
+            self.cell_types[cell_type.index()].waiting += 1;
+            self.is_changed = true;
         }
     }
 
-    /// Takes out a chain that has got its slot, or that ends.
+    /// Takes out a chain of `cell_type` that got its slot, or that ends, if it waits.
     #[inline]
-    pub(crate) fn leave_slot_waiters(&mut self, index: SubgraphIndex) {
-        if !self.slot_waiters.waiting.is_empty() {
-            self.take_from_slot_waiters(index);
+    pub(super) fn remove(&mut self, key: QueueKey, cell_type: CellTypeId) {
+        if !self.waiting.is_empty() {
+            self.remove_waiting(key, cell_type);
         }
     }
 
     #[cold]
-    fn take_from_slot_waiters(&mut self, index: SubgraphIndex) {
-        let (key, cell_type) = (self.subgraph(index).key, self.subgraph(index).cell_type);
-        if self.slot_waiters.waiting.remove(&key).is_some() {
-            self.slot_waiters.cell_types[cell_type.index()].waiting -= 1;
+    fn remove_waiting(&mut self, key: QueueKey, cell_type: CellTypeId) {
+        if self.waiting.remove(&key).is_some() {
+            self.cell_types[cell_type.index()].waiting -= 1;
         }
         // Chains that depend on it may have waited for this.
-        self.slot_waiters.is_changed = true;
+        self.is_changed = true;
     }
 
-    #[inline]
-    pub(crate) fn release_slot(&mut self, cell_type: CellTypeId, slot: SlotId, of_session: bool) {
-        let slots = &mut self.queues[cell_type.index()].slots;
-        slots.release(slot);
-        if slots.max().is_some() {
-            self.note_free_slot(cell_type, of_session);
-        }
+    /// Notes that a session took a slot.
+    pub(super) fn note_session_slot(&mut self, cell_type: CellTypeId) {
+        self.cell_types[cell_type.index()].held_by_sessions += 1;
     }
 
+    /// Notes that a slot is free, which a session held or a request without one.
     #[cold]
-    fn note_free_slot(&mut self, cell_type: CellTypeId, of_session: bool) {
-        let of_type = &mut self.slot_waiters.cell_types[cell_type.index()];
-        of_type.of_sessions -= usize::from(of_session);
-        self.slot_waiters.is_changed = true;
+    pub(super) fn note_free_slot(&mut self, cell_type: CellTypeId, was_of_session: bool) {
+        let of_type = &mut self.cell_types[cell_type.index()];
+        of_type.held_by_sessions -= usize::from(was_of_session);
+        self.is_changed = true;
     }
 
-    /// # Panics
-    /// If a chunk of a session has more chains of a type than there are slots: it could never run.
-    pub(crate) fn check_slots(&mut self, chunk: RequestId) {
-        for position in 0..self.processor.request(chunk).subgraphs.len() {
-            let cell_type =
-                self.subgraph(self.processor.request(chunk).subgraphs[position]).cell_type;
-            let Some(max) = self.queues[cell_type.index()].slots.max() else { continue };
-            let needed = self.slots_needed(chunk, cell_type);
-            assert!(
-                needed <= max as usize,
-                "{chunk:?}, of a session, has {needed} chains of {cell_type}, which has {max} slots"
-            );
-        }
-    }
-
-    /// Chains of the type that the request has without a slot.
-    fn slots_needed(&self, request: RequestId, cell_type: CellTypeId) -> usize {
-        let subgraphs = self.processor.request(request).subgraphs.iter();
-        let of_type = subgraphs.filter(|&&sub| self.subgraph(sub).cell_type == cell_type);
-        of_type.filter(|&&sub| self.lacks_slot(sub)).count()
-    }
-
-    /// Gives free slots to the chains that may have them, in order.
+    /// Whether a chain may have a slot now that could not before.
     #[inline]
-    pub(crate) fn give_slots(&mut self) {
-        if self.slot_waiters.is_changed {
-            self.give_all_slots();
-        }
+    pub(super) fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
-    #[cold]
-    fn give_all_slots(&mut self) {
-        while std::mem::take(&mut self.slot_waiters.is_changed) {
-            while let Some(index) = self.next_for_slot() {
-                let request = self.subgraph(index).request;
-                if self.processor.request(request).session.is_none() {
-                    self.give_slot(index, false);
-                    continue;
-                }
-                for position in 0..self.processor.request(request).subgraphs.len() {
-                    let index = self.processor.request(request).subgraphs[position];
-                    if self.lacks_slot(index) {
-                        self.give_slot(index, true);
-                    }
-                }
-            }
-        }
-    }
-
-    fn give_slot(&mut self, index: SubgraphIndex, of_session: bool) {
-        let cell_type = self.subgraph(index).cell_type;
-        let slot = self.queues[cell_type.index()].slots.acquire();
-        let of_type = &mut self.slot_waiters.cell_types[cell_type.index()];
-        of_type.of_sessions += usize::from(of_session);
-        self.subgraph_mut(index).slot = Some(slot);
-        self.leave_slot_waiters(index);
-        self.refresh(index);
+    /// Notes that all chains are about to be considered. Returns whether any may have a slot now.
+    pub(super) fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
     }
 
     /// The first chain that may have its slot now. One of a session stands for all of them.
-    fn next_for_slot(&mut self) -> Option<SubgraphIndex> {
-        let mut waiters = std::mem::replace(&mut self.slot_waiters, SlotWaiters::new(0));
-        waiters.cell_types.iter_mut().for_each(|of_type| of_type.is_reserved = false);
-        let SlotWaiters { waiting, cell_types, marks, .. } = &mut waiters;
-        let has_free = |cell_types: &[OfType], cell_type: CellTypeId| {
-            self.queues[cell_type.index()].slots.left() > 0
-                && !cell_types[cell_type.index()].is_reserved
+    pub(super) fn first_served(&mut self, state: Readiness<'_>) -> Option<SubgraphIndex> {
+        let Self { waiting, cell_types, marks, .. } = self;
+        cell_types.iter_mut().for_each(|of_type| of_type.is_reserved = false);
+        let is_free = |cell_types: &[SlotsOfType], cell_type: CellTypeId| {
+            state.queues[cell_type].slots.left() > 0 && !cell_types[cell_type.index()].is_reserved
         };
-        let may_have = |index: SubgraphIndex, cell_types: &mut [OfType], marks: &mut Vec<bool>| {
-            let request = self.subgraph(index).request;
-            match self.processor.request(request).session {
-                Some(_) => self.all_fit(request, cell_types),
+        for &index in waiting.values() {
+            let mut wanted =
+                state.queues.cell_types().filter(|ct| cell_types[ct.index()].waiting > 0);
+            if !wanted.any(|ct| is_free(cell_types, ct)) {
+                return None;
+            }
+            let subgraph = &state.requests[index];
+            let is_served = match state.requests[subgraph.request].session {
+                Some(_) => all_fit(state, subgraph.request, cell_types),
                 None => {
-                    has_free(cell_types, self.subgraph(index).cell_type)
-                        && self.producers_have_slots(index, marks)
+                    is_free(cell_types, subgraph.cell_type)
+                        && producers_have_slots(state, index, marks)
                 }
+            };
+            if is_served {
+                return Some(index);
             }
-        };
-        let all = || (0..self.queues.len() as u32).map(CellTypeId);
-        let is_wanted = |cell_types: &[OfType], ct: CellTypeId| cell_types[ct.index()].waiting > 0;
-        let next = waiting
-            .values()
-            .copied()
-            // No further once nothing is left to give.
-            .map_while(|index| {
-                let mut wanted = all().filter(|&ct| is_wanted(cell_types, ct));
-                let is_any_free = wanted.any(|ct| has_free(cell_types, ct));
-                is_any_free.then(|| may_have(index, cell_types, marks).then_some(index))
-            })
-            .flatten()
-            .next();
-        self.slot_waiters = waiters;
-        next
+        }
+        None
     }
+}
 
-    /// Whether all chains of a session's chunk can have their slots now. If they cannot, but could
-    /// without any other session ending, their types are reserved for it.
-    fn all_fit(&self, chunk: RequestId, cell_types: &mut [OfType]) -> bool {
-        cell_types.iter_mut().for_each(|of_type| of_type.needed = 0);
-        for &index in &self.processor.request(chunk).subgraphs {
-            if self.lacks_slot(index) {
-                cell_types[self.subgraph(index).cell_type.index()].needed += 1;
-            }
+/// Whether all chains of a session's chunk can have their slots now. If they cannot, but could
+/// without any other session ending, their types are reserved for it.
+fn all_fit(state: Readiness<'_>, chunk: RequestId, cell_types: &mut [SlotsOfType]) -> bool {
+    cell_types.iter_mut().for_each(|of_type| of_type.needed = 0);
+    for &index in &state.requests[chunk].subgraphs {
+        if state.lacks_slot(index) {
+            cell_types[state.requests[index].cell_type.index()].needed += 1;
         }
-        let (mut fits, mut will_fit) = (true, true);
-        for (queue, of_type) in self.queues.iter().zip(&*cell_types) {
-            if let (Some(max), true) = (queue.slots.max(), of_type.needed > 0) {
-                fits &= of_type.needed <= queue.slots.left() && !of_type.is_reserved;
-                will_fit &= of_type.needed + of_type.of_sessions <= max as usize;
-            }
-        }
-        if !fits && will_fit {
-            for of_type in cell_types.iter_mut() {
-                of_type.is_reserved |= of_type.needed > 0;
-            }
-        }
-        fits
     }
-
-    /// Whether all chains that the subgraph depends on have slots, or have ended. `marks` is
-    /// scratch space.
-    fn producers_have_slots(&self, index: SubgraphIndex, marks: &mut Vec<bool>) -> bool {
-        let own = self.subgraph(index).run.index();
-        let subgraphs = &self.processor.request(self.subgraph(index).request).subgraphs;
-        marks.clear();
-        marks.resize(own + 1, false);
-        marks[own] = true;
-        // Producers are earlier runs.
-        for position in (0..=own).rev() {
-            let subgraph = self.subgraph(subgraphs[position]);
-            // What a chain with a slot depends on has slots, or has ended.
-            let has_slot = subgraph.slot.is_some() && self.is_bounded(subgraph.cell_type);
-            let is_settled = subgraph.place == Place::Ended || has_slot;
-            if !marks[position] || is_settled {
-                continue;
-            }
-            if position < own && self.lacks_slot(subgraphs[position]) {
-                return false;
-            }
-            for edge in &subgraph.edges {
-                marks[self.subgraph(edge.producer).run.index()] = true;
-            }
+    let (mut fits, mut will_fit) = (true, true);
+    for (queue, of_type) in state.queues.iter().zip(&*cell_types) {
+        if let (Some(max), true) = (queue.slots.max(), of_type.needed > 0) {
+            fits &= of_type.needed <= queue.slots.left() && !of_type.is_reserved;
+            will_fit &= of_type.needed + of_type.held_by_sessions <= max as usize;
         }
-        true
+    }
+    if !fits && will_fit {
+        for of_type in cell_types.iter_mut() {
+            of_type.is_reserved |= of_type.needed > 0;
+        }
+    }
+    fits
+}
+
+/// Whether all chains that the subgraph depends on have slots, or have ended. `marks` is scratch
+/// space.
+fn producers_have_slots(state: Readiness<'_>, index: SubgraphIndex, marks: &mut Vec<bool>) -> bool {
+    let own = state.requests[index].run.index();
+    let subgraphs = &state.requests[state.requests[index].request].subgraphs;
+    marks.clear();
+    marks.resize(own + 1, false);
+    marks[own] = true;
+    // Producers are earlier runs.
+    for position in (0..=own).rev() {
+        let subgraph = &state.requests[subgraphs[position]];
+        // The producers of a chain with a bounded slot have slots, or have ended.
+        let has_slot =
+            subgraph.slot.is_some() && state.queues[subgraph.cell_type].has_bounded_slots();
+        if !marks[position] || subgraph.has_ended() || has_slot {
+            continue;
+        }
+        if position < own && state.lacks_slot(subgraphs[position]) {
+            return false;
+        }
+        for edge in &subgraph.edges {
+            marks[state.requests[edge.producer].run.index()] = true;
+        }
+    }
+    true
+}
+
+/// # Panics
+/// If `chunk`, of a session, has more chains without a slot of a type than the type has slots: it
+/// could never run.
+pub(super) fn assert_chunk_fits(state: Readiness<'_>, chunk: RequestId) {
+    let subgraphs = &state.requests[chunk].subgraphs;
+    for cell_type in subgraphs.iter().map(|&sub| state.requests[sub].cell_type) {
+        let Some(max) = state.queues[cell_type].slots.max() else { continue };
+        let of_type = subgraphs.iter().filter(|&&sub| state.requests[sub].cell_type == cell_type);
+        let needed = of_type.filter(|&&sub| state.lacks_slot(sub)).count();
+        assert!(
+            needed <= max as usize,
+            "{chunk:?}, of a session, has {needed} chains of {cell_type}, which has {max} slots"
+        );
     }
 }

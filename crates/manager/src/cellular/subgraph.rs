@@ -7,85 +7,100 @@ use batchmaker_graph::{CellTypeId, Need, RequestId, RunIndex, RunKind, SlotId, T
 
 /// A position in the table of subgraphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SubgraphIndex(pub(crate) u32);
+pub(super) struct SubgraphIndex(pub(super) u32);
 
 /// The order of a type's queue: request priority, then arrival, then position in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QueueKey {
-    /// The wire's priority, with "unset" after every explicit one.
-    pub(crate) priority: u32,
-    /// Counts arrivals.
-    pub(crate) arrival: u64,
-    pub(crate) run: RunIndex,
+pub(super) struct QueueKey {
+    /// The request's priority; `u32::MAX` where the request sets none.
+    pub(super) priority: u32,
+    /// The number of requests that arrived before.
+    pub(super) arrival: u64,
+    /// The run within the request's graph.
+    pub(super) run: RunIndex,
 }
 
-/// Where a subgraph stands with its type's queue.
+/// Where a subgraph stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// No node is ready for any worker.
+pub(super) enum Place {
+    /// It is in no queue: no node is ready for any worker, or it lacks a slot.
     Blocked,
-    /// Some node is ready for some worker: in the queue.
+    /// It is in its type's queue: some node is ready for some worker.
     Waiting,
-    /// In the standing batch of a worker.
+    /// It is a member of a worker's roster.
     Roster(WorkerId),
-    /// Ran to its end, or was given up.
+    /// It ran to its end, or was given up.
     Ended,
 }
 
-/// A stay in a roster. Steps count those of the roster.
+/// One stay of a subgraph in a roster, in steps of that roster.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stay {
+pub(super) struct Stay {
     /// The roster step that ran the subgraph's node `node`.
-    pub(crate) join_step: u64,
+    pub(super) join_step: u64,
     /// The first node of the stay.
-    pub(crate) node: u32,
-    /// The roster step that no longer ran it; `u64::MAX` while it stays.
-    pub(crate) leave_step: u64,
+    pub(super) node: u32,
+    /// The first roster step that did not run the subgraph; `u64::MAX` while it stays.
+    pub(super) leave_step: u64,
 }
 
+/// A dependency of a subgraph on another one of its request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SubgraphEdge {
-    pub(crate) producer: SubgraphIndex,
-    pub(crate) need: Need,
+pub(super) struct SubgraphEdge {
+    /// The subgraph that is depended on.
+    pub(super) producer: SubgraphIndex,
+    /// How many nodes of the producer each node needs.
+    pub(super) need: Need,
 }
 
+/// One run of a request's cell graph, with its progress.
 #[derive(Debug)]
-pub(crate) struct Subgraph {
-    pub(crate) request: RequestId,
-    pub(crate) run: RunIndex,
-    pub(crate) cell_type: CellTypeId,
-    pub(crate) kind: RunKind,
-    /// Its nodes; of a chain that said stop, those that were submitted.
-    pub(crate) length: u32,
-    /// Whether it said stop: nothing of it is computed any more.
-    pub(crate) is_stopped: bool,
+pub(super) struct Subgraph {
+    pub(super) request: RequestId,
+    pub(super) run: RunIndex,
+    pub(super) cell_type: CellTypeId,
+    pub(super) kind: RunKind,
+    /// The number of its nodes. For a chain that reached its end of sequence: of those submitted.
+    pub(super) length: u32,
+    /// Whether the chain's own output ended it: the device computes nothing of it any more.
+    pub(super) reached_end_of_sequence: bool,
     /// See [`batchmaker_graph::Run::precedence`].
-    pub(crate) precedence: Arc<[u32]>,
-    pub(crate) key: QueueKey,
-    pub(crate) edges: Vec<SubgraphEdge>,
-    pub(crate) consumers: Vec<SubgraphIndex>,
-    pub(crate) place: Place,
+    pub(super) precedence: Arc<[u32]>,
+    pub(super) key: QueueKey,
+    /// The subgraphs that it depends on.
+    pub(super) edges: Vec<SubgraphEdge>,
+    /// The subgraphs that depend on it.
+    pub(super) consumers: Vec<SubgraphIndex>,
+    /// Whether any of `consumers` has the same cell type.
+    pub(super) feeds_own_type: bool,
+    pub(super) place: Place,
     /// Nodes submitted before the current stay in a roster.
-    pub(crate) submitted: u32,
+    pub(super) submitted: u32,
     /// Nodes completed before the oldest of `stays`.
-    pub(crate) completed: u32,
-    /// Stays in the roster of the worker that it is pinned to, oldest first; empty
-    /// when nothing is in flight.
-    pub(crate) stays: VecDeque<Stay>,
-    /// `pinned` of Algorithm 1, for a subgraph outside a roster. The paper counts the
-    /// tasks in flight that hold nodes of the subgraph; tasks of a worker complete
-    /// in order, so it is unpinned when the last of them is complete.
-    pub(crate) pin: Option<WorkerId>,
+    pub(super) completed: u32,
+    /// Stays in the roster of the worker that it is pinned to, oldest first; empty when nothing is
+    /// in flight.
+    pub(super) stays: VecDeque<Stay>,
+    /// `pinned` of Algorithm 1, for a subgraph outside a roster. The paper counts the tasks in flight
+    /// that hold nodes of the subgraph; tasks of a worker complete in order, so it is unpinned when
+    /// the last of them is complete.
+    pub(super) pin: Option<WorkerId>,
     /// The last task that held rows of a row-wise subgraph.
-    pub(crate) last_task: TaskId,
+    pub(super) last_task: TaskId,
     /// The worker that ran it last.
-    pub(crate) home: Option<WorkerId>,
-    pub(crate) slot: Option<SlotId>,
+    pub(super) home: Option<WorkerId>,
+    /// The slot of its state, from its first step to its end.
+    pub(super) slot: Option<SlotId>,
 }
 
 impl Subgraph {
     /// Whether every node has been submitted.
-    pub(crate) fn is_exhausted(&self) -> bool {
+    pub(super) fn is_exhausted(&self) -> bool {
         self.submitted == self.length
+    }
+
+    /// Whether nothing runs any more: it left the roster, and its tasks are complete.
+    pub(super) fn has_ended(&self) -> bool {
+        self.place == Place::Ended
     }
 }

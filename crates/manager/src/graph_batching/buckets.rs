@@ -1,4 +1,4 @@
-//! Requests that wait, in buckets by model and length, and whose turn it is.
+//! Requests that wait, in buckets by model and length, which are served in turn.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ pub(super) type Bucket = (ModelId, u32);
 /// The order within a bucket: priority, then arrival.
 pub(super) type Place = (u32, u64);
 
+/// The buckets with waiting requests.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
     /// No bucket is empty.
@@ -41,7 +42,7 @@ impl Buckets {
         Some(bucket)
     }
 
-    /// Those that wait in `bucket`, in order.
+    /// The requests that wait in `bucket`, in order.
     pub(super) fn requests(&self, bucket: Bucket) -> impl Iterator<Item = RequestId> + '_ {
         self.waiting.get(&bucket).into_iter().flat_map(|requests| requests.values().copied())
     }

@@ -14,22 +14,22 @@ pub(super) struct Level {
     pub(super) cell_type: CellTypeId,
     pub(super) kind: RunKind,
     pub(super) runs: Vec<(RequestId, RunIndex)>,
-    /// Nodes of each run, padding included.
+    /// The number of nodes of each run, padding included.
     pub(super) length: u32,
-    /// Nodes of each run.
+    /// The number of nodes of each run, without padding.
     pub(super) lengths: Vec<u32>,
-    /// Of each run of nodes that feed each other, the nodes that may run together, in their order.
+    /// For each run of nodes that feed each other, the nodes that may run together, in their order.
     pub(super) waves: Vec<Vec<Range<u32>>>,
 }
 
-/// A request's length: that of its longest chain, or of its longest run if it has none.
+/// A request's length in nodes: that of its longest chain, or of its longest run if it has none.
 pub(super) fn length_of(graph: &CellGraph) -> u32 {
     let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
     let longest = chains.map(|run| run.length).max();
     longest.or(graph.runs().iter().map(|run| run.length).max()).expect("a graph has a run")
 }
 
-/// Per depth and cell type, how many chains the graph has; how many runs, if it has no chains.
+/// The number of chains of the graph by depth and cell type; of runs, if it has no chains.
 pub(super) fn widths(graph: &CellGraph) -> BTreeMap<(u32, CellTypeId), u32> {
     let mut widths = BTreeMap::new();
     for (depth, run) in depths(graph).into_iter().zip(graph.runs()) {
@@ -86,7 +86,7 @@ pub(super) fn levels<'a>(
     levels.into_values().collect()
 }
 
-/// Per run, the number of runs on the longest way to it.
+/// For each run, the number of runs on the longest path to it.
 fn depths(graph: &CellGraph) -> Vec<u32> {
     let mut depths: Vec<u32> = Vec::with_capacity(graph.runs().len());
     for run in graph.runs() {
@@ -103,7 +103,7 @@ pub(super) struct RowBatch {
     /// Rows, padding included.
     pub(super) rows: u32,
     pub(super) padding: u64,
-    /// Those with more than padding in it.
+    /// The requests with more than padding in it.
     pub(super) holders: Vec<RequestId>,
 }
 

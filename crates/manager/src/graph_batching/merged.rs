@@ -1,6 +1,6 @@
 //! A closed batch of cell graphs merged node by node, as TensorFlow Fold and DyNet do (section 7.5
-//! of the paper): nodes of one cell type that have equally many nodes before them on the longest
-//! way run together, whatever graph they are of.
+//! of the paper): nodes of one cell type that have equally many nodes before them on their longest
+//! path run together, whatever graph they are of.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,6 +12,7 @@ use batchmaker_graph::{CellGraph, CellTypeId, Need, RequestId, Run, RunIndex, Ru
 pub(super) struct Nodes {
     pub(super) request: RequestId,
     pub(super) run: RunIndex,
+    pub(super) kind: RunKind,
     pub(super) nodes: Range<u32>,
 }
 
@@ -27,14 +28,14 @@ pub(super) fn merged<'a>(
                 let nodes = first..first + equal.len() as u32;
                 first = nodes.end;
                 let level = levels.entry((equal[0], run.cell_type)).or_default();
-                level.push(Nodes { request, run: RunIndex(index), nodes });
+                level.push(Nodes { request, run: RunIndex(index), kind: run.kind, nodes });
             }
         }
     }
     levels.into_iter().map(|((_, cell_type), nodes)| (cell_type, nodes)).collect()
 }
 
-/// For each node of each run, the nodes on the longest way to it. Never falls within a run.
+/// For each node of each run, the number of nodes on the longest path to it. Never falls within a run.
 fn depths(graph: &CellGraph) -> Vec<Vec<u32>> {
     let mut depths: Vec<Vec<u32>> = Vec::with_capacity(graph.runs().len());
     for run in graph.runs() {

@@ -10,34 +10,40 @@
 //! worker runs its tasks in order: the one before is not changed, and ends as it would have.
 //!
 //! Padding is computed like nodes: chains stay on the roster past their end, and row-wise
-//! items run over it (see [`Work`]). Nodes that feed each other (a tree's) are not padded: they run
-//! level by level.
+//! items run over it (see [`batchmaker_graph::Work`]). Nodes that feed each other (a tree's) are not
+//! padded: they run level by level.
 //!
-//! Or nothing is padded, and graphs wait in one bucket: a batch's graphs are merged node by node.
+//! Under [`ClosedBatches::Merged`] nothing is padded, and graphs wait in one bucket: a batch's graphs
+//! are merged node by node.
+//!
+//! # How a request travels
+//! [`Event::Arrive`] puts it into its bucket (`buckets`). When a worker asks for a task and has none
+//! left, the first requests of the next bucket become a batch: `levels` or `merged` orders their
+//! nodes, `batch_former` cuts these into tasks, and `batch` holds the tasks until they are complete.
 
+mod batch;
+mod batch_former;
 mod buckets;
 mod levels;
 mod merged;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, Item, Join, ModelId, RequestId, RunIndex, RunKind, SlotId,
-    TaskId, Work, WorkerId,
-};
+use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, ModelId, RequestId, TaskId, WorkerId};
 
+use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
+use crate::counters::BatchCounters;
 use crate::event::{Event, Failure, Finished, Outcome};
-use crate::manager::Batching;
-use crate::slot_table::SlotTable;
-use crate::tally::Tally;
 
+use batch::{Batch, Cell, Worker};
+use batch_former::BatchFormer;
 use buckets::{Bucket, Buckets, Place};
-use levels::{Level, RowBatch, length_of, levels, widths};
+use levels::{length_of, levels, widths};
 use merged::merged;
 
-/// See the module's first paragraph.
+/// Graph batching, padded or merged.
 #[derive(Debug)]
 pub(crate) struct GraphBatching {
     policy: ClosedBatches,
@@ -46,7 +52,7 @@ pub(crate) struct GraphBatching {
     now: u64,
     cells: Vec<Cell>,
     workers: Vec<Worker>,
-    /// By position of the id.
+    /// By the index of the request's id.
     requests: Vec<Option<Request>>,
     buckets: Buckets,
     arrivals: u64,
@@ -64,16 +70,6 @@ pub(crate) enum ClosedBatches {
 }
 
 #[derive(Debug)]
-struct Cell {
-    config: crate::CellTypeConfig,
-    limit: u32,
-    slots: SlotTable,
-    tally: Tally,
-    /// Runs of waiting requests.
-    waiting: usize,
-}
-
-#[derive(Debug)]
 struct Request {
     id: RequestId,
     model: ModelId,
@@ -82,49 +78,20 @@ struct Request {
     arrived_ns: u64,
     /// When its batch began; none while it waits.
     batched_ns: Option<u64>,
-    /// Set once it cannot succeed any more.
+    /// The outcome of a request that cannot succeed any more.
     ending: Option<Outcome>,
-}
-
-#[derive(Debug, Default)]
-struct Worker {
-    is_down: bool,
-    last_task: u64,
-    /// Those that are not over, oldest first. Of all but the last, every task was handed out.
-    batches: VecDeque<Batch>,
-    /// Per cell type, the chains on the device's roster, which leave with the next task.
-    on_roster: Vec<Vec<SlotId>>,
-}
-
-/// A batch from its start to its end.
-#[derive(Debug, Default)]
-struct Batch {
-    members: Vec<RequestId>,
-    slots: Vec<(CellTypeId, SlotId)>,
-    /// Not handed out yet, each with those whose nodes it holds.
-    tasks: VecDeque<(BatchedTask, Vec<RequestId>)>,
-    /// Handed out and not complete.
-    in_flight: VecDeque<(TaskId, Vec<RequestId>)>,
 }
 
 impl GraphBatching {
     pub(crate) fn new(config: &Config, policy: ClosedBatches) -> Self {
-        let cell = |cell: &crate::CellTypeConfig| Cell {
-            limit: cell.sizes_with_max(cell.batch_sizes.max).max,
-            config: cell.clone(),
-            slots: SlotTable::default(),
-            tally: Tally::default(),
-            waiting: 0,
-        };
-        let worker =
-            || Worker { on_roster: vec![Vec::new(); config.cell_types.len()], ..Worker::default() };
+        let worker = |_| Worker::new(config.cell_types.len());
         Self {
             policy,
             state_placement: config.state_placement,
             lookahead: config.lookahead as usize,
             now: 0,
-            cells: config.cell_types.iter().map(cell).collect(),
-            workers: std::iter::repeat_with(worker).take(config.workers.into()).collect(),
+            cells: config.cell_types.iter().map(Cell::new).collect(),
+            workers: (0..config.workers).map(worker).collect(),
             requests: Vec::new(),
             buckets: Buckets::default(),
             arrivals: 0,
@@ -170,7 +137,7 @@ impl GraphBatching {
         self.live_requests += 1;
     }
 
-    /// A member of a running batch stays in it to the end.
+    /// Cancels a request. A member of a running batch stays in it to the end.
     fn cancel(&mut self, id: RequestId) {
         let Some(request) = self.request_mut(id) else { return };
         request.ending.get_or_insert(Outcome::Cancelled);
@@ -218,28 +185,29 @@ impl GraphBatching {
             request.batched_ns = Some(now);
         }
         let graphs = members.iter().map(|&id| (id, &*self.request(id).graph));
-        let mut batch = Batch { members: members.clone(), ..Batch::default() };
         match self.policy {
             ClosedBatches::Padded(padding) => {
-                for level in levels(graphs, padding) {
-                    match level.kind {
-                        RunKind::Chain => self.add_chains(&mut batch, worker, &level),
-                        RunKind::Rows | RunKind::Nodes => self.add_rows(&mut batch, worker, &level),
-                    }
-                }
+                let levels = levels(graphs, padding);
+                Some(self.former(worker, members).form_levels(&levels))
             }
             ClosedBatches::Merged(_) => {
-                let mut slots = BTreeMap::new();
-                for (cell_type, nodes) in merged(graphs) {
-                    self.add_merged(&mut batch, worker, cell_type, &nodes, &mut slots);
-                }
+                let merged = merged(graphs);
+                Some(self.former(worker, members).form_merged(&merged))
             }
         }
-        Some(batch)
     }
 
-    /// The first requests of a bucket, as many as their chains do not outgrow a cell's limit at any
-    /// level, and one at least.
+    fn former(&mut self, worker: WorkerId, members: Vec<RequestId>) -> BatchFormer<'_> {
+        BatchFormer {
+            batch: Batch { members, ..Batch::default() },
+            cells: &mut self.cells,
+            state: &mut self.workers[worker.index()],
+            worker,
+        }
+    }
+
+    /// The first requests of a bucket, up to where their chains would outgrow a cell's batch limit at
+    /// some level, and one at least.
     fn within_limits(&self, bucket: Bucket) -> Vec<RequestId> {
         let mut taken = BTreeMap::new();
         let mut members = Vec::new();
@@ -258,81 +226,6 @@ impl GraphBatching {
             members.push(id);
         }
         members
-    }
-
-    /// A task for every so many nodes as the limit lets run together. A chain has a slot from its
-    /// first node on.
-    fn add_merged(
-        &mut self,
-        batch: &mut Batch,
-        worker: WorkerId,
-        cell_type: CellTypeId,
-        nodes: &[merged::Nodes],
-        slots: &mut BTreeMap<(RequestId, RunIndex), SlotId>,
-    ) {
-        let mut batches: Vec<RowBatch> = Vec::new();
-        let limit = self.cells[cell_type.index()].limit;
-        for merged::Nodes { request, run, nodes } in nodes {
-            let kind = self.request(*request).graph.runs()[run.index()].kind;
-            let slot = (kind == RunKind::Chain).then(|| {
-                *slots.entry((*request, *run)).or_insert_with(|| {
-                    let slot = self.cells[cell_type.index()].slots.acquire();
-                    batch.slots.push((cell_type, slot));
-                    slot
-                })
-            });
-            let (request, run) = (*request, *run);
-            let item = Item { request, run, first: nodes.start, count: 0, slot, moved_from: None };
-            RowBatch::cut(&mut batches, limit, item, nodes.len() as u32, u32::MAX);
-        }
-        self.add_row_batches(batch, worker, cell_type, batches);
-    }
-
-    /// A task for every so many chains as the limit lets run together.
-    fn add_chains(&mut self, batch: &mut Batch, worker: WorkerId, level: &Level) {
-        let cell = &mut self.cells[level.cell_type.index()];
-        let worker_state = &mut self.workers[worker.index()];
-        let (limit, steps) = (cell.limit as usize, level.length);
-        for (runs, lengths) in level.runs.chunks(limit).zip(level.lengths.chunks(limit)) {
-            let joins = runs.iter().map(|&(request, run)| {
-                let slot = cell.slots.acquire();
-                batch.slots.push((level.cell_type, slot));
-                Join { request, run, slot, step: 0, moved_from: None }
-            });
-            let joins: Vec<Join> = joins.collect();
-            let padding = lengths.iter().map(|&length| u64::from(steps - length)).sum();
-            cell.tally.count(u64::from(steps), runs.len(), padding);
-            let now_on = joins.iter().map(|join| join.slot).collect();
-            let on_roster = &mut worker_state.on_roster[level.cell_type.index()];
-            let leaves = std::mem::replace(on_roster, now_on);
-            let holders = runs.iter().map(|&(request, _)| request).collect();
-            let work = Work::Roster { leaves, joins, steps };
-            batch.tasks.push_back((worker_state.task(worker, level.cell_type, work), holders));
-        }
-    }
-
-    /// A task for every so many rows as the limit lets run together.
-    fn add_rows(&mut self, batch: &mut Batch, worker: WorkerId, level: &Level) {
-        let limit = self.cells[level.cell_type.index()].limit;
-        for batches in level.row_batches(limit) {
-            self.add_row_batches(batch, worker, level.cell_type, batches);
-        }
-    }
-
-    fn add_row_batches(
-        &mut self,
-        batch: &mut Batch,
-        worker: WorkerId,
-        cell_type: CellTypeId,
-        batches: Vec<RowBatch>,
-    ) {
-        let tally = &mut self.cells[cell_type.index()].tally;
-        let worker_state = &mut self.workers[worker.index()];
-        for rows in batches {
-            tally.count(1, rows.rows as usize, rows.padding);
-            let task = worker_state.task(worker, cell_type, Work::Rows(rows.items));
-            batch.tasks.push_back((task, rows.holders));
-        }
     }
 
     fn task_over(&mut self, worker: WorkerId, task: TaskId, failure: Option<Failure>) {
@@ -384,29 +277,6 @@ impl GraphBatching {
     }
 }
 
-impl Worker {
-    /// Whether every task of its batches was handed out.
-    fn is_handed_out(&self) -> bool {
-        self.batches.back().is_none_or(|batch| batch.tasks.is_empty())
-    }
-
-    /// Tasks that were handed out and are not complete.
-    fn unfinished(&self) -> usize {
-        self.batches.iter().map(|batch| batch.in_flight.len()).sum()
-    }
-
-    fn task(&mut self, worker: WorkerId, cell_type: CellTypeId, work: Work) -> BatchedTask {
-        self.last_task += 1;
-        BatchedTask { id: TaskId(self.last_task), worker, cell_type, work }
-    }
-}
-
-impl Batch {
-    fn is_over(&self) -> bool {
-        self.tasks.is_empty() && self.in_flight.is_empty()
-    }
-}
-
 impl Batching for GraphBatching {
     fn handle(&mut self, now: u64, event: Event) {
         self.now = now;
@@ -423,7 +293,7 @@ impl Batching for GraphBatching {
                 self.task_over(worker, task, Some(Failure::Task(reason)));
             }
             Event::Cancel { request } => self.cancel(request),
-            // Of batches that begin from now on.
+            // For batches that begin from now on.
             Event::Limits { batch_max, .. } => {
                 for (cell, max) in self.cells.iter_mut().zip(batch_max) {
                     cell.limit = cell.config.sizes_with_max(max).max;
@@ -470,8 +340,8 @@ impl Batching for GraphBatching {
         !state.is_down && (!state.is_handed_out() || may_begin)
     }
 
-    fn tally(&self, cell_type: CellTypeId) -> &Tally {
-        &self.cells[cell_type.index()].tally
+    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
+        &self.cells[cell_type.index()].counters
     }
 
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize {

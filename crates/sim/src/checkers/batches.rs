@@ -6,7 +6,7 @@
 use batchmaker_graph::{BatchedTask, CellTypeId, RunKind, Work};
 use batchmaker_manager::{BatchSizes, CellTypeConfig, Config, Policy, TaskForm};
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
@@ -143,76 +143,76 @@ impl Checker for Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{self, Harness, TWO_LAYERS, nodes};
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(Batches::new(&stage::config()));
-        (0..4).for_each(|request| stage.arrive(request, TWO_LAYERS));
-        stage
+    fn harness() -> Harness {
+        let mut harness = Harness::new(Batches::new(&harness::config()));
+        (0..4).for_each(|request| harness.arrive(request, TWO_LAYERS));
+        harness
     }
 
     #[test]
     fn a_full_round_passes() {
         let both = |step| [nodes(0, 0, step), nodes(1, 0, step)];
-        stage().task(0, 0, &[&both(0), &both(1)]).unwrap();
+        harness().task(0, 0, &[&both(0), &both(1)]).unwrap();
     }
 
     #[test]
     fn a_batch_over_the_limit_is_found() {
         let four: Vec<_> = (0..4).map(|request| nodes(request, 0, 0)).collect();
-        assert!(stage().task(0, 0, &[&four]).unwrap_err().contains("at most 3"));
+        assert!(harness().task(0, 0, &[&four]).unwrap_err().contains("at most 3"));
     }
 
     #[test]
     fn limits_change() {
-        let (mut stage, two) = (stage(), [nodes(0, 0, 0), nodes(1, 0, 0)]);
-        stage.limits(&[1, 1]).unwrap();
-        assert!(stage.task(0, 0, &[&two]).unwrap_err().contains("at most 1"));
+        let (mut harness, two) = (harness(), [nodes(0, 0, 0), nodes(1, 0, 0)]);
+        harness.limits(&[1, 1]).unwrap();
+        assert!(harness.task(0, 0, &[&two]).unwrap_err().contains("at most 1"));
     }
 
     #[test]
     fn an_empty_batch_is_found() {
-        assert!(stage().task(0, 0, &[&[]]).unwrap_err().contains("empty"));
+        assert!(harness().task(0, 0, &[&[]]).unwrap_err().contains("empty"));
     }
 
     #[test]
     fn a_small_batch_is_only_the_first() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        assert!(stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("least 2"));
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(harness.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("least 2"));
     }
 
     #[test]
     fn a_long_round_is_found() {
-        let mut stage = stage();
+        let mut harness = harness();
         let both = |step| [nodes(0, 0, step), nodes(1, 0, step)];
-        stage.task(0, 0, &[&both(0), &both(1)]).unwrap();
-        assert!(stage.task(0, 0, &[&both(2)]).unwrap_err().contains("3 batches"));
+        harness.task(0, 0, &[&both(0), &both(1)]).unwrap();
+        assert!(harness.task(0, 0, &[&both(2)]).unwrap_err().contains("3 batches"));
     }
 
     #[test]
     fn another_type_is_found_in_a_round_and_in_a_task() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        assert!(stage.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err().contains("round"));
-        assert!(stage.task(1, 1, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("among"));
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(harness.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err().contains("round"));
+        assert!(harness.task(1, 1, &[&[nodes(1, 0, 0)]]).unwrap_err().contains("among"));
     }
 
     #[test]
     fn a_round_begun_too_early_is_found() {
         for lookahead in [0, 1] {
-            let config = Config { lookahead, max_tasks_to_submit: 1, ..stage::config() };
-            let mut stage = Stage::new(Batches::new(&config));
-            stage.arrive(0, TWO_LAYERS);
-            stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-            assert_eq!(stage.task(0, 1, &[&[nodes(0, 1, 0)]]).is_ok(), lookahead > 0);
+            let config = Config { lookahead, max_tasks_to_submit: 1, ..harness::config() };
+            let mut harness = Harness::new(Batches::new(&config));
+            harness.arrive(0, TWO_LAYERS);
+            harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+            assert_eq!(harness.task(0, 1, &[&[nodes(0, 1, 0)]]).is_ok(), lookahead > 0);
         }
     }
 
     #[test]
     fn a_task_for_a_worker_that_is_down_is_found() {
-        let mut stage = stage();
-        stage.worker_down(0).unwrap();
-        assert!(stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap_err().contains("is down"));
+        let mut harness = harness();
+        harness.worker_down(0).unwrap();
+        assert!(harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap_err().contains("is down"));
     }
 }

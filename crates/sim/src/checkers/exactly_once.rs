@@ -3,7 +3,7 @@
 
 use batchmaker_manager::Outcome;
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::Observation;
 
@@ -57,45 +57,45 @@ impl Checker for ExactlyOnce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{Harness, TWO_LAYERS, nodes};
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(ExactlyOnce);
-        stage.arrive(0, TWO_LAYERS);
-        stage
+    fn harness() -> Harness {
+        let mut harness = Harness::new(ExactlyOnce);
+        harness.arrive(0, TWO_LAYERS);
+        harness
     }
 
     #[test]
     fn a_run_in_order_passes() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)], &[nodes(0, 0, 1)]]).unwrap();
-        stage.complete(0).unwrap();
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)], &[nodes(0, 0, 1)]]).unwrap();
+        harness.complete(0).unwrap();
     }
 
     #[test]
     fn a_node_again_is_found() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        let again = stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap_err();
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        let again = harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap_err();
         assert!(again.contains("node 1 is the next"), "{again}");
     }
 
     #[test]
     fn a_node_twice_in_a_batch_is_found() {
-        assert!(stage().task(0, 0, &[&[nodes(0, 0, 0), nodes(0, 0, 0)]]).is_err());
+        assert!(harness().task(0, 0, &[&[nodes(0, 0, 0), nodes(0, 0, 0)]]).is_err());
     }
 
     #[test]
     fn nodes_of_strangers_and_of_those_given_up_are_found() {
-        assert!(stage().task(0, 0, &[&[nodes(1, 0, 0)]]).is_err());
-        let mut stage = stage();
-        stage.cancel(0).unwrap();
-        assert!(stage.task(0, 0, &[&[nodes(0, 0, 0)]]).is_err());
+        assert!(harness().task(0, 0, &[&[nodes(1, 0, 0)]]).is_err());
+        let mut harness = harness();
+        harness.cancel(0).unwrap();
+        assert!(harness.task(0, 0, &[&[nodes(0, 0, 0)]]).is_err());
     }
 
     #[test]
     fn success_with_nodes_to_go_is_found() {
-        let mut stage = stage();
-        assert!(stage.finish(0, Outcome::Succeeded).is_err());
+        let mut harness = harness();
+        assert!(harness.finish(0, Outcome::Succeeded).is_err());
     }
 }

@@ -1,53 +1,28 @@
-//! What must always hold, one idea a file.
+//! The rules that must always hold, one idea a file.
 //!
-//! Each checker is told every [`Observation`] and may read the [`Ledger`] as it stood
-//! before it; all that it says comes from the manager's public doors.
+//! Each checker gets every [`Observation`](crate::observation::Observation) and may read the
+//! [`Ledger`](crate::ledger::Ledger) as it stood before it. It uses nothing but the manager's public
+//! API.
 
 mod answers;
 mod batches;
+mod checker;
 mod exactly_once;
+#[cfg(test)]
+mod harness;
 mod pinning;
 mod predecessors;
 mod progress;
 mod queue_order;
 mod sessions;
 mod slots;
-#[cfg(test)]
-mod stage;
 
 use batchmaker_manager::{Config, Policy};
 
-use crate::ledger::Ledger;
-use crate::observation::Observation;
+pub(crate) use checker::Checker;
+use checker::Ends;
 
-/// A rule that a simulation is held to.
-pub(crate) trait Checker {
-    /// Its name in reports.
-    fn name(&self) -> &'static str;
-
-    /// Says what is wrong with `seen`, if anything is.
-    fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String>;
-}
-
-/// When a request ends, and its slots are free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
-    /// Once nothing of it is left to wait for.
-    Alone,
-    /// With the batch that it is a member of.
-    WithItsBatch,
-}
-
-impl Ends {
-    fn under(policy: Policy) -> Self {
-        match policy {
-            Policy::Cellular => Self::Alone,
-            Policy::Padded(_) | Policy::Merged(_) => Self::WithItsBatch,
-        }
-    }
-}
-
-/// Those that `config` is to be held to.
+/// The rules that hold for a manager of `config`.
 pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
     let ends = Ends::under(config.policy);
     let mut checkers: Vec<Box<dyn Checker>> = vec![

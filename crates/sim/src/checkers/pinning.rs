@@ -1,7 +1,7 @@
 //! A subgraph with nodes in flight on one worker is given to no other (section 4.3 of the
 //! BatchMaker paper).
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::Observation;
 
@@ -28,23 +28,23 @@ impl Checker for Pinning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{Harness, TWO_LAYERS, nodes};
 
     #[test]
     fn a_pinned_subgraph_elsewhere_is_found() {
-        let mut stage = Stage::new(Pinning);
-        stage.arrive(0, TWO_LAYERS);
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        let elsewhere = stage.task(1, 0, &[&[nodes(0, 0, 1)]]).unwrap_err();
+        let mut harness = Harness::new(Pinning);
+        harness.arrive(0, TWO_LAYERS);
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        let elsewhere = harness.task(1, 0, &[&[nodes(0, 0, 1)]]).unwrap_err();
         assert!(elsewhere.contains("pinned to w0"), "{elsewhere}");
     }
 
     #[test]
     fn once_complete_it_may_move() {
-        let mut stage = Stage::new(Pinning);
-        stage.arrive(0, TWO_LAYERS);
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        stage.complete(0).unwrap();
-        stage.task(1, 0, &[&[nodes(0, 0, 1)]]).unwrap();
+        let mut harness = Harness::new(Pinning);
+        harness.arrive(0, TWO_LAYERS);
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        harness.complete(0).unwrap();
+        harness.task(1, 0, &[&[nodes(0, 0, 1)]]).unwrap();
     }
 }

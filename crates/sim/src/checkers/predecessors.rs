@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use batchmaker_graph::{CellGraph, RequestId, RunKind, SinkTime, WorkerId};
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::{Ledger, Request};
 use crate::observation::{Nodes, Observation};
 
@@ -94,50 +94,50 @@ fn writers(graph: &CellGraph) -> Writers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{Harness, TWO_LAYERS, nodes};
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(Predecessors::default());
-        stage.arrive(0, TWO_LAYERS);
-        stage
+    fn harness() -> Harness {
+        let mut harness = Harness::new(Predecessors::default());
+        harness.arrive(0, TWO_LAYERS);
+        harness
     }
 
     #[test]
     fn behind_its_predecessors_a_node_may_run() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        stage.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap();
-        stage.complete(0).unwrap();
-        stage.complete(0).unwrap();
-        stage.task(1, 0, &[&[nodes(0, 0, 1)]]).unwrap();
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        harness.task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap();
+        harness.complete(0).unwrap();
+        harness.complete(0).unwrap();
+        harness.task(1, 0, &[&[nodes(0, 0, 1)]]).unwrap();
     }
 
     #[test]
     fn completed_steps_release_nodes_on_other_workers() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)], &[nodes(0, 0, 1)], &[nodes(0, 0, 2)]]).unwrap();
-        stage.progress(0, 1).unwrap();
-        stage.task(1, 1, &[&[nodes(0, 1, 0)]]).unwrap();
-        assert!(stage.task(1, 1, &[&[nodes(0, 1, 1)]]).is_err());
-        stage.progress(0, 2).unwrap();
-        stage.complete(0).unwrap();
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)], &[nodes(0, 0, 1)], &[nodes(0, 0, 2)]]).unwrap();
+        harness.progress(0, 1).unwrap();
+        harness.task(1, 1, &[&[nodes(0, 1, 0)]]).unwrap();
+        assert!(harness.task(1, 1, &[&[nodes(0, 1, 1)]]).is_err());
+        harness.progress(0, 2).unwrap();
+        harness.complete(0).unwrap();
     }
 
     #[test]
     fn before_the_layer_below_is_found() {
-        let early = stage().task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err();
+        let early = harness().task(0, 1, &[&[nodes(0, 1, 0)]]).unwrap_err();
         assert!(early.contains("before node 0 of run0"), "{early}");
     }
 
     #[test]
     fn in_one_batch_with_its_predecessor_is_found() {
-        assert!(stage().task(0, 0, &[&[nodes(0, 0, 0), nodes(0, 1, 0)]]).is_err());
+        assert!(harness().task(0, 0, &[&[nodes(0, 0, 0), nodes(0, 1, 0)]]).is_err());
     }
 
     #[test]
     fn in_flight_on_another_worker_is_not_enough() {
-        let mut stage = stage();
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        assert!(stage.task(1, 1, &[&[nodes(0, 1, 0)]]).is_err());
+        let mut harness = harness();
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(harness.task(1, 1, &[&[nodes(0, 1, 0)]]).is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 use batchmaker_manager::Config;
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::Observation;
 
@@ -50,58 +50,58 @@ mod tests {
     use batchmaker_manager::Outcome;
 
     use super::*;
-    use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{self, Harness, TWO_LAYERS, nodes};
 
     fn progress() -> Progress {
-        Progress::new(&stage::config())
+        Progress::new(&harness::config())
     }
 
     #[test]
     fn idling_beside_ready_nodes_is_found() {
-        let mut stage = Stage::new(progress());
-        stage.refuse(0).unwrap();
-        stage.arrive(0, TWO_LAYERS);
-        assert!(stage.refuse(0).is_err());
+        let mut harness = Harness::new(progress());
+        harness.refuse(0).unwrap();
+        harness.arrive(0, TWO_LAYERS);
+        assert!(harness.refuse(0).is_err());
     }
 
     #[test]
     fn a_busy_worker_and_one_from_whom_all_is_pinned_may_be_refused() {
-        let mut stage = Stage::new(progress());
-        stage.arrive(0, TWO_LAYERS);
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        stage.refuse(0).unwrap();
-        stage.refuse(1).unwrap();
-        stage.complete(0).unwrap();
-        assert!(stage.refuse(1).is_err(), "the second layer's first node is ready");
+        let mut harness = Harness::new(progress());
+        harness.arrive(0, TWO_LAYERS);
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        harness.refuse(0).unwrap();
+        harness.refuse(1).unwrap();
+        harness.complete(0).unwrap();
+        assert!(harness.refuse(1).is_err(), "the second layer's first node is ready");
     }
 
     #[test]
     fn a_worker_with_few_tasks_is_not_refused() {
-        let mut stage = Stage::new(Progress { lookahead: 1 });
-        stage.arrive(0, TWO_LAYERS);
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        assert!(stage.refuse(0).is_err(), "the next node is ready for it");
-        stage.refuse(1).unwrap();
-        stage.task(0, 0, &[&[nodes(0, 0, 1)]]).unwrap();
-        stage.refuse(0).unwrap();
+        let mut harness = Harness::new(Progress { lookahead: 1 });
+        harness.arrive(0, TWO_LAYERS);
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        assert!(harness.refuse(0).is_err(), "the next node is ready for it");
+        harness.refuse(1).unwrap();
+        harness.task(0, 0, &[&[nodes(0, 0, 1)]]).unwrap();
+        harness.refuse(0).unwrap();
     }
 
     #[test]
-    fn a_piece_that_waits_is_not_ready_and_one_whose_turn_it_is_is() {
-        let mut stage = Stage::new(progress());
-        (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        stage.refuse(1).unwrap();
-        stage.complete(0).unwrap();
-        stage.finish(0, Outcome::Succeeded).unwrap();
-        assert!(stage.refuse(1).is_err());
+    fn a_chunk_that_waits_is_not_ready_and_one_whose_turn_it_is_is() {
+        let mut harness = Harness::new(progress());
+        (0..2).for_each(|request| harness.arrive_in(0, request, TWO_LAYERS));
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        harness.refuse(1).unwrap();
+        harness.complete(0).unwrap();
+        harness.finish(0, Outcome::Succeeded).unwrap();
+        assert!(harness.refuse(1).is_err());
     }
 
     #[test]
     fn a_request_left_at_the_end_is_found() {
-        let mut stage = Stage::new(progress());
-        stage.drained().unwrap();
-        stage.arrive(0, TWO_LAYERS);
-        assert!(stage.drained().is_err());
+        let mut harness = Harness::new(progress());
+        harness.drained().unwrap();
+        harness.arrive(0, TWO_LAYERS);
+        assert!(harness.drained().is_err());
     }
 }

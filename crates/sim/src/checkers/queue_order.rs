@@ -6,7 +6,7 @@
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::{CellTypeConfig, Config};
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
@@ -72,45 +72,45 @@ mod tests {
     use batchmaker_manager::Outcome;
 
     use super::*;
-    use crate::checkers::stage::{self, Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{self, Harness, TWO_LAYERS, nodes};
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(QueueOrder::new(&stage::config()));
-        (0..4).for_each(|request| stage.arrive(request, TWO_LAYERS));
-        stage
+    fn harness() -> Harness {
+        let mut harness = Harness::new(QueueOrder::new(&harness::config()));
+        (0..4).for_each(|request| harness.arrive(request, TWO_LAYERS));
+        harness
     }
 
     #[test]
     fn the_first_ready_nodes_pass() {
         let three: Vec<_> = (0..3).map(|request| nodes(request, 0, 0)).collect();
-        stage().task(0, 0, &[&three]).unwrap();
+        harness().task(0, 0, &[&three]).unwrap();
     }
 
     #[test]
     fn overtaking_and_leaving_room_are_found() {
         let overtaking: Vec<_> = (1..4).map(|request| nodes(request, 0, 0)).collect();
-        assert!(stage().task(0, 0, &[&overtaking]).is_err());
-        assert!(stage().task(0, 0, &[&[nodes(0, 0, 0), nodes(1, 0, 0)]]).is_err());
+        assert!(harness().task(0, 0, &[&overtaking]).is_err());
+        assert!(harness().task(0, 0, &[&[nodes(0, 0, 0), nodes(1, 0, 0)]]).is_err());
     }
 
     #[test]
-    fn a_piece_takes_its_place_when_it_starts() {
-        let mut stage = Stage::new(QueueOrder::new(&stage::config()));
-        (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
-        (2..5).for_each(|request| stage.arrive(request, TWO_LAYERS));
-        stage.finish(0, Outcome::Succeeded).unwrap();
+    fn a_chunk_takes_its_place_when_it_starts() {
+        let mut harness = Harness::new(QueueOrder::new(&harness::config()));
+        (0..2).for_each(|request| harness.arrive_in(0, request, TWO_LAYERS));
+        (2..5).for_each(|request| harness.arrive(request, TWO_LAYERS));
+        harness.finish(0, Outcome::Succeeded).unwrap();
         let overtaking: Vec<_> = (1..4).map(|request| nodes(request, 0, 0)).collect();
-        assert!(stage.task(0, 0, &[&overtaking]).is_err());
+        assert!(harness.task(0, 0, &[&overtaking]).is_err());
         let others: Vec<_> = (2..5).map(|request| nodes(request, 0, 0)).collect();
-        stage.task(1, 0, &[&others]).unwrap();
-        stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();
+        harness.task(1, 0, &[&others]).unwrap();
+        harness.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();
     }
 
     #[test]
     fn a_higher_priority_goes_first() {
-        let mut stage = stage();
-        stage.arrive_with(4, TWO_LAYERS, 1);
+        let mut harness = harness();
+        harness.arrive_with(4, TWO_LAYERS, 1);
         let batch = [nodes(0, 0, 0), nodes(1, 0, 0), nodes(4, 0, 0)];
-        stage.task(0, 0, &[&batch]).unwrap();
+        harness.task(0, 0, &[&batch]).unwrap();
     }
 }

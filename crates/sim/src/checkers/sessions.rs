@@ -1,7 +1,7 @@
-//! The chunks of a session run one after the other, in the order in which they arrived; a session
-//! that is to end is told of as ended once, as soon as no chunk of it is left.
+//! The chunks of a session run one after the other, in the order in which they arrived; the end of a
+//! session is reported once, as soon as no chunk of it is left.
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::Observation;
 
@@ -23,7 +23,7 @@ impl Checker for Sessions {
                 Ok(())
             }
             Observation::SessionEnded { session: id } => {
-                let Some(session) = ledger.sessions.get(&id) else {
+                let Some(session) = ledger.sessions.get(id) else {
                     return Err(format!("{id:?} ended, which is not open"));
                 };
                 let mut requests = ledger.requests.iter();
@@ -36,12 +36,12 @@ impl Checker for Sessions {
             }
             Observation::Settled { .. } => {
                 match ledger.sessions.iter().find(|(_, session)| session.is_over()) {
-                    Some((id, _)) => Err(format!("{id:?} is over, untold")),
+                    Some((id, _)) => Err(format!("{id:?} is over, unreported")),
                     None => Ok(()),
                 }
             }
-            Observation::Drained => match ledger.sessions.keys().next() {
-                Some(id) => Err(format!("{id:?} is left")),
+            Observation::Drained => match ledger.sessions.iter().next() {
+                Some((id, _)) => Err(format!("{id:?} is left")),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -54,54 +54,54 @@ mod tests {
     use batchmaker_manager::Outcome;
 
     use super::*;
-    use crate::checkers::stage::{Stage, TWO_LAYERS, nodes};
+    use crate::checkers::harness::{Harness, TWO_LAYERS, nodes};
 
     /// The first of two chunks runs.
-    fn stage() -> Stage {
-        let mut stage = Stage::new(Sessions);
-        (0..2).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
-        stage.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
-        stage
+    fn harness() -> Harness {
+        let mut harness = Harness::new(Sessions);
+        (0..2).for_each(|request| harness.arrive_in(0, request, TWO_LAYERS));
+        harness.task(0, 0, &[&[nodes(0, 0, 0)]]).unwrap();
+        harness
     }
 
     /// Both chunks are answered.
-    fn stage_of_answered() -> Stage {
-        let mut stage = stage();
-        (0..2).for_each(|request| stage.finish(request, Outcome::Succeeded).unwrap());
-        stage
+    fn harness_with_answered() -> Harness {
+        let mut harness = harness();
+        (0..2).for_each(|request| harness.finish(request, Outcome::Succeeded).unwrap());
+        harness
     }
 
     #[test]
-    fn a_piece_before_its_turn_is_found() {
-        let early = stage().task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err();
+    fn a_chunk_before_its_turn_is_found() {
+        let early = harness().task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap_err();
         assert!(early.contains("before the chunk before has ended"), "{early}");
-        let mut stage = stage();
-        stage.finish(0, Outcome::Succeeded).unwrap();
-        stage.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();
+        let mut harness = harness();
+        harness.finish(0, Outcome::Succeeded).unwrap();
+        harness.task(0, 0, &[&[nodes(1, 0, 0)]]).unwrap();
     }
 
     #[test]
-    fn an_end_too_early_unasked_or_told_again_is_found() {
-        let mut stage = stage();
-        stage.end_session(0).unwrap();
-        assert!(stage.session_ended(0).unwrap_err().contains("before its r0"));
-        assert!(stage_of_answered().session_ended(0).unwrap_err().contains("unasked"));
-        let mut stage = stage_of_answered();
-        stage.end_session(0).unwrap();
-        stage.session_ended(0).unwrap();
-        assert!(stage.session_ended(0).unwrap_err().contains("not open"));
+    fn an_end_too_early_unasked_or_reported_again_is_found() {
+        let mut harness = harness();
+        harness.end_session(0).unwrap();
+        assert!(harness.session_ended(0).unwrap_err().contains("before its r0"));
+        assert!(harness_with_answered().session_ended(0).unwrap_err().contains("unasked"));
+        let mut harness = harness_with_answered();
+        harness.end_session(0).unwrap();
+        harness.session_ended(0).unwrap();
+        assert!(harness.session_ended(0).unwrap_err().contains("not open"));
     }
 
     #[test]
     fn a_late_end_is_found() {
-        let mut stage = stage_of_answered();
-        stage.settled(0, &[0, 0]).unwrap();
-        stage.end_session(0).unwrap();
-        assert!(stage.settled(0, &[0, 0]).unwrap_err().contains("untold"));
+        let mut harness = harness_with_answered();
+        harness.settled(0, &[0, 0]).unwrap();
+        harness.end_session(0).unwrap();
+        assert!(harness.settled(0, &[0, 0]).unwrap_err().contains("unreported"));
     }
 
     #[test]
     fn a_session_left_at_the_end_is_found() {
-        assert!(stage_of_answered().drained().unwrap_err().contains("is left"));
+        assert!(harness_with_answered().drained().unwrap_err().contains("is left"));
     }
 }

@@ -10,7 +10,7 @@ use batchmaker_graph::{CellTypeId, RequestId, RunIndex, RunKind, SessionId, Slot
 
 use batchmaker_manager::Config;
 
-use super::{Checker, Ends};
+use crate::checkers::checker::{Checker, Ends};
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation};
 
@@ -135,182 +135,183 @@ mod tests {
     use batchmaker_manager::{Outcome, StatePlacement};
 
     use super::*;
-    use crate::checkers::stage::{self, Stage, TWO_LAYERS, in_slot, nodes};
+    use crate::checkers::harness::{self, Harness, TWO_LAYERS, in_slot, nodes};
 
-    fn stage() -> Stage {
-        let mut stage = Stage::new(Slots::new(&stage::config(), Ends::Alone));
-        (0..2).for_each(|request| stage.arrive(request, TWO_LAYERS));
-        stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 5, 0)]]).unwrap();
-        stage
+    fn harness() -> Harness {
+        let mut harness = Harness::new(Slots::new(&harness::config(), Ends::Alone));
+        (0..2).for_each(|request| harness.arrive(request, TWO_LAYERS));
+        harness.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 5, 0)]]).unwrap();
+        harness
     }
 
     #[test]
     fn another_slot_for_the_same_chain_is_found() {
-        assert!(stage().task(0, 0, &[&[in_slot(nodes(0, 0, 1), 6, 0)]]).is_err());
-        assert!(stage().task(0, 0, &[&[in_slot(nodes(0, 0, 1), 5, 1)]]).is_err());
-        stage().task(0, 0, &[&[in_slot(nodes(0, 0, 1), 5, 0)]]).unwrap();
+        assert!(harness().task(0, 0, &[&[in_slot(nodes(0, 0, 1), 6, 0)]]).is_err());
+        assert!(harness().task(0, 0, &[&[in_slot(nodes(0, 0, 1), 5, 1)]]).is_err());
+        harness().task(0, 0, &[&[in_slot(nodes(0, 0, 1), 5, 0)]]).unwrap();
     }
 
     #[test]
     fn a_slot_in_use_is_not_given_again() {
-        let taken = stage().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, 1)]]).unwrap_err();
+        let taken = harness().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, 1)]]).unwrap_err();
         assert!(taken.contains("takes the slot of OfRequest(r0, run0)"), "{taken}");
     }
 
     #[test]
     fn a_generation_comes_once() {
         for generation in [0, 1] {
-            let mut stage = stage();
-            stage.complete(0).unwrap();
-            stage.cancel(0).unwrap();
-            let again = stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, generation)]]);
+            let mut harness = harness();
+            harness.complete(0).unwrap();
+            harness.cancel(0).unwrap();
+            let again = harness.task(0, 0, &[&[in_slot(nodes(1, 0, 0), 5, generation)]]);
             assert_eq!(again.is_ok(), generation == 1);
         }
     }
 
     /// Both chains of the first of so many chunks ran to their ends. A request of no session is in
     /// flight as well.
-    fn stage_with_first_chunk(placement: StatePlacement, chunks: u32) -> Stage {
-        let mut stage = Stage::with_states(placement, Slots::new(&stage::config(), Ends::Alone));
-        (0..chunks).for_each(|request| stage.arrive_in(0, request, TWO_LAYERS));
-        stage.arrive(2, TWO_LAYERS);
-        run_layer(&mut stage, 0, 0, 5);
-        run_layer(&mut stage, 0, 1, 6);
-        stage
+    fn harness_with_first_chunk(placement: StatePlacement, chunks: u32) -> Harness {
+        let mut harness =
+            Harness::with_states(placement, Slots::new(&harness::config(), Ends::Alone));
+        (0..chunks).for_each(|request| harness.arrive_in(0, request, TWO_LAYERS));
+        harness.arrive(2, TWO_LAYERS);
+        run_layer(&mut harness, 0, 0, 5);
+        run_layer(&mut harness, 0, 1, 6);
+        harness
     }
 
     /// The first chunk is not answered yet, and the second waits.
-    fn stage_of_chunks(placement: StatePlacement) -> Stage {
-        stage_with_first_chunk(placement, 2)
+    fn harness_with_chunks(placement: StatePlacement) -> Harness {
+        harness_with_first_chunk(placement, 2)
     }
 
     /// The first chunk was answered, and no other came yet.
-    fn stage_between_chunks(placement: StatePlacement) -> Stage {
-        let mut stage = stage_with_first_chunk(placement, 1);
-        stage.finish(0, Outcome::Succeeded).unwrap();
-        stage
+    fn harness_between_chunks(placement: StatePlacement) -> Harness {
+        let mut harness = harness_with_first_chunk(placement, 1);
+        harness.finish(0, Outcome::Succeeded).unwrap();
+        harness
     }
 
     /// All steps of one chain of a chunk.
-    fn run_layer(stage: &mut Stage, request: u32, run: u32, slot: u32) {
+    fn run_layer(harness: &mut Harness, request: u32, run: u32, slot: u32) {
         for step in 0..3 {
             let node = in_slot(nodes(request, run, step), slot, 0);
-            stage.task(0, run, &[&[node]]).unwrap();
-            stage.complete(0).unwrap();
+            harness.task(0, run, &[&[node]]).unwrap();
+            harness.complete(0).unwrap();
         }
     }
 
     #[test]
     fn a_slot_of_a_session_is_not_given_again() {
         let taking = in_slot(nodes(2, 0, 0), 5, 1);
-        let mut stage = stage_of_chunks(StatePlacement::Shared);
-        let taken = stage.task(0, 0, &[&[taking]]).unwrap_err();
+        let mut harness = harness_with_chunks(StatePlacement::Shared);
+        let taken = harness.task(0, 0, &[&[taking]]).unwrap_err();
         assert!(taken.contains("takes the slot of OfSession(session0'0, run0)"), "{taken}");
         // Nor between two chunks; but after the last one.
         for is_ending in [false, true] {
-            let mut stage = stage_between_chunks(StatePlacement::Shared);
+            let mut harness = harness_between_chunks(StatePlacement::Shared);
             if is_ending {
-                stage.end_session(0).unwrap();
+                harness.end_session(0).unwrap();
             }
-            assert_eq!(stage.task(0, 0, &[&[taking]]).is_ok(), is_ending);
+            assert_eq!(harness.task(0, 0, &[&[taking]]).is_ok(), is_ending);
         }
     }
 
     #[test]
-    fn another_slot_in_a_later_piece_is_found() {
+    fn another_slot_in_a_later_chunk_is_found() {
         for (slot, generation) in [(5, 0), (6, 0), (5, 1), (7, 0)] {
-            let mut stage = stage_of_chunks(StatePlacement::Shared);
-            stage.finish(0, Outcome::Succeeded).unwrap();
-            let goes_on = stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), slot, generation)]]);
+            let mut harness = harness_with_chunks(StatePlacement::Shared);
+            harness.finish(0, Outcome::Succeeded).unwrap();
+            let goes_on = harness.task(0, 0, &[&[in_slot(nodes(1, 0, 0), slot, generation)]]);
             assert_eq!(goes_on.is_ok(), (slot, generation) == (5, 0));
         }
     }
 
     #[test]
     fn slots_are_kept_until_the_session_ends() {
-        let mut stage = stage_between_chunks(StatePlacement::Shared);
-        stage.settled(1, &[1, 1]).unwrap();
-        assert!(stage.settled(1, &[0, 1]).unwrap_err().contains("1 held"));
-        stage.end_session(0).unwrap();
-        stage.settled(1, &[0, 0]).unwrap();
+        let mut harness = harness_between_chunks(StatePlacement::Shared);
+        harness.settled(1, &[1, 1]).unwrap();
+        assert!(harness.settled(1, &[0, 1]).unwrap_err().contains("1 held"));
+        harness.end_session(0).unwrap();
+        harness.settled(1, &[0, 0]).unwrap();
     }
 
     #[test]
-    fn a_piece_given_up_frees_at_once_what_did_not_run_to_its_end() {
-        let mut stage = stage_of_chunks(StatePlacement::Shared);
-        stage.finish(0, Outcome::Succeeded).unwrap();
-        run_layer(&mut stage, 1, 0, 5);
-        stage.settled(2, &[1, 1]).unwrap();
-        stage.cancel(1).unwrap();
-        stage.settled(2, &[1, 0]).unwrap();
-        stage.finish(1, Outcome::Cancelled).unwrap();
-        stage.settled(1, &[0, 0]).unwrap();
+    fn a_chunk_given_up_frees_at_once_what_did_not_run_to_its_end() {
+        let mut harness = harness_with_chunks(StatePlacement::Shared);
+        harness.finish(0, Outcome::Succeeded).unwrap();
+        run_layer(&mut harness, 1, 0, 5);
+        harness.settled(2, &[1, 1]).unwrap();
+        harness.cancel(1).unwrap();
+        harness.settled(2, &[1, 0]).unwrap();
+        harness.finish(1, Outcome::Cancelled).unwrap();
+        harness.settled(1, &[0, 0]).unwrap();
     }
 
     #[test]
-    fn a_piece_given_up_frees_what_runs_to_its_end_only_then() {
-        let mut stage = stage_of_chunks(StatePlacement::Shared);
-        stage.finish(0, Outcome::Succeeded).unwrap();
-        run_layer(&mut stage, 1, 0, 5);
+    fn a_chunk_given_up_frees_what_runs_to_its_end_only_then() {
+        let mut harness = harness_with_chunks(StatePlacement::Shared);
+        harness.finish(0, Outcome::Succeeded).unwrap();
+        run_layer(&mut harness, 1, 0, 5);
         let steps = [0, 1, 2].map(|step| [in_slot(nodes(1, 1, step), 6, 0)]);
-        stage.task(0, 1, &[&steps[0], &steps[1], &steps[2]]).unwrap();
-        stage.cancel(1).unwrap();
-        stage.settled(2, &[1, 1]).unwrap();
-        stage.complete(0).unwrap();
-        stage.settled(2, &[1, 0]).unwrap();
+        harness.task(0, 1, &[&steps[0], &steps[1], &steps[2]]).unwrap();
+        harness.cancel(1).unwrap();
+        harness.settled(2, &[1, 1]).unwrap();
+        harness.complete(0).unwrap();
+        harness.settled(2, &[1, 0]).unwrap();
     }
 
     #[test]
-    fn a_break_while_a_piece_runs_frees_when_it_has_ended() {
-        let mut stage = stage_of_chunks(StatePlacement::Shared);
-        stage.cancel(1).unwrap();
-        stage.settled(3, &[1, 1]).unwrap();
-        stage.finish(0, Outcome::Succeeded).unwrap();
-        stage.settled(1, &[0, 0]).unwrap();
+    fn a_break_while_a_chunk_runs_frees_when_it_has_ended() {
+        let mut harness = harness_with_chunks(StatePlacement::Shared);
+        harness.cancel(1).unwrap();
+        harness.settled(3, &[1, 1]).unwrap();
+        harness.finish(0, Outcome::Succeeded).unwrap();
+        harness.settled(1, &[0, 0]).unwrap();
     }
 
     #[test]
     fn what_is_kept_is_lost_with_its_worker() {
         for (placement, kept) in [(StatePlacement::Shared, 1), (StatePlacement::PerWorker, 0)] {
-            let mut stage = stage_between_chunks(placement);
-            stage.worker_down(1).unwrap();
-            stage.settled(1, &[1, 1]).unwrap();
-            stage.worker_down(0).unwrap();
-            stage.settled(1, &[kept, kept]).unwrap();
+            let mut harness = harness_between_chunks(placement);
+            harness.worker_down(1).unwrap();
+            harness.settled(1, &[1, 1]).unwrap();
+            harness.worker_down(0).unwrap();
+            harness.settled(1, &[kept, kept]).unwrap();
         }
     }
 
     #[test]
     fn a_wrong_count_is_found() {
-        stage().settled(2, &[1, 0]).unwrap();
-        assert!(stage().settled(2, &[0, 0]).unwrap_err().contains("1 held"));
-        assert!(stage().settled(2, &[1, 1]).is_err());
+        harness().settled(2, &[1, 0]).unwrap();
+        assert!(harness().settled(2, &[0, 0]).unwrap_err().contains("1 held"));
+        assert!(harness().settled(2, &[1, 1]).is_err());
     }
 
     /// Two chains with a slot for one of them.
     #[test]
     fn a_slot_out_of_turn_or_past_the_last_is_found() {
-        let mut config = stage::config();
+        let mut config = harness::config();
         config.cell_types[0].slots_max = Some(1);
-        let stage = || {
-            let mut stage = Stage::of(&config, Slots::new(&config, Ends::Alone));
-            (0..2).for_each(|request| stage.arrive(request, TWO_LAYERS));
-            stage
+        let harness = || {
+            let mut harness = Harness::of(&config, Slots::new(&config, Ends::Alone));
+            (0..2).for_each(|request| harness.arrive(request, TWO_LAYERS));
+            harness
         };
-        stage().settled(2, &[1, 0]).unwrap();
-        let early = stage().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 0, 0)]]).unwrap_err();
+        harness().settled(2, &[1, 0]).unwrap();
+        let early = harness().task(0, 0, &[&[in_slot(nodes(1, 0, 0), 0, 0)]]).unwrap_err();
         assert!(early.contains("before its turn"), "{early}");
-        let past = stage().task(0, 0, &[&[in_slot(nodes(0, 0, 0), 1, 0)]]).unwrap_err();
+        let past = harness().task(0, 0, &[&[in_slot(nodes(0, 0, 0), 1, 0)]]).unwrap_err();
         assert!(past.contains("past the last"), "{past}");
-        let mut stage = stage();
-        stage.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 0, 0)]]).unwrap();
-        stage.cancel(0).unwrap();
-        stage.complete(0).unwrap();
-        stage.task(0, 0, &[&[in_slot(nodes(1, 0, 0), 0, 1)]]).unwrap();
+        let mut harness = harness();
+        harness.task(0, 0, &[&[in_slot(nodes(0, 0, 0), 0, 0)]]).unwrap();
+        harness.cancel(0).unwrap();
+        harness.complete(0).unwrap();
+        harness.task(0, 0, &[&[in_slot(nodes(1, 0, 0), 0, 1)]]).unwrap();
     }
 
     #[test]
     fn rows_have_no_slot_and_chains_have_one() {
-        assert!(stage().task(0, 0, &[&[nodes(1, 0, 0)]]).is_err());
+        assert!(harness().task(0, 0, &[&[nodes(1, 0, 0)]]).is_err());
     }
 }

@@ -1,189 +1,56 @@
-//! The books of a simulation: what has arrived, what is in flight where, what is given up.
+//! The books of a simulation: the requests that have arrived (`request`), the sessions (`sessions`),
+//! the tasks in flight, and the chains with slots where a device has a bound on them (`slots`).
 //!
-//! Which chains have slots where there are only so many follows from the rules alone (`slots`).
-//!
-//! Kept from [`Observation`]s alone, so nothing here is taken from the manager's own state.
-//! Checkers read it as it stood before the observation that they are told of.
+//! The books are kept from [`Observation`]s alone, so nothing here is taken from the manager's own
+//! state. Checkers read them as they stood before the observation that they check.
 
+mod request;
 mod sessions;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use batchmaker_graph::{
-    CellGraph, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId, WorkerId,
-};
-use batchmaker_manager::{Config, Failure, Outcome, StatePlacement};
+use batchmaker_graph::{CellGraph, CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
+use batchmaker_manager::{Config, Failure, Finished, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
-use sessions::{Kept, Session};
-use slots::Bounds;
 
-/// See the module's first paragraph.
+use request::OpenRuns;
+pub(crate) use request::{Request, Run};
+use sessions::{Kept, Sessions, Settled};
+use slots::{BoundedSlots, Owners};
+
+/// The books.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     placement: StatePlacement,
     pub(crate) requests: BTreeMap<RequestId, Request>,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: Sessions,
     pub(crate) workers: Vec<Worker>,
     /// Per cell type: runs of requests that started and are not given up, with nodes not submitted
     /// yet, in the order of the type's queue.
-    pub(crate) open: Vec<BTreeMap<Place, RequestId>>,
-    pub(crate) bounds: Bounds,
+    pub(crate) open: Vec<OpenRuns>,
+    slots: BoundedSlots,
+    /// The number of requests that started.
     starts: u64,
 }
 
-/// A run's place in the order of its type's queue: explicit priorities first, then the order in
-/// which requests start: on arrival, or when the chunk before has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    rank: u32,
-    start: u64,
-    pub(crate) run: RunIndex,
-}
-
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) graph: Arc<CellGraph>,
-    /// Of which it is a chunk.
-    pub(crate) session: Option<SessionId>,
-    rank: u32,
-    /// How many started before it; none while it waits for an earlier chunk.
-    start: Option<u64>,
-    pub(crate) runs: Vec<Run>,
-    /// How it must end, if no longer with success.
-    pub(crate) given_up: Option<Outcome>,
-    /// Runs with nodes that are not complete.
-    pub(crate) unfinished: usize,
-    /// Runs with nodes in flight.
-    pub(crate) in_flight: usize,
-    /// A bit for each worker that was given nodes, or holds the state that the chunk before left.
-    workers: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct Run {
-    /// How many nodes it has; of a chain that said stop, those that were submitted.
-    pub(crate) length: u32,
-    /// Whether it said stop: what else happens to its tasks is nothing to it.
-    is_stopped: bool,
-    /// Whether it is a chain that needs one of so many slots, and has none yet.
-    pub(crate) lacks_slot: bool,
-    pub(crate) submitted: u32,
-    pub(crate) completed: u32,
-    /// Nodes in flight, first ones first.
-    pub(crate) flights: VecDeque<Flight>,
-    pub(crate) slot: Option<SlotId>,
-}
-
-/// Nodes of a run in one task: those up to `end`, after those of the flight before.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
-    pub(crate) worker: WorkerId,
-    task: TaskId,
-    end: u32,
-}
-
+/// A worker.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     pub(crate) is_down: bool,
     pub(crate) tasks: VecDeque<Task>,
 }
 
+/// A task in flight.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) id: TaskId,
-    /// Steps that are complete.
+    /// The number of steps that are complete.
     progress: u32,
-    /// Each run of which it holds nodes, once.
+    /// The runs that it holds nodes of, each once.
     parts: Vec<(RequestId, RunIndex)>,
-}
-
-impl Run {
-    fn new(length: u32) -> Self {
-        let flights = VecDeque::new();
-        Self {
-            length,
-            is_stopped: false,
-            lacks_slot: false,
-            submitted: 0,
-            completed: 0,
-            flights,
-            slot: None,
-        }
-    }
-
-    /// Whether `worker` can rely on `node`: it is complete, or in flight there.
-    pub(crate) fn has_run_for(&self, node: u32, worker: WorkerId) -> bool {
-        let flight = || self.flights.iter().find(|flight| node < flight.end);
-        node < self.completed || flight().is_some_and(|flight| flight.worker == worker)
-    }
-
-    /// The nodes that `worker` can rely on.
-    fn progress_for(&self, worker: WorkerId) -> u32 {
-        let is_here = self.flights.front().is_some_and(|flight| flight.worker == worker);
-        if is_here { self.submitted } else { self.completed }
-    }
-}
-
-impl Request {
-    /// Whether nothing of it is left to wait for.
-    pub(crate) fn is_over(&self) -> bool {
-        self.in_flight == 0 && (self.unfinished == 0 || self.given_up.is_some())
-    }
-
-    /// Whether it waits for an earlier chunk of its session.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.start.is_none()
-    }
-
-    /// Whether it needs the slot of its chain still.
-    pub(crate) fn holds(&self, run: RunIndex) -> bool {
-        let run = self.run(run);
-        let is_complete = run.completed == run.length;
-        !is_complete && (self.given_up.is_none() || !run.flights.is_empty())
-    }
-
-    pub(crate) fn run(&self, run: RunIndex) -> &Run {
-        &self.runs[run.index()]
-    }
-
-    /// The nodes of `run` that `worker` may be given now.
-    pub(crate) fn ready(&self, run: RunIndex, worker: WorkerId) -> u32 {
-        if self.run(run).lacks_slot { 0 } else { self.ready_but_for_slot(run, worker) }
-    }
-
-    /// The same if it had a slot.
-    fn ready_but_for_slot(&self, run: RunIndex, worker: WorkerId) -> u32 {
-        let (progress, shape) = (self.run(run), &self.graph.runs()[run.index()]);
-        if progress.flights.iter().any(|flight| flight.worker != worker) {
-            return 0;
-        }
-        let watermark = |edge: &batchmaker_graph::Edge| {
-            let producer = self.run(edge.producer);
-            let made = producer.progress_for(worker);
-            edge.need.available(made, producer.length, shape.length)
-        };
-        let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
-        let reach = shape.reach(progress.submitted);
-        available.min(reach).min(progress.length).saturating_sub(progress.submitted)
-    }
-
-    /// The places of its runs; none while it waits.
-    fn places(&self) -> impl Iterator<Item = Place> {
-        let (rank, runs) = (self.rank, self.runs.len() as u32);
-        let places =
-            move |start| (0..runs).map(move |run| Place { rank, start, run: RunIndex(run) });
-        self.start.into_iter().flat_map(places)
-    }
-
-    fn close(&self, run: RunIndex, open: &mut [BTreeMap<Place, RequestId>]) {
-        let cell_type = self.graph.runs()[run.index()].cell_type;
-        if let Some(place) = self.places().nth(run.index()) {
-            open[cell_type.index()].remove(&place);
-        }
-    }
 }
 
 impl Ledger {
@@ -192,30 +59,31 @@ impl Ledger {
         Self {
             placement: config.state_placement,
             requests: BTreeMap::new(),
-            sessions: BTreeMap::new(),
+            sessions: Sessions::default(),
             workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
-            open: vec![BTreeMap::new(); cell_types],
-            bounds: Bounds::new(config),
+            open: vec![OpenRuns::new(); cell_types],
+            slots: BoundedSlots::new(config),
             starts: 0,
         }
     }
 
-    /// The chain or rows that `nodes` are of.
+    /// The run that `nodes` belong to, with its request.
     pub(crate) fn run_of(&self, nodes: &Nodes) -> Option<(&Request, &Run)> {
         let request = self.requests.get(&nodes.request)?;
         Some((request, request.runs.get(nodes.run.index())?))
     }
 
-    /// Enters an observation. What cannot be is left out; checkers speak up about it.
+    /// Enters an observation. What is impossible is left out, since a checker has reported it.
     pub(crate) fn enter(&mut self, seen: &Observation<'_>) {
         match *seen {
             Observation::Arrived { request, priority, graph, session } => {
                 self.arrive(request, priority, graph, session);
             }
-            Observation::SessionEnding { session } => self.end_session(session),
-            Observation::SessionEnded { session } => {
-                self.sessions.remove(&session);
+            Observation::SessionEnding { session } => {
+                let settled = self.sessions.end(session);
+                self.settle(settled);
             }
+            Observation::SessionEnded { session } => self.sessions.remove(session),
             Observation::Cancelled { request } => self.give_up(request, Outcome::Cancelled),
             Observation::Submitted { task } => {
                 let (worker, task) =
@@ -225,24 +93,18 @@ impl Ledger {
             Observation::Batch { worker, task, nodes, .. } => {
                 nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
             }
-            Observation::EndOfSequence { chain } => self.stop(chain),
+            Observation::EndOfSequence { chain } => {
+                if let Some(request) = self.requests.get_mut(&chain.request) {
+                    request.end_sequence(chain, &mut self.open);
+                }
+            }
             Observation::Progressed { worker, task, steps } => {
                 self.progress(worker, task, steps);
             }
-            Observation::Over { worker, task, end } => self.over(worker, task, end),
+            Observation::Over { worker, task, end } => self.task_over(worker, task, end),
             Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
-            Observation::WorkerDown { worker, reason } => self.lose(worker, reason),
-            Observation::Finished { finished } => {
-                let id = finished.request;
-                self.give_up(id, finished.outcome.clone());
-                let session = self.requests.remove(&id).and_then(|request| request.session);
-                let session = session.filter(|session| {
-                    self.sessions.get(session).is_some_and(|session| session.current == Some(id))
-                });
-                if let Some(session) = session {
-                    self.chunk_ended(session, &finished.outcome);
-                }
-            }
+            Observation::WorkerDown { worker, reason } => self.lose_worker(worker, reason),
+            Observation::Finished { finished } => self.finish(finished),
             Observation::Limits { .. }
             | Observation::Refused { .. }
             | Observation::Settled { .. }
@@ -257,31 +119,22 @@ impl Ledger {
         graph: &Arc<CellGraph>,
         session: Option<SessionId>,
     ) {
-        let request = Request {
-            graph: graph.clone(),
-            session,
-            rank: if priority == 0 { u32::MAX } else { priority },
-            start: None,
-            runs: graph.runs().iter().map(|run| Run::new(run.length)).collect(),
-            given_up: None,
-            unfinished: graph.runs().len(),
-            in_flight: 0,
-            workers: 0,
-        };
-        self.requests.insert(id, request);
-        match session {
-            Some(session) => self.line_up(session, id),
-            None => self.start(id, &BTreeMap::new()),
+        self.requests.insert(id, Request::new(graph.clone(), priority, session));
+        let Some(session) = session else { return self.start(id, &BTreeMap::new()) };
+        match self.sessions.line_up(session, id) {
+            Some(settled) => self.settle(settled),
+            None => self.give_up(id, Outcome::Failed(Failure::SessionLost)),
         }
     }
 
-    /// The request takes its place in the queues, with what the chunk before it left.
+    /// Starts a request: it takes its place in the queues, with the slots that the chunk before it
+    /// left.
     fn start(&mut self, id: RequestId, kept: &BTreeMap<RunIndex, Kept>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        request.start = Some(self.starts);
+        request.start(id, self.starts, &mut self.open);
         self.starts += 1;
         for (run, shape) in request.runs.iter_mut().zip(request.graph.runs()) {
-            run.lacks_slot = self.bounds.is_bounded(shape);
+            run.lacks_slot = self.slots.is_bounded(shape);
         }
         for (run_index, kept) in kept {
             request.workers |= 1 << kept.home.0;
@@ -289,49 +142,23 @@ impl Ledger {
                 run.slot = Some(kept.slot);
                 run.lacks_slot = false;
             }
-            self.bounds.keep(kept.cell_type, (id, *run_index));
-        }
-        for (run, place) in request.graph.runs().iter().zip(request.places()) {
-            self.open[run.cell_type.index()].insert(place, id);
+            self.slots.keep(kept.cell_type, (id, *run_index));
         }
     }
 
     fn submit(&mut self, worker: WorkerId, task: TaskId, nodes: &Nodes) {
         let Some(request) = self.requests.get_mut(&nodes.request) else { return };
-        let Some(run) = request.runs.get_mut(nodes.run.index()) else { return };
-        request.workers |= 1 << worker.0;
-        run.submitted += nodes.count;
-        run.slot = run.slot.or(nodes.slot);
-        let end = run.submitted;
-        request.in_flight += usize::from(run.flights.is_empty());
-        match run.flights.back_mut() {
-            Some(flight) if flight.task == task && flight.worker == worker => flight.end = end,
-            _ => {
-                run.flights.push_back(Flight { worker, task, end });
-                let tasks = &mut self.workers[worker.index()].tasks;
-                if let Some(task) = tasks.back_mut() {
-                    task.parts.push((nodes.request, nodes.run));
-                }
-            }
-        }
-        if end >= request.graph.runs()[nodes.run.index()].length {
-            request.close(nodes.run, &mut self.open);
+        let is_first = request.submit(worker, task, nodes, &mut self.open);
+        let task = self.workers[worker.index()].tasks.back_mut();
+        if let Some(task) = task.filter(|_| is_first) {
+            task.parts.push((nodes.request, nodes.run));
         }
     }
 
-    /// The chain is as long as what was submitted of it.
-    fn stop(&mut self, chain: EndOfSequence) {
-        let Some(request) = self.requests.get_mut(&chain.request) else { return };
-        let run = &mut request.runs[chain.run.index()];
-        run.length = run.submitted;
-        run.is_stopped = true;
-        request.close(chain.run, &mut self.open);
-    }
-
-    /// So many steps of the worker's oldest task are complete in all.
+    /// Enters that `steps` steps in all of the worker's oldest task are complete.
     fn progress(&mut self, worker: WorkerId, id: TaskId, steps: u32) {
         let Some(task) = self.workers[worker.index()].tasks.front_mut() else { return };
-        assert_eq!(task.id, id, "the simulator tells of tasks in their order");
+        assert_eq!(task.id, id, "the simulator reports tasks in their order");
         let more = steps - std::mem::replace(&mut task.progress, steps);
         for (id, run) in &task.parts {
             if let Some(request) = self.requests.get_mut(id) {
@@ -340,34 +167,28 @@ impl Ledger {
         }
     }
 
-    fn over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd<'_>) {
+    fn task_over(&mut self, worker: WorkerId, id: TaskId, end: TaskEnd<'_>) {
         let Some(task) = self.workers[worker.index()].tasks.pop_front() else { return };
-        assert_eq!(task.id, id, "the simulator tells of tasks in their order");
-        for (id, run_index) in task.parts {
-            let is_stopped = |request: &Request| request.run(run_index).is_stopped;
+        assert_eq!(task.id, id, "the simulator reports tasks in their order");
+        for (id, run) in task.parts {
+            let has_ended = |request: &Request| request.run(run).reached_end_of_sequence;
             if let TaskEnd::Failed { reason } = end
-                && !self.requests.get(&id).is_some_and(is_stopped)
+                && !self.requests.get(&id).is_some_and(has_ended)
             {
                 self.give_up(id, Outcome::Failed(Failure::Task(reason.clone())));
             }
             let Some(request) = self.requests.get_mut(&id) else { continue };
-            let run = &mut request.runs[run_index.index()];
-            if let Some(flight) = run.flights.pop_front() {
-                run.completed = flight.end;
-            }
-            let is_complete = run.completed == run.length;
-            request.in_flight -= usize::from(run.flights.is_empty());
-            request.unfinished -= usize::from(is_complete);
-            let slot = run.slot.filter(|_| is_complete && request.given_up.is_none());
-            let session = request.session.and_then(|session| self.sessions.get_mut(&session));
-            if let (Some(slot), Some(session)) = (slot, session) {
-                let cell_type = request.graph.runs()[run_index.index()].cell_type;
-                session.kept.insert(run_index, Kept { cell_type, slot, home: worker });
+            let is_complete = request.task_over(run);
+            let slot = request.run(run).slot;
+            let slot = slot.filter(|_| is_complete && request.given_up.is_none());
+            if let (Some(slot), Some(session)) = (slot, request.session) {
+                let cell_type = request.graph.runs()[run.index()].cell_type;
+                self.sessions.keep(session, run, Kept { cell_type, slot, home: worker });
             }
         }
     }
 
-    fn lose(&mut self, worker: WorkerId, reason: &Arc<str>) {
+    fn lose_worker(&mut self, worker: WorkerId, reason: &Arc<str>) {
         let lost = std::mem::take(&mut self.workers[worker.index()].tasks);
         self.workers[worker.index()].is_down = true;
         let mut victims: BTreeSet<RequestId> =
@@ -379,30 +200,96 @@ impl Ledger {
         }
         for id in victims {
             self.give_up(id, Outcome::Failed(Failure::WorkerLost(reason.clone())));
-            let Some(request) = self.requests.get_mut(&id) else { continue };
-            for run in &mut request.runs {
-                let had_flights = !run.flights.is_empty();
-                run.flights.retain(|flight| flight.worker != worker);
-                request.in_flight -= usize::from(had_flights && run.flights.is_empty());
+            if let Some(request) = self.requests.get_mut(&id) {
+                request.lose_flights(worker);
             }
         }
-        self.lose_kept(worker);
+        if self.placement == StatePlacement::PerWorker {
+            self.sessions.lose(worker).into_iter().for_each(|settled| self.settle(settled));
+        }
     }
 
-    /// The first reason stands.
+    /// Enters that a request is answered.
+    fn finish(&mut self, finished: &Finished) {
+        let id = finished.request;
+        self.give_up(id, finished.outcome.clone());
+        let session = self.requests.remove(&id).and_then(|request| request.session);
+        let session = session.filter(|&session| self.sessions.current(session) == Some(id));
+        if let Some(session) = session {
+            let succeeded = finished.outcome == Outcome::Succeeded;
+            let settled = self.sessions.chunk_ended(session, succeeded);
+            self.settle(settled);
+        }
+    }
+
+    /// Gives a request up. If it is a chunk that waits, those after it are lost; if it is one that
+    /// runs, its session is settled when it is answered.
     fn give_up(&mut self, id: RequestId, outcome: Outcome) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        if request.given_up.is_some() {
+        if !request.give_up(outcome, &mut self.open) {
             return;
         }
-        request.given_up = Some(outcome);
-        for (run, place) in request.graph.runs().iter().zip(request.places()) {
-            self.open[run.cell_type.index()].remove(&place);
+        if let Some(session) = request.session.filter(|_| request.is_waiting()) {
+            let settled = self.sessions.cut(session, id);
+            self.settle(settled);
         }
-        // Of a chunk that runs, the session hears when it is over.
-        let session = request.session.filter(|_| request.is_waiting());
-        if let Some(session) = session {
-            self.cut_session(session, id);
+    }
+
+    /// Enters what follows from a change of a session. The chunks that are lost were taken out of it.
+    fn settle(&mut self, settled: Settled) {
+        for chunk in settled.lost {
+            if let Some(request) = self.requests.get_mut(&chunk) {
+                request.give_up(Outcome::Failed(Failure::SessionLost), &mut self.open);
+            }
         }
+        if let Some((chunk, kept)) = settled.started {
+            self.start(chunk, &kept);
+        }
+    }
+}
+
+/// Slots.
+impl Ledger {
+    /// The number of slots of a type with a bound that are in use; none for a type without.
+    pub(crate) fn slots_in_use(&self, cell_type: CellTypeId) -> Option<usize> {
+        self.slots.in_use(self.owners(), cell_type)
+    }
+
+    /// Whether the slot of the session's chain still belongs to the session.
+    pub(crate) fn session_holds(&self, id: SessionId, run: RunIndex) -> bool {
+        let current = self.sessions.current(id).and_then(|chunk| self.requests.get(&chunk));
+        self.sessions.keeps(id, run) || current.is_some_and(|chunk| chunk.holds(run))
+    }
+
+    /// The chains that were ready and had to wait for a slot.
+    pub(crate) fn slot_waits(&self) -> usize {
+        self.slots.waits()
+    }
+
+    /// Gives slots to the chains that have one once the manager knows all that happened.
+    pub(crate) fn give_slots(&mut self) {
+        if self.slots.is_unbounded() {
+            return;
+        }
+        self.slots.release(&self.requests);
+        let mut waiting = self.slots.waiting(&self.requests, &self.open, self.workers.len());
+        while let Some(place) = self.slots.first_served(self.owners(), &waiting) {
+            let id = waiting[&place];
+            let request = self.requests.get_mut(&id).expect("it is open");
+            let is_whole = request.session.is_none();
+            let runs = 0..request.runs.len() as u32;
+            for run in runs.map(RunIndex).filter(|&run| !is_whole || run == place.run) {
+                if std::mem::take(&mut request.runs[run.index()].lacks_slot) {
+                    self.slots.give((id, run));
+                }
+            }
+            let requests = &self.requests;
+            waiting.retain(|place, id| requests[id].run(place.run).lacks_slot);
+        }
+        self.slots.note_waits(&waiting);
+    }
+
+    fn owners(&self) -> Owners<'_> {
+        Owners { requests: &self.requests, sessions: &self.sessions }
     }
 }

@@ -1,25 +1,26 @@
-//! The books of sessions: whose chunk runs, which wait for it, and what its chains left in slots.
+//! The books of sessions: which chunk runs, which wait for it, and the slots that its chains left.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, SessionId, SlotId, WorkerId};
-use batchmaker_manager::{Failure, Outcome, StatePlacement};
 
-use super::Ledger;
+/// The sessions from their first chunk until the manager reports their end.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions(BTreeMap<SessionId, Session>);
 
-/// From its first chunk until it is told of as ended.
+/// One session.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     /// The chunk that runs.
-    pub(crate) current: Option<RequestId>,
-    /// Those that wait for it, in their order.
+    current: Option<RequestId>,
+    /// The chunks that wait for it, in their order.
     waiting: VecDeque<RequestId>,
-    /// What the next chunk begins with: by run, what a chain left that ran to its end before its
+    /// The slots that the next chunk begins with: by run, of chains that ran to their end before their
     /// chunk was given up.
-    pub(super) kept: BTreeMap<RunIndex, Kept>,
+    kept: BTreeMap<RunIndex, Kept>,
     /// Whether a chunk was given up: none follows those that wait.
     is_cut: bool,
-    /// Whether a chunk that ran was given up, or what is kept was lost.
+    /// Whether a chunk that ran was given up, or the state that is kept was lost.
     is_broken: bool,
     /// Whether no chunk comes any more.
     is_ending: bool,
@@ -34,99 +35,123 @@ pub(super) struct Kept {
     pub(super) home: WorkerId,
 }
 
+/// What follows from a change of a session.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    /// Chunks that are lost with the session.
+    pub(super) lost: VecDeque<RequestId>,
+    /// The chunk that starts, with the slots that it begins with.
+    pub(super) started: Option<(RequestId, BTreeMap<RunIndex, Kept>)>,
+}
+
 impl Session {
     /// Whether nothing of it is left to wait for.
     pub(crate) fn is_over(&self) -> bool {
         self.is_ending && self.current.is_none() && self.waiting.is_empty()
     }
+
+    /// Loses the chunks that wait, if the session is broken. Where no chunk runs, starts the next one,
+    /// or frees the slots that are kept if there will be none.
+    fn settle(&mut self) -> Settled {
+        let mut settled = Settled::default();
+        if self.is_broken {
+            settled.lost = std::mem::take(&mut self.waiting);
+        }
+        if self.current.is_some() {
+            return settled;
+        }
+        if let Some(next) = self.waiting.pop_front() {
+            self.current = Some(next);
+            settled.started = Some((next, std::mem::take(&mut self.kept)));
+        } else if self.is_cut || self.is_ending {
+            self.kept.clear();
+        }
+        settled
+    }
 }
 
-impl Ledger {
-    /// Whether the slot of the session's chain is the session's still.
-    pub(crate) fn session_holds(&self, id: SessionId, run: RunIndex) -> bool {
-        let Some(session) = self.sessions.get(&id) else { return false };
-        let current = session.current.and_then(|chunk| self.requests.get(&chunk));
-        session.kept.contains_key(&run) || current.is_some_and(|chunk| chunk.holds(run))
+impl Sessions {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session> {
+        self.0.get(&id)
     }
 
-    /// A chunk lines up; the first one begins the session.
-    pub(super) fn line_up(&mut self, id: SessionId, chunk: RequestId) {
-        let session = self.sessions.entry(id).or_default();
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.0.iter().map(|(&id, session)| (id, session))
+    }
+
+    /// The chunk of the session that runs.
+    pub(super) fn current(&self, id: SessionId) -> Option<RequestId> {
+        self.get(id)?.current
+    }
+
+    /// Whether the slot of the run's chain is kept for the next chunk.
+    pub(super) fn keeps(&self, id: SessionId, run: RunIndex) -> bool {
+        self.get(id).is_some_and(|session| session.kept.contains_key(&run))
+    }
+
+    /// The slots that sessions keep between chunks.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Kept> {
+        self.0.values().flat_map(|session| session.kept.values())
+    }
+
+    /// Lines a chunk up; the first one begins the session. None if the session is cut, so that the
+    /// chunk is lost.
+    pub(super) fn line_up(&mut self, id: SessionId, chunk: RequestId) -> Option<Settled> {
+        let session = self.0.entry(id).or_default();
         if session.is_cut {
-            return self.give_up(chunk, Outcome::Failed(Failure::SessionLost));
+            return None;
         }
         session.waiting.push_back(chunk);
-        self.settle_session(id);
+        Some(session.settle())
     }
 
-    /// A chunk that waits is given up: those after it are lost, those before it go on.
-    pub(super) fn cut_session(&mut self, id: SessionId, chunk: RequestId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+    /// Gives up a chunk that waits: those after it are lost, those before it go on.
+    pub(super) fn cut(&mut self, id: SessionId, chunk: RequestId) -> Settled {
+        let Some(session) = self.0.get_mut(&id) else { return Settled::default() };
         session.is_cut = true;
-        if let Some(position) = session.waiting.iter().position(|&waiting| waiting == chunk) {
-            for later in session.waiting.split_off(position).into_iter().skip(1) {
-                self.give_up(later, Outcome::Failed(Failure::SessionLost));
-            }
-        }
-        self.settle_session(id);
+        let position = session.waiting.iter().position(|&waiting| waiting == chunk);
+        let later = position.map(|position| session.waiting.split_off(position));
+        let mut settled = session.settle();
+        settled.lost.extend(later.into_iter().flatten().skip(1));
+        settled
     }
 
-    pub(super) fn end_session(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.is_ending = true;
-            self.settle_session(id);
-        }
+    /// Notes that no chunk of the session comes any more.
+    pub(super) fn end(&mut self, id: SessionId) -> Settled {
+        let Some(session) = self.0.get_mut(&id) else { return Settled::default() };
+        session.is_ending = true;
+        session.settle()
     }
 
-    fn break_session(&mut self, id: SessionId) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            (session.is_broken, session.is_cut) = (true, true);
-            self.settle_session(id);
-        }
+    /// Notes that the chunk that ran is answered.
+    pub(super) fn chunk_ended(&mut self, id: SessionId, succeeded: bool) -> Settled {
+        let Some(session) = self.0.get_mut(&id) else { return Settled::default() };
+        session.current = None;
+        session.is_broken |= !succeeded;
+        session.is_cut |= !succeeded;
+        session.settle()
     }
 
-    /// The chunk that ran is answered.
-    pub(super) fn chunk_ended(&mut self, id: SessionId, outcome: &Outcome) {
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.current = None;
-            if *outcome != Outcome::Succeeded {
-                return self.break_session(id);
-            }
-            self.settle_session(id);
+    /// Keeps the slot of a chain that is complete.
+    pub(super) fn keep(&mut self, id: SessionId, run: RunIndex, kept: Kept) {
+        if let Some(session) = self.0.get_mut(&id) {
+            session.kept.insert(run, kept);
         }
     }
 
-    /// What is kept with a lost worker is lost.
-    pub(super) fn lose_kept(&mut self, worker: WorkerId) {
-        if self.placement == StatePlacement::Shared {
-            return;
-        }
+    /// Breaks the sessions that keep a state with `worker`, which is lost.
+    pub(super) fn lose(&mut self, worker: WorkerId) -> Vec<Settled> {
         let is_lost = |session: &Session| session.kept.values().any(|kept| kept.home == worker);
-        let sessions = self.sessions.iter().filter(|(_, session)| is_lost(session));
-        for id in sessions.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.break_session(id);
-        }
+        let lost = self.0.values_mut().filter(|session| is_lost(session));
+        let broken = lost.map(|session| {
+            (session.is_broken, session.is_cut) = (true, true);
+            session.settle()
+        });
+        broken.collect()
     }
 
-    /// Of a broken session, those that wait are lost. Where no chunk runs, the next one starts, or
-    /// what is kept is free if there will be none.
-    fn settle_session(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.is_broken {
-            for chunk in std::mem::take(&mut session.waiting) {
-                self.give_up(chunk, Outcome::Failed(Failure::SessionLost));
-            }
-        }
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if session.current.is_some() {
-            return;
-        }
-        if let Some(next) = session.waiting.pop_front() {
-            session.current = Some(next);
-            let kept = std::mem::take(&mut session.kept);
-            self.start(next, &kept);
-        } else if session.is_cut || session.is_ending {
-            session.kept.clear();
-        }
+    /// Takes out a session whose end the manager reported.
+    pub(super) fn remove(&mut self, id: SessionId) {
+        self.0.remove(&id);
     }
 }

@@ -6,12 +6,13 @@ use batchmaker_graph::{
     CellGraphBuilder, CellTypeId, Rows, Sink, SinkTime, Tensor, TensorData, Work,
 };
 
-use super::row_wise;
-use crate::DeviceError;
+use crate::conformance::case::{Case, Check, Outcome, ensure};
+use crate::conformance::cases::row_wise;
 use crate::conformance::cells;
 use crate::conformance::graphs::Request;
 use crate::conformance::harness::Harness;
-use crate::conformance::{Case, Check, Outcome, Subject, ensure};
+use crate::conformance::subject::Subject;
+use crate::contract::DeviceError;
 
 /// A bound above this is not filled.
 const FILLED_MAX: usize = 1 << 28;

@@ -3,12 +3,13 @@
 
 use batchmaker_graph::{Cell, CellTypeId, EndOfSequence, RunIndex, TensorData};
 
+use crate::conformance::case::{Case, Check, ensure};
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::{Chain, Order, Request, Sinks};
 use crate::conformance::harness::Harness;
 use crate::conformance::schedule::{Entry, Form, Schedule};
-use crate::conformance::{Case, Check, Subject, ensure};
+use crate::conformance::subject::Subject;
 
 pub(super) const CELL: CellTypeId = CellTypeId(0);
 

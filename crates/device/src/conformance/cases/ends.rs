@@ -2,13 +2,14 @@
 
 use batchmaker_graph::{Cell, Item, Join, RequestId, RunIndex, SlotId, Stop, TensorData, Work};
 
-use super::chains::CELL;
+use crate::conformance::case::{Case, Check, ensure};
+use crate::conformance::cases::chains::CELL;
 use crate::conformance::cells::{counter, decoder};
 use crate::conformance::graphs::{Chain, Request};
 use crate::conformance::harness::{Harness, ends_of};
 use crate::conformance::oracle::evaluate;
 use crate::conformance::schedule::{Entry, Form, Schedule};
-use crate::conformance::{Case, Check, Subject, ensure};
+use crate::conformance::subject::Subject;
 use crate::reference::Row;
 
 /// No decoder says this.

@@ -6,14 +6,15 @@ use batchmaker_graph::{
     Work,
 };
 
-use super::chains::CELL;
-use super::row_wise;
+use crate::conformance::case::{Case, Check, Outcome, ensure};
+use crate::conformance::cases::chains::CELL;
+use crate::conformance::cases::row_wise;
 use crate::conformance::cells::{self, counter};
 use crate::conformance::graphs::{Chain, Request};
 use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::programs::SuiteProgram;
-use crate::conformance::{Case, Check, Outcome, Subject, ensure};
-use crate::{DeviceError, TaskDone};
+use crate::conformance::subject::Subject;
+use crate::contract::{DeviceError, TaskDone};
 
 pub(super) fn cases() -> Vec<Case> {
     let of_poison = |name: &str, body: fn(&dyn Subject, i64) -> Check| {

@@ -4,13 +4,14 @@ use batchmaker_graph::{
     Cell, CellTypeId, Item, Join, RequestId, RunIndex, SlotId, TensorData, Work,
 };
 
-use super::chains::CELL;
+use crate::conformance::case::{Case, Check, ensure};
+use crate::conformance::cases::chains::CELL;
 use crate::conformance::cells::ChainCell;
 use crate::conformance::graphs::Chain;
 use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::schedule::{Entry, Form, Schedule};
-use crate::conformance::{Case, Check, Subject, ensure};
-use crate::{Read, StatePlace};
+use crate::conformance::subject::Subject;
+use crate::contract::{Read, StatePlace};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

@@ -2,14 +2,15 @@
 
 use batchmaker_graph::{Join, RunIndex, Work, WorkerId};
 
-use super::chains::CELL;
-use super::sessions::alone;
-use crate::Read;
+use crate::conformance::case::{Case, Check, Outcome, ensure};
+use crate::conformance::cases::chains::CELL;
+use crate::conformance::cases::sessions::alone;
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Chain;
 use crate::conformance::harness::Harness;
-use crate::conformance::{Case, Check, Outcome, Subject, ensure};
+use crate::conformance::subject::Subject;
+use crate::contract::Read;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::skippable("losses/the other worker goes on", lost).with_workers(2)]

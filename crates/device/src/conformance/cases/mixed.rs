@@ -8,14 +8,15 @@ use batchmaker_graph::{
     RunIndex, Sink, SinkTime, Tensor, Work,
 };
 
-use super::chains::CELL;
+use crate::conformance::case::{Case, Check};
+use crate::conformance::cases::chains::CELL;
 use crate::conformance::cells::{ChainCell, embedded, id, recurrent};
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::{Chain, Request};
 use crate::conformance::harness::Harness;
 use crate::conformance::numbers::Numbers;
 use crate::conformance::schedule::{Entry, Form, Schedule};
-use crate::conformance::{Case, Check, Subject};
+use crate::conformance::subject::Subject;
 
 pub(super) fn cases() -> Vec<Case> {
     let of_cell = |cell: ChainCell| {

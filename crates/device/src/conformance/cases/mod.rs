@@ -18,9 +18,9 @@ mod states;
 mod streams;
 mod trees;
 
-use super::Case;
+use crate::conformance::case::Case;
 
-/// The cases that every device passes, as far as it can do what they are about.
+/// All cases of the suite, in the order in which they run.
 pub fn cases() -> Vec<Case> {
     [
         chains::cases(),

@@ -2,13 +2,14 @@
 
 use batchmaker_graph::{Cell, Item, Join, RequestId, RunIndex, SlotId, TensorData, Work, WorkerId};
 
-use super::chains::{CELL, chains};
-use super::sessions::{alone, check_chunks, chunked};
+use crate::conformance::case::{Case, Check};
+use crate::conformance::cases::chains::{CELL, chains};
+use crate::conformance::cases::sessions::{alone, check_chunks, chunked};
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::{Chain, Request, Sinks};
 use crate::conformance::harness::Harness;
-use crate::conformance::{Case, Check, Subject};
+use crate::conformance::subject::Subject;
 
 pub(super) fn cases() -> Vec<Case> {
     let of_cell = |cell: ChainCell| {

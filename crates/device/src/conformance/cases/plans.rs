@@ -1,13 +1,15 @@
 //! Cells that are measured, and run as was found best then: no bit changes.
 
-use super::chains::{chains, play};
+use crate::conformance::case::{Case, Check, Outcome, ensure};
+use crate::conformance::cases::chains::{chains, play};
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::{Request, Sinks};
 use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::schedule::{Form, Schedule};
-use crate::conformance::{Case, Check, Outcome, Subject, ensure};
-use crate::{DeviceError, ExecutionPlan};
+use crate::conformance::subject::Subject;
+use crate::contract::DeviceError;
+use crate::plan::ExecutionPlan;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

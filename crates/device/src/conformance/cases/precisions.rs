@@ -3,15 +3,16 @@
 
 use batchmaker_graph::{Cell, CellBody, Precision, RecurrentKind};
 
-use super::chains::{chains, play};
-use super::{row_wise, trees};
+use crate::conformance::case::{Case, Check, Outcome};
+use crate::conformance::cases::chains::{chains, play};
+use crate::conformance::cases::{row_wise, trees};
 use crate::conformance::cells::{self, ChainCell, TREE_SIZES, tree};
 use crate::conformance::compare::{TOLERANCE, same_bits};
 use crate::conformance::graphs::{Request, Sinks};
 use crate::conformance::harness::Harness;
 use crate::conformance::oracle::check_each_node;
 use crate::conformance::schedule::{Form, Schedule};
-use crate::conformance::{Case, Check, Outcome, Subject};
+use crate::conformance::subject::Subject;
 
 /// The product with the reset h is of numbers that a node computes itself. Where one of them is within
 /// an f32's error of the middle between two that the precision has, the reference may take the other:

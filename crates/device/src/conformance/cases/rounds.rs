@@ -3,11 +3,12 @@
 
 use batchmaker_graph::{CellTypeId, Join, RunIndex, Work};
 
-use super::row_wise;
+use crate::conformance::case::{Case, Check, ensure};
+use crate::conformance::cases::row_wise;
 use crate::conformance::cells::{ChainCell, TREE_SIZES, arg_max, random_linear, tree};
 use crate::conformance::graphs::Chain;
 use crate::conformance::harness::Harness;
-use crate::conformance::{Case, Check, Subject, ensure};
+use crate::conformance::subject::Subject;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new("rounds/tasks of several types end in order", several_types)]

@@ -8,13 +8,14 @@ use batchmaker_graph::{
     TensorData, Work,
 };
 
+use crate::conformance::case::{Case, Check};
 use crate::conformance::cells::{self, IDS};
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Request;
 use crate::conformance::harness::Harness;
 use crate::conformance::numbers::Numbers;
 use crate::conformance::programs::SuiteProgram;
-use crate::conformance::{Case, Check, Subject};
+use crate::conformance::subject::Subject;
 
 const CELL: CellTypeId = CellTypeId(0);
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellGraphBuilder, CellTypeId, Rows, Sink, SinkTime, Tensor, Work};
 
-use super::row_wise::item;
+use crate::conformance::case::{Case, Check};
+use crate::conformance::cases::row_wise::item;
 use crate::conformance::cells;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Request;
 use crate::conformance::harness::Harness;
 use crate::conformance::numbers::Numbers;
-use crate::conformance::{Case, Check, Subject};
+use crate::conformance::subject::Subject;
 
 const CELL: CellTypeId = CellTypeId(0);
 

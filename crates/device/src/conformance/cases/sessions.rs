@@ -3,14 +3,15 @@
 
 use batchmaker_graph::{Cell, Chunk, Item, Join, RunIndex, SlotId, TensorData, Work};
 
-use super::chains::CELL;
+use crate::conformance::case::{Case, Check, ensure};
+use crate::conformance::cases::chains::CELL;
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::{Chain, Request, concat};
 use crate::conformance::harness::Harness;
 use crate::conformance::oracle::evaluate_chunk;
 use crate::conformance::schedule::{Entry, Form, Schedule};
-use crate::conformance::{Case, Check, Subject, ensure};
+use crate::conformance::subject::Subject;
 
 pub(super) fn cases() -> Vec<Case> {
     let of_cell = |cell: ChainCell| {

@@ -2,14 +2,15 @@
 
 use batchmaker_graph::{Cell, Join, RequestId, RunIndex, SlotId, TensorData, Work};
 
-use super::chains::CELL;
-use super::sessions::{alone, check_chunks, chunked, outputs_of};
+use crate::conformance::case::{Case, Check, ensure};
+use crate::conformance::cases::chains::CELL;
+use crate::conformance::cases::sessions::{alone, check_chunks, chunked, outputs_of};
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Chain;
 use crate::conformance::harness::Harness;
-use crate::conformance::{Case, Check, Subject, ensure};
-use crate::{Completion, Read, StatePlace};
+use crate::conformance::subject::Subject;
+use crate::contract::{Completion, Read, StatePlace};
 
 pub(super) fn cases() -> Vec<Case> {
     let of_cell = |cell: ChainCell| {

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use batchmaker_graph::{Cell, Join, RowOrder, RunIndex, SinkTime, TensorData, ValueIndex, Work};
 
-use super::chains::CELL;
-use super::sessions::alone;
+use crate::conformance::case::{Case, Check, Outcome, ensure};
+use crate::conformance::cases::chains::CELL;
+use crate::conformance::cases::sessions::alone;
 use crate::conformance::cells::ChainCell;
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::{Chain, Request};
 use crate::conformance::harness::Harness;
-use crate::conformance::{Case, Check, Outcome, Subject, ensure};
-use crate::{Completion, Read};
+use crate::conformance::subject::Subject;
+use crate::contract::{Completion, Read};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();

@@ -8,12 +8,13 @@ use batchmaker_graph::{
     Tensor, TensorData, Work,
 };
 
+use crate::conformance::case::{Case, Check};
 use crate::conformance::cells::{IDS, TREE_SIZES, tree};
 use crate::conformance::compare::same_bits;
 use crate::conformance::graphs::Request;
 use crate::conformance::harness::Harness;
 use crate::conformance::numbers::Numbers;
-use crate::conformance::{Case, Check, Subject};
+use crate::conformance::subject::Subject;
 
 const LEAF: CellTypeId = CellTypeId(0);
 const INNER: CellTypeId = CellTypeId(1);

@@ -1,4 +1,4 @@
-//! A stage on which a checker watches events made by hand.
+//! A test harness: one checker with a ledger, which watch events made by hand.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use batchmaker_manager::{
     StatePlacement, TaskForm,
 };
 
-use super::Checker;
+use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation, TaskEnd};
 
-/// A graph of so many layers (cell types 0, 1, …) over 3 steps.
+/// The number of layers of a graph (cell types 0, 1, …) over 3 steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Layers(u32);
 pub(crate) const TWO_LAYERS: Layers = Layers(2);
 
-/// Why tasks fail and workers are lost here.
+/// The reason with which tasks fail and workers are lost.
 pub(crate) const REASON: &str = "a reason";
 
 /// Two cell types in batches of 2 or 3, two workers, rounds of two batches.
@@ -56,14 +56,17 @@ fn session_id(index: u32) -> SessionId {
     SessionId { index, generation: 0 }
 }
 
-pub(crate) struct Stage {
+/// A checker under test.
+pub(crate) struct Harness {
     checker: Box<dyn Checker>,
     ledger: Ledger,
+    /// By worker, the last task submitted.
     last_task: [u64; 2],
-    told: [u64; 2],
+    /// By worker, the last task reported as over.
+    reported: [u64; 2],
 }
 
-impl Stage {
+impl Harness {
     pub(crate) fn new(checker: impl Checker + 'static) -> Self {
         Self::with_states(StatePlacement::Shared, checker)
     }
@@ -74,7 +77,7 @@ impl Stage {
 
     pub(crate) fn of(config: &Config, checker: impl Checker + 'static) -> Self {
         let ledger = Ledger::new(config);
-        Self { checker: Box::new(checker), ledger, last_task: [0; 2], told: [0; 2] }
+        Self { checker: Box::new(checker), ledger, last_task: [0; 2], reported: [0; 2] }
     }
 
     fn see(&mut self, seen: &Observation<'_>) -> Result<(), String> {
@@ -95,7 +98,7 @@ impl Stage {
     /// A chunk arrives; the first of a session begins it.
     pub(crate) fn arrive_in(&mut self, session: u32, request: u32, layers: Layers) {
         let session = session_id(session);
-        let is_begun = self.ledger.sessions.contains_key(&session);
+        let is_begun = self.ledger.sessions.get(session).is_some();
         let chunk = if is_begun { Chunk::Next } else { Chunk::First };
         self.see_arrival(request, 0, &Arc::new(stack(layers.0, chunk)), Some(session));
     }
@@ -148,15 +151,15 @@ impl Stage {
         self.over(worker, TaskEnd::Failed { reason: &REASON.into() })
     }
 
-    /// Steps of the worker's oldest task are complete, so many in all.
+    /// Reports that `steps` steps in all of the worker's oldest task are complete.
     pub(crate) fn progress(&mut self, worker: u32, steps: u32) -> Result<(), String> {
-        let task = TaskId(self.told[worker as usize] + 1);
+        let task = TaskId(self.reported[worker as usize] + 1);
         self.see(&Observation::Progressed { worker: WorkerId(worker), task, steps })
     }
 
     fn over(&mut self, worker: u32, end: TaskEnd<'_>) -> Result<(), String> {
-        self.told[worker as usize] += 1;
-        let task = TaskId(self.told[worker as usize]);
+        self.reported[worker as usize] += 1;
+        let task = TaskId(self.reported[worker as usize]);
         self.see(&Observation::Over { worker: WorkerId(worker), task, end })
     }
 

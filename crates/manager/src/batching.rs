@@ -1,0 +1,31 @@
+//! What a batching policy does for the manager.
+
+use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
+
+use crate::counters::BatchCounters;
+use crate::event::{Event, Finished};
+
+/// A batching policy at work. The methods are those of [`crate::Manager`].
+pub(crate) trait Batching: std::fmt::Debug + Send {
+    /// Takes note of `event`. `now_ns` never runs backwards.
+    fn handle(&mut self, now_ns: u64, event: Event);
+    fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
+    /// The requests that ended and were not taken yet.
+    fn finished(&mut self) -> &mut Vec<Finished>;
+    fn completed_nodes(&self, _request: RequestId, _run: RunIndex) -> u32 {
+        0
+    }
+    fn take_ended_sessions(&mut self) -> Vec<SessionId> {
+        Vec::new()
+    }
+    fn requests(&self) -> usize;
+    fn is_busy(&self, worker: WorkerId) -> bool;
+    fn has_work_for(&self, worker: WorkerId) -> bool;
+    fn next_deadline(&self) -> Option<u64> {
+        None
+    }
+    fn counters(&self, cell_type: CellTypeId) -> &BatchCounters;
+    fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
+    /// The number of subgraphs that wait outside a running batch with a ready node.
+    fn waiting(&self, cell_type: CellTypeId) -> usize;
+}

@@ -1,0 +1,193 @@
+//! Which nodes a worker may run: of one subgraph, and of all subgraphs of a cell type.
+//!
+//! A node is ready for a worker when what it depends on has *completed*, or has been *submitted to
+//! that same worker*, which runs its tasks in order. The *watermark* of a subgraph is the number of
+//! its nodes, from the first on, of which this holds.
+
+use batchmaker_graph::{CellTypeId, ModelId, RunKind, WorkerId};
+
+use crate::cellular::queue::Queues;
+use crate::cellular::request_table::RequestTable;
+use crate::cellular::roster::Roster;
+use crate::cellular::subgraph::{Place, QueueKey, SubgraphEdge, SubgraphIndex};
+
+/// A view of the subgraphs in flight and of the queues that they stand in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Readiness<'a> {
+    pub(super) requests: &'a RequestTable,
+    pub(super) queues: &'a Queues,
+}
+
+/// Of one subgraph.
+impl Readiness<'_> {
+    /// The worker that alone may run the subgraph, because tasks with nodes of it are in flight
+    /// there.
+    pub(super) fn pinned_to(&self, index: SubgraphIndex) -> Option<WorkerId> {
+        let subgraph = &self.requests[index];
+        match subgraph.place {
+            Place::Roster(worker) => {
+                let roster = self.queues[subgraph.cell_type].roster(worker);
+                (!roster.is_idle()).then_some(worker)
+            }
+            _ => subgraph.pin,
+        }
+    }
+
+    /// The number of nodes submitted so far.
+    #[inline]
+    pub(super) fn submitted(&self, index: SubgraphIndex) -> u32 {
+        let subgraph = &self.requests[index];
+        match (subgraph.place, subgraph.stays.back()) {
+            (Place::Roster(worker), Some(stay)) => {
+                self.queues[subgraph.cell_type].roster(worker).submitted_nodes(stay)
+            }
+            _ => subgraph.submitted,
+        }
+    }
+
+    /// The number of nodes completed so far.
+    pub(super) fn completed(&self, index: SubgraphIndex) -> u32 {
+        let subgraph = &self.requests[index];
+        let worker = match subgraph.place {
+            Place::Roster(worker) => Some(worker),
+            _ => subgraph.pin,
+        };
+        let Some(worker) = worker else { return subgraph.completed };
+        let steps = self.queues[subgraph.cell_type].roster(worker).completed_steps();
+        let mut completed = subgraph.completed;
+        for stay in &subgraph.stays {
+            if steps > stay.join_step {
+                completed = stay.node + (steps.min(stay.leave_step) - stay.join_step) as u32;
+            }
+        }
+        completed
+    }
+
+    /// The watermark: the number of nodes, from the first on, whose dependencies `worker` can rely
+    /// on.
+    pub(super) fn available(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
+        let subgraph = &self.requests[index];
+        let watermark = |edge: &SubgraphEdge| {
+            let progress = if self.pinned_to(edge.producer) == Some(worker) {
+                self.submitted(edge.producer)
+            } else {
+                self.completed(edge.producer)
+            };
+            let producer_length = self.requests[edge.producer].length;
+            edge.need.available(progress, producer_length, subgraph.length)
+        };
+        subgraph.edges.iter().map(watermark).min().unwrap_or(subgraph.length)
+    }
+
+    /// The number of nodes that `worker` may run now.
+    pub(super) fn ready_for(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
+        if self.pinned_to(index).is_some_and(|pin| pin != worker) {
+            return 0;
+        }
+        let (subgraph, submitted) = (&self.requests[index], self.submitted(index));
+        let reach = subgraph.kind.reach(submitted, subgraph.length, &subgraph.precedence);
+        self.available(index, worker).min(reach).saturating_sub(submitted)
+    }
+
+    /// The leave step, as things are, of a member of the worker's roster of `cell_type`; none for a
+    /// subgraph that left. Its index may have gone to a member of another roster since.
+    pub(super) fn leave_step(
+        &self,
+        index: SubgraphIndex,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+    ) -> Option<u64> {
+        let subgraph = &self.requests[index];
+        match (subgraph.place, subgraph.stays.back()) {
+            (Place::Roster(owner), Some(stay))
+                if owner == worker && subgraph.cell_type == cell_type =>
+            {
+                let available = self.available(index, worker);
+                Some(stay.join_step + u64::from(available - stay.node))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the subgraph is a chain of a type with bounded slots, and has none yet.
+    pub(super) fn lacks_slot(&self, index: SubgraphIndex) -> bool {
+        let subgraph = &self.requests[index];
+        subgraph.slot.is_none()
+            && subgraph.kind == RunKind::Chain
+            && !subgraph.has_ended()
+            && self.queues[subgraph.cell_type].has_bounded_slots()
+    }
+
+    /// The model of the subgraph's request.
+    pub(super) fn model_of(&self, index: SubgraphIndex) -> ModelId {
+        let request = &self.requests[self.requests[index].request];
+        request.model.expect("a live request has a model")
+    }
+}
+
+/// Of a cell type.
+impl<'a> Readiness<'a> {
+    /// `ct.NumReadyNodes()`, of those that `worker` may run.
+    #[inline]
+    pub(super) fn ready_nodes(&self, cell_type: CellTypeId, worker: WorkerId) -> u64 {
+        let queue = &self.queues[cell_type];
+        let own = queue.waiting_nodes(worker) + queue.roster(worker).members().len() as u64;
+        if queue.rosters().len() == 1 {
+            return own;
+        }
+        let elsewhere: usize = self
+            .idle_rosters_elsewhere(cell_type, worker)
+            .map(|roster| match roster.has_consumers() {
+                false => roster.members().len(),
+                true => {
+                    let members = roster.members().values();
+                    members.filter(|&&sub| self.ready_for(sub, worker) > 0).count()
+                }
+            })
+            .sum();
+        own + elsewhere as u64
+    }
+
+    /// The rosters of other workers whose members `worker` may run.
+    fn idle_rosters_elsewhere(
+        &self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+    ) -> impl Iterator<Item = &'a Roster> + use<'a> {
+        let rosters = self.queues[cell_type].rosters().iter().enumerate();
+        rosters
+            .filter(move |(owner, roster)| *owner != worker.index() && roster.is_idle())
+            .map(|(_, roster)| roster)
+    }
+
+    /// The subgraph that `FormBatchedTask` would look at first.
+    pub(super) fn oldest_ready(
+        &self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+    ) -> Option<(QueueKey, SubgraphIndex)> {
+        let own = self.queues[cell_type].roster(worker).members().iter().next();
+        let elsewhere = self.idle_rosters_elsewhere(cell_type, worker).filter_map(|roster| {
+            roster.members().iter().find(|&(_, &sub)| self.ready_for(sub, worker) > 0)
+        });
+        let members = own.into_iter().chain(elsewhere).map(|(&key, &sub)| (key, sub));
+        members.chain(self.next_waiting(cell_type, worker, None)).min()
+    }
+
+    /// The first waiting subgraph after `after` with a ready node for `worker`.
+    pub(super) fn next_waiting(
+        &self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+        after: Option<QueueKey>,
+    ) -> Option<(QueueKey, SubgraphIndex)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let queue = &self.queues[cell_type];
+        if queue.waiting_nodes(worker) == 0 {
+            return None;
+        }
+        let range = (after.map_or(Unbounded, Excluded), Unbounded);
+        let mut waiting = queue.waiting().range(range).map(|(&key, &sub)| (key, sub));
+        waiting.find(|&(_, sub)| self.requests.ready(sub, worker) > 0)
+    }
+}

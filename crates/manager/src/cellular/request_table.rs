@@ -1,0 +1,218 @@
+//! The table of the requests in flight and of their subgraphs.
+
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use batchmaker_graph::{CellGraph, ModelId, RequestId, RunIndex, SessionId, WorkerId};
+
+use crate::cellular::subgraph::{Subgraph, SubgraphIndex};
+use crate::config::StatePlacement;
+use crate::event::Outcome;
+
+/// Requests by the position of their id, and subgraphs by their index.
+#[derive(Debug)]
+pub(super) struct RequestTable {
+    requests: Vec<Request>,
+    subgraphs: Vec<Subgraph>,
+    free_subgraphs: Vec<SubgraphIndex>,
+    /// The number of ready nodes of each subgraph in a queue, `[subgraph, worker]`.
+    ready: Vec<u32>,
+    workers: usize,
+    arrivals: u64,
+    live_requests: usize,
+}
+
+/// A request that arrived, or a chunk of a session, before it is cut into subgraphs.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    pub(super) request: RequestId,
+    pub(super) model: ModelId,
+    /// 1 is served first, then 2, …; 0, the default, comes after all of them.
+    pub(super) priority: u32,
+    pub(super) graph: Arc<CellGraph>,
+    pub(super) session: Option<SessionId>,
+    pub(super) at_ns: u64,
+}
+
+/// A request from its start to its end.
+#[derive(Debug, Default)]
+pub(super) struct Request {
+    pub(super) generation: u32,
+    pub(super) is_live: bool,
+    pub(super) model: Option<ModelId>,
+    pub(super) arrived_ns: u64,
+    /// When the first task with a node of the request was formed.
+    pub(super) first_task_ns: Option<u64>,
+    /// The session that the request is a chunk of.
+    pub(super) session: Option<SessionId>,
+    /// Its subgraphs, by run.
+    pub(super) subgraphs: Vec<SubgraphIndex>,
+    /// The number of subgraphs that have not ended.
+    pub(super) unfinished: usize,
+    /// The workers that ran any of its nodes or hold its state: one bit each.
+    pub(super) workers: u64,
+    /// The outcome of a request that is given up, which it has once nothing of it is in flight.
+    pub(super) ending: Option<Outcome>,
+}
+
+impl Request {
+    /// Whether the request was cancelled or failed, so that nothing of it is submitted any more.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.ending.is_some()
+    }
+}
+
+impl RequestTable {
+    /// An empty table for a manager with that number of `workers`.
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            requests: Vec::new(),
+            subgraphs: Vec::new(),
+            free_subgraphs: Vec::new(),
+            ready: Vec::new(),
+            workers,
+            arrivals: 0,
+            live_requests: 0,
+        }
+    }
+
+    /// All workers, in order.
+    pub(super) fn workers(&self) -> impl Iterator<Item = WorkerId> + use<> {
+        (0..self.workers as u32).map(WorkerId)
+    }
+
+    /// Makes room for a request's id and numbers its arrival. Returns the number, and the empty list
+    /// of the request that had the position before.
+    pub(super) fn next_arrival(&mut self, id: RequestId) -> (u64, Vec<SubgraphIndex>) {
+        let arrival = self.arrivals;
+        self.arrivals += 1;
+        if self.requests.len() <= id.index as usize {
+            self.requests.resize_with(id.index as usize + 1, Request::default);
+        }
+        (arrival, std::mem::take(&mut self.requests[id.index as usize].subgraphs))
+    }
+
+    /// Takes a request that arrived into the table.
+    ///
+    /// # Panics
+    /// If another request has the position of `id`.
+    pub(super) fn insert(&mut self, id: RequestId, arrived: Request) {
+        let request = &mut self.requests[id.index as usize];
+        assert!(!request.is_live, "{id:?} arrived while its position was in use");
+        *request = arrived;
+        self.live_requests += 1;
+    }
+
+    /// Takes a request that ended out of the table, with the indices of its subgraphs. Returns its
+    /// last state.
+    pub(super) fn remove(&mut self, id: RequestId) -> &mut Request {
+        let request = &mut self.requests[id.index as usize];
+        self.free_subgraphs.append(&mut request.subgraphs);
+        request.is_live = false;
+        self.live_requests -= 1;
+        request
+    }
+
+    /// The number of requests that have arrived and not ended.
+    pub(super) fn live_requests(&self) -> usize {
+        self.live_requests
+    }
+
+    /// Whether the request has arrived and not ended.
+    pub(super) fn is_live(&self, request: RequestId) -> bool {
+        self.requests
+            .get(request.index as usize)
+            .is_some_and(|known| known.is_live && known.generation == request.generation)
+    }
+
+    /// The subgraph of a run of a request that has arrived, has not ended and is not given up.
+    pub(super) fn subgraph_of(&self, request: RequestId, run: RunIndex) -> Option<SubgraphIndex> {
+        let is_good = self.is_live(request) && !self[request].is_given_up();
+        is_good.then(|| self[request].subgraphs[run.index()])
+    }
+
+    /// The requests that end when `worker` is lost: with state that workers share those for which
+    /// `is_pinned` holds for a subgraph, otherwise all that have state or ran nodes there.
+    pub(super) fn lost_with(
+        &self,
+        worker: WorkerId,
+        placement: StatePlacement,
+        is_pinned: impl Fn(SubgraphIndex) -> bool,
+    ) -> Vec<RequestId> {
+        let is_lost = |request: &Request| match placement {
+            StatePlacement::PerWorker => request.workers & (1 << worker.0) != 0,
+            StatePlacement::Shared => request.subgraphs.iter().any(|&sub| is_pinned(sub)),
+        };
+        let requests = (0..).zip(&self.requests);
+        let lost = requests.filter(|(_, request)| request.is_live && is_lost(request));
+        lost.map(|(index, request)| RequestId { index, generation: request.generation }).collect()
+    }
+
+    /// Takes a subgraph into the table. The lists of one that ended go on as its own, empty, so
+    /// that steady traffic allocates none.
+    pub(super) fn new_subgraph(&mut self, subgraph: Subgraph) -> SubgraphIndex {
+        match self.free_subgraphs.pop() {
+            Some(index) => {
+                let place = &mut self.subgraphs[index.0 as usize];
+                let mut ended = std::mem::replace(place, subgraph);
+                ended.edges.clear();
+                ended.consumers.clear();
+                ended.stays.clear();
+                (place.edges, place.consumers) = (ended.edges, ended.consumers);
+                place.stays = ended.stays;
+                index
+            }
+            None => {
+                self.subgraphs.push(subgraph);
+                self.ready.resize(self.subgraphs.len() * self.workers, 0);
+                SubgraphIndex(self.subgraphs.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// The number of ready nodes of a subgraph in its type's queue, for `worker`.
+    pub(super) fn ready(&self, subgraph: SubgraphIndex, worker: WorkerId) -> u32 {
+        self.ready[subgraph.0 as usize * self.workers + worker.index()]
+    }
+
+    /// Notes the number of ready nodes for `worker`, and returns the one noted before.
+    pub(super) fn replace_ready(
+        &mut self,
+        subgraph: SubgraphIndex,
+        worker: WorkerId,
+        nodes: u32,
+    ) -> u32 {
+        let position = subgraph.0 as usize * self.workers + worker.index();
+        std::mem::replace(&mut self.ready[position], nodes)
+    }
+}
+
+impl Index<RequestId> for RequestTable {
+    type Output = Request;
+
+    fn index(&self, request: RequestId) -> &Request {
+        &self.requests[request.index as usize]
+    }
+}
+
+impl IndexMut<RequestId> for RequestTable {
+    fn index_mut(&mut self, request: RequestId) -> &mut Request {
+        &mut self.requests[request.index as usize]
+    }
+}
+
+impl Index<SubgraphIndex> for RequestTable {
+    type Output = Subgraph;
+
+    #[inline]
+    fn index(&self, subgraph: SubgraphIndex) -> &Subgraph {
+        &self.subgraphs[subgraph.0 as usize]
+    }
+}
+
+impl IndexMut<SubgraphIndex> for RequestTable {
+    #[inline]
+    fn index_mut(&mut self, subgraph: SubgraphIndex) -> &mut Subgraph {
+        &mut self.subgraphs[subgraph.0 as usize]
+    }
+}

@@ -1,0 +1,261 @@
+//! The subgraphs in flight, and their moves between the places where they can stand: their type's
+//! queue, a roster, the line for a slot, or none of these ([`Place`]).
+//!
+//! The request processor puts subgraphs in and tells which nodes are complete; the scheduler takes
+//! nodes out. Both call [`SubgraphPool::wake_consumers`], since a node may be ready for a worker when
+//! another is submitted to it.
+
+use batchmaker_graph::{CellTypeId, Join, SlotId, WorkerId};
+
+use crate::cellular::queue::Queues;
+use crate::cellular::readiness::Readiness;
+use crate::cellular::request_table::RequestTable;
+use crate::cellular::slot_waiters::SlotWaiters;
+use crate::cellular::subgraph::{Place, SubgraphIndex};
+use crate::config::{Config, StatePlacement};
+
+/// The tables of requests, subgraphs and queues.
+#[derive(Debug)]
+pub(super) struct SubgraphPool {
+    pub(super) requests: RequestTable,
+    pub(super) queues: Queues,
+    slot_waiters: SlotWaiters,
+    state_placement: StatePlacement,
+    /// The time of the last event, in nanoseconds.
+    pub(super) now_ns: u64,
+}
+
+impl SubgraphPool {
+    pub(super) fn new(config: &Config) -> Self {
+        let workers = usize::from(config.workers);
+        Self {
+            requests: RequestTable::new(workers),
+            queues: Queues::new(&config.cell_types, workers, config.submission_window_ns),
+            slot_waiters: SlotWaiters::new(config.cell_types.len()),
+            state_placement: config.state_placement,
+            now_ns: 0,
+        }
+    }
+
+    /// Where the states of chains live.
+    pub(super) fn state_placement(&self) -> StatePlacement {
+        self.state_placement
+    }
+
+    /// Which nodes workers may run.
+    #[inline]
+    pub(super) fn readiness(&self) -> Readiness<'_> {
+        Readiness { requests: &self.requests, queues: &self.queues }
+    }
+
+    /// Counts the ready nodes of a subgraph outside rosters anew, and puts it into or takes it out of
+    /// its queue accordingly. A chain that has none of the slots that its type has lines up for one
+    /// instead.
+    pub(super) fn refresh(&mut self, index: SubgraphIndex) {
+        let subgraph = &self.requests[index];
+        if matches!(subgraph.place, Place::Roster(_) | Place::Ended) {
+            return;
+        }
+        let (key, was_waiting) = (subgraph.key, subgraph.place == Place::Waiting);
+        let cell_type = subgraph.cell_type;
+        let is_given_up = self.requests[subgraph.request].is_given_up();
+        if self.readiness().lacks_slot(index) {
+            let is_ready = |worker| self.readiness().ready_for(index, worker) > 0;
+            if !is_given_up && self.requests.workers().any(is_ready) {
+                self.slot_waiters.line_up(key, cell_type, index);
+            }
+            return;
+        }
+        let mut is_ready = false;
+        for worker in self.requests.workers() {
+            let ready = if is_given_up { 0 } else { self.readiness().ready_for(index, worker) };
+            is_ready |= ready > 0;
+            let before = self.requests.replace_ready(index, worker, ready);
+            self.queues[cell_type].count_ready(worker, before, ready);
+        }
+        if is_ready != was_waiting {
+            if is_ready {
+                self.queues[cell_type].push(key, index);
+            } else {
+                self.queues[cell_type].remove(key);
+            }
+        }
+        self.requests[index].place = if is_ready { Place::Waiting } else { Place::Blocked };
+    }
+
+    /// Counts the ready nodes of the subgraphs that depend on `index` anew.
+    pub(super) fn wake_consumers(&mut self, index: SubgraphIndex) {
+        for position in 0..self.requests[index].consumers.len() {
+            self.refresh(self.requests[index].consumers[position]);
+        }
+    }
+
+    /// Counts the ready nodes of the subgraphs that depend on members of a roster anew.
+    pub(super) fn wake_consumers_of_roster(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        for position in 0..self.queues[cell_type].roster(worker).producers().len() {
+            self.wake_consumers(self.queues[cell_type].roster(worker).producers()[position]);
+        }
+    }
+
+    /// Takes a subgraph out of its queue if it waits there, since it joins a roster or ends.
+    pub(super) fn take_from_queue(&mut self, index: SubgraphIndex) {
+        let subgraph = &mut self.requests[index];
+        if subgraph.place != Place::Waiting {
+            return;
+        }
+        subgraph.place = Place::Blocked;
+        let (key, cell_type) = (subgraph.key, subgraph.cell_type);
+        for worker in self.requests.workers() {
+            let before = self.requests.replace_ready(index, worker, 0);
+            self.queues[cell_type].count_ready(worker, before, 0);
+        }
+        self.queues[cell_type].remove(key);
+    }
+
+    /// Notes that nodes of the subgraph are about to be submitted to `worker`.
+    pub(super) fn note_submission(&mut self, index: SubgraphIndex, worker: WorkerId) {
+        let request = self.requests[index].request;
+        let request = &mut self.requests[request];
+        request.first_task_ns.get_or_insert(self.now_ns);
+        request.workers |= 1 << worker.0;
+    }
+
+    /// Moves a waiting subgraph to the worker's roster.
+    pub(super) fn join_roster(&mut self, index: SubgraphIndex, worker: WorkerId) {
+        self.take_from_queue(index);
+        self.note_submission(index, worker);
+        let available = self.readiness().available(index, worker);
+        let slot = self.slot_of(index);
+        let is_shared = self.state_placement == StatePlacement::Shared;
+        let subgraph = &mut self.requests[index];
+        let home = subgraph.home.replace(worker);
+        let join = Join {
+            request: subgraph.request,
+            run: subgraph.run,
+            slot,
+            step: subgraph.submitted,
+            moved_from: home.filter(|&home| home != worker && !is_shared),
+        };
+        let cell_type = subgraph.cell_type;
+        let ready = available - subgraph.submitted;
+        self.queues[cell_type].roster_mut(worker).join(index, subgraph, join, ready);
+        self.forget_stale_leave_steps(cell_type, worker);
+    }
+
+    /// Members that left early leave an entry in the leave steps behind; now and then those go.
+    fn forget_stale_leave_steps(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        let roster = self.queues[cell_type].roster(worker);
+        if !roster.has_many_stale_leave_steps() {
+            return;
+        }
+        let leave_steps = roster.members().values().filter_map(|&member| {
+            let step = self.readiness().leave_step(member, cell_type, worker)?;
+            Some(std::cmp::Reverse((step, member)))
+        });
+        let leave_steps = leave_steps.collect();
+        self.queues[cell_type].roster_mut(worker).set_leave_steps(leave_steps);
+    }
+
+    /// Takes a member out of the worker's roster. It is in no queue then.
+    pub(super) fn leave_roster(&mut self, index: SubgraphIndex, worker: WorkerId) {
+        let subgraph = &mut self.requests[index];
+        self.queues[subgraph.cell_type].roster_mut(worker).leave(index, subgraph);
+    }
+
+    /// Takes a member out of the worker's roster, and puts it back into the queue if it has ready
+    /// nodes.
+    pub(super) fn return_to_queue(&mut self, index: SubgraphIndex, worker: WorkerId) {
+        self.leave_roster(index, worker);
+        self.refresh(index);
+    }
+
+    /// Puts the members of a roster without work in flight back into the queue.
+    pub(super) fn dissolve_roster(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        let members = self.queues[cell_type].roster(worker).members();
+        for index in members.values().copied().collect::<Vec<_>>() {
+            self.return_to_queue(index, worker);
+        }
+        self.queues[cell_type].roster_mut(worker).clear_leave_steps();
+    }
+
+    /// Forgets what was in flight in the roster of a worker that is lost.
+    pub(super) fn lose_roster(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        self.queues[cell_type].roster_mut(worker).lose_work_in_flight();
+        self.dissolve_roster(cell_type, worker);
+        self.queues[cell_type].roster_mut(worker).lose_pending();
+    }
+
+    /// Marks a subgraph as ended, which is in no roster and has nothing in flight. Returns its slot,
+    /// which is the caller's to release.
+    pub(super) fn end(&mut self, index: SubgraphIndex) -> Option<SlotId> {
+        self.take_from_queue(index);
+        let subgraph = &mut self.requests[index];
+        assert!(subgraph.place == Place::Blocked && subgraph.pin.is_none());
+        self.slot_waiters.remove(subgraph.key, subgraph.cell_type);
+        subgraph.place = Place::Ended;
+        subgraph.slot.take()
+    }
+
+    /// Frees a slot, which a session held or a request without one.
+    #[inline]
+    pub(super) fn release_slot(
+        &mut self,
+        cell_type: CellTypeId,
+        slot: SlotId,
+        was_of_session: bool,
+    ) {
+        let queue = &mut self.queues[cell_type];
+        queue.slots.release(slot);
+        if queue.has_bounded_slots() {
+            self.slot_waiters.note_free_slot(cell_type, was_of_session);
+        }
+    }
+
+    /// Gives free slots to the chains that may have them, in order.
+    #[inline]
+    pub(super) fn give_slots(&mut self) {
+        if self.slot_waiters.is_changed() {
+            self.give_all_slots();
+        }
+    }
+
+    #[cold]
+    fn give_all_slots(&mut self) {
+        while self.slot_waiters.take_change() {
+            while let Some(index) = self.first_served() {
+                let request = self.requests[index].request;
+                if self.requests[request].session.is_none() {
+                    self.give_slot(index);
+                    continue;
+                }
+                for position in 0..self.requests[request].subgraphs.len() {
+                    let index = self.requests[request].subgraphs[position];
+                    if self.readiness().lacks_slot(index) {
+                        self.slot_waiters.note_session_slot(self.requests[index].cell_type);
+                        self.give_slot(index);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first chain in line for a slot that may have one now.
+    fn first_served(&mut self) -> Option<SubgraphIndex> {
+        let readiness = Readiness { requests: &self.requests, queues: &self.queues };
+        self.slot_waiters.first_served(readiness)
+    }
+
+    fn give_slot(&mut self, index: SubgraphIndex) {
+        let subgraph = &self.requests[index];
+        self.slot_waiters.remove(subgraph.key, subgraph.cell_type);
+        self.slot_of(index);
+        self.refresh(index);
+    }
+
+    /// The slot of a chain; acquired when it first joins a roster, or before where slots are bounded.
+    fn slot_of(&mut self, index: SubgraphIndex) -> SlotId {
+        let subgraph = &mut self.requests[index];
+        let slots = &mut self.queues[subgraph.cell_type].slots;
+        *subgraph.slot.get_or_insert_with(|| slots.acquire())
+    }
+}

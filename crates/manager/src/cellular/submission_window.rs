@@ -1,0 +1,54 @@
+//! How many steps of one cell type's chains are submitted at a time.
+
+/// The most work, in nanoseconds of steps, that is submitted of chains that may reach their end of
+/// sequence meanwhile.
+const OPEN_CHAINS_NS: u64 = 1_000_000;
+
+/// The bound on the time of a round, and what a step took of late.
+#[derive(Debug)]
+pub(super) struct SubmissionWindow {
+    /// See [`crate::Config::submission_window_ns`].
+    bound_ns: Option<u64>,
+    /// Whether any of the cell type's chains may end before its last node.
+    has_open_chains: bool,
+    /// The moving average of a step's time, in nanoseconds; 0 before the first.
+    step_ns: u64,
+}
+
+impl SubmissionWindow {
+    pub(super) fn new(bound_ns: Option<u64>) -> Self {
+        Self { bound_ns, has_open_chains: false, step_ns: 0 }
+    }
+
+    /// Sets the bound, in nanoseconds, that holds for the rounds from now on.
+    pub(super) fn set_bound(&mut self, bound_ns: Option<u64>) {
+        self.bound_ns = bound_ns;
+    }
+
+    /// Notes that a run of the cell type arrived: an open chain or not.
+    pub(super) fn note_run(&mut self, is_open: bool) {
+        self.has_open_chains |= is_open;
+    }
+
+    /// Notes that a task of `steps` steps took `ns` nanoseconds.
+    pub(super) fn note_time(&mut self, ns: u64, steps: u32) {
+        let step_ns = ns / u64::from(steps.max(1));
+        self.step_ns = match self.step_ns {
+            0 => step_ns,
+            known => (3 * known + step_ns) / 4,
+        };
+    }
+
+    /// The most steps that a round submits: those that take about as long as the bound and, where
+    /// chains are open, no longer than a millisecond.
+    pub(super) fn steps(&self) -> u32 {
+        let of_open = self.has_open_chains.then_some(OPEN_CHAINS_NS);
+        let Some(bound_ns) = self.bound_ns.into_iter().chain(of_open).min() else {
+            return u32::MAX;
+        };
+        match self.step_ns {
+            0 => 1,
+            step_ns => (bound_ns / step_ns).clamp(1, u64::from(u32::MAX)) as u32,
+        }
+    }
+}

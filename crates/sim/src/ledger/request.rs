@@ -1,0 +1,249 @@
+//! A request in the books: how far each of its runs came, and where its nodes are in flight.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use batchmaker_graph::{
+    CellGraph, Edge, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId, WorkerId,
+};
+use batchmaker_manager::Outcome;
+
+use crate::observation::Nodes;
+
+/// Runs with nodes that are not submitted, in the order of a cell type's queue.
+pub(crate) type OpenRuns = BTreeMap<Place, RequestId>;
+
+/// A run's place in the order of its type's queue: explicit priorities first, then the order in
+/// which requests start: on arrival, or when the chunk before has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    rank: u32,
+    start: u64,
+    pub(crate) run: RunIndex,
+}
+
+/// A request that arrived and is not answered.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) graph: Arc<CellGraph>,
+    /// The session that it is a chunk of.
+    pub(crate) session: Option<SessionId>,
+    rank: u32,
+    /// The number of requests that started before it; none while it waits for an earlier chunk.
+    start: Option<u64>,
+    pub(crate) runs: Vec<Run>,
+    /// The outcome that it must have, if no longer success.
+    pub(crate) given_up: Option<Outcome>,
+    /// Runs with nodes that are not complete.
+    pub(crate) unfinished: usize,
+    /// Runs with nodes in flight.
+    pub(crate) in_flight: usize,
+    /// A bit for each worker that was given nodes, or holds the state that the chunk before left.
+    pub(super) workers: u64,
+}
+
+/// A run of a request.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// The number of its nodes; of a chain that reached its end of sequence, of those submitted.
+    pub(crate) length: u32,
+    /// Whether it reached its end of sequence: the outcome of its tasks does not concern it any more.
+    pub(super) reached_end_of_sequence: bool,
+    /// Whether it is a chain of a type with bounded slots, and has none yet.
+    pub(crate) lacks_slot: bool,
+    pub(crate) submitted: u32,
+    pub(crate) completed: u32,
+    /// Nodes in flight, first ones first.
+    pub(crate) flights: VecDeque<Flight>,
+    pub(crate) slot: Option<SlotId>,
+}
+
+/// Nodes of a run in one task: those up to `end`, after those of the flight before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    pub(crate) worker: WorkerId,
+    pub(super) task: TaskId,
+    pub(super) end: u32,
+}
+
+impl Run {
+    fn new(length: u32) -> Self {
+        let flights = VecDeque::new();
+        Self {
+            length,
+            reached_end_of_sequence: false,
+            lacks_slot: false,
+            submitted: 0,
+            completed: 0,
+            flights,
+            slot: None,
+        }
+    }
+
+    /// Whether `worker` can rely on `node`: it is complete, or in flight there.
+    pub(crate) fn has_run_for(&self, node: u32, worker: WorkerId) -> bool {
+        let flight = || self.flights.iter().find(|flight| node < flight.end);
+        node < self.completed || flight().is_some_and(|flight| flight.worker == worker)
+    }
+
+    /// The number of nodes that `worker` can rely on.
+    fn progress_for(&self, worker: WorkerId) -> u32 {
+        let is_here = self.flights.front().is_some_and(|flight| flight.worker == worker);
+        if is_here { self.submitted } else { self.completed }
+    }
+}
+
+impl Request {
+    /// A request that waits for an earlier chunk of its session, or is about to start.
+    pub(super) fn new(graph: Arc<CellGraph>, priority: u32, session: Option<SessionId>) -> Self {
+        Self {
+            session,
+            rank: if priority == 0 { u32::MAX } else { priority },
+            start: None,
+            runs: graph.runs().iter().map(|run| Run::new(run.length)).collect(),
+            given_up: None,
+            unfinished: graph.runs().len(),
+            in_flight: 0,
+            workers: 0,
+            graph,
+        }
+    }
+
+    /// Takes the request's place in the queues; `start` requests started before it.
+    pub(super) fn start(&mut self, id: RequestId, start: u64, open: &mut [OpenRuns]) {
+        self.start = Some(start);
+        for (run, place) in self.graph.runs().iter().zip(self.places()) {
+            open[run.cell_type.index()].insert(place, id);
+        }
+    }
+
+    /// Enters nodes of a run that are submitted in a task. Tells whether they are the run's first in
+    /// that task.
+    pub(super) fn submit(
+        &mut self,
+        worker: WorkerId,
+        task: TaskId,
+        nodes: &Nodes,
+        open: &mut [OpenRuns],
+    ) -> bool {
+        let Some(run) = self.runs.get_mut(nodes.run.index()) else { return false };
+        self.workers |= 1 << worker.0;
+        run.submitted += nodes.count;
+        run.slot = run.slot.or(nodes.slot);
+        let end = run.submitted;
+        self.in_flight += usize::from(run.flights.is_empty());
+        let is_first = match run.flights.back_mut() {
+            Some(flight) if flight.task == task && flight.worker == worker => {
+                flight.end = end;
+                false
+            }
+            _ => {
+                run.flights.push_back(Flight { worker, task, end });
+                true
+            }
+        };
+        if end >= self.graph.runs()[nodes.run.index()].length {
+            self.close(nodes.run, open);
+        }
+        is_first
+    }
+
+    /// Enters that a task with nodes of the run is over. Tells whether the run is complete.
+    pub(super) fn task_over(&mut self, run: RunIndex) -> bool {
+        let run = &mut self.runs[run.index()];
+        if let Some(flight) = run.flights.pop_front() {
+            run.completed = flight.end;
+        }
+        let is_complete = run.completed == run.length;
+        self.in_flight -= usize::from(run.flights.is_empty());
+        self.unfinished -= usize::from(is_complete);
+        is_complete
+    }
+
+    /// Takes out the nodes in flight on `worker`, which is lost.
+    pub(super) fn lose_flights(&mut self, worker: WorkerId) {
+        for run in &mut self.runs {
+            let had_flights = !run.flights.is_empty();
+            run.flights.retain(|flight| flight.worker != worker);
+            self.in_flight -= usize::from(had_flights && run.flights.is_empty());
+        }
+    }
+
+    /// Whether nothing of it is left to wait for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.in_flight == 0 && (self.unfinished == 0 || self.given_up.is_some())
+    }
+
+    /// Whether it waits for an earlier chunk of its session.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.start.is_none()
+    }
+
+    /// Whether its chain `run` still needs a slot.
+    pub(crate) fn holds(&self, run: RunIndex) -> bool {
+        let run = self.run(run);
+        let is_complete = run.completed == run.length;
+        !is_complete && (self.given_up.is_none() || !run.flights.is_empty())
+    }
+
+    pub(crate) fn run(&self, run: RunIndex) -> &Run {
+        &self.runs[run.index()]
+    }
+
+    /// The number of nodes of `run` that `worker` may be given now.
+    pub(crate) fn ready(&self, run: RunIndex, worker: WorkerId) -> u32 {
+        if self.run(run).lacks_slot { 0 } else { self.ready_but_for_slot(run, worker) }
+    }
+
+    /// The number of nodes of `run` that `worker` might be given now if the run had a slot.
+    pub(super) fn ready_but_for_slot(&self, run: RunIndex, worker: WorkerId) -> u32 {
+        let (progress, shape) = (self.run(run), &self.graph.runs()[run.index()]);
+        if progress.flights.iter().any(|flight| flight.worker != worker) {
+            return 0;
+        }
+        let watermark = |edge: &Edge| {
+            let producer = self.run(edge.producer);
+            let made = producer.progress_for(worker);
+            edge.need.available(made, producer.length, shape.length)
+        };
+        let available = shape.edges.iter().map(watermark).min().unwrap_or(shape.length);
+        let reach = shape.reach(progress.submitted);
+        available.min(reach).min(progress.length).saturating_sub(progress.submitted)
+    }
+
+    /// The places of its runs; none while it waits.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        let (rank, runs) = (self.rank, self.runs.len() as u32);
+        let places =
+            move |start| (0..runs).map(move |run| Place { rank, start, run: RunIndex(run) });
+        self.start.into_iter().flat_map(places)
+    }
+
+    /// Takes a run, of which nothing more is submitted, out of `open`, which is by cell type.
+    fn close(&self, run: RunIndex, open: &mut [OpenRuns]) {
+        let cell_type = self.graph.runs()[run.index()].cell_type;
+        if let Some(place) = self.places().nth(run.index()) {
+            open[cell_type.index()].remove(&place);
+        }
+    }
+
+    /// Ends the chain with the nodes that were submitted of it.
+    pub(super) fn end_sequence(&mut self, chain: EndOfSequence, open: &mut [OpenRuns]) {
+        let run = &mut self.runs[chain.run.index()];
+        run.length = run.submitted;
+        run.reached_end_of_sequence = true;
+        self.close(chain.run, open);
+    }
+
+    /// Gives the request up, unless it is already: the first reason stands. Tells whether it was not.
+    pub(super) fn give_up(&mut self, outcome: Outcome, open: &mut [OpenRuns]) -> bool {
+        if self.given_up.is_some() {
+            return false;
+        }
+        self.given_up = Some(outcome);
+        for (run, place) in self.graph.runs().iter().zip(self.places()) {
+            open[run.cell_type.index()].remove(&place);
+        }
+        true
+    }
+}

@@ -1,0 +1,127 @@
+//! The manager under observation: every event that it handles and every task that it submits is
+//! traced, checked and entered into the books.
+
+use batchmaker_graph::{BatchedTask, CellTypeId, WorkerId};
+use batchmaker_manager::{Config, Event, Manager, Policy};
+
+use crate::checkers::{self, Checker};
+use crate::ledger::Ledger;
+use crate::observation::{Nodes, Observation, Rosters};
+use crate::report::Summary;
+use crate::simulation::broken::{Broken, broken};
+use crate::trace::Trace;
+
+/// The manager with those that watch it.
+pub(super) struct ObservedManager<'a> {
+    pub(super) manager: Manager,
+    pub(super) ledger: Ledger,
+    checkers: Vec<Box<dyn Checker>>,
+    rosters: Rosters,
+    policy: Policy,
+    cell_types: u32,
+    pub(super) trace: &'a mut Trace<'a>,
+}
+
+impl<'a> ObservedManager<'a> {
+    pub(super) fn new(config: &Config, trace: &'a mut Trace<'a>) -> Self {
+        Self {
+            manager: Manager::new(config.clone()),
+            ledger: Ledger::new(config),
+            checkers: checkers::of(config),
+            rosters: Rosters::default(),
+            policy: config.policy,
+            cell_types: config.cell_types.len() as u32,
+            trace,
+        }
+    }
+
+    /// Passes an event to the manager. The checkers see it as `seen`.
+    pub(super) fn handle(
+        &mut self,
+        now_ns: u64,
+        event: Event,
+        seen: &Observation<'_>,
+    ) -> Result<(), Broken> {
+        match &event {
+            // The graph is long, and follows from the seed.
+            Event::Arrive { request, model, priority, graph, session } => {
+                let runs = graph.runs().len();
+                self.trace.note("arrive", &(request, model, priority, runs, session));
+            }
+            event => self.trace.note("event", event),
+        }
+        self.manager.handle(now_ns, event);
+        self.observe(seen)
+    }
+
+    /// Asks for the next task of `worker`, which must be as the manager promised.
+    pub(super) fn next_task(&mut self, worker: WorkerId) -> Result<Option<BatchedTask>, Broken> {
+        let is_promised = self.manager.has_work_for(worker);
+        let task = self.manager.next_task(worker);
+        if is_promised != task.is_some() {
+            let what = format!("has_work_for({worker}) is {is_promised}, next_task disagrees");
+            return Err(broken("promises", what));
+        }
+        Ok(task)
+    }
+
+    /// Observes a task that the manager submitted, batch by batch, and counts it.
+    pub(super) fn submitted(
+        &mut self,
+        task: &BatchedTask,
+        summary: &mut Summary,
+    ) -> Result<(), Broken> {
+        self.trace.note("task", task);
+        self.observe(&Observation::Submitted { task })?;
+        let mut batches = self.rosters.batches(task).map_err(|what| broken("rosters", what))?;
+        if self.policy != Policy::Cellular {
+            summary.padding += self.take_padding(&mut batches);
+        }
+        summary.tasks += 1;
+        summary.batches += batches.len() as u64;
+        for nodes in &batches {
+            summary.nodes += nodes.iter().map(|part| u64::from(part.count)).sum::<u64>();
+            let BatchedTask { worker, id: task, cell_type, .. } = *task;
+            self.observe(&Observation::Batch { worker, task, cell_type, nodes })?;
+        }
+        self.ledger.give_slots();
+        Ok(())
+    }
+
+    /// Takes the rows past the end of their runs out of `batches`. Returns the number of these rows.
+    fn take_padding(&self, batches: &mut [Vec<Nodes>]) -> u64 {
+        let mut padding = 0;
+        for part in batches.iter_mut().flatten() {
+            let request = self.ledger.requests.get(&part.request);
+            let run = request.map(|request| &request.graph.runs()[part.run.index()]);
+            let left = run.map_or(part.count, |run| run.length.saturating_sub(part.first));
+            padding += u64::from(part.count - left.min(part.count));
+            part.count = left.min(part.count);
+        }
+        batches.iter_mut().for_each(|batch| batch.retain(|part| part.count > 0));
+        padding
+    }
+
+    /// Forgets the rosters of a worker that is lost.
+    pub(super) fn lose_rosters(&mut self, worker: WorkerId) {
+        self.rosters.lose(worker);
+    }
+
+    /// Lets the checkers compare the manager's own counts with the books, after every happening.
+    pub(super) fn settled(&mut self) -> Result<(), Broken> {
+        let cell_types = (0..self.cell_types).map(CellTypeId);
+        let statistics: Vec<_> = cell_types.map(|ct| self.manager.statistics(ct)).collect();
+        let requests = self.manager.requests();
+        self.observe(&Observation::Settled { requests, statistics: &statistics })
+    }
+
+    /// Shows an observation to the checkers, then enters it into the books.
+    pub(super) fn observe(&mut self, seen: &Observation<'_>) -> Result<(), Broken> {
+        for checker in &mut self.checkers {
+            let checked = checker.check(&self.ledger, seen);
+            checked.map_err(|what| broken(checker.name(), what))?;
+        }
+        self.ledger.enter(seen);
+        Ok(())
+    }
+}
