@@ -52,40 +52,29 @@
 //! # Ok::<(), batchmaker_kernels::KernelError>(())
 //! ```
 
-mod activations;
+mod cells;
 mod error;
-mod finish;
-mod gru;
-mod isa;
-mod linear;
-mod lstm;
-mod panel_matrix;
+mod packing;
 pub mod peaks;
-mod precision;
-mod product;
-mod recurrence;
-mod reduced;
-mod rnn;
+mod products;
 mod simd;
-mod target;
 #[cfg(test)]
 mod tests;
-mod tiling;
-mod tree_lstm;
-mod weights;
 
-pub use error::KernelError;
-pub use gru::{GruParameters, PackedGru, Reset};
-pub use isa::Isa;
-pub use linear::{ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings};
-pub use lstm::{LstmParameters, PackedLstm};
-pub use panel_matrix::Lines;
-pub use precision::{Packing, Precision};
-pub use product::ROWS_MAX;
-pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
-pub use rnn::{PackedRnn, RnnActivation, RnnParameters};
-pub use tiling::{Tiling, Tilings};
-pub use tree_lstm::{
+pub use cells::gru::{GruParameters, PackedGru, Reset};
+pub use cells::linear::{
+    ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings,
+};
+pub use cells::lstm::{LstmParameters, PackedLstm};
+pub use cells::recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
+pub use cells::rnn::{PackedRnn, RnnActivation, RnnParameters};
+pub use cells::tree_lstm::{
     PackedTreeInner, PackedTreeLeaf, Side, TreeChild, TreeInnerParameters, TreeInnerRow,
     TreeLeafParameters, TreeLeafRow,
 };
+pub use error::KernelError;
+pub use packing::panel_matrix::Lines;
+pub use packing::precision::{Packing, Precision};
+pub use products::panel_product::ROWS_MAX;
+pub use products::tiling::{Tiling, Tilings};
+pub use simd::isa::Isa;

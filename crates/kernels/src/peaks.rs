@@ -3,9 +3,9 @@
 
 use std::hint::black_box;
 
-use crate::isa::VectorUnit;
+use crate::packing::target::Target;
+use crate::simd::isa::VectorUnit;
 use crate::simd::{Simd, SimdOp};
-use crate::target::Target;
 use crate::{Isa, KernelError, Packing};
 
 /// Chains of multiply-adds side by side: enough for two units of a latency of five.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::kernels::{Layer, Memory, STEP_C, run_whole};
 use super::random::{Random, bits};
-use crate::isa::VectorUnit;
-use crate::panel_matrix::Columns;
-use crate::recurrence::columns;
+use crate::cells::recurrence::columns;
+use crate::packing::panel_matrix::Columns;
+use crate::simd::isa::VectorUnit;
 use crate::{Isa, PackedRnn, RnnActivation, RnnParameters, step_dense};
 
 /// `(input, units, rows)`: tails of the unrolled loop, one tile and more, two panels at once, and

@@ -13,6 +13,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod isa;
 mod scalar;
 mod side_by_side;
 
@@ -171,7 +172,7 @@ pub(crate) trait Simd: Arithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::VectorUnit;
+    use crate::simd::isa::VectorUnit;
 
     /// Copies through `load_partial` and `store_partial` at every length.
     struct CopyPartial<'a> {

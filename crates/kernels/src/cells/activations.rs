@@ -109,7 +109,7 @@ pub(crate) fn product<S: Arithmetic>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::VectorUnit;
+    use crate::simd::isa::VectorUnit;
     use crate::simd::{Simd, SimdOp};
 
     #[derive(Clone, Copy, Debug)]

@@ -12,14 +12,14 @@ use std::fmt::Debug;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::finish::{Place, load_sums};
-use crate::panel_matrix::{Columns, PanelRow};
-use crate::product::{ProductRow, ROWS_MAX};
-use crate::reduced::Operand;
+use crate::cells::finish::{Place, load_sums};
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::target::Target;
+use crate::products::panel_product::{ProductRow, ROWS_MAX};
+use crate::products::reduced::Operand;
+use crate::products::tiling::Tilings;
+use crate::products::weights::{Product, Weights, for_each_piece};
 use crate::simd::{Simd, SimdOp};
-use crate::target::Target;
-use crate::tiling::Tilings;
-use crate::weights::{Product, Weights, for_each_piece};
 use crate::{Isa, KernelError};
 
 /// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
@@ -421,10 +421,10 @@ pub fn step_dense(
         size.checked_mul(batch).ok_or(KernelError::TooLarge { input_size, hidden_size, batch })
     };
     let (x_len, h_len, c_len) = (len(input_size)?, len(hidden_size)?, len(cell.c_len())?);
-    crate::panel_matrix::check_len("x", x, x_len)?;
-    crate::panel_matrix::check_len("h", h, h_len)?;
-    crate::panel_matrix::check_len("h_out", h_out, h_len)?;
-    crate::panel_matrix::check_len("c", c, c_len)?;
+    crate::packing::panel_matrix::check_len("x", x, x_len)?;
+    crate::packing::panel_matrix::check_len("h", h, h_len)?;
+    crate::packing::panel_matrix::check_len("h_out", h_out, h_len)?;
+    crate::packing::panel_matrix::check_len("c", c, c_len)?;
     let (x, h) = (x.as_ptr(), h.as_ptr());
     let (h_out, c) = (h_out.as_mut_ptr(), c.as_mut_ptr());
     let row = |row: usize| {

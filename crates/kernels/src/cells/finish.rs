@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use crate::panel_matrix::LINE_LEN;
-use crate::product::load_vectors;
-use crate::recurrence::StepRow;
+use crate::cells::recurrence::StepRow;
+use crate::packing::panel_matrix::LINE_LEN;
+use crate::products::panel_product::load_vectors;
 use crate::simd::{Simd, prefetch};
 
 /// Rows that are finished side by side. From a row's sums to its new state is one long chain of

@@ -8,17 +8,17 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::activations::{tanh, value};
-use crate::finish::{Finish, Place, Units};
-use crate::panel_matrix::{PanelRow, check_len, check_sizes};
-use crate::recurrence::{
+use crate::cells::activations::{tanh, value};
+use crate::cells::finish::{Finish, Place, Units};
+use crate::cells::recurrence::{
     InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, bias_sum,
     check_panels, columns,
 };
+use crate::packing::panel_matrix::{PanelRow, check_len, check_sizes};
+use crate::packing::target::Target;
+use crate::products::tiling::Tilings;
+use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::target::Target;
-use crate::tiling::Tilings;
-use crate::weights::{Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Groups of units in a panel.

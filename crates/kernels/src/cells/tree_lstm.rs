@@ -20,17 +20,17 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::activations::{product, sigmoid, tanh, value};
-use crate::finish::{Finish, Place, Units, load_sums};
-use crate::panel_matrix::{LINE_LEN, PanelRow, check_len, check_sizes};
-use crate::product::ProductRow;
-use crate::recurrence::{
+use crate::cells::activations::{product, sigmoid, tanh, value};
+use crate::cells::finish::{Finish, Place, Units, load_sums};
+use crate::cells::recurrence::{
     InputPart, ProductRows, ProjectRows, ProjectionRow, Room, XPart, check_panels, columns,
 };
-use crate::reduced::Operand;
+use crate::packing::panel_matrix::{LINE_LEN, PanelRow, check_len, check_sizes};
+use crate::packing::target::Target;
+use crate::products::panel_product::ProductRow;
+use crate::products::reduced::Operand;
+use crate::products::weights::{Product, Weights, for_each_piece};
 use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp, prefetch};
-use crate::target::Target;
-use crate::weights::{Product, Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Gates of a leaf: i, o, u.

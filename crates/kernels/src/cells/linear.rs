@@ -10,14 +10,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::finish::Units;
-use crate::panel_matrix::{PanelRow, check_len, check_sizes};
-use crate::product::{ProductRow, load_vectors};
-use crate::recurrence::{InputPart, ProductRows, Room, check_panels, columns};
-use crate::reduced::Operand;
+use crate::cells::finish::Units;
+use crate::cells::recurrence::{InputPart, ProductRows, Room, check_panels, columns};
+use crate::packing::panel_matrix::{PanelRow, check_len, check_sizes};
+use crate::packing::target::Target;
+use crate::products::panel_product::{ProductRow, load_vectors};
+use crate::products::reduced::Operand;
+use crate::products::weights::{Product, Weights, for_each_piece};
 use crate::simd::{Simd, SimdOp};
-use crate::target::Target;
-use crate::weights::{Product, Weights, for_each_piece};
 use crate::{Isa, KernelError, Packing};
 
 /// Groups of outputs in a panel.

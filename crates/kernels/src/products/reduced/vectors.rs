@@ -9,9 +9,9 @@ use std::ops::Range;
 use super::Format;
 use super::matrix::ReducedMatrix;
 use super::operand::Operand;
-use crate::panel_matrix::LINE_LEN;
+use crate::packing::panel_matrix::LINE_LEN;
+use crate::products::weights::Product;
 use crate::simd::{Simd, SimdOp, prefetch};
-use crate::weights::Product;
 
 /// Vectors of a panel, at most.
 pub(super) const VECTORS_MAX: usize = 5;
@@ -320,7 +320,7 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
     fn run<S: Simd>(self, simd: S) {
         let Self { matrix, product, operand, index, rows, mut sums } = self;
         let panel = product.panels.start + index;
-        let of_panel = |row: &Option<crate::panel_matrix::PanelRow>| {
+        let of_panel = |row: &Option<crate::packing::panel_matrix::PanelRow>| {
             row.as_ref().map_or(std::ptr::null(), |row| row.panel(panel))
         };
         let (scales, offsets) = (of_panel(&matrix.scales), of_panel(&matrix.offsets));

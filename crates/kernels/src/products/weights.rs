@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::panel_matrix::{Columns, PanelMatrix, PanelRow};
-use crate::product::{PanelProduct, ProductRow, ROWS_MAX};
-use crate::reduced::{Operand, ReducedMatrix};
+use crate::packing::panel_matrix::{Columns, PanelMatrix, PanelRow};
+use crate::packing::target::Target;
+use crate::products::panel_product::{PanelProduct, ProductRow, ROWS_MAX};
+use crate::products::reduced::{Operand, ReducedMatrix};
+use crate::products::tiling::{LiveTilings, Tilings};
 use crate::simd::Simd;
-use crate::target::Target;
-use crate::tiling::{LiveTilings, Tilings};
 
 /// A matrix packed into panels for a target.
 pub(crate) enum Weights {

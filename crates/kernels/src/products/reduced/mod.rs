@@ -7,7 +7,7 @@
 //! where x is the row's input in the precision of the weights, and the sum over k begins with zero.
 //!
 //! **Words.** Weights of consecutive k that share 32 bits, two or four of them, are a *word*, and
-//! words lie as the f32 of a [panel](crate::panel_matrix) do: `[panel][word of k][vector][lane]`, as
+//! words lie as the f32 of a [panel](crate::packing::panel_matrix) do: `[panel][word of k][vector][lane]`, as
 //! the instructions `vdpbf16ps` and `vpdpbusd` take them. For the tiles of AMX, 16 words of k of a
 //! vector lie together: `[panel][tile of k][vector][word of the tile][lane]`.
 //!

@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use crate::KernelError;
-use crate::target::Target;
+use crate::packing::target::Target;
 
 /// Which columns of the source matrix a panel's vectors hold.
 #[derive(Debug, Clone)]

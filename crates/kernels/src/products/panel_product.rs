@@ -25,9 +25,9 @@
 
 use std::ops::Range;
 
-use crate::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
+use crate::packing::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
+use crate::products::tiling::Tiling;
 use crate::simd::{Simd, SimdOp, prefetch};
-use crate::tiling::Tiling;
 
 /// Rows that go over a panel together.
 pub const ROWS_MAX: usize = 128;
@@ -46,7 +46,7 @@ pub(crate) struct ProductRow {
     pub(crate) sums: *mut f32,
 }
 
-/// The [product](crate::weights::Product) with weights of f32; its contract holds.
+/// The [product](crate::products::weights::Product) with weights of f32; its contract holds.
 pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
     pub(crate) matrix: &'a PanelMatrix,
     pub(crate) panels: Range<usize>,

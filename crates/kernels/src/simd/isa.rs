@@ -7,9 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::KernelError;
-use crate::product::tile_rows;
+use crate::products::panel_product::tile_rows;
 #[cfg(target_arch = "x86_64")]
-use crate::reduced::Tiles;
+use crate::products::reduced::Tiles;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Scalar, Simd, SimdOp};

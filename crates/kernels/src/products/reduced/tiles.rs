@@ -15,7 +15,7 @@ use super::operand::Operand;
 use super::tile_blocks::{Block, ROW_BYTES, bf16_block, bytes_block};
 use super::vectors::{LANES_MAX, VECTORS_MAX};
 use super::{FEW_ROWS, Format};
-use crate::product::ROWS_MAX;
+use crate::products::panel_product::ROWS_MAX;
 
 /// The proof that this process may use the tiles of AMX, for bfloat16 and bytes; with it, the
 /// instruction that multiplies the bytes of a few rows.

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use super::Format;
 use super::matrix::{ReducedMatrix, UNSIGNED};
 use super::round::{bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
-use crate::panel_matrix::{LINE_LEN, Lines};
-use crate::product::{ProductRow, ROWS_MAX};
+use crate::packing::panel_matrix::{LINE_LEN, Lines};
+use crate::products::panel_product::{ProductRow, ROWS_MAX};
 use crate::simd::{Simd, SimdOp};
 
 thread_local! {
@@ -77,7 +77,7 @@ impl Drop for Operand {
     }
 }
 
-/// Makes the operand of rows. The contract of [`Product::multiply`](crate::weights::Product) holds
+/// Makes the operand of rows. The contract of [`Product::multiply`](crate::products::weights::Product) holds
 /// for them.
 pub(super) struct Fill<'a> {
     pub(super) matrix: &'a ReducedMatrix,

@@ -1,10 +1,10 @@
 //! What a cell's weights are packed for, as kernels need to know it: whose vectors it is computed
 //! with, and how its products read their weights.
 
-use crate::isa::VectorUnit;
 #[cfg(target_arch = "x86_64")]
-use crate::reduced::{Avx512Bf16, Avx512Vnni, Tiles};
-use crate::reduced::{Format, INT8_INPUTS_MAX, Instructions, Reduced};
+use crate::products::reduced::{Avx512Bf16, Avx512Vnni, Tiles};
+use crate::products::reduced::{Format, INT8_INPUTS_MAX, Instructions, Reduced};
+use crate::simd::isa::VectorUnit;
 use crate::{Isa, KernelError, Packing, Precision};
 
 /// A [`Packing`] on this machine.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::product::ROWS_MAX;
+use crate::products::panel_product::ROWS_MAX;
 
 /// How a product with weights of f32 runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

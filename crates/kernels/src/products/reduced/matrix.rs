@@ -4,9 +4,9 @@ use super::operand::{Fill, Operand};
 use super::round::{bf16, largest_magnitude, scale_of, to_byte};
 use super::vectors::{Combine, WidenedSums};
 use super::{Format, Instructions, Reduced};
-use crate::panel_matrix::{Columns, Lines, PanelRow};
+use crate::packing::panel_matrix::{Columns, Lines, PanelRow};
+use crate::products::weights::Product;
 use crate::simd::Simd;
-use crate::weights::Product;
 
 /// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
 pub(super) const TILE_WORDS: usize = 16;
