@@ -1,7 +1,7 @@
 //! What can be wrong with a request for a kernel. Nothing here happens while a step runs: a step
 //! that has been asked for correctly cannot fail.
 
-use crate::Isa;
+use crate::simd::isa::Isa;
 
 /// Why a kernel could not be built or called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,10 +9,6 @@ pub enum KernelError {
     /// This processor lacks the instruction set (or the build has no code for it).
     #[error("instruction set {0} is not available on this machine")]
     IsaUnavailable(Isa),
-
-    /// The name is none of an instruction set's.
-    #[error("unknown instruction set {0:?}: expected scalar, avx2, avx512 or amx")]
-    UnknownIsa(String),
 
     /// Sums of so many products of bytes do not fit 32 bits.
     #[error("rows of {inputs} elements are too long for int8, which takes {most}")]

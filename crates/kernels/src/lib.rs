@@ -10,25 +10,18 @@
 //! on whether its input was projected ahead: every pre-activation is accumulated in one fixed
 //! order, one fused multiply-add a term, and the activations are one sequence of IEEE operations
 //! written once over a vector type. (Sums of weights in [other precisions](Precision) have an order of
-//! their own: see `reduced/`.)
+//! their own: see `products/reduced/`.)
 //!
-//! | file | idea |
+//! | folder or file | idea |
 //! |---|---|
-//! | `isa.rs` | which instruction sets there are, and which this machine has |
-//! | `simd.rs`, `simd/` | the vector operations kernels are written in, one token per instruction set |
-//! | `activations.rs` | sigmoid and tanh |
-//! | `panel_matrix.rs` | the layout of packed weights |
-//! | `product.rs` | rows times a panel: tiles, blocks, the order of sums |
-//! | `tiling.rs` | how products run over rows and weights |
-//! | `precision.rs`, `target.rs` | what weights are packed for |
-//! | `weights.rs` | weights in any precision |
-//! | `reduced/` | products in bfloat16 and in bytes |
-//! | `recurrence.rs` | what recurrent cells have in common: steps, and projection ahead of them |
-//! | `finish.rs` | what follows products: activations over rows of panels |
-//! | `lstm.rs`, `gru.rs`, `rnn.rs` | the recurrent cells |
-//! | `tree_lstm.rs` | the cells of a binary TreeLSTM |
-//! | `linear.rs` | output projections, arg-max, embeddings |
+//! | `simd/` | instruction sets, the vector operations kernels are written in, one token per instruction set |
+//! | `error.rs` | what can be wrong with a request for a kernel |
+//! | `packing/` | what weights are packed for, and how they lie in memory |
+//! | `products/` | rows times panels of weights: tiles, blocks, the order of sums, every precision |
+//! | `cells/` | activations; LSTM, GRU, RNN and TreeLSTM cells; linear layers with arg-max |
 //! | `peaks.rs` | the machine's limits |
+//!
+//! Each uses only those above it.
 //!
 //! ```
 //! use batchmaker_kernels::{Isa, LstmParameters, PackedLstm, step_dense};
@@ -66,15 +59,16 @@ pub use cells::linear::{
     ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings,
 };
 pub use cells::lstm::{LstmParameters, PackedLstm};
-pub use cells::recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
+pub use cells::recurrence::{ProjectionRow, Recurrence, StepRow, XPart};
 pub use cells::rnn::{PackedRnn, RnnActivation, RnnParameters};
+pub use cells::step_dense::step_dense;
 pub use cells::tree_lstm::{
     PackedTreeInner, PackedTreeLeaf, Side, TreeChild, TreeInnerParameters, TreeInnerRow,
     TreeLeafParameters, TreeLeafRow,
 };
 pub use error::KernelError;
-pub use packing::panel_matrix::Lines;
+pub use packing::lines::Lines;
 pub use packing::precision::{Packing, Precision};
-pub use products::panel_product::ROWS_MAX;
+pub use products::tiling::ROWS_MAX;
 pub use products::tiling::{Tiling, Tilings};
-pub use simd::isa::Isa;
+pub use simd::isa::{Isa, UnknownIsa};

@@ -3,10 +3,12 @@
 
 use std::hint::black_box;
 
+use crate::error::KernelError;
+use crate::packing::precision::Packing;
 use crate::packing::target::Target;
-use crate::simd::isa::VectorUnit;
-use crate::simd::{Simd, SimdOp};
-use crate::{Isa, KernelError, Packing};
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Simd, SimdOp};
+use crate::simd::vector_unit::VectorUnit;
 
 /// Chains of multiply-adds side by side: enough for two units of a latency of five.
 const CHAINS: usize = 12;

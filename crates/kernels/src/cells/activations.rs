@@ -20,7 +20,7 @@
 //! below 2^-126 is zero, so that none is subnormal. Otherwise the error is at most 2 units in the
 //! last place; over every float it is 1.999 for sigmoid and 1.93 for tanh.
 
-use crate::simd::Arithmetic;
+use crate::simd::operations::Arithmetic;
 
 /// A value not divided yet: `numerator / denominator`, the denominator at least 1 or NaN.
 #[derive(Clone, Copy)]
@@ -109,8 +109,8 @@ pub(crate) fn product<S: Arithmetic>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::isa::VectorUnit;
-    use crate::simd::{Simd, SimdOp};
+    use crate::simd::operations::{Simd, SimdOp};
+    use crate::simd::vector_unit::VectorUnit;
 
     #[derive(Clone, Copy, Debug)]
     enum Function {

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use crate::cells::recurrence::StepRow;
-use crate::packing::panel_matrix::LINE_LEN;
+use super::recurrence::StepRow;
+use crate::packing::lines::LINE_LEN;
 use crate::products::panel_product::load_vectors;
-use crate::simd::{Simd, prefetch};
+use crate::simd::operations::{Simd, prefetch};
 
 /// Rows that are finished side by side. From a row's sums to its new state is one long chain of
 /// operations, each of which waits for the one before.
@@ -21,7 +21,7 @@ pub(crate) struct Place {
 
 /// What follows the products of a piece: activations, and the new state.
 pub(crate) trait Finish<S: Simd>: Copy {
-    /// Finishes some rows of panels, [side by side](crate::simd::SideBySide).
+    /// Finishes some rows of panels, [side by side](crate::simd::side_by_side::SideBySide).
     ///
     /// # Safety
     /// They are the piece's, and their sums are complete.

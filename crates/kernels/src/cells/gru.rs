@@ -18,18 +18,20 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cells::activations::{sigmoid, tanh, value};
-use crate::cells::finish::{Finish, Place, Units};
-use crate::cells::recurrence::{
-    InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, bias_sum,
-    check_panels, columns,
-};
-use crate::packing::panel_matrix::{PanelRow, check_len, check_sizes};
+use super::activations::{sigmoid, tanh, value};
+use super::finish::{Finish, Place, Units};
+use super::pieces::{InputPart, ProjectRows, Room, StepPiece, bias_sum};
+use super::recurrence::{ProjectionRow, Recurrence, StepRow};
+use crate::error::KernelError;
+use crate::packing::checks::{check_len, check_panels, check_sizes};
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::precision::Packing;
 use crate::packing::target::Target;
 use crate::products::tiling::Tilings;
 use crate::products::weights::{Weights, for_each_piece};
-use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::{Isa, KernelError, Packing};
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Arithmetic, Simd, SimdOp};
+use crate::simd::side_by_side::SideBySide;
 
 /// Gates of a unit, in the order of the ONNX operator: z, r, h.
 const GATES: usize = 3;
@@ -116,8 +118,8 @@ impl PackedGru {
         let bias = bias_sum(b, GATES * hidden_size);
         let form = match reset {
             Reset::AfterProduct => {
-                let gates = columns(target, hidden_size, 0..GATES, 1);
-                let candidate = columns(target, hidden_size, GATES - 1..GATES, 1);
+                let gates = Columns::new(target, hidden_size, 0..GATES, 1);
+                let candidate = Columns::new(target, hidden_size, GATES - 1..GATES, 1);
                 let of_x = |column: usize| match column < (GATES - 1) * hidden_size {
                     true => bias(column),
                     false => b.map_or(0.0, |b| b[column]),
@@ -136,7 +138,7 @@ impl PackedGru {
             }
             Reset::BeforeProduct => {
                 let part = |gates: Range<usize>, groups| {
-                    let columns = columns(target, hidden_size, gates, groups);
+                    let columns = Columns::new(target, hidden_size, gates, groups);
                     Part {
                         panels: columns.panels(),
                         len: columns.row_len(),

@@ -10,15 +10,18 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cells::finish::Units;
-use crate::cells::recurrence::{InputPart, ProductRows, Room, check_panels, columns};
-use crate::packing::panel_matrix::{PanelRow, check_len, check_sizes};
+use super::finish::Units;
+use super::pieces::{InputPart, ProductRows, Room};
+use crate::error::KernelError;
+use crate::packing::checks::{check_len, check_panels, check_sizes};
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::precision::Packing;
 use crate::packing::target::Target;
 use crate::products::panel_product::{ProductRow, load_vectors};
-use crate::products::reduced::Operand;
+use crate::products::reduced::operand::Operand;
 use crate::products::weights::{Product, Weights, for_each_piece};
-use crate::simd::{Simd, SimdOp};
-use crate::{Isa, KernelError, Packing};
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Simd, SimdOp};
 
 /// Groups of outputs in a panel.
 const GROUPS: usize = 4;
@@ -124,7 +127,7 @@ impl PackedLinear {
         if let Some(b) = b {
             check_len("b", b, output_size)?;
         }
-        let columns = columns(target, output_size, 0..1, GROUPS);
+        let columns = Columns::new(target, output_size, 0..1, GROUPS);
         // Outputs past the last one must not be the greatest.
         let bias =
             PanelRow::new(&columns, f32::NEG_INFINITY, |column| b.map_or(0.0, |b| b[column]));

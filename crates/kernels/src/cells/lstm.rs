@@ -10,18 +10,20 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cells::activations::{product, sigmoid, tanh, value};
-use crate::cells::finish::{Finish, Place, Units, load_sums};
-use crate::cells::recurrence::{
-    InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, bias_sum,
-    check_panels, columns,
-};
-use crate::packing::panel_matrix::{PanelRow, check_len, check_sizes};
+use super::activations::{product, sigmoid, tanh, value};
+use super::finish::{Finish, Place, Units, load_sums};
+use super::pieces::{InputPart, ProjectRows, Room, StepPiece, bias_sum};
+use super::recurrence::{ProjectionRow, Recurrence, StepRow};
+use crate::error::KernelError;
+use crate::packing::checks::{check_len, check_panels, check_sizes};
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::precision::Packing;
 use crate::packing::target::Target;
 use crate::products::tiling::Tilings;
 use crate::products::weights::{Weights, for_each_piece};
-use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::{Isa, KernelError, Packing};
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Arithmetic, Simd, SimdOp};
+use crate::simd::side_by_side::SideBySide;
 
 /// Gates of a unit, in the order of the ONNX operator: i, o, f, c.
 const GATES: usize = 4;
@@ -86,8 +88,8 @@ impl PackedLstm {
         if let Some(p) = p {
             check_len("p", p, PEEPHOLES * hidden_size)?;
         }
-        let gates = columns(target, hidden_size, 0..GATES, 1);
-        let peepholes = columns(target, hidden_size, 0..PEEPHOLES, 1);
+        let gates = Columns::new(target, hidden_size, 0..GATES, 1);
+        let peepholes = Columns::new(target, hidden_size, 0..PEEPHOLES, 1);
         let bias = PanelRow::new(&gates, 0.0, bias_sum(b, GATES * hidden_size));
         Ok(Self {
             target,

@@ -8,18 +8,20 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cells::activations::{tanh, value};
-use crate::cells::finish::{Finish, Place, Units};
-use crate::cells::recurrence::{
-    InputPart, ProjectRows, ProjectionRow, Recurrence, Room, StepPiece, StepRow, bias_sum,
-    check_panels, columns,
-};
-use crate::packing::panel_matrix::{PanelRow, check_len, check_sizes};
+use super::activations::{tanh, value};
+use super::finish::{Finish, Place, Units};
+use super::pieces::{InputPart, ProjectRows, Room, StepPiece, bias_sum};
+use super::recurrence::{ProjectionRow, Recurrence, StepRow};
+use crate::error::KernelError;
+use crate::packing::checks::{check_len, check_panels, check_sizes};
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::precision::Packing;
 use crate::packing::target::Target;
 use crate::products::tiling::Tilings;
 use crate::products::weights::{Weights, for_each_piece};
-use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp};
-use crate::{Isa, KernelError, Packing};
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Arithmetic, Simd, SimdOp};
+use crate::simd::side_by_side::SideBySide;
 
 /// Groups of units in a panel.
 const GROUPS: usize = 4;
@@ -86,7 +88,7 @@ impl PackedRnn {
         if let Some(b) = b {
             check_len("b", b, 2 * hidden_size)?;
         }
-        let columns = columns(target, hidden_size, 0..1, GROUPS);
+        let columns = Columns::new(target, hidden_size, 0..1, GROUPS);
         let bias = PanelRow::new(&columns, 0.0, bias_sum(b, hidden_size));
         Ok(Self {
             target,

@@ -20,18 +20,22 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cells::activations::{product, sigmoid, tanh, value};
-use crate::cells::finish::{Finish, Place, Units, load_sums};
-use crate::cells::recurrence::{
-    InputPart, ProductRows, ProjectRows, ProjectionRow, Room, XPart, check_panels, columns,
-};
-use crate::packing::panel_matrix::{LINE_LEN, PanelRow, check_len, check_sizes};
+use super::activations::{product, sigmoid, tanh, value};
+use super::finish::{Finish, Place, Units, load_sums};
+use super::pieces::{InputPart, ProductRows, ProjectRows, Room};
+use super::recurrence::{ProjectionRow, XPart};
+use crate::error::KernelError;
+use crate::packing::checks::{check_len, check_panels, check_sizes};
+use crate::packing::lines::LINE_LEN;
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::precision::Packing;
 use crate::packing::target::Target;
 use crate::products::panel_product::ProductRow;
-use crate::products::reduced::Operand;
+use crate::products::reduced::operand::Operand;
 use crate::products::weights::{Product, Weights, for_each_piece};
-use crate::simd::{Arithmetic, SideBySide, Simd, SimdOp, prefetch};
-use crate::{Isa, KernelError, Packing};
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Arithmetic, Simd, SimdOp, prefetch};
+use crate::simd::side_by_side::SideBySide;
 
 /// Gates of a leaf: i, o, u.
 const LEAF_GATES: usize = 3;
@@ -172,7 +176,7 @@ impl PackedTreeLeaf {
         if let Some(b) = b {
             check_len("b", b, LEAF_GATES * hidden_size)?;
         }
-        let gates = columns(target, hidden_size, 0..LEAF_GATES, 1);
+        let gates = Columns::new(target, hidden_size, 0..LEAF_GATES, 1);
         let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
         let x = InputPart { weights: Weights::new(target, &gates, w, input_size), bias };
         Ok(Self { target, input_size, hidden_size, panels: gates.panels(), x })
@@ -237,7 +241,7 @@ impl PackedTreeInner {
         if let Some(b) = b {
             check_len("b", b, INNER_GATES * hidden_size)?;
         }
-        let gates = columns(target, hidden_size, 0..INNER_GATES, 1);
+        let gates = Columns::new(target, hidden_size, 0..INNER_GATES, 1);
         let bias = PanelRow::new(&gates, 0.0, |column| b.map_or(0.0, |b| b[column]));
         let l = InputPart { weights: Weights::new(target, &gates, l, hidden_size), bias };
         let no_bias = PanelRow::new(&gates, 0.0, |_| 0.0);

@@ -14,8 +14,8 @@
 
 use std::ops::Range;
 
-use crate::KernelError;
-use crate::packing::target::Target;
+use super::lines::Lines;
+use super::target::Target;
 
 /// Which columns of the source matrix a panel's vectors hold.
 #[derive(Debug, Clone)]
@@ -31,6 +31,12 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
+    /// The columns of `groups` groups of units a panel, with the gates in `gates` side by side, of a cell
+    /// with `units` units, for the vectors of `target`.
+    pub(crate) fn new(target: Target, units: usize, gates: Range<usize>, groups: usize) -> Self {
+        Self { lanes: target.lanes(), units, gates, groups }
+    }
+
     pub(crate) fn vectors(&self) -> usize {
         self.gates.len() * self.groups
     }
@@ -127,87 +133,5 @@ impl PanelRow {
     #[inline(always)]
     pub(crate) fn bytes(&self) -> usize {
         self.lines.bytes()
-    }
-}
-
-/// Elements in whole cache lines, so that no vector that begins with one straddles two.
-pub struct Lines(Box<[Line]>);
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; LINE_LEN]);
-
-/// Elements of a cache line.
-pub(crate) const LINE_LEN: usize = 16;
-
-impl Lines {
-    /// At least `len` zeros.
-    pub fn zeros(len: usize) -> Self {
-        Self(vec![Line([0.0; LINE_LEN]); len.div_ceil(LINE_LEN)].into_boxed_slice())
-    }
-
-    /// Elements from one row to the next in which rows of `len` elements begin with a line.
-    pub fn row_stride(len: usize) -> usize {
-        len.next_multiple_of(LINE_LEN)
-    }
-
-    /// All of them.
-    #[inline(always)]
-    pub fn as_slice(&self) -> &[f32] {
-        // SAFETY: a line is `LINE_LEN` floats and nothing else: its size, 64 bytes, is a multiple
-        // of its alignment, so lines in a slice leave no gaps.
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * LINE_LEN) }
-    }
-
-    /// All of them.
-    pub fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: as in `as_slice`.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * LINE_LEN)
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.0)
-    }
-}
-
-/// Refuses sizes whose packed weights would not fit an address space: `columns` by
-/// `inputs + 2` (the bias and room for rounding up), with units rounded up to whole panels.
-pub(crate) fn check_sizes(
-    target: Target,
-    gates: usize,
-    units: usize,
-    inputs: &[usize],
-) -> Result<(), KernelError> {
-    if units == 0 {
-        return Err(KernelError::NoHiddenUnits);
-    }
-    // A panel has at most 4 groups of 16 lanes.
-    let bytes = units.checked_next_multiple_of(64).and_then(|units| {
-        let rows = inputs.iter().try_fold(2_usize, |sum, &inputs| sum.checked_add(inputs))?;
-        units.checked_mul(gates)?.checked_mul(rows)?.checked_mul(size_of::<f32>())
-    });
-    let longest = inputs.iter().copied().max().unwrap_or(0);
-    if longest > target.inputs_max() {
-        return Err(KernelError::Int8Inputs { inputs: longest, most: target.inputs_max() });
-    }
-    match bytes {
-        Some(bytes) if bytes <= isize::MAX as usize / 2 => Ok(()),
-        _ => Err(KernelError::TooLarge { input_size: longest, hidden_size: units, batch: 1 }),
-    }
-}
-
-/// Refuses a slice of another length.
-pub(crate) fn check_len(
-    tensor: &'static str,
-    slice: &[f32],
-    expected: usize,
-) -> Result<(), KernelError> {
-    if slice.len() == expected {
-        Ok(())
-    } else {
-        Err(KernelError::Length { tensor, expected, actual: slice.len() })
     }
 }

@@ -1,7 +1,7 @@
 //! In which precision weights are kept.
 
-use crate::Isa;
-use crate::products::reduced::FEW_ROWS;
+use super::reduced::FEW_ROWS;
+use crate::simd::isa::Isa;
 
 /// In which precision the weights of a cell's products are kept and multiplied. Biases, peepholes,
 /// sums, activations and states as they are stored are f32 in all of them.

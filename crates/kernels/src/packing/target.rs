@@ -2,10 +2,13 @@
 //! with, and how its products read their weights.
 
 #[cfg(target_arch = "x86_64")]
-use crate::products::reduced::{Avx512Bf16, Avx512Vnni, Tiles};
-use crate::products::reduced::{Format, INT8_INPUTS_MAX, Instructions, Reduced};
-use crate::simd::isa::VectorUnit;
-use crate::{Isa, KernelError, Packing, Precision};
+use super::precision::{Packing, Precision};
+use super::reduced::{Format, INT8_INPUTS_MAX, Instructions, Reduced};
+use crate::error::KernelError;
+use crate::simd::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::tokens::{Avx512Bf16, Avx512Vnni, Tiles};
+use crate::simd::vector_unit::VectorUnit;
 
 /// A [`Packing`] on this machine.
 #[derive(Debug, Clone, Copy)]

@@ -25,12 +25,10 @@
 
 use std::ops::Range;
 
-use crate::packing::panel_matrix::{LINE_LEN, PanelMatrix, PanelRow};
-use crate::products::tiling::Tiling;
-use crate::simd::{Simd, SimdOp, prefetch};
-
-/// Rows that go over a panel together.
-pub const ROWS_MAX: usize = 128;
+use super::tiling::{Tiling, tile_rows};
+use crate::packing::lines::LINE_LEN;
+use crate::packing::panel_matrix::{PanelMatrix, PanelRow};
+use crate::simd::operations::{Simd, SimdOp, prefetch};
 
 /// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
@@ -66,20 +64,6 @@ const DISTANCE: usize = 32;
 /// Rows of a tile: as many as leave room in the registers for the operands.
 const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     tile_rows(S::REGISTERS, VECTORS)
-}
-
-/// The same for so many registers and vectors.
-pub(crate) const fn tile_rows(registers: usize, vectors: usize) -> usize {
-    let mut rows = 1;
-    while rows < 8 {
-        let next = rows + 1;
-        let operands = 1 + if next < vectors { next } else { vectors };
-        if next * vectors + operands > registers {
-            break;
-        }
-        rows = next;
-    }
-    rows
 }
 
 impl<const VECTORS: usize> SimdOp for PanelProduct<'_, VECTORS> {

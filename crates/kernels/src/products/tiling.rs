@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::products::panel_product::ROWS_MAX;
+use crate::simd::isa::Isa;
+
+/// Rows that go over a panel together.
+pub const ROWS_MAX: usize = 128;
 
 /// How a product with weights of f32 runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,6 +103,28 @@ impl LiveTilings {
             0 => Tilings::default_of(matrix_bytes),
             word => Tiling::from_word(word),
         }
+    }
+}
+
+/// Rows of a register tile over `vectors` vectors: as many as leave space for the operands among
+/// `registers` registers, at most 8.
+pub(crate) const fn tile_rows(registers: usize, vectors: usize) -> usize {
+    let mut rows = 1;
+    while rows < 8 {
+        let next = rows + 1;
+        let operands = 1 + if next < vectors { next } else { vectors };
+        if next * vectors + operands > registers {
+            break;
+        }
+        rows = next;
+    }
+    rows
+}
+
+impl Isa {
+    /// Rows of a register tile over `vectors` vectors of a panel, at most.
+    pub fn tile_rows_max(self, vectors: usize) -> usize {
+        tile_rows(self.registers(), vectors)
     }
 }
 

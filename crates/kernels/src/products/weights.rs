@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
+use super::panel_product::{PanelProduct, ProductRow};
+use super::reduced::matrix::ReducedMatrix;
+use super::reduced::operand::Operand;
+use super::reduced::product::ReducedProduct;
+use super::tiling::{LiveTilings, ROWS_MAX, Tilings};
 use crate::packing::panel_matrix::{Columns, PanelMatrix, PanelRow};
 use crate::packing::target::Target;
-use crate::products::panel_product::{PanelProduct, ProductRow, ROWS_MAX};
-use crate::products::reduced::{Operand, ReducedMatrix};
-use crate::products::tiling::{LiveTilings, Tilings};
-use crate::simd::Simd;
+use crate::simd::operations::Simd;
 
 /// A matrix packed into panels for a target.
 pub(crate) enum Weights {
@@ -122,10 +124,18 @@ impl Product<'_> {
                 sums_stride: self.sums_stride,
                 last_start: self.last_start,
             }),
-            // SAFETY: the caller's promises.
-            Weights::Reduced(matrix) => unsafe {
-                matrix.multiply::<S, VECTORS>(simd, &self, operand);
-            },
+            Weights::Reduced(matrix) => {
+                let product = ReducedProduct {
+                    matrix,
+                    panels: self.panels,
+                    rows: self.rows,
+                    start_stride: self.start_stride,
+                    sums_stride: self.sums_stride,
+                    last_start: self.last_start,
+                };
+                // SAFETY: what the caller of this function promises of the weights, rows and operand.
+                unsafe { product.multiply::<S, VECTORS>(simd, operand) }
+            }
         }
     }
 }

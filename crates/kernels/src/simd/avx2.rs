@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_storeu_ps, _mm256_sub_ps,
 };
 
-use super::{Arithmetic, Simd, SimdOp};
+use super::operations::{Arithmetic, Simd, SimdOp};
 
 /// The proof that this machine has AVX2 and FMA.
 #[derive(Debug, Clone, Copy)]

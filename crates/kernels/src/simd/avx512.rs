@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm512_set1_ps, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
-use super::{Arithmetic, Simd, SimdOp};
+use super::operations::{Arithmetic, Simd, SimdOp};
 
 /// The proof that this machine has AVX-512F.
 #[derive(Debug, Clone, Copy)]

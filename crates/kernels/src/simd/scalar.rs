@@ -1,7 +1,7 @@
 //! Vectors of `N` elements in portable code: the twin that every instruction set is tested
 //! against, at any width, and the kernel of machines that have nothing better.
 
-use super::{Arithmetic, Simd, SimdOp};
+use super::operations::{Arithmetic, Simd, SimdOp};
 
 /// Portable vectors of `N` elements. Every machine has them, so anyone may make the token.
 #[derive(Debug, Clone, Copy)]

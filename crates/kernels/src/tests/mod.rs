@@ -18,6 +18,7 @@ mod embeddings;
 mod guards;
 mod kernels;
 mod order;
+mod partial_accesses;
 mod random;
 mod reduced;
 mod reference;

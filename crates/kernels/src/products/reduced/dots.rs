@@ -10,23 +10,15 @@ use std::mem::transmute;
 
 use super::operand::Operand;
 use super::vectors::{Dot, sums};
+use crate::simd::tokens::{Avx512Bf16, Avx512Vnni};
 
-/// Defines the token of an instruction.
+/// Defines the sums that an instruction makes, for its token.
 macro_rules! dot {
     (
-        $(#[$doc:meta])* $name:ident, $features:literal, [$($feature:tt),*], $sums:ty,
-        $zero:expr, $dot:expr, $store:expr, $in_word:literal
+        $name:ident, $features:literal, $sums:ty, $zero:expr, $dot:expr, $store:expr,
+        $in_word:literal
     ) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
-        pub(crate) struct $name(());
-
         impl $name {
-            /// The token, where the machine has the instructions.
-            pub(crate) fn new() -> Option<Self> {
-                ($(is_x86_feature_detected!($feature))&&*).then_some(Self(()))
-            }
-
             /// Runs `turns` turns of twelve instructions that do not wait for each other; how many
             /// multiplications and additions that was.
             pub(super) fn peak(self, turns: usize) -> u64 {
@@ -76,7 +68,9 @@ macro_rules! dot {
                     combine: impl FnMut(usize, usize, *const u32),
                 ) {
                     // SAFETY: the caller's promises.
-                    unsafe { sums::<$name, VECTORS, RUN>(dot, panel, words, operand, rows, combine) }
+                    unsafe {
+                        sums::<$name, VECTORS, RUN>(dot, panel, words, operand, rows, combine)
+                    }
                 }
                 // SAFETY: the token proves the features; the caller's promises.
                 unsafe { with_features::<VECTORS, RUN>(self, panel, words, operand, rows, combine) }
@@ -139,14 +133,10 @@ unsafe fn dot_bytes(sums: __m512i, weights: __m512i, input: __m512i) -> __m512i 
 }
 
 dot! {
-    /// The proof that this machine has AVX512-BF16: pairs of bfloat16, `vdpbf16ps`.
-    Avx512Bf16, "avx512f,avx512bf16", ["avx512f", "avx512bf16"], __m512,
-    _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps, 2
+    Avx512Bf16, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps, 2
 }
 
 dot! {
-    /// The proof that this machine has AVX512-VNNI: unsigned bytes of inputs, signed bytes of weights,
-    /// `vpdpbusd`.
-    Avx512Vnni, "avx512f,avx512vnni", ["avx512f", "avx512vnni"], __m512i,
-    _mm512_setzero_si512(), dot_bytes, _mm512_storeu_si512, 4
+    Avx512Vnni, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), dot_bytes,
+    _mm512_storeu_si512, 4
 }

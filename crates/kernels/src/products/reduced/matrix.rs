@@ -1,21 +1,15 @@
 //! Weights packed in words, and the product with them.
 
-use super::operand::{Fill, Operand};
 use super::round::{bf16, largest_magnitude, scale_of, to_byte};
-use super::vectors::{Combine, WidenedSums};
-use super::{Format, Instructions, Reduced};
-use crate::packing::panel_matrix::{Columns, Lines, PanelRow};
-use crate::products::weights::Product;
-use crate::simd::Simd;
+use crate::packing::lines::Lines;
+use crate::packing::panel_matrix::{Columns, PanelRow};
+use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
 
 /// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
 pub(super) const TILE_WORDS: usize = 16;
 
 /// What is added to a byte of an input that is multiplied as an unsigned one.
 pub(super) const UNSIGNED: i32 = 128;
-
-/// The longest input whose sums of bytes fit 32 bits: 65536 * 255 * 127 < 2^31.
-pub(crate) const INT8_INPUTS_MAX: usize = 1 << 16;
 
 /// A matrix packed in words.
 pub(crate) struct ReducedMatrix {
@@ -99,68 +93,5 @@ impl ReducedMatrix {
     pub(crate) fn bytes(&self) -> usize {
         let rows = [&self.scales, &self.offsets];
         self.lines.bytes() + rows.into_iter().flatten().map(PanelRow::bytes).sum::<usize>()
-    }
-
-    /// See [`Product::multiply`].
-    ///
-    /// # Safety
-    /// As there; the product's weights are this matrix.
-    #[inline(always)]
-    pub(crate) unsafe fn multiply<S: Simd, const VECTORS: usize>(
-        &self,
-        simd: S,
-        product: &Product<'_>,
-        operand: &mut Operand,
-    ) {
-        if operand.is_empty() {
-            simd.vectorize(Fill { matrix: self, rows: product.rows, operand });
-        }
-        let (operand, rows) = (&*operand, product.rows.len());
-        let combine = |index: usize, first: usize, count: usize, sums: *const u32| {
-            simd.vectorize(Combine::<VECTORS> {
-                matrix: self,
-                product,
-                operand,
-                index,
-                rows: first..first + count,
-                sums,
-            });
-        };
-        #[cfg(target_arch = "x86_64")]
-        if let Instructions::Tiles(tiles) = self.reduced.instructions {
-            let panels = product.panels.clone();
-            // SAFETY: the caller's promises; the operand has the product's rows.
-            return unsafe { tiles.sums::<VECTORS>(self, panels, operand, rows, combine) };
-        }
-        for (index, panel) in product.panels.clone().enumerate() {
-            let combine = |row, count, sums| combine(index, row, count, sums);
-            // SAFETY: as above.
-            unsafe {
-                match self.reduced.instructions {
-                    #[cfg(target_arch = "x86_64")]
-                    Instructions::Avx512Bf16(dot) => {
-                        let (first, words) = (self.panel(panel), self.words);
-                        dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
-                    }
-                    #[cfg(target_arch = "x86_64")]
-                    Instructions::Avx512Vnni(dot) => {
-                        let (first, words) = (self.panel(panel), self.words);
-                        dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
-                    }
-                    #[cfg(target_arch = "x86_64")]
-                    Instructions::Tiles(_) => unreachable!("not by panels"),
-                    Instructions::Widened => {
-                        let matrix = self;
-                        simd.vectorize(WidenedSums::<_, VECTORS> {
-                            matrix,
-                            panel,
-                            operand,
-                            rows,
-                            combine,
-                        });
-                    }
-                }
-            }
-        }
     }
 }

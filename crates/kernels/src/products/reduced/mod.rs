@@ -29,98 +29,13 @@
 
 #[cfg(target_arch = "x86_64")]
 mod dots;
-mod matrix;
-mod operand;
-mod round;
+pub(crate) mod matrix;
+pub(crate) mod operand;
+mod peak;
+pub(crate) mod product;
+pub(crate) mod round;
 #[cfg(target_arch = "x86_64")]
 mod tile_blocks;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 mod vectors;
-
-#[cfg(target_arch = "x86_64")]
-pub(crate) use dots::{Avx512Bf16, Avx512Vnni};
-pub(crate) use matrix::{INT8_INPUTS_MAX, ReducedMatrix};
-pub(crate) use operand::Operand;
-#[cfg(test)]
-pub(crate) use round::{bf16, scale_of, to_byte};
-#[cfg(target_arch = "x86_64")]
-pub(crate) use tiles::Tiles;
-
-/// Rows whose bytes are multiplied in vectors where there are tiles: sums of bytes have the same bits
-/// there, and a tile takes long to begin. One row was 1.1 to 2.4 times as fast so, three rows still as
-/// fast or faster.
-pub(crate) const FEW_ROWS: usize = 3;
-
-/// The format of a weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Bf16,
-    Int8,
-}
-
-impl Format {
-    /// Weights in a word.
-    pub(crate) const fn in_word(self) -> usize {
-        match self {
-            Self::Bf16 => 2,
-            Self::Int8 => 4,
-        }
-    }
-}
-
-/// How words are multiplied. The tokens prove that the machine has the instructions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Instructions {
-    /// Each number made an f32, on any vector unit.
-    Widened,
-    /// `vdpbf16ps`
-    #[cfg(target_arch = "x86_64")]
-    Avx512Bf16(Avx512Bf16),
-    /// `vpdpbusd`
-    #[cfg(target_arch = "x86_64")]
-    Avx512Vnni(Avx512Vnni),
-    /// `tdpbf16ps`, `tdpbusd`
-    #[cfg(target_arch = "x86_64")]
-    Tiles(Tiles),
-}
-
-impl Instructions {
-    /// Whether inputs are widened when the operand is made.
-    fn widens(self) -> bool {
-        matches!(self, Self::Widened)
-    }
-
-    /// Whether words lie in tiles.
-    pub(crate) fn is_tiled(self) -> bool {
-        match self {
-            #[cfg(target_arch = "x86_64")]
-            Self::Tiles(_) => true,
-            _ => false,
-        }
-    }
-}
-
-/// A format, and how it is computed with.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reduced {
-    pub(crate) format: Format,
-    pub(crate) instructions: Instructions,
-}
-
-impl Reduced {
-    /// Runs the instruction in registers, so many turns of a loop; how many multiplications and
-    /// additions that was. None where there is no such instruction.
-    pub(crate) fn peak(self, turns: usize) -> Option<u64> {
-        let _ = (turns, self.format);
-        match self.instructions {
-            Instructions::Widened => None,
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512Bf16(dot) => Some(dot.peak(turns)),
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512Vnni(dot) => Some(dot.peak(turns)),
-            #[cfg(target_arch = "x86_64")]
-            Instructions::Tiles(tiles) => Some(tiles.peak(self.format, turns)),
-        }
-    }
-}

@@ -3,12 +3,13 @@
 
 use std::cell::RefCell;
 
-use super::Format;
 use super::matrix::{ReducedMatrix, UNSIGNED};
 use super::round::{bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
-use crate::packing::panel_matrix::{LINE_LEN, Lines};
-use crate::products::panel_product::{ProductRow, ROWS_MAX};
-use crate::simd::{Simd, SimdOp};
+use crate::packing::lines::{LINE_LEN, Lines};
+use crate::packing::reduced::Format;
+use crate::products::panel_product::ProductRow;
+use crate::products::tiling::ROWS_MAX;
+use crate::simd::operations::{Simd, SimdOp};
 
 thread_local! {
     /// Rooms that no operand holds.

@@ -4,23 +4,16 @@
 //! Rows of the batch are tiles as they lie in the operand.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::OnceLock;
 
-use super::dots::Avx512Vnni;
 use super::matrix::{ReducedMatrix, TILE_WORDS};
 use super::operand::Operand;
 use super::tile_blocks::{Block, ROW_BYTES, bf16_block, bytes_block};
 use super::vectors::{LANES_MAX, VECTORS_MAX};
-use super::{FEW_ROWS, Format};
-use crate::products::panel_product::ROWS_MAX;
-
-/// The proof that this process may use the tiles of AMX, for bfloat16 and bytes; with it, the
-/// instruction that multiplies the bytes of a few rows.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Tiles(Avx512Vnni);
+use crate::packing::reduced::{FEW_ROWS, Format};
+use crate::products::tiling::ROWS_MAX;
+use crate::simd::tokens::Tiles;
 
 /// Rows of a tile, at most.
 const TILE_ROWS: usize = 16;
@@ -36,13 +29,6 @@ const LINE_BYTES: usize = 64;
 const FAR_BYTES: usize = if cfg!(test) { 32 << 10 } else { 6 << 20 };
 
 impl Tiles {
-    /// The token, where the machine has the instructions and the system lets this process use them.
-    pub(crate) fn new() -> Option<Self> {
-        static ARE_THERE: OnceLock<bool> = OnceLock::new();
-        let vectors = Avx512Vnni::new()?;
-        ARE_THERE.get_or_init(|| has_tiles() && may_use_tiles()).then_some(Self(vectors))
-    }
-
     /// Runs `turns` turns of four instructions on full tiles; how many multiplications and additions
     /// that was.
     pub(super) fn peak(self, format: Format, turns: usize) -> u64 {
@@ -105,7 +91,8 @@ impl Tiles {
                 let combine = |row, count, sums| combine(index, row, count, sums);
                 // SAFETY: the caller's promises; tiles are runs of their words.
                 unsafe {
-                    self.0.sums::<VECTORS, TILE_WORDS>(first, words, operand, rows, combine);
+                    self.vectors()
+                        .sums::<VECTORS, TILE_WORDS>(first, words, operand, rows, combine);
                 }
             }
             return;
@@ -257,57 +244,6 @@ unsafe fn chunk_sums<const VECTORS: usize>(
             }
         }
     }
-}
-
-/// Whether the processor has them and the system saves them.
-fn has_tiles() -> bool {
-    const OSXSAVE: u32 = 1 << 27;
-    const BF16_TILE_INT8: u32 = 1 << 22 | 1 << 24 | 1 << 25;
-    const TILE_CONFIG_AND_DATA: u64 = 3 << 17;
-    if __cpuid(0).eax < 7 || __cpuid(1).ecx & OSXSAVE == 0 {
-        return false;
-    }
-    if __cpuid_count(7, 0).edx & BF16_TILE_INT8 != BF16_TILE_INT8 {
-        return false;
-    }
-    // SAFETY: the system has turned on what the instruction belongs to.
-    let saved = unsafe { saved_state() };
-    is_x86_feature_detected!("avx512f") && saved & TILE_CONFIG_AND_DATA == TILE_CONFIG_AND_DATA
-}
-
-/// The parts of the processor's state that the system saves (XCR0).
-#[target_feature(enable = "xsave")]
-fn saved_state() -> u64 {
-    // SAFETY: register 0 is there where the instruction is.
-    unsafe { _xgetbv(0) }
-}
-
-/// Asks the system to let the threads of this process use tiles (Linux: `arch_prctl`, 5.16 and
-/// later).
-#[cfg(all(target_os = "linux", not(miri)))]
-fn may_use_tiles() -> bool {
-    const SYS_ARCH_PRCTL: usize = 158;
-    const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
-    const XFEATURE_XTILEDATA: usize = 18;
-    let mut result = SYS_ARCH_PRCTL;
-    // SAFETY: a system call that changes nothing but a permission, and what `syscall` itself changes.
-    unsafe {
-        asm!(
-            "syscall",
-            inout("rax") result,
-            in("rdi") ARCH_REQ_XCOMP_PERM,
-            in("rsi") XFEATURE_XTILEDATA,
-            out("rcx") _,
-            out("r11") _,
-            options(nostack),
-        );
-    }
-    result == 0
-}
-
-#[cfg(not(all(target_os = "linux", not(miri))))]
-fn may_use_tiles() -> bool {
-    false
 }
 
 /// The shapes of the tiles, as `ldtilecfg` reads them: 0 to 3 are sums, 4 and 5 inputs, 6 and 7

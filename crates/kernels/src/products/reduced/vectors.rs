@@ -1,17 +1,13 @@
-//! Sums by vector instructions: tiles of rows over a panel, generic over how a word is multiplied;
-//! and what is done with sums over k, wherever they come from.
+//! Sums by vector instructions: tiles of rows over a panel, generic over how a word is multiplied.
 
 #![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
-use super::Format;
 use super::matrix::ReducedMatrix;
 use super::operand::Operand;
-use crate::packing::panel_matrix::LINE_LEN;
-use crate::products::weights::Product;
-use crate::simd::{Simd, SimdOp, prefetch};
+use crate::packing::reduced::Format;
+use crate::simd::operations::{Simd, SimdOp, prefetch};
 
 /// Vectors of a panel, at most.
 pub(super) const VECTORS_MAX: usize = 5;
@@ -298,68 +294,6 @@ unsafe fn tile_sums<D: Dot, const ROWS: usize, const VECTORS: usize, const RUN: 
             begin = end;
             if begin >= words {
                 break;
-            }
-        }
-    }
-}
-
-/// Goes on from what rows' sums start from to those with the sums over k, which are at `sums`,
-/// `[row][vector][lane]`, an f32 or an i32 each. The contract of [`Product::multiply`] holds.
-pub(super) struct Combine<'a, const VECTORS: usize> {
-    pub(super) matrix: &'a ReducedMatrix,
-    pub(super) product: &'a Product<'a>,
-    pub(super) operand: &'a Operand,
-    /// Of the panel, among the product's.
-    pub(super) index: usize,
-    pub(super) rows: Range<usize>,
-    pub(super) sums: *const u32,
-}
-
-impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self { matrix, product, operand, index, rows, mut sums } = self;
-        let panel = product.panels.start + index;
-        let of_panel = |row: &Option<crate::packing::panel_matrix::PanelRow>| {
-            row.as_ref().map_or(std::ptr::null(), |row| row.panel(panel))
-        };
-        let (scales, offsets) = (of_panel(&matrix.scales), of_panel(&matrix.offsets));
-        // SAFETY: the contract of `Product::multiply`; `sums` has these rows, `scales` and `offsets`
-        // of bytes are rows of the panel.
-        unsafe {
-            for row in rows {
-                let of_row = product.rows.get_unchecked(row);
-                let start = of_row.start.add(index * product.start_stride);
-                let to = of_row.sums.add(index * product.sums_stride);
-                for line in (0..VECTORS * S::LANES).step_by(LINE_LEN) {
-                    prefetch(start.wrapping_add(product.start_stride + line));
-                    prefetch(to.wrapping_add(product.sums_stride + line));
-                }
-                let scale = match matrix.reduced.format {
-                    Format::Bf16 => 0.0,
-                    Format::Int8 => operand.scale(row),
-                };
-                for vector in 0..VECTORS {
-                    let at = vector * S::LANES;
-                    let start = match product.last_start {
-                        Some(last) if vector + 1 == VECTORS => simd.load(last.panel(panel)),
-                        _ => simd.load(start.add(at)),
-                    };
-                    let sum = match matrix.reduced.format {
-                        Format::Bf16 => simd.add(start, simd.load(sums.add(at).cast())),
-                        Format::Int8 => {
-                            let mut floats = [0.0; LANES_MAX];
-                            for lane in 0..S::LANES {
-                                let offset = *offsets.add(at + lane).cast::<i32>();
-                                floats[lane] = (*sums.add(at + lane).cast::<i32>() + offset) as f32;
-                            }
-                            let scale = simd.mul(simd.splat(scale), simd.load(scales.add(at)));
-                            simd.mul_add(simd.load(floats.as_ptr()), scale, start)
-                        }
-                    };
-                    simd.store(to.add(at), sum);
-                }
-                sums = sums.add(VECTORS * S::LANES);
             }
         }
     }
