@@ -10,12 +10,12 @@ pub enum KernelError {
     #[error("instruction set {0} is not available on this machine")]
     IsaUnavailable(Isa),
 
-    /// Sums of so many products of bytes do not fit 32 bits.
+    /// Rows are too long for sums of products of bytes to fit 32 bits.
     #[error("rows of {inputs} elements are too long for int8, which takes {most}")]
     Int8Inputs {
         /// Elements of a row.
         inputs: usize,
-        /// As many as there may be.
+        /// The most elements that a row may have.
         most: usize,
     },
 

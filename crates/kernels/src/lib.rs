@@ -7,7 +7,7 @@
 //!
 //! **The same bits everywhere.** A row's result depends on that row's inputs and on the weights
 //! alone, not on the batch size, the row's place in it, the panel split, the instruction set, nor
-//! on whether its input was projected ahead: every pre-activation is accumulated in one fixed
+//! on whether its input was projected before the step: every pre-activation is accumulated in one fixed
 //! order, one fused multiply-add a term, and the activations are one sequence of IEEE operations
 //! written once over a vector type. (Sums of weights in [other precisions](Precision) have an order of
 //! their own: see `products/reduced/`.)
@@ -62,10 +62,8 @@ pub use cells::lstm::{LstmParameters, PackedLstm};
 pub use cells::recurrence::{ProjectionRow, Recurrence, StepRow, XPart};
 pub use cells::rnn::{PackedRnn, RnnActivation, RnnParameters};
 pub use cells::step_dense::step_dense;
-pub use cells::tree_lstm::{
-    PackedTreeInner, PackedTreeLeaf, Side, TreeChild, TreeInnerParameters, TreeInnerRow,
-    TreeLeafParameters, TreeLeafRow,
-};
+pub use cells::tree_inner::{PackedTreeInner, Side, TreeChild, TreeInnerParameters, TreeInnerRow};
+pub use cells::tree_leaf::{PackedTreeLeaf, TreeLeafParameters, TreeLeafRow};
 pub use error::KernelError;
 pub use packing::lines::Lines;
 pub use packing::precision::{Packing, Precision};

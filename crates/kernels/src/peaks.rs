@@ -1,4 +1,4 @@
-//! The machine's limits, as one thread meets them: a register-only loop of multiply-adds, and a
+//! The machine's limits, measured by one thread: a register-only loop of multiply-adds, and a
 //! sweep over memory. Kernels are measured against both, in the same run.
 
 use std::hint::black_box;

@@ -24,18 +24,22 @@ pub(crate) trait Finish<S: Simd>: Copy {
     /// Finishes some rows of panels, [side by side](crate::simd::side_by_side::SideBySide).
     ///
     /// # Safety
-    /// They are the piece's, and their sums are complete.
+    /// The places are the piece's, and their sums are complete. What the piece's rows point to is readable
+    /// and writable as their cell's step asks for, and nobody else accesses the units of these places that
+    /// are written.
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]);
 
-    /// Finishes all rows of a piece.
+    /// Finishes all rows of a piece: `rows` rows of each of `panels`.
     ///
     /// # Safety
-    /// As for [`Self::finish`].
+    /// Panels and rows are the piece's, and all their sums are complete. What the piece's rows point to is
+    /// readable and writable as their cell's step asks for, and nobody else accesses the units of `panels`
+    /// that are written.
     #[inline(always)]
     unsafe fn finish_all(self, simd: S, panels: Range<usize>, rows: usize) {
         let mut waiting = [Place::default(); SIDE_BY_SIDE];
         let mut count = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: each place is one of the piece's panels and rows, finished once.
         unsafe {
             for panel in panels {
                 for row in 0..rows {
@@ -68,7 +72,7 @@ pub(crate) trait Finish<S: Simd>: Copy {
 /// The sums of some places, each of one row of `VECTORS` vectors at an address: `[vector][place]`.
 ///
 /// # Safety
-/// They are readable.
+/// At the address of each place `VECTORS * LANES` elements are readable, and nobody writes them meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn load_sums<S: Simd, const VECTORS: usize, const N: usize>(
     simd: S,
@@ -77,7 +81,7 @@ pub(crate) unsafe fn load_sums<S: Simd, const VECTORS: usize, const N: usize>(
 ) -> [[S::Vector; N]; VECTORS] {
     let mut sums = [[simd.splat(0.0); N]; VECTORS];
     for at in 0..N {
-        // SAFETY: the caller's promise.
+        // SAFETY: `VECTORS` vectors are readable at the address.
         let of_place: [S::Vector; VECTORS] = unsafe { load_vectors(simd, address(places[at])) };
         for vector in 0..VECTORS {
             sums[vector][at] = of_place[vector];
@@ -105,11 +109,12 @@ impl Units {
     /// The units' elements of the row at `from`.
     ///
     /// # Safety
-    /// The elements are readable.
+    /// The row at `from` has an element for each unit of the cell; those of these units are readable, and
+    /// nobody writes them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn load<S: Simd>(self, simd: S, from: *const f32) -> S::Vector {
         let from = from.wrapping_add(self.first);
-        // SAFETY: the caller's promise; `count` is at most `LANES`.
+        // SAFETY: `count` elements from the first unit's on, at most `LANES`, are the row's.
         unsafe {
             if self.count == S::LANES {
                 simd.load(from)
@@ -122,11 +127,12 @@ impl Units {
     /// Writes the units' elements of the row at `to`.
     ///
     /// # Safety
-    /// The elements are writable.
+    /// The row at `to` has an element for each unit of the cell; those of these units are writable, and nobody
+    /// else accesses them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn store<S: Simd>(self, simd: S, to: *mut f32, vector: S::Vector) {
         let to = to.wrapping_add(self.first);
-        // SAFETY: the caller's promise; `count` is at most `LANES`.
+        // SAFETY: `count` elements from the first unit's on, at most `LANES`, are the row's.
         unsafe {
             if self.count == S::LANES {
                 simd.store(to, vector);
@@ -139,10 +145,11 @@ impl Units {
     /// Writes the hidden state after a step, once or twice.
     ///
     /// # Safety
-    /// As for [`Recurrence::step`].
+    /// `row.h_out` and, unless it is null, `row.y` have an element for each unit of the cell; those of these
+    /// units are writable, and nobody else accesses them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn store_h<S: Simd>(self, simd: S, row: &StepRow, h: S::Vector) {
-        // SAFETY: the caller's promise.
+        // SAFETY: both are rows whose elements the caller vouches for.
         unsafe {
             self.store(simd, row.h_out, h);
             if !row.y.is_null() {

@@ -20,7 +20,7 @@ use std::ops::Range;
 
 use super::activations::{sigmoid, tanh, value};
 use super::finish::{Finish, Place, Units};
-use super::pieces::{InputPart, ProjectRows, Room, StepPiece, bias_sum};
+use super::pieces::{InputPart, ProjectRows, StepPiece, SumsBuffer, bias_sum};
 use super::recurrence::{ProjectionRow, Recurrence, StepRow};
 use crate::error::KernelError;
 use crate::packing::checks::{check_len, check_panels, check_sizes};
@@ -281,8 +281,8 @@ impl SimdOp for Step<'_> {
                 &x_part.weights,
                 #[inline(always)]
                 |panels, part, [of_x, of_h]| {
-                    let mut room = [Room::<S, GATES>::new(), Room::<S, GATES>::new()];
-                    let [x_sums, sums] = room.each_mut().map(Room::sums);
+                    let mut buffers = [SumsBuffer::<S, GATES>::new(), SumsBuffer::new()];
+                    let [x_sums, sums] = buffers.each_mut().map(SumsBuffer::sums);
                     let (rows, row_len, first_panel) =
                         (&rows[part], GATES * S::LANES, panels.start);
                     let count = panels.len();
@@ -306,8 +306,8 @@ impl SimdOp for Step<'_> {
                     &weights.x.weights,
                     #[inline(always)]
                     |panels, part, [of_x, of_h]| {
-                        let mut room = Room::<S, VECTORS_BEFORE>::new();
-                        let sums = room.sums();
+                        let mut buffer = SumsBuffer::<S, VECTORS_BEFORE>::new();
+                        let sums = buffer.sums();
                         let (rows, row_len, first_panel) =
                             (&rows[part], VECTORS_BEFORE * S::LANES, panels.start);
                         let (x_sums, count) = (sums, panels.len());
@@ -358,7 +358,8 @@ impl<S: Simd> Finish<S> for AfterProduct<'_> {
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { hidden_size, piece, sums } = self;
         let each = SideBySide::<S, N>(simd);
-        // SAFETY: the caller's promise.
+        // SAFETY: the places are the piece's and their sums complete, so the rows and units are there to read
+        // and to write.
         unsafe {
             let [z, r, of_h] = piece.load_sums(simd, sums, places);
             let units = places.map(|place| Units::of::<S>(hidden_size, place.panel, 1, 0));
@@ -393,7 +394,8 @@ impl<S: Simd> Finish<S> for GatesBeforeProduct<'_> {
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { hidden_size, piece, sums } = self;
         let each = SideBySide::<S, N>(simd);
-        // SAFETY: the caller's promise.
+        // SAFETY: the places are the piece's and their sums complete, so the rows and units are there to read
+        // and to write.
         unsafe {
             let sums: [_; VECTORS_BEFORE] = piece.load_sums(simd, sums, places);
             for group in 0..GROUPS_ZR {
@@ -425,7 +427,8 @@ impl<S: Simd> Finish<S> for StateBeforeProduct<'_> {
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { hidden_size, piece, sums } = self;
         let each = SideBySide::<S, N>(simd);
-        // SAFETY: the caller's promise.
+        // SAFETY: the places are the piece's and their sums complete, so the rows and units are there to read
+        // and to write.
         unsafe {
             let sums: [_; VECTORS_BEFORE] = piece.load_sums(simd, sums, places);
             for (group, sum) in sums.into_iter().enumerate() {

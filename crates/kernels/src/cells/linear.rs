@@ -11,15 +11,14 @@ use std::fmt;
 use std::ops::Range;
 
 use super::finish::Units;
-use super::pieces::{InputPart, ProductRows, Room};
+use super::pieces::{InputPart, SumsBuffer, sum_inputs};
 use crate::error::KernelError;
 use crate::packing::checks::{check_len, check_panels, check_sizes};
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::precision::Packing;
 use crate::packing::target::Target;
-use crate::products::panel_product::{ProductRow, load_vectors};
-use crate::products::reduced::operand::Operand;
-use crate::products::weights::{Product, Weights, for_each_piece};
+use crate::products::panel_product::load_vectors;
+use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 
@@ -197,40 +196,6 @@ impl PackedLinear {
     }
 }
 
-/// The sums of a piece's rows, from the bias on, to `sums`, `[row][panel]`.
-///
-/// # Safety
-/// As for [`Product::multiply`]; `inputs` are the rows' inputs, and there is room at `sums`.
-#[inline(always)]
-unsafe fn sum<S: Simd, R>(
-    simd: S,
-    part: &InputPart,
-    panels: Range<usize>,
-    rows: &[R],
-    input: impl Fn(&R) -> *const f32,
-    sums: *mut f32,
-    operand: &mut Operand,
-) {
-    let row_len = GROUPS * S::LANES;
-    let start = part.bias.panel(panels.start);
-    let mut place = 0;
-    let mut room = ProductRows::new();
-    let rows = room.fill(rows, |row| {
-        let sums = sums.wrapping_add(place * row_len);
-        place += panels.len();
-        Some(ProductRow { input: input(row), start, sums })
-    });
-    let (weights, start_stride, sums_stride) = (&part.weights, row_len, row_len);
-    let product = Product { weights, panels, rows, start_stride, sums_stride, last_start: None };
-    // SAFETY: the caller's promises.
-    unsafe { product.multiply::<S, GROUPS>(simd, operand) }
-}
-
-/// The place of a panel's row among the sums of a piece of so many panels.
-fn place<S: Simd>(panel: usize, first_panel: usize, row: usize, panels: usize) -> usize {
-    (row * panels + panel - first_panel) * GROUPS * S::LANES
-}
-
 /// The contract of [`PackedLinear::multiply`] holds for it.
 struct Multiply<'a> {
     linear: &'a PackedLinear,
@@ -248,18 +213,24 @@ impl SimdOp for Multiply<'_> {
             &linear.part.weights,
             #[inline(always)]
             |panels, part, [operand, _]| {
-                let mut room = Room::<S, GROUPS>::new();
-                let (rows, sums) = (&rows[part], room.sums());
-                let (first_panel, count) = (panels.start, panels.len());
+                let mut buffer = SumsBuffer::<S, GROUPS>::new();
+                let (rows, sums) = (&rows[part], buffer.of_piece(&panels));
                 // SAFETY: the contract of `multiply`, which the caller holds; the sums of the
                 // piece are complete before they are copied.
                 unsafe {
-                    let x = |row: &LinearRow| row.x;
-                    sum(simd, &linear.part, panels.clone(), rows, x, sums, operand);
+                    let x = |row: &LinearRow| Some(row.x);
+                    sum_inputs::<S, GROUPS, _>(
+                        simd,
+                        &linear.part,
+                        panels.clone(),
+                        rows,
+                        x,
+                        sums,
+                        operand,
+                    );
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
-                            let place = place::<S>(panel, first_panel, at, count);
-                            let sums = sums.add(place);
+                            let sums = sums.of(panel, at);
                             for group in 0..GROUPS {
                                 let sum = simd.load(sums.add(group * S::LANES));
                                 let units =
@@ -291,18 +262,24 @@ impl SimdOp for FindMax<'_> {
             &linear.part.weights,
             #[inline(always)]
             |panels, part, [operand, _]| {
-                let mut room = Room::<S, GROUPS>::new();
-                let (rows, sums) = (&rows[part], room.sums());
-                let (first_panel, count) = (panels.start, panels.len());
+                let mut buffer = SumsBuffer::<S, GROUPS>::new();
+                let (rows, sums) = (&rows[part], buffer.of_piece(&panels));
                 // SAFETY: the contract of `argmax`, which the caller holds; the sums of the piece
                 // are complete before they are compared.
                 unsafe {
-                    let x = |row: &ArgMaxRow| row.x;
-                    sum(simd, &linear.part, panels.clone(), rows, x, sums, operand);
+                    let x = |row: &ArgMaxRow| Some(row.x);
+                    sum_inputs::<S, GROUPS, _>(
+                        simd,
+                        &linear.part,
+                        panels.clone(),
+                        rows,
+                        x,
+                        sums,
+                        operand,
+                    );
                     for panel in panels {
                         for (at, row) in rows.iter().enumerate() {
-                            let place = place::<S>(panel, first_panel, at, count);
-                            let sums: [S::Vector; GROUPS] = load_vectors(simd, sums.add(place));
+                            let sums: [S::Vector; GROUPS] = load_vectors(simd, sums.of(panel, at));
                             let best = &mut *row.best;
                             *best = best.or(greatest(simd, sums, panel));
                         }

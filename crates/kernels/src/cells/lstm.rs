@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::activations::{product, sigmoid, tanh, value};
 use super::finish::{Finish, Place, Units, load_sums};
-use super::pieces::{InputPart, ProjectRows, Room, StepPiece, bias_sum};
+use super::pieces::{InputPart, ProjectRows, StepPiece, SumsBuffer, bias_sum};
 use super::recurrence::{ProjectionRow, Recurrence, StepRow};
 use crate::error::KernelError;
 use crate::packing::checks::{check_len, check_panels, check_sizes};
@@ -183,8 +183,8 @@ impl SimdOp for Step<'_> {
             &lstm.x.weights,
             #[inline(always)]
             |panels, part, [of_x, of_h]| {
-                let mut room = Room::<S, GATES>::new();
-                let (rows, x_sums, row_len) = (&rows[part], room.sums(), GATES * S::LANES);
+                let mut buffer = SumsBuffer::<S, GATES>::new();
+                let (rows, x_sums, row_len) = (&rows[part], buffer.sums(), GATES * S::LANES);
                 let (first_panel, count) = (panels.start, panels.len());
                 let piece =
                     StepPiece { rows, first_panel, panels: count, skip: 0, x_sums, row_len };
@@ -214,7 +214,8 @@ impl<S: Simd> Finish<S> for Activations<'_> {
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { lstm, piece, sums } = self;
         let each = SideBySide::<S, N>(simd);
-        // SAFETY: the caller's promise; a panel of the peepholes has that many vectors.
+        // SAFETY: the places are the piece's and their sums complete, so the rows and units are there to read
+        // and to write; a panel of the peepholes has that many vectors.
         unsafe {
             let [mut i, mut o, mut f, g] = piece.load_sums(simd, sums, places);
             let units = places.map(|place| Units::of::<S>(lstm.hidden_size, place.panel, 1, 0));

@@ -7,7 +7,7 @@
 //! | `finish.rs` | what follows products: activations over rows of panels |
 //! | `pieces.rs` | the pieces that a step is computed in |
 //! | `lstm.rs`, `gru.rs`, `rnn.rs` | the recurrent cells |
-//! | `tree_lstm.rs` | the cells of a binary TreeLSTM |
+//! | `tree_leaf.rs`, `tree_inner.rs` | the cells of a binary TreeLSTM |
 //! | `linear.rs` | output projections, arg-max, embeddings |
 //! | `step_dense.rs` | one step over dense slices |
 
@@ -20,4 +20,5 @@ pub(crate) mod pieces;
 pub(crate) mod recurrence;
 pub(crate) mod rnn;
 pub(crate) mod step_dense;
-pub(crate) mod tree_lstm;
+pub(crate) mod tree_inner;
+pub(crate) mod tree_leaf;

@@ -25,7 +25,8 @@ impl InputPart {
     }
 }
 
-/// The projection of rows by one part of a cell; the contract of [`Recurrence::project`] holds.
+/// The projection of rows by one part of a cell. Whoever runs it holds the contract of
+/// [`Recurrence::project`](super::recurrence::Recurrence::project) for `rows` and `panels`.
 pub(crate) struct ProjectRows<'a, const VECTORS: usize> {
     pub(crate) part: &'a InputPart,
     pub(crate) rows: &'a [ProjectionRow],
@@ -45,8 +46,8 @@ impl<const VECTORS: usize> SimdOp for ProjectRows<'_, VECTORS> {
             #[inline(always)]
             |panels, of_piece, [operand, _]| {
                 let rows = &rows[of_piece];
-                // SAFETY: the contract of `project`, which the caller holds.
-                unsafe { project_ahead::<S, VECTORS>(simd, part, panels, rows, skip, operand) }
+                // SAFETY: the contract of `project`; operands are those of the piece's rows.
+                unsafe { project_piece::<S, VECTORS>(simd, part, panels, rows, skip, operand) }
             },
         );
     }
@@ -56,9 +57,13 @@ impl<const VECTORS: usize> SimdOp for ProjectRows<'_, VECTORS> {
 /// first of panel 0.
 ///
 /// # Safety
-/// As for [`Product::multiply`] and [`Recurrence::project`].
+/// - The part was packed for `simd` with `VECTORS` vectors a panel, and rows and panels are a piece
+///   ([`for_each_piece`]).
+/// - For each row, as many elements of `x` are readable as the part has inputs. The elements of `panels` in
+///   `projected` are writable; until this returns nobody else accesses them, and they overlap no `x`.
+/// - `operand` is empty or was filled from the same rows for the same part.
 #[inline(always)]
-unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
+unsafe fn project_piece<S: Simd, const VECTORS: usize>(
     simd: S,
     part: &InputPart,
     panels: Range<usize>,
@@ -69,18 +74,18 @@ unsafe fn project_ahead<S: Simd, const VECTORS: usize>(
     let row_len = VECTORS * S::LANES;
     let start = part.bias.panel(panels.start);
     let at = skip + panels.start * row_len;
-    let mut room = ProductRows::new();
-    let rows = room.fill(rows, |row| {
+    let mut buffer = ProductRows::new();
+    let rows = buffer.fill(rows, |row| {
         let sums = row.projected.wrapping_add(at);
         Some(ProductRow { input: row.x, start, sums })
     });
     let (weights, start_stride, sums_stride) = (&part.weights, row_len, row_len);
     let product = Product { weights, panels, rows, start_stride, sums_stride, last_start: None };
-    // SAFETY: the caller's promises.
+    // SAFETY: inputs and sums are those that the caller vouches for; starts are the part's own bias.
     unsafe { product.multiply::<S, VECTORS>(simd, operand) }
 }
 
-/// Room on the stack for the rows of a piece's product.
+/// A buffer on the stack for the rows of a piece's product.
 pub(crate) struct ProductRows([MaybeUninit<ProductRow>; ROWS_MAX]);
 
 impl ProductRows {
@@ -89,40 +94,108 @@ impl ProductRows {
         Self([const { MaybeUninit::uninit() }; ROWS_MAX])
     }
 
-    /// The product rows of the piece's rows, of those that have one, in their order.
+    /// The product rows that `product_row` makes of the piece's rows, in their order; none for some.
     #[inline(always)]
     pub(crate) fn fill<R>(
         &mut self,
         rows: &[R],
         mut product_row: impl FnMut(&R) -> Option<ProductRow>,
     ) -> &[ProductRow] {
-        let room = &mut self.0[..rows.len()];
+        let buffer = &mut self.0[..rows.len()];
         let mut count = 0;
         for row in rows.iter().filter_map(&mut product_row) {
-            room[count].write(row);
+            buffer[count].write(row);
             count += 1;
         }
-        // SAFETY: so many were written just now.
-        unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), count) }
+        // SAFETY: the first `count` elements were written just now.
+        unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), count) }
     }
 }
 
-/// Room on the stack for the sums of a piece: `[row][panel][vector][lane]`, of [`ROWS_MAX`] pairs of
+/// A buffer on the stack for the sums of a piece: `[row][panel][vector][lane]`, of [`ROWS_MAX`] pairs of
 /// a row and a panel.
-pub(crate) struct Room<S: Simd, const VECTORS: usize>(
+pub(crate) struct SumsBuffer<S: Simd, const VECTORS: usize>(
     [MaybeUninit<[S::Vector; VECTORS]>; ROWS_MAX],
 );
 
-impl<S: Simd, const VECTORS: usize> Room<S, VECTORS> {
+impl<S: Simd, const VECTORS: usize> SumsBuffer<S, VECTORS> {
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self([const { MaybeUninit::uninit() }; ROWS_MAX])
     }
 
+    /// The first element.
     #[inline(always)]
     pub(crate) fn sums(&mut self) -> *mut f32 {
         self.0.as_mut_ptr().cast()
     }
+
+    /// The sums of a piece with these panels, which lie here as long as the buffer.
+    #[inline(always)]
+    pub(crate) fn of_piece(&mut self, panels: &Range<usize>) -> Sums {
+        let (first, row_len) = (self.sums(), VECTORS * S::LANES);
+        Sums { first, first_panel: panels.start, panels: panels.len(), row_len }
+    }
+}
+
+/// The sums of a piece, `[row][panel][vector][lane]`, in a [`SumsBuffer`].
+#[derive(Clone, Copy)]
+pub(crate) struct Sums {
+    first: *mut f32,
+    first_panel: usize,
+    panels: usize,
+    /// Elements of a row's sums of a panel.
+    pub(crate) row_len: usize,
+}
+
+impl Sums {
+    /// Where the sums of a panel's row lie.
+    ///
+    /// # Safety
+    /// Panel and row are the piece's, and the buffer that the sums lie in is alive.
+    #[inline(always)]
+    pub(crate) unsafe fn of(self, panel: usize, row: usize) -> *mut f32 {
+        let at = row * self.panels + panel - self.first_panel;
+        // SAFETY: the buffer has sums for each pair of the piece's rows and panels.
+        unsafe { self.first.add(at * self.row_len) }
+    }
+}
+
+/// Sums a piece's rows over their inputs, from the bias of `part` on, to `sums`. Rows of which `input`
+/// returns none are left out.
+///
+/// # Safety
+/// - `part` was packed for `simd` with `VECTORS` vectors a panel; rows and `panels` are a piece
+///   ([`for_each_piece`]), and `sums` those of the piece in a buffer that is alive.
+/// - As many elements are readable at each input as the part has inputs, and nobody writes them until this
+///   returns. Nobody else accesses the sums, and they overlap no input.
+/// - `operand` is empty or was filled from the same inputs for the same part.
+#[inline(always)]
+pub(crate) unsafe fn sum_inputs<S: Simd, const VECTORS: usize, R>(
+    simd: S,
+    part: &InputPart,
+    panels: Range<usize>,
+    rows: &[R],
+    input: impl Fn(&R) -> Option<*const f32>,
+    sums: Sums,
+    operand: &mut Operand,
+) {
+    let start = part.bias.panel(panels.start);
+    let mut place = 0;
+    let mut buffer = ProductRows::new();
+    let rows = buffer.fill(rows, |row| {
+        let sums = sums.first.wrapping_add(place * sums.row_len);
+        place += panels.len();
+        input(row).map(|input| ProductRow { input, start, sums })
+    });
+    if rows.is_empty() {
+        return;
+    }
+    let (weights, stride) = (&part.weights, sums.row_len);
+    let (start_stride, sums_stride) = (stride, stride);
+    let product = Product { weights, panels, rows, start_stride, sums_stride, last_start: None };
+    // SAFETY: inputs and sums are those that the caller vouches for; starts are the part's own bias.
+    unsafe { product.multiply::<S, VECTORS>(simd, operand) }
 }
 
 /// A piece of a step: the sums of its rows, from the bias over x to those over h.
@@ -134,7 +207,7 @@ pub(crate) struct StepPiece<'a> {
     pub(crate) panels: usize,
     /// The element of a projected row where panel 0 begins.
     pub(crate) skip: usize,
-    /// The sums over x that were not projected ahead, `[row][panel]`.
+    /// The sums over x of rows whose x was not projected before, `[row][panel]`.
     pub(crate) x_sums: *mut f32,
     /// Elements of a row's sums of a panel.
     pub(crate) row_len: usize,
@@ -150,10 +223,11 @@ impl StepPiece<'_> {
     /// The sums over x of a panel's row.
     ///
     /// # Safety
-    /// Panel and row are the piece's.
+    /// Panel and row are the piece's. A projected `x` has the elements that
+    /// [`StepRow`] gives, and there are sums for the whole piece at `x_sums`.
     #[inline(always)]
     pub(crate) unsafe fn x_sums_of(self, panel: usize, row: usize) -> *mut f32 {
-        // SAFETY: the caller's promise, and those of `Recurrence::step`.
+        // SAFETY: the row is the piece's; the panel's sums are within the projected row, or within `x_sums`.
         unsafe {
             let StepRow { x, x_part, .. } = *self.rows.get_unchecked(row);
             match x_part {
@@ -166,7 +240,8 @@ impl StepPiece<'_> {
     /// The sums at some places of those at `sums`, `[vector][place]`.
     ///
     /// # Safety
-    /// The places are the piece's.
+    /// The places are the piece's, `row_len` is `VECTORS * LANES`, and `sums` are initialised sums of the
+    /// whole piece, `[row][panel][vector][lane]`, which nobody writes meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn load_sums<S: Simd, const VECTORS: usize, const N: usize>(
         self,
@@ -176,14 +251,18 @@ impl StepPiece<'_> {
     ) -> [[S::Vector; N]; VECTORS] {
         let address =
             |Place { panel, row }| sums.wrapping_add(self.place(panel, row) * self.row_len);
-        // SAFETY: the caller's promise.
+        // SAFETY: the addresses are those of the places' sums, `VECTORS` vectors each.
         unsafe { load_sums(simd, places, address) }
     }
 
-    /// Sums over x, for rows where that was not done ahead.
+    /// Sums over x, to `x_sums`, the rows whose x was not projected before.
     ///
     /// # Safety
-    /// As for [`Product::multiply`] and [`Recurrence::step`]; there is room at `x_sums`.
+    /// - `part` was packed for `simd` with `VECTORS` vectors a panel; `panels` are the piece's, and `row_len`
+    ///   is `VECTORS * LANES`.
+    /// - As many elements of each given `x` are readable as the part has inputs. Sums of the whole piece are
+    ///   writable at `x_sums`; until this returns nobody else accesses them, and they overlap no `x`.
+    /// - `operand` is empty or was filled from the same rows' x for the same part.
     #[inline(always)]
     pub(crate) unsafe fn sum_x<S: Simd, const VECTORS: usize>(
         self,
@@ -194,8 +273,8 @@ impl StepPiece<'_> {
     ) {
         let start = part.bias.panel(panels.start);
         let mut place = 0;
-        let mut room = ProductRows::new();
-        let rows = room.fill(self.rows, |row| {
+        let mut buffer = ProductRows::new();
+        let rows = buffer.fill(self.rows, |row| {
             let sums = self.x_sums.wrapping_add(place * self.row_len);
             place += self.panels;
             (row.x_part == XPart::Given).then_some(ProductRow { input: row.x, start, sums })
@@ -211,7 +290,7 @@ impl StepPiece<'_> {
             sums_stride: self.row_len,
             last_start: None,
         };
-        // SAFETY: the caller's promises.
+        // SAFETY: inputs and sums are those that the caller vouches for; starts are the part's own bias.
         unsafe { product.multiply::<S, VECTORS>(simd, operand) }
     }
 
@@ -219,8 +298,14 @@ impl StepPiece<'_> {
     /// those of the last vector from `last_start`, if that is given.
     ///
     /// # Safety
-    /// As for [`Product::multiply`] and [`Recurrence::step`]; there is room at `sums`, which may be
-    /// `x_sums`.
+    /// - `weights` were packed for `simd` with `VECTORS` vectors a panel; `panels` are the piece's, and
+    ///   `row_len` is `VECTORS * LANES`.
+    /// - The sums over x of each row are complete, at `x_sums` or where x was projected to, and as many
+    ///   elements are readable at `input` as the weights have inputs. Nobody writes either until this
+    ///   returns.
+    /// - Sums of the whole piece are writable at `sums`, which may be `x_sums`; nobody else accesses them, and
+    ///   they overlap no input.
+    /// - `operand` is empty or was filled from the same inputs for the same weights.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "each is one thing of a product")]
     pub(crate) unsafe fn sum_h<S: Simd, const VECTORS: usize>(
@@ -234,9 +319,9 @@ impl StepPiece<'_> {
         operand: &mut Operand,
     ) {
         let mut row_index = 0;
-        let mut room = ProductRows::new();
-        let rows = room.fill(self.rows, |row| {
-            // SAFETY: the first panel and the row are the piece's.
+        let mut buffer = ProductRows::new();
+        let rows = buffer.fill(self.rows, |row| {
+            // SAFETY: the first panel and the row are the piece's, whose sums over x are complete.
             let start = unsafe { self.x_sums_of(self.first_panel, row_index) };
             let sums = sums.wrapping_add(row_index * self.panels * self.row_len);
             row_index += 1;
@@ -244,7 +329,7 @@ impl StepPiece<'_> {
         });
         let (start_stride, sums_stride) = (self.row_len, self.row_len);
         let product = Product { weights, panels, rows, start_stride, sums_stride, last_start };
-        // SAFETY: the caller's promises.
+        // SAFETY: starts, inputs and sums are those that the caller vouches for.
         unsafe { product.multiply::<S, VECTORS>(simd, operand) }
     }
 }

@@ -3,10 +3,10 @@
 //! A step's sums start from the bias, take in x, then h. The part up to x depends on nothing but
 //! x, so it may be computed at another time, for many steps at once, and kept
 //! ([`Recurrence::project`]); the step then starts from there ([`XPart::Projected`]), row by row
-//! as it comes. Sums rest in memory as the f32 that they are, so projecting ahead changes no bit.
+//! as it comes. Sums rest in memory as the f32 that they are, so projecting x before the step changes no bit.
 //!
 //! Work is divided by *panels*, pieces of the hidden units. Panels of one phase need nothing from
-//! each other, so threads may take some each; before the next phase, or the next step, they meet.
+//! each other, so threads may take some each; before the next phase, or the next step, they synchronise.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub struct StepRow {
     pub h_in: *const f32,
     /// The hidden state after the step, `[hidden]`. May not overlap any row's `h_in`.
     pub h_out: *mut f32,
-    /// The cell state of an LSTM, updated in place, or room for a step's own use:
+    /// The cell state of an LSTM, updated in place, or a scratch buffer of the step:
     /// [`c_len`](Recurrence::c_len) elements.
     pub c: *mut f32,
     /// Null, or where the hidden state after the step is written once more, `[hidden]`.
@@ -87,12 +87,12 @@ pub trait Recurrence: Send + Sync + Debug {
     /// Multiply-adds of a row's projection.
     fn projection_macs(&self) -> usize;
 
-    /// Panels that a call should have at least, if there are so many: where weights are not f32, each
+    /// The fewest panels that a call should have, if there are that many: where weights are not f32, each
     /// call converts its rows' inputs.
     fn panels_a_call(&self) -> usize;
 
-    /// Runs products by these tilings from now on, where there is a choice: weights of f32. Steps that
-    /// run meanwhile take either.
+    /// Runs products by `tilings` from now on, where there is a choice: with weights of f32. Steps that run
+    /// meanwhile take the old or the new ones.
     fn set_tilings(&self, tilings: &Tilings);
 
     /// Phases of a step, at least 1. All panels of a phase are done before the next begins.
@@ -101,7 +101,7 @@ pub trait Recurrence: Send + Sync + Debug {
     }
 
     /// Elements of a row's `c`. An LSTM's is a state of `hidden` elements; that of other cells, if
-    /// any, is room that the phases of a step pass on to each other, of no meaning between steps.
+    /// any, is a scratch buffer that the phases of a step pass on to each other, without meaning between steps.
     fn c_len(&self) -> usize {
         0
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::activations::{tanh, value};
 use super::finish::{Finish, Place, Units};
-use super::pieces::{InputPart, ProjectRows, Room, StepPiece, bias_sum};
+use super::pieces::{InputPart, ProjectRows, StepPiece, SumsBuffer, bias_sum};
 use super::recurrence::{ProjectionRow, Recurrence, StepRow};
 use crate::error::KernelError;
 use crate::packing::checks::{check_len, check_panels, check_sizes};
@@ -177,8 +177,8 @@ impl SimdOp for Step<'_> {
             &rnn.x.weights,
             #[inline(always)]
             |panels, part, [of_x, of_h]| {
-                let mut room = Room::<S, GROUPS>::new();
-                let (rows, sums, row_len) = (&rows[part], room.sums(), GROUPS * S::LANES);
+                let mut buffer = SumsBuffer::<S, GROUPS>::new();
+                let (rows, sums, row_len) = (&rows[part], buffer.sums(), GROUPS * S::LANES);
                 let (first_panel, count) = (panels.start, panels.len());
                 let piece =
                     StepPiece { rows, first_panel, panels: count, skip: 0, x_sums: sums, row_len };
@@ -208,7 +208,8 @@ impl<S: Simd> Finish<S> for Activations<'_> {
     unsafe fn finish<const N: usize>(self, simd: S, places: [Place; N]) {
         let Self { rnn, piece, sums } = self;
         let each = SideBySide::<S, N>(simd);
-        // SAFETY: the caller's promise.
+        // SAFETY: the places are the piece's and their sums complete, so the rows and units are there to read
+        // and to write.
         unsafe {
             let sums: [_; GROUPS] = piece.load_sums(simd, sums, places);
             for (group, sum) in sums.into_iter().enumerate() {

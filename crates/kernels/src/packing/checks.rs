@@ -6,7 +6,7 @@ use super::target::Target;
 use crate::error::KernelError;
 
 /// Refuses sizes whose packed weights would not fit an address space: `columns` by
-/// `inputs + 2` (the bias and room for rounding up), with units rounded up to whole panels.
+/// `inputs + 2` (the bias, and one for rounding up), with units rounded up to whole panels.
 pub(crate) fn check_sizes(
     target: Target,
     gates: usize,

@@ -1,4 +1,4 @@
-//! In which precision weights are kept.
+//! The precision that weights are kept in.
 
 use super::reduced::FEW_ROWS;
 use crate::simd::isa::Isa;
@@ -34,7 +34,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Whether products of so many rows are made by tiles, not by vectors.
+    /// Whether products of `rows` rows are computed by tiles, not by vectors.
     pub fn is_tiled(self, rows: usize) -> bool {
         self.isa == Isa::Amx
             && match self.precision {

@@ -19,8 +19,8 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Weights in a word.
-    pub(crate) const fn in_word(self) -> usize {
+    /// Weights in a lane group.
+    pub(crate) const fn group_len(self) -> usize {
         match self {
             Self::Bf16 => 2,
             Self::Int8 => 4,
@@ -28,7 +28,7 @@ impl Format {
     }
 }
 
-/// How words are multiplied. The tokens prove that the machine has the instructions.
+/// How lane groups are multiplied. The tokens prove that the machine has the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Instructions {
     /// Each number made an f32, on any vector unit.
@@ -45,12 +45,12 @@ pub(crate) enum Instructions {
 }
 
 impl Instructions {
-    /// Whether inputs are widened when the operand is made.
+    /// Whether inputs are widened to f32 when the operand is filled.
     pub(crate) fn widens(self) -> bool {
         matches!(self, Self::Widened)
     }
 
-    /// Whether words lie in tiles.
+    /// Whether lane groups lie in tiles.
     pub(crate) fn is_tiled(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]

@@ -44,7 +44,16 @@ pub(crate) struct ProductRow {
     pub(crate) sums: *mut f32,
 }
 
-/// The [product](crate::products::weights::Product) with weights of f32; its contract holds.
+/// The [product](crate::products::weights::Product) with weights of f32.
+///
+/// **Contract**, which whoever runs it holds, for a vector unit with `LANES` elements a vector:
+/// - `matrix` was packed with `VECTORS` vectors of `LANES` columns a panel, and has `panels`: one panel,
+///   or two where there is one row. `rows` are at most [`ROWS_MAX`](super::tiling::ROWS_MAX).
+/// - For each row, `matrix.inputs()` elements of `input` are readable. For panel `i` of `panels`,
+///   `VECTORS * LANES` elements are readable at `start + i * start_stride` and writable at
+///   `sums + i * sums_stride`.
+/// - While it runs nobody else accesses the sums, nobody writes inputs or starts, and no sums overlap an
+///   input, other sums, or a start other than their own.
 pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
     pub(crate) matrix: &'a PanelMatrix,
     pub(crate) panels: Range<usize>,
@@ -61,7 +70,7 @@ const UNROLL: usize = 4;
 /// How many values of k ahead weights are fetched that are read once: a few kilobytes.
 const DISTANCE: usize = 32;
 
-/// Rows of a tile: as many as leave room in the registers for the operands.
+/// Rows of a tile: as many as leave registers for the operands.
 const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     tile_rows(S::REGISTERS, VECTORS)
 }
@@ -70,8 +79,8 @@ impl<const VECTORS: usize> SimdOp for PanelProduct<'_, VECTORS> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let inputs = self.matrix.inputs();
-        // SAFETY: the contract of `Product::multiply`, which the caller holds; tiles cover each row once in
-        // each block.
+        // SAFETY: the contract of `PanelProduct`; tiles cover each row once in each block, and blocks lie
+        // within the inputs.
         unsafe {
             if self.panels.len() == 2 {
                 return self.two_panels(simd, inputs);
@@ -112,13 +121,18 @@ struct Tiles {
     k: Range<usize>,
     first_row: usize,
     count: usize,
-    /// What the first of them fetches, each of the others the next.
+    /// The weights that the first of them fetches; each of the others fetches those after.
     ahead: Ahead,
 }
 
 impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
-    /// All rows over one block of k, in so many tiles. Together they fetch the next block, with
+    /// All rows over one block of k, in `tiles` tiles. Together they fetch the next block, with
     /// `FETCHES` fetches in [`UNROLL`] values of k.
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds. `k` lies within the matrix's inputs, and all blocks before it
+    /// have run. `tiles` is at least 1 and at most the number of rows, and no tile is higher than the
+    /// registers allow.
     #[inline(always)]
     unsafe fn block<S: Simd, const FETCHES: usize>(&self, simd: S, k: Range<usize>, tiles: usize) {
         // As few tiles as there can be, of nearly equal heights: a tile of one row costs almost as
@@ -132,7 +146,8 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         let each = turns * FETCHES * stride;
         let rest = Ahead { from: next.wrapping_add(higher * each), stride };
         let first_row = higher * (height + 1);
-        // SAFETY: the caller's promises; the tiles' rows are the product's.
+        // SAFETY: what this function's caller promises; `higher` tiles of `height + 1` rows and the others
+        // of `height` are the product's rows, each once.
         unsafe {
             let high = Tiles { k: k.clone(), first_row: 0, count: higher, ahead };
             self.tiles_of_height::<S, FETCHES>(simd, height + 1, high);
@@ -141,6 +156,11 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         }
     }
 
+    /// Tiles of `height` rows each over their block of k.
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds. `tiles.k` lies within the matrix's inputs, and all blocks
+    /// before it have run. The product has the rows `first_row..first_row + count * height` of `tiles`.
     #[inline(always)]
     unsafe fn tiles_of_height<S: Simd, const FETCHES: usize>(
         &self,
@@ -149,7 +169,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         tiles: Tiles,
     ) {
         let rows_max = const { tile_rows_max::<S, VECTORS>() };
-        // SAFETY: the caller's promises.
+        // SAFETY: what this function's caller promises, with `ROWS` equal to `height`.
         unsafe {
             match height {
                 _ if tiles.count == 0 => {}
@@ -166,6 +186,11 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         }
     }
 
+    /// Tiles of `ROWS` rows each over their block of k.
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds. `tiles.k` lies within the matrix's inputs, and all blocks
+    /// before it have run. The product has the rows `first_row..first_row + count * ROWS` of `tiles`.
     #[inline(always)]
     unsafe fn tiles<S: Simd, const ROWS: usize, const FETCHES: usize>(
         &self,
@@ -174,7 +199,8 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
     ) {
         let Tiles { k, first_row, count, mut ahead } = tiles;
         let row_len = VECTORS * S::LANES;
-        // SAFETY: the caller's promises; sums rest where they go, from the block before.
+        // SAFETY: the rows are the product's, and k is within its inputs; sums rest where they go, from the
+        // block before.
         unsafe {
             let first = self.matrix.panel(self.panels.start).add(k.start * row_len);
             let weights = Weights { first, stride: row_len };
@@ -221,12 +247,17 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
 
     /// A few rows more than a tile takes: all of them over two vectors of the panel, then the next
     /// two, so that weights are still read once.
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds. `inputs` is the matrix's number of inputs, and a register tile
+    /// over two vectors takes all rows, at least 3.
     #[inline(always)]
     unsafe fn vectors_by_two<S: Simd>(&self, simd: S, inputs: usize) {
         let rows_max = const { tile_rows_max::<S, 2>() };
         let mut vector = 0;
         while vector < VECTORS {
-            // SAFETY: the caller's promises.
+            // SAFETY: what this function's caller promises, with `ROWS` equal to the number of rows; the
+            // panel has `PART` vectors from `vector` on.
             unsafe {
                 match (self.rows.len(), VECTORS - vector) {
                     (3, 1) => self.narrow::<S, 3, 1>(simd, inputs, vector),
@@ -249,6 +280,10 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
     }
 
     /// All rows, `ROWS` of them, over the `PART` vectors from `vector` on.
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds. The product has `ROWS` rows, a panel has `PART` vectors from
+    /// `vector` on, and `inputs` is the matrix's number of inputs.
     #[inline(always)]
     unsafe fn narrow<S: Simd, const ROWS: usize, const PART: usize>(
         &self,
@@ -259,7 +294,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         let mut sums = [[simd.splat(0.0); PART]; ROWS];
         let mut elements = [std::ptr::null(); ROWS];
         let at = vector * S::LANES;
-        // SAFETY: the caller's promises.
+        // SAFETY: starts, inputs, weights and sums are accessed within the bounds that the contract gives.
         unsafe {
             for row in 0..ROWS {
                 let from = self.rows.get_unchecked(row);
@@ -284,7 +319,10 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         }
     }
 
-    /// What a row's sums start from in the product's first panel or the one after it.
+    /// What a row's sums start from in the product's first panel (`panel` 0) or the one after it (1).
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds, `row` is one of its rows, and it has `panel`.
     #[inline(always)]
     unsafe fn start<S: Simd>(
         &self,
@@ -292,7 +330,8 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         row: &ProductRow,
         panel: usize,
     ) -> [S::Vector; VECTORS] {
-        // SAFETY: the caller's promises.
+        // SAFETY: `VECTORS` vectors are readable where the row's sums start, and in `last_start`, a row of
+        // panels, so is the last vector of each panel.
         unsafe {
             let mut start = load_vectors(simd, row.start.add(panel * self.start_stride));
             if let Some(last) = self.last_start {
@@ -303,13 +342,17 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
     }
 
     /// The only row over both panels.
+    ///
+    /// # Safety
+    /// The contract of [`PanelProduct`] holds. There are one row and two panels, and `inputs` is the matrix's
+    /// number of inputs.
     #[inline(always)]
     unsafe fn two_panels<S: Simd>(&self, simd: S, inputs: usize) {
         debug_assert_eq!(self.rows.len(), 1);
         let row_len = VECTORS * S::LANES;
         let panels = [0, 1].map(|panel| self.matrix.panel(self.panels.start + panel));
         let row = &self.rows[0];
-        // SAFETY: the caller's promises.
+        // SAFETY: `k` is within the inputs, which both panels and the row's input have.
         unsafe {
             let mut sums = [self.start(simd, row, 0), self.start(simd, row, 1)];
             for k in 0..inputs {
@@ -332,7 +375,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
 /// `VECTORS` vectors from `from` on.
 ///
 /// # Safety
-/// They are readable.
+/// `VECTORS * LANES` elements at `from` are readable, and nobody writes them meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
     simd: S,
@@ -340,7 +383,7 @@ pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
 ) -> [S::Vector; VECTORS] {
     let mut vectors = [simd.splat(0.0); VECTORS];
     for at in 0..VECTORS {
-        // SAFETY: the caller's promise.
+        // SAFETY: the vector lies within what the caller promises to be readable.
         vectors[at] = unsafe { simd.load(from.add(at * S::LANES)) };
     }
     vectors
@@ -349,7 +392,7 @@ pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
 /// Writes `VECTORS` vectors from `to` on.
 ///
 /// # Safety
-/// They are writable.
+/// `VECTORS * LANES` elements at `to` are writable, and nobody else accesses them meanwhile.
 #[inline(always)]
 unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
     simd: S,
@@ -357,7 +400,7 @@ unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
     vectors: [S::Vector; VECTORS],
 ) {
     for at in 0..VECTORS {
-        // SAFETY: the caller's promise.
+        // SAFETY: the vector lies within what the caller promises to be writable.
         unsafe { simd.store(to.add(at * S::LANES), vectors[at]) };
     }
 }
@@ -377,7 +420,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// What comes [`DISTANCE`] values of k later, where weights are read once.
+    /// The weights that are read [`DISTANCE`] values of k later, where they are read once.
     #[inline(always)]
     fn of_stream(weights: Weights) -> Self {
         let from = weights.first.wrapping_add(DISTANCE * weights.stride);
@@ -389,8 +432,8 @@ impl Ahead {
 /// fused multiply-add each.
 ///
 /// # Safety
-/// There are `VECTORS` vectors of weights for each of `count` values of k, and as many elements of
-/// each input.
+/// For each k below `count`, `VECTORS * LANES` elements at `weights.first + k * weights.stride` are readable,
+/// and so is element k of each of `inputs`. Nobody writes any of them meanwhile.
 #[inline(always)]
 unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FETCHES: usize>(
     simd: S,
@@ -428,7 +471,8 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FET
 /// One k of [`accumulate`], whose weights are at `weights`.
 ///
 /// # Safety
-/// As there, and the inputs have an element k.
+/// `VECTORS * LANES` elements at `weights` and element `k` of each of `inputs` are readable, and nobody writes
+/// them meanwhile.
 #[inline(always)]
 unsafe fn accumulate_one<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
@@ -437,7 +481,7 @@ unsafe fn accumulate_one<S: Simd, const ROWS: usize, const VECTORS: usize>(
     inputs: [*const f32; ROWS],
     k: usize,
 ) -> [[S::Vector; VECTORS]; ROWS] {
-    // SAFETY: the caller's promises.
+    // SAFETY: the accesses are those that the caller promises to be readable.
     unsafe {
         if ROWS <= VECTORS {
             let mut elements = [simd.splat(0.0); ROWS];

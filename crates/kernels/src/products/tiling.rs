@@ -10,7 +10,7 @@ pub const ROWS_MAX: usize = 128;
 /// How a product with weights of f32 runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tiling {
-    /// Rows of a register tile, at most; fewer where the registers do not hold so many.
+    /// Rows of a register tile, at most; fewer where the registers hold fewer.
     pub rows: u8,
     /// Whether a few rows more than a tile takes run over two vectors of a panel at a time, in
     /// narrower and higher tiles.
@@ -23,14 +23,14 @@ impl Tiling {
     /// Rows of a register tile, at most, whatever the instruction set.
     pub const ROWS_MAX: u8 = 8;
 
-    /// In one word, which is not 0.
-    fn to_word(self) -> u32 {
+    /// All fields in 32 bits, which are not 0.
+    fn to_bits(self) -> u32 {
         let [low, high] = self.block_kib.to_le_bytes();
         u32::from_le_bytes([self.rows.max(1), u8::from(self.by_two), low, high])
     }
 
-    fn from_word(word: u32) -> Self {
-        let [rows, by_two, low, high] = word.to_le_bytes();
+    fn from_bits(bits: u32) -> Self {
+        let [rows, by_two, low, high] = bits.to_le_bytes();
         Self { rows, by_two: by_two != 0, block_kib: u16::from_le_bytes([low, high]) }
     }
 }
@@ -38,7 +38,7 @@ impl Tiling {
 /// The tilings of products, by how many rows they have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tilings {
-    /// Of a product of so many rows and one; none: the default for it.
+    /// The tiling of a product of one row, of two, and so on; none: the default of each.
     by_rows: Option<Box<[Tiling]>>,
 }
 
@@ -51,16 +51,16 @@ const NEAR_BYTES: usize = 8 << 20;
 const BLOCK_KIB: u16 = 16;
 
 impl Tilings {
-    /// The default of each.
+    /// The default for each number of rows.
     pub const DEFAULT: Self = Self { by_rows: None };
 
-    /// One for all products.
+    /// One tiling for all products.
     pub fn all(tiling: Tiling) -> Self {
         Self { by_rows: Some(vec![tiling; ROWS_MAX].into()) }
     }
 
-    /// For each number of rows that `known` gives, and more up to the next; before the first, that.
-    /// The default of each where `known` is empty.
+    /// Tilings by `(rows, tiling)`: each holds for its number of rows and for more, up to the next; the first
+    /// also for fewer. Where `known` is empty, the default for each number of rows.
     pub fn from_rows(known: &[(usize, Tiling)]) -> Self {
         let of = |rows: usize| {
             let before = known.iter().filter(|known| known.0 <= rows).max_by_key(|known| known.0);
@@ -69,15 +69,15 @@ impl Tilings {
         Self { by_rows: (1..=ROWS_MAX).map(of).collect() }
     }
 
-    /// The default for a matrix of so many bytes.
+    /// The default for a matrix of `matrix_bytes` bytes.
     pub fn default_of(matrix_bytes: usize) -> Tiling {
         Tiling { rows: Tiling::ROWS_MAX, by_two: matrix_bytes <= NEAR_BYTES, block_kib: BLOCK_KIB }
     }
 }
 
-/// Tilings that change while products run: which of them a product finds is no matter.
+/// Tilings that change while products run. Any of them gives a product the same bits.
 pub(crate) struct LiveTilings {
-    /// By rows and one; 0: the default.
+    /// The bits of the tiling of a product of one row, of two, and so on; 0: the default.
     by_rows: Box<[AtomicU32; ROWS_MAX]>,
 }
 
@@ -88,20 +88,20 @@ impl Default for LiveTilings {
 }
 
 impl LiveTilings {
-    /// From now on.
+    /// Products that begin from now on run by `tilings`.
     pub(crate) fn set(&self, tilings: &Tilings) {
         for (row, live) in self.by_rows.iter().enumerate() {
-            let word = tilings.by_rows.as_ref().map_or(0, |by_rows| by_rows[row].to_word());
-            live.store(word, Ordering::Relaxed);
+            let bits = tilings.by_rows.as_ref().map_or(0, |by_rows| by_rows[row].to_bits());
+            live.store(bits, Ordering::Relaxed);
         }
     }
 
-    /// The tiling of a product of so many rows with a matrix of so many bytes.
+    /// The tiling of a product of `rows` rows with a matrix of `matrix_bytes` bytes.
     #[inline(always)]
     pub(crate) fn of(&self, rows: usize, matrix_bytes: usize) -> Tiling {
         match self.by_rows[rows.clamp(1, ROWS_MAX) - 1].load(Ordering::Relaxed) {
             0 => Tilings::default_of(matrix_bytes),
-            word => Tiling::from_word(word),
+            bits => Tiling::from_bits(bits),
         }
     }
 }
@@ -146,11 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tiling_is_a_word() {
+    fn a_tiling_fits_its_bits() {
         let all = [(1, false, 0), (8, true, u16::MAX), (6, false, 300)];
         for (rows, by_two, block_kib) in all {
             let tiling = Tiling { rows, by_two, block_kib };
-            assert_eq!(Tiling::from_word(tiling.to_word()), tiling);
+            assert_eq!(Tiling::from_bits(tiling.to_bits()), tiling);
         }
     }
 }

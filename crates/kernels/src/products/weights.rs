@@ -29,16 +29,17 @@ impl Weights {
         }
     }
 
-    /// Runs products by these tilings from now on, where there is a choice.
+    /// Runs products by `tilings` from now on, where there is a choice.
     pub(crate) fn set_tilings(&self, tilings: &Tilings) {
         if let Self::F32(_, live) = self {
             live.set(tilings);
         }
     }
 
-    /// How many panels a product of so many rows has at most. Of f32 one, or of one row two, which
-    /// fill the registers. Else as many as there is room for: units that multiply should not rest for
-    /// long between two panels, as the tiles of AMX then take time to wake.
+    /// The most panels that a product of `rows` rows has. With weights of f32 one, or with one row two,
+    /// which fill the registers. With others as many as the scratch buffer has pairs of a row and a panel
+    /// for: units that multiply should not rest for long between two panels, as the tiles of AMX then take
+    /// time to wake.
     #[inline(always)]
     pub(crate) fn panels_at_once(&self, rows: usize) -> usize {
         match self {
@@ -56,9 +57,9 @@ impl Weights {
     }
 }
 
-/// Calls `f` with small enough pieces: at most [`ROWS_MAX`] rows, and as many panels as such
-/// [`Weights`] take at once; and with the operands of products with these rows, which stay from panel
-/// to panel: of up to two inputs of a row.
+/// Divides `rows` rows and `panels` into pieces of at most [`ROWS_MAX`] rows and as many panels as
+/// `weights` take at once, and calls `f` with the panels and the rows of each. `f` also receives the operands
+/// of up to two products with these rows, which stay from panel to panel.
 #[inline(always)]
 pub(crate) fn for_each_piece(
     rows: usize,
@@ -84,7 +85,7 @@ pub(crate) fn for_each_piece(
 }
 
 /// A product of some rows with as many panels as there may be at once (see
-/// [`for_each_piece`]).
+/// [`for_each_piece`]). Its sums go on from a start of each row.
 pub(crate) struct Product<'a> {
     pub(crate) weights: &'a Weights,
     pub(crate) panels: Range<usize>,
@@ -93,19 +94,23 @@ pub(crate) struct Product<'a> {
     pub(crate) start_stride: usize,
     /// Elements from a row's sums in one panel to those in the next.
     pub(crate) sums_stride: usize,
-    /// What the last vector of all rows starts from, if not from their own start.
+    /// The row of panels that the last vector of all rows' sums starts from, if not from their own start.
     pub(crate) last_start: Option<&'a PanelRow>,
 }
 
 impl Product<'_> {
-    /// Computes it. `operand` is what was made of the rows' inputs for other panels, or is empty
-    /// and made here.
+    /// Computes the product. `operand` holds what was made of the rows' inputs for other panels, or is
+    /// empty and filled here.
     ///
     /// # Safety
-    /// The weights were packed for `simd` with `VECTORS` vectors a panel and have these panels. For
-    /// each panel and row, inputs and starts are readable and sums are writable; nobody else
-    /// accesses the sums, and no sums overlap an input, or a start other than their own. The
-    /// operand is empty or was made of the same rows' inputs for the same weights.
+    /// - The weights were packed for `simd` with `VECTORS` vectors a panel, and have `panels`, at most
+    ///   [`Weights::panels_at_once`] of them.
+    /// - For each row, as many elements of `input` are readable as the weights have inputs. For panel `i` of
+    ///   `panels`, `VECTORS * LANES` elements are readable at `start + i * start_stride` and writable at
+    ///   `sums + i * sums_stride`.
+    /// - Until this returns nobody else accesses the sums, nobody writes inputs or starts, and no sums
+    ///   overlap an input, other sums, or a start other than their own.
+    /// - `operand` is empty or was filled from the same rows' inputs for the same weights.
     #[inline(always)]
     pub(crate) unsafe fn multiply<S: Simd, const VECTORS: usize>(
         self,

@@ -103,7 +103,7 @@ pub(crate) trait Simd: Arithmetic {
     /// Vector registers, which bound the tile that a kernel keeps in them.
     const REGISTERS: usize;
 
-    /// Whether kernels unroll loops and fetch weights ahead for it.
+    /// Whether kernels unroll loops for it, and fetch weights before they are read.
     const IS_TUNED: bool;
 
     /// Runs `op` compiled for this instruction set.
@@ -128,17 +128,17 @@ pub(crate) trait Simd: Arithmetic {
     /// `count <= LANES`, and `count` elements at `from` are readable.
     unsafe fn load_partial(self, from: *const f32, count: usize) -> Self::Vector;
 
-    /// `LANES` words of two bfloat16 numbers each, as f32: those in the low halves, then those in
+    /// `LANES` lane groups of two bfloat16 numbers each, as f32: those in the low halves, then those in
     /// the high ones.
     ///
     /// # Safety
-    /// `LANES` words at `from` are readable.
+    /// `LANES` lane groups at `from` are readable.
     unsafe fn load_pairs(self, from: *const u32) -> [Self::Vector; 2];
 
-    /// `LANES` words of four signed bytes each, as f32, those in the lowest bytes first.
+    /// `LANES` lane groups of four signed bytes each, as f32, those in the lowest bytes first.
     ///
     /// # Safety
-    /// `LANES` words at `from` are readable.
+    /// `LANES` lane groups at `from` are readable.
     unsafe fn load_quads(self, from: *const u32) -> [Self::Vector; 4];
 
     /// Writes all lanes.

@@ -1,4 +1,4 @@
-//! The instructions of AVX-512 that multiply a word at once.
+//! The instructions of AVX-512 that multiply a lane group at once: the sums that `vdpbf16ps` and `vpdpbusd` make.
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512,
@@ -16,64 +16,69 @@ use crate::simd::tokens::{Avx512Bf16, Avx512Vnni};
 macro_rules! dot {
     (
         $name:ident, $features:literal, $sums:ty, $zero:expr, $dot:expr, $store:expr,
-        $in_word:literal
+        $group_len:literal
     ) => {
         impl $name {
             /// Runs `turns` turns of twelve instructions that do not wait for each other; how many
             /// multiplications and additions that was.
             pub(super) fn peak(self, turns: usize) -> u64 {
                 const CHAINS: usize = 12;
-                let words = black_box([0_u32; 16]);
+                let groups = black_box([0_u32; 16]);
                 /// # Safety
-                /// The machine has the instruction; there are 16 words.
+                /// The machine has the instruction, which `dot` proves.
                 #[target_feature(enable = $features)]
-                unsafe fn run(dot: $name, words: &[u32; 16], turns: usize) {
+                unsafe fn run(dot: $name, groups: &[u32; 16], turns: usize) {
                     let mut sums = [dot.zero(); CHAINS];
                     for _ in 0..turns {
-                        // SAFETY: the caller's promise.
-                        let weights = unsafe { dot.weights(black_box(words.as_ptr())) };
+                        // SAFETY: 16 lane groups are readable.
+                        let weights = unsafe { dot.weights(black_box(groups.as_ptr())) };
                         for sums in &mut sums {
-                            // SAFETY: the caller's promise.
-                            *sums = unsafe { dot.dot(*sums, weights, words.as_ptr()) };
+                            // SAFETY: a lane group is readable.
+                            *sums = unsafe { dot.dot(*sums, weights, groups.as_ptr()) };
                         }
                     }
                     black_box(sums);
                 }
                 // SAFETY: the token proves the features.
-                unsafe { run(self, &words, turns) };
-                (turns * CHAINS * 16 * 2 * $in_word) as u64
+                unsafe { run(self, &groups, turns) };
+                (turns * CHAINS * 16 * 2 * $group_len) as u64
             }
 
-            /// See [`sums`].
+            /// [`sums`] compiled with the instruction.
             ///
             /// # Safety
-            /// As there.
+            /// `groups * VECTORS * 16` lane groups are readable at `panel`, in whole runs of `RUN`; `operand` has
+            /// `rows` rows of `groups` lane groups each in the format of the instruction. Nobody writes either
+            /// meanwhile.
             pub(super) unsafe fn sums<const VECTORS: usize, const RUN: usize>(
                 self,
                 panel: *const u32,
-                words: usize,
+                groups: usize,
                 operand: &Operand,
                 rows: usize,
                 combine: impl FnMut(usize, usize, *const u32),
             ) {
                 /// # Safety
-                /// As for [`sums`].
+                /// The machine has the instruction, which `dot` proves. Panel and operand are as for
+                /// `$name::sums`.
                 #[target_feature(enable = $features)]
                 unsafe fn with_features<const VECTORS: usize, const RUN: usize>(
                     dot: $name,
                     panel: *const u32,
-                    words: usize,
+                    groups: usize,
                     operand: &Operand,
                     rows: usize,
                     combine: impl FnMut(usize, usize, *const u32),
                 ) {
-                    // SAFETY: the caller's promises.
+                    // SAFETY: panel and operand are as `sums` asks for.
                     unsafe {
-                        sums::<$name, VECTORS, RUN>(dot, panel, words, operand, rows, combine)
+                        sums::<$name, VECTORS, RUN>(dot, panel, groups, operand, rows, combine)
                     }
                 }
-                // SAFETY: the token proves the features; the caller's promises.
-                unsafe { with_features::<VECTORS, RUN>(self, panel, words, operand, rows, combine) }
+                // SAFETY: the token proves the features; panel and operand are as `sums` asks for.
+                unsafe {
+                    with_features::<VECTORS, RUN>(self, panel, groups, operand, rows, combine)
+                }
             }
         }
 
@@ -81,8 +86,8 @@ macro_rules! dot {
             const LANES: usize = 16;
             const REGISTERS: usize = 32;
             const WEIGHT_REGISTERS: usize = 1;
-            const INPUT_WORDS: usize = 1;
-            const WORDS_MAX: usize = usize::MAX;
+            const INPUT_ELEMENTS: usize = 1;
+            const GROUPS_MAX: usize = usize::MAX;
 
             type Sums = $sums;
             type Weights = __m512i;
@@ -95,27 +100,29 @@ macro_rules! dot {
 
             #[inline(always)]
             unsafe fn weights(self, from: *const u32) -> __m512i {
-                // SAFETY: the token proves AVX-512F; the caller's promise.
+                // SAFETY: the token proves AVX-512F; 16 lane groups are readable.
                 unsafe { _mm512_loadu_si512(from.cast()) }
             }
 
             #[inline(always)]
             unsafe fn dot(self, sums: $sums, weights: __m512i, input: *const u32) -> $sums {
-                // SAFETY: the token proves the features; the caller's promise.
+                // SAFETY: the token proves the features; a lane group of the input is readable.
                 unsafe { $dot(sums, weights, _mm512_set1_epi32(*input as i32)) }
             }
 
             #[inline(always)]
             unsafe fn store(self, sums: $sums, to: *mut u32, _: bool) {
-                // SAFETY: the token proves AVX-512F; the caller's promise.
+                // SAFETY: the token proves AVX-512F; 16 sums are writable.
                 unsafe { $store(to.cast(), sums) }
             }
         }
     };
 }
 
+/// The sums with the products of pairs of bfloat16.
+///
 /// # Safety
-/// The machine has the instruction.
+/// The machine has AVX-512F and AVX512-BF16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 unsafe fn dot_bf16(sums: __m512, weights: __m512i, input: __m512i) -> __m512 {
@@ -124,8 +131,10 @@ unsafe fn dot_bf16(sums: __m512, weights: __m512i, input: __m512i) -> __m512 {
     _mm512_dpbf16_ps(sums, weights, input)
 }
 
+/// The sums with the products of quads of bytes.
+///
 /// # Safety
-/// The machine has the instruction.
+/// The machine has AVX-512F and AVX512-VNNI.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn dot_bytes(sums: __m512i, weights: __m512i, input: __m512i) -> __m512i {

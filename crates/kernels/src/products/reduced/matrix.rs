@@ -1,4 +1,4 @@
-//! Weights packed in words, and the product with them.
+//! Weights packed in lane groups, and the product with them.
 
 use super::round::{bf16, largest_magnitude, scale_of, to_byte};
 use crate::packing::lines::Lines;
@@ -6,20 +6,20 @@ use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
 
 /// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
-pub(super) const TILE_WORDS: usize = 16;
+pub(super) const TILE_GROUPS: usize = 16;
 
 /// What is added to a byte of an input that is multiplied as an unsigned one.
 pub(super) const UNSIGNED: i32 = 128;
 
-/// A matrix packed in words.
+/// A matrix packed in lane groups.
 pub(crate) struct ReducedMatrix {
     pub(super) reduced: Reduced,
     /// Elements of an input.
     pub(super) inputs: usize,
     /// Words of k, with padding.
-    pub(super) words: usize,
+    pub(super) groups: usize,
     panel_len: usize,
-    /// u32 words.
+    /// u32 lane groups.
     lines: Lines,
     /// Of bytes: what a 1 stands for in each column.
     pub(super) scales: Option<PanelRow>,
@@ -32,20 +32,20 @@ impl ReducedMatrix {
     pub(crate) fn new(reduced: Reduced, columns: &Columns, source: &[f32], inputs: usize) -> Self {
         let Reduced { format, instructions } = reduced;
         assert!(format != Format::Int8 || inputs <= INT8_INPUTS_MAX, "sums of {inputs} bytes");
-        let mut words = inputs.div_ceil(format.in_word());
+        let mut groups = inputs.div_ceil(format.group_len());
         let is_tiled = instructions.is_tiled();
         if is_tiled {
-            words = words.next_multiple_of(TILE_WORDS);
+            groups = groups.next_multiple_of(TILE_GROUPS);
         }
         let row_len = columns.vectors() * columns.lanes;
-        let panel_len = words * row_len;
-        let place = |word: usize, at: usize| match is_tiled {
-            false => word * row_len + at,
+        let panel_len = groups * row_len;
+        let place = |group: usize, at: usize| match is_tiled {
+            false => group * row_len + at,
             true => {
-                let (tile, row) = (word / TILE_WORDS, word % TILE_WORDS);
+                let (tile, row) = (group / TILE_GROUPS, group % TILE_GROUPS);
                 let (vector, lane) = (at / columns.lanes, at % columns.lanes);
                 let tile = tile * columns.vectors() + vector;
-                (tile * TILE_WORDS + row) * columns.lanes + lane
+                (tile * TILE_GROUPS + row) * columns.lanes + lane
             }
         };
         let mut lines = Lines::zeros(columns.panels() * panel_len);
@@ -67,10 +67,10 @@ impl ReducedMatrix {
                     byte as u8
                 })),
             }
-            for (word, of_word) in bytes.chunks(4).enumerate() {
+            for (group, of_word) in bytes.chunks(4).enumerate() {
                 let mut whole = [0; 4];
                 whole[..of_word.len()].copy_from_slice(of_word);
-                panel[place(word, at % row_len)] = f32::from_bits(u32::from_le_bytes(whole));
+                panel[place(group, at % row_len)] = f32::from_bits(u32::from_le_bytes(whole));
             }
             scales.push(scale);
             let offset = if instructions.widens() { 0 } else { -UNSIGNED * sum };
@@ -81,10 +81,10 @@ impl ReducedMatrix {
             Format::Bf16 => (None, None),
             Format::Int8 => (Some(row(scales)), Some(row(offsets))),
         };
-        Self { reduced, inputs, words, panel_len, lines, scales, offsets }
+        Self { reduced, inputs, groups, panel_len, lines, scales, offsets }
     }
 
-    /// The first word of a panel.
+    /// The first lane group of a panel.
     #[inline(always)]
     pub(super) fn panel(&self, panel: usize) -> *const u32 {
         self.lines.as_slice()[panel * self.panel_len..][..self.panel_len].as_ptr().cast()

@@ -6,10 +6,10 @@
 //! ```
 //! where x is the row's input in the precision of the weights, and the sum over k begins with zero.
 //!
-//! **Words.** Weights of consecutive k that share 32 bits, two or four of them, are a *word*, and
-//! words lie as the f32 of a [panel](crate::packing::panel_matrix) do: `[panel][word of k][vector][lane]`, as
-//! the instructions `vdpbf16ps` and `vpdpbusd` take them. For the tiles of AMX, 16 words of k of a
-//! vector lie together: `[panel][tile of k][vector][word of the tile][lane]`.
+//! **Words.** Weights of consecutive k that share 32 bits, two or four of them, are a *lane group*, and
+//! lane groups lie as the f32 of a [panel](crate::packing::panel_matrix) do: `[panel][group of k][vector][lane]`, as
+//! the instructions `vdpbf16ps` and `vpdpbusd` take them. For the tiles of AMX, 16 lane groups of k of a
+//! vector lie together: `[panel][tile of k][vector][group of the tile][lane]`.
 //!
 //! **The same bits.** A sum's bits depend on its row and column alone. Sums of bytes are exact, so
 //! all instructions agree. Sums of bfloat16 are rounded at each term: in order of k with vectors; by
@@ -19,10 +19,10 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `matrix.rs` | weights packed in words |
+//! | `matrix.rs` | weights packed in lane groups |
 //! | `round.rs` | f32 to bfloat16, and to bytes with a scale |
 //! | `operand.rs` | the rows' inputs in the same precision, made once for all panels |
-//! | `vectors.rs` | sums by vector instructions, generic over how a word is multiplied; widened to f32 |
+//! | `vectors.rs` | sums by vector instructions, generic over how a lane group is multiplied; widened to f32 |
 //! | `dots.rs` | `vdpbf16ps` and `vpdpbusd` |
 //! | `tiles.rs` | sums by the tiles of AMX: which tiles go together, and what is fetched meanwhile |
 //! | `tile_blocks.rs` | the innermost loops of that |

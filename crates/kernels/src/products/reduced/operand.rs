@@ -12,20 +12,20 @@ use crate::products::tiling::ROWS_MAX;
 use crate::simd::operations::{Simd, SimdOp};
 
 thread_local! {
-    /// Rooms that no operand holds.
-    #[expect(clippy::vec_box, reason = "a room moves as one address")]
-    static ROOMS: RefCell<Vec<Box<Room>>> = const { RefCell::new(Vec::new()) };
+    /// Buffers that no operand holds.
+    #[expect(clippy::vec_box, reason = "a buffer moves as one address")]
+    static FREE_BUFFERS: RefCell<Vec<Box<Buffer>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where the inputs of some rows stand.
-struct Room {
-    words: Lines,
+struct Buffer {
+    elements: Lines,
     scales: [f32; ROWS_MAX],
 }
 
 /// What a product reads of its rows; empty where weights are f32, and rows are read where they lie.
 pub(crate) struct Operand {
-    room: Option<Box<Room>>,
+    buffer: Option<Box<Buffer>>,
     is_empty: bool,
     /// Elements from one row to the next.
     stride: usize,
@@ -35,7 +35,7 @@ impl Operand {
     /// Of no rows.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self { room: None, is_empty: true, stride: 0 }
+        Self { buffer: None, is_empty: true, stride: 0 }
     }
 
     /// Forgets the rows.
@@ -49,12 +49,12 @@ impl Operand {
         self.is_empty
     }
 
-    /// The words of a row: of bfloat16 or unsigned bytes as the weights have them, or, where they
+    /// The lane groups of a row: of bfloat16 or unsigned bytes as the weights have them, or, where they
     /// are widened, an f32 for each number.
     #[inline(always)]
     pub(super) fn row(&self, row: usize) -> *const u32 {
-        let room = self.room.as_ref().expect("a filled operand");
-        room.words.as_slice()[row * self.stride..][..self.stride].as_ptr().cast()
+        let buffer = self.buffer.as_ref().expect("a filled operand");
+        buffer.elements.as_slice()[row * self.stride..][..self.stride].as_ptr().cast()
     }
 
     /// Bytes from one row to the next.
@@ -65,21 +65,21 @@ impl Operand {
     /// What a byte of 1 stands for in a row.
     #[inline(always)]
     pub(super) fn scale(&self, row: usize) -> f32 {
-        self.room.as_ref().expect("a filled operand").scales[row]
+        self.buffer.as_ref().expect("a filled operand").scales[row]
     }
 }
 
 impl Drop for Operand {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(room) = self.room.take() {
-            ROOMS.with_borrow_mut(|rooms| rooms.push(room));
+        if let Some(buffer) = self.buffer.take() {
+            FREE_BUFFERS.with_borrow_mut(|free| free.push(buffer));
         }
     }
 }
 
-/// Makes the operand of rows. The contract of [`Product::multiply`](crate::products::weights::Product) holds
-/// for them.
+/// Fills an operand with rows. Whoever runs it vouches that `matrix.inputs` elements are readable at the input of
+/// each row.
 pub(super) struct Fill<'a> {
     pub(super) matrix: &'a ReducedMatrix,
     pub(super) rows: &'a [ProductRow],
@@ -92,33 +92,33 @@ impl SimdOp for Fill<'_> {
         let Self { matrix, rows, operand } = self;
         let (format, instructions) = (matrix.reduced.format, matrix.reduced.instructions);
         let row_len = match instructions.widens() {
-            true => matrix.words * format.in_word(),
-            false => matrix.words,
+            true => matrix.groups * format.group_len(),
+            false => matrix.groups,
         };
         // A line more, so that rows of a power of two do not share the sets of a cache.
         operand.stride = Lines::row_stride(row_len) + LINE_LEN;
         operand.is_empty = false;
-        let room = operand.room.get_or_insert_with(|| {
-            let free = ROOMS.with_borrow_mut(Vec::pop);
+        let buffer = operand.buffer.get_or_insert_with(|| {
+            let free = FREE_BUFFERS.with_borrow_mut(Vec::pop);
             free.unwrap_or_else(|| {
-                Box::new(Room { words: Lines::zeros(0), scales: [0.0; ROWS_MAX] })
+                Box::new(Buffer { elements: Lines::zeros(0), scales: [0.0; ROWS_MAX] })
             })
         });
         // Tiles read rows up to a multiple of their height, past the last one.
         let len = ROWS_MAX * operand.stride;
-        if room.words.as_slice().len() < len {
-            room.words = Lines::zeros(len);
+        if buffer.elements.as_slice().len() < len {
+            buffer.elements = Lines::zeros(len);
         }
         for (at, row) in rows.iter().enumerate() {
             // SAFETY: the contract of `multiply`: as many elements as the matrix has inputs.
             let from = unsafe { std::slice::from_raw_parts(row.input, matrix.inputs) };
-            let to = &mut room.words.as_mut_slice()[at * operand.stride..][..row_len];
+            let to = &mut buffer.elements.as_mut_slice()[at * operand.stride..][..row_len];
             match format {
                 Format::Bf16 if instructions.widens() => widen_bf16(from, to),
                 Format::Bf16 => pack_bf16(from, to),
                 Format::Int8 => {
                     let (scale, factor) = scale_of(largest_magnitude(from));
-                    room.scales[at] = scale;
+                    buffer.scales[at] = scale;
                     match instructions.widens() {
                         true => widen_bytes(from, factor, to),
                         false => pack_bytes(from, factor, to),
@@ -173,10 +173,10 @@ fn pack_bytes(from: &[f32], factor: f32, to: &mut [f32]) {
     rest.fill(f32::from_bits(0x8080_8080));
     if let (Some(to), false) = (rest.first_mut(), last.is_empty()) {
         let bytes = last.iter().enumerate();
-        let mut word = 0x8080_8080_u32;
+        let mut group = 0x8080_8080_u32;
         for (at, &value) in bytes {
-            word = word & !(0xff << (8 * at)) | byte(value) << (8 * at);
+            group = group & !(0xff << (8 * at)) | byte(value) << (8 * at);
         }
-        *to = f32::from_bits(word);
+        *to = f32::from_bits(group);
     }
 }

@@ -3,8 +3,8 @@
 use crate::packing::reduced::{Instructions, Reduced};
 
 impl Reduced {
-    /// Runs the instruction in registers, so many turns of a loop; how many multiplications and
-    /// additions that was. None where there is no such instruction.
+    /// Runs the instruction in registers, `turns` turns of a loop, and returns how many multiplications and
+    /// additions it did; none where there is no such instruction.
     pub(crate) fn peak(self, turns: usize) -> Option<u64> {
         let _ = (turns, self.format);
         match self.instructions {

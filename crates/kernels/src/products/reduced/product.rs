@@ -56,23 +56,23 @@ impl ReducedProduct<'_> {
         #[cfg(target_arch = "x86_64")]
         if let Instructions::Tiles(tiles) = matrix.reduced.instructions {
             let panels = product.panels.clone();
-            // SAFETY: the caller's promises; the operand has the product's rows.
+            // SAFETY: the matrix has the panels; the operand was filled with the product's rows.
             return unsafe { tiles.sums::<VECTORS>(matrix, panels, operand, rows, combine) };
         }
         for (index, panel) in product.panels.clone().enumerate() {
             let combine = |row, count, sums| combine(index, row, count, sums);
-            // SAFETY: as above.
+            // SAFETY: the matrix has the panel; the operand was filled with the product's rows.
             unsafe {
                 match matrix.reduced.instructions {
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Bf16(dot) => {
-                        let (first, words) = (matrix.panel(panel), matrix.words);
-                        dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
+                        let (first, groups) = (matrix.panel(panel), matrix.groups);
+                        dot.sums::<VECTORS, 1>(first, groups, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Avx512Vnni(dot) => {
-                        let (first, words) = (matrix.panel(panel), matrix.words);
-                        dot.sums::<VECTORS, 1>(first, words, operand, rows, combine);
+                        let (first, groups) = (matrix.panel(panel), matrix.groups);
+                        dot.sums::<VECTORS, 1>(first, groups, operand, rows, combine);
                     }
                     #[cfg(target_arch = "x86_64")]
                     Instructions::Tiles(_) => unreachable!("not by panels"),
@@ -96,7 +96,7 @@ impl ReducedProduct<'_> {
 struct Combine<'a, const VECTORS: usize> {
     product: &'a ReducedProduct<'a>,
     operand: &'a Operand,
-    /// Of the panel, among the product's.
+    /// The index of the panel among the product's.
     index: usize,
     rows: Range<usize>,
     sums: *const u32,

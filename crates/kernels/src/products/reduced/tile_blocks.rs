@@ -9,14 +9,14 @@ pub(super) const ROW_BYTES: usize = 64;
 /// One or two tiles of rows times one to four vectors, over some tiles of k.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
-    /// Of the first tile of rows, and of the second.
+    /// The inputs of the first tile of rows, and of the second.
     pub(super) inputs: *const u8,
     pub(super) inputs_high: *const u8,
     pub(super) inputs_stride: usize,
     pub(super) weights: *const u8,
     /// From a tile of k to the next.
     pub(super) weights_step: usize,
-    /// Weights that are wanted soon: of each tile of k, so many lines. They need not be there.
+    /// Weights that are needed soon, `fetch_lines` lines for each tile of k. They need not be readable.
     pub(super) fetch: *const u8,
     pub(super) fetch_lines: usize,
     /// `[row][vector][lane]`, as many vectors as the panel has; of the first tile of rows, and of the
@@ -28,6 +28,7 @@ pub(super) struct Block {
     pub(super) is_first: bool,
     /// Tiles of k.
     pub(super) turns: usize,
+    /// Rows of a tile of rows.
     pub(super) height: usize,
 }
 
@@ -145,17 +146,23 @@ macro_rules! two_by {
 /// Defines a function for the blocks of one instruction.
 macro_rules! blocks {
     ($name:ident, $dot:literal) => {
-        /// So many tiles of rows times so many vectors.
+        /// Multiplies `row_tiles` tiles of rows with `vectors` vectors.
         ///
         /// # Safety
-        /// The tiles are configured for the block's height, and what the block names is readable and
-        /// writable.
+        /// - This thread's tiles are configured: sums and inputs with `block.height` rows, weights with 16.
+        /// - The numbers of tiles and vectors are one of the block shapes below.
+        /// - `block.turns` tiles of k are readable: of each tile of rows `height` rows of 64 bytes,
+        ///   `inputs_stride` apart, at `inputs` (the second at `inputs_high`), 64 bytes further for each tile
+        ///   of k; of each vector 1024 bytes at `weights`, `weights_step` further for each tile of k.
+        /// - Of each tile of rows, `height` rows of `vectors * 64` bytes, `sums_stride` apart, are writable at
+        ///   `sums` (the second at `sums_high`), and initialised unless `is_first`. Nobody else accesses them
+        ///   meanwhile, and nobody writes inputs or weights.
         pub(super) unsafe fn $name(row_tiles: usize, vectors: usize, block: Block) {
             if block.turns == 0 {
-                // SAFETY: the caller's promise: these rows are the block's.
+                // SAFETY: these rows are the block's, from its first tile on.
                 return unsafe { zero_rows(block, row_tiles * block.height, vectors) };
             }
-            // SAFETY: the caller's promises.
+            // SAFETY: the loops go over what the block names, as the caller vouches.
             unsafe {
                 match (row_tiles, vectors) {
                     (1, 1) => one_by!(block, $dot, ("tmm0", "tmm6", 0, 0)),
@@ -194,13 +201,14 @@ macro_rules! blocks {
 blocks!(bf16_block, "tdpbf16ps");
 blocks!(bytes_block, "tdpbusd");
 
-/// The sums of no inputs.
+/// The sums of no inputs: zeros.
 ///
 /// # Safety
-/// As for the blocks.
+/// `rows` rows of `vectors * 64` bytes, `block.sums_stride` apart, are writable at `block.sums`, and nobody
+/// else accesses them meanwhile.
 unsafe fn zero_rows(block: Block, rows: usize, vectors: usize) {
     for row in 0..rows {
-        // SAFETY: the caller's promise.
+        // SAFETY: the row is one of those that the caller vouches for.
         unsafe {
             let to = block.sums.add(row * block.sums_stride);
             to.write_bytes(0, vectors * ROW_BYTES);

@@ -1,5 +1,5 @@
 //! Sums by the tiles of AMX: 16 rows of 64 bytes each, eight of them; `tdpbf16ps` and `tdpbusd`
-//! multiply a tile of inputs with one of weights into one of sums, 16 words of k at once.
+//! multiply a tile of inputs with one of weights into one of sums, 16 lane groups of k at once.
 //!
 //! Rows of the batch are tiles as they lie in the operand.
 
@@ -7,7 +7,7 @@ use std::arch::asm;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::matrix::{ReducedMatrix, TILE_WORDS};
+use super::matrix::{ReducedMatrix, TILE_GROUPS};
 use super::operand::Operand;
 use super::tile_blocks::{Block, ROW_BYTES, bf16_block, bytes_block};
 use super::vectors::{LANES_MAX, VECTORS_MAX};
@@ -19,7 +19,7 @@ use crate::simd::tokens::Tiles;
 const TILE_ROWS: usize = 16;
 
 /// Bytes of a tile of weights.
-const TILE_BYTES: usize = TILE_WORDS * ROW_BYTES;
+const TILE_BYTES: usize = TILE_GROUPS * ROW_BYTES;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -62,20 +62,20 @@ impl Tiles {
                 Format::Int8 => dots!("tdpbusd"),
             }
         }
-        let products = TILE_ROWS * TILE_ROWS * TILE_WORDS * format.in_word();
+        let products = TILE_ROWS * TILE_ROWS * TILE_GROUPS * format.group_len();
         (turns.max(1) * DOTS * products * 2) as u64
     }
 
-    /// The sums over k of all rows with some panels, `[row][vector][lane]`, which `combine` is given
-    /// with the index of the panel among these, the number of the first of its rows, and how many
-    /// there are.
+    /// The sums over k of `rows` rows with `panels`. `combine` receives them some rows at a time: the index
+    /// of the panel among `panels`, the first row, the number of rows, and their sums,
+    /// `[row][vector][lane]`.
     ///
     /// All rows go over a block of k before the next. Where the weights come from far, the block after
     /// it is fetched meanwhile, a part by each of the rows' tiles.
     ///
     /// # Safety
-    /// The matrix was packed for tiles with `VECTORS` vectors a panel, and has the panels; the operand
-    /// has so many rows, made for the matrix.
+    /// The matrix was packed for tiles with `VECTORS` vectors a panel, and has `panels`. `operand` was filled
+    /// for the matrix with `rows` rows, at least 1 and at most [`ROWS_MAX`], and nobody fills it meanwhile.
     pub(super) unsafe fn sums<const VECTORS: usize>(
         self,
         matrix: &ReducedMatrix,
@@ -87,12 +87,13 @@ impl Tiles {
         let panels = panels.enumerate();
         if matrix.reduced.format == Format::Int8 && rows <= FEW_ROWS {
             for (index, panel) in panels {
-                let (first, words) = (matrix.panel(panel), matrix.words);
+                let (first, groups) = (matrix.panel(panel), matrix.groups);
                 let combine = |row, count, sums| combine(index, row, count, sums);
-                // SAFETY: the caller's promises; tiles are runs of their words.
+                // SAFETY: the panel has `groups` lane groups of k, the operand `rows` rows of as many; tiles are runs
+                // of their lane groups.
                 unsafe {
                     self.vectors()
-                        .sums::<VECTORS, TILE_WORDS>(first, words, operand, rows, combine);
+                        .sums::<VECTORS, TILE_GROUPS>(first, groups, operand, rows, combine);
                 }
             }
             return;
@@ -100,8 +101,8 @@ impl Tiles {
         let tiles = rows.div_ceil(TILE_ROWS);
         let height = rows.div_ceil(tiles);
         let config = Config::with_rows(height as u8);
-        // SAFETY: the token proves that tiles may be used; the configuration is valid; the caller's
-        // promises.
+        // SAFETY: the token proves that tiles may be used; the configuration is valid, and its height that
+        // of the rows' tiles. Panels and operand are those that the caller vouches for.
         unsafe {
             asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack));
             for (index, panel) in panels {
@@ -126,11 +127,13 @@ impl Tiles {
 /// Rows that go over weights that are near, at most.
 const NEAR_ROWS: usize = 2 * TILE_ROWS;
 
-/// The sums of all rows, some at a time, in room for `ROWS` of them.
+/// The sums of all rows with one panel, some rows at a time, in a scratch buffer for `ROWS` of them.
 ///
 /// # Safety
-/// As for [`Tiles::sums`]; tiles are configured for the height.
-#[inline(never)] // The larger room is not touched where the smaller one does.
+/// This thread's tiles are configured for `height` rows. The matrix was packed for tiles with `VECTORS`
+/// vectors a panel and has `panel`. `operand` was filled for the matrix with `rows` rows, and is long enough
+/// for whole tiles of `height` rows; nobody fills it meanwhile.
+#[inline(never)] // The larger buffer is not touched where the smaller one does.
 unsafe fn all_sums<const VECTORS: usize, const ROWS: usize>(
     matrix: &ReducedMatrix,
     panel: usize,
@@ -141,13 +144,13 @@ unsafe fn all_sums<const VECTORS: usize, const ROWS: usize>(
     mut combine: impl FnMut(usize, usize, *const u32),
 ) {
     assert!(plan.rows <= ROWS, "{} rows at a time", plan.rows);
-    let mut room = MaybeUninit::<[[u32; VECTORS_MAX * LANES_MAX]; ROWS]>::uninit();
-    let room: *mut u8 = room.as_mut_ptr().cast();
+    let mut buffer = MaybeUninit::<[[u32; VECTORS_MAX * LANES_MAX]; ROWS]>::uninit();
+    let buffer: *mut u8 = buffer.as_mut_ptr().cast();
     for first in (0..rows).step_by(plan.rows) {
         let rows = Rows { first, count: plan.rows.min(rows - first), height };
-        // SAFETY: the caller's promises; the room has whole tiles of rows.
-        unsafe { chunk_sums::<VECTORS>(matrix, panel, operand, rows, plan, room) };
-        combine(first, rows.count, room.cast_const().cast());
+        // SAFETY: these rows are the operand's; the buffer has whole tiles of rows.
+        unsafe { chunk_sums::<VECTORS>(matrix, panel, operand, rows, plan, buffer) };
+        combine(first, rows.count, buffer.cast_const().cast());
     }
 }
 
@@ -165,7 +168,7 @@ struct Plan {
 impl Plan {
     /// For weights in the second-level cache: all of k, of two tiles of rows at a time.
     fn near(matrix: &ReducedMatrix, height: usize) -> Self {
-        Self { rows: 2 * height, turns: (matrix.words / TILE_WORDS).max(1), fetch_lines: 0 }
+        Self { rows: 2 * height, turns: (matrix.groups / TILE_GROUPS).max(1), fetch_lines: 0 }
     }
 
     /// For weights that come from beyond it: all rows over blocks that the first-level cache holds; of
@@ -188,22 +191,24 @@ struct Rows {
 /// The sums over k of some rows with a panel, `[row][vector][lane]`, in whole tiles of rows.
 ///
 /// # Safety
-/// As for [`Tiles::sums`]; tiles are configured for the height, and the operand has whole tiles of
-/// rows, as has the room.
+/// This thread's tiles are configured for `rows.height` rows. The matrix was packed for tiles with `VECTORS`
+/// vectors a panel and has `panel`. `operand` was filled for the matrix and has `rows`, in whole tiles of
+/// rows. `buffer` is writable for `VECTORS * 64` bytes of each row of these tiles, and nobody else accesses
+/// it meanwhile.
 unsafe fn chunk_sums<const VECTORS: usize>(
     matrix: &ReducedMatrix,
     panel: usize,
     operand: &Operand,
     rows: Rows,
     plan: Plan,
-    room: *mut u8,
+    buffer: *mut u8,
 ) {
     let Rows { first, count, height } = rows;
     let run = match matrix.reduced.format {
         Format::Bf16 => bf16_block,
         Format::Int8 => bytes_block,
     };
-    let tiles_of_k = matrix.words / TILE_WORDS;
+    let tiles_of_k = matrix.groups / TILE_GROUPS;
     // A tile of rows goes with all vectors, and two with two.
     let vectors_at_once = if count <= height { 4 } else { 2 };
     let (inputs_stride, sums_stride) = (operand.stride_bytes(), VECTORS * ROW_BYTES);
@@ -219,11 +224,11 @@ unsafe fn chunk_sums<const VECTORS: usize>(
                 false => (k + turns) * weights_step,
             };
             for (index, row) in (0..count).step_by(2 * height).enumerate() {
-                // SAFETY: within the panel, the operand and the room.
+                // SAFETY: the addresses are within the panel, the operand and the buffer.
                 unsafe {
                     let panel = matrix.panel(panel).cast::<u8>();
                     let inputs = operand.row(first + row).cast::<u8>().add(k * ROW_BYTES);
-                    let sums = room.add(row * sums_stride + vector * ROW_BYTES);
+                    let sums = buffer.add(row * sums_stride + vector * ROW_BYTES);
                     let block = Block {
                         inputs,
                         inputs_high: inputs.wrapping_add(height * inputs_stride),
