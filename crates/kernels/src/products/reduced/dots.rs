@@ -1,4 +1,4 @@
-//! The instructions of AVX-512 that multiply a lane group at once: the sums that `vdpbf16ps` and `vpdpbusd` make.
+//! Sums by the instructions of AVX-512 that multiply a lane group at once, `vdpbf16ps` and `vpdpbusd`.
 
 use std::arch::x86_64::{
     __m512, __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512,
@@ -19,7 +19,7 @@ macro_rules! dot {
         $group_len:literal
     ) => {
         impl $name {
-            /// Runs `turns` turns of twelve instructions that do not wait for each other; how many
+            /// Runs `turns` turns of twelve instructions that do not wait for each other, and returns how many
             /// multiplications and additions that was.
             pub(super) fn peak(self, turns: usize) -> u64 {
                 const CHAINS: usize = 12;

@@ -1,4 +1,4 @@
-//! Weights packed in lane groups, and the product with them.
+//! Weights packed in lane groups.
 
 use super::round::{bf16, largest_magnitude, scale_of, to_byte};
 use crate::packing::lines::Lines;
@@ -19,11 +19,11 @@ pub(crate) struct ReducedMatrix {
     /// Words of k, with padding.
     pub(super) groups: usize,
     panel_len: usize,
-    /// u32 lane groups.
+    /// Lane groups, as the bits of f32.
     lines: Lines,
-    /// Of bytes: what a 1 stands for in each column.
+    /// With weights of bytes, the value that a 1 stands for in each column.
     pub(super) scales: Option<PanelRow>,
-    /// Of bytes: i32, what the sums of each column begin with, to make up for [`UNSIGNED`].
+    /// With weights of bytes, the i32 that the sums of each column begin with, to make up for [`UNSIGNED`].
     pub(super) offsets: Option<PanelRow>,
 }
 

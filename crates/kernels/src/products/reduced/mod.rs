@@ -6,10 +6,11 @@
 //! ```
 //! where x is the row's input in the precision of the weights, and the sum over k begins with zero.
 //!
-//! **Words.** Weights of consecutive k that share 32 bits, two or four of them, are a *lane group*, and
-//! lane groups lie as the f32 of a [panel](crate::packing::panel_matrix) do: `[panel][group of k][vector][lane]`, as
-//! the instructions `vdpbf16ps` and `vpdpbusd` take them. For the tiles of AMX, 16 lane groups of k of a
-//! vector lie together: `[panel][tile of k][vector][group of the tile][lane]`.
+//! **Packed lane groups.** The weights of consecutive k that share the 32 bits of one lane, two of bfloat16
+//! or four bytes, are a *lane group*. Lane groups lie as the f32 of a
+//! [panel](crate::packing::panel_matrix) do, `[panel][group of k][vector][lane]`: as the instructions
+//! `vdpbf16ps` and `vpdpbusd` read them. For the tiles of AMX, 16 lane groups of k of a vector lie
+//! together: `[panel][tile of k][vector][group of the tile][lane]`.
 //!
 //! **The same bits.** A sum's bits depend on its row and column alone. Sums of bytes are exact, so
 //! all instructions agree. Sums of bfloat16 are rounded at each term: in order of k with vectors; by
@@ -19,13 +20,15 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `matrix.rs` | weights packed in lane groups |
 //! | `round.rs` | f32 to bfloat16, and to bytes with a scale |
-//! | `operand.rs` | the rows' inputs in the same precision, made once for all panels |
+//! | `matrix.rs` | weights packed in lane groups |
+//! | `operand.rs` | the rows' inputs in the same precision, converted once for all panels |
 //! | `vectors.rs` | sums by vector instructions, generic over how a lane group is multiplied; widened to f32 |
-//! | `dots.rs` | `vdpbf16ps` and `vpdpbusd` |
-//! | `tiles.rs` | sums by the tiles of AMX: which tiles go together, and what is fetched meanwhile |
-//! | `tile_blocks.rs` | the innermost loops of that |
+//! | `dots.rs` | sums by `vdpbf16ps` and `vpdpbusd` |
+//! | `tile_blocks.rs` | the innermost loops over the tiles of AMX |
+//! | `tiles.rs` | sums by these tiles: which tiles go together, and what is fetched meanwhile |
+//! | `product.rs` | the product: which instructions make its sums, and what is done with them |
+//! | `peak.rs` | the rate of the instructions without memory |
 
 #[cfg(target_arch = "x86_64")]
 mod dots;

@@ -23,7 +23,7 @@ struct Buffer {
     scales: [f32; ROWS_MAX],
 }
 
-/// What a product reads of its rows; empty where weights are f32, and rows are read where they lie.
+/// The rows' inputs as a product reads them; empty where weights are f32, and inputs are read where they lie.
 pub(crate) struct Operand {
     buffer: Option<Box<Buffer>>,
     is_empty: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Operand {
 }
 
 impl Operand {
-    /// Of no rows.
+    /// An operand without rows.
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self { buffer: None, is_empty: true, stride: 0 }
@@ -49,7 +49,7 @@ impl Operand {
         self.is_empty
     }
 
-    /// The lane groups of a row: of bfloat16 or unsigned bytes as the weights have them, or, where they
+    /// The lane groups of a row: of bfloat16 or unsigned bytes as the weights have them, or, where those
     /// are widened, an f32 for each number.
     #[inline(always)]
     pub(super) fn row(&self, row: usize) -> *const u32 {
@@ -62,7 +62,7 @@ impl Operand {
         self.stride * size_of::<u32>()
     }
 
-    /// What a byte of 1 stands for in a row.
+    /// The value that a byte of 1 stands for in a row.
     #[inline(always)]
     pub(super) fn scale(&self, row: usize) -> f32 {
         self.buffer.as_ref().expect("a filled operand").scales[row]

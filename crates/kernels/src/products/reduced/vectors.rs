@@ -25,7 +25,8 @@ pub(super) trait Dot: Copy {
     const WEIGHT_REGISTERS: usize;
     /// u32 of the operand that go with a lane group of weights.
     const INPUT_ELEMENTS: usize;
-    /// Sums are exact, or rounded as they should be, over so many lane groups; then they are added to.
+    /// The most lane groups over which sums are exact, or rounded as they should be. Sums over more are
+    /// added up from parts.
     const GROUPS_MAX: usize;
 
     /// A vector of sums.
