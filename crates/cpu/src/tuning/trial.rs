@@ -8,11 +8,11 @@ use batchmaker_kernels::{
     KernelError, Lines, Packing, ProjectionRow, Recurrence, StepRow, Tiling, Tilings, XPart,
 };
 
-use crate::batch_job::Job;
-use crate::chains::pack;
-use crate::performance::Shape;
-use crate::thread_group::ThreadGroup;
-use crate::tuner::Way;
+use crate::cells::batch_job::Job;
+use crate::cells::recurrent_chains::pack;
+use crate::strategies::tuner::Way;
+use crate::threads::thread_group::ThreadGroup;
+use crate::tuning::Shape;
 
 /// How a batch of a recurrent cell is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::row_arena::RowArena;
+use crate::memory::row_arena::RowArena;
 
 /// A row a word, written once, by whoever meets the word first.
 pub(crate) struct Remembered {

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::signal::Signal;
+use crate::threads::signal::Signal;
 
 /// Items that a stage can have.
 pub(crate) const ITEMS_MAX: usize = u16::MAX as usize;
@@ -130,7 +130,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::thread_group::ThreadGroup;
+    use crate::threads::thread_group::ThreadGroup;
 
     #[test]
     fn every_item_is_done_once_and_stages_keep_their_order() {

@@ -9,7 +9,7 @@ use batchmaker_kernels::{
     XPart,
 };
 
-use crate::chains::pack;
+use crate::cells::recurrent_chains::pack;
 
 /// The costs of a kind of cell, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,7 +6,7 @@
 use batchmaker_graph::Lookup;
 use batchmaker_kernels::{Lines, ProjectionRow, Recurrence, XPart};
 
-use crate::remembered::{Claim, Remembered};
+use crate::memory::projection_cache::{Claim, Remembered};
 
 /// Bytes of a table's projection that is made when the cell is materialised.
 const WHOLE_BYTES_MAX: usize = 8 << 20;

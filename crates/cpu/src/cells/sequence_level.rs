@@ -6,7 +6,7 @@ use std::sync::Arc;
 use batchmaker_executor::{ExecutorError, ExecutorThread, SequenceBatch, SequenceProgram};
 use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData};
 
-use crate::request_memory::{Gathered, RequestMemory, scatter};
+use crate::memory::request_memory::{Gathered, RequestMemory, scatter};
 
 /// A node and the rows that each input and output port has of it.
 struct Node<'a> {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crate::signal::Signal;
-use crate::stages::{Member, Stages};
+use crate::threads::phases::{Member, Stages};
+use crate::threads::signal::Signal;
 
 /// What every member runs.
 type Job<'a> = dyn Fn(&mut Member<'_>) + Sync + 'a;

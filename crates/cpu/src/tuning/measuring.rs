@@ -9,9 +9,9 @@ use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, 
 use batchmaker_kernels::KernelError;
 
 use crate::device::{CpuConfig, CpuDevice, packing, pin};
-use crate::performance::{Limits, PerformanceModel, Probe, search};
-use crate::plan::BatchPlan;
-use crate::trial::Trial;
+use crate::strategies::plan::BatchPlan;
+use crate::tuning::trial::Trial;
+use crate::tuning::{Limits, PerformanceModel, Probe, search};
 
 /// How long a cell that has no plans is measured at each size.
 const EFFORT: Effort = Effort { time: Duration::from_millis(20), runs: 4, steps: 6 };

@@ -9,12 +9,12 @@ use batchmaker_kernels::{
     XPart,
 };
 
-use crate::batch_job::{Job, WORTH_THREADS, items, project_rows};
-use crate::chains::{ProjectionAhead, pack};
-use crate::embedding::Embedding;
-use crate::stages::{Member, part};
-use crate::thread_group::ThreadGroup;
-use crate::tuner::Split;
+use crate::cells::batch_job::{Job, WORTH_THREADS, items, project_rows};
+use crate::cells::embedding::Embedding;
+use crate::cells::recurrent_chains::{ProjectionAhead, pack};
+use crate::strategies::tuner::Split;
+use crate::threads::phases::{Member, part};
+use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised [`CompositeCell`].
 pub(crate) struct StagedProgram {

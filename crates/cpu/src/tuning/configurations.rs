@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use batchmaker_kernels::{Packing, Precision, Recurrence, Tiling};
 
-use crate::trial::Configuration;
-use crate::tuner::{Split, Way};
+use crate::strategies::tuner::{Split, Way};
+use crate::tuning::trial::Configuration;
 
 /// What the cost of a cell depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,15 +10,15 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels::KernelError;
 
-use crate::chains::{Chains, RosterChains};
+use crate::cells::composite_chains::{StagedChains, StagedRoster, Steps};
+use crate::cells::composite_program::{StagedError, StagedProgram};
+use crate::cells::recurrent_chains::{Chains, RosterChains};
+use crate::cells::sequence_level::run_sequences;
+use crate::cells::tree_nodes::{TreeNodes, TreeRoom};
 use crate::device::{CpuConfig, packing};
-use crate::plan::Plans;
-use crate::request_memory::{Gathered, RequestMemory, scatter};
-use crate::staged::{StagedError, StagedProgram};
-use crate::staged_chains::{StagedChains, StagedRoster, Steps};
-use crate::thread_group::ThreadGroup;
-use crate::tree_nodes::{TreeNodes, TreeRoom};
-use crate::whole::run_sequences;
+use crate::memory::request_memory::{Gathered, RequestMemory, scatter};
+use crate::strategies::plan::Plans;
+use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised cell type.
 pub(crate) enum MaterializedCell {

@@ -15,16 +15,16 @@ use batchmaker_kernels::{
     ProjectionRow, Recurrence, Reset, RnnParameters, StepRow, XPart,
 };
 
-use crate::batch_job::{Job, WORTH_THREADS, project_rows};
+use crate::cells::batch_job::{Job, WORTH_THREADS, project_rows};
+use crate::cells::embedding::Embedding;
 use crate::device::CpuConfig;
-use crate::embedding::Embedding;
-use crate::plan::{LivePlan, SeenPlan};
-use crate::projections::{ProjectedSteps, Projections};
-use crate::remembered::Claim;
-use crate::request_memory::{RequestMemory, RowPointers};
-use crate::state_arena::{StateArena, StateSlot};
-use crate::thread_group::ThreadGroup;
-use crate::tuner::{Split, Tuner, Way};
+use crate::memory::projected_blocks::{ProjectedSteps, Projections};
+use crate::memory::projection_cache::Claim;
+use crate::memory::request_memory::{RequestMemory, RowPointers};
+use crate::memory::state_arena::{StateArena, StateSlot};
+use crate::strategies::plan::{LivePlan, SeenPlan};
+use crate::strategies::tuner::{Split, Tuner, Way};
+use crate::threads::thread_group::ThreadGroup;
 
 /// Multiply-adds of a step that are not worth trying to do in one thread where there are more.
 const WORTH_ALL_THREADS: usize = 4_000_000;

@@ -10,11 +10,11 @@ use batchmaker_kernels::{
     TreeInnerParameters, TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
 };
 
-use crate::batch_job::{WORTH_THREADS, items};
-use crate::remembered::{Claim, Remembered};
-use crate::request_memory::{RequestMemory, RowPointers};
-use crate::stages::{Member, part};
-use crate::thread_group::ThreadGroup;
+use crate::cells::batch_job::{WORTH_THREADS, items};
+use crate::memory::projection_cache::{Claim, Remembered};
+use crate::memory::request_memory::{RequestMemory, RowPointers};
+use crate::threads::phases::{Member, part};
+use crate::threads::thread_group::ThreadGroup;
 
 /// Bytes of h and c that a leaf remembers.
 const LEAF_BYTES_MAX: usize = 64 << 20;

@@ -5,17 +5,19 @@
 //! [`Device::measure`]: batchmaker_device::Device::measure
 
 mod configurations;
-mod limits;
-mod model;
+mod machine_model;
+pub(crate) mod measuring;
+mod performance_model;
 mod probe;
 mod search;
+pub(crate) mod trial;
 
 pub use batchmaker_kernels::{Packing, Precision, Tiling};
 pub use configurations::Shape;
-pub use limits::Limits;
-pub use model::PerformanceModel;
+pub use machine_model::Limits;
+pub use performance_model::PerformanceModel;
 pub use probe::Probe;
 pub use search::{CANDIDATES, candidates, rank, search};
 
-pub use crate::trial::{Configuration, Trial};
-pub use crate::tuner::{Split, Way};
+pub use crate::strategies::tuner::{Split, Way};
+pub use crate::tuning::trial::{Configuration, Trial};

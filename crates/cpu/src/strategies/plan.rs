@@ -10,7 +10,7 @@ use batchmaker_graph::CellIdentity;
 use batchmaker_kernels::{Tiling, Tilings};
 use serde::{Deserialize, Serialize};
 
-use crate::tuner::{Split, Way};
+use crate::strategies::tuner::{Split, Way};
 
 /// The plans of cells, of those that are here and of those that may come.
 #[derive(Default)]

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::model::PerformanceModel;
-use crate::trial::{Configuration, Trial};
+use super::performance_model::PerformanceModel;
+use crate::tuning::trial::{Configuration, Trial};
 
 /// Configurations that are run.
 pub const CANDIDATES: usize = 5;

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use batchmaker_kernels::{ProjectionRow, ROWS_MAX, Recurrence, StepRow};
 
-use crate::stages::{ITEMS_MAX, Member, part};
-use crate::thread_group::ThreadGroup;
-use crate::tuner::Split;
+use crate::strategies::tuner::Split;
+use crate::threads::phases::{ITEMS_MAX, Member, part};
+use crate::threads::thread_group::ThreadGroup;
 
 /// Multiply-adds of a step, or of a projection, that are worth trying a second thread on; below,
 /// telling it costs more than it brings.

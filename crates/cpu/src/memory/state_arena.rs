@@ -1,6 +1,6 @@
 //! The state slots of one cell type.
 
-use crate::row_arena::{LINE, RowArena};
+use crate::memory::row_arena::{LINE, RowArena};
 
 /// The slots of one recurrent cell type: `[slot]`, each h at even steps and h at odd steps,
 /// `[hidden]`, then `[c_len]`, all padded to a line. A step reads one h and writes the other, so

@@ -16,11 +16,11 @@
 use batchmaker_kernels::Precision;
 
 use super::configurations::Shape;
-use super::limits::Limits;
+use super::machine_model::Limits;
 use super::probe::{Probe, interpolate};
-use crate::batch_job::{WORTH_THREADS, items};
-use crate::trial::{Configuration, Trial};
-use crate::tuner::Split;
+use crate::cells::batch_job::{WORTH_THREADS, items};
+use crate::strategies::tuner::Split;
+use crate::tuning::trial::{Configuration, Trial};
 
 /// The part of the shorter of computing and streaming that comes on top where several tiles go over a
 /// block and the next is fetched meanwhile.

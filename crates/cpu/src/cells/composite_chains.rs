@@ -12,11 +12,11 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels::Packing;
 
-use crate::chains::ProjectionAhead;
-use crate::request_memory::{Gathered, RequestMemory, RowPointers, scatter};
-use crate::row_arena::{LINE, RowArena};
-use crate::staged::{StagedError, StagedProgram};
-use crate::thread_group::ThreadGroup;
+use crate::cells::composite_program::{StagedError, StagedProgram};
+use crate::cells::recurrent_chains::ProjectionAhead;
+use crate::memory::request_memory::{Gathered, RequestMemory, RowPointers, scatter};
+use crate::memory::row_arena::{LINE, RowArena};
+use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised cell type in stages with states.
 pub(crate) struct StagedChains {

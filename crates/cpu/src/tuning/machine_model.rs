@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use batchmaker_kernels::{Isa, KernelError, Lines, Packing, peaks};
 
-use crate::thread_group::ThreadGroup;
+use crate::threads::thread_group::ThreadGroup;
 
 /// The machine as one worker sees it.
 #[derive(Clone, Debug, PartialEq)]
