@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use batchmaker_cpu::Isa;
-use batchmaker_cpu::performance::{
+use batchmaker_cpu::tuning::{
     CANDIDATES, Configuration, Limits, Packing, PerformanceModel, Precision, Probe, Trial,
     candidates, rank, search,
 };

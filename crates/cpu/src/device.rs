@@ -14,14 +14,14 @@ use batchmaker_kernels as kernels;
 use batchmaker_kernels::{Isa, Packing};
 use core_affinity::CoreId;
 
-use crate::cell::{MaterializedCell, runner};
-use crate::chains::ProjectionAhead;
-use crate::measuring::Measuring;
-use crate::plan::{BatchPlan, CellPlan, Plans};
+use crate::cells::materialized::{MaterializedCell, runner};
+use crate::cells::recurrent_chains::ProjectionAhead;
+use crate::memory::request_memory::RequestMemory;
 use crate::processor;
 use crate::queue::CpuQueue;
-use crate::request_memory::RequestMemory;
-use crate::thread_group::ThreadGroup;
+use crate::strategies::plan::{BatchPlan, CellPlan, Plans};
+use crate::threads::thread_group::ThreadGroup;
+use crate::tuning::measuring::Measuring;
 
 /// What a CPU device is told when it is made.
 #[derive(Clone, Debug)]

@@ -30,31 +30,15 @@
 //! Nothing is gathered for a recurrent step: the kernel takes each row by its pointers, into the
 //! request's own values, an embedding table, or a slot.
 
-mod batch_job;
-mod cell;
-mod chains;
+mod cells;
 mod device;
-mod embedding;
-mod measuring;
-pub mod performance;
-mod plan;
+mod memory;
 mod processor;
-mod projections;
 mod queue;
-mod remembered;
-mod request_memory;
-mod row_arena;
-mod signal;
-mod staged;
-mod staged_chains;
-mod stages;
-mod state_arena;
-mod thread_group;
-mod tree_nodes;
-mod trial;
-mod tuner;
-mod whole;
+mod strategies;
+mod threads;
+pub mod tuning;
 
 pub use batchmaker_kernels::Isa;
-pub use chains::ProjectionAhead;
+pub use cells::recurrent_chains::ProjectionAhead;
 pub use device::{CpuConfig, CpuDevice};

@@ -7,10 +7,10 @@ use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
 use batchmaker_executor::ExecutorThread;
 use batchmaker_graph::{BatchedTask, TensorData};
 
-use crate::cell::{CellError, Hands, MaterializedCell, Rosters};
+use crate::cells::materialized::{CellError, Hands, MaterializedCell, Rosters};
+use crate::cells::tree_nodes::TreeRoom;
 use crate::device::CpuDevice;
-use crate::thread_group::ThreadGroup;
-use crate::tree_nodes::TreeRoom;
+use crate::threads::thread_group::ThreadGroup;
 
 /// See the module's first line.
 pub(crate) struct CpuQueue {

@@ -1,7 +1,7 @@
 //! What can be wrong with a request for a kernel. Nothing here happens while a step runs: a step
 //! that has been asked for correctly cannot fail.
 
-use crate::Isa;
+use crate::simd::isa::Isa;
 
 /// Why a kernel could not be built or called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,16 +10,12 @@ pub enum KernelError {
     #[error("instruction set {0} is not available on this machine")]
     IsaUnavailable(Isa),
 
-    /// The name is none of an instruction set's.
-    #[error("unknown instruction set {0:?}: expected scalar, avx2, avx512 or amx")]
-    UnknownIsa(String),
-
-    /// Sums of so many products of bytes do not fit 32 bits.
+    /// Rows are too long for sums of products of bytes to fit 32 bits.
     #[error("rows of {inputs} elements are too long for int8, which takes {most}")]
     Int8Inputs {
         /// Elements of a row.
         inputs: usize,
-        /// As many as there may be.
+        /// The most elements that a row may have.
         most: usize,
     },
 

@@ -7,28 +7,21 @@
 //!
 //! **The same bits everywhere.** A row's result depends on that row's inputs and on the weights
 //! alone, not on the batch size, the row's place in it, the panel split, the instruction set, nor
-//! on whether its input was projected ahead: every pre-activation is accumulated in one fixed
+//! on whether its input was projected before the step: every pre-activation is accumulated in one fixed
 //! order, one fused multiply-add a term, and the activations are one sequence of IEEE operations
 //! written once over a vector type. (Sums of weights in [other precisions](Precision) have an order of
-//! their own: see `reduced/`.)
+//! their own: see `products/reduced/`.)
 //!
-//! | file | idea |
+//! | folder or file | idea |
 //! |---|---|
-//! | `isa.rs` | which instruction sets there are, and which this machine has |
-//! | `simd.rs`, `simd/` | the vector operations kernels are written in, one token per instruction set |
-//! | `activations.rs` | sigmoid and tanh |
-//! | `panel_matrix.rs` | the layout of packed weights |
-//! | `product.rs` | rows times a panel: tiles, blocks, the order of sums |
-//! | `tiling.rs` | how products run over rows and weights |
-//! | `precision.rs`, `target.rs` | what weights are packed for |
-//! | `weights.rs` | weights in any precision |
-//! | `reduced/` | products in bfloat16 and in bytes |
-//! | `recurrence.rs` | what recurrent cells have in common: steps, and projection ahead of them |
-//! | `finish.rs` | what follows products: activations over rows of panels |
-//! | `lstm.rs`, `gru.rs`, `rnn.rs` | the recurrent cells |
-//! | `tree_lstm.rs` | the cells of a binary TreeLSTM |
-//! | `linear.rs` | output projections, arg-max, embeddings |
+//! | `simd/` | instruction sets, the vector operations kernels are written in, one token per instruction set |
+//! | `error.rs` | what can be wrong with a request for a kernel |
+//! | `packing/` | what weights are packed for, and how they lie in memory |
+//! | `products/` | rows times panels of weights: tiles, blocks, the order of sums, every precision |
+//! | `cells/` | activations; LSTM, GRU, RNN and TreeLSTM cells; linear layers with arg-max |
 //! | `peaks.rs` | the machine's limits |
+//!
+//! Each uses only those above it.
 //!
 //! ```
 //! use batchmaker_kernels::{Isa, LstmParameters, PackedLstm, step_dense};
@@ -52,40 +45,28 @@
 //! # Ok::<(), batchmaker_kernels::KernelError>(())
 //! ```
 
-mod activations;
+mod cells;
 mod error;
-mod finish;
-mod gru;
-mod isa;
-mod linear;
-mod lstm;
-mod panel_matrix;
+mod packing;
 pub mod peaks;
-mod precision;
-mod product;
-mod recurrence;
-mod reduced;
-mod rnn;
+mod products;
 mod simd;
-mod target;
 #[cfg(test)]
 mod tests;
-mod tiling;
-mod tree_lstm;
-mod weights;
 
-pub use error::KernelError;
-pub use gru::{GruParameters, PackedGru, Reset};
-pub use isa::Isa;
-pub use linear::{ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings};
-pub use lstm::{LstmParameters, PackedLstm};
-pub use panel_matrix::Lines;
-pub use precision::{Packing, Precision};
-pub use product::ROWS_MAX;
-pub use recurrence::{ProjectionRow, Recurrence, StepRow, XPart, step_dense};
-pub use rnn::{PackedRnn, RnnActivation, RnnParameters};
-pub use tiling::{Tiling, Tilings};
-pub use tree_lstm::{
-    PackedTreeInner, PackedTreeLeaf, Side, TreeChild, TreeInnerParameters, TreeInnerRow,
-    TreeLeafParameters, TreeLeafRow,
+pub use cells::gru::{GruParameters, PackedGru, Reset};
+pub use cells::linear::{
+    ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings,
 };
+pub use cells::lstm::{LstmParameters, PackedLstm};
+pub use cells::recurrence::{ProjectionRow, Recurrence, StepRow, XPart};
+pub use cells::rnn::{PackedRnn, RnnActivation, RnnParameters};
+pub use cells::step_dense::step_dense;
+pub use cells::tree_inner::{PackedTreeInner, Side, TreeChild, TreeInnerParameters, TreeInnerRow};
+pub use cells::tree_leaf::{PackedTreeLeaf, TreeLeafParameters, TreeLeafRow};
+pub use error::KernelError;
+pub use packing::lines::Lines;
+pub use packing::precision::{Packing, Precision};
+pub use products::tiling::ROWS_MAX;
+pub use products::tiling::{Tiling, Tilings};
+pub use simd::isa::{Isa, UnknownIsa};

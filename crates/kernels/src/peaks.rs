@@ -1,12 +1,14 @@
-//! The machine's limits, as one thread meets them: a register-only loop of multiply-adds, and a
+//! The machine's limits, measured by one thread: a register-only loop of multiply-adds, and a
 //! sweep over memory. Kernels are measured against both, in the same run.
 
 use std::hint::black_box;
 
-use crate::isa::VectorUnit;
-use crate::simd::{Simd, SimdOp};
-use crate::target::Target;
-use crate::{Isa, KernelError, Packing};
+use crate::error::KernelError;
+use crate::packing::precision::Packing;
+use crate::packing::target::Target;
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Simd, SimdOp};
+use crate::simd::vector_unit::VectorUnit;
 
 /// Chains of multiply-adds side by side: enough for two units of a latency of five.
 const CHAINS: usize = 12;

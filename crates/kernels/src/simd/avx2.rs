@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm256_storeu_ps, _mm256_sub_ps,
 };
 
-use super::{Arithmetic, Simd, SimdOp};
+use super::operations::{Arithmetic, Simd, SimdOp};
 
 /// The proof that this machine has AVX2 and FMA.
 #[derive(Debug, Clone, Copy)]
@@ -173,24 +173,24 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn load_pairs(self, from: *const u32) -> [__m256; 2] {
-        // SAFETY: the token proves AVX2; the caller promises 8 readable words.
+        // SAFETY: the token proves AVX2; the caller promises 8 readable lane groups.
         unsafe {
-            let words = _mm256_loadu_si256(from.cast());
-            let high = _mm256_and_si256(words, _mm256_set1_epi32(0xffff_0000_u32 as i32));
-            [_mm256_slli_epi32::<16>(words), high].map(|bits| _mm256_castsi256_ps(bits))
+            let packed = _mm256_loadu_si256(from.cast());
+            let high = _mm256_and_si256(packed, _mm256_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm256_slli_epi32::<16>(packed), high].map(|bits| _mm256_castsi256_ps(bits))
         }
     }
 
     #[inline(always)]
     unsafe fn load_quads(self, from: *const u32) -> [__m256; 4] {
-        // SAFETY: the token proves AVX2; the caller promises 8 readable words.
+        // SAFETY: the token proves AVX2; the caller promises 8 readable lane groups.
         unsafe {
-            let words = _mm256_loadu_si256(from.cast());
+            let packed = _mm256_loadu_si256(from.cast());
             let bytes = [
-                _mm256_slli_epi32::<24>(words),
-                _mm256_slli_epi32::<16>(words),
-                _mm256_slli_epi32::<8>(words),
-                words,
+                _mm256_slli_epi32::<24>(packed),
+                _mm256_slli_epi32::<16>(packed),
+                _mm256_slli_epi32::<8>(packed),
+                packed,
             ];
             bytes.map(|high| _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(high)))
         }

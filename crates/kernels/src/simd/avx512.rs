@@ -9,7 +9,7 @@ use std::arch::x86_64::{
     _mm512_set1_ps, _mm512_slli_epi32, _mm512_srai_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
-use super::{Arithmetic, Simd, SimdOp};
+use super::operations::{Arithmetic, Simd, SimdOp};
 
 /// The proof that this machine has AVX-512F.
 #[derive(Debug, Clone, Copy)]
@@ -180,24 +180,24 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn load_pairs(self, from: *const u32) -> [__m512; 2] {
-        // SAFETY: the token proves AVX-512F; the caller promises 16 readable words.
+        // SAFETY: the token proves AVX-512F; the caller promises 16 readable lane groups.
         unsafe {
-            let words = _mm512_loadu_si512(from.cast());
-            let high = _mm512_and_si512(words, _mm512_set1_epi32(0xffff_0000_u32 as i32));
-            [_mm512_slli_epi32::<16>(words), high].map(|bits| _mm512_castsi512_ps(bits))
+            let packed = _mm512_loadu_si512(from.cast());
+            let high = _mm512_and_si512(packed, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_slli_epi32::<16>(packed), high].map(|bits| _mm512_castsi512_ps(bits))
         }
     }
 
     #[inline(always)]
     unsafe fn load_quads(self, from: *const u32) -> [__m512; 4] {
-        // SAFETY: the token proves AVX-512F; the caller promises 16 readable words.
+        // SAFETY: the token proves AVX-512F; the caller promises 16 readable lane groups.
         unsafe {
-            let words = _mm512_loadu_si512(from.cast());
+            let packed = _mm512_loadu_si512(from.cast());
             let bytes = [
-                _mm512_slli_epi32::<24>(words),
-                _mm512_slli_epi32::<16>(words),
-                _mm512_slli_epi32::<8>(words),
-                words,
+                _mm512_slli_epi32::<24>(packed),
+                _mm512_slli_epi32::<16>(packed),
+                _mm512_slli_epi32::<8>(packed),
+                packed,
             ];
             bytes.map(|high| _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(high)))
         }

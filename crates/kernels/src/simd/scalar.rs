@@ -1,7 +1,7 @@
 //! Vectors of `N` elements in portable code: the twin that every instruction set is tested
 //! against, at any width, and the kernel of machines that have nothing better.
 
-use super::{Arithmetic, Simd, SimdOp};
+use super::operations::{Arithmetic, Simd, SimdOp};
 
 /// Portable vectors of `N` elements. Every machine has them, so anyone may make the token.
 #[derive(Debug, Clone, Copy)]
@@ -141,19 +141,19 @@ impl<const N: usize> Simd for Scalar<N> {
 
     #[inline(always)]
     unsafe fn load_pairs(self, from: *const u32) -> [[f32; N]; 2] {
-        // SAFETY: the caller promises `N` readable words, which are aligned as u32.
-        let words = unsafe { from.cast::<[u32; N]>().read() };
+        // SAFETY: the caller promises `N` readable lane groups, which are aligned as u32.
+        let packed = unsafe { from.cast::<[u32; N]>().read() };
         [
-            words.map(|word| f32::from_bits(word << 16)),
-            words.map(|word| f32::from_bits(word & !0xffff)),
+            packed.map(|packed| f32::from_bits(packed << 16)),
+            packed.map(|packed| f32::from_bits(packed & !0xffff)),
         ]
     }
 
     #[inline(always)]
     unsafe fn load_quads(self, from: *const u32) -> [[f32; N]; 4] {
-        // SAFETY: the caller promises `N` readable words, which are aligned as u32.
-        let words = unsafe { from.cast::<[u32; N]>().read() };
-        [0, 1, 2, 3].map(|byte| words.map(|word| f32::from(word.to_le_bytes()[byte] as i8)))
+        // SAFETY: the caller promises `N` readable lane groups, which are aligned as u32.
+        let packed = unsafe { from.cast::<[u32; N]>().read() };
+        [0, 1, 2, 3].map(|byte| packed.map(|packed| f32::from(packed.to_le_bytes()[byte] as i8)))
     }
 
     #[inline(always)]

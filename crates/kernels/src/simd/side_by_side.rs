@@ -1,6 +1,6 @@
 //! Some vectors computed side by side: each operation on all of them before the next.
 
-use super::{Arithmetic, Simd};
+use super::operations::{Arithmetic, Simd};
 
 /// `N` vectors of an instruction set. A chain of operations waits for each of its results; where
 /// as many chains as there are vectors take turns, the waiting is shared, and so are constants.

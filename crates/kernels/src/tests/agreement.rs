@@ -4,7 +4,7 @@ use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::kernels::{Layer, Memory, run_whole};
 use super::random::Random;
 use super::reference;
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 use crate::step_dense;
 
 /// `|a - b| <= 1e-5 * max(1, max |b|)`

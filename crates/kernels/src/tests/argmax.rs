@@ -6,7 +6,7 @@ use std::slice;
 use super::cells::Linear;
 use super::kernels::{Layer, run_whole};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 use crate::{ArgMax, ArgMaxRow, PackedLinear};
 
 const INFINITY: f32 = f32::INFINITY;

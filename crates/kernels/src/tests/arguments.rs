@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::kernels::{Kernel, Layer, Row};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 use crate::{
     GruParameters, Isa, KernelError, LinearParameters, LstmParameters, PackedGru, PackedLinear,
     PackedLstm, PackedRnn, PackedTreeInner, PackedTreeLeaf, Recurrence, RnnParameters,

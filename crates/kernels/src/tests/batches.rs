@@ -9,7 +9,7 @@ use proptest::test_runner::RngSeed;
 use super::cells::{Cell, Inner, Kind};
 use super::kernels::{Kernel, Layer, Memory, STEP_Y, run_in_pieces, run_whole};
 use super::random::{Random, bits};
-use crate::target::Target;
+use crate::packing::target::Target;
 use crate::{ProjectionRow, Recurrence, Side, StepRow, TreeChild, TreeInnerRow, XPart};
 
 /// What the row gives alone, all of it at once.

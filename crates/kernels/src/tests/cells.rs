@@ -1,7 +1,7 @@
 //! Weights of every kind, as the ONNX operators have them.
 
 use super::random::Random;
-use crate::target::Target;
+use crate::packing::target::Target;
 use crate::{
     GruParameters, LinearParameters, LstmParameters, PackedGru, PackedLinear, PackedLstm,
     PackedRnn, PackedTreeInner, PackedTreeLeaf, Recurrence, Reset, RnnActivation, RnnParameters,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::kernels::{Kernel, Layer, Memory, Row};
 use super::random::Random;
-use crate::target::Target;
+use crate::packing::target::Target;
 
 const GUARD: f32 = -123.25;
 /// More than a panel of one gate.

@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::random::{Random, bits};
-use crate::target::Target;
+use crate::packing::target::Target;
 use crate::{
     ArgMax, ArgMaxRow, LinearRow, PackedLinear, PackedTreeInner, PackedTreeLeaf, ProjectionRow,
     Recurrence, StepRow, TreeChild, TreeInnerRow, TreeLeafRow, XPart,

@@ -6,9 +6,8 @@ use std::ops::Range;
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::kernels::{Layer, Memory, STEP_C, run_whole};
 use super::random::{Random, bits};
-use crate::isa::VectorUnit;
-use crate::panel_matrix::Columns;
-use crate::recurrence::columns;
+use crate::packing::panel_matrix::Columns;
+use crate::simd::vector_unit::VectorUnit;
 use crate::{Isa, PackedRnn, RnnActivation, RnnParameters, step_dense};
 
 /// `(input, units, rows)`: tails of the unrolled loop, one tile and more, two panels at once, and
@@ -118,7 +117,7 @@ fn of_projections() {
                     let mut expected = vec![0.0; memory.outputs[0].len()];
                     let mut first = 0;
                     for (gates, groups) in parts {
-                        let columns = columns(unit.into(), hidden, gates.clone(), *groups);
+                        let columns = Columns::new(unit.into(), hidden, gates.clone(), *groups);
                         for gate in gates.clone() {
                             for unit in 0..hidden {
                                 let column = gate * hidden + unit;

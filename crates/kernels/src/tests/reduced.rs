@@ -3,8 +3,9 @@
 use super::cells::{Cell, Kind, Linear};
 use super::kernels::{Kernel, Layer, Memory, run_whole};
 use super::random::Random;
-use crate::reduced::{Format, Instructions, Reduced, bf16, scale_of, to_byte};
-use crate::target::Target;
+use crate::packing::reduced::{Format, Instructions, Reduced};
+use crate::packing::target::Target;
+use crate::products::reduced::round::{bf16, scale_of, to_byte};
 
 fn is_by_tiles(target: Target) -> bool {
     #[cfg(target_arch = "x86_64")]

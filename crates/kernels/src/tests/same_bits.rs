@@ -2,7 +2,7 @@
 
 use super::kernels::{Kernel, Layer, Memory, run_whole};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 
 fn output_bits(kernel: &dyn Kernel, seed: u64, rows: usize) -> Vec<Vec<Vec<u32>>> {
     let mut random = Random(seed);

@@ -2,7 +2,7 @@
 
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 use crate::{
     ArgMaxRow, LinearRow, PackedGru, PackedLinear, PackedLstm, PackedRnn, PackedTreeInner,
     PackedTreeLeaf, ProjectionRow, Recurrence, StepRow, TreeChild, TreeInnerRow, TreeLeafRow,

@@ -3,7 +3,7 @@
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::kernels::{Kernel, Layer, Memory, run_whole};
 use super::random::{Random, bits};
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 use crate::{ArgMax, step_dense};
 
 const INFINITY: f32 = f32::INFINITY;

@@ -3,7 +3,7 @@
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::kernels::{Layer, Memory, STEP_C, run_whole};
 use super::random::Random;
-use crate::isa::VectorUnit;
+use crate::simd::vector_unit::VectorUnit;
 use crate::step_dense;
 
 fn assert_normal_or_zero(values: &[f32], what: &str) {

@@ -2,7 +2,7 @@
 
 use super::kernels::{Kernel, Layer, Memory, Row, run_whole};
 use super::random::Random;
-use crate::target::Target;
+use crate::packing::target::Target;
 
 /// Runs every panel of a phase in a thread of its own.
 fn run_in_threads(kernel: &dyn Kernel, memories: &mut [Memory]) {

@@ -1,0 +1,87 @@
+//! Sequence-level programs over the values of requests: gathers the spans of nodes, has the executor run
+//! them, and scatters what comes out.
+
+use std::sync::Arc;
+
+use batchmaker_executor::{ExecutorError, ExecutorThread, SequenceBatch, SequenceProgram};
+use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData};
+
+use crate::memory::request_memory::{Gathered, RequestMemory, scatter};
+
+/// A node and the rows that each input and output port has of it.
+struct Node<'a> {
+    memory: &'a RequestMemory,
+    inputs: &'a [Rows],
+    outputs: Vec<&'a Rows>,
+}
+
+/// Runs the nodes of `items`, those of equal spans together where that is possible.
+///
+/// # Safety
+/// The rows that nodes read are complete. Nobody accesses the rows that they write until this returns.
+pub(crate) unsafe fn run_sequences(
+    program: &SequenceProgram,
+    items: &[Item],
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+    thread: &ExecutorThread,
+) -> Result<(), ExecutorError> {
+    let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
+    let mut nodes = Vec::new();
+    for (item, memory) in items.iter().zip(&memories) {
+        let run = &memory.graph.runs()[item.run.index()];
+        assert_eq!(run.length, 1, "a whole sequence is one node");
+        assert_eq!(run.sinks.len(), program.outputs().len(), "one sink for each port");
+        // What is past the end of a run is padding.
+        if item.first > 0 || item.count == 0 {
+            continue;
+        }
+        let by_port = |port| run.sinks.iter().find(|sink| sink.port == port).map(|s| &s.rows);
+        let outputs = 0..program.outputs().len();
+        let outputs = outputs.map(|port| by_port(port).expect("a sink a port")).collect();
+        nodes.push(Node { memory, inputs: &run.inputs, outputs });
+    }
+    let spans = nodes.iter().map(|node| {
+        let rows = node.inputs.iter().chain(node.outputs.iter().copied());
+        rows.map(|rows| rows.span).collect()
+    });
+    for batch in program.batches(spans) {
+        // SAFETY: as the caller promises.
+        unsafe { run_batch(program, &batch, &nodes, thread)? };
+    }
+    Ok(())
+}
+
+/// Runs the nodes that `batch` names, as one batch.
+///
+/// # Safety
+/// The rows that these nodes read are complete. Nobody accesses the rows that they write until this
+/// returns.
+unsafe fn run_batch(
+    program: &SequenceProgram,
+    batch: &SequenceBatch,
+    nodes: &[Node<'_>],
+    thread: &ExecutorThread,
+) -> Result<(), ExecutorError> {
+    let nodes = || batch.nodes.iter().map(|&node| &nodes[node]);
+    let gather = |(port, row): (usize, &RowSpec)| -> TensorData {
+        let span = batch.spans[port];
+        let mut gathered = Gathered::with_capacity(row, batch.nodes.len() * span as usize);
+        for node in nodes() {
+            let from = node.memory.span(&node.inputs[port]);
+            // SAFETY: the caller promises that the rows are complete.
+            unsafe { gathered.append(&from, 0, span) };
+        }
+        gathered.finish()
+    };
+    let inputs = program.inputs().enumerate().map(gather).collect();
+    let mut outputs = program.run(batch, inputs, thread)?;
+    for (port, output) in outputs.iter_mut().enumerate() {
+        for (at, node) in nodes().enumerate() {
+            let rows = node.outputs[port];
+            let to = node.memory.span(rows);
+            // SAFETY: the caller promises that nobody else accesses the target rows.
+            unsafe { scatter(output, at * rows.span as usize, &to, 0, rows.span) };
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! The state slots of one cell type.
+
+use crate::memory::row_arena::{LINE, RowArena};
+
+/// The slots of one recurrent cell type: `[slot]`, each h at even steps and h at odd steps,
+/// `[hidden]`, then `[c_len]`, all padded to a line. A step reads one h and writes the other, so
+/// threads that compute different units need not wait for each other within a step.
+pub(crate) struct StateArena {
+    /// Floats of an h.
+    h_len: usize,
+    slots: RowArena,
+}
+
+/// The state of one chain.
+#[derive(Clone, Copy)]
+pub(crate) struct StateSlot {
+    first: *mut f32,
+    h_len: usize,
+}
+
+// SAFETY: only a place; what may be done there is said at each access.
+unsafe impl Send for StateSlot {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for StateSlot {}
+
+impl StateArena {
+    pub(crate) fn new(hidden_size: usize, c_len: usize) -> Self {
+        let h_len = hidden_size.next_multiple_of(LINE);
+        Self { h_len, slots: RowArena::new(2 * h_len + c_len) }
+    }
+
+    /// The place of slot `index`; allocated if there was none.
+    pub(crate) fn slot(&self, index: u32) -> StateSlot {
+        StateSlot { first: self.slots.row(index as usize), h_len: self.h_len }
+    }
+}
+
+impl StateSlot {
+    /// h before `step`; the step writes h before `step + 1`.
+    pub(crate) fn h(self, step: u32) -> *mut f32 {
+        self.first.wrapping_add((step as usize & 1) * self.h_len)
+    }
+
+    /// What a step updates in place: the c of an LSTM, or room for its own use.
+    pub(crate) fn c(self) -> *mut f32 {
+        self.first.wrapping_add(2 * self.h_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_slots_are_apart() {
+        let arena = StateArena::new(5, 5);
+        let slot = arena.slot(3);
+        assert_eq!(slot.h(2), slot.h(0));
+        let parts = [slot.h(1), slot.c(), arena.slot(4).h(0)];
+        assert_eq!(parts.map(|part| part as usize - slot.h(0) as usize), [64, 128, 192]);
+    }
+}

@@ -1,0 +1,139 @@
+//! The configurations that a batch of a recurrent cell can be run in.
+
+use std::collections::HashSet;
+
+use batchmaker_kernels::{Packing, Precision, Recurrence, Tiling};
+
+use crate::strategies::tuner::{Split, Way};
+use crate::tuning::trial::Configuration;
+
+/// What the cost of a cell depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Elements of x.
+    pub input_size: usize,
+    /// Elements of h.
+    pub hidden_size: usize,
+    /// Panels of each phase of a step.
+    pub panels: Vec<usize>,
+    /// Vectors of a panel, and elements of a vector.
+    pub vectors: usize,
+    /// See `vectors`.
+    pub lanes: usize,
+    /// Of the weights.
+    pub packing: Packing,
+    /// Rows of a register tile, at most, over all vectors of a panel, and over two of them.
+    pub tile_rows: [usize; 2],
+    /// Panels that a call has at least.
+    pub panels_a_call: usize,
+}
+
+/// KiB of weights in a block; the last is a whole panel.
+const BLOCKS_KIB: [u16; 5] = [8, 16, 32, 128, u16::MAX];
+
+/// Rows of a chunk.
+const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
+
+impl Shape {
+    /// Of a packed cell.
+    pub(crate) fn of(cell: &dyn Recurrence, packing: Packing) -> Self {
+        let panels: Vec<usize> = (0..cell.phases()).map(|phase| cell.panels(phase)).collect();
+        let isa = packing.isa;
+        let lanes = isa.lanes();
+        let vectors = cell.projected_len() / (lanes * panels.iter().sum::<usize>()).max(1);
+        Self {
+            input_size: cell.input_size(),
+            hidden_size: cell.hidden_size(),
+            panels,
+            vectors,
+            lanes,
+            packing,
+            tile_rows: [isa.tile_rows_max(vectors), isa.tile_rows_max(2)],
+            panels_a_call: cell.panels_a_call(),
+        }
+    }
+
+    /// Bytes of a panel with inputs of so many elements.
+    pub(super) fn panel_bytes(&self, inputs: usize) -> f64 {
+        let bytes = match self.packing.precision {
+            Precision::F32 => 4,
+            Precision::Bf16 => 2,
+            Precision::Int8 => 1,
+        };
+        (inputs * self.vectors * self.lanes * bytes) as f64
+    }
+
+    /// How a product of so many rows runs: the heights of its tiles; none where it runs over two
+    /// vectors at a time.
+    pub(super) fn heights(&self, rows: usize, tiling: &Tiling) -> Option<Vec<usize>> {
+        let [wide, narrow] = self.tile_rows;
+        if tiling.by_two && rows > wide && rows <= narrow {
+            return None;
+        }
+        let tiles = rows.div_ceil(wide.min(usize::from(tiling.rows).max(1)));
+        let (low, high) = (rows / tiles, rows % tiles);
+        Some((0..tiles).map(|tile| low + usize::from(tile < high)).collect())
+    }
+
+    /// Blocks of a product with inputs of so many elements.
+    pub(super) fn blocks(&self, inputs: usize, tiling: &Tiling) -> usize {
+        let block = f64::from(tiling.block_kib) * 1024.0;
+        (self.panel_bytes(inputs) / block).ceil().max(1.0) as usize
+    }
+
+    /// Rows that a thread takes of a batch.
+    pub(super) fn rows_of(&self, batch: usize, configuration: &Configuration) -> usize {
+        match configuration.way.split {
+            Split::Rows => batch.div_ceil(configuration.threads),
+            Split::None | Split::Units => batch,
+        }
+    }
+
+    /// All configurations of a batch on a worker of so many threads; of those that come to the same,
+    /// one.
+    pub fn configurations(&self, batch: usize, threads: usize) -> Vec<Configuration> {
+        let ways = Way::ALL.into_iter().filter(|way| {
+            let is_split_open = match way.split {
+                Split::None => true,
+                Split::Units => threads > 1,
+                Split::Rows => threads > 1 && batch >= threads,
+            };
+            is_split_open && (!way.ahead || self.input_size > 0)
+        });
+        let (mut all, mut seen) = (Vec::new(), HashSet::new());
+        for way in ways {
+            let threads = if way.split == Split::None { 1 } else { threads };
+            for tiling in self.tilings() {
+                let configuration = Configuration { way, threads, tiling };
+                let runs = tiling.map(|tiling| {
+                    let rows = self.rows_of(batch, &configuration).min(ROWS_MAX);
+                    let heights = self.heights(rows, &tiling);
+                    let is_blocked = heights.as_ref().is_some_and(|heights| heights.len() > 1);
+                    let blocks = [self.input_size, self.hidden_size]
+                        .map(|inputs| if is_blocked { self.blocks(inputs, &tiling) } else { 1 });
+                    (heights, blocks)
+                });
+                if seen.insert((way, runs)) {
+                    all.push(configuration);
+                }
+            }
+        }
+        all
+    }
+
+    /// All tilings; none where there is no choice.
+    fn tilings(&self) -> Vec<Option<Tiling>> {
+        if self.packing.precision != Precision::F32 {
+            return vec![None];
+        }
+        let mut all = Vec::new();
+        for rows in (1..=self.tile_rows[0]).rev() {
+            for by_two in [false, true] {
+                for block_kib in BLOCKS_KIB {
+                    all.push(Some(Tiling { rows: rows as u8, by_two, block_kib }));
+                }
+            }
+        }
+        all
+    }
+}

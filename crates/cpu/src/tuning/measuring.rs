@@ -1,0 +1,147 @@
+//! Measures the time of batches of a cell on this machine, and finds the fastest way to run them. It
+//! assumes that nothing else runs meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use batchmaker_device::{CellsAlone, Device, DeviceError, Effort, Measurement, Roofs};
+use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
+use batchmaker_kernels::KernelError;
+
+use crate::device::{CpuConfig, CpuDevice, packing, pin};
+use crate::strategies::plan::BatchPlan;
+use crate::tuning::trial::Trial;
+use crate::tuning::{Limits, PerformanceModel, Probe, search};
+
+/// How long a cell that has no plans is measured at each size.
+const EFFORT: Effort = Effort { time: Duration::from_millis(20), runs: 4, steps: 6 };
+
+/// What measuring leaves to the next time: the limits of the machine, and the cell at hand, of which
+/// batches of other sizes are likely to follow.
+#[derive(Default)]
+pub(crate) struct Measuring {
+    limits: Option<Limits>,
+    subject: Option<(CellIdentity, Subject)>,
+}
+
+/// A cell at hand.
+enum Subject {
+    /// Its configurations are ranked by the performance model, and the first few are run.
+    Ranked(Box<(Trial, Probe)>),
+    /// It runs on a device of its own, which tries out how.
+    Alone(CellsAlone),
+}
+
+impl Measuring {
+    /// See [`Device::measure`].
+    pub(crate) fn measure(
+        &mut self,
+        config: &CpuConfig,
+        cell: &CellType,
+        rows: usize,
+    ) -> Result<Measurement, DeviceError> {
+        if self.subject.as_ref().is_some_and(|(identity, _)| *identity != cell.identity) {
+            self.subject = None;
+        }
+        // First: limits are those of a machine that does nothing else.
+        if matches!(cell.cell.body, CellBody::Recurrent(_)) {
+            self.limits(config)?;
+        }
+        if self.subject.is_none() {
+            self.subject = Some((cell.identity, Subject::new(config, cell)?));
+        }
+        match (&mut self.subject, &self.limits) {
+            (Some((_, Subject::Ranked(ranked))), Some(limits)) => {
+                let (trial, probe) = &mut **ranked;
+                let shape = trial.shape();
+                let model = PerformanceModel { limits, probe, shape: &shape };
+                let found = search(&model, trial, rows, config.threads_per_worker);
+                let (found, ns) = found.map_err(no_threads)?;
+                let plan = BatchPlan { way: found.way, tiling: found.tiling };
+                Ok(Measurement { ns, plan: Some(plan.write()) })
+            }
+            (Some((_, Subject::Alone(alone))), _) => {
+                let ns = 1e9 * batch_s(config, alone, cell, rows)?;
+                Ok(Measurement { ns, plan: None })
+            }
+            _ => unreachable!("limits come before a trial, and a cell at hand before its batches"),
+        }
+    }
+
+    /// See [`Device::roofs`].
+    pub(crate) fn roofs(&mut self, config: &CpuConfig, cell: &CellType) -> Option<Roofs> {
+        let CellBody::Recurrent(RecurrentCell { w, r, .. }) = &cell.cell.body else { return None };
+        let (weights, threads) = (w.len() + r.len(), config.threads_per_worker);
+        let precision = cell.cell.precision;
+        let limits = self.limits(config).ok()?;
+        let flops = Limits::flops(packing(config.isa, precision)).ok()?;
+        let bytes = match precision {
+            Precision::F32 => 4,
+            Precision::Bf16 => 2,
+            Precision::Int8 => 1,
+        };
+        let bytes_a_thread = (weights * bytes) as f64 / threads as f64;
+        Some(Roofs {
+            rows_per_s_max: flops * threads as f64 / (2 * weights) as f64 * 1e9,
+            ns_min: bytes_a_thread / limits.bandwidth(bytes_a_thread, threads > 1),
+        })
+    }
+
+    /// The machine's limits, measured the first time.
+    fn limits(&mut self, config: &CpuConfig) -> Result<&Limits, DeviceError> {
+        if self.limits.is_none() {
+            let limits = Limits::measure(config.isa, config.threads_per_worker);
+            let limits = limits.map_err(|error| DeviceError::Resources(error.to_string()))?;
+            self.limits = Some(limits);
+        }
+        Ok(self.limits.as_ref().expect("they are measured"))
+    }
+}
+
+impl Subject {
+    fn new(config: &CpuConfig, cell: &CellType) -> Result<Self, DeviceError> {
+        let failed = |reason: String| DeviceError::Cell { cell: cell.name.clone(), reason };
+        let kernel = |error: KernelError| failed(error.to_string());
+        match &cell.cell.body {
+            CellBody::Recurrent(recurrent) => {
+                let packing = packing(config.isa, cell.cell.precision);
+                let probe = Probe::measure(packing, recurrent).map_err(kernel)?;
+                let trial = Trial::new(packing, recurrent).map_err(kernel)?;
+                Ok(Self::Ranked(Box::new((trial, probe))))
+            }
+            CellBody::Sequence(_) => {
+                let reason = "it takes whole sequences, so rows do not say how large a batch is";
+                Err(failed(reason.to_owned()))
+            }
+            _ => {
+                let device = CpuDevice::new(config.clone())?;
+                device.materialize(CellTypeId(0), cell)?;
+                Ok(Self::Alone(CellsAlone::new(Arc::new(device))?))
+            }
+        }
+    }
+}
+
+/// Seconds of a batch, in a thread that is put on its core.
+fn batch_s(
+    config: &CpuConfig,
+    alone: &mut CellsAlone,
+    cell: &CellType,
+    rows: usize,
+) -> Result<f64, DeviceError> {
+    let run = || {
+        if config.pin_threads {
+            pin(0);
+        }
+        alone.batch_s(CellTypeId(0), cell, rows, EFFORT)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("measured".to_owned());
+        let thread = thread.spawn_scoped(scope, run).map_err(no_threads)?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn no_threads(error: std::io::Error) -> DeviceError {
+    DeviceError::Resources(format!("no thread: {error}"))
+}

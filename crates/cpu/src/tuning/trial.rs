@@ -1,0 +1,175 @@
+//! A recurrent cell alone, run in any configuration, to measure what it costs: without requests,
+//! slots or a manager.
+
+use std::time::{Duration, Instant};
+
+use batchmaker_graph::RecurrentCell;
+use batchmaker_kernels::{
+    KernelError, Lines, Packing, ProjectionRow, Recurrence, StepRow, Tiling, Tilings, XPart,
+};
+
+use crate::cells::batch_job::Job;
+use crate::cells::recurrent_chains::pack;
+use crate::strategies::tuner::Way;
+use crate::threads::thread_group::ThreadGroup;
+use crate::tuning::Shape;
+
+/// How a batch of a recurrent cell is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Configuration {
+    /// How threads divide a step, and whether inputs are projected ahead.
+    pub way: Way,
+    /// The threads that divide it; 1 where none do.
+    pub threads: usize,
+    /// How products run; the default where weights are not f32, which have no choice.
+    pub tiling: Option<Tiling>,
+}
+
+/// Steps that are run together, as many chains' worth of rows as fit this.
+const ROWS_TOGETHER: usize = 1024;
+const STEPS: std::ops::RangeInclusive<usize> = 4..=24;
+
+/// A cell and rows for it.
+pub struct Trial {
+    cell: Box<dyn Recurrence>,
+    packing: Packing,
+    tiling: Option<Tiling>,
+    /// By number of threads.
+    groups: Vec<ThreadGroup>,
+    batch: usize,
+    steps: usize,
+    /// `[batch]` rows each: x, h before and after, c, y of a step.
+    memory: Vec<Lines>,
+    projected: Lines,
+}
+
+impl Trial {
+    /// Packs the cell.
+    ///
+    /// # Errors
+    /// As for the kernels.
+    pub fn new(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
+        Ok(Self {
+            cell: pack(packing, cell)?,
+            packing,
+            tiling: None,
+            groups: Vec::new(),
+            batch: 0,
+            steps: 0,
+            memory: Vec::new(),
+            projected: Lines::zeros(0),
+        })
+    }
+
+    /// Nanoseconds a step of `batch` rows in a configuration: the least of several runs that take so
+    /// long together, the inputs' projection included.
+    ///
+    /// # Errors
+    /// Where the system gives no more threads.
+    pub fn step_ns(
+        &mut self,
+        configuration: &Configuration,
+        batch: usize,
+        at_least: Duration,
+    ) -> std::io::Result<f64> {
+        self.prepare(batch);
+        if self.tiling != configuration.tiling {
+            let tilings = configuration.tiling.map_or(Tilings::DEFAULT, Tilings::all);
+            self.cell.set_tilings(&tilings);
+            self.tiling = configuration.tiling;
+        }
+        self.group(configuration.threads)?;
+        let ahead = configuration.way.ahead;
+        let (rows, to_project) = self.rows(ahead);
+        let job = Job {
+            cell: &*self.cell,
+            to_project: &to_project,
+            rows: &rows,
+            size: batch,
+            split: configuration.way.split,
+        };
+        let group = &mut self.groups[configuration.threads - 1];
+        let (start, mut least, mut runs) = (Instant::now(), f64::INFINITY, 0);
+        while runs < 2 || start.elapsed() < at_least {
+            // SAFETY: rows of the cell's lengths, of memory that is this trial's own; each step's
+            // h_out is the next one's h_in.
+            let times = unsafe { job.run(group) };
+            least = least.min(f64::from(times.projecting_ns) + f64::from(times.stepping_ns));
+            runs += 1;
+        }
+        Ok(least / self.steps as f64)
+    }
+
+    /// Steps that are run together.
+    pub(crate) fn steps(batch: usize) -> usize {
+        (ROWS_TOGETHER / batch).clamp(*STEPS.start(), *STEPS.end())
+    }
+
+    /// What the cost of the cell depends on.
+    pub fn shape(&self) -> Shape {
+        Shape::of(&*self.cell, self.packing)
+    }
+
+    /// Rows of another number.
+    fn prepare(&mut self, batch: usize) {
+        if self.batch == batch {
+            return;
+        }
+        self.batch = batch;
+        self.steps = Self::steps(batch);
+        let cell = &*self.cell;
+        let lens = [cell.input_size(), cell.hidden_size(), cell.hidden_size(), cell.c_len()];
+        self.memory = lens
+            .map(|len| {
+                let mut lines = Lines::zeros(batch * Lines::row_stride(len));
+                for (at, value) in lines.as_mut_slice().iter_mut().enumerate() {
+                    *value = (at * 7919 % 1009) as f32 / 504.5 - 1.0;
+                }
+                lines
+            })
+            .into();
+        let row = Lines::row_stride(cell.projected_len());
+        self.projected = Lines::zeros(self.steps * batch * row);
+    }
+
+    /// Makes a group of so many threads, if there is none.
+    fn group(&mut self, threads: usize) -> std::io::Result<()> {
+        while self.groups.len() < threads {
+            let count = self.groups.len() + 1;
+            self.groups.push(ThreadGroup::new("trial", count, |_| {})?);
+        }
+        Ok(())
+    }
+
+    /// `[step, row]`, and the rows to project.
+    fn rows(&mut self, ahead: bool) -> (Vec<StepRow>, Vec<ProjectionRow>) {
+        let cell = &*self.cell;
+        let strides = [cell.input_size(), cell.hidden_size(), cell.hidden_size(), cell.c_len()]
+            .map(Lines::row_stride);
+        let [x, h_0, h_1, c] =
+            std::array::from_fn(|part| self.memory[part].as_mut_slice().as_mut_ptr());
+        let projected = self.projected.as_mut_slice().as_mut_ptr();
+        let projected_stride = Lines::row_stride(cell.projected_len());
+        let (mut rows, mut to_project) = (Vec::new(), Vec::new());
+        for step in 0..self.steps {
+            for row in 0..self.batch {
+                let place = |from: *mut f32, part: usize| from.wrapping_add(row * strides[part]);
+                let (h_in, h_out) = if step % 2 == 0 { (h_0, h_1) } else { (h_1, h_0) };
+                let at = (step * self.batch + row) * projected_stride;
+                let projected = projected.wrapping_add(at);
+                if ahead {
+                    to_project.push(ProjectionRow { x: place(x, 0), projected });
+                }
+                rows.push(StepRow {
+                    x: if ahead { projected } else { place(x, 0) },
+                    x_part: if ahead { XPart::Projected } else { XPart::Given },
+                    h_in: place(h_in, 1),
+                    h_out: place(h_out, 1),
+                    c: place(c, 3),
+                    y: std::ptr::null_mut(),
+                });
+            }
+        }
+        (rows, to_project)
+    }
+}

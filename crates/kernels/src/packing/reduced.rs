@@ -1,0 +1,68 @@
+//! The formats of weights that are not f32, and the instructions that multiply them.
+
+#[cfg(target_arch = "x86_64")]
+use crate::simd::tokens::{Avx512Bf16, Avx512Vnni, Tiles};
+
+/// The longest input whose sums of bytes fit 32 bits: 65536 * 255 * 127 < 2^31.
+pub(crate) const INT8_INPUTS_MAX: usize = 1 << 16;
+
+/// Rows whose bytes are multiplied in vectors where there are tiles: sums of bytes have the same bits
+/// there, and a tile takes long to begin. One row was 1.1 to 2.4 times as fast so, three rows still as
+/// fast or faster.
+pub(crate) const FEW_ROWS: usize = 3;
+
+/// The format of a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Bf16,
+    Int8,
+}
+
+impl Format {
+    /// Weights in a lane group.
+    pub(crate) const fn group_len(self) -> usize {
+        match self {
+            Self::Bf16 => 2,
+            Self::Int8 => 4,
+        }
+    }
+}
+
+/// How lane groups are multiplied. The tokens prove that the machine has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Instructions {
+    /// Each number made an f32, on any vector unit.
+    Widened,
+    /// `vdpbf16ps`
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512Bf16),
+    /// `vpdpbusd`
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512Vnni),
+    /// `tdpbf16ps`, `tdpbusd`
+    #[cfg(target_arch = "x86_64")]
+    Tiles(Tiles),
+}
+
+impl Instructions {
+    /// Whether inputs are widened to f32 when the operand is filled.
+    pub(crate) fn widens(self) -> bool {
+        matches!(self, Self::Widened)
+    }
+
+    /// Whether lane groups lie in tiles.
+    pub(crate) fn is_tiled(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Tiles(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A format, and how it is computed with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reduced {
+    pub(crate) format: Format,
+    pub(crate) instructions: Instructions,
+}
