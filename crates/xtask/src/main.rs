@@ -7,6 +7,7 @@ mod arrows;
 mod batchmaker;
 mod cargo;
 mod check;
+mod figures_file;
 mod operators;
 mod peers;
 mod server;
