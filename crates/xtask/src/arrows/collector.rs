@@ -84,10 +84,13 @@ impl<'ast> Collector<'ast> {
         let mut first_line = 0;
         // Colons since the last name: two join the next one to it.
         let mut colons = 0;
+        let mut is_after_dollar = false;
         for token in tokens {
+            let is_parameter = std::mem::take(&mut is_after_dollar);
             match token {
                 TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
-                TokenTree::Ident(ident) => {
+                // `$crate` is a path's beginning, and `$name` stands for anything.
+                TokenTree::Ident(ident) if !is_parameter || ident == "crate" => {
                     if colons != 2 || path.is_empty() {
                         self.end_path(&mut path, first_line);
                         first_line = line(&ident);
@@ -96,6 +99,7 @@ impl<'ast> Collector<'ast> {
                     colons = 0;
                 }
                 other => {
+                    is_after_dollar = matches!(&other, TokenTree::Punct(p) if p.as_char() == '$');
                     self.end_path(&mut path, first_line);
                     colons = 0;
                     if let TokenTree::Group(group) = other {
@@ -257,7 +261,7 @@ mod tests {
             "#[derive(x::Derive)]
             struct A<T: b::Bound>(c::Field<T>);
             fn f() -> Option<d::Inner> {
-                assert!(matches!(y, e::Pattern::One), \"{}\", [$crate::g::h()]);
+                assert!(matches!(y, e::Pattern::One), \"{}\", [$crate::g::h(), $x::y()]);
                 match z { i::CONSTANT => j::call(), _ => a ? b : c }
             }"
             .replace("a ? b : c", "<k::T as l::Trait>::new()")
@@ -278,6 +282,7 @@ mod tests {
         ] {
             assert!(found.iter().any(|found| found == path), "{path} is not in {found:?}");
         }
+        assert!(!found.contains(&"x::y".to_owned()), "{found:?}");
         assert_eq!(contents.definitions, ["A", "f"]);
     }
 

@@ -3,7 +3,7 @@
 //! Names inside a function's body are looked up as if they stood in its module, and types, values and macros share
 //! one namespace. In code that has one name for two things, a path may therefore resolve to more than it names.
 
-use super::source::{CrateSource, Import, ModuleId};
+use super::source::{CrateSource, Import, Module, ModuleId};
 
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,11 +72,15 @@ impl Resolver<'_> {
                 found.push(target);
                 continue;
             };
-            let inside = match name.as_str() {
+            let mut inside = match name.as_str() {
                 "self" => vec![Target::Module(module)],
                 "super" => self.parent(module),
                 name => self.lookup(module, name, rest.is_empty(), followed),
             };
+            if inside.is_empty() {
+                // The code compiles, so something unseen defines the name there: the call of a macro.
+                inside.push(Target::Item(module));
+            }
             found.extend(self.descend(inside, rest, followed));
         }
         found
@@ -104,45 +108,47 @@ impl Resolver<'_> {
             found.push(Target::Item(module));
         }
         if declared.parent.is_none() {
-            let exports = |(_, module): &(ModuleId, &super::source::Module)| {
+            let exports = |(_, module): &(ModuleId, &Module)| {
                 module.contents.exported_macros.iter().any(|exported| exported == name)
             };
             found.extend(self.source.modules().filter(exports).map(|(id, _)| Target::Item(id)));
         }
-        let imports = || contents.imports.iter().enumerate();
-        for (index, import) in imports() {
+        for (index, import) in contents.imports.iter().enumerate() {
             if import.name.as_deref() == Some(name) {
-                found.extend(self.follow_import(module, index, import, &[], followed));
+                let named = |followed: &mut Followed| self.follow(module, &import.path, followed);
+                found.extend(once((module, index), followed, named));
             }
         }
-        if found.is_empty() {
-            for (index, import) in imports().filter(|(_, import)| import.is_glob) {
-                let name = [name.to_owned()];
-                found.extend(self.follow_import(module, index, import, &name, followed));
+        if !found.is_empty() {
+            return found;
+        }
+        for (index, import) in contents.imports.iter().enumerate() {
+            if import.is_glob {
+                let named = |followed: &mut Followed| {
+                    self.lookup_in_glob(module, import, name, is_last, followed)
+                };
+                found.extend(once((module, index), followed, named));
             }
         }
         found
     }
 
-    /// What `rest` names inside what an import of `module` names.
-    fn follow_import(
+    /// What `name` means in the module whose names a glob import of `module` brings in.
+    fn lookup_in_glob(
         &self,
         module: ModuleId,
-        index: usize,
         import: &Import,
-        rest: &[String],
+        name: &str,
+        is_last: bool,
         followed: &mut Followed,
     ) -> Vec<Target> {
-        if followed.contains(&(module, index)) {
-            return Vec::new();
+        let mut found = Vec::new();
+        for target in self.follow(module, &import.path, followed) {
+            // The names of enums and of other crates are not known here.
+            if let Target::Module(of_glob) = target {
+                found.extend(self.lookup(of_glob, name, is_last, followed));
+            }
         }
-        followed.push((module, index));
-        let named = self.follow(module, &import.path, followed);
-        // Of a glob on an enum or another crate, this code does not know the names.
-        let is_known = |target: &Target| rest.is_empty() || matches!(target, Target::Module(_));
-        let named = named.into_iter().filter(is_known).collect();
-        let found = self.descend(named, rest, followed);
-        followed.pop();
         found
     }
 
@@ -158,4 +164,19 @@ impl Resolver<'_> {
         let is_known = self.library_names.iter().any(|library| library == name);
         is_known.then(|| Target::Crate(name.to_owned())).into_iter().collect()
     }
+}
+
+/// Calls `follow` for an import, unless the import is being followed already.
+fn once(
+    import: (ModuleId, usize),
+    followed: &mut Followed,
+    follow: impl FnOnce(&mut Followed) -> Vec<Target>,
+) -> Vec<Target> {
+    if followed.contains(&import) {
+        return Vec::new();
+    }
+    followed.push(import);
+    let found = follow(followed);
+    followed.pop();
+    found
 }

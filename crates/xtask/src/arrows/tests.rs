@@ -203,6 +203,17 @@ fn a_circle_through_a_glob_re_export_is_found() {
 }
 
 #[test]
+fn globs_of_each_other_come_to_an_end() {
+    let planted = Planted::new("globs");
+    planted.write("crates/low/src/lib.rs", "mod a;\nmod b;\npub use a::*;\npub use b::*;\n");
+    planted.write("crates/low/src/a.rs", "use super::*;\npub struct A(B);\n");
+    planted.write("crates/low/src/b.rs", "use super::*;\npub struct B(String);\n");
+    assert_eq!(planted.findings(), Vec::<String>::new());
+    planted.write("crates/low/src/b.rs", "use super::*;\npub struct B(A);\n");
+    assert_only(&planted.findings(), &["a.rs:2 uses `B`", "b.rs:2 uses `A`"]);
+}
+
+#[test]
 fn a_macro_has_arrows_to_what_it_expands_to_and_from_where_it_is_called() {
     let planted = Planted::new("macro");
     planted.write(
@@ -214,6 +225,18 @@ fn a_macro_has_arrows_to_what_it_expands_to_and_from_where_it_is_called() {
     assert_only(
         &planted.findings(),
         &["a.rs:1 uses `make`, which crates/low/src/lib.rs", "lib.rs:4 uses `crate::a::A`"],
+    );
+}
+
+#[test]
+fn what_a_macro_defines_is_defined_where_it_is_called() {
+    let planted = Planted::new("defined");
+    planted.write("crates/low/src/lib.rs", "mod a;\nmod b;\npub use a::A;\n");
+    planted.write("crates/low/src/a.rs", "id!(A);\nuse crate::b::B;\n");
+    planted.write("crates/low/src/b.rs", "pub struct B(crate::A);\n");
+    assert_only(
+        &planted.findings(),
+        &["a circle of 2 files", "b.rs:1 uses `crate::A`, which crates/low/src/a.rs"],
     );
 }
 
