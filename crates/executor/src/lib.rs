@@ -18,8 +18,8 @@
 //! | `row_program.rs` | programs over rows |
 //! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
 //! | `loaded.rs` | a program in rten, which runs both kinds |
-//! | `alone.rs` | what keeps a row alone at the bits that it has in a batch |
-//! | `mend.rs` | writes that into a program |
+//! | `single_row.rs` | what keeps a row alone at the bits that it has in a batch |
+//! | `single_row_branch.rs` | writes that into a program |
 //! | `probe.rs` | the shapes inside a program, found by running it once |
 //! | `port.rs` | the shapes of inputs and outputs |
 //! | `tensors.rs` | tensors of a batch to rten's and back |
@@ -27,14 +27,14 @@
 //! | `error.rs` | what can go wrong |
 #![forbid(unsafe_code)]
 
-mod alone;
 mod error;
 mod loaded;
-mod mend;
 mod port;
 mod probe;
 mod row_program;
 mod sequence_program;
+mod single_row;
+mod single_row_branch;
 mod tensors;
 mod thread;
 

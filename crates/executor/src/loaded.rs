@@ -7,9 +7,9 @@ use batchmaker_graph::{ElementType, Program, TensorData};
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
-use crate::alone::{self, Alone, Check, Mended};
 use crate::port::Port;
 use crate::probe::{Probe, dims, shape_of};
+use crate::single_row::{self, Alone, Check, Mended};
 use crate::tensors::{from_value, to_value};
 use crate::{ExecutorError, ExecutorThread};
 
@@ -262,7 +262,7 @@ impl LoadedAlone {
 
 /// How one row or sequence of the program in `file` is run, and the steps that sequences had to find that.
 fn plan(file: &mut ModelProto, is_batched: bool, inputs: &[Port]) -> (Alone, Option<usize>) {
-    let is_plain = !file.graph.as_ref().is_some_and(alone::may_be_sensitive);
+    let is_plain = !file.graph.as_ref().is_some_and(single_row::may_be_sensitive);
     if !is_batched || is_plain {
         return (Alone::Plain, None);
     }
@@ -270,7 +270,7 @@ fn plan(file: &mut ModelProto, is_batched: bool, inputs: &[Port]) -> (Alone, Opt
     let span = probe.as_ref().map(|probe| probe.span);
     let has_lengths = inputs.iter().any(|port| port.axes.steps);
     let graph = file.graph.as_mut().expect("it has operators");
-    (alone::plan(graph, probe.as_ref(), has_lengths), span)
+    (single_row::plan(graph, probe.as_ref(), has_lengths), span)
 }
 
 /// Whether an operator among `checks` is sensitive, by the shapes of its operands.

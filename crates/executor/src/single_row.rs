@@ -10,7 +10,7 @@
 //!
 //! An operator that takes another path for one row or sequence than for two is *sensitive*; the shapes that [`Probe`]
 //! found for one and for two show which ones are. For one row, a sensitive operator, and the operators that follow it
-//! up to the next costly one, run on the row twice; all others run on it once. `mend.rs` adds these operators to the
+//! up to the next costly one, run on the row twice; all others run on it once. `single_row_branch.rs` adds these operators to the
 //! graph a second time; they share the weights of the first.
 //!
 //! Lengths of sequences are not known when a program is loaded, and one of few steps may be multiplied by a matrix as
@@ -23,8 +23,8 @@ use rten_onnx::onnx::{
     DataType, GraphProto, NodeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 
-use crate::mend::mend;
 use crate::probe::{Probe, constant_dims, shape_node, shape_of};
+use crate::single_row_branch::mend;
 
 /// Operators that hold products of which this module knows nothing. The model crate writes none of them.
 const UNKNOWN_PRODUCTS: &[&str] = &[

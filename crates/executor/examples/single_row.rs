@@ -2,7 +2,7 @@
 //! not: microseconds of the processor (Linux), in turns.
 //!
 //! ```text
-//! cargo run --release -p batchmaker-executor --example alone [sequences]
+//! cargo run --release -p batchmaker-executor --example single_row [sequences]
 //! ```
 
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto,
 };
 
-use crate::alone::{AloneOutput, Operation, info, is_sensitive, operator};
 use crate::probe::Probe;
+use crate::single_row::{AloneOutput, Operation, info, is_sensitive, operator};
 
 /// A product of more multiplications than this, for one row, is costly: about a microsecond.
 const COSTLY_PRODUCT: usize = 1 << 15;
