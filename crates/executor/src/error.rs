@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of loading and running programs.
 
 use batchmaker_graph::ElementType;
 
