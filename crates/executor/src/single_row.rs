@@ -20,7 +20,7 @@ pub(crate) enum SingleRow {
     Plain,
     /// Twice, as a batch of two.
     Twice,
-    /// By a branch of the program with outputs of its own.
+    /// Through a branch of the program that has outputs of its own.
     Branch(SingleRowBranch),
 }
 
