@@ -24,38 +24,38 @@ pub struct Load {
     pub rate_rps: Option<f64>,
     /// The requests.
     pub trace: Trace,
-    /// In how many parts the trace is cut, which subjects take turns at.
+    /// The number of parts that the trace is cut into. Contenders take turns, part by part.
     pub parts: usize,
-    /// When saturated, how many requests are kept in flight.
+    /// The number of requests that are kept in flight when saturated.
     pub in_flight_max: usize,
-    /// When saturated, for how long the requests are sent over and over again, in all parts
-    /// together; none: each once.
+    /// When saturated, the time over all parts for which the requests are sent over and over again; none: each is
+    /// sent once.
     pub time: Option<Duration>,
 }
 
 /// Something to measure.
 #[derive(Debug)]
 pub struct Contender<S> {
-    /// What the report calls it.
+    /// The policy's name in the report.
     pub policy: String,
-    /// The model that it is asked.
+    /// The model that requests are for.
     pub model: String,
-    /// How many workers it has; none where they are out of sight.
+    /// How many workers it has; none over HTTP.
     pub workers: Option<u16>,
-    /// Where requests go.
+    /// The system that takes the requests.
     pub service: S,
 }
 
 /// How far a comparison has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Who is being measured.
+    /// The policy that is being measured.
     pub policy: &'a str,
-    /// Requests answered, of all contenders.
+    /// The number of requests that all contenders together have answered.
     pub answered: usize,
 }
 
-/// What a contender came to.
+/// The results of a contender.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// The figures.
@@ -63,30 +63,30 @@ pub struct Measured {
     /// The distribution of the time to the first batch, as points of `(ms, share)`; empty over a
     /// wire.
     pub queue_cdf: Vec<(f64, f64)>,
-    /// That of the time from there to the reply.
+    /// The distribution of the time from the first batch to the reply, likewise.
     pub compute_cdf: Vec<(f64, f64)>,
-    /// What each cell of an engine was given, in the order of its cell types.
+    /// The engine's counters of each cell type, in the order of the cell types.
     pub cells: Vec<CellStatistics>,
     /// Wall time, in seconds.
     pub wall_s: f64,
-    /// How long compute threads waited for a core, in seconds; 0 where the system does not tell.
+    /// How long compute threads waited for a core, in seconds; 0 where the system does not report it.
     pub descheduled_s: f64,
-    /// What the first request that failed was answered.
+    /// The error of the first request that failed.
     pub first_error: Option<String>,
 }
 
-/// Not one request of the warm-up was answered.
+/// Every request of the warm-up failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{policy}: every request fails: {error}")]
 pub struct NothingWorks {
-    /// Whose.
+    /// The contender's policy.
     pub policy: String,
-    /// What the first of them was answered.
+    /// The error of the first request.
     pub error: String,
 }
 
 /// Plays `load` to all `contenders` in turns. `between` is called before each turn and after the
-/// last, while nothing runs: what it measures meets the same machine as they do.
+/// last, while nothing runs, so that it can measure the machine in the same state.
 ///
 /// # Errors
 /// If a contender answers nothing but errors while it is warmed up.
@@ -106,7 +106,7 @@ pub fn compare<S: Service>(
     for (turn, part) in load.trace.parts(load.parts).iter().enumerate() {
         between();
         for position in 0..contenders.len() {
-            // Nobody is always the first.
+            // No contender is always the first.
             let index = (position + turn) % contenders.len();
             let Contender { policy, service, .. } = &mut contenders[index];
             let measurement = &mut measurements[index];
@@ -159,7 +159,7 @@ fn read<S: Service>(service: &S) -> Reading {
     Reading { engine: service.statistics(), cpu: CpuTime::now() }
 }
 
-/// Lets a contender allocate what it needs and its threads start; tells with how many requests.
+/// Sends requests so that a contender allocates its memory and starts its threads. Gives the number of requests.
 fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<u64, NothingWorks> {
     let shapes = load.trace.arrivals.iter().map(|arrival| arrival.shape.clone());
     let trace = Trace::saturated(shapes.take(load.in_flight_max.min(WARM_UP_MAX)).collect());

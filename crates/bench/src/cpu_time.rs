@@ -1,20 +1,20 @@
-//! Processor time of this process, as Linux tells it; none elsewhere.
+//! Processor time of this process, as Linux reports it; none on other systems.
 
 use std::fs;
 
-/// Clock ticks a second, in which Linux tells a process's time; it is 100 on all its platforms.
+/// Clock ticks a second, in which Linux counts a process's time; it is 100 on all its platforms.
 const TICKS_PER_S: f64 = 100.0;
 
 /// Processor time so far, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CpuTime {
-    /// Of all threads, those that have ended included; within a hundredth of a second.
+    /// Time of all threads, including those that have ended, to a hundredth of a second.
     pub(crate) process_s: f64,
-    /// Of the workers' own threads.
+    /// Time of the workers' own threads.
     pub(crate) workers_s: f64,
-    /// Of the threads that help them compute.
+    /// Time of the threads that help workers compute.
     pub(crate) helpers_s: f64,
-    /// How long both waited for a core.
+    /// Time for which both waited for a core.
     pub(crate) descheduled_s: f64,
 }
 
@@ -54,7 +54,7 @@ fn process_s() -> Option<f64> {
     Some((ticks()? + ticks()?) / TICKS_PER_S)
 }
 
-/// On a core, and waiting for one.
+/// Times of the threads that compute: on a core, and waiting for one.
 #[derive(Default)]
 struct ComputeThreads {
     workers_ns: u64,

@@ -1,10 +1,10 @@
-//! How long things took: every time is recorded, and percentiles are of all of them, within a
-//! thousandth of the value. Not a sample and not an average of averages.
+//! Distributions of times: every time is recorded, and percentiles are those of all times, within a thousandth of the
+//! value. There is no sampling and no average of averages.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest time told from longer ones: an hour.
+/// The longest time in the histogram, one hour: longer ones count as this.
 const LONGEST_NS: u64 = 3600 * 1_000_000_000;
 const NS_PER_MS: f64 = 1e6;
 /// The steps of a cumulative distribution, one a percent.
@@ -19,7 +19,7 @@ pub struct Recorder {
     max_ns: u64,
 }
 
-/// What a distribution of times comes down to, in milliseconds.
+/// The mean, percentiles and maximum of times, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
     /// The mean, exact.

@@ -19,25 +19,25 @@ use crate::trace::Trace;
 /// How often a [`Watch`] is called.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What requests are sent to.
+/// A system that requests are sent to.
 pub trait Service {
     /// A request that is ready to be sent.
     type Request;
     /// Its answer.
     type Answer: Future<Output = Answer>;
 
-    /// Makes request number `index`, of `shape`, ready. Called ahead of its time.
+    /// Prepares request number `index`, which has this shape. It is called before the request is due.
     fn prepare(&mut self, index: usize, shape: &Shape) -> Self::Request;
 
-    /// How many children a node has, where requests are trees.
+    /// The number of children of an inner node, where requests are trees.
     fn arity(&self) -> Option<u32> {
         None
     }
 
-    /// Sends it.
+    /// Sends a request.
     fn send(&mut self, request: Self::Request) -> Self::Answer;
 
-    /// What its engine counts, if that is in sight.
+    /// The counters of its engine; none over HTTP.
     fn statistics(&self) -> Option<Statistics>;
 }
 
@@ -46,7 +46,7 @@ pub trait Service {
 pub enum Answer {
     /// With a reply.
     Reply {
-        /// When.
+        /// When the reply came.
         at: Instant,
         /// How long it waited for its first batch, and how long from there to the reply; unknown
         /// over a wire.
@@ -63,15 +63,15 @@ const GATHER: Duration = Duration::from_micros(200);
 /// With fewer requests in flight than this, answers do not gather: workers might run dry.
 const GATHER_FROM: usize = 64;
 
-/// Is told now and then how a run goes: the time since its start, how many requests have been
-/// answered, and how many were sent and were not.
+/// Called every [`LOOK_EVERY`] during a run with the time since its start, the number of requests answered, and the
+/// number of requests in flight.
 pub(crate) type Watch<'a, S> = dyn FnMut(&S, Duration, usize, usize) + 'a;
 
-/// A request as it went.
+/// A request that was sent and answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) steps: u32,
-    /// When it should have been sent; in a saturated run, when it was.
+    /// The time at which it should have been sent; in a saturated run, the time at which it was.
     pub(crate) intended: Instant,
     pub(crate) sent: Instant,
     pub(crate) answer: Answer,
@@ -80,9 +80,9 @@ pub(crate) struct Sent {
 /// How to play requests that have no times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saturation {
-    /// One is sent whenever fewer than this are in flight,
+    /// A request is sent whenever fewer than this are in flight.
     pub(crate) in_flight_max: usize,
-    /// for so long, over and over again; none: each once.
+    /// For how long the requests of the trace are sent over and over again; none: each is sent once.
     pub(crate) time: Option<Duration>,
 }
 
@@ -110,11 +110,11 @@ pub(crate) fn play<S: Service>(
     let start = Instant::now();
     let mut next_look = LOOK_EVERY;
     loop {
-        // What is answered, which may make room for what is due.
+        // Answers first: in a saturated run each of them lets another request be sent.
         while let Poll::Ready(Some(sent)) = in_flight.as_mut().poll_next(&mut context) {
             done.push(sent);
         }
-        // What is due.
+        // Then the requests that are due.
         while let Some((arrival, request)) = next.take() {
             let intended = arrival.at_ns.map(|at_ns| start + Duration::from_nanos(at_ns));
             let now = Instant::now();
@@ -141,14 +141,14 @@ pub(crate) fn play<S: Service>(
         }
         let due = match &next {
             None if in_flight.is_empty() => return (start, done),
-            // A reply tells its time itself, so nobody has to be there for it.
+            // A reply holds the time of its arrival, so nothing has to wake up for it.
             Some((arrival, _)) if arrival.at_ns.is_some() => {
                 alarm.is_set.store(false, Ordering::SeqCst);
                 Duration::from_nanos(arrival.at_ns.unwrap_or(0))
             }
             _ => {
                 alarm.is_set.store(true, Ordering::SeqCst);
-                // What was answered before the alarm was set rang no bell.
+                // An answer that came before the alarm was set has woken nobody.
                 if let Poll::Ready(Some(sent)) = in_flight.as_mut().poll_next(&mut context) {
                     done.push(sent);
                     continue;

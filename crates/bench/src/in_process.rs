@@ -1,5 +1,4 @@
-//! An engine of this process as what requests are sent to: no wire in between, and the engine
-//! tells where its time went.
+//! An engine of this process as the service that requests are sent to: without HTTP, and with the engine's own times.
 
 use std::future::Future;
 use std::pin::Pin;

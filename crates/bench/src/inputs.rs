@@ -1,5 +1,5 @@
-//! The contents of requests, drawn before the clock starts: a request of a length is a copy from a
-//! pool, as it would be from a socket. Not their lengths and arrivals.
+//! The contents of requests, drawn before the clock starts: a request is a copy from a pool, as it would be from a
+//! socket. Lengths and arrivals are drawn elsewhere.
 
 use batchmaker_engine::{ElementType, NamedTensor, Tensor, TensorData};
 use batchmaker_model::{Axis, Content, InputLayout};
@@ -19,13 +19,13 @@ pub struct Inputs {
     numbers: Vec<f32>,
 }
 
-/// A model that the lengths of a workload mean nothing to.
+/// A model whose requests have no lengths, so that the lengths of a workload mean nothing to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no input of the model has an axis of time, so its requests have no lengths to vary")]
 pub struct NoLength;
 
 impl Inputs {
-    /// For requests of these tensors: names, element types, layouts.
+    /// Inputs for requests with these tensors: names, element types, layouts.
     ///
     /// # Errors
     /// If no tensor has a length.
@@ -45,7 +45,7 @@ impl Inputs {
         Ok(Self { tensors, numbers })
     }
 
-    /// How many children a node has, where requests are trees.
+    /// The number of children of an inner node, where requests are trees.
     pub fn arity(&self) -> Option<u32> {
         let children = self.tensors.iter().find(|(_, _, l)| l.content == Content::Children)?;
         match children.2.axes[..] {
@@ -140,7 +140,8 @@ impl Numbers<'_> {
         }
     }
 
-    /// One string of `words`, each of so many letters; single letters are not set apart.
+    /// One string of `words` words with `letters` letters each, with spaces between them unless they are single
+    /// letters.
     fn text(&self, words: u32, letters: usize) -> TensorData {
         let mut bits = self.bits(words as usize * letters);
         let word = |_| -> Vec<u8> {

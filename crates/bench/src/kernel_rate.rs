@@ -1,6 +1,6 @@
 //! How long the batches of a run take at the kernels' own rate: each cell type run alone on a
-//! device of its own, with no manager, no arrivals and no replies. What a run spent beyond that is
-//! what the system around the kernels costs.
+//! device of its own, with no manager, no arrivals and no replies. The time that a run took
+//! beyond that is the cost of the system around the kernels.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ impl KernelRate {
     /// # Errors
     /// Where the device has no queue, or a batch fails.
     pub fn measure(device: &Arc<dyn Device>, cell_types: &[CellType]) -> Result<Self, DeviceError> {
-        let mut alone = CellsAlone::new(device.clone())?;
+        let mut cells = CellsAlone::new(device.clone())?;
         let by_cell = (0..).zip(cell_types).map(|(id, cell_type)| {
             let limit = cell_type.max_batch_size as usize;
             let time = |size| {
-                let seconds = alone.batch_s(CellTypeId(id), cell_type, size, Effort::default())?;
+                let seconds = cells.batch_s(CellTypeId(id), cell_type, size, Effort::default())?;
                 Ok((size, seconds))
             };
             sizes(limit).into_iter().map(time).collect()
@@ -34,7 +34,7 @@ impl KernelRate {
         Ok(Self { by_cell: by_cell.collect::<Result<_, DeviceError>>()? })
     }
 
-    /// The mean of several measurements of the same cell types; none of none.
+    /// The mean of several measurements of the same cell types; none if there are none.
     pub fn mean(measured: &[Self]) -> Option<Self> {
         let mut sum = measured.first()?.clone();
         for (of_cell, times) in sum.by_cell.iter_mut().enumerate() {
@@ -46,7 +46,7 @@ impl KernelRate {
         Some(sum)
     }
 
-    /// Of all batches that `cells` counts, in the order of the cell types.
+    /// The seconds that all batches in `cells` take at this rate. `cells` has the order of the cell types.
     pub fn seconds(&self, cells: &[CellStatistics]) -> f64 {
         let of_cell = |(cell, times): (&CellStatistics, &Vec<(usize, f64)>)| -> f64 {
             let batches = cell.batches_by_size.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -67,7 +67,7 @@ fn sizes(limit: usize) -> Vec<usize> {
     sizes
 }
 
-/// Between the neighbours in `times`; beyond them, in proportion.
+/// The seconds of a batch of `size`: interpolated between its neighbours in `times`, in proportion beyond them.
 fn interpolated(times: &[(usize, f64)], size: usize) -> f64 {
     let after = times.partition_point(|&(known, _)| known < size);
     match (after.checked_sub(1).map(|before| times[before]), times.get(after)) {

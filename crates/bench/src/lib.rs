@@ -1,5 +1,5 @@
-//! How well a server batches, measured: the requests of a run, their arrivals, and what comes of
-//! them as figures, tables and plots. [`compare`] plays one [`Load`] to several contenders: engines
+//! Measures how well a server batches: draws the requests of a run and their arrivals, and gives figures, tables and
+//! plots. [`compare`] plays one [`Load`] to several contenders: engines
 //! of this process ([`InProcess`]), or a server at the end of a wire ([`OverHttp`]).
 //!
 //! **Open loop.** Users do not wait for each other: requests arrive as a Poisson process, whatever

@@ -1,5 +1,5 @@
-//! What runs of one subject come to: answers and counts in, a report out. Parts of a trace, played
-//! one after the other, add up.
+//! Measures one subject: takes answers and counters, and gives a report. Parts of a trace that are played one after the
+//! other add up.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::distribution::Recorder;
 use crate::driver::{Answer, Sent};
 use crate::report::{BatchSample, CellReport, CpuSeconds, ManagerNs, Report};
 
-/// Of a saturated run, the share at each end where it is not in its stride.
+/// The share of a saturated run that is left out at its start and at its end, where it is not steady.
 const SATURATED_MARGIN: f64 = 0.1;
 
 /// A rate is sustained if no larger share of the requests waits when the last one comes.
@@ -20,7 +20,7 @@ const BACKLOG_SUSTAINED: f64 = 0.05;
 /// Samples of a report.
 const SAMPLES_MAX: usize = 60;
 
-/// What a report says that is not measured.
+/// The parts of a report that are not measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) policy: String,
@@ -140,12 +140,12 @@ impl Measurement {
         self.samples.push(BatchSample { at_s, batch_mean, in_flight: in_flight as u64 });
     }
 
-    /// What the engine counted.
+    /// The engine's counters over all parts; none over HTTP.
     pub(crate) fn engine(&self) -> Option<&Statistics> {
         self.engine.as_ref()
     }
 
-    /// Wall time, and how long compute threads waited for a core meanwhile, in seconds.
+    /// The wall time, and the time that compute threads waited for a core, in seconds.
     pub(crate) fn wall_and_descheduled_s(&self) -> (f64, f64) {
         (self.wall.as_secs_f64(), self.cpu.map_or(0.0, |cpu| cpu.descheduled_s))
     }
@@ -241,10 +241,10 @@ fn batch_mean(cell: &CellStatistics) -> f64 {
     (cell.nodes + cell.padding) as f64 / cell.tasks.max(1) as f64
 }
 
-/// By name; a name that several cell types bear gets their numbers after it.
+/// The report of each cell type by its name. A name that several cell types have gets their numbers after it.
 fn cell_reports(cells: &[CellStatistics]) -> BTreeMap<String, CellReport> {
-    let is_alone = |name: &str| cells.iter().filter(|cell| cell.name == name).count() == 1;
-    let name = |(number, cell): (usize, &CellStatistics)| match is_alone(&cell.name) {
+    let is_unique = |name: &str| cells.iter().filter(|cell| cell.name == name).count() == 1;
+    let name = |(number, cell): (usize, &CellStatistics)| match is_unique(&cell.name) {
         true => cell.name.clone(),
         false => format!("{}#{number}", cell.name),
     };

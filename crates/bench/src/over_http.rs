@@ -41,7 +41,7 @@ pub enum HttpError {
     /// No connection, or no answer.
     #[error("cannot ask {url}: {reason}; is the server running?")]
     Unreachable {
-        /// What was asked.
+        /// The address that was asked.
         url: Uri,
         /// Why not.
         reason: String,
@@ -49,19 +49,19 @@ pub enum HttpError {
     /// The server has no such model, or is not ready.
     #[error("{url}: {status}: {error}")]
     Refused {
-        /// What was asked.
+        /// The address that was asked.
         url: Uri,
         /// The status of the answer.
         status: StatusCode,
-        /// What it said.
+        /// The error that it answered.
         error: String,
     },
     /// An answer that requests cannot be made from.
     #[error("{url}: {reason}")]
     Unknown {
-        /// What was asked.
+        /// The address that was asked.
         url: Uri,
-        /// What is missing.
+        /// What the answer lacks.
         reason: String,
     },
     /// See [`NoLength`].

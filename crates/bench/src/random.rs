@@ -1,10 +1,9 @@
-//! Where chance comes from: one stream of draws a seed and purpose, so that the lengths of a run
-//! stay as they are when its rate changes.
+//! Streams of random numbers: one for each seed and purpose, so that the lengths of a run do not change with its rate.
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
-/// What draws are for.
+/// The purpose of random numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     Lengths,

@@ -1,4 +1,4 @@
-//! What one run of one policy came to, and its JSON line. Field order is the line's order; the
+//! The report of one run of one policy, and its JSON line. Field order is the line's order; the
 //! names are a contract (`model-format.md`, `batchmaker bench`). Nothing is measured here.
 
 use std::collections::BTreeMap;
@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::distribution::Distribution;
 
-/// One policy under one load. What could not be measured is none, `null` in JSON: a server at the
-/// end of a wire does not tell of its cells.
+/// One policy under one load. Figures that could not be measured are none, `null` in JSON: a server over HTTP does not
+/// report its cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The batching policy: `cellular`, `padded:10`, `merged`; over the wire, who serves.
+    /// The batching policy: `cellular`, `padded:10`, `merged`; over HTTP, the server's
+    /// name.
     pub policy: String,
     /// The workload, as on the command line.
     pub workload: String,
@@ -46,14 +47,14 @@ pub struct Report {
     pub model: String,
     /// Requests before the measurement, which count nowhere else.
     pub warm_up: u64,
-    /// What scheduling cost.
+    /// The cost of scheduling.
     pub manager_ns: Option<ManagerNs>,
     /// How batches grew and shrank.
     pub batch_over_time: Option<Vec<BatchSample>>,
-    /// What the load generator itself took of the processor, in seconds.
+    /// Processor time of the load generator itself, in seconds.
     pub client_cpu_s: Option<f64>,
     /// Whether the server kept up with the rate. Where it did not, the queue grew to the end, and
-    /// latencies tell how long the run was.
+    /// latencies depend on how long the run was.
     pub sustained: bool,
     /// How much of the compute threads' time went into cells at the kernels' own rate; absent
     /// unless it was asked for.
@@ -64,18 +65,18 @@ pub struct Report {
 /// The compute threads' time, in seconds over all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelTime {
-    /// What the batches of the run take at the kernels' own rate.
+    /// The time that the batches of the run take at the kernels' own rate.
     pub cells_s: f64,
     /// Wall time by compute threads.
     pub threads_s: f64,
-    /// How much of that they waited for a core.
+    /// The part of `threads_s` for which they waited for a core.
     pub descheduled_s: f64,
-    /// `cells_s` of what is left.
+    /// `cells_s / (threads_s - descheduled_s)`.
     pub share: f64,
 }
 
 impl KernelTime {
-    /// The share follows from the others.
+    /// Computes the share from the others.
     pub fn new(cells_s: f64, threads_s: f64, descheduled_s: f64) -> Self {
         let share = cells_s / (threads_s - descheduled_s).max(1e-9);
         Self { cells_s, threads_s, descheduled_s, share }
@@ -106,7 +107,7 @@ pub struct CellReport {
     pub batch_max: u64,
     /// The share of rows computed that belong to no request's own steps, from 0 to 1.
     pub padding_share: f64,
-    /// The share of steps that came after a stop, which are computed by nobody, from 0 to 1.
+    /// The share of steps that came after a stop, which nobody computes, from 0 to 1.
     pub wasted_share: f64,
 }
 
@@ -121,12 +122,12 @@ pub struct CpuSeconds {
     pub other: f64,
 }
 
-/// What scheduling cost, in nanoseconds of the workers' threads inside the manager.
+/// The cost of scheduling, in nanoseconds of the workers' threads inside the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ManagerNs {
-    /// A request.
+    /// For each request.
     pub per_request: f64,
-    /// A node of a request's cell graph.
+    /// For each node of a request's cell graph.
     pub per_node: f64,
 }
 

@@ -1,15 +1,15 @@
-//! What a request is like: a sequence of so many rows, a pair of sequences, or a tree.
+//! Shapes of requests: a sequence of rows, a pair of sequences, or a tree.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-/// A request, but for what its rows hold.
+/// The shape of a request, without the values of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// So many rows, one a step.
+    /// A sequence with this number of rows, one for each step.
     Sequence(u32),
-    /// A sequence, and how many steps a decoder makes of it.
+    /// A sequence that a decoder turns into another.
     Pair {
         /// Rows.
         source: u32,
@@ -23,16 +23,16 @@ pub enum Shape {
 /// A tree: leaves from left to right, then inner nodes, children before parents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tree {
-    /// How many leaves there are.
+    /// The number of leaves.
     pub leaves: u32,
     /// A number for each leaf's word, if it has one; equal words have equal numbers.
     pub words: Vec<u32>,
-    /// Of each inner node, its children as node numbers.
+    /// The children of each inner node, as node numbers.
     pub children: Vec<Vec<u32>>,
 }
 
 impl Shape {
-    /// Rows, leaves: what an axis of time is as long as.
+    /// The length of an axis of time: rows of a sequence, leaves of a tree.
     pub fn length(&self) -> u32 {
         match self {
             Self::Sequence(length) | Self::Pair { source: length, .. } => *length,
@@ -40,7 +40,7 @@ impl Shape {
         }
     }
 
-    /// How many steps a decoder is told to run, if it is.
+    /// The number of steps that a decoder is to run; none of requests without a decoder.
     pub fn target(&self) -> Option<u32> {
         match self {
             Self::Pair { target, .. } => Some(*target),
@@ -48,7 +48,7 @@ impl Shape {
         }
     }
 
-    /// Steps, nodes: how often a cell runs for it.
+    /// The number of cells that run for it: steps of sequences, nodes of trees.
     pub fn steps(&self) -> u32 {
         match self {
             Self::Sequence(length) => *length,
@@ -63,7 +63,7 @@ impl Tree {
     /// each; those that are too few for it move up a level.
     ///
     /// # Errors
-    /// If no tree of that arity has so many leaves.
+    /// If no tree of this arity has `leaves` leaves.
     pub fn complete(leaves: u32, arity: u32) -> Result<Self, String> {
         if leaves > 1 && (arity < 2 || !(leaves - 1).is_multiple_of(arity - 1)) {
             return Err(format!(
@@ -91,7 +91,7 @@ impl Tree {
     /// nodes are numbered as they end.
     ///
     /// # Errors
-    /// What is wrong, and at which character.
+    /// A text that says what is wrong, and at which character.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut words = Vec::new();
         let mut nodes: Vec<Vec<Node>> = Vec::new();

@@ -1,13 +1,13 @@
 //! Reports as plain text for people: a table with a row a report, how the policies compare, and
-//! where the time went. Not for programs, which read the JSON lines.
+//! where the time went. Programs read the JSON lines instead.
 
 use std::fmt::Write;
 
 use crate::report::{BatchSample, Report};
 
-/// How many batch samples are shown of a run.
+/// The most batch samples that are shown of a run.
 const SAMPLES_MAX: usize = 10;
-/// What stands for a value that was not measured.
+/// Stands for a value that was not measured.
 const NONE: &str = "-";
 
 /// The table: a row a report, then the first policy of each rate against the others of that rate,

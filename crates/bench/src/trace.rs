@@ -1,5 +1,5 @@
-//! When the requests of a run arrive, and how long each is: drawn once, then played to every
-//! policy, so that all of them meet the same load. Not a clock and not a player.
+//! Traces: when the requests of a run arrive, and how long each is. A trace is drawn once and then played to every
+//! policy, so that all of them run under the same load. It is no clock and no player.
 
 use std::io::{self, Write};
 
@@ -14,17 +14,17 @@ const NS_PER_S: f64 = 1e9;
 /// One request to come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When it should arrive, in nanoseconds since the start; none where it is sent as soon as
-    /// there is room for it (saturated).
+    /// The time at which it should arrive, in nanoseconds since the start; none in a saturated run, where it is sent
+    /// as soon as fewer requests are in flight than the load allows.
     pub at_ns: Option<u64>,
-    /// What it is like.
+    /// The request's shape.
     pub shape: Shape,
 }
 
 /// The requests of a run in the order of their arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// All have a time, never before the one of the arrival before, or none has.
+    /// Either all have times, in ascending order, or none has.
     pub arrivals: Vec<Arrival>,
 }
 
@@ -48,7 +48,7 @@ impl Trace {
         Self { arrivals: arrivals.collect() }
     }
 
-    /// Requests without times: the next is sent whenever there is room for it.
+    /// Requests without times: the next is sent whenever fewer requests are in flight than the load allows.
     pub fn saturated(shapes: Vec<Shape>) -> Self {
         let arrivals = shapes.into_iter().map(|shape| Arrival { at_ns: None, shape });
         Self { arrivals: arrivals.collect() }

@@ -36,7 +36,8 @@ pub enum Workload {
         /// The longest length drawn; above 330 it changes nothing.
         max_length: NonZeroU32,
     },
-    /// `fixed:LEN`: every request has this length; of trees, the complete tree of so many leaves.
+    /// `fixed:LEN`: every request has this length; if requests are trees, each is the complete tree
+    /// with this number of leaves.
     Fixed {
         /// The length.
         length: NonZeroU32,
@@ -47,13 +48,13 @@ pub enum Workload {
         /// The file.
         path: PathBuf,
     },
-    /// `pairs:SOURCE:TARGET`: a sequence a line of one file, and on the same line of the other what
-    /// a decoder makes of it: it is told to run as many steps as that has words. Pairs of which
-    /// either line is blank are skipped.
+    /// `pairs:SOURCE:TARGET`: a sequence a line of one file, and its target on the same line of the
+    /// other: a decoder runs as many steps as the target has words. Pairs of which either line is blank
+    /// are skipped.
     Pairs {
         /// The sequences.
         source: PathBuf,
-        /// What becomes of them.
+        /// Their targets.
         target: PathBuf,
     },
 }
@@ -78,11 +79,11 @@ pub enum WorkloadError {
     Unpaired {
         /// The sequences.
         source_path: PathBuf,
-        /// How many.
+        /// Its number of lines.
         source_lines: usize,
-        /// What becomes of them.
+        /// Their targets.
         target_path: PathBuf,
-        /// How many.
+        /// Its number of lines.
         target_lines: usize,
     },
     /// A workload that takes a number came with something else.
@@ -90,7 +91,7 @@ pub enum WorkloadError {
     Number {
         /// The workload as given.
         workload: String,
-        /// What should have been the number.
+        /// The text in place of the number.
         number: String,
         /// The largest number that it could have been.
         most: u32,
@@ -103,7 +104,7 @@ pub enum WorkloadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is not text.
@@ -117,7 +118,7 @@ pub enum WorkloadError {
     /// The workload is of sequences, the model of trees.
     #[error("the workload `{0}` has no trees: use fixed:LEAVES or file:PATH with a tree a line")]
     NoTrees(String),
-    /// No tree of the model's arity has so many leaves.
+    /// No tree of the model's arity has the wanted number of leaves.
     #[error("{0}")]
     NoSuchTree(String),
     /// A line of the file is no tree for the model.
@@ -127,7 +128,7 @@ pub enum WorkloadError {
         path: PathBuf,
         /// Which line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Why the line is no tree.
         reason: String,
     },
     /// The file holds no sequence.
@@ -139,13 +140,13 @@ pub enum WorkloadError {
     NoSequence {
         /// The file.
         path: PathBuf,
-        /// How many lines were looked at.
+        /// The number of its lines.
         lines: usize,
     },
 }
 
 impl Workload {
-    /// What `count` requests are like; trees whose inner nodes have `arity` children, if it is given.
+    /// Draws the shapes of `count` requests. They are trees whose inner nodes have `arity` children, if it is given.
     ///
     /// The same seed gives the same requests, and fewer of them are the first of more. A file's
     /// lines are sampled with the seed, each as likely at every draw and any number of times, as

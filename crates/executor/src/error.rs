@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of loading and running programs.
 
 use batchmaker_graph::ElementType;
 
@@ -10,7 +10,7 @@ pub enum ExecutorError {
     Load {
         /// The program's operators.
         summary: String,
-        /// What rten, or the check of the program's ports, says.
+        /// The message of rten, or of the check of the program's ports.
         reason: String,
     },
     /// The device's fault: a tensor is not of its port's type, or not as long as the batch.

@@ -9,32 +9,36 @@
 //! | [`RowProgram`] | `[rows, ...row]`: rows of any requests, each computed by itself |
 //! | [`SequenceProgram`] | `[sequences, steps, ...row]`: whole sequences, those of equal lengths together |
 //!
-//! Programs run on an [`ExecutorThread`], of which a device has one a worker.
+//! Programs run on an [`ExecutorThread`], of which a device has one for each worker.
 //!
-//! A row or a sequence gives the same bits alone and in any batch.
+//! A single row or sequence gives the same bits as in any batch.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `row_program.rs` | programs over rows |
 //! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
 //! | `loaded.rs` | a program in rten, which runs both kinds |
-//! | `alone.rs` | what keeps a row alone at the bits that it has in a batch |
-//! | `mend.rs` | writes that into a program |
+//! | `single_row.rs` | plans how a single row runs, so that it gives the bits that it has in a batch |
+//! | `single_row_branch.rs` | adds a branch for a single row to a program |
+//! | `shape_check.rs` | checks of operands' shapes during a run |
+//! | `row_count.rs` | operators that depend on the number of rows |
 //! | `probe.rs` | the shapes inside a program, found by running it once |
 //! | `port.rs` | the shapes of inputs and outputs |
-//! | `tensors.rs` | tensors of a batch to rten's and back |
+//! | `tensors.rs` | converts tensors of a batch to rten's and back |
 //! | `thread.rs` | the thread that programs run on |
-//! | `error.rs` | what can go wrong |
+//! | `error.rs` | errors of loading and running programs |
 #![forbid(unsafe_code)]
 
-mod alone;
 mod error;
 mod loaded;
-mod mend;
 mod port;
 mod probe;
+mod row_count;
 mod row_program;
 mod sequence_program;
+mod shape_check;
+mod single_row;
+mod single_row_branch;
 mod tensors;
 mod thread;
 

@@ -7,13 +7,17 @@ use batchmaker_graph::{ElementType, Program, TensorData};
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
-use crate::alone::{self, Alone, Check, Mended};
+use crate::error::ExecutorError;
 use crate::port::Port;
 use crate::probe::{Probe, dims, shape_of};
-use crate::tensors::{from_value, to_value};
-use crate::{ExecutorError, ExecutorThread};
+use crate::row_count::may_be_sensitive;
+use crate::shape_check::ShapeCheck;
+use crate::single_row::{self, SingleRow, SingleRowBranch};
 
-/// The most lists of spans that are remembered; then it is begun anew.
+use crate::tensors::{from_value, to_value};
+use crate::thread::ExecutorThread;
+
+/// The most lists of spans that are remembered. The memory is cleared when it is full.
 const KNOWN_SPANS_MAX: usize = 4096;
 
 /// A program that rten has loaded: its graph optimised, the weights of its products packed.
@@ -23,22 +27,23 @@ pub(crate) struct Loaded {
     pub(crate) outputs: Vec<Port>,
     input_ids: Vec<NodeId>,
     output_ids: Vec<NodeId>,
-    alone: LoadedAlone,
-    /// By the spans of one sequence, whether it has sensitive operators that are not mended: too few steps.
+    single_row: LoadedSingleRow,
+    /// For each list of spans that one sequence had, whether the branch for a single sequence cannot run it: so few
+    /// steps make operators sensitive that the branch runs once.
     known_spans: Mutex<BTreeMap<Vec<u32>, bool>>,
 }
 
-/// See [`Alone`].
-enum LoadedAlone {
+/// See [`SingleRow`].
+enum LoadedSingleRow {
     Plain,
     Twice,
-    Mended {
-        /// Of the output ports.
+    Branch {
+        /// The branch's output for each output port.
         ids: Vec<NodeId>,
-        /// Of the shapes that are checked, then of the output ports.
+        /// The shapes that are checked, then the branch's output for each output port.
         checked_ids: Vec<NodeId>,
-        checks: Vec<Check>,
-        /// By output port.
+        checks: Vec<ShapeCheck>,
+        /// For each output port, whether the branch's output holds the row or sequence twice.
         is_double: Vec<bool>,
     },
 }
@@ -61,10 +66,10 @@ impl Loaded {
         let mut file =
             ModelProto::parse_buf(&program.bytes[..]).map_err(|e| error(e.to_string()))?;
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
-        let (alone, span) = plan(&mut file, is_batched, &inputs);
-        let bytes = match &alone {
-            Alone::Mended(_) => file.write_buf().map_err(|e| error(e.to_string()))?,
-            Alone::Plain | Alone::Twice => program.bytes.to_vec(),
+        let (single_row, span) = plan(&mut file, is_batched, &inputs);
+        let bytes = match &single_row {
+            SingleRow::Branch(_) => file.write_buf().map_err(|e| error(e.to_string()))?,
+            SingleRow::Plain | SingleRow::Twice => program.bytes.to_vec(),
         };
         drop(file);
         let model = ModelOptions::with_all_ops()
@@ -77,11 +82,12 @@ impl Loaded {
             (0..count).map(|port| id(&format!("{prefix}{port}"))).collect()
         };
         let (input_ids, output_ids) = (ids("in", inputs.len())?, ids("out", outputs.len())?);
-        let alone = LoadedAlone::new(&alone, id)?;
+        let single_row = LoadedSingleRow::new(&single_row, id)?;
         let known_spans = Mutex::default();
-        let mut loaded = Self { model, inputs, outputs, input_ids, output_ids, alone, known_spans };
-        if !loaded.is_alone_right(span.unwrap_or(1)) {
-            loaded.alone = LoadedAlone::Twice;
+        let mut loaded =
+            Self { model, inputs, outputs, input_ids, output_ids, single_row, known_spans };
+        if !loaded.has_same_bits_as_two(span.unwrap_or(1)) {
+            loaded.single_row = LoadedSingleRow::Twice;
         }
         Ok(loaded)
     }
@@ -91,9 +97,9 @@ impl Loaded {
         self.inputs.iter().chain(&self.outputs).all(|port| port.axes.batch)
     }
 
-    /// Whether one row or sequence is computed once, but for products that need it twice.
-    pub(crate) fn is_alone_once(&self) -> bool {
-        !matches!(self.alone, LoadedAlone::Twice)
+    /// Whether a single row or sequence is computed once, but for products that need it twice.
+    pub(crate) fn computes_single_row_once(&self) -> bool {
+        !matches!(self.single_row, LoadedSingleRow::Twice)
     }
 
     /// Runs `count` rows or sequences, of which ports have `spans` steps: the input ports, then the output
@@ -112,8 +118,8 @@ impl Loaded {
         let shape = |(port, &span): (&Port, &u32)| port.shape(count, span as usize);
         let inputs = shaped(inputs, &self.inputs, self.inputs.iter().zip(input_spans).map(shape))?;
         let expected: Vec<_> = self.outputs.iter().zip(output_spans).map(shape).collect();
-        match &self.alone {
-            LoadedAlone::Mended { ids, checked_ids, checks, is_double } if count == 1 => {
+        match &self.single_row {
+            LoadedSingleRow::Branch { ids, checked_ids, checks, is_double } if count == 1 => {
                 let is_short = if checks.is_empty() { Some(false) } else { self.is_short(spans) };
                 let outputs = match is_short {
                     Some(true) => return self.run_twice(inputs, expected, thread),
@@ -131,7 +137,7 @@ impl Loaded {
                 };
                 self.data(outputs, expected, is_double)
             }
-            LoadedAlone::Twice if count == 1 && self.is_batched() => {
+            LoadedSingleRow::Twice if count == 1 && self.is_batched() => {
                 self.run_twice(inputs, expected, thread)
             }
             _ => {
@@ -141,7 +147,7 @@ impl Loaded {
         }
     }
 
-    /// One row or sequence as a batch of two.
+    /// Runs one row or sequence as a batch of two, and gives the first of both results.
     fn run_twice(
         &self,
         mut inputs: Vec<Shaped>,
@@ -206,10 +212,12 @@ impl Loaded {
         known_spans.insert(spans.to_vec(), is_short);
     }
 
-    /// Whether one row or sequence, of `span` steps, gives the bits that it gives beside another. An
-    /// optimisation of rten's that goes across the place where a row is doubled would be found here.
-    fn is_alone_right(&self, span: usize) -> bool {
-        let LoadedAlone::Mended { checked_ids, is_double, .. } = &self.alone else { return true };
+    /// Whether one row or sequence of `span` steps gives the bits that it gives beside another. An optimisation of
+    /// rten's that goes across the place where a row is doubled would be found here.
+    fn has_same_bits_as_two(&self, span: usize) -> bool {
+        let LoadedSingleRow::Branch { checked_ids, is_double, .. } = &self.single_row else {
+            return true;
+        };
         let thread = ExecutorThread::new();
         let inputs = |count: usize| -> Vec<Shaped> {
             let input = |port: &Port| {
@@ -224,34 +232,34 @@ impl Loaded {
             // Nothing is known of the lengths that it takes: they are checked as they come.
             return self.inputs.iter().any(|port| port.axes.steps);
         };
-        let Ok(mut alone) = self.call(checked_ids, inputs(1), &thread) else { return false };
-        let alone = alone.split_off(alone.len() - self.outputs.len());
-        let outputs = together.into_iter().zip(alone).zip(is_double);
-        let mut pairs = outputs.map(|((together, alone), &is_double)| {
-            let (together, alone) = (bits(together), bits(alone));
+        let Ok(mut single) = self.call(checked_ids, inputs(1), &thread) else { return false };
+        let single = single.split_off(single.len() - self.outputs.len());
+        let outputs = together.into_iter().zip(single).zip(is_double);
+        let mut pairs = outputs.map(|((together, single), &is_double)| {
+            let (together, single) = (bits(together), bits(single));
             let half = together.len() / 2;
-            alone.len() == if is_double { 2 * half } else { half }
-                && together[..half] == alone[..half]
+            single.len() == if is_double { 2 * half } else { half }
+                && together[..half] == single[..half]
         });
         pairs.all(|is_equal| is_equal)
     }
 }
 
-impl LoadedAlone {
+impl LoadedSingleRow {
     fn new(
-        alone: &Alone,
+        plan: &SingleRow,
         id: impl Fn(&str) -> Result<NodeId, ExecutorError>,
     ) -> Result<Self, ExecutorError> {
-        let Mended { outputs, shapes, checks } = match alone {
-            Alone::Plain => return Ok(Self::Plain),
-            Alone::Twice => return Ok(Self::Twice),
-            Alone::Mended(mended) => mended,
+        let SingleRowBranch { outputs, shapes, checks } = match plan {
+            SingleRow::Plain => return Ok(Self::Plain),
+            SingleRow::Twice => return Ok(Self::Twice),
+            SingleRow::Branch(branch) => branch,
         };
         let shapes = shapes.iter().map(|name| id(&shape_of(name)));
         let shapes: Vec<NodeId> = shapes.collect::<Result<_, _>>()?;
         let ids = outputs.iter().map(|output| id(&output.name));
         let ids: Vec<NodeId> = ids.collect::<Result<_, _>>()?;
-        Ok(Self::Mended {
+        Ok(Self::Branch {
             checked_ids: [&shapes[..], &ids].concat(),
             ids,
             checks: checks.clone(),
@@ -260,21 +268,22 @@ impl LoadedAlone {
     }
 }
 
-/// How one row or sequence of the program in `file` is run, and the steps that sequences had to find that.
-fn plan(file: &mut ModelProto, is_batched: bool, inputs: &[Port]) -> (Alone, Option<usize>) {
-    let is_plain = !file.graph.as_ref().is_some_and(alone::may_be_sensitive);
+/// Plans how one row or sequence of the program in `file` runs. Also gives the steps that sequences had when the
+/// program was probed for that.
+fn plan(file: &mut ModelProto, is_batched: bool, inputs: &[Port]) -> (SingleRow, Option<usize>) {
+    let is_plain = !file.graph.as_ref().is_some_and(may_be_sensitive);
     if !is_batched || is_plain {
-        return (Alone::Plain, None);
+        return (SingleRow::Plain, None);
     }
     let probe = Probe::run(file, inputs);
     let span = probe.as_ref().map(|probe| probe.span);
     let has_lengths = inputs.iter().any(|port| port.axes.steps);
     let graph = file.graph.as_mut().expect("it has operators");
-    (alone::plan(graph, probe.as_ref(), has_lengths), span)
+    (single_row::plan(graph, probe.as_ref(), has_lengths), span)
 }
 
 /// Whether an operator among `checks` is sensitive, by the shapes of its operands.
-fn is_sensitive(checks: &[Check], shapes: Vec<Value>) -> bool {
+fn is_sensitive(checks: &[ShapeCheck], shapes: Vec<Value>) -> bool {
     let shapes: Option<Vec<_>> = shapes.into_iter().map(dims).collect();
     let Some(shapes) = shapes else { return true };
     checks.iter().any(|check| check.is_sensitive(&shapes))

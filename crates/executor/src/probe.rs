@@ -7,9 +7,9 @@ use batchmaker_graph::TensorData;
 use rten::{ModelOptions, NodeId, RunOptions, Value, ValueOrView};
 use rten_onnx::onnx::{ModelProto, NodeProto, TensorProto, ValueInfoProto};
 
-use crate::ExecutorThread;
 use crate::port::Port;
 use crate::tensors::to_value;
+use crate::thread::ExecutorThread;
 
 /// Steps of each sequence that a program is tried with: long enough for most windows, then short enough
 /// for most bounds, and then for long windows. A program that takes none of them is not probed.

@@ -2,11 +2,12 @@
 
 use batchmaker_graph::{Program, RowSpec, TensorData};
 
+use crate::error::ExecutorError;
 use crate::loaded::Loaded;
 use crate::port::Port;
-use crate::{ExecutorError, ExecutorThread};
+use crate::thread::ExecutorThread;
 
-/// A program over rows, loaded. A row has the same bits alone and in any batch.
+/// A program over rows, loaded. A single row gives the same bits as in any batch.
 pub struct RowProgram(Loaded);
 
 impl RowProgram {
@@ -25,9 +26,9 @@ impl RowProgram {
     }
 
     /// Whether a batch of one row computes it once, but for the products that need it twice. Otherwise the
-    /// row is computed twice altogether: the program has operators that this crate does not know.
-    pub fn is_alone_once(&self) -> bool {
-        self.0.is_alone_once()
+    /// whole program runs on the row twice, as it has operators that this crate does not know.
+    pub fn computes_single_row_once(&self) -> bool {
+        self.0.computes_single_row_once()
     }
 
     /// Runs `rows` rows, at least 1, on `thread`. An input holds the rows of its port one after the other,

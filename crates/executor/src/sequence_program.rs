@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use batchmaker_graph::{RowSpec, SequenceCell, TensorData};
 
+use crate::error::ExecutorError;
 use crate::loaded::Loaded;
 use crate::port::Port;
-use crate::{ExecutorError, ExecutorThread};
+use crate::thread::ExecutorThread;
 
 /// A program over whole sequences, loaded: a convolution over time, an attention over steps.
 ///
 /// A node of its cell is one sequence, of which each port has a *span* of rows: its steps, or one row. Nodes
-/// whose spans are equal at every port run as one batch, where the program keeps sequences apart. A sequence has
-/// the same bits alone and in any batch.
+/// whose spans are equal at every port run as one batch, where the program keeps sequences apart. A single
+/// sequence gives the same bits as in any batch.
 pub struct SequenceProgram(Loaded);
 
 /// Nodes that run together: see [`SequenceProgram::batches`].
@@ -25,20 +26,20 @@ pub struct SequenceBatch {
 }
 
 impl SequenceProgram {
-    /// Loads `whole`, an ONNX file with inputs `in0`, `in1`, … and outputs `out0`, `out1`, …. Each is
+    /// Loads the program of `cell`, an ONNX file with inputs `in0`, `in1`, … and outputs `out0`, `out1`, …. Each is
     /// `[sequences, steps, ...row]`, as far as its port has these axes, with the row that `inputs` or
     /// `outputs` has for it.
     ///
     /// # Errors
     /// [`ExecutorError::Load`] if the executor does not take it.
     pub fn new(
-        whole: &SequenceCell,
+        cell: &SequenceCell,
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
-        let inputs = Port::of_sequences(inputs, &whole.inputs);
-        let outputs = Port::of_sequences(outputs, &whole.outputs);
-        Loaded::new(&whole.program, inputs, outputs).map(Self)
+        let inputs = Port::of_sequences(inputs, &cell.inputs);
+        let outputs = Port::of_sequences(outputs, &cell.outputs);
+        Loaded::new(&cell.program, inputs, outputs).map(Self)
     }
 
     /// The rows of the input ports.
@@ -52,10 +53,10 @@ impl SequenceProgram {
     }
 
     /// Whether a batch of one sequence computes it once, but for the products that need it twice; as
-    /// [`crate::RowProgram::is_alone_once`]. A sequence of so few steps that other products need it is
+    /// [`crate::RowProgram::computes_single_row_once`]. A sequence of so few steps that other products need it is
     /// computed twice in any case.
-    pub fn is_alone_once(&self) -> bool {
-        self.0.is_alone_once()
+    pub fn computes_single_sequence_once(&self) -> bool {
+        self.0.computes_single_row_once()
     }
 
     /// Divides nodes into batches that [`Self::run`] takes: those of equal spans together, or, if the program

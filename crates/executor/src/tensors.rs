@@ -1,10 +1,10 @@
-//! Tensors of a batch to rten's and back. rten has f32 and i32: I64 and BOOL pass as i32.
+//! Converts tensors of a batch to rten's and back. rten has f32 and i32: I64 and BOOL pass as i32.
 
 use batchmaker_graph::{ElementType, TensorData};
 use rten::{Value, ValueOrView};
 use rten_tensor::prelude::*;
 
-use crate::ExecutorError;
+use crate::error::ExecutorError;
 
 /// `data` as a tensor of `shape`.
 ///

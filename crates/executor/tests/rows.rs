@@ -1,4 +1,4 @@
-//! A row has the same bits alone and in a batch, for every operator of programs, and is computed once.
+//! A single row gives the same bits as in a batch, for every operator of programs, and is computed once.
 
 use batchmaker_executor::{ExecutorThread, RowProgram};
 use batchmaker_graph::ElementType::{Bool, F32, I64};
@@ -501,7 +501,7 @@ fn operators() -> Vec<Case> {
 }
 
 #[test]
-fn a_row_alone_has_the_bits_that_it_has_in_a_batch() {
+fn a_single_row_gives_the_bits_that_it_has_in_a_batch() {
     let thread = ExecutorThread::new();
     let (mut wrong, mut twice) = (Vec::new(), Vec::new());
     let mut cases = operators();
@@ -510,7 +510,7 @@ fn a_row_alone_has_the_bits_that_it_has_in_a_batch() {
         let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
         let program = RowProgram::new(&writer.program(), &inputs, &outputs)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        if !program.is_alone_once() {
+        if !program.computes_single_row_once() {
             twice.push(name.clone());
         }
         let most = BATCHES[BATCHES.len() - 1];
@@ -521,13 +521,13 @@ fn a_row_alone_has_the_bits_that_it_has_in_a_batch() {
                 inputs.map(|(row, data)| part(data, first * row.elements(), rows * row.elements()));
             program.run(rows, inputs.collect(), &thread).unwrap_or_else(|e| panic!("{name}: {e}"))
         };
-        let alone: Vec<_> = (0..most.min(7)).map(|row| run(row, 1)).collect();
+        let single: Vec<_> = (0..most.min(7)).map(|row| run(row, 1)).collect();
         for rows in BATCHES {
             let together = run(0, rows);
-            for (row, alone) in alone.iter().enumerate().take(rows) {
+            for (row, single) in single.iter().enumerate().take(rows) {
                 for (port, spec) in outputs.iter().enumerate() {
                     let n = spec.elements();
-                    let is_equal = bits(&together[port], row * n, n) == bits(&alone[port], 0, n);
+                    let is_equal = bits(&together[port], row * n, n) == bits(&single[port], 0, n);
                     if !is_equal && wrong.last() != Some(&name) {
                         wrong.push(name.clone());
                     }
@@ -538,10 +538,10 @@ fn a_row_alone_has_the_bits_that_it_has_in_a_batch() {
     assert!(wrong.is_empty() && twice.is_empty(), "wrong: {wrong:#?}, twice: {twice:#?}");
 }
 
-/// What rten itself gives: of all operators, `MatMul` and `Div` alone compute otherwise for one row. An upgrade of
+/// Asks rten itself: of all operators, only `MatMul` and `Div` compute otherwise for one row. An upgrade of
 /// rten that changes this is seen here.
 #[test]
-fn products_and_divisions_alone_need_a_row_twice() {
+fn only_products_and_divisions_need_a_row_twice() {
     let pool = Arc::new(ThreadPool::with_num_threads(1));
     let mut needy = BTreeSet::new();
     for (seed, (name, writer)) in operators().into_iter().enumerate() {
@@ -581,8 +581,8 @@ fn products_and_divisions_alone_need_a_row_twice() {
                 _ => panic!("{name}"),
             }
         };
-        let (alone, together) = (bits(run(1)), bits(run(4)));
-        if alone[..] != together[..alone.len()] {
+        let (single, together) = (bits(run(1)), bits(run(4)));
+        if single[..] != together[..single.len()] {
             needy.extend(name.split_whitespace().next().map(str::to_owned));
         }
     }

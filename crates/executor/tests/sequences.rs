@@ -1,4 +1,4 @@
-//! A sequence has the same bits alone and stacked with others of its lengths, however few steps it has.
+//! A single sequence gives the same bits as stacked with others of its lengths, however few steps it has.
 
 use batchmaker_executor::{ExecutorThread, SequenceBatch, SequenceProgram};
 use batchmaker_graph::{ElementType::F32, PortAxes};
@@ -167,16 +167,16 @@ fn cases() -> Vec<Case> {
 
 fn load(case: &Case) -> SequenceProgram {
     let (inputs, outputs) = (Writer::rows(&case.writer.inputs), Writer::rows(&case.writer.outputs));
-    SequenceProgram::new(&case.writer.whole(), &inputs, &outputs)
+    SequenceProgram::new(&case.writer.sequence_cell(), &inputs, &outputs)
         .unwrap_or_else(|error| panic!("{}: {error}", case.name))
 }
 
 #[test]
-fn a_sequence_alone_has_the_bits_that_it_has_stacked() {
+fn a_single_sequence_gives_the_bits_that_it_has_stacked() {
     let thread = ExecutorThread::new();
     for (seed, case) in cases().iter().enumerate() {
         let program = load(case);
-        assert!(program.is_alone_once(), "{}", case.name);
+        assert!(program.computes_single_sequence_once(), "{}", case.name);
         for steps in STEP_COUNTS {
             let Some(output_steps) = (case.output_steps)(steps) else { continue };
             let span = |(_, axes): &(_, PortAxes), steps| if axes.steps { steps } else { 1 };
@@ -196,11 +196,11 @@ fn a_sequence_alone_has_the_bits_that_it_has_stacked() {
             for count in BATCHES {
                 let together = run(0, count);
                 for at in 0..count.min(3) {
-                    let alone = run(at, 1);
+                    let single = run(at, 1);
                     for (port, (row, _)) in case.writer.outputs.iter().enumerate() {
                         let n = spans[1 + port] as usize * row.elements();
                         assert!(
-                            bits(&alone[port], 0, n) == bits(&together[port], at * n, n),
+                            bits(&single[port], 0, n) == bits(&together[port], at * n, n),
                             "{}: sequence {at} of {count}, {steps} steps, output {port}",
                             case.name
                         );

@@ -13,13 +13,13 @@ pub struct Difference {
     pub largest: f64,
     /// The mean of these.
     pub mean: f64,
-    /// Of elements that are no floating-point numbers (ids, texts), the share that is the same; 1
-    /// where there are none. A reply of another length counts as another.
+    /// The share of equal elements among those that are no floating-point numbers (ids, texts); 1 where
+    /// there are none. A reply of another length counts as one element that differs.
     pub alike: f64,
 }
 
 impl Difference {
-    /// Whether no number differs by more, and nothing else at all.
+    /// Whether no number differs by more than `max_error`, and nothing else differs at all.
     pub fn is_within(&self, max_error: f64) -> bool {
         self.largest <= max_error && self.alike == 1.0
     }
@@ -59,7 +59,7 @@ pub fn difference<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, &'a Tensor)>)
             }
             (TensorData::Bytes(a), TensorData::Bytes(b)) if a.len() == b.len() => {
                 for (a, b) in a.iter().zip(b) {
-                    // Of a label with a score, the score is a number like others.
+                    // The score of a label is a number like others.
                     let is_alike = match (label_and_score(a), label_and_score(b)) {
                         (Some((label, of_a)), Some((other, of_b))) => {
                             let difference = apart(of_a, of_b, 1.0);

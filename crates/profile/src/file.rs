@@ -17,16 +17,16 @@ use crate::machine::Machine;
 const BATCH_MAX: u32 = 1 << 20;
 const US_MAX: f64 = 1e9;
 
-/// Of the file; another is not read.
+/// The format of the file. Files of other formats are not read.
 const FORMAT: u32 = 3;
 
-/// A file of profiles: of models on one machine.
+/// A file of profiles: those of models on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     format: u32,
-    /// Where it was made.
+    /// The machine that it was measured on.
     pub machine: Machine,
-    /// By name of the model.
+    /// The profiles by the models' names.
     pub models: BTreeMap<String, ModelProfile>,
 }
 
@@ -35,20 +35,20 @@ pub struct Profile {
 pub struct ModelProfile {
     /// The threads of the worker that batches were run on.
     pub threads: usize,
-    /// By name of the cell.
+    /// The profiles by the cells' names.
     pub cells: BTreeMap<String, CellProfile>,
 }
 
 /// The profile of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellProfile {
-    /// The identity of its type in f32: another cell of that name has another.
+    /// The identity of its type in f32. A different cell with the same name has a different identity.
     pub identity: String,
     /// Whether requests go through it step by step: they spend their time in all such cells.
     pub is_stepped: bool,
     /// The precision to serve it in: the fastest that keeps to the error that was allowed.
     pub precision: String,
-    /// By name of the precision.
+    /// The curves by the precisions' names.
     pub curves: BTreeMap<String, Curve>,
 }
 
@@ -82,7 +82,7 @@ pub enum FileError {
     File {
         /// Which file.
         path: String,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// It is no profile.
@@ -90,7 +90,7 @@ pub enum FileError {
     Malformed {
         /// Which file.
         path: String,
-        /// What is wrong.
+        /// Why it is malformed.
         reason: String,
     },
     /// Something else is in its place.
@@ -102,7 +102,7 @@ pub enum FileError {
 }
 
 impl Profile {
-    /// Of no models.
+    /// A file without models.
     pub fn new(machine: Machine) -> Self {
         Self { format: FORMAT, machine, models: BTreeMap::new() }
     }
@@ -131,7 +131,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// That numbers are such as are measured, and plans such as the device wrote.
+    /// Checks that numbers can have been measured, and that the device can read its plans.
     fn check(&self, device: &dyn Device) -> Result<(), String> {
         let device = (self.machine == Machine::of(device)).then_some(device);
         let cells = self.models.values().flat_map(|model| &model.cells);
@@ -149,7 +149,7 @@ impl Profile {
         Ok(())
     }
 
-    /// That [`Self::keep`] can write there.
+    /// Checks that [`Self::keep`] can write to `path`.
     ///
     /// # Errors
     /// See [`FileError`]: no profile is replaced but by another.
@@ -196,7 +196,7 @@ impl Profile {
         all.write(path)
     }
 
-    /// Writes a file, beside it first: nobody reads half of it.
+    /// Writes the file, under a temporary name first: nobody reads half of it.
     fn write(&self, path: &Path) -> Result<(), FileError> {
         let failed = |error| FileError::File { path: path.display().to_string(), error };
         let mut text = serde_json::to_string_pretty(self).map_err(|e| failed(e.into()))?;
@@ -212,13 +212,13 @@ impl Profile {
     }
 }
 
-/// What every format begins with.
+/// The field that files of all formats have.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
 }
 
-/// A name for what becomes the file.
+/// The path of a temporary file, which replaces `path` when it is complete.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
@@ -226,7 +226,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 impl ModelProfile {
-    /// How many cells requests go through step by step.
+    /// The number of cells that requests go through step by step.
     pub fn stepped_cells(&self) -> usize {
         self.cells.values().filter(|cell| cell.is_stepped).count()
     }
@@ -264,7 +264,7 @@ impl Curve {
         Ok(())
     }
 
-    /// What the device is told of it: its plans, by rows.
+    /// The device's plans, each with the number of rows that it is for.
     pub fn plans(&self) -> Vec<(usize, ExecutionPlan)> {
         let plan = |point: &Point| Some((point.batch as usize, point.plan()?));
         self.points.iter().filter_map(plan).collect()
@@ -282,7 +282,7 @@ impl Point {
         Self { batch: batch as u32, us, plan: plan.map(value) }
     }
 
-    /// How the device ran it; none where it chose as it ran.
+    /// The device's plan for this size; none where the device chose while it ran.
     pub fn plan(&self) -> Option<ExecutionPlan> {
         self.plan.as_ref().map(|plan| ExecutionPlan::new(plan.to_string()))
     }

@@ -1,5 +1,4 @@
-//! From curves to what the scheduler is told: the most rows in a batch, and how much work may be
-//! submitted ahead.
+//! Chooses the scheduler's limits from curves: the most rows in a batch, and the submission window.
 //!
 //! A batch that is submitted keeps a worker busy until it ends, and a request that arrives meanwhile
 //! waits for it. Larger batches make more of a worker's time up to a point, and every request in one
@@ -12,30 +11,30 @@ use std::time::Duration;
 
 use crate::file::{Curve, Point};
 
-/// What to choose limits for.
+/// The goal that limits are chosen for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Goal {
-    /// As many requests a second as there can be.
+    /// The highest throughput.
     #[default]
     Throughput,
     /// Short times at little cost in throughput.
     Latency,
-    /// As many requests a second as there can be while most requests of so many steps end within a
-    /// time.
+    /// The highest throughput at which most requests of `steps` steps end in time.
     P90 {
-        /// The time.
+        /// The time from arrival to reply.
         within: Duration,
         /// Steps of a request that is longer than most.
         steps: u32,
     },
 }
 
-/// What a goal makes of a curve.
+/// The limits that a goal leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The most rows in a batch.
     pub max_batch_size: u32,
-    /// How much work may be submitted ahead; none: as many batches as `MaxTasksToSubmit` says.
+    /// The submission window: how much work a worker may have submitted and not finished. None: as many batches as
+    /// `MaxTasksToSubmit` says.
     pub submission_window: Option<Duration>,
     /// Whether the goal can be met at all; if not, the rest is as for [`Goal::Latency`].
     pub is_met: bool,
@@ -45,12 +44,12 @@ pub struct Choice {
 const THROUGHPUT: f64 = 0.97;
 const LATENCY: f64 = 0.85;
 
-/// Microseconds that a batch costs beside its cell: forming it, telling a worker, and replies. Without
-/// it, small cells would be given tiny batches.
+/// Microseconds that a batch costs beside its cell: forming it, notifying a worker, and replies. Without this
+/// term, small cells would get tiny batches.
 const OVERHEAD_US: f64 = 10.0;
 
-/// Work that is submitted ahead, at least: telling a worker costs some microseconds.
-const AHEAD_MIN: Duration = Duration::from_micros(100);
+/// The shortest submission window: notifying a worker costs some microseconds.
+const WINDOW_MIN: Duration = Duration::from_micros(100);
 
 /// The steps of a request, unless the goal says: most sentences are shorter.
 const STEPS: u32 = 50;
@@ -59,8 +58,8 @@ const STEPS: u32 = 50;
 const WAITING: f64 = 0.1;
 
 impl Goal {
-    /// The choice for a cell with this curve, where a request goes step by step through so many cells
-    /// of its model, which share its time; none where it has no points.
+    /// Chooses limits for a cell with this curve. `cells` is the number of cells that a request goes through step by
+    /// step: they share its time. None if the curve has no points.
     pub fn choose(self, curve: &Curve, cells: usize) -> Option<Choice> {
         let reaching = |share: f64| {
             let rate = |point: &Point| f64::from(point.batch) / (point.us + OVERHEAD_US);
@@ -75,7 +74,7 @@ impl Goal {
             }
             Self::Latency => {
                 let point = reaching(LATENCY)?;
-                let submission_window = Some(us(point.us).max(AHEAD_MIN));
+                let submission_window = Some(us(point.us).max(WINDOW_MIN));
                 Choice { max_batch_size: point.batch, submission_window, is_met: true }
             }
             Self::P90 { within, steps } => {
@@ -86,7 +85,7 @@ impl Goal {
                 let Some(point) = curve.points.iter().rfind(fits) else {
                     return Some(Choice { is_met: false, ..Self::Latency.choose(curve, cells)? });
                 };
-                let submission_window = Some(within.mul_f64(WAITING).max(AHEAD_MIN));
+                let submission_window = Some(within.mul_f64(WAITING).max(WINDOW_MIN));
                 Choice { max_batch_size: point.batch, submission_window, is_met: true }
             }
         })

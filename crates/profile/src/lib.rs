@@ -1,15 +1,14 @@
-//! Profiles: what each cell of a model costs on a device, by size of batch and precision, in the
-//! fastest way that the device found; what precisions change in its replies; and what follows for
-//! the limits of batches. How a device ran a cell is the device's own business: profiles keep its plans
-//! as they are, and give them back to it.
+//! Profiles of a model on a device: the time of each cell by batch size and precision, under the fastest execution plan
+//! that the device found; how far each precision changes the replies; and the limits of batches that follow. Profiles
+//! store a device's plans unread, and give them back to it.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `machine.rs` | what a profile was made with |
+//! | `machine.rs` | the machine and version that a profile was measured with |
 //! | `file.rs` | profiles as JSON, kept with a model |
 //! | `measure.rs` | the curve of a cell: time over size of batch |
 //! | `error.rs` | how far replies in one precision are from those in another |
-//! | `goal.rs` | from curves to batch limits, and to how much work is submitted ahead |
+//! | `goal.rs` | from curves to batch limits and the submission window |
 //! | `table.rs` | profiles for people |
 
 #![forbid(unsafe_code)]

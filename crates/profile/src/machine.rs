@@ -1,4 +1,4 @@
-//! What a profile was made with: the times and plans of another machine mean nothing here.
+//! The machine that a profile was measured with: times and plans of another machine mean nothing here.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 /// Characters of a machine that are shown.
 const SHOWN_MAX: usize = 300;
 
-/// What tells a machine from another, as far as the times of batches depend on it.
+/// A machine, as far as the times of batches depend on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What the device says that it is.
+    /// The processor, as the device describes it.
     pub processor: String,
     /// The version of the program, whose kernels were measured.
     pub version: String,
 }
 
 impl Machine {
-    /// That of a device of this process.
+    /// The machine of a device of this process.
     pub fn of(device: &dyn Device) -> Self {
         let processor = device.capabilities().processor.as_ref().to_owned();
         Self { processor, version: env!("CARGO_PKG_VERSION").to_owned() }

@@ -1,5 +1,5 @@
-//! The curve of a cell: the time of a batch over its size, each size in the fastest way that the
-//! device finds.
+//! Measures the curve of a cell: the time of a batch over its size, each size with the fastest plan that the device
+//! finds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ pub enum MeasureError {
     /// The device cannot.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Whoever was asked whether to go on said no.
+    /// The caller's `go_on` returned false.
     #[error("it was stopped")]
     Stopped,
 }
 
-/// Asked before each size of batch whether to go on; may take its time.
+/// Called before each size of batch: measuring stops when it returns false. It may block.
 pub type GoOn<'a> = dyn FnMut() -> bool + Send + 'a;
 
 /// The precisions that a cell can be served in.

@@ -9,7 +9,7 @@ use crate::file::{CellProfile, Curve, ModelProfile, Point};
 use crate::goal::Goal;
 
 /// A table a cell: times and throughputs over size of batch in each precision, how the device ran
-/// them, how far replies are from those in f32, and what a goal makes of it.
+/// them, how far replies are from those in f32, and the limits that a goal leads to.
 pub fn table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String {
     let mut text = String::new();
     for (name, cell) in &profile.cells {
@@ -59,15 +59,15 @@ pub fn table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String 
         let stepped = profile.stepped_cells();
         let choice = cell.curve(cell.precision()).and_then(|curve| goal.choose(curve, stepped));
         if let Some(choice) = choice {
-            let ahead = match choice.submission_window {
-                Some(ahead) => format!(", {:.1} ms submitted ahead", ahead.as_secs_f64() * 1e3),
+            let window = match choice.submission_window {
+                Some(window) => format!(", {:.1} ms submitted ahead", window.as_secs_f64() * 1e3),
                 None => String::new(),
             };
             let unmet =
                 if choice.is_met { "" } else { " (no batch is fast enough: as for latency)" };
             let _ = writeln!(
                 text,
-                "  for {goal}{unmet}: {}, batches up to {}{ahead}",
+                "  for {goal}{unmet}: {}, batches up to {}{window}",
                 cell.precision, choice.max_batch_size
             );
         }

@@ -264,7 +264,7 @@ fn check_names_differ<'a>(
     Ok(())
 }
 
-/// What a message calls a tensor.
+/// The name of a tensor in a message.
 fn place(role: &str, name: &str) -> String {
     format!("{role} '{}'", excerpt(name))
 }

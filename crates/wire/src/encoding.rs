@@ -1,4 +1,4 @@
-//! Content encodings of bodies: gzip and deflate, both ways, and a limit on what a body may grow to.
+//! Content encodings of bodies: compresses and decompresses gzip and deflate, up to a limit on the size of a body.
 //!
 //! `deflate` is a zlib stream (RFC 9110, section 8.4.1.2); bare deflate data, which some clients
 //! send under that name, is read too.
@@ -14,7 +14,7 @@ use flate2::{Compression, Decompress, FlushDecompress, Status};
 
 use crate::error::{WireError, excerpt};
 
-/// What was done to a body before it was sent.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContentEncoding {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What can be wrong with a body, split by what its sender must change.
+//! Errors of bodies, split by what the sender must change.
 
 use thiserror::Error;
 

@@ -3,7 +3,7 @@
 use crate::parameter::Parameters;
 use crate::tensor::Tensor;
 
-/// What a client asks of a model.
+/// A request to a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InferRequest {
     /// The client's name for the request, which the reply repeats.
@@ -12,11 +12,11 @@ pub struct InferRequest {
     pub parameters: Parameters,
     /// The input tensors, each of another name.
     pub inputs: Vec<Tensor>,
-    /// What is to come back.
+    /// The outputs to reply with.
     pub outputs: RequestedOutputs,
 }
 
-/// What a model answers.
+/// A model's reply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InferResponse {
     /// The model that answered.
@@ -25,7 +25,7 @@ pub struct InferResponse {
     pub model_version: String,
     /// The request's id.
     pub id: Option<String>,
-    /// What else is said of the reply.
+    /// Parameters of the reply.
     pub parameters: Parameters,
     /// The output tensors, each of another name.
     pub outputs: Vec<Tensor>,

@@ -32,7 +32,7 @@ pub(crate) fn parse(
 
 /// The text of nested lists, where those at depth `d` are to have `layout[d]` elements.
 struct NestedList<'a> {
-    /// What the request says, for messages.
+    /// The shape in the request, for messages.
     shape: &'a [usize],
     layout: &'a [usize],
     text: &'a str,

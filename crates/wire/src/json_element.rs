@@ -1,7 +1,7 @@
 //! One element of a tensor as JSON.
 //!
 //! Elements are read straight from their text, so that an FP32 is the nearest one to the decimal
-//! that the client wrote (by way of an f64 it might not be) and a 64-bit integer is exact. Floats
+//! that the client wrote (through an f64 it might not be) and a 64-bit integer is exact. Floats
 //! are written so that they read back to the same bits; those that are not finite are the strings
 //! "NaN", "Infinity" and "-Infinity", for which JSON has no number.
 
@@ -9,9 +9,9 @@ use half::{bf16, f16};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
-/// What an element is in JSON.
+/// An element of a tensor, read from JSON and written to it.
 pub(crate) trait JsonElement: Sized {
-    /// What [`Self::parse`] takes, for a message.
+    /// Describes the values that [`Self::parse`] takes, for a message.
     fn expected() -> String;
     /// Reads a JSON value that is not a list.
     fn parse(token: &str) -> Option<Self>;

@@ -2,7 +2,7 @@
 //! codecs, for servers and for clients.
 //!
 //! A body becomes a request by [`decompress`] and [`decode_request`], and a reply becomes a body
-//! by [`encode_response`] and [`compress`]; a client goes the other way with [`encode_request`]
+//! by [`encode_response`] and [`compress`]; a client does the opposite with [`encode_request`]
 //! and [`decode_response`]. Tensors come out typed, checked against their shapes and free of how
 //! they travelled; whether a model wants them is for its server to say. There are no sockets here,
 //! no gRPC messages and no status codes: [`WireError`] says who must change what.

@@ -1,4 +1,4 @@
-//! What the server tells of itself and its models: metadata, model configuration, repository
+//! Descriptions of the server and its models: metadata, model configuration, repository
 //! index and errors, as JSON.
 
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ pub struct ModelMetadata {
     /// The versions that are served.
     #[serde(default)]
     pub versions: Vec<String>,
-    /// What kind of model it is.
+    /// The kind of model.
     pub platform: String,
-    /// What a request carries.
+    /// The tensors of a request.
     pub inputs: Vec<TensorMetadata>,
-    /// What a reply carries.
+    /// The tensors of a reply.
     pub outputs: Vec<TensorMetadata>,
 }
 
@@ -51,18 +51,18 @@ pub struct TensorMetadata {
 pub struct ModelConfig {
     /// The model's name.
     pub name: String,
-    /// What kind of model it is.
+    /// The kind of model.
     pub platform: String,
-    /// What runs it.
+    /// The backend that runs it.
     pub backend: String,
     /// Which versions are served.
     pub version_policy: VersionPolicy,
     /// The most requests that a client may join along a batch axis of its own; 0 where shapes have
     /// no such axis before the dimensions that are listed. It does not say how the server batches.
     pub max_batch_size: u32,
-    /// What a request carries.
+    /// The tensors of a request.
     pub input: Vec<ConfigTensor>,
-    /// What a reply carries.
+    /// The tensors of a reply.
     pub output: Vec<ConfigTensor>,
     /// Present where every request belongs to a sequence; `perf_analyzer` then sends sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ pub struct ModelConfig {
     /// How replies answer requests.
     #[serde(default)]
     pub model_transaction_policy: TransactionPolicy,
-    /// What only the backend knows.
+    /// Parameters of the backend.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, ConfigParameter>,
 }
@@ -156,16 +156,16 @@ pub enum ModelState {
     Ready,
     /// Takes none: unloaded, or not loadable.
     Unavailable,
-    /// On its way to ready.
+    /// Is being loaded.
     Loading,
-    /// On its way to unavailable.
+    /// Is being unloaded.
     Unloading,
 }
 
 /// The body of every answer that is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What was wrong.
+    /// The reason.
     pub error: String,
 }
 

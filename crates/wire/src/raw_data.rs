@@ -10,7 +10,7 @@ use crate::error::WireError;
 /// The bytes of the length before each element of BYTES.
 const LENGTH_SIZE: usize = size_of::<u32>();
 
-/// What an element is in binary.
+/// An element of a tensor, read from bytes and written to them.
 pub(crate) trait RawElement: Sized {
     /// Reads `count` elements that take up all of `bytes`.
     fn read(count: usize, bytes: &[u8]) -> Result<Vec<Self>, WireError>;

@@ -1,4 +1,4 @@
-//! What the models have done so far, in the JSON that `perf_analyzer` reads (Triton's statistics
+//! Statistics of the models, in the JSON that `perf_analyzer` reads (Triton's statistics
 //! extension). All counts and times are totals since the model was loaded.
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ pub struct Statistics {
     pub model_stats: Vec<ModelStatistics>,
 }
 
-/// What one model has done.
+/// The statistics of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelStatistics {
     /// The model's name.
@@ -66,13 +66,13 @@ pub struct BatchStatistics {
     pub compute_output: DurationStatistics,
 }
 
-/// How often something was done, and how long it took altogether.
+/// The number of times that something was done, and the total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurationStatistics {
-    /// How often.
+    /// The number of times.
     #[serde(default)]
     pub count: u64,
-    /// How long altogether, in nanoseconds.
+    /// The total time, in nanoseconds.
     #[serde(default)]
     pub ns: u64,
 }

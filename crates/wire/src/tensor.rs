@@ -1,4 +1,4 @@
-//! Named tensors: a shape and the elements that fill it, whichever way they came.
+//! Named tensors: a shape and the elements that fill it, whether they came as JSON or as bytes.
 
 use half::{bf16, f16};
 
@@ -174,7 +174,7 @@ from_vec!(
 pub struct Tensor {
     /// The name that the model gives it.
     pub name: String,
-    /// What else was said of it.
+    /// Its parameters.
     pub parameters: Parameters,
     shape: Vec<usize>,
     data: TensorData,

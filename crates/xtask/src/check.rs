@@ -1,8 +1,9 @@
-//! What CI checks.
+//! `cargo xtask check`: everything that CI checks.
 
+use crate::arrows;
 use crate::cargo::cargo;
 
-/// Each with the variables that it is run with.
+/// The calls of cargo, each with its environment variables.
 const STEPS: [(&str, &[(&str, &str)]); 4] = [
     ("fmt --all --check", &[]),
     ("clippy --workspace --all-targets -- -D warnings", &[]),
@@ -10,8 +11,10 @@ const STEPS: [(&str, &[(&str, &str)]); 4] = [
     ("doc --workspace --no-deps", &[("RUSTDOCFLAGS", "-Dwarnings")]),
 ];
 
-/// Runs the steps in order, up to the first that fails.
+/// Checks arrows, which takes no compilation, then runs the calls of cargo in order, up to the first that fails.
 pub(crate) fn run() -> anyhow::Result<()> {
+    eprintln!("> cargo xtask arrows");
+    arrows::run(&arrows::Arguments::default())?;
     for (step, variables) in STEPS {
         let set: String =
             variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();

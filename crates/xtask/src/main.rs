@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod against;
+mod arrows;
 mod batchmaker;
 mod cargo;
 mod check;
+mod figures_file;
 mod operators;
 mod peers;
 mod server;
@@ -29,6 +31,9 @@ struct Arguments {
 enum Automation {
     /// Checks everything that CI checks; stops at the first failure
     Check,
+    /// Checks that crates, folders and files use one another in the order that ARCHITECTURE.md states
+    #[command(after_help = arrows::EXAMPLES)]
+    Arrows(arrows::Arguments),
     /// Runs the manager through simulated workloads and faults, one for each seed
     #[command(after_help = sim::EXAMPLES)]
     Sim(sim::Arguments),
@@ -49,6 +54,7 @@ enum Automation {
 fn main() -> ExitCode {
     let result = match Arguments::parse().automation {
         Automation::Check => check::run(),
+        Automation::Arrows(arguments) => arrows::run(&arguments),
         Automation::Sim(arguments) => sim::run(&arguments),
         Automation::Against(arguments) => against::run(&arguments),
         Automation::Peers(arguments) => peers::run(&arguments),

@@ -132,7 +132,7 @@ impl Writer {
         Program { bytes, summary: "test".to_owned() }
     }
 
-    pub(crate) fn whole(&self) -> SequenceCell {
+    pub(crate) fn sequence_cell(&self) -> SequenceCell {
         let axes = |ports: &[(RowSpec, PortAxes)]| ports.iter().map(|(_, axes)| *axes).collect();
         let (inputs, outputs) = (axes(&self.inputs), axes(&self.outputs));
         SequenceCell { program: self.program(), inputs, outputs }

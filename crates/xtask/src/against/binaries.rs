@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
-use super::FOLDER;
+use super::folder::FOLDER;
 use crate::batchmaker::{output, succeed};
 
 const PACKAGE: &str = "batchmaker";

@@ -20,10 +20,10 @@ use batchmaker_model::{ByCell, LoadOptions};
 use batchmaker_wire::EncodedBody;
 use serde_json::Value;
 
-use super::FOLDER;
 use super::binaries::{Build, Builds, Which};
 use super::catalogue::{self, Entry};
 use super::findings::{Answers, Findings, Replies, Setting, Subject};
+use super::folder::FOLDER;
 use super::http::{Connection, Reply};
 use super::provenance::Cells;
 use super::requests::{self, Job};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 
-use super::FOLDER;
+use super::folder::FOLDER;
 use crate::batchmaker::succeed;
 use crate::venv::Venv;
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::difference::{self, Claim, Difference};
 use super::http::Reply;
 use super::requests::Job;
+use crate::figures_file;
 
 /// A model in a precision, and what is asked of it.
 #[derive(Clone, Debug)]
@@ -104,7 +105,7 @@ impl std::fmt::Display for Setting {
 impl Findings {
     /// None yet. They are written to the file `runs` as they come.
     pub(crate) fn new(runs: &Path) -> anyhow::Result<Self> {
-        Ok(Self::written_to(Box::new(super::create(runs)?)))
+        Ok(Self::written_to(Box::new(figures_file::create(runs)?)))
     }
 
     fn written_to(runs: Box<dyn Write>) -> Self {

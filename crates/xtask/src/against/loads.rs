@@ -10,9 +10,10 @@ use batchmaker_wire::{DataFormat, InferRequest, Tensor, encode_request};
 use serde_json::Value;
 
 use super::binaries::{Build, Builds};
+use super::folder::FOLDER;
 use super::http::Connection;
 use super::ratios::Better;
-use super::{FOLDER, catalogue, manager_bench};
+use super::{catalogue, manager_bench};
 use crate::batchmaker::{median, output, succeed};
 use crate::peers::Kit;
 use crate::server::Server;

@@ -6,6 +6,7 @@ mod bits;
 mod catalogue;
 mod difference;
 mod findings;
+mod folder;
 mod http;
 mod loads;
 mod manager_bench;
@@ -14,10 +15,6 @@ mod ratios;
 mod requests;
 mod turns;
 
-use std::fs::File;
-use std::path::Path;
-
-use anyhow::Context;
 use clap::Subcommand;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -28,9 +25,6 @@ Examples:
   cargo xtask against turns main~5 --only lstm-256 --turns 3 --seconds 2    a first look
 
 The commit is built in a worktree of its own under target/against, once.";
-
-/// Where the commit's worktree, both binaries, models and figures go.
-const FOLDER: &str = "target/against";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -46,12 +40,6 @@ enum Comparison {
     /// Measures both in turns
     #[command(after_help = turns::EXAMPLES)]
     Turns(turns::Arguments),
-}
-
-/// A file for figures, in a folder that is made unless it is there.
-fn create(path: &Path) -> anyhow::Result<File> {
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    File::create(path).with_context(|| format!("cannot write '{}'", path.display()))
 }
 
 /// Builds both, and compares them.

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::binaries::{Builds, Which};
 use super::loads::{Data, Load, Maker, Side, goals};
 use super::ratios::{Better, Pair, Summary};
+use crate::figures_file;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -88,7 +89,7 @@ impl Row {
 /// Builds, measures and prints.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let goals = goals(&arguments.only, &arguments.skip, &arguments.wanted)?;
-    let mut runs = super::create(&arguments.runs)?;
+    let mut runs = figures_file::create(&arguments.runs)?;
     let builds = arguments.which.build()?;
     let maker = Maker::new(&builds, &arguments.data, arguments.seconds)?;
     let loads = goals.into_iter().map(|(name, wanted)| {

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::Context;
-
 use super::systems::{Run, System};
 use crate::batchmaker::median;
+use crate::figures_file;
 
 /// Where runs are kept as they come.
 pub(crate) struct Results {
@@ -17,8 +16,7 @@ pub(crate) struct Results {
 
 impl Results {
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
-        let file = File::create(path);
-        Ok(Self { file: file.with_context(|| format!("cannot write '{}'", path.display()))? })
+        Ok(Self { file: figures_file::create(path)? })
     }
 
     pub(crate) fn keep(&mut self, run: Run) -> anyhow::Result<Run> {

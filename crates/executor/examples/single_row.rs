@@ -2,7 +2,7 @@
 //! not: microseconds of the processor (Linux), in turns.
 //!
 //! ```text
-//! cargo run --release -p batchmaker-executor --example alone [sequences]
+//! cargo run --release -p batchmaker-executor --example single_row [sequences]
 //! ```
 
 use std::sync::Arc;
@@ -99,7 +99,7 @@ fn rows(name: &str, writer: Writer, elements: usize) {
     let plain = Plain::new(&writer);
     let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
     let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();
-    assert!(program.is_alone_once(), "{name}");
+    assert!(program.computes_single_row_once(), "{name}");
     let thread = ExecutorThread::new();
     for count in [1, 8] {
         let data = numbers(count * elements, 1);
@@ -118,8 +118,8 @@ fn rows(name: &str, writer: Writer, elements: usize) {
 fn sequences(name: &str, writer: Writer, steps: usize) {
     let plain = Plain::new(&writer);
     let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
-    let program = SequenceProgram::new(&writer.whole(), &inputs, &outputs).unwrap();
-    assert!(program.is_alone_once(), "{name}");
+    let program = SequenceProgram::new(&writer.sequence_cell(), &inputs, &outputs).unwrap();
+    assert!(program.computes_single_sequence_once(), "{name}");
     let thread = ExecutorThread::new();
     let span = |(_, axes): &(_, PortAxes)| if axes.steps { steps as u32 } else { 1 };
     let spans: Vec<u32> = writer.inputs.iter().chain(&writer.outputs).map(span).collect();

@@ -3,50 +3,60 @@
 //!
 //! ```text
 //!   image ─ Conv ─ Relu ─ GlobalAveragePool ─┬─ MatMul ─ Add ─ out0
-//!                                            └─ Concat ─ MatMul ─ Add ─ alone out0, of which the first row counts
+//!                                            └─ Concat ─ MatMul ─ Add ─ single out0, of which the first row counts
 //! ```
 //!
 //! Rows stay double from a sensitive operator up to one that is costly, as cutting them in between would cost more
-//! than a few numbers twice. Optimisations of rten's that join an operator with the one after it stay as they are
-//! too: operators that are joined are double or not together. (What joins others is found when the program is
-//! loaded: there one row is compared with two.)
+//! than computing a few numbers twice. Optimisations of rten's that join an operator with the one after it stay as they
+//! are too: operators that are joined are double or not together. (An optimisation that joins others is found when the
+//! program is loaded: there one row is compared with two.)
 
 use std::collections::BTreeMap;
 
 use rten_onnx::onnx::{
-    AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto,
+    AttributeProto, AttributeType, DataType, GraphProto, NodeProto, TensorProto, TypeProto,
+    TypeProtoTensor, ValueInfoProto,
 };
 
-use crate::alone::{AloneOutput, Operation, info, is_sensitive, operator};
 use crate::probe::Probe;
+use crate::row_count::{is_sensitive, operator};
+use crate::shape_check::Operation;
 
 /// A product of more multiplications than this, for one row, is costly: about a microsecond.
 const COSTLY_PRODUCT: usize = 1 << 15;
 
-/// A tensor in the part of the graph that is for one row or sequence.
+/// The tensor that gives an output port's value for a single row or sequence.
+pub(crate) struct BranchOutput {
+    pub(crate) name: String,
+    /// Whether it holds the row or sequence twice.
+    pub(crate) is_double: bool,
+}
+
+/// The names of one tensor in the branch.
 #[derive(Clone, Default)]
 struct Form {
+    /// The tensor that holds the row or sequence once.
     once: Option<String>,
+    /// The tensor that holds it twice.
     twice: Option<String>,
-    /// Whether its operator gives it twice.
+    /// Whether the operator that computes the tensor runs on the row or sequence twice.
     is_double: bool,
 }
 
-/// Writes what one row or sequence needs into the graph. Gives the outputs, and the operators that may be
-/// sensitive, as far as they run once. None where a tensor has no axis of its own for the batch, along which it
-/// could be doubled.
-pub(crate) fn mend(
+/// Adds the branch to the graph. Gives its outputs, one for each output port, and the operators that run once and may
+/// be sensitive for other lengths. None where a tensor that must be doubled has no axis of its own for the batch.
+pub(crate) fn add_branch(
     graph: &mut GraphProto,
     probe: &Probe,
-) -> Option<(Vec<AloneOutput>, Vec<Operation>)> {
-    let mut mending =
-        Mending { probe, forms: BTreeMap::new(), nodes: Vec::new(), axes: Vec::new() };
+) -> Option<(Vec<BranchOutput>, Vec<Operation>)> {
+    let mut writer =
+        BranchWriter { probe, forms: BTreeMap::new(), nodes: Vec::new(), axes: Vec::new() };
     let mut operations = Vec::new();
     for (node, is_needed) in graph.node.iter().zip(needed_twice(graph, probe)?) {
-        let is_double = mending.node(node, is_needed)?;
+        let is_double = writer.node(node, is_needed)?;
         if let Some(mut operation) = Operation::of(node).filter(|_| !is_double) {
             for name in &mut operation.reads {
-                let form = mending.forms.get(name);
+                let form = writer.forms.get(name);
                 *name = form.and_then(|form| form.once.clone()).unwrap_or_else(|| name.clone());
             }
             operations.push(operation);
@@ -56,16 +66,16 @@ pub(crate) fn mend(
     let mut infos = Vec::new();
     for output in &graph.output {
         let name = output.name.clone()?;
-        let form = mending.forms.get(&name);
+        let form = writer.forms.get(&name);
         let is_double = form.is_some_and(|form| form.is_double);
         let own = form.and_then(|form| if is_double { &form.twice } else { &form.once }.clone());
         let own = own.unwrap_or_else(|| name.clone());
         if own != name {
-            infos.push(info(own.clone(), element(output)));
+            infos.push(output_info(own.clone(), element(output)));
         }
-        outputs.push(AloneOutput { name: own, is_double });
+        outputs.push(BranchOutput { name: own, is_double });
     }
-    let Mending { nodes, axes, .. } = mending;
+    let BranchWriter { nodes, axes, .. } = writer;
     graph.node.extend(nodes);
     graph.output.extend(infos);
     if !axes.is_empty() {
@@ -75,8 +85,8 @@ pub(crate) fn mend(
     Some((outputs, operations))
 }
 
-/// Which nodes take the row or sequence twice whatever they read: those that are sensitive, and factors in front
-/// of products that are, which rten draws into the product.
+/// Whether each node takes the row or sequence twice whatever it reads: nodes that are sensitive do, and factors in
+/// front of products that are, which rten draws into the product.
 fn needed_twice(graph: &GraphProto, probe: &Probe) -> Option<Vec<bool>> {
     let mut needed: Vec<bool> =
         graph.node.iter().map(|node| is_sensitive(node, probe)).collect::<Option<_>>()?;
@@ -95,23 +105,24 @@ fn needed_twice(graph: &GraphProto, probe: &Probe) -> Option<Vec<bool>> {
     Some(needed)
 }
 
-const FIRST: &str = "alone first";
-const SECOND: &str = "alone second";
+const FIRST: &str = "single first";
+const SECOND: &str = "single second";
 
 fn axis_name(axis: usize) -> String {
-    format!("alone axis {axis}")
+    format!("single axis {axis}")
 }
 
-struct Mending<'a> {
+/// Writes the operators of the branch one after the other.
+struct BranchWriter<'a> {
     probe: &'a Probe,
-    /// Of tensors that the part for one row or sequence makes or converts.
+    /// The forms of each tensor that the branch computes or converts, by its name in the program.
     forms: BTreeMap<String, Form>,
     nodes: Vec<NodeProto>,
     /// Axes along which tensors are cut.
     axes: Vec<usize>,
 }
 
-impl Mending<'_> {
+impl BranchWriter<'_> {
     /// Writes `node` a second time if what it reads is not what the first reads, or it `is_needed` twice. Gives
     /// whether it runs on the row or sequence twice.
     fn node(&mut self, node: &NodeProto, is_needed: bool) -> Option<bool> {
@@ -138,7 +149,7 @@ impl Mending<'_> {
             }
         }
         for name in copy.output.iter_mut().filter(|name| !name.is_empty()) {
-            let made = format!("alone {name}");
+            let made = format!("single {name}");
             let is_double = is_double && self.probe.is_batched(name);
             let form = match is_double {
                 true => Form { twice: Some(made.clone()), is_double, ..Form::default() },
@@ -220,13 +231,21 @@ impl Mending<'_> {
         Some(made)
     }
 
-    /// The forms of a tensor; of one that the other part of the graph makes, its own name.
+    /// The forms of a tensor. A tensor that the branch does not compute has its own name.
     fn form(&mut self, name: &str) -> Form {
         let own = || Form { once: Some(name.to_owned()), ..Form::default() };
         self.forms.entry(name.to_owned()).or_insert_with(own).clone()
     }
 }
 
+/// An output of any shape.
+pub(crate) fn output_info(name: String, elem_type: Option<DataType>) -> ValueInfoProto {
+    let tensor_type = Some(TypeProtoTensor { elem_type, shape: None });
+    let r#type = Some(TypeProto { tensor_type, sequence: None });
+    ValueInfoProto { name: Some(name), r#type }
+}
+
+/// A constant of one integer.
 fn ints(name: String, value: i64) -> TensorProto {
     TensorProto {
         name: Some(name),
@@ -237,6 +256,7 @@ fn ints(name: String, value: i64) -> TensorProto {
     }
 }
 
+/// The type of an output's elements.
 fn element(info: &ValueInfoProto) -> Option<DataType> {
     info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type
 }

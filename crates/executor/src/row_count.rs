@@ -1,0 +1,89 @@
+//! Operators that depend on the number of rows: rten computes them for one row otherwise than for two or more, so that
+//! bits may differ.
+//!
+//! Two operators look at the lengths of axes that the batch is among:
+//!
+//! - `MatMul` multiplies one vector by a matrix in another order of sums (`gemv` in rten-gemm's `gemm_impl`).
+//!   `[..., m, k]` times `[..., k, n]` is such a product if `m` is 1; but several matrices on the left of one on the
+//!   right are joined into one of more rows first (`matmul_impl` in rten's `ops/matmul.rs`).
+//! - `Div` by a tensor of one element multiplies by its reciprocal (`div` in rten's `ops/binary_elementwise.rs`).
+//!
+//! An operator is *sensitive* if its operands have such shapes for one row or sequence and not for two, or the other
+//! way round. The shapes that [`Probe`] found for one and for two show which operators are.
+
+use rten_onnx::onnx::{GraphProto, NodeProto, TensorProto};
+
+use crate::probe::Probe;
+
+/// Operators that compute products which this module does not know. The model crate writes none of them.
+const UNKNOWN_PRODUCTS: &[&str] = &[
+    "Attention",
+    "ConvTranspose",
+    "Einsum",
+    "GRU",
+    "Gemm",
+    "LSTM",
+    "MatMulInteger",
+    "MatMulNBits",
+];
+
+/// The operator's name in ONNX.
+pub(crate) fn operator(node: &NodeProto) -> &str {
+    node.op_type.as_deref().unwrap_or_default()
+}
+
+/// The operands of an operator that may be sensitive; none of any other.
+pub(crate) fn operands(node: &NodeProto) -> Option<[&str; 2]> {
+    match (operator(node), &node.input[..]) {
+        ("MatMul" | "Div", [a, b]) => Some([a, b]),
+        _ => None,
+    }
+}
+
+/// The constant `name` of the program, if it is one.
+pub(crate) fn constant<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a TensorProto> {
+    graph.initializer.iter().find(|constant| constant.name.as_deref() == Some(name))
+}
+
+/// The number of matrices in a tensor of this shape, and the number of rows of each.
+pub(crate) fn matrices(shape: &[usize]) -> (usize, usize) {
+    match shape {
+        [lead @ .., rows, _] => (lead.iter().product(), *rows),
+        _ => (1, 1),
+    }
+}
+
+/// Whether an operator computes products that this module does not know, itself or in a graph inside it (`If`,
+/// `Loop`).
+pub(crate) fn has_unknown_products(node: &NodeProto) -> bool {
+    UNKNOWN_PRODUCTS.contains(&operator(node))
+        || node.attribute.iter().any(|attribute| attribute.g.is_some())
+}
+
+/// Whether a program has operators that may be sensitive.
+pub(crate) fn may_be_sensitive(graph: &GraphProto) -> bool {
+    let is_suspect = |node: &NodeProto| match (operator(node), operands(node)) {
+        ("Div", Some([_, b])) => constant(graph, b).is_none(),
+        ("MatMul", _) => true,
+        _ => has_unknown_products(node),
+    };
+    graph.node.iter().any(is_suspect)
+}
+
+/// Whether `node` is sensitive, by the shapes that were probed; none if the shape of an operand is unknown.
+pub(crate) fn is_sensitive(node: &NodeProto, probe: &Probe) -> Option<bool> {
+    let Some([a, b]) = operands(node) else { return Some(false) };
+    let (a, b) = (probe.shapes(a)?, probe.shapes(b)?);
+    let [one, two] = [0, 1].map(|count| match operator(node) {
+        "Div" => b[count].iter().product::<usize>() == 1,
+        _ => is_by_vectors([&a[count], &b[count]]),
+    });
+    Some(one != two)
+}
+
+/// Whether rten multiplies operands of these shapes as vectors by a matrix.
+fn is_by_vectors([a, b]: [&[usize]; 2]) -> bool {
+    let ((a_matrices, rows), (b_matrices, _)) = (matrices(a), matrices(b));
+    let is_joined = a_matrices > 1 && b_matrices == 1;
+    if is_joined { a_matrices * rows == 1 } else { rows == 1 }
+}
