@@ -10,8 +10,8 @@ use batchmaker_graph::{
     Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
 };
 
-use crate::analysis::Domain;
 use crate::analysis::recurrence::SequenceLengths;
+use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
 use crate::data::symbolic::{AtomId, BATCH, Windows};
 
