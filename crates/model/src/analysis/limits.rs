@@ -3,8 +3,9 @@
 
 use batchmaker_graph::RowSpec;
 
-use crate::analysis::{Analysis, Operand, RowOp, Source};
-use crate::data::symbolic::AtomId;
+use crate::analysis::operator::ExecutorForm;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, RowOp, Source};
 
 /// Elements that constants computed in a file may have, beside four times those it holds.
 pub(super) const BUDGET: usize = 1 << 23;
@@ -50,7 +51,8 @@ impl Analysis {
         let mut parts: Vec<usize> = Vec::new();
         let mut too_many = None;
         for op in &self.ops {
-            let is_chain = matches!(op.operator.as_str(), "Mul" | "Add" | "And" | "Or");
+            let form = self.operators.find(&op.operator).map(|operator| operator.executor);
+            let is_chain = form == Some(ExecutorForm::MultipliedOut);
             let of = |operand: &Operand| match operand {
                 Operand::Rows { source: Source::Op(before, 0), .. }
                 | Operand::Whole { source: Source::Op(before, 0), .. }
@@ -88,11 +90,5 @@ impl Analysis {
             }
             None => Err("constants computed in the file grow beyond all reason".to_owned()),
         }
-    }
-
-    /// Learns that an axis has at least `min` and at most `max` steps.
-    pub(crate) fn limit_steps(&mut self, atom: AtomId, min: usize, max: usize) {
-        let known = self.limits.entry(self.axes.find(atom)).or_insert((min, max));
-        *known = (known.0.max(min), known.1.min(max));
     }
 }

@@ -1,9 +1,11 @@
 //! What goes along the steps of sequences: one direction of a recurrent operator, or a loop.
 
-use batchmaker_graph::{Cell, ElementType, Lookup, RowSpec};
+use std::sync::Arc;
 
-use crate::analysis::recurrent::OperatorStep;
-use crate::analysis::{Domain, RecurrentPort, View};
+use batchmaker_graph::{ElementType, RecurrentKind, RowSpec};
+
+use crate::analysis::step_rule::StepRule;
+use crate::analysis::value::{Domain, RecurrentPort, View};
 use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::named_cell::NamedCell;
@@ -22,6 +24,42 @@ pub(crate) struct Recurrent {
     pub(crate) domain: Domain,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) level: usize,
+}
+
+/// A step of one direction of a recurrent operator.
+pub(crate) struct OperatorStep {
+    pub(crate) kind: RecurrentKind,
+    /// None: a fused kernel does a step.
+    pub(crate) rule: Option<StepRule>,
+    pub(crate) input_size: usize,
+    pub(crate) hidden_size: usize,
+    /// `[gates * hidden_size, input_size]`.
+    pub(crate) w: Arc<[f32]>,
+    /// `[gates * hidden_size, hidden_size]`.
+    pub(crate) r: Arc<[f32]>,
+    /// `[2 * gates * hidden_size]`.
+    pub(crate) b: Option<Arc<[f32]>>,
+}
+
+impl OperatorStep {
+    /// The operator's name.
+    pub(crate) fn operator(&self) -> &'static str {
+        operator_name(&self.kind)
+    }
+
+    /// The outputs that are states after the last step, in the order of states.
+    pub(crate) fn last_states(&self) -> &'static [RecurrentPort] {
+        &[RecurrentPort::Last(0), RecurrentPort::Last(1)][..self.kind.states()]
+    }
+}
+
+/// The name of the operator whose step it is.
+pub(crate) fn operator_name(kind: &RecurrentKind) -> &'static str {
+    match kind {
+        RecurrentKind::Lstm { .. } => "LSTM",
+        RecurrentKind::Gru { .. } => "GRU",
+        RecurrentKind::Rnn { .. } => "RNN",
+    }
 }
 
 /// What every step does.
@@ -61,20 +99,6 @@ impl Recurrent {
         match &self.step {
             Step::Operator(step) => Some(step),
             Step::Body(_) => None,
-        }
-    }
-
-    /// The cell of its steps, what that is (for people), and whether a fused kernel runs it.
-    pub(crate) fn cell(&self, lookup: Option<Lookup>) -> (Cell, String, bool) {
-        match &self.step {
-            Step::Operator(step) => {
-                let (cell, why) = step.cell(self.directions[0], lookup);
-                (cell, why, step.rule.is_none())
-            }
-            Step::Body(named) => {
-                let why = format!("a loop over the steps of each sequence, {}", named.why);
-                (named.cell.clone(), why, named.fused)
-            }
         }
     }
 

@@ -6,114 +6,71 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::{
-    Cell, CellBody, CompositeCell, ElementType, Lookup, Operation, OperationBody, Precision,
-    RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
-};
+use batchmaker_graph::{ElementType, RecurrentKind, RnnActivation};
 
-use crate::analysis::operators::{self, Inputs};
-use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
+use crate::analysis::ids::origin;
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::select::take_positions;
+use crate::analysis::recurrence::{Initial, OperatorStep, Recurrent, SequenceLengths, Step};
+use crate::analysis::state::Analysis;
 use crate::analysis::step_rule::{self, StepRule};
-use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, Source, Val, View};
+use crate::analysis::value::{Domain, Operand, RecurrentPort, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, row_axis, row_shape};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
+use crate::file::onnx_file::OnnxFile;
 
-/// A step of one direction of a recurrent operator.
-pub(crate) struct OperatorStep {
-    pub(crate) kind: RecurrentKind,
-    /// None: a fused kernel does a step.
-    pub(crate) rule: Option<StepRule>,
-    pub(crate) input_size: usize,
-    pub(crate) hidden_size: usize,
-    /// `[gates * hidden_size, input_size]`.
-    pub(crate) w: Arc<[f32]>,
-    /// `[gates * hidden_size, hidden_size]`.
-    pub(crate) r: Arc<[f32]>,
-    /// `[2 * gates * hidden_size]`.
-    pub(crate) b: Option<Arc<[f32]>>,
-}
-
-impl OperatorStep {
-    /// A step for a fused kernel, over an embedding if that is absorbed.
-    pub(crate) fn step(&self, lookup: Option<Lookup>) -> RecurrentCell {
-        RecurrentCell {
-            kind: self.kind.clone(),
-            input_size: self.input_size,
-            hidden_size: self.hidden_size,
-            w: self.w.clone(),
-            r: self.r.clone(),
-            b: self.b.clone(),
-            lookup,
-        }
-    }
-
-    /// The cell of its steps, and what that is, for people.
-    pub(crate) fn cell(&self, direction: Direction, lookup: Option<Lookup>) -> (Cell, String) {
-        let states = vec![RowSpec::flat(ElementType::F32, self.hidden_size); self.kind.states()];
-        let Some(program) = step_rule::program(self, &vec![true; states.len()]) else {
-            let step = self.step(lookup);
-            let why = chain_summary(&step, direction);
-            return (Cell::recurrent(step), why);
-        };
-        let way = way(direction);
-        let why = format!("{}, {way} for each sequence, general executor", program.summary);
-        let inputs = vec![RowSpec::flat(ElementType::F32, self.input_size)];
-        let registers = [&inputs[..], &states, &states].concat();
-        let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
-        let reads = (0..=states.len()).map(Some).collect();
-        let body = OperationBody::Program(program);
-        let stages = vec![Operation { body, reads, writes: writes.clone() }];
-        let body =
-            CellBody::Composite(CompositeCell { registers, operations: stages, outputs: writes });
-        (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
-    }
-
-    /// The operator's name.
-    pub(crate) fn operator(&self) -> &'static str {
-        operator(&self.kind)
-    }
-
-    /// The outputs that are states after the last step, in the order of states.
-    pub(crate) fn last_states(&self) -> &'static [RecurrentPort] {
-        &[RecurrentPort::Last(0), RecurrentPort::Last(1)][..self.kind.states()]
-    }
-}
-
-/// The name of the operator whose step it is.
-pub(crate) fn operator(kind: &RecurrentKind) -> &'static str {
-    match kind {
-        RecurrentKind::Lstm { .. } => "LSTM",
-        RecurrentKind::Gru { .. } => "GRU",
-        RecurrentKind::Rnn { .. } => "RNN",
-    }
-}
-
-fn way(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Forward => "a chain of steps",
-        Direction::Reverse => "a chain of steps from the last row to the first",
-    }
-}
-
-/// For people: what a chain of the cell is.
-pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
-    let (operator, way) = (operator(&cell.kind), way(direction));
-    let mut text = format!("{operator}, {way} for each sequence, fused kernel");
-    if let Some(lookup) = &cell.lookup {
-        text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
-    }
-    text
-}
-
-/// The operator's outputs and why it cannot be served, if it cannot.
-pub(crate) fn evaluate(
+/// `LSTM`.
+pub(super) fn lstm(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
+    _: &OnnxFile,
+) -> Result<Vec<Val>, String> {
+    Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None }))
+}
+
+/// `GRU`.
+pub(super) fn gru(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+    _: &OnnxFile,
+) -> Result<Vec<Val>, String> {
+    let linear_before_reset = node.int("linear_before_reset").unwrap_or(0) != 0;
+    Ok(add(analysis, node, inputs, RecurrentKind::Gru { linear_before_reset }))
+}
+
+/// `RNN`.
+pub(super) fn rnn(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+    _: &OnnxFile,
+) -> Result<Vec<Val>, String> {
+    let activation = match step_rule::is_relu(node) {
+        true => RnnActivation::Relu,
+        false => RnnActivation::Tanh,
+    };
+    Ok(add(analysis, node, inputs, RecurrentKind::Rnn { activation }))
+}
+
+/// Adds the operator, of a kind without peepholes, and every reason that stands in its way.
+fn add(analysis: &mut Analysis, node: &Node, inputs: &Inputs, kind: RecurrentKind) -> Vec<Val> {
+    let (outputs, reasons) = evaluate(analysis, node, inputs, kind);
+    analysis.diagnostics.extend(reasons.into_iter().map(|reason| node.diagnostic(reason)));
+    outputs
+}
+
+/// The operator's outputs and why it cannot be served, if it cannot.
+fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+    mut kind: RecurrentKind,
 ) -> (Vec<Val>, Vec<String>) {
     let mut reasons = Vec::new();
     let given = |index: usize| inputs.get(index).and_then(Option::as_ref);
@@ -127,7 +84,6 @@ pub(crate) fn evaluate(
         }
     };
     let count = directions.len();
-    let mut kind = kind(node);
     let rules = StepRule::of(node, count, &kind).unwrap_or_else(|reason| {
         reasons.push(reason);
         vec![None; count]
@@ -234,19 +190,6 @@ pub(crate) fn evaluate(
     (outputs(analysis, node, &x, first, is_batch_first), reasons)
 }
 
-/// The kind of step, without peepholes.
-fn kind(node: &Node) -> RecurrentKind {
-    match node.operator.as_str() {
-        "LSTM" => RecurrentKind::Lstm { p: None },
-        "GRU" => {
-            let linear_before_reset = node.int("linear_before_reset").unwrap_or(0) != 0;
-            RecurrentKind::Gru { linear_before_reset }
-        }
-        _ if step_rule::is_relu(node) => RecurrentKind::Rnn { activation: RnnActivation::Relu },
-        _ => RecurrentKind::Rnn { activation: RnnActivation::Tanh },
-    }
-}
-
 /// Input `sequence_lens`, `[batch]`; the error is none where a reason is known.
 fn lengths(
     analysis: &mut Analysis,
@@ -284,7 +227,7 @@ fn lengths(
             }
         }
         Val::View(view) => {
-            let Source::Input(input) = operators::origin(analysis, view.source) else {
+            let Source::Input(input) = origin(analysis, view.source) else {
                 let reason = "its sequence_lens are computed: known too late to unfold a request";
                 return Err(Some(reason.to_owned()));
             };
@@ -447,7 +390,7 @@ fn first_states(
                 }
                 return Ok(vec![Initial::Zeros; count]);
             }
-            let part = |direction| operators::take(analysis, node, &val, 0, &[direction]);
+            let part = |direction| take_positions(analysis, node, &val, 0, &[direction]);
             (0..count).map(part).collect::<Result<_, _>>().map_err(Some)?
         }
     };
@@ -546,7 +489,8 @@ fn outputs(
     };
     let mut outputs = Vec::new();
     let ports = [(RecurrentPort::Every(0), every), (RecurrentPort::Last(0), last.clone())];
-    let cell = (node.operator == "LSTM").then_some((RecurrentPort::Last(1), last));
+    let has_cell = analysis.recurrents[first].initial.len() > 1;
+    let cell = has_cell.then_some((RecurrentPort::Last(1), last));
     for (port, dims) in ports.into_iter().chain(cell) {
         let source = |direction| Source::Recurrent(first + direction, port);
         let element = ElementType::F32;

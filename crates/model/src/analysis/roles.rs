@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::{Analysis, Source, Val, View};
+use crate::analysis::state::{Analysis, StepKey, Subject};
+use crate::analysis::value::{Source, Val, View};
 use crate::data::symbolic::{AtomId, Axes, BATCH, Dim};
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
@@ -18,78 +19,7 @@ pub(crate) enum Role {
     Fixed(usize),
 }
 
-/// The input and the axis of it that stands for all axes of that length.
-pub(crate) type StepKey = (usize, usize);
-
-/// Lengths that operators bind, whatever the file declares.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bound {
-    pub(crate) batch: Option<usize>,
-    steps: BTreeMap<StepKey, usize>,
-}
-
-impl Bound {
-    pub(crate) fn batch_is_one(&self) -> bool {
-        self.batch == Some(1)
-    }
-}
-
 pub(super) type Roles = HashMap<(usize, usize), Role>;
-
-/// What a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FileKind {
-    /// A whole network: batch and time are where its recurrent operators have them.
-    Network,
-    /// A cell: dimension 0 of every input is the batch.
-    Cell,
-}
-
-/// Finds out what every value of a file is.
-pub(crate) fn analyse(file: &OnnxFile, kind: FileKind) -> Analysis {
-    let known = match kind {
-        FileKind::Network => Roles::new(),
-        FileKind::Cell => (0..file.inputs.len()).map(|input| ((input, 0), Role::Batch)).collect(),
-    };
-    let mut roles = known.clone();
-    for _ in 0..4 {
-        let draft = Analysis::pass(file, kind, &roles, true, Bound::default());
-        let mut found = draft.roles();
-        if !draft.axes.has_time()
-            && draft.recurrents.is_empty()
-            && kind == FileKind::Network
-            && !draft.hidden
-        {
-            found.extend(first_axes(file));
-        }
-        found.extend(&known);
-        if found == roles {
-            break;
-        }
-        roles = found;
-    }
-    let mut bound = Bound::default();
-    loop {
-        let analysis = Analysis::pass(file, kind, &roles, false, bound.clone());
-        if analysis.bound == bound || kind == FileKind::Cell {
-            return analysis;
-        }
-        bound = analysis.bound;
-    }
-}
-
-/// Where there is no recurrent operator, the batch is the first input's first axis, if that is open, and
-/// those that are called like it.
-fn first_axes(file: &OnnxFile) -> Roles {
-    let first = |input: &GraphInput| input.shape.as_ref()?.first().cloned();
-    let Some(batch) = file.inputs.first().and_then(first) else { return Roles::new() };
-    if matches!(batch, DeclaredDimension::Static(_)) {
-        return Roles::new();
-    }
-    let inputs = file.inputs.iter().enumerate();
-    let of = inputs.filter(|(_, input)| first(input).as_ref() == Some(&batch));
-    of.map(|(index, _)| ((index, 0), Role::Batch)).collect()
-}
 
 impl Analysis {
     /// Static dimensions with a role fix the length of batch and steps, before they are used.
@@ -134,7 +64,7 @@ impl Analysis {
         index: usize,
         input: &GraphInput,
         roles: &Roles,
-        kind: FileKind,
+        subject: Subject,
     ) {
         let Some(shape) = &input.shape else {
             self.block("input", &input.name, "the file does not declare its rank");
@@ -162,7 +92,7 @@ impl Analysis {
             let atom = match (role, declared) {
                 (Some(Role::Batch), _) => BATCH,
                 (Some(Role::Steps(key)), _) => self.by_key[key],
-                (None, DeclaredDimension::Named(name)) if kind == FileKind::Network => {
+                (None, DeclaredDimension::Named(name)) if subject == Subject::Network => {
                     let axes = &mut self.axes;
                     *self.by_name.entry(name.clone()).or_insert_with(|| axes.add(&label, None))
                 }
@@ -176,7 +106,9 @@ impl Analysis {
             };
             dims.push(match (role, length) {
                 _ if is_one && !self.draft => Dim::fixed(1),
-                (None | Some(Role::Fixed(_)), Some(n)) if !self.draft || kind == FileKind::Cell => {
+                (None | Some(Role::Fixed(_)), Some(n))
+                    if !self.draft || subject == Subject::Cell =>
+                {
                     Dim::fixed(n)
                 }
                 _ => Dim::atom(atom),
@@ -202,7 +134,7 @@ impl Analysis {
             for (axis, &atom) in atoms.iter().enumerate() {
                 match self.axes.find(atom) {
                     BATCH => roles.insert((input, axis), Role::Batch),
-                    atom if self.axes.is_open(atom) && !self.is_cell => {
+                    atom if self.axes.is_open(atom) && !self.is_cell() => {
                         let key = *keys.entry(atom).or_insert((input, axis));
                         roles.insert((input, axis), Role::Steps(key))
                     }

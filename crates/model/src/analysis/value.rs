@@ -5,7 +5,6 @@ use std::rc::Rc;
 use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
-use crate::analysis::operators::Sequence;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{AtomId, BATCH, Dim, Int, steps};
 
@@ -90,6 +89,14 @@ impl Val {
         Self::Literal(Rc::new(literal))
     }
 
+    /// A literal of length 1 along those of `dims` that vary, repeated along them.
+    pub(crate) fn repeated(literal: Rc<Literal>, dims: Vec<Dim>) -> Self {
+        match dims.iter().any(|dim| dim.atoms().next().is_some()) {
+            true => Self::Repeat(literal, dims),
+            false => Self::Literal(literal),
+        }
+    }
+
     pub(crate) fn element(&self) -> Option<ElementType> {
         match self {
             Self::Literal(literal) | Self::Fill(literal, _) | Self::Repeat(literal, _) => {
@@ -108,6 +115,29 @@ impl Val {
             Self::Sequence(_) | Self::Unknown => Vec::new(),
         }
     }
+}
+
+/// A value that is no tensor.
+#[derive(Clone, Debug)]
+pub(crate) enum Sequence {
+    /// The slices of a tensor along an axis, which they keep (of length 1) or not.
+    Slices {
+        tensor: Val,
+        axis: usize,
+        keeps_axis: bool,
+    },
+    List(Vec<Val>),
+    /// In the body of a loop, what was appended before, and what this step appends.
+    Grown(Option<Val>),
+}
+
+/// A matrix that stands between stages, or what a stage reads of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Reading {
+    pub(crate) source: Source,
+    /// The step that is read, where `source` is over time and the reader is not; for an
+    /// op's output, the step that alone is computed.
+    pub(crate) at: Option<i64>,
 }
 
 /// An input of a row op.

@@ -3,30 +3,20 @@
 //! Tensors from around the loop go by the names `…outer0`, `…outer1`, …, until the program around it is
 //! written ([`bind`]).
 
-use rten_onnx::onnx::{AttributeProto, GraphProto, ValueInfoProto};
+use rten_onnx::onnx::{GraphProto, ValueInfoProto};
 
-use crate::analysis::loops::{BodyInput, COUNTER};
-use crate::analysis::{Analysis, Domain, Operand, RowOp, Source, View};
-use crate::data::array::Array;
+use crate::analysis::loop_body::{BodyEdges, BodyInput, COUNTER};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Operand, Reading, RowOp, Source, View};
 use crate::data::direction::Direction;
-use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int};
-use crate::emit::sequence_program::Builder;
-use crate::partition::segment::Reading;
-
-/// What a body gives at each step.
-pub(crate) struct BodyEdges {
-    /// Whether there is another; none: always.
-    pub(crate) going: Option<View>,
-    pub(crate) next: Vec<View>,
-    pub(crate) every: Vec<View>,
-}
+use crate::emit::builder::Builder;
 
 /// Writes a body, which was analysed without an axis of batch; all its names begin with `prefix`.
 ///
 /// # Errors
 /// See [`crate::emit::sequence_program::build`].
-pub(crate) fn body(
+pub(crate) fn graph(
     nested: &Analysis,
     edges: &BodyEdges,
     prefix: &str,
@@ -62,17 +52,6 @@ pub(crate) fn body(
         builder.writer.output_as(info(&out));
     }
     Ok(builder.writer.into_graph())
-}
-
-/// Names the tensors from around the loop in a body that [`body`] wrote.
-pub(crate) fn bind(attributes: &mut [AttributeProto], outer: &[String]) {
-    let graphs = attributes.iter_mut().filter_map(|attribute| attribute.g.as_mut());
-    for name in graphs.flat_map(|graph| &mut graph.node).flat_map(|node| &mut node.input) {
-        let place = name.rsplit_once("_outer").and_then(|(_, place)| place.parse::<usize>().ok());
-        if let Some(given) = place.and_then(|place| outer.get(place)) {
-            given.clone_into(name);
-        }
-    }
 }
 
 fn reading(nested: &Analysis, view: &View) -> Reading {
@@ -181,12 +160,4 @@ fn rows(
     let ints: Vec<Int> = dims.iter().map(|dim| builder.analysis.axes.open_int(dim)).collect();
     let shape = builder.lengths(&ints)?;
     Ok(builder.op("Expand", &[&name, &shape], vec![]))
-}
-
-impl Builder<'_> {
-    fn scalar(&mut self, n: i64) -> String {
-        let literal =
-            Literal::Int(Array::scalar(Int::number(n)), batchmaker_graph::ElementType::I64);
-        self.writer.constant(&std::rc::Rc::new(literal))
-    }
 }

@@ -1,6 +1,13 @@
 //! Turns segments, steps and bodies of loops into cells.
 
+pub(crate) mod bodies;
+pub(crate) mod builder;
+pub(crate) mod cell;
 pub(crate) mod loop_body;
 pub(crate) mod recognise;
+pub(crate) mod recurrent;
 pub(crate) mod row_program;
 pub(crate) mod sequence_program;
+pub(crate) mod states;
+pub(crate) mod step_program;
+pub(crate) mod writer;

@@ -4,19 +4,17 @@
 //! axes. Inside, operators want it under dimensions of their own; what lies between is reshaping and
 //! transposing.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use batchmaker_graph::{Cell, CellBody, PortAxes, Precision, Program, RowSpec, SequenceCell};
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
-use crate::analysis::{Analysis, Domain, Operand, RowOp, Source};
-use crate::data::literal::Literal;
-use crate::data::symbolic::{AtomId, BATCH, Dim, Factor, Int, steps};
-use crate::emit::loop_body;
-use crate::emit::row_program::{Writer, row_of, value_info};
-use crate::file::attribute::{int_attribute, ints_attribute};
-use crate::partition::segment::{Reading, Segment};
+use crate::analysis::references::row_of;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Reading, Scope, Source};
+use crate::data::symbolic::{BATCH, Dim};
+use crate::emit::builder::Builder;
+use crate::emit::writer::value_info;
+use crate::error::Diagnostic;
+use crate::partition::segment::{Cut, Segment};
 
 /// The plain form of what is read.
 fn plain(analysis: &Analysis, reading: Reading) -> (Domain, RowSpec, Vec<Dim>) {
@@ -93,238 +91,14 @@ fn info(name: &str, axes: PortAxes, row: &RowSpec) -> ValueInfoProto {
     info
 }
 
-pub(crate) struct Builder<'a> {
-    pub(crate) analysis: &'a Analysis,
-    pub(crate) writer: Writer,
-    /// The name of a tensor and the dimensions that it has.
-    pub(crate) tensors: BTreeMap<Reading, (String, Vec<Dim>)>,
-    /// Tensors that are others under other dimensions.
-    converted: Vec<(String, Vec<Dim>, String)>,
-    /// A tensor and its axis of that length.
-    known: BTreeMap<AtomId, (String, usize)>,
-    /// Vectors of one length.
-    vectors: BTreeMap<AtomId, String>,
-}
-
-impl<'a> Builder<'a> {
-    pub(crate) fn new(analysis: &'a Analysis) -> Self {
-        Self {
-            analysis,
-            writer: Writer::default(),
-            tensors: BTreeMap::new(),
-            converted: Vec::new(),
-            known: BTreeMap::new(),
-            vectors: BTreeMap::new(),
-        }
-    }
-
-    /// Writes an operator on whole tensors, number `index` of the analysis.
-    pub(crate) fn whole_op(&mut self, index: usize, op: &RowOp) -> Result<(), String> {
-        let mut names = Vec::new();
-        for operand in &op.operands {
-            names.push(match operand {
-                Operand::Whole { source, at, dims } => {
-                    let reading = self.analysis.resolve(*source, *at);
-                    self.tensor(reading, dims)?
-                }
-                Operand::Constant(literal) => self.writer.constant(literal),
-                Operand::Lengths(lengths) => self.lengths(lengths)?,
-                Operand::Length(_) => continue,
-                Operand::Absent => String::new(),
-                Operand::Rows { .. } => unreachable!("an operator on rows in a whole segment"),
-            });
-        }
-        let mut attributes = op.attributes.clone();
-        if op.operator == "Loop" {
-            let graph = attributes.iter().find_map(|attribute| attribute.g.as_ref());
-            let outer = names.split_off(graph.map_or(0, |graph| graph.input.len()));
-            loop_body::bind(&mut attributes, &outer);
-            // The trip count is a number, not a vector.
-            let first = self.constant(vec![0]);
-            names[0] = self.op("Squeeze", &[&names[0].clone(), &first], vec![]);
-        }
-        let mut made = Vec::new();
-        for (port, dims) in op.whole.iter().enumerate() {
-            let reading = Reading { source: Source::Op(index, port), at: None };
-            let name = self.writer.fresh();
-            self.tensors.insert(reading, (name.clone(), dims.clone()));
-            made.push(name);
-        }
-        let first = made[0].clone();
-        self.writer.op(&op.operator, names, made, attributes);
-        self.learn_lengths(&first, &op.whole[0]);
-        Ok(())
-    }
-
-    pub(crate) fn learn_lengths(&mut self, name: &str, dims: &[Dim]) {
-        for (axis, atom) in
-            dims.iter().enumerate().filter_map(|(axis, d)| Some((axis, d.as_atom()?)))
-        {
-            self.known.entry(atom).or_insert((name.to_owned(), axis));
-        }
-    }
-
-    pub(crate) fn op(
-        &mut self,
-        operator: &str,
-        inputs: &[&str],
-        attribute: Vec<(&str, Vec<i64>)>,
-    ) -> String {
-        let name = self.writer.fresh();
-        let inputs = inputs.iter().map(|&input| input.to_owned()).collect();
-        let attributes = attribute.into_iter().map(|(name, values)| match values[..] {
-            [value] if name == "axis" => int_attribute(name, value),
-            _ => ints_attribute(name, values),
-        });
-        self.writer.node(operator, inputs, vec![name.clone()], attributes.collect());
-        name
-    }
-
-    fn constant(&mut self, numbers: Vec<i64>) -> String {
-        let ints = numbers.into_iter().map(Int::number).collect();
-        self.writer.constant(&Rc::new(Literal::ints(ints)))
-    }
-
-    /// A vector that holds the length of one axis.
-    fn length(&mut self, atom: AtomId) -> Result<String, String> {
-        if let Some(name) = self.vectors.get(&atom) {
-            return Ok(name.clone());
-        }
-        let unknown = || format!("nothing tells the length of {}", self.analysis.axes.label(atom));
-        let (tensor, axis) = self.known.get(&atom).cloned().ok_or_else(unknown)?;
-        let shape = self.op("Shape", &[&tensor], vec![]);
-        let axis = self.constant(vec![axis as i64]);
-        let name = self.op("Gather", &[&shape, &axis], vec![("axis", vec![0])]);
-        self.vectors.insert(atom, name.clone());
-        Ok(name)
-    }
-
-    /// A vector of integers.
-    pub(crate) fn lengths(&mut self, ints: &[Int]) -> Result<String, String> {
-        let numbers: Option<Vec<i64>> = ints.iter().map(Int::as_number).collect();
-        if let Some(numbers) = numbers {
-            return Ok(self.constant(numbers));
-        }
-        let mut parts = Vec::new();
-        for int in ints {
-            let mut sum: Option<String> = None;
-            for (number, atoms) in int.terms() {
-                let mut product =
-                    (number != 1 || atoms.is_empty()).then(|| self.constant(vec![number]));
-                for &atom in atoms {
-                    let length = self.length(atom)?;
-                    product = Some(match product {
-                        None => length,
-                        Some(product) => self.op("Mul", &[&product, &length], vec![]),
-                    });
-                }
-                sum = match (sum, product) {
-                    (Some(sum), Some(product)) => Some(self.op("Add", &[&sum, &product], vec![])),
-                    (None, product) => product,
-                    (sum, None) => sum,
-                };
-            }
-            let part = sum.unwrap_or_else(|| self.constant(vec![0]));
-            parts.push(part);
-        }
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-        Ok(self.op("Concat", &parts, vec![("axis", vec![0])]))
-    }
-
-    fn reshape(&mut self, name: &str, dims: &[Dim]) -> Result<String, String> {
-        let ints: Vec<Int> = dims.iter().map(|dim| self.analysis.axes.open_int(dim)).collect();
-        // One that is not a number may be left to the executor.
-        let is_open = |int: &Int| int.as_number().is_none();
-        let target = match ints.iter().filter(|int| is_open(int)).count() {
-            1 => {
-                let number = |int: &Int| int.as_number().unwrap_or(-1);
-                self.constant(ints.iter().map(number).collect())
-            }
-            _ => self.lengths(&ints)?,
-        };
-        let made = self.op("Reshape", &[name, &target], vec![]);
-        self.learn_lengths(&made, dims);
-        Ok(made)
-    }
-
-    /// A step of a tensor that was made at all steps.
-    fn add_step(&mut self, source: Source, at: i64) -> Result<(), String> {
-        let time = self.analysis.domain(source).time.ok_or("a step of no axis")?;
-        let row = Dim::fixed(row_of(self.analysis, source).elements());
-        let all = self.tensor(Reading { source, at: None }, &[Dim::atom(time), row.clone()])?;
-        let index = self.constant(vec![at]);
-        let step = self.op("Gather", &[&all, &index], vec![("axis", vec![0])]);
-        let dims = vec![Dim::fixed(1), row];
-        self.tensors.insert(Reading { source, at: Some(at) }, (step, dims));
-        Ok(())
-    }
-
-    /// What is read, under these dimensions.
-    pub(crate) fn tensor(&mut self, reading: Reading, dims: &[Dim]) -> Result<String, String> {
-        if let (Some(at), false) = (reading.at, self.tensors.contains_key(&reading)) {
-            self.add_step(reading.source, at)?;
-        }
-        let (name, from) = self.tensors[&reading].clone();
-        if from == dims {
-            return Ok(name);
-        }
-        let known = self.converted.iter().find(|(of, as_, _)| *of == name && as_ == dims);
-        if let Some((.., made)) = known {
-            return Ok(made.clone());
-        }
-        if steps(&from).len() > 1 || steps(dims).len() > 1 {
-            let shape = self.analysis.axes.show(&from);
-            return Err(format!("{shape} varies along more than one axis"));
-        }
-        let made = self.convert(&name, &from, dims)?;
-        self.converted.push((name, dims.to_vec(), made.clone()));
-        Ok(made)
-    }
-
-    /// From one form to another by way of the plain form, where axes that vary come first.
-    fn convert(&mut self, name: &str, from: &[Dim], to: &[Dim]) -> Result<String, String> {
-        let factors = |dims: &[Dim]| -> Vec<Dim> {
-            dims.iter().flat_map(|dim| &dim.0).map(|&factor| Dim(vec![factor])).collect()
-        };
-        let varies = |dim: &Dim| matches!(dim.0[0], Factor::Atom(_));
-        // The places of a list's factors when those that vary come first, by their ids.
-        let plain_order = |list: &[Dim]| -> Vec<usize> {
-            let mut order: Vec<usize> = (0..list.len()).collect();
-            order.sort_by_key(|&at| match list[at].0[0] {
-                Factor::Atom(atom) => (0, atom.0),
-                Factor::Fixed(_) => (1, 0),
-            });
-            order
-        };
-        let (old, new) = (factors(from), factors(to));
-        let mut name = name.to_owned();
-        if from != old {
-            name = self.reshape(&name, &old)?;
-        }
-        let order = plain_order(&old);
-        if !order.is_sorted() {
-            let perm = order.iter().map(|&at| at as i64).collect();
-            name = self.op("Transpose", &[&name], vec![("perm", perm)]);
-        }
-        let sorted: Vec<Dim> = order.iter().map(|&at| old[at].clone()).collect();
-        let order = plain_order(&new);
-        let wanted: Vec<Dim> = order.iter().map(|&at| new[at].clone()).collect();
-        if sorted.iter().filter(|d| varies(d)).ne(wanted.iter().filter(|d| varies(d))) {
-            let (from, to) = (self.analysis.axes.show(from), self.analysis.axes.show(to));
-            return Err(format!("{from} cannot be {to}"));
-        }
-        if sorted != wanted {
-            name = self.reshape(&name, &wanted)?;
-        }
-        let mut back = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(place, &at)| back[at] = place as i64);
-        if !back.is_sorted() {
-            name = self.op("Transpose", &[&name], vec![("perm", back)]);
-        }
-        if to != new {
-            name = self.reshape(&name, to)?;
-        }
-        self.learn_lengths(&name, to);
-        Ok(name)
-    }
+/// Segments over whole tensors that are no programs, and why.
+pub(crate) fn unbuilt(cut: &Cut, analysis: &Analysis) -> Vec<Diagnostic> {
+    let of = |segment: &Segment| {
+        let reason = build(analysis, segment).err()?;
+        let op = &analysis.ops[segment.instances.last()?.op];
+        let (operator, node) = (op.operator.clone(), op.label.clone());
+        Some(Diagnostic { operator, node, reason })
+    };
+    let segments = cut.segments.iter().filter(|segment| segment.scope != Scope::Row);
+    segments.filter_map(of).collect()
 }

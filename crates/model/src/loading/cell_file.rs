@@ -1,40 +1,18 @@
 //! An ONNX file that is one cell: dimension 0 of every input and output is the batch.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use batchmaker_graph::{
-    Cell, CellBody, CompositeCell, ElementType, Operation, OperationBody, Precision, RowSpec,
-};
-
-use crate::analysis::operators::id_bound;
-use crate::analysis::recurrence::{Initial, SequenceLengths};
-use crate::analysis::recurrent::operator;
-use crate::analysis::{
-    Analysis, Domain, FileKind, RecurrentPort, Scope, Source, View, analyse, step_rule,
-};
-use crate::data::named_cell::{CellInput, CellOutput, NamedCell};
-use crate::data::symbolic::{BATCH, row_shape};
-use crate::emit::{recognise, row_program};
-use crate::error::{Diagnostic, LoadError};
+use crate::analysis::driver::analyse;
+use crate::analysis::state::{Analysis, Subject};
+use crate::data::named_cell::NamedCell;
+use crate::data::symbolic::BATCH;
+use crate::emit::bodies::BODIES;
+use crate::emit::cell::{compile, fused_tree};
+use crate::emit::recognise::tree_lstm::tree_cell;
+use crate::error::LoadError;
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
-use crate::partition::arg_max::{self, ArgMax};
-use crate::partition::segment::{
-    Cut, Instance, Operation as PlannedStage, Reading, Segment, copy_plain_outputs, cut,
-};
-
-impl CellOutput {
-    fn new(analysis: &Analysis, (name, view): &(String, View), port: usize) -> Self {
-        Self {
-            name: name.clone(),
-            row: RowSpec::new(view.element, row_shape(&view.dims)),
-            bound: id_bound(analysis, view),
-            port,
-        }
-    }
-}
 
 impl NamedCell {
     /// Reads the ONNX file `file` in the folder `folder`, which external data stays within.
@@ -69,27 +47,16 @@ impl NamedCell {
 
     pub(crate) fn of_file(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
         let (file, mut analysis) = analyse_cell(file, amendments)?;
-        match recognise::tree_cell(&analysis) {
-            Some(recognised) => Ok(fused(&analysis, recognised)),
-            None => Self::of_analysis(&file.name, &mut analysis),
+        match tree_cell(&analysis) {
+            Some(recognised) => Ok(fused_tree(&analysis, recognised)),
+            None => compile(&file.name, &mut analysis),
         }
     }
 
     /// As [`Self::of_file`], but for what is recognised as more than rows.
     pub(crate) fn unrecognised(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
         let (file, mut analysis) = analyse_cell(file, amendments)?;
-        Self::of_analysis(&file.name, &mut analysis)
-    }
-
-    /// A cell of rows, in stages where parts of it have fused kernels.
-    pub(crate) fn of_analysis(file: &str, analysis: &mut Analysis) -> Result<Self, LoadError> {
-        let arg_maxes = arg_max::find(analysis);
-        if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
-            let refused = |diagnostics| LoadError::refused(file.to_owned(), diagnostics);
-            return staged(analysis, arg_maxes).map_err(refused);
-        }
-        copy_plain_outputs(analysis);
-        Ok(row_wise(analysis))
+        compile(&file.name, &mut analysis)
     }
 }
 
@@ -100,7 +67,7 @@ fn analyse_cell(
     if let Err(reason) = file.amend(amendments) {
         return Err(LoadError::Malformed { file: file.name, reason });
     }
-    let mut analysis = analyse(&file, FileKind::Cell);
+    let mut analysis = analyse(&file, Subject::Cell, &BODIES);
     check_edges(&mut analysis);
     match analysis.diagnostics.is_empty() {
         true => Ok((file, analysis)),
@@ -143,256 +110,4 @@ fn check_edges(analysis: &mut Analysis) {
     if analysis.bound.batch_is_one() {
         analysis.block("graph", "batch", "an operator takes the batch to be one row");
     }
-}
-
-fn fused(analysis: &Analysis, recognised: recognise::Recognised) -> NamedCell {
-    let recognise::Recognised { cell, inputs, outputs, summary } = recognised;
-    let port_of = |index: usize| inputs.iter().position(|&known| known == index);
-    let output = |source: Source| outputs.iter().position(|&known| known == source);
-    let outputs = analysis.outputs.iter().map(|named| {
-        let port = output(recognise::plain(analysis, named.1.source)).expect("it is h or c");
-        CellOutput::new(analysis, named, port)
-    });
-    NamedCell {
-        inputs: named_inputs(analysis, true, port_of),
-        outputs: outputs.collect(),
-        cell: Cell::tree(cell),
-        fused: true,
-        why: summary,
-    }
-}
-
-fn row_wise(analysis: &Analysis) -> NamedCell {
-    let mut outputs: Vec<Reading> = Vec::new();
-    for (_, view) in &analysis.outputs {
-        let reading = Reading { source: view.source, at: None };
-        if !outputs.contains(&reading) {
-            outputs.push(reading);
-        }
-    }
-    let needed = needed(analysis, &outputs);
-    let instances: Vec<Instance> = (0..analysis.ops.len())
-        .filter(|&op| needed[op])
-        .map(|op| Instance { op, at: None })
-        .collect();
-    let is_read = |input: usize| {
-        let reading = Reading { source: Source::Input(input), at: None };
-        let operands = instances.iter().flat_map(|instance| &analysis.ops[instance.op].operands);
-        operands.filter_map(|operand| analysis.reads(operand, None)).any(|read| read == reading)
-    };
-    let read: Vec<usize> = (0..analysis.inputs.len()).filter(|&input| is_read(input)).collect();
-    let inputs = read.iter().map(|&input| Reading { source: Source::Input(input), at: None });
-    let segment = Segment {
-        instances,
-        domain: Domain { time: None, batch: true },
-        scope: Scope::Row,
-        level: 0,
-        inputs: inputs.collect(),
-        outputs: outputs.clone(),
-    };
-    let cell = row_program::build(analysis, &segment);
-    let port_of = |index: usize| read.iter().position(|&known| known == index);
-    let named = analysis.outputs.iter().map(|named| {
-        let port = outputs.iter().position(|known| known.source == named.1.source);
-        CellOutput::new(analysis, named, port.expect("all are there"))
-    });
-    let outputs = named.collect();
-    let why = match &cell.body {
-        CellBody::Program(program) => format!("row by row: {}", program.summary),
-        _ => String::new(),
-    };
-    let inputs = named_inputs(analysis, false, port_of);
-    NamedCell { cell, inputs, outputs, fused: false, why }
-}
-
-/// A cell with recurrent operators or an arg-max in it, cut as a whole file would be.
-fn staged(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Result<NamedCell, Vec<Diagnostic>> {
-    let cut = cut(analysis, arg_maxes);
-    let analysis = &*analysis;
-    let mut diagnostics = Vec::new();
-    let mut registers = Registers::default();
-    for (index, input) in analysis.inputs.iter().enumerate() {
-        let source = Source::Input(index);
-        registers.add(Reading { source, at: None }, row_program::row_of(analysis, source));
-        if cut.stacks.inputs.contains_key(&index) {
-            diagnostics.push(diagnostic(
-                "input",
-                &input.name,
-                "it holds the states of several layers",
-            ));
-        }
-    }
-    let mut stages = Vec::new();
-    for &stage in &cut.stages {
-        stages.push(match stage {
-            PlannedStage::Segment(index) => {
-                let segment = &cut.segments[index];
-                if let Some(arg_max) = cut.arg_max(segment) {
-                    let reads = vec![Some(registers.find(&cut, segment.inputs[0]))];
-                    let row = RowSpec::flat(ElementType::I64, 1);
-                    let writes = vec![registers.add(segment.outputs[0], row)];
-                    let body = OperationBody::LinearArgMax(arg_max.fused.clone());
-                    stages.push(Operation { body, reads, writes });
-                    continue;
-                }
-                let cell = row_program::build(analysis, segment);
-                let CellBody::Program(program) = cell.body else {
-                    unreachable!("a segment is a program")
-                };
-                let reads = segment.inputs.iter().map(|&read| Some(registers.find(&cut, read)));
-                let reads = reads.collect();
-                let written = segment.outputs.iter().zip(cell.outputs);
-                let writes = written.map(|(&reading, row)| registers.add(reading, row)).collect();
-                Operation { body: OperationBody::Program(program), reads, writes }
-            }
-            PlannedStage::Recurrent(index) => {
-                let recurrent = &analysis.recurrents[index];
-                let Some(step) = recurrent.operator() else {
-                    diagnostics.push(diagnostic("Loop", &recurrent.label, "a cell does one step"));
-                    continue;
-                };
-                let x = cut.step_reads(analysis, index)[0];
-                let mut reads = vec![Some(registers.find(&cut, x))];
-                for initial in &recurrent.initial {
-                    reads.push(match initial {
-                        Initial::Zeros => None,
-                        Initial::View(view) => {
-                            let reading = analysis.resolve(view.source, view.at);
-                            Some(registers.find(&cut, reading))
-                        }
-                        Initial::Constant { .. } => {
-                            let reason = "a first state that is a constant other than zero";
-                            diagnostics.push(diagnostic(step.operator(), &recurrent.label, reason));
-                            None
-                        }
-                    });
-                }
-                let row = RowSpec::flat(ElementType::F32, step.hidden_size);
-                let mut write = |port| {
-                    let source = Source::Recurrent(index, port);
-                    registers.add(Reading { source, at: None }, row.clone())
-                };
-                let writes: Vec<_> = step.last_states().iter().map(|&port| write(port)).collect();
-                // There is one step: every is the last.
-                let every = Source::Recurrent(index, RecurrentPort::Every(0));
-                registers.alias(Reading { source: every, at: None }, writes[0]);
-                let is_one_step = match &recurrent.lengths {
-                    SequenceLengths::All => true,
-                    SequenceLengths::Constant(lengths) => lengths.iter().all(|&n| n == 1),
-                    SequenceLengths::Input(_) => false,
-                };
-                if !is_one_step {
-                    let reason = "its sequence_lens are not 1; in a cell it does one step";
-                    diagnostics.push(diagnostic(step.operator(), &recurrent.label, reason));
-                }
-                let given: Vec<bool> = reads[1..].iter().map(Option::is_some).collect();
-                let body = match step_rule::program(step, &given) {
-                    Some(program) => {
-                        reads.retain(Option::is_some);
-                        OperationBody::Program(program)
-                    }
-                    None => OperationBody::Step(step.step(cut.lookup_table(analysis, index))),
-                };
-                Operation { body, reads, writes }
-            }
-        });
-    }
-    if !cut.stacks.outputs.is_empty() {
-        let reason = "an output holds the states of several layers";
-        diagnostics.push(diagnostic("graph", "output", reason));
-    }
-    if !diagnostics.is_empty() {
-        return Err(diagnostics);
-    }
-    let mut ports: Vec<usize> = Vec::new();
-    let mut outputs = Vec::new();
-    for named in &analysis.outputs {
-        let view = &named.1;
-        let register = registers.find(&cut, analysis.resolve(view.source, view.at));
-        let port = ports.iter().position(|&known| known == register).unwrap_or_else(|| {
-            ports.push(register);
-            ports.len() - 1
-        });
-        outputs.push(CellOutput::new(analysis, named, port));
-    }
-    let parts: Vec<String> = stages
-        .iter()
-        .map(|stage| match &stage.body {
-            OperationBody::Program(program) => program.summary.clone(),
-            OperationBody::Step(step) => format!("{} (fused kernel)", operator(&step.kind)),
-            OperationBody::LinearArgMax(_) => "MatMul, ArgMax (fused kernel)".to_owned(),
-        })
-        .collect();
-    let why = format!("row by row: {}", parts.join(", "));
-    let inputs = named_inputs(analysis, false, Some);
-    let cell = Cell {
-        inputs: registers.rows[..analysis.inputs.len()].to_vec(),
-        states: Vec::new(),
-        outputs: ports.iter().map(|&register| registers.rows[register].clone()).collect(),
-        precision: Precision::F32,
-        body: CellBody::Composite(CompositeCell {
-            registers: registers.rows,
-            operations: stages,
-            outputs: ports,
-        }),
-    };
-    Ok(NamedCell { cell, inputs, outputs, fused: false, why })
-}
-
-/// What stands between stages.
-#[derive(Default)]
-struct Registers {
-    rows: Vec<RowSpec>,
-    by_reading: BTreeMap<Reading, usize>,
-}
-
-impl Registers {
-    fn add(&mut self, reading: Reading, row: RowSpec) -> usize {
-        self.rows.push(row);
-        self.by_reading.insert(reading, self.rows.len() - 1);
-        self.rows.len() - 1
-    }
-
-    fn alias(&mut self, reading: Reading, register: usize) {
-        self.by_reading.insert(reading, register);
-    }
-
-    fn find(&self, cut: &Cut, reading: Reading) -> usize {
-        self.by_reading[&cut.made(reading)]
-    }
-}
-
-fn diagnostic(operator: &str, node: &str, reason: &str) -> Diagnostic {
-    let [operator, node, reason] = [operator, node, reason].map(str::to_owned);
-    Diagnostic { operator, node, reason }
-}
-
-/// By op, whether `outputs` depend on it.
-fn needed(analysis: &Analysis, outputs: &[Reading]) -> Vec<bool> {
-    let mut needed = vec![false; analysis.ops.len()];
-    let mut open: Vec<Source> = outputs.iter().map(|reading| reading.source).collect();
-    while let Some(source) = open.pop() {
-        let Source::Op(op, _) = source else { continue };
-        if !std::mem::replace(&mut needed[op], true) {
-            let operands = analysis.ops[op].operands.iter();
-            open.extend(operands.filter_map(|o| Some(analysis.reads(o, None)?.source)));
-        }
-    }
-    needed
-}
-
-fn named_inputs(
-    analysis: &Analysis,
-    fused: bool,
-    port_of: impl Fn(usize) -> Option<usize>,
-) -> Vec<CellInput> {
-    let inputs = analysis.inputs.iter().enumerate().map(|(index, input)| CellInput {
-        name: input.name.clone(),
-        row: RowSpec::new(input.element, row_shape(&input.dims)),
-        ids: input.ids,
-        narrow: input.element == ElementType::I64 && !fused && port_of(index).is_some(),
-        port: port_of(index),
-        state: None,
-    });
-    inputs.collect()
 }

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use batchmaker_graph::{Cell, CellRegistry, ModelId, ModelPriority, Precision, Tensor};
 
-use crate::analysis::{FileKind, analyse};
+use crate::analysis::driver::analyse;
+use crate::analysis::state::Subject;
 use crate::data::named_cell::NamedCell;
+use crate::emit::bodies::BODIES;
+use crate::emit::sequence_program::unbuilt;
 use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
@@ -19,7 +22,10 @@ use crate::loading::directory::{
 use crate::loading::model::{CellUse, Model, Tables, Takes, Unfolding};
 use crate::partition::segment::cut;
 use crate::unfold::planner::{check_outputs, plan};
-use crate::unfold::templates::{Chain, DecoderRules, EncoderDecoder, StepBound, Tree, UsedCell};
+use crate::unfold::templates::UsedCell;
+use crate::unfold::templates::chain::Chain;
+use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
+use crate::unfold::templates::tree::Tree;
 
 /// The most chains in one batch of a recurrent cell, unless a limit is given. Beyond it
 /// throughput hardly rises and every step takes longer.
@@ -333,7 +339,7 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     tables.notes.extend(file.notes.iter().cloned());
-    let mut analysis = analyse(file, FileKind::Network);
+    let mut analysis = analyse(file, Subject::Network, &BODIES);
     for (node, reason) in check_outputs(&analysis) {
         analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
     }
@@ -341,7 +347,7 @@ fn load_graph(
         return Err(LoadError::refused(file.name.clone(), analysis.diagnostics));
     }
     let cut = cut(&mut analysis, Vec::new());
-    let diagnostics = cut.unbuilt(&analysis);
+    let diagnostics = unbuilt(&cut, &analysis);
     if !diagnostics.is_empty() {
         return Err(LoadError::refused(file.name.clone(), diagnostics));
     }

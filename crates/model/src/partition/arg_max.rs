@@ -2,9 +2,9 @@
 
 use batchmaker_graph::{ElementType, LinearArgMax};
 
-use crate::analysis::{Analysis, Operand, RowOp, Source};
-use crate::emit::row_program::row_of;
-use crate::partition::stacks::uses;
+use crate::analysis::references::{row_of, uses};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, RowOp, Source};
 
 /// A `MatMul` (or `Gemm`, which is one here), the addition of its bias if it has one, and the
 /// `ArgMax` that alone reads the sums.

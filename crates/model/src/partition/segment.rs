@@ -11,22 +11,13 @@ use std::sync::Arc;
 use batchmaker_graph::Lookup;
 
 use crate::analysis::recurrence::{Initial, Recurrent};
-use crate::analysis::{Analysis, Domain, Operand, RecurrentPort, RowOp, Scope, Source, View};
+use crate::analysis::references::uses;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Operand, Reading, RowOp, Scope, Source, View};
 use crate::data::direction::Direction;
 use crate::data::symbolic::{BATCH, Dim, steps};
-use crate::emit::sequence_program;
-use crate::error::Diagnostic;
 use crate::partition::arg_max::ArgMax;
 use crate::partition::stacks::{self, Stacks};
-
-/// A matrix that stands between stages, or what a stage reads of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Reading {
-    pub(crate) source: Source,
-    /// The step that is read, where `source` is over time and the reader is not; for an
-    /// op's output, the step that alone is computed.
-    pub(crate) at: Option<i64>,
-}
 
 /// A row op over all rows, or at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +42,7 @@ pub(crate) struct Segment {
 
 /// A cell to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum Part {
     Recurrent(usize),
     Segment(usize),
 }
@@ -60,7 +51,7 @@ pub(crate) enum Operation {
 pub(crate) struct Cut {
     pub(crate) segments: Vec<Segment>,
     /// Producers first.
-    pub(crate) stages: Vec<Operation>,
+    pub(crate) parts: Vec<Part>,
     /// For each recurrent operator, the embedding op that it absorbs, and its table.
     pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
@@ -71,29 +62,6 @@ pub(crate) struct Cut {
 }
 
 impl Analysis {
-    /// What reading `source` at `at` comes down to.
-    pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
-        let at = at.filter(|_| self.domain(source).time.is_some());
-        match (source, at) {
-            (Source::Recurrent(index, RecurrentPort::Every(port)), Some(at))
-                if self.recurrents[index].last_step(port) == Some(at) =>
-            {
-                Reading { source: Source::Recurrent(index, RecurrentPort::Last(port)), at: None }
-            }
-            _ => Reading { source, at },
-        }
-    }
-
-    /// What instance `at` of an op reads of an operand.
-    pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<Reading> {
-        match operand {
-            Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
-            Operand::Whole { source, at: own, .. } => Some(self.resolve(*source, *own)),
-            Operand::Length(atom) => Some(Reading { source: Source::Length(*atom), at: None }),
-            _ => None,
-        }
-    }
-
     /// The domain of an instance.
     pub(crate) fn instance_domain(&self, instance: Instance) -> Domain {
         let op = &self.ops[instance.op];
@@ -110,7 +78,7 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     copy_plain_outputs(analysis);
     let mut cut = Cut {
         segments: Vec::new(),
-        stages: Vec::new(),
+        parts: Vec::new(),
         lookups: find_lookups(analysis),
         stacks: stacks::find(analysis),
         arg_maxes,
@@ -136,7 +104,7 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
         cut.full.extend(both);
     };
     cut.segments = group(analysis, &cut, &instances, crossing);
-    cut.stages = order(analysis, &cut);
+    cut.parts = order(analysis, &cut);
     cut
 }
 
@@ -147,18 +115,6 @@ impl Cut {
             Source::Op(op, _) if !self.full.contains(&op) => reading,
             source => Reading { source, at: None },
         }
-    }
-
-    /// Segments over whole tensors that are no programs, and why.
-    pub(crate) fn unbuilt(&self, analysis: &Analysis) -> Vec<Diagnostic> {
-        let of = |segment: &Segment| {
-            let reason = sequence_program::build(analysis, segment).err()?;
-            let op = &analysis.ops[segment.instances.last()?.op];
-            let (operator, node) = (op.operator.clone(), op.label.clone());
-            Some(Diagnostic { operator, node, reason })
-        };
-        let segments = self.segments.iter().filter(|segment| segment.scope != Scope::Row);
-        segments.filter_map(of).collect()
     }
 
     /// The embedding that a recurrent operator absorbs.
@@ -281,7 +237,7 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
             && table.as_f32().is_some()
             && ids == batchmaker_graph::ElementType::I64
             && readers.clone().all(|reader| is_fused(reader) && reader.inputs[0].0.at.is_none())
-            && stacks::uses(analysis, x.source) == readers.count();
+            && uses(analysis, x.source) == readers.count();
         (fits && one_id && whole).then_some(index)
     };
     // Of an op that several absorb, one table.
@@ -439,33 +395,32 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
 }
 
 /// Producers before consumers; what is later in the file is later where both may be.
-fn order(analysis: &Analysis, cut: &Cut) -> Vec<Operation> {
+fn order(analysis: &Analysis, cut: &Cut) -> Vec<Part> {
     let segments = &cut.segments;
-    let recurrents = (0..analysis.recurrents.len()).map(Operation::Recurrent);
-    let mut waiting: Vec<Operation> =
-        recurrents.chain((0..segments.len()).map(Operation::Segment)).collect();
-    let reads = |stage: Operation| match stage {
-        Operation::Recurrent(index) => cut.recurrent_reads(analysis, index),
-        Operation::Segment(index) => segments[index].inputs.clone(),
+    let recurrents = (0..analysis.recurrents.len()).map(Part::Recurrent);
+    let mut waiting: Vec<Part> = recurrents.chain((0..segments.len()).map(Part::Segment)).collect();
+    let reads = |stage: Part| match stage {
+        Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
+        Part::Segment(index) => segments[index].inputs.clone(),
     };
-    let rank = |stage: &Operation| match *stage {
-        Operation::Recurrent(index) => (analysis.recurrents[index].level, 1),
-        Operation::Segment(index) => (segments[index].level, 0),
+    let rank = |stage: &Part| match *stage {
+        Part::Recurrent(index) => (analysis.recurrents[index].level, 1),
+        Part::Segment(index) => (segments[index].level, 0),
     };
     waiting.sort_by_key(rank);
     let mut made: BTreeSet<Reading> = BTreeSet::new();
     let mut done = Vec::new();
     while !waiting.is_empty() {
-        let ready = |stage: &Operation| {
+        let ready = |stage: &Part| {
             reads(*stage).iter().all(|reading| match reading.source {
                 Source::Input(_) | Source::Length(_) => true,
-                Source::Recurrent(index, _) => done.contains(&Operation::Recurrent(index)),
+                Source::Recurrent(index, _) => done.contains(&Part::Recurrent(index)),
                 Source::Op(..) => made.contains(&cut.made(*reading)),
             })
         };
         let next = waiting.iter().position(ready).expect("stages wait for each other");
         let stage = waiting.remove(next);
-        if let Operation::Segment(index) = stage {
+        if let Part::Segment(index) = stage {
             made.extend(segments[index].outputs.iter().copied());
         }
         done.push(stage);

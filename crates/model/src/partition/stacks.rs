@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 
-use crate::analysis::recurrence::{Initial, Recurrent};
-use crate::analysis::{Analysis, Operand, RecurrentPort, Source, View};
+use crate::analysis::recurrence::Initial;
+use crate::analysis::references::uses;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, RecurrentPort, Source, View};
 use crate::data::symbolic::{BATCH, Dim};
 
 /// What is read and written layer by layer.
@@ -102,20 +104,4 @@ fn stacked_initial(analysis: &Analysis, view: &View) -> Option<(usize, usize)> {
         _ => None,
     };
     Some((*input, usize::try_from(layer?).ok()?))
-}
-
-/// How many operands, states and outputs read a source.
-pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
-    let operands = analysis.ops.iter().flat_map(|op| &op.operands);
-    let by_ops = operands
-        .filter(|operand| match operand {
-            Operand::Rows { source: read, .. } | Operand::Whole { source: read, .. } => {
-                *read == source
-            }
-            _ => false,
-        })
-        .count();
-    let views = analysis.recurrents.iter().flat_map(Recurrent::views);
-    let outputs = analysis.outputs.iter().map(|(_, view)| view);
-    by_ops + views.chain(outputs).filter(|view| view.source == source).count()
 }

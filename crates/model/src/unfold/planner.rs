@@ -6,14 +6,16 @@ use std::sync::Arc;
 use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
 
 use crate::analysis::recurrence::{Initial, Step};
-use crate::analysis::{Analysis, Domain, RecurrentPort, Scope, Source};
+use crate::analysis::references::row_of;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Reading, RecurrentPort, Scope, Source};
 use crate::data::layout::{Axis, Content, InputLayout};
 use crate::data::symbolic::{AtomId, BATCH, Dim, Factor, steps};
-use crate::emit::row_program::{self, row_of};
-use crate::emit::sequence_program;
+use crate::emit::recurrent::cell;
+use crate::emit::{row_program, sequence_program};
 use crate::loading::load::{LoadOptions, NewCell};
 use crate::loading::model::{CellUse, ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};
-use crate::partition::segment::{Cut, Operation, Reading, Segment};
+use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::unfold_plan::{
     ChainOrder, Extent, Plan, PlanAxis, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage,
     PlanValue, is_wide,
@@ -112,7 +114,7 @@ pub(crate) fn plan(
     planner.matrices();
     let mut stages = Vec::new();
     let mut cells = Vec::new();
-    for (&stage, priority) in cut.stages.iter().zip(priorities(analysis, cut)) {
+    for (&stage, priority) in cut.parts.iter().zip(priorities(analysis, cut)) {
         let (planned, cell) = planner.stage(stage, priority, options, registry);
         stages.push(planned);
         cells.push(cell);
@@ -155,28 +157,28 @@ pub(crate) fn plan(
 /// BatchMaker paper). The number of recurrent operators upstream comes first; stages with equally many are in the
 /// order in which they wait for each other. Those of which neither waits for the other may be equal.
 fn priorities(analysis: &Analysis, cut: &Cut) -> Vec<i32> {
-    let level = |stage: Operation| match stage {
-        Operation::Segment(index) => 2 * cut.segments[index].level,
-        Operation::Recurrent(index) => 2 * analysis.recurrents[index].level + 1,
+    let level = |stage: Part| match stage {
+        Part::Segment(index) => 2 * cut.segments[index].level,
+        Part::Recurrent(index) => 2 * analysis.recurrents[index].level + 1,
     };
     // Stages of one level on the longest path to a stage.
     let mut places: Vec<(usize, usize)> = Vec::new();
-    for &stage in &cut.stages {
+    for &stage in &cut.parts {
         let reads = match stage {
-            Operation::Segment(index) => cut.segments[index].inputs.clone(),
-            Operation::Recurrent(index) => cut.recurrent_reads(analysis, index),
+            Part::Segment(index) => cut.segments[index].inputs.clone(),
+            Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
         };
-        let is_read = |before: Operation| {
+        let is_read = |before: Part| {
             reads.iter().any(|&reading| match (before, reading.source) {
-                (Operation::Recurrent(index), Source::Recurrent(read, _)) => index == read,
-                (Operation::Segment(index), Source::Op(..)) => {
+                (Part::Recurrent(index), Source::Recurrent(read, _)) => index == read,
+                (Part::Segment(index), Source::Op(..)) => {
                     cut.segments[index].outputs.contains(&cut.made(reading))
                 }
                 _ => false,
             })
         };
         let before = cut
-            .stages
+            .parts
             .iter()
             .zip(&places)
             .filter(|(before, (of, _))| *of == level(stage) && is_read(**before));
@@ -246,10 +248,10 @@ impl Planner<'_> {
     /// All readings of all stages and outputs.
     fn readings(&self) -> Vec<Reading> {
         let mut readings = Vec::new();
-        for stage in &self.cut.stages {
+        for stage in &self.cut.parts {
             match *stage {
-                Operation::Segment(index) => readings.extend(&self.cut.segments[index].inputs),
-                Operation::Recurrent(index) => {
+                Part::Segment(index) => readings.extend(&self.cut.segments[index].inputs),
+                Part::Recurrent(index) => {
                     readings.extend(self.cut.recurrent_reads(self.analysis, index));
                 }
             }
@@ -395,14 +397,14 @@ impl Planner<'_> {
 
     fn stage(
         &mut self,
-        stage: Operation,
+        stage: Part,
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
     ) -> (PlanStage, CellUse) {
         match stage {
-            Operation::Recurrent(index) => self.recurrent(index, priority, options, registry),
-            Operation::Segment(index) => {
+            Part::Recurrent(index) => self.recurrent(index, priority, options, registry),
+            Part::Segment(index) => {
                 let segment = &self.cut.segments[index];
                 self.segment(segment, priority, options, registry)
             }
@@ -418,7 +420,7 @@ impl Planner<'_> {
     ) -> (PlanStage, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
-        let (cell, why, fused) = recurrent.cell(lookup);
+        let (cell, why, fused) = cell(recurrent, lookup);
         let used = options.register(
             registry,
             &NewCell { name: &recurrent.label, cell: &cell, priority, fused, why: &why },

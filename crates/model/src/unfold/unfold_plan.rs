@@ -11,8 +11,8 @@ use batchmaker_graph::{
     ValueIndex,
 };
 
-use crate::analysis::Domain;
 use crate::analysis::recurrence::SequenceLengths;
+use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
 use crate::data::symbolic::{AtomId, BATCH, Windows};
 

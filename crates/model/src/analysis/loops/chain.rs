@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::analysis::loops::body::{
-    BodyInput, COUNTER, LoopBody, check_edges, drop_unread, find_batch,
-};
+use crate::analysis::dispatch::apply;
+use crate::analysis::loop_body::{BodyInput, COUNTER, LoopBody};
+use crate::analysis::loops::body::{check_edges, drop_unread, find_batch};
+use crate::analysis::loops::form::{Loop, integer, truth};
 use crate::analysis::loops::states::{check_ids, first_state};
-use crate::analysis::loops::{Loop, scalar, truth};
-use crate::analysis::operators::{Sequence, apply, axis_of};
+use crate::analysis::operators::arguments::axis_of;
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
-use crate::analysis::{Analysis, Domain, RecurrentPort, Source, Val, View};
+use crate::analysis::state::{Analysis, Subject};
+use crate::analysis::value::{Domain, RecurrentPort, Sequence, Source, Val, View};
 use crate::data::direction::Direction;
 use crate::data::named_cell::NamedCell;
 use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
-use crate::error::{Diagnostic, LoadError};
+use crate::error::Diagnostic;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
@@ -36,7 +37,7 @@ impl Loop<'_> {
         for _ in 0..3 {
             let iteration = analysis.axes.add("steps of a loop", None);
             let body = LoopBody::new(outer.clone(), iteration);
-            let mut nested = analysis.nested(body);
+            let mut nested = analysis.nested(Subject::LoopStep, body);
             let evaluated = self.evaluate_body(&mut nested, &shapes, inside, file);
             let next = evaluated.and_then(|()| self.next_states(&mut nested, &shapes, file));
             let done = match next {
@@ -70,7 +71,7 @@ impl Loop<'_> {
     ) -> Result<(), String> {
         let number = nested.body.as_ref().and_then(LoopBody::number);
         if let (Some(name), Some(number)) = (self.number, number) {
-            nested.values.insert(name.to_owned(), scalar(number));
+            nested.values.insert(name.to_owned(), integer(number));
         }
         if let Some(name) = self.condition {
             nested.values.insert(name.to_owned(), truth());
@@ -253,7 +254,7 @@ impl Loop<'_> {
             self.add_output(nested, name, file);
         }
         if let Some(counter) = nested.body.as_ref().and_then(|body| body.counter.clone()) {
-            let step = vec![Val::View(counter), scalar(Int::number(1))];
+            let step = vec![Val::View(counter), integer(Int::number(1))];
             match apply(nested, self.node, "Add", vec![], step) {
                 Ok(Val::View(next)) => nested.outputs.push((NEXT_NUMBER.to_owned(), next)),
                 _ => return Err(refuse("its steps cannot be counted".to_owned())),
@@ -295,11 +296,6 @@ impl Loop<'_> {
                 "it has other steps than the tensors that it goes along".to_owned(),
             ));
         }
-        let named =
-            NamedCell::of_analysis(&self.node.label, nested).map_err(|error| match error {
-                LoadError::Refused { diagnostics, .. } => diagnostics,
-                other => refuse(other.to_string()),
-            })?;
         let counts = nested.body.as_ref().is_some_and(|body| body.counter.is_some());
         let counter = counts.then(|| (COUNTER.to_owned(), NEXT_NUMBER.to_owned()));
         let states = self.state_inputs.iter().zip(self.state_outputs).zip(&self.states);
@@ -308,7 +304,7 @@ impl Loop<'_> {
             .map(|((input, output), _)| (input.clone(), output.clone()))
             .chain(counter)
             .collect();
-        let named = named.with_states(&states).map_err(refuse)?;
+        let named = (analysis.bodies.step)(self.node, nested, &states)?;
         self.add_chain(analysis, nested, named, shapes, along).map_err(refuse)
     }
 

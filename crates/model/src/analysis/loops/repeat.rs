@@ -1,8 +1,10 @@
 //! A loop as its body again and again.
 
-use crate::analysis::loops::{Loop, scalar, truth};
-use crate::analysis::operators::{apply, axis_of};
-use crate::analysis::{Analysis, Val};
+use crate::analysis::dispatch::apply;
+use crate::analysis::loops::form::{Loop, integer, truth};
+use crate::analysis::operators::arguments::axis_of;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::Val;
 use crate::data::direction::Direction;
 use crate::data::symbolic::Int;
 use crate::file::attribute::{int_attribute, ints_attribute};
@@ -31,7 +33,7 @@ impl Loop<'_> {
             let mut set = |name: &str, val: Val| {
                 analysis.values.insert(name.to_owned(), val);
             };
-            self.number.into_iter().for_each(|name| set(name, scalar(Int::number(step))));
+            self.number.into_iter().for_each(|name| set(name, integer(Int::number(step))));
             self.condition.into_iter().for_each(|name| set(name, truth()));
             for (name, val) in self.state_inputs.iter().zip(&states) {
                 set(name, val.clone());
@@ -42,7 +44,7 @@ impl Loop<'_> {
                     Direction::Reverse => count - 1 - step,
                 };
                 let axis = vec![int_attribute("axis", *axis as i64)];
-                let index = scalar(Int::number(at));
+                let index = integer(Int::number(at));
                 let val = apply(analysis, self.node, "Gather", axis, vec![val.clone(), index])?;
                 analysis.values.insert(name.clone(), val);
             }

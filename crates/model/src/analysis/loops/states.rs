@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
-use crate::analysis::operators::limit_ids;
+use crate::analysis::ids::limit_ids;
 use crate::analysis::recurrence::Initial;
-use crate::analysis::{Analysis, Val};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::Val;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, row_shape, steps};
 

@@ -3,71 +3,38 @@
 use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::AttributeProto;
 
-use crate::analysis::operators::{Inputs, axis_of, input};
-use crate::analysis::{Analysis, Val};
+use crate::analysis::dispatch::apply;
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{axis_of, dim_of, input, int_list};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::Val;
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Int};
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
-pub(super) const OPERATORS: &[&str] = &["Einsum", "Mish", "RMSNormalization", "Tile"];
-
-/// Whether a node is put together of others: of a layer normalisation, if its statistics are outputs.
-pub(super) fn is_composed(node: &Node) -> bool {
-    let has_statistics = node.output(1).is_some() || node.output(2).is_some();
-    OPERATORS.contains(&node.operator.as_str())
-        || (node.operator == "LayerNormalization" && has_statistics)
-}
-
-pub(super) fn evaluate(
+/// x tanh(softplus(x)).
+pub(crate) fn mish(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    if node.operator == "LayerNormalization" {
-        return layer_normalization(analysis, node, inputs);
-    }
-    let val = match node.operator.as_str() {
-        "Mish" => mish(analysis, node, input(inputs, 0)?)?,
-        "RMSNormalization" => rms_normalization(analysis, node, inputs)?,
-        "Tile" => tile(analysis, node, inputs)?,
-        _ => einsum(analysis, node, inputs)?,
-    };
-    Ok(vec![val])
-}
-
-/// What another operator, in the place of `node`, makes of tensors.
-pub(crate) fn apply(
-    analysis: &mut Analysis,
-    node: &Node,
-    operator: &str,
-    attributes: Vec<AttributeProto>,
-    inputs: Vec<Val>,
-) -> Result<Val, String> {
-    if inputs.iter().any(|val| matches!(val, Val::Unknown)) {
-        return Ok(Val::Unknown);
-    }
-    let node = Node::plain(operator, node).with(attributes);
-    let inputs: Vec<Option<Val>> = inputs.into_iter().map(Some).collect();
-    let vals = analysis.operator(&node, &inputs)?;
-    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
-}
-
-/// x tanh(softplus(x)).
-fn mish(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val, String> {
+    let x = input(inputs, 0)?;
     let soft = apply(analysis, node, "Softplus", vec![], vec![x.clone()])?;
     let gate = apply(analysis, node, "Tanh", vec![], vec![soft])?;
-    apply(analysis, node, "Mul", vec![], vec![x.clone(), gate])
+    apply(analysis, node, "Mul", vec![], vec![x.clone(), gate]).map(|val| vec![val])
 }
 
 /// Along an axis of 1 an `Expand`, along another the tensor beside itself.
-fn tile(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+pub(crate) fn tile(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let mut val = input(inputs, 0)?.clone();
-    let repeats = crate::analysis::operators::layout::int_list(inputs, 1)
-        .ok_or("its repeats are not constant")?;
+    let repeats = int_list(inputs, 1).ok_or("its repeats are not constant")?;
     if repeats.len() != val.dims().len() {
         return Err("its repeats are not one an axis".to_owned());
     }
@@ -89,7 +56,7 @@ fn tile(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, St
             _ => return Err(format!("its repeats along axis {axis}")),
         }
     }
-    Ok(val)
+    Ok(vec![val])
 }
 
 /// The mean over the axes from `axis` on, which stay as axes of 1.
@@ -110,15 +77,19 @@ fn root_mean_square(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val
 }
 
 /// x / sqrt(mean(x²) + epsilon) * scale.
-fn rms_normalization(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+pub(crate) fn rms_normalization(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
     let root = root_mean_square(analysis, node, &x)?;
     let unit = apply(analysis, node, "Div", vec![], vec![x, root])?;
-    apply(analysis, node, "Mul", vec![], vec![unit, scale])
+    apply(analysis, node, "Mul", vec![], vec![unit, scale]).map(|val| vec![val])
 }
 
 /// Y, Mean and InvStdDev.
-fn layer_normalization(
+pub(crate) fn layer_normalization(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -137,7 +108,11 @@ fn layer_normalization(
 }
 
 /// Sums of products of one or two tensors, as one matrix product.
-fn einsum(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+pub(crate) fn einsum(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let equation = node.string("equation").ok_or("it has no equation")?;
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (from, to) = match equation.split_once("->") {
@@ -184,7 +159,7 @@ fn einsum(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         }
         count => return Err(format!("a sum of products of {count} tensors")),
     };
-    ordered(analysis, node, result, &to)
+    ordered(analysis, node, result, &to).map(|val| vec![val])
 }
 
 type Lettered = (Val, Vec<char>);
@@ -285,7 +260,7 @@ fn as_matrix(
 /// The integers 0, 1, …, as many as a length of the request.
 pub(super) fn range(analysis: &mut Analysis, node: &Node, length: &Int) -> Result<Val, String> {
     let one = Rc::new(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
-    let dims = vec![crate::analysis::operators::layout::dim_of(length)?];
+    let dims = vec![dim_of(length)?];
     let axis = Val::literal(Literal::Int(Array::scalar(Int::number(0)), ElementType::I64));
     let from_one =
         apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;

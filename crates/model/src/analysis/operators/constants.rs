@@ -4,37 +4,30 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::operators::layout::{count, dim_of, int_list, numbers, scalar};
-use crate::analysis::operators::{Inputs, composed, input};
-use crate::analysis::{Analysis, Val};
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{count, dim_of, input, int_list, numbers, scalar};
+use crate::analysis::operators::composed;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::Val;
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
 use crate::file::node::Node;
 
-pub(super) const OPERATORS: &[&str] = &["Constant", "ConstantOfShape", "Range", "Shape", "Size"];
-
-pub(super) fn evaluate(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let val = match node.operator.as_str() {
-        "Constant" => Val::literal(constant(node)?),
-        "ConstantOfShape" => constant_of_shape(node, inputs)?,
-        "Range" => range(analysis, node, inputs)?,
-        "Shape" => shape(analysis, node, inputs)?,
-        _ => {
-            let dims = input(inputs, 0)?.dims();
-            let ints = dims.iter().map(|dim| analysis.axes.int(dim));
-            let size = ints.fold(Int::number(1), |size, int| size.times(&int));
-            Val::literal(Literal::Int(Array::scalar(size), ElementType::I64))
-        }
-    };
-    Ok(vec![val])
+/// `Constant`.
+pub(crate) fn constant(_: &mut Analysis, node: &Node, _: &Inputs) -> Result<Vec<Val>, String> {
+    value_of(node).map(|literal| vec![Val::literal(literal)])
 }
 
-fn constant(node: &Node) -> Result<Literal, String> {
+/// The number of elements of a tensor: `Size`.
+pub(crate) fn size(analysis: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+    let dims = input(inputs, 0)?.dims();
+    let ints = dims.iter().map(|dim| analysis.axes.int(dim));
+    let size = ints.fold(Int::number(1), |size, int| size.times(&int));
+    Ok(vec![Val::literal(Literal::Int(Array::scalar(size), ElementType::I64))])
+}
+
+fn value_of(node: &Node) -> Result<Literal, String> {
     if let Some(literal) = node.tensor("value") {
         return literal;
     }
@@ -54,7 +47,12 @@ fn constant(node: &Node) -> Result<Literal, String> {
     Err("its value is not supported".to_owned())
 }
 
-fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
+/// `ConstantOfShape`.
+pub(crate) fn constant_of_shape(
+    _: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let shape = int_list(inputs, 0).ok_or("its shape is not constant")?;
     let value = match node.tensor("value") {
         Some(literal) => scalar(&literal?).ok_or("its value is not one number")?,
@@ -65,20 +63,20 @@ fn constant_of_shape(node: &Node, inputs: &Inputs) -> Result<Val, String> {
         shape.iter().map(|int| usize::try_from(int.as_number()?).ok()).collect();
     match numbers {
         Some(shape) if count(&shape).is_some_and(|n| n <= 4096) => {
-            Ok(Val::literal(value.expanded(&shape)))
+            Ok(vec![Val::literal(value.expanded(&shape))])
         }
-        _ => Ok(Val::Fill(Rc::new(value), dims)),
+        _ => Ok(vec![Val::Fill(Rc::new(value), dims)]),
     }
 }
 
 /// `Trilu` of a constant.
-pub(super) fn triangle(
+pub(crate) fn triangle(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let Val::Literal(literal) = input(inputs, 0)? else {
-        return Err("its input is no constant".to_owned());
+        return Err("its input does not depend on the request".to_owned());
     };
     let k = numbers(node, "k", inputs, 1)?.and_then(|k| k.first().copied()).unwrap_or(0);
     let is_upper = node.int("upper").unwrap_or(1) != 0;
@@ -104,13 +102,18 @@ pub(super) fn triangle(
     Ok(vec![Val::literal(literal)])
 }
 
-fn range(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+/// `Range`.
+pub(crate) fn range(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let int = |index| int_list(inputs, index)?.first().cloned();
     let number = |index| int(index)?.as_number().map(i128::from);
     if let (Some(0), Some(limit), Some(1)) = (number(0), int(1), number(2))
         && limit.as_number().is_none()
     {
-        return composed::range(analysis, node, &limit);
+        return composed::range(analysis, node, &limit).map(|val| vec![val]);
     }
     let (Some(start), Some(limit), Some(delta)) = (number(0), number(1), number(2)) else {
         return Err("its bounds depend on the request".to_owned());
@@ -123,15 +126,20 @@ fn range(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
         return Err(format!("a range of {count} numbers"));
     }
     let values = (0..count).map(|i| Int::number((start + i * delta) as i64));
-    Ok(Val::literal(Literal::ints(values.collect())))
+    Ok(vec![Val::literal(Literal::ints(values.collect()))])
 }
 
-fn shape(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+/// `Shape`.
+pub(crate) fn shape(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let dims = input(inputs, 0)?.dims();
     let rank = dims.len() as i64;
     let clamp = |n: i64| (if n < 0 { n + rank } else { n }).clamp(0, rank) as usize;
     let start = clamp(node.int("start").unwrap_or(0));
     let end = clamp(node.int("end").unwrap_or(rank)).max(start);
     let ints = dims[start..end].iter().map(|dim| analysis.axes.int(dim));
-    Ok(Val::literal(Literal::ints(ints.collect())))
+    Ok(vec![Val::literal(Literal::ints(ints.collect()))])
 }

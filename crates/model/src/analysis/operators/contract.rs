@@ -4,29 +4,27 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::operators::elementwise::{align, broadcast_dims};
-use crate::analysis::operators::{Inputs, input};
-use crate::analysis::{Analysis, Operand, Val, View};
+use crate::analysis::dispatch;
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::input;
+use crate::analysis::operators::broadcast::{Over, align, broadcast_dims, repeat};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, row_shape};
 use crate::file::node::Node;
 
-pub(super) const OPERATORS: &[&str] = &["BatchNormalization", "Gemm", "MatMul"];
-
-pub(super) fn evaluate(
+/// `MatMul`.
+pub(crate) fn matmul(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    match node.operator.as_str() {
-        "MatMul" => matmul(analysis, node, input(inputs, 0)?, input(inputs, 1)?),
-        "Gemm" => gemm(analysis, node, inputs),
-        _ => batch_normalization(analysis, node, inputs),
-    }
+    product(analysis, node, input(inputs, 0)?, input(inputs, 1)?)
 }
 
-fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<Val>, String> {
+fn product(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<Val>, String> {
     check_floats(&[a, b])?;
     match (a, b) {
         (Val::View(view), Val::Literal(weights)) if weights.shape().len() <= 2 => {
@@ -48,7 +46,7 @@ fn matmul(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec<
             let mut out = dims.clone();
             out.pop();
             out.push(Dim::fixed(product.shape().last().copied().unwrap_or(1)));
-            Ok(vec![crate::analysis::operators::repeated::repeated(Rc::new(product), out)])
+            Ok(vec![Val::repeated(Rc::new(product), out)])
         }
         (Val::Fill(value, dims), Val::Literal(weights)) => {
             filled(analysis, value, dims, weights).map(|val| vec![val])
@@ -104,7 +102,7 @@ fn filled(
     let product = folded(&row, weights)?;
     let mut out = dims.to_vec();
     *out.last_mut().ok_or_else(unfolded)? = Dim::fixed(n);
-    crate::analysis::operators::layout::repeat(&product, out)
+    repeat(&product, out)
 }
 
 /// `[..., k]` times a constant `[k, n]` or `[k]`.
@@ -168,7 +166,7 @@ fn between_rows(
     if k != k2 {
         return Err(format!("it multiplies matrices of {k} columns and {k2} rows"));
     }
-    let mut out = broadcast_dims(analysis, &[da[..ra].to_vec(), db[..rb].to_vec()])?;
+    let mut out = broadcast_dims(analysis, &[da[..ra].to_vec(), db[..rb].to_vec()], Over::Rows)?;
     // Operands are aligned as if the matrix axes were those of the result.
     let with_matrix = |out: &[Dim], rows: usize, columns: usize| {
         let mut dims = out.to_vec();
@@ -183,7 +181,12 @@ fn between_rows(
     Ok(analysis.emit(node, "MatMul", vec![], operands, vec![(ElementType::F32, out)]))
 }
 
-fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+/// `Gemm`, as `MatMul` and `Add`.
+pub(crate) fn gemm(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let (a, Val::Literal(weights)) = (input(inputs, 0)?, input(inputs, 1)?) else {
         return Err("its weights are not constant".to_owned());
     };
@@ -206,7 +209,7 @@ fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val
     let weights = Rc::new(scaled(weights, node.float("alpha").unwrap_or(1.0)));
     let product = match a {
         Val::View(view) => times_weights(analysis, node, view, &weights)?,
-        constant => matmul(analysis, node, constant, &Val::Literal(weights))?,
+        constant => product(analysis, node, constant, &Val::Literal(weights))?,
     };
     let Some(Some(bias)) = inputs.get(2) else { return Ok(product) };
     let beta = node.float("beta").unwrap_or(1.0);
@@ -217,11 +220,7 @@ fn gemm(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val
     };
     if !matches!((&product[0], &bias), (Val::View(_), _) | (_, Val::View(_))) {
         let sum = Node::plain("Add", node);
-        return crate::analysis::operators::evaluate(
-            analysis,
-            &sum,
-            &[Some(product[0].clone()), Some(bias)],
-        );
+        return dispatch::on_rows(analysis, &sum, &[Some(product[0].clone()), Some(bias)]);
     }
     add(analysis, node, "Add", &product[0], &bias)
 }
@@ -233,13 +232,13 @@ fn add(
     a: &Val,
     b: &Val,
 ) -> Result<Vec<Val>, String> {
-    let out = broadcast_dims(analysis, &[a.dims(), b.dims()])?;
+    let out = broadcast_dims(analysis, &[a.dims(), b.dims()], Over::Rows)?;
     let operands = vec![align(analysis, a, &out)?, align(analysis, b, &out)?];
     Ok(analysis.emit(node, operator, vec![], operands, vec![(ElementType::F32, out)]))
 }
 
 /// With its statistics constant, a scale and an offset for each channel (axis 1).
-fn batch_normalization(
+pub(crate) fn batch_normalization(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,

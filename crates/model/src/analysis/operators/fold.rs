@@ -1,39 +1,39 @@
-//! Constant folding: operators whose inputs are all constants.
+//! Constant folding: operators whose inputs are all constants. A function gives none where its operator does
+//! not fold such constants.
 
 use batchmaker_graph::ElementType;
 
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
+use crate::file::node::Node;
 
-/// An element-wise operator on constants; none: not one that is folded.
-pub(super) fn elementwise(operator: &str, operands: &[&Literal]) -> Option<Literal> {
-    folded(operator, operands).map(Literal::settled)
+/// Two constants of one type.
+enum Pair<'a> {
+    F32(&'a Array<f32>, &'a Array<f32>),
+    Int(std::borrow::Cow<'a, Array<Int>>, std::borrow::Cow<'a, Array<Int>>, ElementType),
+    Bool(&'a Array<bool>, &'a Array<bool>),
 }
 
-fn folded(operator: &str, operands: &[&Literal]) -> Option<Literal> {
-    match operands {
-        [one] => unary(operator, one),
-        [Literal::F32(a), Literal::F32(b)] => floats(operator, a, b),
-        [Literal::Int(a, element), Literal::Int(b, _)] => ints(operator, a, b, *element),
-        [Literal::Int(a, ElementType::F32), Literal::F32(b)] => {
-            ints(operator, a, &whole_numbers(b)?, ElementType::F32)
-        }
-        [Literal::F32(a), Literal::Int(b, ElementType::F32)] => {
-            ints(operator, &whole_numbers(a)?, b, ElementType::F32)
-        }
-        [Literal::Bool(a), Literal::Bool(b)] => {
-            let f: fn(bool, bool) -> bool = match operator {
-                "And" => |a, b| a && b,
-                "Or" => |a, b| a || b,
-                "Xor" => |a, b| a != b,
-                "Equal" => |a, b| a == b,
-                _ => return None,
-            };
-            a.zipped(b, |&a, &b| Some(f(a, b))).map(Literal::Bool)
-        }
-        [Literal::Bool(condition), a, b] if operator == "Where" => choose(condition, a, b),
-        _ => None,
+impl<'a> Pair<'a> {
+    fn of(operands: &[&'a Literal]) -> Option<Self> {
+        use std::borrow::Cow::{Borrowed, Owned};
+        let &[a, b] = operands else { return None };
+        Some(match (a, b) {
+            (Literal::F32(a), Literal::F32(b)) => Self::F32(a, b),
+            (Literal::Int(a, element), Literal::Int(b, _)) => {
+                Self::Int(Borrowed(a), Borrowed(b), *element)
+            }
+            // Lengths as floats, and floats that are integers.
+            (Literal::Int(a, ElementType::F32), Literal::F32(b)) => {
+                Self::Int(Borrowed(a), Owned(whole_numbers(b)?), ElementType::F32)
+            }
+            (Literal::F32(a), Literal::Int(b, ElementType::F32)) => {
+                Self::Int(Owned(whole_numbers(a)?), Borrowed(b), ElementType::F32)
+            }
+            (Literal::Bool(a), Literal::Bool(b)) => Self::Bool(a, b),
+            _ => return None,
+        })
     }
 }
 
@@ -44,92 +44,117 @@ fn whole_numbers(array: &Array<f32>) -> Option<Array<Int>> {
     array.data.iter().all(is_whole).then(|| Array::new(array.shape.clone(), ints))
 }
 
-fn unary(operator: &str, operand: &Literal) -> Option<Literal> {
-    match operand {
-        Literal::F32(array) => {
-            let f: fn(f32) -> f32 = match operator {
-                "Neg" => |x| -x,
-                "Sqrt" => f32::sqrt,
-                "Exp" => f32::exp,
-                "Log" => f32::ln,
-                "Abs" => f32::abs,
-                "Reciprocal" => |x| 1.0 / x,
-                "Relu" => |x| x.max(0.0),
-                "Floor" => f32::floor,
-                "Tanh" => f32::tanh,
-                "Sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
-                "Sin" => f32::sin,
-                "Cos" => f32::cos,
-                "Ceil" => f32::ceil,
-                _ => return None,
-            };
-            let data = array.data.iter().map(|&x| f(x)).collect();
-            Some(Literal::F32(Array::new(array.shape.clone(), data)))
-        }
-        Literal::Int(_, ElementType::F32) if matches!(operator, "Ceil" | "Floor") => {
-            Some(operand.clone())
-        }
-        Literal::Int(array, element) if operator == "Neg" => {
-            let data = array.data.iter().map(|int| int.times(&Int::number(-1))).collect();
-            Some(Literal::Int(Array::new(array.shape.clone(), data), *element))
-        }
-        Literal::Bool(array) if operator == "Not" => {
-            let data = array.data.iter().map(|&bit| !bit).collect();
-            Some(Literal::Bool(Array::new(array.shape.clone(), data)))
-        }
-        _ => None,
+/// A function of one FLOAT.
+pub(crate) fn float(operands: &[&Literal], f: fn(f32) -> f32) -> Option<Literal> {
+    let [Literal::F32(array)] = operands else { return None };
+    let data = array.data.iter().map(|&x| f(x)).collect();
+    Some(Literal::F32(Array::new(array.shape.clone(), data)))
+}
+
+/// `Ceil` and `Floor`: lengths as floats are whole.
+pub(crate) fn rounded(operands: &[&Literal], f: fn(f32) -> f32) -> Option<Literal> {
+    match operands {
+        [length @ Literal::Int(_, ElementType::F32)] => Some((*length).clone().settled()),
+        _ => float(operands, f),
     }
 }
 
-fn floats(operator: &str, a: &Array<f32>, b: &Array<f32>) -> Option<Literal> {
-    let f: fn(f32, f32) -> f32 = match operator {
-        "Add" => |a, b| a + b,
-        "Sub" => |a, b| a - b,
-        "Mul" => |a, b| a * b,
-        "Div" => |a, b| a / b,
-        "Pow" => f32::powf,
-        _ => {
-            let f: fn(f32, f32) -> bool = match operator {
-                "Equal" => |a, b| a == b,
-                "Less" => |a, b| a < b,
-                "Greater" => |a, b| a > b,
-                _ => return None,
-            };
-            return a.zipped(b, |&a, &b| Some(f(a, b))).map(Literal::Bool);
-        }
-    };
-    a.zipped(b, |&a, &b| Some(f(a, b))).map(Literal::F32)
+/// `Neg`.
+pub(crate) fn negated(operands: &[&Literal]) -> Option<Literal> {
+    let [Literal::Int(array, element)] = operands else { return float(operands, |x| -x) };
+    let data = array.data.iter().map(|int| int.times(&Int::number(-1))).collect();
+    Some(Literal::Int(Array::new(array.shape.clone(), data), *element).settled())
 }
 
-fn ints(operator: &str, a: &Array<Int>, b: &Array<Int>, element: ElementType) -> Option<Literal> {
-    let numbers = |f: fn(i64, i64) -> Option<i64>| {
-        let g = |a: &Int, b: &Int| f(a.as_number()?, b.as_number()?).map(Int::number);
-        a.zipped(b, g).map(|array| Literal::Int(array, element))
-    };
-    let compared = |f: fn(&Int, &Int) -> Option<bool>| a.zipped(b, f).map(Literal::Bool);
-    let exact =
-        |f: fn(&Int, &Int) -> Option<Int>| a.zipped(b, f).map(|array| Literal::Int(array, element));
-    match operator {
-        "Add" => exact(Int::plus),
-        "Sub" => exact(Int::minus),
-        "Mul" => exact(Int::checked_times),
-        // Of lengths as floats the quotient has to be exact.
-        "Div" if element == ElementType::F32 => {
-            exact(|a, b| a.over(b).filter(|quotient| quotient.times(b) == *a))
+/// `Not`.
+pub(crate) fn not(operands: &[&Literal]) -> Option<Literal> {
+    let [Literal::Bool(array)] = operands else { return None };
+    let data = array.data.iter().map(|&bit| !bit).collect();
+    Some(Literal::Bool(Array::new(array.shape.clone(), data)))
+}
+
+/// An operation on two numbers; `on_ints` is given the type that lengths have.
+pub(crate) fn arithmetic(
+    operands: &[&Literal],
+    on_floats: Option<fn(f32, f32) -> f32>,
+    on_ints: fn(&Int, &Int, ElementType) -> Option<Int>,
+) -> Option<Literal> {
+    let folded = match Pair::of(operands)? {
+        Pair::F32(a, b) => {
+            let f = on_floats?;
+            a.zipped(b, |&a, &b| Some(f(a, b))).map(Literal::F32)
         }
-        "Div" => exact(Int::over),
-        // Of the divisor's sign.
-        "Fmod" => numbers(i64::checked_rem),
-        "Mod" => numbers(|a, b| a.checked_rem(b)?.checked_add(b)?.checked_rem(b)),
-        "Min" => numbers(|a, b| Some(a.min(b))),
-        "Max" => numbers(|a, b| Some(a.max(b))),
-        "Equal" => a.zipped(b, Int::equals).map(Literal::Bool),
-        "Less" => compared(Int::is_less),
-        "LessOrEqual" => compared(|a, b| b.is_less(a).map(|less| !less)),
-        "Greater" => compared(|a, b| b.is_less(a)),
-        "GreaterOrEqual" => compared(|a, b| a.is_less(b).map(|less| !less)),
-        _ => None,
+        Pair::Int(a, b, element) => {
+            let ints = a.zipped(&b, |a, b| on_ints(a, b, element));
+            ints.map(|array| Literal::Int(array, element))
+        }
+        Pair::Bool(..) => None,
+    };
+    folded.map(Literal::settled)
+}
+
+/// As [`arithmetic`], of integers that are plain numbers.
+pub(crate) fn of_numbers(operands: &[&Literal], f: fn(i64, i64) -> Option<i64>) -> Option<Literal> {
+    let folded = match Pair::of(operands)? {
+        Pair::Int(a, b, element) => {
+            let ints = a.zipped(&b, |a, b| f(a.as_number()?, b.as_number()?).map(Int::number));
+            ints.map(|array| Literal::Int(array, element))
+        }
+        Pair::F32(..) | Pair::Bool(..) => None,
+    };
+    folded.map(Literal::settled)
+}
+
+/// `Mod`: of the divisor's sign, or by attribute `fmod` of the dividend's.
+pub(crate) fn remainder(node: &Node, operands: &[&Literal]) -> Option<Literal> {
+    match node.int("fmod").unwrap_or(0) {
+        0 => of_numbers(operands, |a, b| a.checked_rem(b)?.checked_add(b)?.checked_rem(b)),
+        _ => of_numbers(operands, i64::checked_rem),
     }
+}
+
+/// The quotient; that of lengths as floats has to be exact.
+pub(crate) fn quotient(a: &Int, b: &Int, element: ElementType) -> Option<Int> {
+    match element {
+        ElementType::F32 => a.over(b).filter(|quotient| quotient.times(b) == *a),
+        _ => a.over(b),
+    }
+}
+
+/// A comparison of two numbers.
+pub(crate) fn comparison(
+    operands: &[&Literal],
+    of_floats: Option<fn(f32, f32) -> bool>,
+    of_ints: fn(&Int, &Int) -> Option<bool>,
+) -> Option<Literal> {
+    match Pair::of(operands)? {
+        Pair::F32(a, b) => {
+            let f = of_floats?;
+            a.zipped(b, |&a, &b| Some(f(a, b))).map(Literal::Bool)
+        }
+        Pair::Int(a, b, _) => a.zipped(&b, of_ints).map(Literal::Bool),
+        Pair::Bool(..) => None,
+    }
+}
+
+/// `Equal`.
+pub(crate) fn equal(operands: &[&Literal]) -> Option<Literal> {
+    logic(operands, |a, b| a == b)
+        .or_else(|| comparison(operands, Some(|a, b| a == b), Int::equals))
+}
+
+/// An operation on two truth values.
+pub(crate) fn logic(operands: &[&Literal], f: fn(bool, bool) -> bool) -> Option<Literal> {
+    match Pair::of(operands)? {
+        Pair::Bool(a, b) => a.zipped(b, |&a, &b| Some(f(a, b))).map(Literal::Bool),
+        Pair::F32(..) | Pair::Int(..) => None,
+    }
+}
+
+/// `Where`.
+pub(crate) fn chosen(operands: &[&Literal]) -> Option<Literal> {
+    let [Literal::Bool(condition), a, b] = operands else { return None };
+    choose(condition, a, b).map(Literal::settled)
 }
 
 fn choose(condition: &Array<bool>, a: &Literal, b: &Literal) -> Option<Literal> {
@@ -148,7 +173,7 @@ fn choose(condition: &Array<bool>, a: &Literal, b: &Literal) -> Option<Literal> 
 }
 
 /// `Cast` of a constant.
-pub(super) fn cast(literal: &Literal, to: ElementType) -> Option<Literal> {
+pub(crate) fn cast(literal: &Literal, to: ElementType) -> Option<Literal> {
     let shape = literal.shape().to_vec();
     let floats = |data: Vec<f32>| Literal::F32(Array::new(shape.clone(), data));
     let ints = |data: Vec<i64>| {

@@ -5,98 +5,21 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::operators::{Inputs, axis_of, fold, input};
-use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::analysis::ids::id_bound;
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{
+    RANK_MAX, axis_of, count, dim_of, input, int_list, numbers, permutation, uniform,
+};
+use crate::analysis::operators::broadcast::repeat;
+use crate::analysis::operators::fold;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Factor, Int, row_axis, row_shape};
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
-
-pub(super) const OPERATORS: &[&str] = &[
-    "Cast",
-    "CastLike",
-    "Dropout",
-    "Expand",
-    "Flatten",
-    "Identity",
-    "Reshape",
-    "Squeeze",
-    "Transpose",
-    "Unsqueeze",
-];
-
-pub(super) fn evaluate(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let one = |val: Val| Ok(vec![val]);
-    match node.operator.as_str() {
-        "Identity" => one(input(inputs, 0)?.clone()),
-        "Dropout" => dropout(node, inputs),
-        "Cast" => {
-            let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
-            one(cast(analysis, node, input(inputs, 0)?, to)?)
-        }
-        "CastLike" => {
-            // A constant of another float type has become FLOAT.
-            let to = match input(inputs, 1)? {
-                Val::View(view) => Some(view.element),
-                other => other.element().filter(|&element| element != ElementType::F32),
-            };
-            let to = to.ok_or("its type is that of a constant")?;
-            one(cast(analysis, node, input(inputs, 0)?, to)?)
-        }
-        "Transpose" => one(transpose(analysis, node, input(inputs, 0)?)?),
-        "Reshape" => {
-            let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
-            let keep_zero = node.int("allowzero").unwrap_or(0) != 0;
-            one(reshape(analysis, input(inputs, 0)?, target, keep_zero)?)
-        }
-        "Flatten" => one(flatten(node, input(inputs, 0)?)?),
-        "Squeeze" => one(squeeze(analysis, node, inputs)?),
-        "Unsqueeze" => one(unsqueeze(node, inputs)?),
-        "Expand" => one(expand(analysis, node, inputs)?),
-        other => Err(format!("{other} is not supported")),
-    }
-}
-
-/// The integers of an input that is a constant vector or scalar.
-pub(super) fn int_list(inputs: &Inputs, index: usize) -> Option<Vec<Int>> {
-    match inputs.get(index)?.as_ref()? {
-        Val::Literal(literal) => Some(literal.as_ints()?.data.clone()),
-        _ => None,
-    }
-}
-
-/// No tensor has more axes.
-const RANK_MAX: usize = 64;
-
-/// Plain numbers, from an attribute (older opsets) or a constant input.
-pub(super) fn numbers(
-    node: &Node,
-    attribute: &str,
-    inputs: &Inputs,
-    index: usize,
-) -> Result<Option<Vec<i64>>, String> {
-    if let Some(values) = node.ints(attribute) {
-        return match values.len() > RANK_MAX {
-            true => Err(format!("{} {attribute}", values.len())),
-            false => Ok(Some(values.to_vec())),
-        };
-    }
-    if inputs.get(index).is_none_or(Option::is_none) {
-        return Ok(None);
-    }
-    let ints = int_list(inputs, index).ok_or_else(|| format!("its {attribute} is not constant"))?;
-    if ints.len() > RANK_MAX {
-        return Err(format!("{} {attribute}", ints.len()));
-    }
-    let numbers: Option<Vec<i64>> = ints.iter().map(Int::as_number).collect();
-    numbers.map(Some).ok_or_else(|| format!("its {attribute} depends on the request"))
-}
 
 /// The same value under other dimensions that hold the same elements in the same order.
 fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
@@ -115,7 +38,13 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
     }
 }
 
-pub(super) fn dropout(node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+/// `Identity`.
+pub(crate) fn identity(_: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+    Ok(vec![input(inputs, 0)?.clone()])
+}
+
+/// `Dropout`, which is the identity outside training.
+pub(crate) fn dropout(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
     let is_off =
         |training: &Literal| training.as_bools().is_some_and(|bits| !bits.data.contains(&true));
     match inputs.get(2).and_then(Option::as_ref) {
@@ -127,24 +56,6 @@ pub(super) fn dropout(node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> 
         return Err("its output `mask` is not supported".to_owned());
     }
     Ok(vec![input(inputs, 0)?.clone()])
-}
-
-/// A literal of one element, without axes.
-pub(super) fn scalar(literal: &Literal) -> Option<Literal> {
-    (literal.shape().iter().product::<usize>() == 1).then(|| literal.reshaped(&[]))
-}
-
-pub(crate) fn dim_of(int: &Int) -> Result<Dim, String> {
-    let (number, atoms) = int.as_product().ok_or("a length that is a sum")?;
-    let number = usize::try_from(number).map_err(|_| "a negative length".to_owned())?;
-    let mut dim = Dim(atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
-    dim.push(Factor::Fixed(number));
-    Ok(dim)
-}
-
-/// The elements of a shape.
-pub(super) fn count(shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
 }
 
 /// The truth of numbers: all but zero are true.
@@ -161,7 +72,37 @@ fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
     analysis.emit(node, "Not", vec![], operands, outputs()).remove(0)
 }
 
-fn cast(analysis: &mut Analysis, node: &Node, val: &Val, to: ElementType) -> Result<Val, String> {
+/// `Cast`.
+pub(crate) fn cast(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
+    cast_to(analysis, node, input(inputs, 0)?, to).map(|val| vec![val])
+}
+
+/// `CastLike`.
+pub(crate) fn cast_like(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    // A constant of another float type has become FLOAT.
+    let to = match input(inputs, 1)? {
+        Val::View(view) => Some(view.element),
+        other => other.element().filter(|&element| element != ElementType::F32),
+    };
+    let to = to.ok_or("its type is that of a constant")?;
+    cast_to(analysis, node, input(inputs, 0)?, to).map(|val| vec![val])
+}
+
+fn cast_to(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: &Val,
+    to: ElementType,
+) -> Result<Val, String> {
     let folded = |literal: &Literal| fold::cast(literal, to).ok_or("a cast of a shape".to_owned());
     match val {
         Val::Literal(literal) => Ok(Val::literal(folded(literal)?)),
@@ -190,62 +131,50 @@ fn cast(analysis: &mut Analysis, node: &Node, val: &Val, to: ElementType) -> Res
     }
 }
 
-/// The number that all elements are below, where the file shows that there is one.
-pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
-    match view.source {
-        Source::Op(index, _) => analysis.ops[index].bound,
-        _ => None,
-    }
-}
-
-/// The order of axes that a `Transpose` makes.
-pub(super) fn permutation(node: &Node, rank: usize) -> Result<Vec<usize>, String> {
-    let order: Vec<usize> = match node.ints("perm") {
-        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
-        None => (0..rank).rev().collect(),
-    };
-    let mut sorted = order.clone();
-    sorted.sort_unstable();
-    match sorted == (0..rank).collect::<Vec<_>>() {
-        true => Ok(order),
-        false => Err(format!("perm {order:?} of a tensor of rank {rank}")),
-    }
-}
-
-fn transpose(analysis: &mut Analysis, node: &Node, val: &Val) -> Result<Val, String> {
+/// `Transpose`.
+pub(crate) fn transpose(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let val = input(inputs, 0)?;
     let dims = val.dims();
     let permutation = permutation(node, dims.len())?;
     let moved: Vec<Dim> = permutation.iter().map(|&axis| dims[axis].clone()).collect();
     match val {
         Val::Literal(literal) => {
             analysis.afford(literal.shape())?;
-            Ok(Val::literal(literal.transposed(&permutation)))
+            Ok(vec![Val::literal(literal.transposed(&permutation))])
         }
-        Val::Fill(..) | Val::Repeat(..) | Val::Sequence(_) | Val::Unknown => relabelled(val, moved),
+        Val::Fill(..) | Val::Repeat(..) | Val::Sequence(_) | Val::Unknown => {
+            relabelled(val, moved).map(|val| vec![val])
+        }
         Val::View(view) => {
             let in_row = permutation.iter().copied().filter(|&axis| dims[axis].in_row());
             let in_row: Vec<usize> = in_row.collect();
             let long = in_row.iter().filter(|&&axis| dims[axis].fixed_part() != 1);
             if long.is_sorted() {
-                return relabelled(val, moved);
+                return relabelled(val, moved).map(|val| vec![val]);
             }
             let mut perm = vec![0];
             perm.extend(in_row.iter().map(|&axis| 1 + row_axis(&dims, axis) as i64));
             let attributes = vec![ints_attribute("perm", perm)];
             let operands = vec![analysis.operand(view)];
             let outputs = vec![(view.element, moved)];
-            let vals = analysis.emit(node, "Transpose", attributes, operands, outputs);
-            Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+            Ok(analysis.emit(node, "Transpose", attributes, operands, outputs))
         }
     }
 }
 
-fn reshape(
+/// `Reshape`.
+pub(crate) fn reshape(
     analysis: &mut Analysis,
-    val: &Val,
-    mut target: Vec<Int>,
-    keep_zero: bool,
-) -> Result<Val, String> {
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let mut target = int_list(inputs, 1).ok_or("its shape is not constant")?;
+    let keep_zero = node.int("allowzero").unwrap_or(0) != 0;
+    let val = input(inputs, 0)?;
     let dims = val.dims();
     if target.len() > RANK_MAX {
         return Err(format!("a shape of {} axes", target.len()));
@@ -269,7 +198,7 @@ fn reshape(
     if regrouped.is_none() && !analysis.draft {
         bind_frozen(analysis, &dims, &target);
     }
-    relabelled(val, regrouped.ok_or_else(show)?)
+    relabelled(val, regrouped.ok_or_else(show)?).map(|val| vec![val])
 }
 
 fn exactly_over(a: &Int, b: &Int) -> Option<Int> {
@@ -320,7 +249,9 @@ fn regroup(analysis: &Analysis, dims: &[Dim], target: &[Int]) -> Option<Vec<Dim>
     factors.is_empty().then_some(regrouped)
 }
 
-fn flatten(node: &Node, val: &Val) -> Result<Val, String> {
+/// `Flatten`.
+pub(crate) fn flatten(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+    let val = input(inputs, 0)?;
     let dims = val.dims();
     let axis = node.int("axis").unwrap_or(1);
     let axis = if axis == dims.len() as i64 { dims.len() } else { axis_of(axis, dims.len())? };
@@ -329,7 +260,7 @@ fn flatten(node: &Node, val: &Val) -> Result<Val, String> {
         dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|factor| dim.push(factor));
         dim
     };
-    relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])])
+    relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])]).map(|val| vec![val])
 }
 
 /// Where an exporter wrote a number in place of an axis that varies, binds that axis to it: the next
@@ -379,7 +310,12 @@ pub(super) fn bind_to_one(
     Ok(bound)
 }
 
-fn squeeze(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+/// `Squeeze`.
+pub(crate) fn squeeze(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let val = input(inputs, 0)?;
     let dims = val.dims();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
@@ -406,10 +342,15 @@ fn squeeze(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val,
         return Err("it drops an axis that is longer than 1".to_owned());
     }
     let kept = val.dims().into_iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
-    relabelled(&val, kept.map(|(_, dim)| dim).collect())
+    relabelled(&val, kept.map(|(_, dim)| dim).collect()).map(|val| vec![val])
 }
 
-fn unsqueeze(node: &Node, inputs: &Inputs) -> Result<Val, String> {
+/// `Unsqueeze`.
+pub(crate) fn unsqueeze(
+    _: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let val = input(inputs, 0)?;
     let mut dims = val.dims();
     let axes = numbers(node, "axes", inputs, 1)?.ok_or("it has no axes")?;
@@ -423,22 +364,19 @@ fn unsqueeze(node: &Node, inputs: &Inputs) -> Result<Val, String> {
         }
         dims.insert(axis, Dim::fixed(1));
     }
-    relabelled(val, dims)
+    relabelled(val, dims).map(|val| vec![val])
 }
 
-/// A constant repeated to dimensions, some of which vary.
-pub(super) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
-    let once: Vec<usize> = wide
-        .iter()
-        .map(|dim| if dim.atoms().next().is_some() { 1 } else { dim.fixed_part() })
-        .collect();
-    if count(&once).is_none_or(|n| n > 1 << 24) {
-        return Err("it repeats a constant beyond all reason".to_owned());
-    }
-    Ok(crate::analysis::operators::repeated::repeated(Rc::new(literal.expanded(&once)), wide))
+/// `Expand`.
+pub(crate) fn expand(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    expanded(analysis, node, inputs).map(|val| vec![val])
 }
 
-fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+fn expanded(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let val = input(inputs, 0)?;
     let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
     let mut dims = val.dims();
@@ -496,17 +434,4 @@ fn expand(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         }
         Val::View(_) => relabelled(val, wide),
     }
-}
-
-/// The element that all elements equal.
-pub(super) fn uniform(literal: &Literal) -> Option<Literal> {
-    fn same<T: PartialEq + Clone>(array: &Array<T>) -> Option<Array<T>> {
-        let first = array.data.first()?;
-        array.data.iter().all(|x| x == first).then(|| Array::scalar(first.clone()))
-    }
-    Some(match literal {
-        Literal::F32(array) => Literal::F32(same(array)?),
-        Literal::Int(array, element) => Literal::Int(same(array)?, *element),
-        Literal::Bool(array) => Literal::Bool(same(array)?),
-    })
 }

@@ -4,11 +4,13 @@
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::operators::{Inputs, apply};
-use crate::analysis::{Analysis, Source, Val, View};
+use crate::analysis::dispatch::apply;
+use crate::analysis::operator::Inputs;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Source, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{AtomId, Dim, Int};
+use crate::data::symbolic::{AtomId, BATCH, Dim, Int, Windows};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 
@@ -109,4 +111,26 @@ fn of_axis(analysis: &mut Analysis, node: &Node, atom: AtomId) -> Result<View, S
         Val::View(view) => Ok(view),
         _ => Err("a step without a number".to_owned()),
     }
+}
+
+/// A length divided by a number, rounded down: how many windows of that stride there are.
+pub(crate) fn windows_of_length(analysis: &mut Analysis, operands: &[&Val]) -> Option<Val> {
+    let [Val::Literal(a), Val::Literal(b)] = operands else { return None };
+    if a.element() == ElementType::F32 || b.element() == ElementType::F32 {
+        return None;
+    }
+    let ([length], [stride]) = (&a.as_ints()?.data[..], &b.as_ints()?.data[..]) else {
+        return None;
+    };
+    let stride = stride.as_number().filter(|&stride| stride > 0)?;
+    // The length of an axis and a number.
+    let atom = length.terms().find_map(|(number, atoms)| match atoms {
+        [atom] if number == 1 && *atom != BATCH => Some(*atom),
+        _ => None,
+    })?;
+    let more = length.minus(&Int::atom(atom))?.as_number()?;
+    let windows = Windows { extra: more - stride, stride };
+    let count = Int::atom(analysis.axes.windows(atom, windows));
+    let shape = if a.shape().len() < b.shape().len() { b.shape() } else { a.shape() };
+    Some(Val::literal(Literal::Int(Array::new(shape.to_vec(), vec![count]), a.element())))
 }

@@ -5,59 +5,36 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
-use crate::analysis::operators::layout::numbers;
-use crate::analysis::operators::{Inputs, axis_of, input};
-use crate::analysis::{Analysis, Operand, Val, View};
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{axis_of, input, numbers};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val, View};
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int, row_axis, row_shape};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
-pub(super) const OPERATORS: &[&str] = &[
-    "ArgMax",
-    "ArgMin",
-    "LayerNormalization",
-    "LogSoftmax",
-    "LpNormalization",
-    "OneHot",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceSum",
-    "ReduceSumSquare",
-    "Softmax",
-    "TopK",
-];
+/// The tensor that an operator goes along the axes of.
+fn tensor(inputs: &Inputs) -> Result<&View, String> {
+    match input(inputs, 0)? {
+        Val::View(view) => Ok(view),
+        _ => Err("a computation on constants that is not folded".to_owned()),
+    }
+}
 
-pub(super) fn evaluate(
+/// `LpNormalization`.
+pub(crate) fn lp_normalization(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    let Val::View(view) = input(inputs, 0)? else {
-        return Err("a computation on constants that is not folded".to_owned());
-    };
-    match node.operator.as_str() {
-        "Softmax" | "LogSoftmax" => softmax(analysis, node, view),
-        "LayerNormalization" => layer_normalization(analysis, node, view, inputs),
-        "LpNormalization" => {
-            let axis = axis_of(node.int("axis").unwrap_or(-1), view.dims.len())?;
-            analysis.need_fixed(&view.dims[axis], "normalises over")?;
-            let p = int_attribute("p", node.int("p").unwrap_or(2));
-            let attributes = vec![p, row_attribute(view, axis)];
-            let (operands, outputs) = (vec![analysis.operand(view)], same(view));
-            Ok(analysis.emit(node, "LpNormalization", attributes, operands, outputs))
-        }
-        "ArgMax" | "ArgMin" => arg(analysis, node, view),
-        "TopK" => top_k(analysis, node, view, inputs),
-        "OneHot" => one_hot(analysis, node, view, inputs),
-        _ => reduce(analysis, node, view, inputs),
-    }
+    let view = tensor(inputs)?;
+    let axis = axis_of(node.int("axis").unwrap_or(-1), view.dims.len())?;
+    analysis.need_fixed(&view.dims[axis], "normalises over")?;
+    let p = int_attribute("p", node.int("p").unwrap_or(2));
+    let attributes = vec![p, row_attribute(view, axis)];
+    let (operands, outputs) = (vec![analysis.operand(view)], same(view));
+    Ok(analysis.emit(node, "LpNormalization", attributes, operands, outputs))
 }
 
 fn same(view: &View) -> Vec<(ElementType, Vec<Dim>)> {
@@ -68,8 +45,13 @@ fn row_attribute(view: &View, axis: usize) -> AttributeProto {
     int_attribute("axis", 1 + row_axis(&view.dims, axis) as i64)
 }
 
-/// Before opset 13, over all axes from `axis` on.
-fn softmax(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Vec<Val>, String> {
+/// `Softmax` and `LogSoftmax`; before opset 13, over all axes from `axis` on.
+pub(crate) fn softmax(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let view = tensor(inputs)?;
     let rank = view.dims.len();
     let joint = analysis.opset < 13;
     let axis = axis_of(node.int("axis").unwrap_or(if joint { 1 } else { -1 }), rank)?;
@@ -91,12 +73,13 @@ fn softmax(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Vec<Val>
     Ok(vals)
 }
 
-fn layer_normalization(
+/// `LayerNormalization`, where its statistics are not used.
+pub(crate) fn layer_normalization(
     analysis: &mut Analysis,
     node: &Node,
-    view: &View,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    let view = tensor(inputs)?;
     if node.output(1).is_some() || node.output(2).is_some() {
         return Err("its outputs Mean and InvStdDev are not supported".to_owned());
     }
@@ -130,12 +113,13 @@ pub(super) fn check_type(node: &Node, view: &View) -> Result<(), String> {
     }
 }
 
-fn reduce(
+/// `ReduceSum` and its like.
+pub(crate) fn reduce(
     analysis: &mut Analysis,
     node: &Node,
-    view: &View,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    let view = tensor(inputs)?;
     check_type(node, view)?;
     let rank = view.dims.len();
     let keep = node.int("keepdims").unwrap_or(1) != 0;
@@ -168,7 +152,13 @@ fn reduce(
     Ok(analysis.emit(node, &node.operator, attributes, operands, vec![(view.element, out)]))
 }
 
-fn arg(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Vec<Val>, String> {
+/// `ArgMax` and `ArgMin`.
+pub(crate) fn arg(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let view = tensor(inputs)?;
     let axis = axis_of(node.int("axis").unwrap_or(0), view.dims.len())?;
     let length = analysis.need_fixed(&view.dims[axis], "chooses over")?;
     let keep = node.int("keepdims").unwrap_or(1) != 0;
@@ -192,12 +182,13 @@ fn arg(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Vec<Val>, St
     Ok(vals)
 }
 
-fn top_k(
+/// `TopK`.
+pub(crate) fn top_k(
     analysis: &mut Analysis,
     node: &Node,
-    view: &View,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    let view = tensor(inputs)?;
     let k = numbers(node, "k", inputs, 1)?.and_then(|k| k.first().copied());
     let k = k.or(node.int("k")).ok_or("it has no k")?;
     let axis = axis_of(node.int("axis").unwrap_or(-1), view.dims.len())?;
@@ -218,12 +209,13 @@ fn top_k(
     Ok(analysis.emit(node, "TopK", attributes, operands, outputs))
 }
 
-fn one_hot(
+/// `OneHot`.
+pub(crate) fn one_hot(
     analysis: &mut Analysis,
     node: &Node,
-    view: &View,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    let view = tensor(inputs)?;
     let (Val::Literal(depth), Val::Literal(values)) = (input(inputs, 1)?, input(inputs, 2)?) else {
         return Err("its depth or values are not constant".to_owned());
     };

@@ -4,9 +4,10 @@
 
 use std::rc::Rc;
 
-use crate::analysis::operators::{Inputs, elementwise, layout, select};
-use crate::analysis::{Analysis, Val};
-use crate::data::literal::Literal;
+use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
+use crate::analysis::operators::broadcast::{Over, broadcast_dims};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::Val;
 use crate::data::symbolic::Dim;
 use crate::file::node::Node;
 
@@ -18,60 +19,63 @@ fn once(val: &Val) -> Val {
     }
 }
 
-/// A literal of 1s along `dims` that vary, as a value under these.
-pub(super) fn repeated(literal: Rc<Literal>, dims: Vec<Dim>) -> Val {
-    match dims.iter().any(|dim| dim.atoms().next().is_some()) {
-        true => Val::Repeat(literal, dims),
-        false => Val::Literal(literal),
-    }
-}
-
 /// The outputs of a node that reads such constants.
-pub(super) fn evaluate(
+pub(crate) fn evaluate(
     analysis: &mut Analysis,
+    operator: &Operator<Analysis>,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    let operator = node.operator.as_str();
-    let dims: Vec<Vec<Dim>> = inputs.iter().flatten().map(Val::dims).collect();
     let plain: Vec<Option<Val>> = inputs.iter().map(|val| val.as_ref().map(once)).collect();
-    if elementwise::is_elementwise(operator) {
-        let out = elementwise::broadcast_dims(analysis, &dims)?;
-        let vals = elementwise::evaluate(analysis, node, &plain)?;
-        return vals
-            .into_iter()
-            .map(|val| match val {
-                Val::Literal(literal) if literal.shape().len() == out.len() => {
-                    Ok(repeated(literal, out.clone()))
-                }
-                val if val.dims() == out || analysis.draft => Ok(val),
-                _ => Err("a constant is repeated along the axes of the request".to_owned()),
-            })
-            .collect();
+    match (operator.on_repeated, operator.on_rows) {
+        (OnRepeated::Broadcast, Some(rule)) => broadcast(analysis, rule, node, inputs, &plain),
+        (OnRepeated::KeepAxes | OnRepeated::MoveAxes, Some(rule)) => {
+            moved(analysis, (rule, operator.on_repeated), node, inputs, &plain)
+        }
+        _ => Err("a constant is repeated along batch or time".to_owned()),
     }
-    let moves = matches!(
-        operator,
-        "Identity" | "Cast" | "Slice" | "Gather" | "Transpose" | "Unsqueeze" | "Squeeze" | "Split"
-    );
-    if !moves {
-        return Err("a constant is repeated along batch or time".to_owned());
-    }
+}
+
+fn broadcast(
+    analysis: &mut Analysis,
+    rule: Rule<Analysis>,
+    node: &Node,
+    inputs: &Inputs,
+    plain: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let dims: Vec<Vec<Dim>> = inputs.iter().flatten().map(Val::dims).collect();
+    let out = broadcast_dims(analysis, &dims, Over::Rows)?;
+    let vals = rule(analysis, node, plain)?;
+    vals.into_iter()
+        .map(|val| match val {
+            Val::Literal(literal) if literal.shape().len() == out.len() => {
+                Ok(Val::repeated(literal, out.clone()))
+            }
+            val if val.dims() == out || analysis.draft => Ok(val),
+            _ => Err("a constant is repeated along the axes of the request".to_owned()),
+        })
+        .collect()
+}
+
+fn moved(
+    analysis: &mut Analysis,
+    (rule, on_repeated): (Rule<Analysis>, OnRepeated),
+    node: &Node,
+    inputs: &Inputs,
+    plain: &Inputs,
+) -> Result<Vec<Val>, String> {
     let Some(Some(Val::Repeat(literal, dims))) = inputs.first() else {
         return Err("its indices are repeated along batch or time".to_owned());
     };
+    let vals = rule(analysis, node, plain)?;
     // What becomes of axes is read off a constant whose axes have lengths of their own.
-    let vals = match select::OPERATORS.contains(&operator) {
-        true => select::evaluate(analysis, node, &plain)?,
-        false => layout::evaluate(analysis, node, &plain)?,
-    };
     let marks: Vec<Dim> = (0..dims.len()).map(|axis| Dim::fixed(1000 + axis)).collect();
     let probe = Val::Fill(Rc::new(literal.gathered_first()), marks);
-    let mut probes = plain.clone();
+    let mut probes = plain.to_vec();
     probes[0] = Some(probe);
-    let is_kept = matches!(operator, "Identity" | "Cast" | "Slice" | "Gather" | "Split");
-    let moved = match is_kept {
-        true => None,
-        false => layout::evaluate(analysis, node, &probes)?.first().map(Val::dims),
+    let moved = match on_repeated {
+        OnRepeated::MoveAxes => rule(analysis, node, &probes)?.first().map(Val::dims),
+        _ => None,
     };
     let place = |val: Val| {
         let Val::Literal(literal) = val else { return Ok(val) };
@@ -91,7 +95,7 @@ pub(super) fn evaluate(
             })
             .collect();
         let out = out.ok_or("a constant that is repeated is cut along the axes of the request")?;
-        Ok(repeated(literal, out))
+        Ok(Val::repeated(literal, out))
     };
     vals.into_iter().map(place).collect()
 }

@@ -4,35 +4,33 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::loops::step_of;
-use crate::analysis::operators::layout::{
-    bind_to_one, dim_of, id_bound, int_list, numbers, uniform,
+use crate::analysis::capture::step_of;
+use crate::analysis::ids::limit_ids;
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{
+    SliceBounds, axis_of, dim_of, input, numbers, slice_positions, uniform,
 };
-use crate::analysis::operators::{Inputs, axis_of, input};
-use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::analysis::operators::broadcast::{Over, merge};
+use crate::analysis::operators::layout::bind_to_one;
+use crate::analysis::operators::sequence_level::emit::first_rows_of;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, row_axis};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 
-pub(super) const OPERATORS: &[&str] = &["Concat", "Gather", "Slice", "Split"];
-
-pub(super) fn evaluate(
+/// `Gather`.
+pub(crate) fn gather(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    match node.operator.as_str() {
-        "Gather" => Ok(vec![gather(analysis, node, inputs)?]),
-        "Slice" => Ok(vec![slice(analysis, node, inputs)?]),
-        "Split" => split(analysis, node, inputs),
-        "Concat" => Ok(vec![concat(analysis, node, inputs)?]),
-        other => Err(format!("{other} is not supported")),
-    }
+    gathered(analysis, node, inputs).map(|val| vec![val])
 }
 
-fn gather(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+fn gathered(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let (data, indices) = (input(inputs, 0)?, input(inputs, 1)?);
     let dims = data.dims();
     let axis = axis_of(node.int("axis").unwrap_or(0), dims.len())?;
@@ -138,71 +136,16 @@ fn embed(
     Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
 }
 
-/// Sees to it that integers are at least 0 and less than `rows`.
-pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Result<(), String> {
-    let origin = origin(analysis, ids.source);
-    match (origin, id_bound(analysis, ids)) {
-        (_, Some(bound)) if bound <= rows => {}
-        (Source::Op(op, _), _) if analysis.ops[op].counts.is_some() => {
-            let along = analysis.ops[op].counts;
-            along.into_iter().for_each(|atom| analysis.limit_steps(atom, 1, rows));
-        }
-        (Source::Input(index), _) => {
-            let known = &mut analysis.inputs[index].ids;
-            *known = Some(known.map_or(rows, |known| known.min(rows)));
-        }
-        _ if analysis.draft => {}
-        _ => return Err("its indices are computed: a bad one could not be refused".to_owned()),
-    }
-    Ok(())
+/// `Slice`.
+pub(crate) fn slice(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    sliced(analysis, node, inputs).map(|val| vec![val])
 }
 
-/// Where integers come from, through casts between integers.
-pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
-    let Source::Op(index, _) = source else { return source };
-    let op = &analysis.ops[index];
-    let integer = |element| matches!(element, ElementType::I64 | ElementType::I32);
-    match (op.operator.as_str(), op.operands.first()) {
-        ("Cast" | "Transpose", Some(Operand::Rows { source: from, .. })) => {
-            match origin(analysis, *from) {
-                Source::Input(input) if !integer(analysis.inputs[input].element) => source,
-                from => from,
-            }
-        }
-        _ => source,
-    }
-}
-
-/// What a `Slice` takes, an entry an axis.
-pub(super) struct SliceBounds {
-    pub(super) starts: Vec<Int>,
-    pub(super) ends: Vec<Int>,
-    pub(super) axes: Vec<usize>,
-    pub(super) steps: Vec<i64>,
-}
-
-impl SliceBounds {
-    pub(super) fn read(node: &Node, inputs: &Inputs, rank: usize) -> Result<Self, String> {
-        let list = |name: &str, index| -> Result<Vec<Int>, String> {
-            if let Some(values) = node.ints(name) {
-                return Ok(values.iter().map(|&n| Int::number(n)).collect());
-            }
-            int_list(inputs, index).ok_or_else(|| format!("its {name} are not constant"))
-        };
-        let (starts, ends) = (list("starts", 1)?, list("ends", 2)?);
-        let axes = match numbers(node, "axes", inputs, 3)? {
-            Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<Vec<_>, _>>()?,
-            None => (0..starts.len()).collect(),
-        };
-        let steps = numbers(node, "steps", inputs, 4)?.unwrap_or(vec![1; starts.len()]);
-        if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-            return Err("its starts, ends, axes and steps differ in number".to_owned());
-        }
-        Ok(Self { starts, ends, axes, steps })
-    }
-}
-
-fn slice(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+fn sliced(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let val = input(inputs, 0)?;
     let SliceBounds { starts, ends, axes, steps } =
         SliceBounds::read(node, inputs, val.dims().len())?;
@@ -245,7 +188,7 @@ fn slice_axis(
             return first_rows(analysis, node, literal, axis, (start, end, step));
         };
         let positions = slice_positions(length as i64, start, end, step)?;
-        return take(analysis, node, val, axis, &positions);
+        return take_positions(analysis, node, val, axis, &positions);
     }
     let Val::View(view) = val else {
         return Err("it cuts a constant along batch or time".to_owned());
@@ -282,37 +225,11 @@ fn first_rows(
     analysis.limit_steps(atom, 1, literal.shape()[axis]);
     let mut dims: Vec<Dim> = literal.shape().iter().map(|&n| Dim::fixed(n)).collect();
     dims[axis] = along;
-    crate::analysis::operators::whole::first_rows(analysis, node, literal, axis, dims)
-}
-
-/// The longest axis whose positions are listed.
-const LENGTH_MAX: i64 = 1 << 22;
-
-/// The positions that ONNX `Slice` chooses of an axis.
-pub(super) fn slice_positions(
-    length: i64,
-    start: i64,
-    end: i64,
-    step: i64,
-) -> Result<Vec<usize>, String> {
-    let from_front = |n: i64| if n < 0 { n.saturating_add(length) } else { n };
-    let (mut at, last) = match step {
-        _ if length == 0 => return Ok(Vec::new()),
-        _ if length > LENGTH_MAX => return Err(format!("an axis of length {length}")),
-        0 => return Err("a step of 0".to_owned()),
-        1.. => (from_front(start).clamp(0, length), from_front(end).clamp(0, length)),
-        _ => (from_front(start).clamp(0, length - 1), from_front(end).clamp(-1, length - 1)),
-    };
-    let mut positions = Vec::new();
-    while (step > 0 && at < last) || (step < 0 && at > last) {
-        positions.push(at as usize);
-        at = at.saturating_add(step);
-    }
-    Ok(positions)
+    first_rows_of(analysis, node, literal, axis, dims)
 }
 
 /// The given positions of an axis that rows hold.
-pub(crate) fn take(
+pub(crate) fn take_positions(
     analysis: &mut Analysis,
     node: &Node,
     val: &Val,
@@ -333,7 +250,7 @@ pub(crate) fn take(
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
         Val::Repeat(literal, _) => {
             let once = literal.gathered(axis, positions, &[positions.len()]);
-            Ok(crate::analysis::operators::repeated::repeated(Rc::new(once), dims))
+            Ok(Val::repeated(Rc::new(once), dims))
         }
         Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
         Val::View(view) => {
@@ -361,7 +278,12 @@ pub(crate) fn take(
     }
 }
 
-fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+/// `Split`.
+pub(crate) fn split(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let val = input(inputs, 0)?;
     let dims = val.dims();
     let axis = axis_of(node.int("axis").unwrap_or(0), dims.len())?;
@@ -382,7 +304,7 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Va
     for (output, size) in sizes.into_iter().enumerate() {
         if node.output(output).is_some() {
             let positions: Vec<usize> = (start..start + size).collect();
-            parts.push(take(analysis, node, val, axis, &positions)?);
+            parts.push(take_positions(analysis, node, val, axis, &positions)?);
         } else {
             parts.push(Val::Unknown);
         }
@@ -391,7 +313,16 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Va
     Ok(parts)
 }
 
-fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
+/// `Concat`.
+pub(crate) fn concat(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    concatenated(analysis, node, inputs).map(|val| vec![val])
+}
+
+fn concatenated(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let vals: Vec<&Val> = inputs.iter().flatten().collect();
     let first = vals.first().ok_or("it has no inputs")?;
     let rank = first.dims().len();
@@ -424,7 +355,7 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
         }
         length += analysis.need_fixed(&dims[axis], "joins along")?;
         for other in (0..rank).filter(|&other| other != axis) {
-            merge(analysis, &mut out[other], &dims[other])?;
+            merge(analysis, &mut out[other], &dims[other], Over::Rows)?;
         }
     }
     out[axis] = Dim::fixed(length);
@@ -442,51 +373,4 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
     let attributes = vec![int_attribute("axis", 1 + row_axis(&out, axis) as i64)];
     let vals = analysis.emit(node, "Concat", attributes, operands, vec![(element, out)]);
     Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
-}
-
-/// Of an axis of steps and a fixed one that are as long as each other, on whole tensors, that of steps.
-/// Where the first is open, an exporter wrote a number in its place: the next pass knows.
-fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim) -> Option<Dim> {
-    let (open, fixed) = match (a.as_atom(), b.as_atom()) {
-        (Some(_), None) => (a, b),
-        (None, Some(_)) => (b, a),
-        _ => return None,
-    };
-    let (atom, length) = (open.as_atom()?, analysis.fixed(fixed)?);
-    match analysis.axes.length(atom) {
-        Some(n) if n == length && analysis.on_whole => Some(open.clone()),
-        None if atom != BATCH && length > 1 => {
-            analysis.bind(analysis.axes.find(atom), length);
-            None
-        }
-        _ => None,
-    }
-}
-
-/// Makes `dim` what both dimensions are.
-pub(super) fn merge(analysis: &mut Analysis, dim: &mut Dim, other: &Dim) -> Result<(), String> {
-    if analysis.axes.same_dim(dim, other) {
-        return Ok(());
-    }
-    if let (Some(a), Some(b)) = (dim.as_atom(), other.as_atom()) {
-        return analysis.axes.unify(a, b);
-    }
-    let (a, b) = (analysis.axes.int(dim), analysis.axes.int(other));
-    if analysis.draft && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
-        if dim.as_atom().is_none() {
-            *dim = other.clone();
-        }
-        return Ok(());
-    }
-    if !analysis.draft
-        && let Some(taken) = same_length(analysis, dim, other)
-    {
-        *dim = taken;
-        return Ok(());
-    }
-    let names = [dim, other].map(|dim| {
-        analysis.axes.show(std::slice::from_ref(dim)).trim_matches(['[', ']']).to_owned()
-    });
-    let [a, b] = names;
-    Err(format!("an axis of {a} meets one of {b}: values that vary along it are not supported"))
 }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::analysis::{Analysis, Operand, RowOp, Source};
+use crate::analysis::references::row_of;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, RowOp, Source};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 
@@ -114,7 +116,7 @@ impl<'a> Reader<'a> {
         }
         let read = match source {
             Source::Input(index) => {
-                let width = crate::emit::row_program::row_of(self.analysis, source).elements();
+                let width = row_of(self.analysis, source).elements();
                 Some(Rc::new(Expression::Input(Input { index, width, table: None })))
             }
             Source::Op(op, 0) => self.read_op(op),

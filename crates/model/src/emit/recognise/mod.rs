@@ -6,6 +6,4 @@
 //! products of its own, as columns of one large product, over children joined or apart.
 
 mod expression;
-mod tree_lstm;
-
-pub(crate) use tree_lstm::{Recognised, plain, tree_cell};
+pub(crate) mod tree_lstm;

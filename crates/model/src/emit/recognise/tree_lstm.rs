@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use batchmaker_graph::{ElementType, Lookup, TreeCell};
 
-use crate::analysis::{Analysis, Source};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Source};
 use crate::emit::recognise::expression::{Affine, Expression, Function, Input, Reader};
 
 /// A fused cell and where its ports are: the analysed cell's input for each of its input ports, and
@@ -31,7 +32,7 @@ pub(crate) fn tree_cell(analysis: &Analysis) -> Option<Recognised> {
     let mut reader = Reader::new(analysis);
     let mut outputs = Vec::new();
     for (_, view) in &analysis.outputs {
-        let source = plain(analysis, view.source);
+        let source = through_copies(analysis, view.source);
         if view.at.is_some() {
             return None;
         }
@@ -65,11 +66,11 @@ pub(crate) fn tree_cell(analysis: &Analysis) -> Option<Recognised> {
 }
 
 /// Through operators that change nothing.
-pub(crate) fn plain(analysis: &Analysis, source: Source) -> Source {
+pub(crate) fn through_copies(analysis: &Analysis, source: Source) -> Source {
     let Source::Op(op, 0) = source else { return source };
     match (&*analysis.ops[op].operator, analysis.ops[op].operands.first()) {
-        ("Identity", Some(crate::analysis::Operand::Rows { source, at: None, .. })) => {
-            plain(analysis, *source)
+        ("Identity", Some(Operand::Rows { source, at: None, .. })) => {
+            through_copies(analysis, *source)
         }
         _ => source,
     }

@@ -3,10 +3,10 @@
 //!
 //! [`Unfold`]: batchmaker_graph::Unfold
 
-mod chain;
-mod encoder_decoder;
-mod row_tensor;
-mod tree;
+pub(crate) mod chain;
+pub(crate) mod encoder_decoder;
+pub(crate) mod row_tensor;
+pub(crate) mod tree;
 
 pub use chain::Chain;
 pub use encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};

@@ -4,17 +4,24 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::operators::layout::numbers;
-use crate::analysis::operators::whole::{Whole, has_batch, ints, literal, view, whole};
-use crate::analysis::operators::{Inputs, axis_of, reduce};
-use crate::analysis::{Analysis, Operand};
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, view};
+use crate::analysis::operators::reduce::check_type;
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, whole};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
-pub(super) fn softmax(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `Softmax` and `LogSoftmax`.
+pub(crate) fn softmax(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let rank = x.dims.len();
     let joint = analysis.opset < 13;
@@ -22,22 +29,28 @@ pub(super) fn softmax(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Resu
     if joint && x.dims[axis + 1..].iter().any(|dim| !dim.is_one()) {
         return Err("it normalises over several axes (before opset 13)".to_owned());
     }
-    Ok(Whole {
+    let op = SequenceOp {
         operator: node.operator.clone(),
         attributes: vec![int_attribute("axis", axis as i64)],
         operands: vec![whole(x)],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),
         is_along_first: axis != 0,
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn arg(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `ArgMax` and `ArgMin`.
+pub(crate) fn arg(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let axis = axis_of(node.int("axis").unwrap_or(0), x.dims.len())?;
     let keep = node.int("keepdims").unwrap_or(1);
     let out = reduced(&x.dims, &[axis], keep != 0);
-    Ok(Whole {
+    let op = SequenceOp {
         operator: node.operator.clone(),
         attributes: vec![
             int_attribute("axis", axis as i64),
@@ -48,7 +61,8 @@ pub(super) fn arg(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         outputs: vec![(ElementType::I64, out)],
         is_independent: !has_batch(&x.dims[axis..=axis]),
         is_along_first: axis != 0,
-    })
+    };
+    op.add(analysis, node)
 }
 
 pub(super) fn reduced(dims: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
@@ -60,9 +74,14 @@ pub(super) fn reduced(dims: &[Dim], axes: &[usize], keep: bool) -> Vec<Dim> {
     kept.collect()
 }
 
-pub(super) fn reduce(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `ReduceSum` and its like.
+pub(crate) fn reduce(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
-    reduce::check_type(node, x)?;
+    check_type(node, x)?;
     let rank = x.dims.len();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
         Some(axes) if !axes.is_empty() => {
@@ -70,27 +89,26 @@ pub(super) fn reduce(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
         }
         _ => (0..rank).collect(),
     };
-    if !reduce::OPERATORS.contains(&node.operator.as_str()) {
-        return Err("not supported".to_owned());
-    }
     let keep = node.int("keepdims").unwrap_or(1);
     let out = reduced(&x.dims, &axes, keep != 0);
     let mixes = axes.iter().any(|&axis| has_batch(&x.dims[axis..=axis]));
-    Ok(Whole {
+    let op = SequenceOp {
         operator: node.operator.clone(),
         attributes: vec![int_attribute("keepdims", keep)],
         operands: vec![whole(x), ints(axes.iter().map(|&axis| axis as i64))],
         outputs: vec![(x.element, out)],
         is_independent: !mixes,
         is_along_first: !axes.contains(&0),
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn layer_normalization(
-    analysis: &Analysis,
+/// `LayerNormalization`.
+pub(crate) fn layer_normalization(
+    analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Whole, String> {
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let axis = axis_of(node.int("axis").unwrap_or(-1), x.dims.len())?;
     for dim in &x.dims[axis..] {
@@ -99,7 +117,7 @@ pub(super) fn layer_normalization(
     let mut operands = vec![whole(x)];
     for (index, name) in [(1, "scale"), (2, "bias")] {
         operands.push(match inputs.get(index) {
-            Some(Some(_)) => Operand::Constant(literal(inputs, index, name)?),
+            Some(Some(_)) => Operand::Constant(constant_input(inputs, index, name)?),
             _ => Operand::Absent,
         });
     }
@@ -107,17 +125,23 @@ pub(super) fn layer_normalization(
         return Err("its outputs Mean and InvStdDev".to_owned());
     }
     let epsilon = float_attribute("epsilon", node.float("epsilon").unwrap_or(1e-5));
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "LayerNormalization".to_owned(),
         attributes: vec![int_attribute("axis", axis as i64), epsilon],
         operands,
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: true,
         is_along_first: axis != 0,
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn trilu(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `Trilu`.
+pub(crate) fn trilu(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let rank = x.dims.len();
     if rank < 2 || has_batch(&x.dims[rank - 2..]) {
@@ -126,19 +150,25 @@ pub(super) fn trilu(analysis: &Analysis, node: &Node, inputs: &Inputs) -> Result
     }
     let mut operands = vec![whole(x)];
     if inputs.get(1).is_some_and(Option::is_some) {
-        operands.push(Operand::Constant(literal(inputs, 1, "k")?));
+        operands.push(Operand::Constant(constant_input(inputs, 1, "k")?));
     }
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Trilu".to_owned(),
         attributes: vec![int_attribute("upper", node.int("upper").unwrap_or(1))],
         operands,
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: true,
         is_along_first: rank > 2,
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn cumulative_sum(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `CumSum`.
+pub(crate) fn cumulative_sum(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let axis = numbers(node, "axis", inputs, 1)?.and_then(|axes| axes.first().copied());
     let axis = axis_of(axis.ok_or("it has no axis")?, x.dims.len())?;
@@ -147,12 +177,13 @@ pub(super) fn cumulative_sum(node: &Node, inputs: &Inputs) -> Result<Whole, Stri
         return Err("exclusive or reverse".to_owned());
     }
     let axis_of_rows = Literal::Int(Array::scalar(Int::number(axis as i64)), ElementType::I64);
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "CumSum".to_owned(),
         attributes: vec![],
         operands: vec![whole(x), Operand::Constant(Rc::new(axis_of_rows))],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),
         is_along_first: axis != 0,
-    })
+    };
+    op.add(analysis, node)
 }

@@ -3,15 +3,18 @@
 
 use rten_onnx::onnx::{AttributeProto, AttributeType, GraphProto};
 
-use crate::analysis::loops::Loop;
-use crate::analysis::loops::body::{BodyInput, LoopBody};
-use crate::analysis::operators::{apply, axis_of, limit_ids, whole};
-use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::analysis::dispatch::apply;
+use crate::analysis::ids::limit_ids;
+use crate::analysis::loop_body::{BodyEdges, BodyInput, LoopBody};
+use crate::analysis::loops::form::Loop;
+use crate::analysis::operators::arguments::{axis_of, dim_of};
+use crate::analysis::operators::sequence_level::emit::{emit_loop, operand_of};
+use crate::analysis::state::{Analysis, Subject};
+use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::direction::Direction;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int};
-use crate::emit::loop_body::{self, BodyEdges};
 use crate::file::attribute::ints_attribute;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
@@ -33,15 +36,14 @@ impl Loop<'_> {
         }
         let outer = self.outer(analysis, inside);
         let iteration = analysis.axes.add("steps of a loop", None);
-        let mut nested = analysis.nested(LoopBody::new(outer, iteration));
-        nested.is_cell = false;
+        let mut nested = analysis.nested(Subject::LoopBody, LoopBody::new(outer, iteration));
         let made = self.body_of_whole(&mut nested, inside, file);
         let has_batch = self.has_batch(&nested);
         nested.rename_atoms();
         let prefix = format!("loop{}_", analysis.ops.len());
         let graph = match &made {
             Ok(edges) if !has_batch && !nested.draft => {
-                Some(loop_body::body(&nested, edges, &prefix))
+                Some((analysis.bodies.graph)(&nested, edges, &prefix))
             }
             _ => None,
         };
@@ -141,7 +143,7 @@ impl Loop<'_> {
         }
         let along = match trips.as_number() {
             Some(count) => Dim::fixed(count as usize),
-            None => crate::analysis::operators::dim_of(trips)?,
+            None => dim_of(trips)?,
         };
         if analysis.draft {
             return Ok(self.outputs_of(&edges, &along));
@@ -171,7 +173,7 @@ impl Loop<'_> {
         let mut operands = vec![Operand::Lengths(vec![trips.clone()])];
         operands.push(Operand::Constant(std::rc::Rc::new(Literal::Bool(Array::scalar(true)))));
         for val in &self.states {
-            operands.push(whole::operand_of(analysis, self.node, val)?);
+            operands.push(operand_of(analysis, self.node, val)?);
         }
         operands.extend(captured.iter().map(|(_, view)| Operand::Whole {
             source: view.source,
@@ -181,7 +183,7 @@ impl Loop<'_> {
         operands.extend(trips.terms().flat_map(|(_, atoms)| atoms.to_vec()).map(Operand::Length));
         let dims = self.outputs_of(&edges, &along);
         let outputs = dims.iter().filter_map(|val| Some((val.element()?, val.dims()))).collect();
-        let mut vals = whole::emit_loop(analysis, self.node, vec![body], operands, outputs)?;
+        let mut vals = emit_loop(analysis, self.node, vec![body], operands, outputs)?;
         for (val, (_, axis, direction)) in vals.iter_mut().skip(self.states.len()).zip(&self.every)
         {
             let rank = val.dims().len();

@@ -1,14 +1,17 @@
 //! Operators that move elements, choose or join them.
 
-use crate::analysis::operators::elementwise::broadcast_dims;
-use crate::analysis::operators::layout::{dim_of, int_list, numbers, permutation};
-use crate::analysis::operators::select::{self, SliceBounds};
-use crate::analysis::operators::whole::along::reduced;
-use crate::analysis::operators::whole::elements::operand;
-use crate::analysis::operators::whole::windows::windows;
-use crate::analysis::operators::whole::{Whole, has_batch, ints, view, whole};
-use crate::analysis::operators::{Inputs, axis_of};
-use crate::analysis::{Analysis, Operand, Val};
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{
+    SliceBounds, axis_of, dim_of, int_list, numbers, permutation, slice_positions, view,
+};
+use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
+use crate::analysis::operators::sequence_level::along::reduced;
+use crate::analysis::operators::sequence_level::emit::{
+    SequenceOp, has_batch, ints, operand, whole,
+};
+use crate::analysis::operators::sequence_level::windows::windows;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val};
 use crate::data::symbolic::{BATCH, Dim, Factor, Int, Windows};
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
@@ -16,21 +19,39 @@ use crate::file::node::Node;
 /// An end of a slice that no axis reaches backwards.
 const FAR_BELOW: i64 = -(1 << 30);
 
-pub(super) fn transpose(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `Transpose`.
+pub(crate) fn transpose(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let order = permutation(node, x.dims.len())?;
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Transpose".to_owned(),
         attributes: vec![ints_attribute("perm", order.iter().map(|&axis| axis as i64).collect())],
         operands: vec![whole(x)],
         outputs: vec![(x.element, order.iter().map(|&axis| x.dims[axis].clone()).collect())],
         is_independent: true,
         is_along_first: order.first() == Some(&0),
-    })
+    };
+    op.add(analysis, node)
+}
+
+/// `Reshape`.
+pub(crate) fn reshape(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
+    let keep_zero = node.int("allowzero").unwrap_or(0) != 0;
+    let out = reshaped(analysis, &view(inputs, 0)?.dims.clone(), target, keep_zero)?;
+    relabelled(analysis, inputs, out)?.add(analysis, node)
 }
 
 /// The dimensions that a target shape stands for.
-pub(super) fn reshaped(
+fn reshaped(
     analysis: &Analysis,
     dims: &[Dim],
     target: Vec<Int>,
@@ -76,11 +97,7 @@ pub(super) fn reshaped(
 }
 
 /// The same elements under other dimensions.
-pub(super) fn relabelled(
-    analysis: &Analysis,
-    inputs: &Inputs,
-    out: Vec<Dim>,
-) -> Result<Whole, String> {
+fn relabelled(analysis: &Analysis, inputs: &Inputs, out: Vec<Dim>) -> Result<SequenceOp, String> {
     let x = view(inputs, 0)?;
     let target = Operand::Lengths(out.iter().map(|dim| analysis.axes.open_int(dim)).collect());
     let first = |dims: &[Dim]| dims.iter().position(|dim| has_batch(std::slice::from_ref(dim)));
@@ -92,7 +109,7 @@ pub(super) fn relabelled(
         }
         _ => false,
     };
-    Ok(Whole {
+    Ok(SequenceOp {
         operator: "Reshape".to_owned(),
         attributes: vec![],
         operands: vec![whole(x), target],
@@ -102,77 +119,99 @@ pub(super) fn relabelled(
     })
 }
 
-pub(super) fn regrouped(
-    analysis: &Analysis,
+/// `Flatten`.
+pub(crate) fn flatten(
+    analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Whole, String> {
+) -> Result<Vec<Val>, String> {
     let dims = view(inputs, 0)?.dims.clone();
     let rank = dims.len();
-    let out = match node.operator.as_str() {
-        "Flatten" => {
-            let axis = node.int("axis").unwrap_or(1);
-            let axis = if axis == rank as i64 { rank } else { axis_of(axis, rank)? };
-            let joined = |dims: &[Dim]| {
-                let mut dim = Dim(Vec::new());
-                dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|f| dim.push(f));
-                dim
-            };
-            vec![joined(&dims[..axis]), joined(&dims[axis..])]
-        }
-        "Squeeze" => {
-            let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
-                Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
-                None if dims.iter().any(|dim| dim.atoms().next().is_some()) && !analysis.draft => {
-                    return Err("which axes it drops depends on the request".to_owned());
-                }
-                None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
-            };
-            if axes.iter().any(|&axis| !dims[axis].is_one()) && !analysis.draft {
-                return Err("it drops an axis that varies".to_owned());
-            }
-            reduced(&dims, &axes, false)
-        }
-        _ => {
-            let axes = numbers(node, "axes", inputs, 1)?.ok_or("it has no axes")?;
-            let rank = rank + axes.len();
-            let axes: Vec<usize> =
-                axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?;
-            let mut rest = dims.into_iter();
-            let dim = |axis| match axes.contains(&axis) {
-                true => Some(Dim::fixed(1)),
-                false => rest.next(),
-            };
-            (0..rank).map(dim).collect::<Option<_>>().ok_or("an axis twice")?
-        }
+    let axis = node.int("axis").unwrap_or(1);
+    let axis = if axis == rank as i64 { rank } else { axis_of(axis, rank)? };
+    let joined = |dims: &[Dim]| {
+        let mut dim = Dim(Vec::new());
+        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|f| dim.push(f));
+        dim
     };
-    relabelled(analysis, inputs, out)
+    let out = vec![joined(&dims[..axis]), joined(&dims[axis..])];
+    relabelled(analysis, inputs, out)?.add(analysis, node)
 }
 
-pub(super) fn expand(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
+/// `Squeeze`.
+pub(crate) fn squeeze(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let dims = view(inputs, 0)?.dims.clone();
+    let rank = dims.len();
+    let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
+        Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
+        None if dims.iter().any(|dim| dim.atoms().next().is_some()) && !analysis.draft => {
+            return Err("which axes it drops depends on the request".to_owned());
+        }
+        None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
+    };
+    if axes.iter().any(|&axis| !dims[axis].is_one()) && !analysis.draft {
+        return Err("it drops an axis that varies".to_owned());
+    }
+    let out = reduced(&dims, &axes, false);
+    relabelled(analysis, inputs, out)?.add(analysis, node)
+}
+
+/// `Unsqueeze`.
+pub(crate) fn unsqueeze(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let dims = view(inputs, 0)?.dims.clone();
+    let rank = dims.len();
+    let axes = numbers(node, "axes", inputs, 1)?.ok_or("it has no axes")?;
+    let rank = rank + axes.len();
+    let axes: Vec<usize> =
+        axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?;
+    let mut rest = dims.into_iter();
+    let dim = |axis| match axes.contains(&axis) {
+        true => Some(Dim::fixed(1)),
+        false => rest.next(),
+    };
+    let out = (0..rank).map(dim).collect::<Option<_>>().ok_or("an axis twice")?;
+    relabelled(analysis, inputs, out)?.add(analysis, node)
+}
+
+/// `Expand`.
+pub(crate) fn expand(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let target = int_list(inputs, 1).ok_or("its shape is not constant")?;
     let wanted = target.iter().map(dim_of).collect::<Result<Vec<_>, _>>()?;
-    let out = broadcast_dims(analysis, &[x.dims.clone(), wanted])?;
+    let out = broadcast_dims(analysis, &[x.dims.clone(), wanted], Over::Sequences)?;
     if has_batch(&out) && !has_batch(&x.dims) {
         return Err("it repeats along the batch".to_owned());
     }
     let shape = Operand::Lengths(out.iter().map(|dim| analysis.axes.open_int(dim)).collect());
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Expand".to_owned(),
         attributes: vec![],
         operands: vec![whole(x), shape],
         outputs: vec![(x.element, out)],
         is_independent: true,
         is_along_first: false,
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn concat(
+/// `Concat`.
+pub(crate) fn concat(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Whole, String> {
+) -> Result<Vec<Val>, String> {
     let vals: Vec<&Val> = inputs.iter().flatten().collect();
     let first = vals.first().ok_or("it has no inputs")?;
     let rank = first.dims().len();
@@ -185,7 +224,7 @@ pub(super) fn concat(
             return Err("its inputs do not fit".to_owned());
         }
         for other in (0..rank).filter(|&other| other != axis) {
-            select::merge(analysis, &mut out[other], &dims[other])?;
+            merge(analysis, &mut out[other], &dims[other], Over::Sequences)?;
         }
         match analysis.fixed(&dims[axis]) {
             Some(length) => fixed += length,
@@ -199,23 +238,26 @@ pub(super) fn concat(
     };
     let element = first.element().ok_or("its inputs do not fit")?;
     let is_batched = vals.iter().all(|val| has_batch(&val.dims()));
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Concat".to_owned(),
         attributes: vec![int_attribute("axis", axis as i64)],
         operands: vals.iter().map(|val| operand(val)).collect::<Result<_, _>>()?,
         is_independent: is_batched && !has_batch(&out[axis..=axis]),
         is_along_first: axis != 0 && vals.iter().all(|val| matches!(val, Val::View(_))),
         outputs: vec![(element, out)],
-    })
+    };
+    op.add(analysis, node)
 }
 
+/// `Slice`.
+///
 /// A part of one axis of steps whose length follows from that of all: what is left without the first
 /// and the last so many, every so many of them, or all backwards.
-pub(super) fn slice(
+pub(crate) fn slice(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Whole, String> {
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let SliceBounds { starts, ends, axes, steps: by } =
         SliceBounds::read(node, inputs, x.dims.len())?;
@@ -243,7 +285,7 @@ pub(super) fn slice(
         }
         is_independent &= !has_batch(std::slice::from_ref(dim));
         if let Some(length) = analysis.fixed(dim) {
-            let positions = select::slice_positions(length as i64, start, end, by)?;
+            let positions = slice_positions(length as i64, start, end, by)?;
             if positions.is_empty() {
                 return Err("it leaves nothing of an axis".to_owned());
             }
@@ -270,7 +312,7 @@ pub(super) fn slice(
             }
         };
     }
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Slice".to_owned(),
         attributes: vec![],
         operands: vec![
@@ -283,5 +325,6 @@ pub(super) fn slice(
         outputs: vec![(x.element, out)],
         is_independent,
         is_along_first: !axes.contains(&0),
-    })
+    };
+    op.add(analysis, node)
 }

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
-use crate::analysis::operators::layout::{numbers, scalar};
-use crate::analysis::operators::whole::{Whole, has_batch, ints, literal, view, whole};
-use crate::analysis::operators::{Inputs, axis_of};
-use crate::analysis::{Analysis, Operand, Source, Val, View};
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, scalar, view};
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, whole};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{BATCH, Dim, Int, Windows};
@@ -113,13 +114,14 @@ impl Spatial {
     }
 }
 
-pub(super) fn convolution(
+/// `Conv`.
+pub(crate) fn convolution(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Whole, String> {
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
-    let weights = literal(inputs, 1, "W")?;
+    let weights = constant_input(inputs, 1, "W")?;
     let Some((&[outputs, of_group], kernel)) = weights.shape().split_first_chunk::<2>() else {
         return Err("its W has no kernel".to_owned());
     };
@@ -141,7 +143,7 @@ pub(super) fn convolution(
     out.extend(spatial.out(analysis, &x.dims, false)?);
     let mut operands = vec![whole(x), Operand::Constant(weights)];
     if inputs.get(2).is_some_and(Option::is_some) {
-        let bias = literal(inputs, 2, "B")?;
+        let bias = constant_input(inputs, 2, "B")?;
         if bias.shape() != [outputs] {
             return Err(format!("its B is of {:?}", bias.shape()));
         }
@@ -151,19 +153,20 @@ pub(super) fn convolution(
     attributes.push(int_attribute("group", group));
     let is_independent = !has_batch(&x.dims[1..]);
     let outputs = vec![(ElementType::F32, out)];
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Conv".to_owned(),
         attributes,
         operands,
         outputs,
         is_independent,
         is_along_first: true,
-    })
+    };
+    op.add_as(analysis, node, Some(convolution_of_rows))
 }
 
 /// A convolution along one axis that rows hold, as a product of its windows with its weights, which is
 /// one product for all rows. None: it is another convolution.
-pub(super) fn convolution_of_rows(
+fn convolution_of_rows(
     analysis: &mut Analysis,
     node: &Node,
     attributes: &[AttributeProto],
@@ -276,7 +279,7 @@ fn before_transposing(
     let is_swap = |attribute: &AttributeProto| attribute.ints == [0, 2, 1];
     match op.operator.as_str() {
         "Transpose" if own.len() == 2 && op.attributes.iter().any(is_swap) => Some((*from, None)),
-        "Relu" | "Tanh" | "Sigmoid" | "LeakyRelu" | "Elu" => {
+        operator if is_activation(analysis, operator) => {
             let (from, activation) = before_transposing(analysis, *from, own)?;
             activation.is_none().then(|| {
                 let own = (op.operator.clone(), op.attributes.clone());
@@ -287,7 +290,12 @@ fn before_transposing(
     }
 }
 
-pub(super) fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `MaxPool` and `AveragePool`.
+pub(crate) fn pool(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let kernel = node.ints("kernel_shape").ok_or("it has no kernel_shape")?.to_vec();
     if x.dims.len() < 3 || node.output(1).is_some() || node.int("storage_order").unwrap_or(0) != 0 {
@@ -311,10 +319,23 @@ pub(super) fn pool(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Res
     let is_independent = !has_batch(&x.dims[2..]);
     let (operator, operands) = (node.operator.clone(), vec![whole(x)]);
     let outputs = vec![(x.element, out)];
-    Ok(Whole { operator, attributes, operands, outputs, is_independent, is_along_first: true })
+    let op = SequenceOp {
+        operator,
+        attributes,
+        operands,
+        outputs,
+        is_independent,
+        is_along_first: true,
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn global_pool(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `GlobalMaxPool` and `GlobalAveragePool`.
+pub(crate) fn global_pool(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     if x.dims.len() < 3 {
         return Err(format!("its X has rank {}", x.dims.len()));
@@ -325,17 +346,23 @@ pub(super) fn global_pool(node: &Node, inputs: &Inputs) -> Result<Whole, String>
         "GlobalMaxPool" => "ReduceMax",
         _ => "ReduceMean",
     };
-    Ok(Whole {
+    let op = SequenceOp {
         operator: operator.to_owned(),
         attributes: vec![int_attribute("keepdims", 1)],
         operands: vec![whole(x), ints(2..x.dims.len() as i64)],
         outputs: vec![(x.element, out)],
         is_independent: !has_batch(&x.dims[2..]),
         is_along_first: true,
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `Pad`.
+pub(crate) fn pad(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let x = view(inputs, 0)?;
     let rank = x.dims.len();
     let given = numbers(node, "pads", inputs, 1)?.ok_or("it has no pads")?;
@@ -374,7 +401,7 @@ pub(super) fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Resu
     if mode == "constant" {
         operands.push(match (inputs.get(2), node.float("value")) {
             (Some(Some(_)), _) => {
-                let value = scalar(&*literal(inputs, 2, "value")?);
+                let value = scalar(&*constant_input(inputs, 2, "value")?);
                 Operand::Constant(Rc::new(value.ok_or("its value is not one number")?))
             }
             (_, Some(value)) => {
@@ -386,12 +413,18 @@ pub(super) fn pad(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Resu
     }
     let attributes = vec![string_attribute("mode", mode)];
     let outputs = vec![(x.element, out)];
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Pad".to_owned(),
         attributes,
         operands,
         outputs,
         is_independent,
         is_along_first,
-    })
+    };
+    op.add(analysis, node)
+}
+
+fn is_activation(analysis: &Analysis, operator: &str) -> bool {
+    let elementwise = analysis.operators.find(operator).and_then(|operator| operator.elementwise);
+    elementwise.is_some_and(|elementwise| elementwise.is_activation)
 }

@@ -4,70 +4,76 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::operators::layout::int_list;
-use crate::analysis::operators::{Inputs, apply, axis_of, input};
-use crate::analysis::{Analysis, Val};
+use crate::analysis::dispatch::apply;
+use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::{axis_of, input, int_list};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Sequence, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::Int;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
-/// A value that is no tensor.
-#[derive(Clone, Debug)]
-pub(crate) enum Sequence {
-    /// The slices of a tensor along an axis, which they keep (of length 1) or not.
-    Slices {
-        tensor: Val,
-        axis: usize,
-        keeps_axis: bool,
-    },
-    List(Vec<Val>),
-    /// In the body of a loop, what was appended before, and what this step appends.
-    Grown(Option<Val>),
-}
-
 /// The longest list that is put together tensor by tensor.
 const LIST_MAX: usize = 512;
 
-const OPERATORS: &[&str] = &[
-    "ConcatFromSequence",
-    "SequenceAt",
-    "SequenceConstruct",
-    "SequenceEmpty",
-    "SequenceInsert",
-    "SequenceLength",
-    "SplitToSequence",
-];
-
-pub(super) fn is_known(operator: &str) -> bool {
-    OPERATORS.contains(&operator)
+/// Unless something of its inputs is downstream of a diagnostic, what `rule` makes of them.
+fn known(inputs: &Inputs, rule: impl FnOnce() -> Result<Val, String>) -> Result<Vec<Val>, String> {
+    match inputs.iter().flatten().any(is_unknown) {
+        true => Ok(vec![Val::Unknown]),
+        false => rule().map(|val| vec![val]),
+    }
 }
 
-/// Whether an operator takes a sequence for what it is.
-pub(crate) fn takes_sequences(operator: &str) -> bool {
-    is_known(operator) || matches!(operator, "Identity")
+/// `SequenceEmpty` and `SequenceConstruct`.
+pub(crate) fn construct(_: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+    known(inputs, || Ok(list(inputs.iter().flatten().cloned().collect())))
 }
 
-pub(super) fn evaluate(
+/// `SplitToSequence`.
+pub(crate) fn split_to_list(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    if inputs.iter().flatten().any(is_unknown) {
-        return Ok(vec![Val::Unknown]);
-    }
-    let val = match node.operator.as_str() {
-        "SequenceEmpty" => list(Vec::new()),
-        "SequenceConstruct" => list(inputs.iter().flatten().cloned().collect()),
-        "SplitToSequence" => split(analysis, node, inputs)?,
-        "SequenceInsert" => insert(inputs)?,
-        "SequenceAt" => at(analysis, node, inputs)?,
-        "SequenceLength" => length(analysis, inputs)?,
-        "ConcatFromSequence" => concat(analysis, node, inputs)?,
-        other => return Err(format!("{other} is not supported")),
-    };
-    Ok(vec![val])
+    known(inputs, || split(analysis, node, inputs))
+}
+
+/// `SequenceInsert`.
+pub(crate) fn insert_into_list(
+    _: &mut Analysis,
+    _: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    known(inputs, || insert(inputs))
+}
+
+/// `SequenceAt`.
+pub(crate) fn element_of_list(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    known(inputs, || at(analysis, node, inputs))
+}
+
+/// `SequenceLength`.
+pub(crate) fn length_of_list(
+    analysis: &mut Analysis,
+    _: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    known(inputs, || length(analysis, inputs))
+}
+
+/// `ConcatFromSequence`.
+pub(crate) fn concat_list(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    known(inputs, || concat(analysis, node, inputs))
 }
 
 /// Whether something of a value is downstream of a diagnostic.

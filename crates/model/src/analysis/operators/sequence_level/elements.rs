@@ -1,17 +1,17 @@
 //! Element-wise operators, casts and matrix products.
 
-use std::rc::Rc;
-
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
+use crate::analysis::dispatch::apply;
+use crate::analysis::operator::{Inputs, Operands};
+use crate::analysis::operators::arguments::{input, view};
+use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::contract::check_floats;
-use crate::analysis::operators::elementwise::{
-    attributes, broadcast_dims, check_types, clip_bounds,
-};
-use crate::analysis::operators::whole::{Whole, has_batch, view, whole};
-use crate::analysis::operators::{Inputs, apply, input, select};
-use crate::analysis::{Analysis, Operand, Val};
+use crate::analysis::operators::elementwise::{self, entry};
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, whole};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 use crate::data::symbolic::{Dim, Int};
@@ -19,28 +19,12 @@ use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
 
-/// A value that depends on the request, or a constant tensor, as it is.
-pub(super) fn operand(val: &Val) -> Result<Operand, String> {
-    match val {
-        Val::View(view) => Ok(whole(view)),
-        Val::Literal(literal) if literal.data().is_some() => Ok(Operand::Constant(literal.clone())),
-        Val::Literal(literal) => match &**literal {
-            Literal::Int(array, ElementType::I64) if array.shape.len() <= 1 => {
-                Ok(Operand::Lengths(array.data.clone()))
-            }
-            _ => Err("an operand depends on the request's lengths".to_owned()),
-        },
-        Val::Fill(value, _) | Val::Repeat(value, _) if value.data().is_none() => {
-            Err("an operand depends on the request's lengths".to_owned())
-        }
-        Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
-        // Where it stands beside a tensor that has these axes.
-        Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
-        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
-    }
-}
-
-pub(super) fn matmul(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, String> {
+/// `MatMul`.
+pub(crate) fn matmul(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
     let is_filled = |val: &Val| matches!(val, Val::Fill(..) | Val::Repeat(..));
     let (a, b) = (input(inputs, 0)?, input(inputs, 1)?);
     check_floats(&[a, b])?;
@@ -50,8 +34,9 @@ pub(super) fn matmul(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, 
     }
     let (ra, rb) = (da.len() - 2, db.len() - 2);
     let mut inner = da[ra + 1].clone();
-    select::merge(analysis, &mut inner, &db[rb])?;
-    let mut out = broadcast_dims(analysis, &[da[..ra].to_vec(), db[..rb].to_vec()])?;
+    merge(analysis, &mut inner, &db[rb], Over::Sequences)?;
+    let mut out =
+        broadcast_dims(analysis, &[da[..ra].to_vec(), db[..rb].to_vec()], Over::Sequences)?;
     out.extend([da[ra].clone(), db[rb + 1].clone()]);
     let is_alone = |dim: &Dim, other: &Val| {
         !has_batch(std::slice::from_ref(dim)) || !matches!(other, Val::View(_))
@@ -68,72 +53,80 @@ pub(super) fn matmul(analysis: &mut Analysis, inputs: &Inputs) -> Result<Whole, 
     let operands = vec![operand(a)?, operand(b)?];
     let outputs = vec![(ElementType::F32, out)];
     let operator = "MatMul".to_owned();
-    Ok(Whole { operator, attributes: vec![], operands, outputs, is_independent, is_along_first })
+    let op = SequenceOp {
+        operator,
+        attributes: vec![],
+        operands,
+        outputs,
+        is_independent,
+        is_along_first,
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn elementwise(
+/// An operator that computes element by element.
+pub(crate) fn elementwise(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Whole, String> {
-    let operator = node.operator.as_str();
-    let vals: Vec<&Val> = match operator {
-        "Clip" => vec![input(inputs, 0)?],
-        _ => (0..inputs.len()).map(|index| input(inputs, index)).collect::<Result<_, _>>()?,
-    };
-    check_types(operator, &vals)?;
+) -> Result<Vec<Val>, String> {
+    let elementwise = entry(analysis, node);
+    let vals = elementwise::operands(elementwise, inputs)?;
+    (elementwise.check)(&vals)?;
     let all: Vec<Vec<Dim>> = vals.iter().map(|val| val.dims()).collect();
-    let out = broadcast_dims(analysis, &all)?;
+    let out = broadcast_dims(analysis, &all, Over::Sequences)?;
     let given: Vec<Vec<Dim>> = vals
         .iter()
         .filter(|val| !matches!(val, Val::Fill(..) | Val::Repeat(..)))
         .map(|val| val.dims())
         .collect();
-    let is_given = broadcast_dims(analysis, &given)? == out;
+    let is_given = broadcast_dims(analysis, &given, Over::Sequences)? == out;
     if !is_given && !analysis.draft {
         return Err("a constant is repeated along the axes of the request".to_owned());
     }
-    let element = match operator {
-        "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => ElementType::Bool,
-        "Where" => vals.get(1).and_then(|val| val.element()).ok_or("it has no branches")?,
-        _ => vals[0].element().unwrap_or(ElementType::F32),
-    };
+    let element = elementwise.gives.element(&vals)?;
     let mut operands = vals.iter().map(|val| operand(val)).collect::<Result<Vec<_>, _>>()?;
     if operands.iter().any(|operand| matches!(operand, Operand::Lengths(_))) {
         return Err("an operand depends on the request's lengths".to_owned());
     }
-    if operator == "Clip" {
-        operands.extend(clip_bounds(node, inputs)?);
+    if let Operands::First(others) = elementwise.operands {
+        operands.extend(others(node, inputs)?);
     }
-    Ok(Whole {
-        operator: operator.to_owned(),
-        attributes: attributes(node)?,
+    let op = SequenceOp {
+        operator: node.operator.clone(),
+        attributes: elementwise::attributes(elementwise, node)?,
         operands,
         outputs: vec![(element, out)],
         is_independent: true,
         is_along_first: false,
-    })
+    };
+    op.add(analysis, node)
 }
 
-pub(super) fn cast(node: &Node, inputs: &Inputs) -> Result<Whole, String> {
+/// `Cast`.
+pub(crate) fn cast(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    if node.int("to") == Some(DataType::BOOL.0.into()) {
+        return is_not_zero(analysis, node, inputs).map(|val| vec![val]);
+    }
     let x = view(inputs, 0)?;
     let data_type = DataType(node.int("to").unwrap_or(0) as i32);
-    Ok(Whole {
+    let op = SequenceOp {
         operator: "Cast".to_owned(),
         attributes: vec![int_attribute("to", data_type.0.into())],
         operands: vec![whole(x)],
         outputs: vec![(element_type(data_type)?, x.dims.clone())],
         is_independent: true,
         is_along_first: true,
-    })
+    };
+    op.add(analysis, node)
 }
 
 /// The truth of numbers: all but zero are true.
-pub(super) fn is_not_zero(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Val, String> {
+fn is_not_zero(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let x = view(inputs, 0)?.clone();
     let zero = match x.element {
         ElementType::Bool => return Ok(Val::View(x)),

@@ -1,0 +1,153 @@
+//! What the body of a loop reads: its states, steps of tensors from around the loop, and what is the same at
+//! every step.
+
+use std::rc::Rc;
+
+use batchmaker_graph::ElementType;
+
+use crate::analysis::loop_body::{BodyInput, COUNTER};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Sequence, Source, Val, View};
+use crate::data::direction::Direction;
+use crate::data::symbolic::{AtomId, BATCH, Int};
+
+impl Analysis {
+    fn add_body_input(&mut self, name: &str, edge: BodyInput, view: &View) -> View {
+        let index = self.inputs.len();
+        let source = Source::Input(index);
+        let inside = View { source, at: None, ..view.clone() };
+        let (element, dims) = (view.element, view.dims.clone());
+        self.push_input(name, element, dims, Val::View(inside.clone()));
+        if let Some(body) = &mut self.body {
+            body.edges.push(edge);
+        }
+        inside
+    }
+
+    /// The next state of the body.
+    pub(crate) fn add_state(&mut self, name: &str, val: View) {
+        self.add_body_input(name, BodyInput::State, &val);
+    }
+
+    /// A step of a tensor from around the loop; its view without that axis.
+    pub(crate) fn add_step(&mut self, of: View, axis: usize, direction: Direction) -> View {
+        let body = self.body.as_ref();
+        let edges = body.map_or(&[][..], |body| &body.edges);
+        let is_same = |edge: &BodyInput| match edge {
+            BodyInput::Step { of: known, axis: along, direction: way } => {
+                let same = (known.source, known.at, *along, *way);
+                same == (of.source, of.at, axis, direction) && known.dims == of.dims
+            }
+            _ => false,
+        };
+        let mut step = of.clone();
+        step.dims.remove(axis);
+        if let Some(index) = edges.iter().position(is_same) {
+            return View { source: Source::Input(index), at: None, ..step };
+        }
+        let name = format!("\u{1}step of input {}", self.inputs.len());
+        self.add_body_input(&name, BodyInput::Step { of, axis, direction }, &step)
+    }
+
+    /// The number of the step, from 0, where `atom` is the steps up to its end.
+    pub(crate) fn counter(&mut self, atom: AtomId) -> Option<View> {
+        let body = self.body.as_ref().filter(|body| body.iteration == atom)?;
+        if let Some(counter) = &body.counter {
+            return Some(counter.clone());
+        }
+        let (source, element) = (Source::Input(0), ElementType::I64);
+        let number = View { source, at: None, element, dims: Vec::new() };
+        let counter = self.add_body_input(COUNTER, BodyInput::State, &number);
+        if let Some(body) = &mut self.body {
+            body.counter = Some(counter.clone());
+        }
+        Some(counter)
+    }
+
+    /// A length of the request, inside a loop.
+    pub(crate) fn capture_length(&mut self, length: View, atom: AtomId) -> View {
+        // No name that a file may have by chance.
+        let name = format!("\u{1}length {}", self.axes.find(atom).0);
+        let known = self.inputs.iter().position(|input| input.name == name);
+        match known {
+            Some(index) => View { source: Source::Input(index), ..length },
+            None => self.add_body_input(&name, BodyInput::Captured(length.clone()), &length),
+        }
+    }
+
+    /// A value from around the loop.
+    pub(crate) fn capture(&mut self, name: &str) -> Val {
+        let outer = self.body.as_ref().and_then(|body| body.outer.get(name)).cloned();
+        outer.map_or(Val::Unknown, |val| self.capture_val(name, val))
+    }
+
+    fn capture_val(&mut self, name: &str, val: Val) -> Val {
+        match val {
+            Val::View(view) => {
+                let edge = BodyInput::Captured(view.clone());
+                Val::View(self.add_body_input(name, edge, &view))
+            }
+            Val::Sequence(sequence) => {
+                let mut part = |(index, val): (usize, &Val)| {
+                    self.capture_val(&format!("{name} {index}"), val.clone())
+                };
+                Val::Sequence(Rc::new(match &*sequence {
+                    Sequence::Slices { tensor, axis, keeps_axis } => {
+                        let (axis, keeps_axis) = (*axis, *keeps_axis);
+                        Sequence::Slices { tensor: part((0, tensor)), axis, keeps_axis }
+                    }
+                    Sequence::List(vals) => {
+                        Sequence::List(vals.iter().enumerate().map(part).collect())
+                    }
+                    // What the loop around this one appends to, it cannot see.
+                    Sequence::Grown(_) => return Val::Unknown,
+                }))
+            }
+            other => other,
+        }
+    }
+}
+
+/// Where `index` is the number of a loop's step, that step of a tensor from around the loop, without
+/// the axis.
+pub(crate) fn step_of(
+    analysis: &mut Analysis,
+    view: &View,
+    axis: usize,
+    index: &Int,
+    is_below_zero_from_the_end: bool,
+) -> Result<Option<View>, String> {
+    let Some(body) = &analysis.body else { return Ok(None) };
+    let number = body.number().ok_or("a loop without an end")?;
+    if index.as_number().is_some() {
+        return Ok(None);
+    }
+    let dim = &view.dims[axis];
+    let length = analysis.axes.int(dim);
+    // Backwards: length - 1 - number. Below 0: from the end.
+    let back = Int::number(-1).minus(&number);
+    let of_length = |int: &Option<Int>| int.as_ref().and_then(|int| int.plus(&length));
+    let direction = match Some(index) {
+        index if index == Some(&number) => Direction::Forward,
+        index if index == number.minus(&length).as_ref() && is_below_zero_from_the_end => {
+            Direction::Forward
+        }
+        index if index == of_length(&back).as_ref() => Direction::Reverse,
+        index if index == back.as_ref() && is_below_zero_from_the_end => Direction::Reverse,
+        _ => return Err("of the steps of a loop it takes neither this one nor its mirror".into()),
+    };
+    let Source::Input(input) = view.source else {
+        return Err("it takes a step of what the loop's body computes".to_owned());
+    };
+    let BodyInput::Captured(outer) = &body.edges[input] else {
+        return Err("it takes a step of a state or of a step".to_owned());
+    };
+    let of = View { dims: view.dims.clone(), ..outer.clone() };
+    if let Some(atom) = dim.as_atom().filter(|_| analysis.draft) {
+        if analysis.axes.find(atom) == BATCH {
+            return Err("its loop goes along the batch".to_owned());
+        }
+        analysis.axes.mark_time(atom);
+    }
+    Ok(Some(analysis.add_step(of, axis, direction)))
+}

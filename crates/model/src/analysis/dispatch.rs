@@ -1,0 +1,125 @@
+//! Applies an operator to values by the rules that the table of operators has for it: on rows where it is a
+//! function of rows, else over whole sequences.
+
+use rten_onnx::onnx::AttributeProto;
+
+use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
+use crate::analysis::operators::repeated;
+use crate::analysis::operators::sequence_level::emit::{made, varies};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::Val;
+use crate::data::symbolic::steps;
+use crate::file::node::Node;
+
+/// What another operator, in the place of `node`, makes of tensors.
+pub(super) fn apply(
+    analysis: &mut Analysis,
+    node: &Node,
+    operator: &str,
+    attributes: Vec<AttributeProto>,
+    inputs: Vec<Val>,
+) -> Result<Val, String> {
+    if inputs.iter().any(|val| matches!(val, Val::Unknown)) {
+        return Ok(Val::Unknown);
+    }
+    let node = Node::plain(operator, node).with(attributes);
+    let inputs: Vec<Option<Val>> = inputs.into_iter().map(Some).collect();
+    let vals = evaluate(analysis, &node, &inputs)?;
+    Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
+
+/// The node's outputs, or why it cannot be served.
+pub(super) fn evaluate(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let operator = entry(analysis, node)?;
+    let is_list = |val: &Val| matches!(val, Val::Sequence(_));
+    if inputs.iter().flatten().any(is_list) && !operator.takes_lists {
+        return Err("its input is a sequence of tensors".to_owned());
+    }
+    let has_more_outputs = node.output(1).is_some() || node.output(2).is_some();
+    let on_any = operator.with_more_outputs.filter(|_| has_more_outputs).or(operator.on_any);
+    if let Some(rule) = on_any {
+        return follow(analysis, operator, Some(rule), node, inputs);
+    }
+    let views = inputs.iter().flatten().filter_map(|val| match val {
+        Val::View(view) => Some(view),
+        _ => None,
+    });
+    let mut views = views.peekable();
+    let is_constant = views.peek().is_none();
+    let has_one_axis = analysis.draft || views.all(|view| steps(&view.dims).len() <= 1);
+    let on_rows = match has_one_axis {
+        true => on_rows(analysis, node, inputs),
+        false => Err("its input varies along more than one axis".to_owned()),
+    };
+    let on_rows =
+        on_rows.and_then(|vals| match vals.iter().all(|val| analysis.has_axes_once(val)) {
+            true => Ok(vals),
+            false => Err("its output varies along more than one axis".to_owned()),
+        });
+    let reason = match on_rows {
+        Ok(vals) => return Ok(vals),
+        Err(reason) => reason,
+    };
+    if let Some(lengths_as_data) = operator.lengths_as_data
+        && let Some(data) = lengths_as_data(analysis, node, inputs)?
+    {
+        return evaluate(analysis, node, &data);
+    }
+    match (is_constant, operator.on_sequences) {
+        (true, rule) if varies(inputs) => {
+            let made = made(analysis, node, inputs)?;
+            let rule = rule.ok_or("not supported")?;
+            rule(analysis, node, &made)
+        }
+        (true, _) | (false, None) => Err(reason),
+        (false, Some(rule)) => rule(analysis, node, inputs).map_err(|over_sequences| {
+            // Of an operator without a rule on rows there is no more to say.
+            match operator.on_rows.is_none() || over_sequences == reason {
+                true => over_sequences,
+                false => format!("{reason}; on whole sequences: {over_sequences}"),
+            }
+        }),
+    }
+}
+
+/// The node's outputs by its operator's rule on rows or on constants.
+pub(super) fn on_rows(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let operator = entry(analysis, node)?;
+    follow(analysis, operator, operator.on_rows.or(operator.on_constants), node, inputs)
+}
+
+/// What a rule makes of the inputs, where constants that are repeated are treated as the table says.
+fn follow(
+    analysis: &mut Analysis,
+    operator: &Operator<Analysis>,
+    rule: Option<Rule<Analysis>>,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let is_repeated = |val: &Val| matches!(val, Val::Repeat(..));
+    let as_it_stands = operator.on_repeated == OnRepeated::AsItStands;
+    if inputs.iter().flatten().any(is_repeated) && !as_it_stands {
+        return repeated::evaluate(analysis, operator, node, inputs);
+    }
+    match rule {
+        Some(rule) => rule(analysis, node, inputs),
+        None => Err("its input does not depend on the request".to_owned()),
+    }
+}
+
+/// What the compiler knows of a node's operator.
+pub(super) fn entry(
+    analysis: &Analysis,
+    node: &Node,
+) -> Result<&'static Operator<Analysis>, String> {
+    let operator = analysis.operators.find(&node.operator);
+    operator.ok_or_else(|| "the operator is not supported".to_owned())
+}

@@ -1,0 +1,69 @@
+//! What is known of dimensions and of sources.
+
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Source, Val};
+use crate::data::symbolic::{BATCH, Dim, Factor, steps};
+
+impl Analysis {
+    /// The length of a dimension that is the same in all requests and within a row.
+    pub(crate) fn fixed(&self, dim: &Dim) -> Option<usize> {
+        let lengths = dim.0.iter().map(|factor| match factor {
+            Factor::Fixed(n) => Some(*n),
+            Factor::Atom(atom) => match self.axes.find(*atom) {
+                BATCH => None,
+                _ if !self.draft || self.axes.is_time(*atom) => None,
+                atom => self.axes.length(atom),
+            },
+        });
+        lengths.product()
+    }
+
+    /// In a draft, learns a length that weights decide.
+    pub(crate) fn learn(&mut self, dim: &Dim, length: usize) {
+        if let Some(atom) = dim.as_atom().filter(|_| self.draft) {
+            self.axes.learn(atom, length);
+        }
+    }
+
+    /// As [`Self::fixed`], or why not.
+    pub(crate) fn need_fixed(&self, dim: &Dim, what: &str) -> Result<usize, String> {
+        self.fixed(dim).ok_or_else(|| {
+            let name = self.axes.show(std::slice::from_ref(dim));
+            let name = name.trim_matches(['[', ']']);
+            format!("it {what} the axis of {name}: its rows interact")
+        })
+    }
+
+    /// Whether the batch and steps are at most an axis each.
+    pub(crate) fn has_axes_once(&self, val: &Val) -> bool {
+        let Val::View(view) = val else { return true };
+        let atoms = view.dims.iter().flat_map(Dim::atoms);
+        let batch = atoms.filter(|&atom| atom == BATCH).count();
+        self.draft || (batch <= 1 && steps(&view.dims).len() <= 1)
+    }
+
+    pub(crate) fn level(&self, source: Source) -> usize {
+        match source {
+            Source::Input(_) | Source::Length(_) => 0,
+            Source::Recurrent(index, _) => self.recurrents[index].level + 1,
+            Source::Op(index, _) => self.ops[index].level,
+        }
+    }
+
+    /// The axes that rows of a source run along.
+    pub(crate) fn domain(&self, source: Source) -> Domain {
+        match source {
+            Source::Input(index) => Domain::of(&self.inputs[index].dims),
+            Source::Length(_) => Domain::default(),
+            // Outputs of an operator on whole tensors may have axes of their own.
+            Source::Op(index, port) => match self.ops[index].whole.get(port) {
+                Some(dims) => Domain::of(dims),
+                None => self.ops[index].domain,
+            },
+            Source::Recurrent(index, port) => {
+                let domain = self.recurrents[index].domain;
+                Domain { time: domain.time.filter(|_| port.is_every()), ..domain }
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The body of a `Loop` or `Scan`: what it reads of the graph around it, and which of that goes along the
+//! steps.
+
+use std::collections::HashMap;
+
+use crate::analysis::value::{Val, View};
+use crate::data::direction::Direction;
+use crate::data::symbolic::{AtomId, Int};
+
+/// The name of the state that is the number of the step.
+pub(crate) const COUNTER: &str = "\u{1}number of the step";
+
+/// What a body is analysed with.
+pub(crate) struct LoopBody {
+    /// What the graph around it knows.
+    pub(super) outer: HashMap<String, Val>,
+    /// The steps done when one ends: from 1.
+    pub(super) iteration: AtomId,
+    /// Of each input of the analysis.
+    pub(crate) edges: Vec<BodyInput>,
+    /// The state that is the number of the step, where something is computed on it.
+    pub(crate) counter: Option<View>,
+}
+
+/// An input of a body.
+#[derive(Clone, Debug)]
+pub(crate) enum BodyInput {
+    State,
+    /// One step along `axis` of the tensor at each step.
+    Step {
+        of: View,
+        axis: usize,
+        direction: Direction,
+    },
+    /// A tensor from around the loop, the same at every step.
+    Captured(View),
+}
+
+impl LoopBody {
+    pub(crate) fn new(outer: HashMap<String, Val>, iteration: AtomId) -> Self {
+        Self { outer, iteration, edges: Vec::new(), counter: None }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.outer.contains_key(name)
+    }
+
+    /// The number of the step, from 0.
+    pub(crate) fn number(&self) -> Option<Int> {
+        Int::atom(self.iteration).minus(&Int::number(1))
+    }
+}
+
+/// What a body gives at each step.
+pub(crate) struct BodyEdges {
+    /// Whether there is another; none: always.
+    pub(crate) going: Option<View>,
+    pub(crate) next: Vec<View>,
+    pub(crate) every: Vec<View>,
+}

@@ -1,0 +1,171 @@
+//! The form in which the table of operators (`table.rs`) says what the compiler knows of each. `A` stands for
+//! the state of the analysis, which the rules change.
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::AttributeProto;
+
+use crate::analysis::value::{Operand, Val};
+use crate::data::literal::Literal;
+use crate::data::symbolic::Dim;
+use crate::file::node::Node;
+use crate::file::onnx_file::OnnxFile;
+
+/// The inputs of a node; none: an optional input that is absent.
+pub(crate) type Inputs = [Option<Val>];
+
+/// Gives a node's outputs, or says why it cannot be served.
+pub(crate) type Rule<A> = fn(&mut A, &Node, &Inputs) -> Result<Vec<Val>, String>;
+
+/// As [`Rule`], for a node that reads the graph around it.
+pub(crate) type GraphRule<A> = fn(&mut A, &Node, &Inputs, &OnnxFile) -> Result<Vec<Val>, String>;
+
+/// A node's inputs in another form; none: they stay as they are.
+pub(crate) type AsData<A> = fn(&mut A, &Node, &Inputs) -> Result<Option<Vec<Option<Val>>>, String>;
+
+/// All that the compiler knows of an ONNX operator. A rule that is absent does not apply.
+pub(crate) struct Operator<A: 'static> {
+    pub(crate) name: &'static str,
+    /// On nodes that read the graph around them, and on inputs that are not known yet.
+    pub(crate) in_graph: Option<GraphRule<A>>,
+    /// On values along any axes, lists of tensors included.
+    pub(crate) on_any: Option<Rule<A>>,
+    /// As `on_any`, where the node's second or third output is used.
+    pub(crate) with_more_outputs: Option<Rule<A>>,
+    /// On constants alone, where there is no rule on rows.
+    pub(crate) on_constants: Option<Rule<A>>,
+    /// On rows: the operator is the same function of every row. Constants are folded.
+    pub(crate) on_rows: Option<Rule<A>>,
+    /// Over whole sequences: an operator on tensors along any axes.
+    pub(crate) on_sequences: Option<Rule<A>>,
+    /// For an operator that broadcasts its operands and computes element by element.
+    pub(crate) elementwise: Option<&'static Elementwise<A>>,
+    /// Makes inputs that are lengths of the request data, where the rule on rows does not take them; none
+    /// where no input is a length.
+    pub(crate) lengths_as_data: Option<AsData<A>>,
+    pub(crate) on_repeated: OnRepeated,
+    /// Whether its inputs may be lists of tensors.
+    pub(crate) takes_lists: bool,
+    /// Whether integers that index a table are the same ones after it.
+    pub(crate) keeps_ids: bool,
+    pub(crate) executor: ExecutorForm,
+}
+
+/// What an operator does with a constant that is repeated along axes of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnRepeated {
+    Refuse,
+    /// It looks at the dimensions of such a constant, or has a rule for it.
+    AsItStands,
+    /// It does the same to the constant itself, which broadcasts.
+    Broadcast,
+    /// It does the same to the constant itself, whose axes stay where they are.
+    KeepAxes,
+    /// It does the same to the constant itself, whose axes move.
+    MoveAxes,
+}
+
+/// What is to be minded where the general executor runs an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExecutorForm {
+    AsSpecified,
+    /// The executor multiplies a chain of them out, which must not have too many parts.
+    MultipliedOut,
+    /// Of equal elements the executor gives the last, where the specification has the first.
+    LastOfEquals,
+}
+
+impl<A> Operator<A> {
+    /// An operator without rules.
+    pub(crate) const fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            in_graph: None,
+            on_any: None,
+            with_more_outputs: None,
+            on_constants: None,
+            on_rows: None,
+            on_sequences: None,
+            elementwise: None,
+            lengths_as_data: None,
+            on_repeated: OnRepeated::Refuse,
+            takes_lists: false,
+            keeps_ids: false,
+            executor: ExecutorForm::AsSpecified,
+        }
+    }
+}
+
+/// A table of operators, in the order of their names.
+pub(crate) struct Operators<A: 'static>(pub(crate) &'static [Operator<A>]);
+
+impl<A> Operators<A> {
+    pub(crate) fn find(&self, name: &str) -> Option<&'static Operator<A>> {
+        let at = self.0.binary_search_by_key(&name, |operator| operator.name).ok()?;
+        Some(&self.0[at])
+    }
+}
+
+/// An operator that computes element by element. `A` is the state that its rules change.
+pub(crate) struct Elementwise<A> {
+    pub(crate) operands: Operands,
+    pub(crate) gives: Gives,
+    /// Why it does not take operands of these types.
+    pub(crate) check: fn(&[&Val]) -> Result<(), String>,
+    /// The attributes that the executor is given.
+    pub(crate) attributes: fn(&Node) -> Vec<AttributeProto>,
+    /// What it makes of constants; none: it is not folded.
+    pub(crate) fold: fn(&Node, &[&Literal]) -> Option<Literal>,
+    /// What it makes of constants that are lengths of the request, where `fold` gives none.
+    pub(crate) fold_lengths: Option<fn(&mut A, &[&Val]) -> Option<Val>>,
+    /// How it is written in other operators, on rows; none: as it is.
+    pub(crate) rewrite: Option<Rewrite<A>>,
+    /// Whether it is a function of one operand that convolutions stand between.
+    pub(crate) is_activation: bool,
+}
+
+/// The outputs of an operator in terms of others, given its operands and what they broadcast to; none
+/// where it stays as it is.
+pub(crate) type Rewrite<A> = fn(&mut A, &Node, &[&Val], &[Dim]) -> Result<Option<Vec<Val>>, String>;
+
+/// Which inputs are operands.
+#[derive(Clone, Copy)]
+pub(crate) enum Operands {
+    All,
+    /// The first; the others become these, which are constants.
+    First(fn(&Node, &[Option<Val>]) -> Result<Vec<Operand>, String>),
+}
+
+/// The type of the elements that an operator gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gives {
+    /// That of its operand of this number.
+    TypeOf(usize),
+    Truth,
+}
+
+impl Gives {
+    pub(crate) fn element(self, operands: &[&Val]) -> Result<ElementType, String> {
+        match self {
+            Self::Truth => Ok(ElementType::Bool),
+            Self::TypeOf(0) => Ok(operands[0].element().unwrap_or(ElementType::F32)),
+            Self::TypeOf(at) => {
+                let element = operands.get(at).and_then(|val| val.element());
+                element.ok_or_else(|| "it has no branches".to_owned())
+            }
+        }
+    }
+}
+
+impl<A> Elementwise<A> {
+    /// An operator on elements of any type that is not folded.
+    pub(crate) const PLAIN: Self = Self {
+        operands: Operands::All,
+        gives: Gives::TypeOf(0),
+        check: |_| Ok(()),
+        attributes: |_| Vec::new(),
+        fold: |_, _| None,
+        fold_lengths: None,
+        rewrite: None,
+        is_activation: false,
+    };
+}

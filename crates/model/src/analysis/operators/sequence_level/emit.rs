@@ -1,0 +1,285 @@
+//! Adds sequence-level operators to the analysis: on whole tensors, a sequence at a time where no operator
+//! looks from one sequence at another.
+//!
+//! An operator whose tensors are `[rows, ...]` with all else fixed is a row's after all, and becomes
+//! one.
+
+use std::rc::Rc;
+
+use batchmaker_graph::{ElementType, RowSpec};
+use rten_onnx::onnx::AttributeProto;
+
+use crate::analysis::operator::Inputs;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, Val, View};
+use crate::data::literal::Literal;
+use crate::data::symbolic::{BATCH, Dim, Int, row_shape, steps};
+use crate::file::node::Node;
+
+/// An operator on whole tensors.
+pub(super) struct SequenceOp {
+    pub(super) operator: String,
+    pub(super) attributes: Vec<AttributeProto>,
+    pub(super) operands: Vec<Operand>,
+    pub(super) outputs: Vec<(ElementType, Vec<Dim>)>,
+    /// Whether a sequence's part of the outputs depends on its part of the inputs alone.
+    pub(super) is_independent: bool,
+    /// Whether so does each part along axis 0, which is that of the outputs too.
+    pub(super) is_along_first: bool,
+}
+
+impl SequenceOp {
+    /// Adds the operator; gives a view of each output.
+    pub(super) fn add(self, analysis: &mut Analysis, node: &Node) -> Result<Vec<Val>, String> {
+        self.add_as(analysis, node, None)
+    }
+
+    /// As [`Self::add`]. `of_rows`: how it is written in other operators, where it is an operator on rows.
+    pub(super) fn add_as(
+        self,
+        analysis: &mut Analysis,
+        node: &Node,
+        of_rows: Option<OfRows>,
+    ) -> Result<Vec<Val>, String> {
+        let Self { operator, attributes, operands, outputs, is_independent, is_along_first } = self;
+        let batches =
+            |dims: &Vec<Dim>| dims.iter().flat_map(Dim::atoms).filter(|&a| a == BATCH).count();
+        if !analysis.draft && outputs.iter().any(|(_, dims)| batches(dims) > 1) {
+            return Err("the batch is two of its axes".to_owned());
+        }
+        let on_rows = on_rows(&operands, &outputs).filter(|_| is_along_first && !analysis.draft);
+        if let Some(operands) = on_rows {
+            if let Some(of_rows) = of_rows
+                && let Some(val) = of_rows(analysis, node, &attributes, &operands, &outputs[0].1)
+            {
+                return Ok(vec![val]);
+            }
+            return Ok(analysis.emit(node, &operator, attributes, operands, outputs));
+        }
+        let mut of = operands.iter().filter_map(|operand| match operand {
+            Operand::Whole { dims, .. } => Some(dims),
+            _ => None,
+        });
+        let is_batched = of.any(|dims| has_batch(dims));
+        if !analysis.draft && (analysis.is_cell() || (is_batched && !is_independent)) {
+            if !analysis.is_cell() && analysis.axes.length(BATCH).is_none() {
+                // The next pass takes one sequence a request.
+                analysis.bind(BATCH, 1);
+            } else {
+                return Err("rows of the batch interact".to_owned());
+            }
+        }
+        let level = sources_of(&operands).map(|source| analysis.level(source)).max().unwrap_or(0);
+        let mut domain = Domain::default();
+        for (_, dims) in &outputs {
+            domain = domain.union(Domain::of(dims));
+        }
+        let scope = if is_batched { Scope::Sequence } else { Scope::Request };
+        let of_lengths = sources_of(&operands).all(|source| is_of_lengths(analysis, source));
+        let operands = operands.into_iter().map(|operand| match of_lengths {
+            true => operand,
+            false => beside(analysis, operand, scope, level),
+        });
+        let operands = operands.collect();
+        let index = analysis.ops.len();
+        analysis.ops.push(RowOp {
+            label: node.label.clone(),
+            operator,
+            attributes,
+            operands,
+            outputs: outputs.iter().map(|(e, dims)| RowSpec::new(*e, row_shape(dims))).collect(),
+            domain,
+            scope,
+            whole: outputs.iter().map(|(_, dims)| dims.clone()).collect(),
+            level,
+            bound: None,
+            counts: None,
+        });
+        let views = outputs.into_iter().enumerate().map(|(port, (element, dims))| {
+            Val::View(View { source: Source::Op(index, port), at: None, element, dims })
+        });
+        Ok(views.collect())
+    }
+}
+
+/// Writes an operator on rows in others, given its attributes, operands and the dimensions of its output;
+/// none: it stays as it is.
+pub(super) type OfRows =
+    fn(&mut Analysis, &Node, &[AttributeProto], &[Operand], &[Dim]) -> Option<Val>;
+
+/// Whether constants are repeated along steps alone: what is made of them depends on lengths, and on no
+/// other sequence.
+pub(crate) fn varies(inputs: &Inputs) -> bool {
+    let is_filled = |val: &Val| matches!(val, Val::Fill(_, dims) if !steps(dims).is_empty());
+    let of_batch = |val: &Val| has_batch(&val.dims());
+    inputs.iter().flatten().any(is_filled) && !inputs.iter().flatten().any(of_batch)
+}
+
+/// The inputs, those that are constants repeated along steps as tensors.
+pub(crate) fn made(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Option<Val>>, String> {
+    let make = |val: &Option<Val>| match val {
+        Some(Val::Fill(value, dims)) if !steps(dims).is_empty() => {
+            let lengths = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+            let mut operands = vec![Operand::Constant(value.clone()), Operand::Lengths(lengths)];
+            operands.extend(steps(dims).into_iter().map(Operand::Length));
+            let op = SequenceOp {
+                operator: "Expand".to_owned(),
+                attributes: Vec::new(),
+                operands,
+                outputs: vec![(value.element(), dims.clone())],
+                is_independent: true,
+                is_along_first: false,
+            };
+            Ok(op.add(analysis, node)?.pop())
+        }
+        other => Ok(other.clone()),
+    };
+    inputs.iter().map(make).collect()
+}
+
+/// As many first rows of a constant along `axis` as `dims` say.
+pub(crate) fn first_rows_of(
+    analysis: &mut Analysis,
+    node: &Node,
+    literal: &Rc<Literal>,
+    axis: usize,
+    dims: Vec<Dim>,
+) -> Result<Val, String> {
+    let end = Operand::Lengths(vec![analysis.axes.int(&dims[axis])]);
+    let mut operands =
+        vec![Operand::Constant(literal.clone()), ints([0]), end, ints([axis as i64])];
+    operands.extend(steps(&dims).into_iter().map(Operand::Length));
+    let op = SequenceOp {
+        operator: "Slice".to_owned(),
+        attributes: Vec::new(),
+        operands,
+        outputs: vec![(literal.element(), dims)],
+        is_independent: true,
+        is_along_first: false,
+    };
+    op.add(analysis, node)?.pop().ok_or_else(|| "it gives nothing".to_owned())
+}
+
+/// A value as an operand of a loop.
+pub(crate) fn operand_of(
+    analysis: &mut Analysis,
+    node: &Node,
+    val: &Val,
+) -> Result<Operand, String> {
+    match made(analysis, node, &[Some(val.clone())])?.pop().flatten() {
+        Some(Val::Fill(value, dims)) => {
+            let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
+            Ok(Operand::Constant(Rc::new(value.expanded(&shape))))
+        }
+        Some(val) => operand(&val),
+        None => Err("a state that nothing makes".to_owned()),
+    }
+}
+
+/// A `Loop` whose body is in its attributes.
+pub(crate) fn emit_loop(
+    analysis: &mut Analysis,
+    node: &Node,
+    attributes: Vec<AttributeProto>,
+    operands: Vec<Operand>,
+    outputs: Vec<(ElementType, Vec<Dim>)>,
+) -> Result<Vec<Val>, String> {
+    let operator = "Loop".to_owned();
+    let (is_independent, is_along_first) = (false, false);
+    let op = SequenceOp { operator, attributes, operands, outputs, is_independent, is_along_first };
+    op.add(analysis, node)
+}
+
+/// Whether a tensor is made of the request's lengths alone.
+fn is_of_lengths(analysis: &Analysis, source: Source) -> bool {
+    let Source::Op(op, _) = source else { return false };
+    analysis.ops[op].operands.iter().all(|operand| match operand {
+        Operand::Whole { source, .. } | Operand::Rows { source, .. } => {
+            is_of_lengths(analysis, *source)
+        }
+        _ => true,
+    })
+}
+
+/// What is made of lengths and varies along several axes of steps, once more for a reader of that scope
+/// and level: such tensors do not leave the segment that they are read in.
+fn beside(analysis: &mut Analysis, operand: Operand, scope: Scope, level: usize) -> Operand {
+    let Operand::Whole { source: Source::Op(index, port), at, dims } = operand else {
+        return operand;
+    };
+    if steps(&dims).len() < 2 || !is_of_lengths(analysis, Source::Op(index, port)) {
+        return Operand::Whole { source: Source::Op(index, port), at, dims };
+    }
+    let mut op = analysis.ops[index].clone();
+    let operands = std::mem::take(&mut op.operands);
+    op.operands = operands.into_iter().map(|o| beside(analysis, o, scope, level)).collect();
+    (op.scope, op.level) = (scope, level);
+    analysis.ops.push(op);
+    Operand::Whole { source: Source::Op(analysis.ops.len() - 1, port), at, dims }
+}
+
+pub(super) fn whole(view: &View) -> Operand {
+    Operand::Whole { source: view.source, at: view.at, dims: view.dims.clone() }
+}
+
+pub(super) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
+    Operand::Constant(Rc::new(Literal::ints(values.into_iter().map(Int::number).collect())))
+}
+
+pub(super) fn has_batch(dims: &[Dim]) -> bool {
+    dims.iter().any(|dim| dim.atoms().any(|atom| atom == BATCH))
+}
+
+fn sources_of(operands: &[Operand]) -> impl Iterator<Item = Source> + '_ {
+    operands.iter().filter_map(|operand| match operand {
+        Operand::Whole { source, .. } => Some(*source),
+        _ => None,
+    })
+}
+
+/// The operands as those of a row's operator: all tensors are `[rows, ...]`, and the rest is fixed.
+fn on_rows(operands: &[Operand], outputs: &[(ElementType, Vec<Dim>)]) -> Option<Vec<Operand>> {
+    let lead = outputs.first()?.1.first()?;
+    let is_of_rows = |dims: &[Dim]| {
+        dims.split_first().is_some_and(|(first, rest)| {
+            first == lead && !first.in_row() && rest.iter().all(|dim| dim.atoms().next().is_none())
+        })
+    };
+    if steps(std::slice::from_ref(lead)).len() > 1 || !outputs.iter().all(|(_, d)| is_of_rows(d)) {
+        return None;
+    }
+    let operand = |operand: &Operand| match operand {
+        Operand::Whole { source, at, dims } => {
+            let rows = Operand::Rows { source: *source, at: *at, shape: row_shape(dims) };
+            is_of_rows(dims).then_some(rows)
+        }
+        Operand::Lengths(_) | Operand::Length(_) => None,
+        other => Some(other.clone()),
+    };
+    operands.iter().map(operand).collect()
+}
+
+/// A value that depends on the request, or a constant tensor, as it is.
+pub(super) fn operand(val: &Val) -> Result<Operand, String> {
+    match val {
+        Val::View(view) => Ok(whole(view)),
+        Val::Literal(literal) if literal.data().is_some() => Ok(Operand::Constant(literal.clone())),
+        Val::Literal(literal) => match &**literal {
+            Literal::Int(array, ElementType::I64) if array.shape.len() <= 1 => {
+                Ok(Operand::Lengths(array.data.clone()))
+            }
+            _ => Err("an operand depends on the request's lengths".to_owned()),
+        },
+        Val::Fill(value, _) | Val::Repeat(value, _) if value.data().is_none() => {
+            Err("an operand depends on the request's lengths".to_owned())
+        }
+        Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
+        // Where it stands beside a tensor that has these axes.
+        Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
+        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+    }
+}

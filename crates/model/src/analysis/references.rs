@@ -1,0 +1,90 @@
+//! What operators, recurrent operators and outputs read of each other.
+
+use batchmaker_graph::{ElementType, RowSpec};
+
+use crate::analysis::recurrence::Recurrent;
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, Reading, RecurrentPort, Source, View};
+use crate::data::symbolic::Dim;
+
+impl Analysis {
+    /// Step `at` of a view that has dimension `axis` as time; the dimension becomes 1.
+    pub(crate) fn select_time(&self, view: &View, axis: usize, at: i64) -> View {
+        let mut view = view.clone();
+        let own = self.domain(view.source).time.map(|atom| self.axes.find(atom));
+        let along = view.dims[axis].as_atom().map(|atom| self.axes.find(atom));
+        view.dims[axis] = Dim::fixed(1);
+        if view.at.is_some() || own != along {
+            // The same at all steps of that axis.
+            return view;
+        }
+        match view.source {
+            Source::Recurrent(index, RecurrentPort::Every(port))
+                if self.recurrents[index].last_step(port) == Some(at) =>
+            {
+                view.source = Source::Recurrent(index, RecurrentPort::Last(port));
+            }
+            source if self.domain(source).time.is_some() => view.at = Some(at),
+            _ => {}
+        }
+        view
+    }
+
+    /// What reading `source` at `at` comes down to.
+    pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
+        let at = at.filter(|_| self.domain(source).time.is_some());
+        match (source, at) {
+            (Source::Recurrent(index, RecurrentPort::Every(port)), Some(at))
+                if self.recurrents[index].last_step(port) == Some(at) =>
+            {
+                Reading { source: Source::Recurrent(index, RecurrentPort::Last(port)), at: None }
+            }
+            _ => Reading { source, at },
+        }
+    }
+
+    /// What instance `at` of an op reads of an operand.
+    pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<Reading> {
+        match operand {
+            Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
+            Operand::Whole { source, at: own, .. } => Some(self.resolve(*source, *own)),
+            Operand::Length(atom) => Some(Reading { source: Source::Length(*atom), at: None }),
+            _ => None,
+        }
+    }
+}
+
+/// How many operands, states and outputs read a source.
+pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
+    let operands = analysis.ops.iter().flat_map(|op| &op.operands);
+    let by_ops = operands
+        .filter(|operand| match operand {
+            Operand::Rows { source: read, .. } | Operand::Whole { source: read, .. } => {
+                *read == source
+            }
+            _ => false,
+        })
+        .count();
+    let views = analysis.recurrents.iter().flat_map(Recurrent::views);
+    let outputs = analysis.outputs.iter().map(|(_, view)| view);
+    by_ops + views.chain(outputs).filter(|view| view.source == source).count()
+}
+
+/// The rows of a source, flat.
+pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
+    match source {
+        Source::Input(index) => {
+            let input = &analysis.inputs[index];
+            RowSpec::flat(
+                input.element,
+                crate::data::symbolic::row_shape(&input.dims).iter().product(),
+            )
+        }
+        Source::Length(_) => RowSpec::flat(ElementType::I64, 1),
+        Source::Recurrent(index, port) => analysis.recurrents[index].row(port),
+        Source::Op(index, port) => {
+            let spec = &analysis.ops[index].outputs[port];
+            RowSpec::flat(spec.element, spec.elements())
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Operators on rows, added to the analysis one by one.
+
+use batchmaker_graph::{ElementType, RowSpec};
+use rten_onnx::onnx::AttributeProto;
+
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, Val, View};
+use crate::data::symbolic::Dim;
+use crate::file::node::Node;
+
+impl Analysis {
+    /// Adds a row op; gives a view of each output.
+    pub(crate) fn emit(
+        &mut self,
+        node: &Node,
+        operator: &str,
+        attributes: Vec<AttributeProto>,
+        operands: Vec<Operand>,
+        outputs: Vec<(ElementType, Vec<Dim>)>,
+    ) -> Vec<Val> {
+        let index = self.ops.len();
+        let mut domain = Domain::default();
+        for (_, dims) in &outputs {
+            domain = domain.union(Domain::of(dims));
+        }
+        let sources = operands.iter().filter_map(|operand| match operand {
+            Operand::Rows { source, .. } => Some(*source),
+            _ => None,
+        });
+        let level = sources.map(|source| self.level(source)).max().unwrap_or(0);
+        let specs = outputs
+            .iter()
+            .map(|(element, dims)| RowSpec::new(*element, crate::data::symbolic::row_shape(dims)))
+            .collect();
+        self.ops.push(RowOp {
+            label: node.label.clone(),
+            operator: operator.to_owned(),
+            attributes,
+            operands,
+            outputs: specs,
+            domain,
+            scope: Scope::Row,
+            whole: Vec::new(),
+            level,
+            bound: None,
+            counts: None,
+        });
+        outputs
+            .into_iter()
+            .enumerate()
+            .map(|(port, (element, dims))| {
+                Val::View(View { source: Source::Op(index, port), at: None, element, dims })
+            })
+            .collect()
+    }
+
+    /// A view as an operand under its own row shape.
+    pub(crate) fn operand(&self, view: &View) -> Operand {
+        Operand::Rows {
+            source: view.source,
+            at: view.at,
+            shape: crate::data::symbolic::row_shape(&view.dims),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The state of an analysis: all that is known of a file so far.
+
+use std::collections::{BTreeMap, HashMap};
+
+use batchmaker_graph::ElementType;
+use rten_onnx::onnx::GraphProto;
+
+use crate::analysis::loop_body::{BodyEdges, LoopBody};
+use crate::analysis::operator::Operators;
+use crate::analysis::recurrence::Recurrent;
+use crate::analysis::value::{InputInfo, RowOp, Val, View};
+use crate::data::named_cell::NamedCell;
+use crate::data::symbolic::{AtomId, Axes, Dim};
+use crate::error::Diagnostic;
+use crate::file::node::Node;
+
+/// What a file, or a part of one, is analysed as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// A whole network: batch and time are where its recurrent operators have them.
+    Network,
+    /// A cell: dimension 0 of every input is the batch.
+    Cell,
+    /// One step of a loop that becomes a chain: the step is a cell.
+    LoopStep,
+    /// The body of a loop that the executor runs, with whole tensors from around the loop.
+    LoopBody,
+}
+
+/// The input and the axis of it that stands for all axes of that length.
+pub(crate) type StepKey = (usize, usize);
+
+/// Lengths that operators bind, whatever the file declares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) batch: Option<usize>,
+    pub(super) steps: BTreeMap<StepKey, usize>,
+}
+
+impl Bound {
+    pub(crate) fn batch_is_one(&self) -> bool {
+        self.batch == Some(1)
+    }
+}
+
+/// All that is known of a file: in the end, everything that its outputs are made of.
+pub(crate) struct Analysis {
+    /// What each operator means.
+    pub(crate) operators: &'static Operators<Analysis>,
+    /// What makes cells of the bodies of loops.
+    pub(super) bodies: &'static BodyCompiler,
+    pub(crate) subject: Subject,
+    pub(crate) axes: Axes,
+    pub(crate) inputs: Vec<InputInfo>,
+    pub(crate) ops: Vec<RowOp>,
+    pub(crate) recurrents: Vec<Recurrent>,
+    pub(crate) outputs: Vec<(String, View)>,
+    pub(crate) diagnostics: Vec<Diagnostic>,
+    pub(crate) opset: i64,
+    /// Whether roles are still being found; then nothing is emitted.
+    pub(crate) draft: bool,
+    pub(crate) bound: Bound,
+    /// Whether the input of a recurrent operator is downstream of a diagnostic.
+    pub(crate) hidden: bool,
+    /// Elements that constants which are still to be computed may have.
+    pub(super) budget: usize,
+    /// Nodes that loops came to so far, body by body.
+    pub(super) loop_nodes: usize,
+    pub(super) values: HashMap<String, Val>,
+    /// Where this is the body of a loop.
+    pub(crate) body: Option<LoopBody>,
+    /// The fewest and the most steps that an axis may have.
+    pub(crate) limits: BTreeMap<AtomId, (usize, usize)>,
+    /// Of each input's dimensions.
+    pub(super) atoms: Vec<Vec<AtomId>>,
+    pub(super) by_key: BTreeMap<StepKey, AtomId>,
+    pub(super) by_name: HashMap<String, AtomId>,
+}
+
+/// Makes cells of the bodies of loops: the part of the compiler that comes after the analysis.
+pub(crate) struct BodyCompiler {
+    /// The step of a chain as a cell. `states` names, for each input of the body that is a state, the
+    /// output that is its next value.
+    pub(crate) step: fn(
+        node: &Node,
+        body: &mut Analysis,
+        states: &BTreeMap<String, String>,
+    ) -> Result<NamedCell, Vec<Diagnostic>>,
+    /// A body as a graph inside a program; all its names begin with `prefix`.
+    pub(crate) graph:
+        fn(body: &Analysis, edges: &BodyEdges, prefix: &str) -> Result<GraphProto, String>,
+}
+
+impl Analysis {
+    /// An analysis that knows nothing yet. `budget`: elements that computed constants may have.
+    pub(super) fn new(
+        subject: Subject,
+        (operators, bodies): (&'static Operators<Analysis>, &'static BodyCompiler),
+        opset: i64,
+        budget: usize,
+    ) -> Self {
+        Self {
+            operators,
+            bodies,
+            subject,
+            axes: Axes::new(None),
+            inputs: Vec::new(),
+            ops: Vec::new(),
+            recurrents: Vec::new(),
+            outputs: Vec::new(),
+            diagnostics: Vec::new(),
+            opset,
+            draft: false,
+            bound: Bound::default(),
+            hidden: false,
+            budget,
+            loop_nodes: 0,
+            values: HashMap::new(),
+            body: None,
+            limits: BTreeMap::new(),
+            atoms: Vec::new(),
+            by_key: BTreeMap::new(),
+            by_name: HashMap::new(),
+        }
+    }
+
+    /// An analysis of the body of one of this one's loops, which has its axes meanwhile.
+    pub(super) fn nested(&mut self, subject: Subject, body: LoopBody) -> Self {
+        let of_table = (self.operators, self.bodies);
+        let mut nested = Self::new(subject, of_table, self.opset, self.budget);
+        std::mem::swap(&mut nested.axes, &mut self.axes);
+        nested.draft = self.draft;
+        nested.bound = self.bound.clone();
+        nested.loop_nodes = self.loop_nodes;
+        nested.by_key = self.by_key.clone();
+        nested.body = Some(body);
+        nested
+    }
+
+    /// Takes back what [`Self::nested`] lent.
+    pub(super) fn take_back(&mut self, nested: &mut Self) {
+        std::mem::swap(&mut self.axes, &mut nested.axes);
+        self.bound = nested.bound.clone();
+        self.hidden |= nested.hidden;
+        self.budget = nested.budget;
+        self.loop_nodes = nested.loop_nodes;
+        for (atom, (min, max)) in std::mem::take(&mut nested.limits) {
+            self.limit_steps(atom, min, max);
+        }
+    }
+
+    /// Whether all of it becomes one cell.
+    pub(crate) fn is_cell(&self) -> bool {
+        matches!(self.subject, Subject::Cell | Subject::LoopStep)
+    }
+
+    pub(super) fn push_input(
+        &mut self,
+        name: &str,
+        element: ElementType,
+        dims: Vec<Dim>,
+        val: Val,
+    ) {
+        if self.atoms.len() <= self.inputs.len() {
+            self.atoms.push(Vec::new());
+        }
+        self.values.insert(name.to_owned(), val);
+        self.inputs.push(InputInfo { name: name.to_owned(), element, dims, ids: None });
+    }
+
+    /// Says that something stands in the way of serving the file.
+    pub(crate) fn block(&mut self, operator: &str, node: &str, reason: &str) {
+        let diagnostic = Diagnostic {
+            operator: operator.to_owned(),
+            node: node.to_owned(),
+            reason: reason.to_owned(),
+        };
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Learns that an axis has at least `min` and at most `max` steps.
+    pub(crate) fn limit_steps(&mut self, atom: AtomId, min: usize, max: usize) {
+        let known = self.limits.entry(self.axes.find(atom)).or_insert((min, max));
+        *known = (known.0.max(min), known.1.min(max));
+    }
+}

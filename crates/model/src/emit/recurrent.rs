@@ -1,0 +1,79 @@
+//! The steps of recurrent operators and loops as cells.
+
+use batchmaker_graph::{
+    Cell, CellBody, CompositeCell, ElementType, Lookup, Operation, OperationBody, Precision,
+    RecurrentCell, RowSpec,
+};
+
+use crate::analysis::recurrence::{OperatorStep, Recurrent, Step, operator_name};
+use crate::data::direction::Direction;
+use crate::emit::step_program::step_program;
+
+/// The cell of its steps, what that is (for people), and whether a fused kernel runs it.
+pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, String, bool) {
+    match &recurrent.step {
+        Step::Operator(step) => {
+            let (cell, why) = operator_cell(step, recurrent.directions[0], lookup);
+            (cell, why, step.rule.is_none())
+        }
+        Step::Body(named) => {
+            let why = format!("a loop over the steps of each sequence, {}", named.why);
+            (named.cell.clone(), why, named.fused)
+        }
+    }
+}
+
+/// The cell of its steps, and what that is, for people.
+fn operator_cell(
+    step: &OperatorStep,
+    direction: Direction,
+    lookup: Option<Lookup>,
+) -> (Cell, String) {
+    let states = vec![RowSpec::flat(ElementType::F32, step.hidden_size); step.kind.states()];
+    let Some(program) = step_program(step, &vec![true; states.len()]) else {
+        let step = fused_step(step, lookup);
+        let why = chain_summary(&step, direction);
+        return (Cell::recurrent(step), why);
+    };
+    let way = way(direction);
+    let why = format!("{}, {way} for each sequence, general executor", program.summary);
+    let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
+    let registers = [&inputs[..], &states, &states].concat();
+    let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
+    let reads = (0..=states.len()).map(Some).collect();
+    let body = OperationBody::Program(program);
+    let stages = vec![Operation { body, reads, writes: writes.clone() }];
+    let body =
+        CellBody::Composite(CompositeCell { registers, operations: stages, outputs: writes });
+    (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
+}
+
+/// A step for a fused kernel, over an embedding if that is absorbed.
+pub(crate) fn fused_step(step: &OperatorStep, lookup: Option<Lookup>) -> RecurrentCell {
+    RecurrentCell {
+        kind: step.kind.clone(),
+        input_size: step.input_size,
+        hidden_size: step.hidden_size,
+        w: step.w.clone(),
+        r: step.r.clone(),
+        b: step.b.clone(),
+        lookup,
+    }
+}
+
+fn way(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "a chain of steps",
+        Direction::Reverse => "a chain of steps from the last row to the first",
+    }
+}
+
+/// For people: what a chain of the cell is.
+pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
+    let (operator, way) = (operator_name(&cell.kind), way(direction));
+    let mut text = format!("{operator}, {way} for each sequence, fused kernel");
+    if let Some(lookup) = &cell.lookup {
+        text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
+    }
+    text
+}
