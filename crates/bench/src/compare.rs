@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use batchmaker_engine::{CellStatistics, Statistics};
+use batchmaker::{CellStatistics, Statistics};
 
 use crate::cpu_time::CpuTime;
 use crate::driver::{Answer, Saturation, Service, play};

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use batchmaker_engine::Statistics;
+use batchmaker::Statistics;
 use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 

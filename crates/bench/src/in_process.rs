@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use batchmaker_engine::{Engine, EngineError, Parameters, Reply, Request, Statistics};
+use batchmaker::{Engine, EngineError, Parameters, Reply, Request, Statistics};
 
 use crate::driver::{Answer, Service};
 use crate::inputs::{Inputs, NoLength};
@@ -39,7 +39,7 @@ impl Service for InProcess<'_> {
 
     fn prepare(&mut self, index: usize, shape: &Shape) -> Request {
         let parameters = Parameters { force_steps: shape.target(), ..Parameters::default() };
-        Request { tensors: self.inputs.request(index, shape), parameters, ..Request::default() }
+        Request::from(self.inputs.request(index, shape)).parameters(parameters)
     }
 
     fn arity(&self) -> Option<u32> {

@@ -1,8 +1,8 @@
 //! The contents of requests, drawn before the clock starts: a request is a copy from a pool, as it would be from a
 //! socket. Lengths and arrivals are drawn elsewhere.
 
-use batchmaker_engine::{ElementType, NamedTensor, Tensor, TensorData};
-use batchmaker_model::{Axis, Content, InputLayout};
+use batchmaker::{Axis, Content, InputLayout};
+use batchmaker::{ElementType, NamedTensor, Tensor, TensorData};
 use rand_distr::{Distribution, StandardNormal};
 
 use crate::random::{Purpose, stream};

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use batchmaker::CellStatistics;
 use batchmaker_device::{CellsAlone, Device, DeviceError, Effort};
-use batchmaker_engine::CellStatistics;
 use batchmaker_graph::{CellType, CellTypeId};
 
 /// Seconds a batch, by cell type and batch size.

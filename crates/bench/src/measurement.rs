@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use batchmaker_engine::{CellStatistics, Statistics};
+use batchmaker::{CellStatistics, Statistics};
 
 use crate::cpu_time::CpuTime;
 use crate::distribution::Recorder;

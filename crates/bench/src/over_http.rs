@@ -5,8 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use batchmaker_engine::{ElementType, NamedTensor, Statistics, TensorData};
-use batchmaker_model::InputLayout;
+use batchmaker::InputLayout;
+use batchmaker::{ElementType, NamedTensor, Statistics, TensorData};
 use batchmaker_wire as wire;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use batchmaker::{Goal, Isa, Policy, Precision, WORKERS_MAX};
 use batchmaker_bench::Workload;
-use batchmaker_cpu::Isa;
-use batchmaker_engine::Policy;
-use batchmaker_graph::Precision;
-use batchmaker_profile::Goal;
+
 use clap::{Args, Parser, Subcommand};
 
 /// Serves recurrent neural networks with cellular batching: requests join and leave the running
@@ -326,7 +324,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) struct MachineArgs {
     /// Workers; each runs batches of its own [default: one a core, or one of all cores where the
     /// weights of a cell exceed 16 MiB, or a model's 24 MiB]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MachineArgs::WORKERS_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX)))]
     pub(crate) workers: Option<u16>,
 
     /// Threads of each worker [default: the cores, shared out]
@@ -367,11 +365,6 @@ impl Default for MachineArgs {
             isa: None,
         }
     }
-}
-
-impl MachineArgs {
-    /// The most workers of an engine.
-    pub(crate) const WORKERS_MAX: u16 = 64;
 }
 
 /// What cells are loaded with.

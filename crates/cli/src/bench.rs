@@ -7,20 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use batchmaker::{Axis, CellRegistry, CellTypeId, Content, Engine, Machine, Policy, Profiles};
 use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
     Service, Trace, compare, latency_against_throughput, table, time_cdf,
 };
 use batchmaker_device::Device;
-use batchmaker_engine::{Engine, Policy};
-use batchmaker_graph::{CellRegistry, CellTypeId};
-use batchmaker_model::{Axis, Content};
+
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{BenchArgs, CellArgs};
-use crate::models;
-use crate::profiled::Profiles;
-use crate::start::{Cores, Limits, Machine, device, start};
+use crate::args::{BenchArgs, CellArgs, MachineArgs};
+use crate::models::only_model;
+use crate::start::{Limits, prepare, prepare_plainly, start};
 
 /// Kept in flight by `--saturate` at the end of a wire, where batch limits are out of sight.
 const IN_FLIGHT_OVER_HTTP: usize = 256;
@@ -52,7 +50,6 @@ fn over_http(args: &BenchArgs, url: &str) -> anyhow::Result<()> {
 }
 
 fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
-    let cores = Cores::new(&args.machine)?;
     let policies = match args.policy.as_slice() {
         [] => &[Policy::Cellular],
         policies => policies,
@@ -64,17 +61,15 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         if engines.iter().any(|(known, ..)| *known == policy) {
             continue;
         }
-        let loaded = models::load(std::slice::from_ref(&args.model), &args.machine, cores)?;
-        let [model] = &loaded.models[..] else {
-            bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
-        };
-        let model = model.name.clone();
-        let machine = cores.machine(&loaded.registry);
-        (registry, profiles) = (loaded.registry.clone(), loaded.profiles.clone());
-        batch_max = registry.cell_types().iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
-        let engine = start(loaded, machine, &args.machine, policy, limits)?;
+        let paths = std::slice::from_ref(&args.model);
+        let prepared = prepare(paths, &args.machine, policy, limits)?;
+        let model = only_model(&prepared.loaded.models, &args.model)?.name.clone();
+        let machine = prepared.machine;
+        (registry, profiles) = (prepared.loaded.registry.clone(), prepared.loaded.profiles.clone());
+        batch_max = registry.cell_types().iter().map(|cell| cell.max_batch_size).max().unwrap_or(1);
+        let engine = start(prepared)?;
         engines.push((policy, model, engine, machine));
     }
     let in_flight_max = args.in_flight.map_or(4 * batch_max as usize, |count| count as usize);
@@ -101,7 +96,7 @@ struct Kernels {
 
 impl Kernels {
     fn rate(&self) -> anyhow::Result<KernelRate> {
-        let (device, cell_types) = (device(self.machine)?, self.registry.cell_types());
+        let (device, cell_types) = (self.machine.device()?, self.registry.cell_types());
         self.profiles.plan(&self.registry, &device)?;
         for (id, cell) in (0..).zip(cell_types) {
             device.materialize(CellTypeId(id), cell)?;
@@ -154,7 +149,8 @@ fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
     if model == Path::new("-") {
         return Ok(None);
     }
-    let loaded = models::load_plainly(&[model.to_owned()], &CellArgs::default())?;
+    let (machine, cells) = (MachineArgs::default(), CellArgs::default());
+    let loaded = prepare_plainly(&[model.to_owned()], &machine, &cells)?.loaded;
     let layouts = loaded.models.iter().flat_map(|model| model.layouts());
     let mut children = layouts.filter(|layout| layout.content == Content::Children);
     Ok(children.next().and_then(|layout| match layout.axes[..] {

@@ -3,19 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Weak;
 use std::time::Duration;
 
+use batchmaker::{BatchLimits, Loaded, Model, Prepared, Profiles, WeakEngine};
 use batchmaker_device::{Device, DeviceError};
-use batchmaker_engine::{BatchLimits, Engine};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
-use batchmaker_model::Model;
 use batchmaker_profile::{Goal, ModelProfile, Profile};
 
-use crate::models::Loaded;
 use crate::profile::measure_cells;
-use crate::profiled::Profiles;
-use crate::start::{Machine, device};
 
 /// Nobody asks for anything if nothing came so often in a row, so far apart.
 const LOOKS: u32 = 10;
@@ -48,7 +43,8 @@ impl Calibration {
     ///
     /// # Errors
     /// As for the device.
-    pub(crate) fn new(loaded: &Loaded, machine: Machine, goal: Goal) -> Result<Self, DeviceError> {
+    pub(crate) fn new(prepared: &Prepared, goal: Goal) -> Result<Self, DeviceError> {
+        let Prepared { loaded, machine, .. } = prepared;
         let Loaded { models, registry, profiles, profile_files, .. } = loaded;
         let subject = |(model, file): (&Model, &Option<PathBuf>)| {
             let mut subject = Subject {
@@ -73,7 +69,7 @@ impl Calibration {
         Ok(Self {
             subjects: models.iter().zip(profile_files).filter_map(subject).collect(),
             threads: machine.threads_per_worker,
-            device: Box::new(device(machine)?),
+            device: Box::new(machine.device()?),
             goal,
             registry: registry.clone(),
             is_limit_given,
@@ -85,7 +81,7 @@ impl Calibration {
     ///
     /// # Errors
     /// Where the system gives no thread.
-    pub(crate) fn start(mut self, engine: Weak<Engine>) -> std::io::Result<()> {
+    pub(crate) fn start(mut self, engine: WeakEngine) -> std::io::Result<()> {
         let calibrate = move || {
             for subject in std::mem::take(&mut self.subjects) {
                 let model = subject.model.clone();
@@ -99,7 +95,7 @@ impl Calibration {
     }
 
     /// Returns where what was found is kept.
-    fn calibrate(&mut self, engine: &Weak<Engine>, subject: Subject) -> anyhow::Result<String> {
+    fn calibrate(&mut self, engine: &WeakEngine, subject: Subject) -> anyhow::Result<String> {
         let Subject { model, file, cells, mut known } = subject;
         let mut nodes = None;
         let mut go_on = || wait_until_idle(engine, &mut nodes);
@@ -123,7 +119,7 @@ impl Calibration {
     /// Lets the server go by what was found.
     fn take(
         &mut self,
-        engine: &Weak<Engine>,
+        engine: &WeakEngine,
         model: &str,
         file: Option<PathBuf>,
         profile: ModelProfile,
@@ -151,7 +147,7 @@ impl Calibration {
 
 /// If anything ran since the last look, when so many `nodes` had run, waits until nobody has asked for
 /// anything for a while. Whether the engine is still there.
-fn wait_until_idle(engine: &Weak<Engine>, nodes: &mut Option<u64>) -> bool {
+fn wait_until_idle(engine: &WeakEngine, nodes: &mut Option<u64>) -> bool {
     let mut looks = 0;
     loop {
         let Some(engine) = engine.upgrade() else { return false };

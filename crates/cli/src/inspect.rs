@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use batchmaker_graph::{CellType, Precision};
-use batchmaker_model::{CellUse, Model, TensorInfo};
+use batchmaker::{CellType, CellUse, Loaded, Model, Precision, TensorInfo};
 use serde_json::{Value, json};
 
-use crate::args::InspectArgs;
-use crate::models::{self, Loaded};
+use crate::args::{InspectArgs, MachineArgs};
+use crate::start::prepare_plainly;
 
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
-    let loaded = models::load_plainly(std::slice::from_ref(&args.model), &args.cells)?;
+    let paths = std::slice::from_ref(&args.model);
+    let loaded = prepare_plainly(paths, &MachineArgs::default(), &args.cells)?.loaded;
     for model in &loaded.models {
         if args.json {
             println!("{}", as_json(model, &loaded));

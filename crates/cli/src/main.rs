@@ -8,11 +8,9 @@ mod calibrate;
 mod inspect;
 mod models;
 mod profile;
-mod profiled;
 mod run;
 mod serve;
 mod start;
-mod trial;
 
 use std::process::ExitCode;
 

@@ -6,10 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use batchmaker::{
+    CellType, Engine, Pending, Precision, Prepared, Tensor, identity_in_f32, profile_beside,
+};
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
 use batchmaker_device::{Device, DeviceError};
-use batchmaker_engine::{Engine, Pending, Policy};
-use batchmaker_graph::{CellType, Precision, Tensor};
+
 use batchmaker_profile::{
     CellProfile, Difference, GoOn, MeasureError, ModelProfile, Profile, cell_curve, difference,
     in_precision, is_stepped, precisions_of, table,
@@ -18,9 +20,8 @@ use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
-use crate::models::{self, Loaded};
-use crate::profiled::{beside, identity_in_f32};
-use crate::start::{Cores, Limits, device, start};
+use crate::models::only_model;
+use crate::start::{prepare_plainly, print_notes, start};
 
 /// Random requests.
 const REQUESTS: usize = 64;
@@ -32,22 +33,20 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         isa: args.isa,
         ..MachineArgs::default()
     };
-    let subject = Subject { args, cores: Cores::new(&machine_args)?, machine_args };
-    let loaded = subject.load(&BTreeMap::new())?;
-    loaded.tell_notes();
-    let machine = subject.cores.machine(&loaded.registry);
-    let [model] = &loaded.models[..] else {
-        bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
-    };
+    let subject = Subject { args, machine_args };
+    let prepared = subject.load(&BTreeMap::new())?;
+    print_notes(&prepared);
+    let (machine, loaded) = (prepared.machine, &prepared.loaded);
+    let model = only_model(&loaded.models, &args.model)?;
     let model_name = model.name.clone();
     let cells: BTreeMap<String, CellType> = model
         .cells
         .iter()
         .map(|cell| (cell.name.clone(), loaded.registry.get(cell.cell_type).clone()))
         .collect();
-    drop(loaded);
+    drop(prepared);
     // Nobody wants to learn at the end that something cannot be read or written.
-    let output = args.output.clone().unwrap_or_else(|| beside(&args.model));
+    let output = args.output.clone().unwrap_or_else(|| profile_beside(&args.model));
     Profile::check_place(&output)?;
     if let Some(folder) = args.plot.as_ref().and_then(|plot| plot.parent())
         && !folder.is_dir()
@@ -71,7 +70,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         bar.inc(1);
         bar.set_message(what);
     };
-    let (device, threads) = (device(machine)?, machine.threads_per_worker);
+    let (device, threads) = (machine.device()?, machine.threads_per_worker);
     let mut of_model = measure_cells(&device, threads, &cells, asked, tell, &mut || true)?;
     let differs_by = |precisions: &BTreeMap<String, Precision>, expected: &[Vec<Tensor>]| {
         Ok::<_, anyhow::Error>(compare(expected, &subject.replies(precisions)?))
@@ -101,7 +100,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         println!("in these precisions together: {difference}");
     }
     Profile::keep(&output, &device, &model_name, of_model.clone())?;
-    let found = beside(&args.model) == output && args.model.exists();
+    let found = profile_beside(&args.model) == output && args.model.exists();
     println!(
         "kept in {}{}",
         output.display(),
@@ -207,13 +206,12 @@ fn fastest(cell: &CellProfile, max_error: f64, below: f64) -> Option<Precision> 
 /// A model, in whatever precisions.
 struct Subject<'a> {
     args: &'a ProfileArgs,
-    cores: Cores,
     machine_args: MachineArgs,
 }
 
 impl Subject<'_> {
     /// Loads it with some cells in other precisions than f32, whatever it says itself.
-    fn load(&self, precisions: &BTreeMap<String, Precision>) -> anyhow::Result<Loaded> {
+    fn load(&self, precisions: &BTreeMap<String, Precision>) -> anyhow::Result<Prepared> {
         let of_cell = |(cell, value): (&String, &Precision)| OfCell {
             cell: Some(cell.clone()),
             value: *value,
@@ -221,7 +219,7 @@ impl Subject<'_> {
         let mut precision = vec![OfCell { cell: None, value: Precision::F32 }];
         precision.extend(precisions.iter().map(of_cell));
         let cells = CellArgs { precision, ..CellArgs::default() };
-        models::load_plainly(std::slice::from_ref(&self.args.model), &cells)
+        prepare_plainly(std::slice::from_ref(&self.args.model), &self.machine_args, &cells)
     }
 
     /// The tensors of the replies in f32 to the requests that errors are measured on; none where they
@@ -245,11 +243,9 @@ impl Subject<'_> {
         &self,
         precisions: &BTreeMap<String, Precision>,
     ) -> anyhow::Result<Vec<Vec<Tensor>>> {
-        let loaded = self.load(precisions)?;
-        let machine = self.cores.machine(&loaded.registry);
-        let model = loaded.models[0].name.clone();
-        let limits = Limits::of_own(usize::MAX);
-        let engine = start(loaded, machine, &self.machine_args, Policy::Cellular, limits)?;
+        let prepared = self.load(precisions)?;
+        let model = prepared.loaded.models[0].name.clone();
+        let engine = start(prepared)?;
         let pending = match &self.args.requests {
             Some(path) => given(&engine, &model, path)?,
             None => random(

@@ -6,13 +6,13 @@ use std::io::{BufRead, BufReader, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use batchmaker_engine::{Engine, Pending, Policy};
+use batchmaker::{Engine, Pending, Policy};
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::RunArgs;
-use crate::models;
-use crate::start::{Cores, Limits, start};
+use crate::models::only_model;
+use crate::start::{Limits, prepare, start};
 
 /// Requests in flight: enough to fill the largest batches many times over.
 const IN_FLIGHT_MAX: usize = 2048;
@@ -25,16 +25,11 @@ enum Answer {
 
 /// Runs a model over a file.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
-    let cores = Cores::new(&args.machine)?;
-    let loaded = models::load(std::slice::from_ref(&args.model), &args.machine, cores)?;
-    loaded.tell_notes();
-    let machine = cores.machine(&loaded.registry);
-    let [model] = &loaded.models[..] else {
-        bail!("'{}' holds {} models: name one", args.model.display(), loaded.models.len());
-    };
-    let model = model.name.clone();
     let limits = Limits::of_own(IN_FLIGHT_MAX);
-    let engine = start(loaded, machine, &args.machine, Policy::Cellular, limits)?;
+    let paths = std::slice::from_ref(&args.model);
+    let prepared = prepare(paths, &args.machine, Policy::Cellular, limits)?;
+    let model = only_model(&prepared.loaded.models, &args.model)?.name.clone();
+    let engine = start(prepared)?;
     let input = open(&args.input)?;
     let mut output = create(&args.output)?;
     let progress = progress_bar(&args.input);

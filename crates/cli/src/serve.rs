@@ -1,7 +1,6 @@
 //! `batchmaker serve`.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -11,26 +10,24 @@ use tokio::sync::oneshot;
 
 use crate::args::ServeArgs;
 use crate::calibrate::Calibration;
-use crate::models;
-use crate::start::{Cores, Limits, start};
+use crate::start::{Limits, prepare, start};
 
 /// Serves until a signal comes.
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    let cores = Cores::new(&args.machine)?;
-    let loaded = models::load(&args.models, &args.machine, cores)?;
-    loaded.tell_notes();
-    let machine = cores.machine(&loaded.registry);
-    let names: Vec<String> = loaded.models.iter().map(|model| model.name.clone()).collect();
     let limits = Limits {
         requests: args.max_requests as usize,
         bytes: args.max_memory_bytes,
         sessions: args.max_sessions as usize,
         session_idle: Duration::from_secs_f64(args.session_idle),
     };
-    let calibration = args.calibrate.then(|| Calibration::new(&loaded, machine, args.machine.goal));
+    let prepared = prepare(&args.models, &args.machine, args.policy, limits)?;
+    let names: Vec<String> =
+        prepared.loaded.models.iter().map(|model| model.name.clone()).collect();
+    let machine = prepared.machine;
+    let calibration = args.calibrate.then(|| Calibration::new(&prepared, args.machine.goal));
     let calibration = calibration.transpose()?;
-    let engine = Arc::new(start(loaded, machine, &args.machine, args.policy, limits)?);
-    let watched = Arc::downgrade(&engine);
+    let engine = start(prepared)?;
+    let watched = engine.downgrade();
     let config = ServerConfig {
         http: args.http,
         metrics: Some(args.metrics),

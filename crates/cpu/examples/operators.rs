@@ -178,7 +178,7 @@ fn sequence(
     }
     graph.output(below);
     let shape = vec![steps as usize, hidden];
-    (graph.finish(), Tensor::new(shape, TensorData::F32(x)))
+    (graph.finish().unwrap(), Tensor::new(shape, TensorData::F32(x)))
 }
 
 fn request(index: usize) -> RequestId {

@@ -8,7 +8,8 @@ use batchmaker_device::{
     TaskQueue,
 };
 use batchmaker_graph::{
-    CellGraph, CellIdentity, CellType, CellTypeId, Precision, RequestId, Tensor, WorkerId,
+    CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, Precision, RequestId, Tensor,
+    WorkerId, check_request,
 };
 use batchmaker_kernels as kernels;
 use batchmaker_kernels::{Isa, Packing};
@@ -72,6 +73,7 @@ struct KnownCell {
     identity: CellIdentity,
     /// How often it was given and not given back.
     count: usize,
+    ports: CellPorts,
     cell: Arc<MaterializedCell>,
 }
 
@@ -158,7 +160,8 @@ impl Device for CpuDevice {
         })?;
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         self.words.fetch_add(new.words(), Ordering::Relaxed);
-        let known = KnownCell { identity: cell.identity, count: 1, cell: Arc::new(new) };
+        let (identity, ports) = (cell.identity, CellPorts::of(&cell.cell));
+        let known = KnownCell { identity, count: 1, ports, cell: Arc::new(new) };
         cells[id.index()] = Some(known);
         Ok(materialized)
     }
@@ -198,6 +201,9 @@ impl Device for CpuDevice {
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError> {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        check_request(&graph, &inputs, |cell_type| {
+            cells.get(cell_type.index())?.as_ref().map(|known| &known.ports)
+        })?;
         let of_words = |cell_type: CellTypeId| {
             cells[cell_type.index()].as_ref().is_some_and(|known| known.cell.words() > 0)
         };

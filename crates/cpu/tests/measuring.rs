@@ -52,7 +52,7 @@ fn chain() -> CellGraph {
     let sink = Sink { port: 0, time: SinkTime::Last, rows: Rows::one(last, 0) };
     graph.chain(LSTM, STEPS, vec![Rows::all(x)], vec![None, None], vec![sink]);
     graph.output(last);
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// The last states of chains that run as one batch, with a change after every second step.

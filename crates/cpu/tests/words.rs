@@ -119,7 +119,7 @@ impl Cells {
             graph.nodes(INNER, inner, reads, sinks(leaves));
         }
         states.into_iter().for_each(|value| graph.output(value));
-        (graph.finish(), Tensor::new(vec![data.len()], data))
+        (graph.finish().unwrap(), Tensor::new(vec![data.len()], data))
     }
 
     /// The bits of h and c of all nodes of each tree; the `n`th nodes of all trees are one batch.
@@ -224,7 +224,7 @@ fn chain(x: TensorData, row: RowSpec, length: u32) -> (CellGraph, Tensor) {
     let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
     graph.chain(CellTypeId(0), length, vec![Rows::all(x_value)], vec![None, None], vec![sink]);
     graph.output(y);
-    (graph.finish(), Tensor::new(vec![x.len()], x))
+    (graph.finish().unwrap(), Tensor::new(vec![x.len()], x))
 }
 
 /// Sequences of one length, as one batch, on a device that may have run others.

@@ -153,7 +153,7 @@ fn graph(id: CellTypeId, cell_type: &CellType, nodes: u32, is_chain: bool) -> Ce
     } else {
         graph.rows(id, nodes, inputs, sinks);
     }
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// Inputs to measure with: floats of 0.25, and ids of 0, which every table has.

@@ -238,7 +238,7 @@ mod tests {
                 graph.chain_until(CellTypeId(0), length, inputs, initial, Vec::new(), stop)
             }
         };
-        graph.finish()
+        graph.finish().unwrap()
     }
 
     fn join(step: u32, moved_from: Option<WorkerId>) -> Join {

@@ -44,6 +44,12 @@ pub(crate) struct RequestTimes {
 }
 
 impl Reply {
+    /// The output called `name`.
+    pub fn output(&self, name: &str) -> Option<&Tensor> {
+        let output = self.outputs.iter().find(|output| output.name == name);
+        output.map(|output| &output.tensor)
+    }
+
     /// The reply to a request that asked for nothing.
     pub(crate) fn empty() -> Self {
         Self { outputs: Vec::new(), queue_ns: 0, compute_ns: 0, answered: Instant::now() }

@@ -1,9 +1,10 @@
 //! A request to a model, and the session that it may belong to.
 
-use batchmaker_graph::{NamedTensor, Parameters};
+use batchmaker_graph::{NamedTensor, Parameters, Tensor};
 
 /// A request to a model.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Request {
     /// The input tensors, in any order.
     pub tensors: Vec<NamedTensor>,
@@ -19,6 +20,76 @@ pub struct Request {
     /// Whether the steps of the reply are wanted as they are computed
     /// ([`Pending::next_steps`](crate::Pending::next_steps)).
     pub stream: bool,
+}
+
+impl Request {
+    /// A request without tensors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an input tensor.
+    #[must_use]
+    pub fn input(mut self, name: &str, tensor: Tensor) -> Self {
+        self.tensors.push(NamedTensor { name: name.to_owned(), tensor });
+        self
+    }
+
+    /// Asks for an output; without one, the reply holds all outputs.
+    #[must_use]
+    pub fn output(mut self, name: &str) -> Self {
+        self.outputs.push(name.to_owned());
+        self
+    }
+
+    /// Sets the priority: 1 is served first, then 2, …; 0 comes after all of them.
+    #[must_use]
+    pub fn priority(mut self, priority: u32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets the most steps that an open chain, such as a decoder, may run.
+    #[must_use]
+    pub fn max_steps(mut self, steps: u32) -> Self {
+        self.parameters.max_steps = Some(steps);
+        self
+    }
+
+    /// Sets how many steps an open chain runs, whatever its output.
+    #[must_use]
+    pub fn force_steps(mut self, steps: u32) -> Self {
+        self.parameters.force_steps = Some(steps);
+        self
+    }
+
+    /// Sets the bounds on the steps of open chains.
+    #[must_use]
+    pub fn parameters(mut self, parameters: Parameters) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// Makes the request a chunk of a session's sequence.
+    #[must_use]
+    pub fn session(mut self, chunk: SessionChunk) -> Self {
+        self.session = Some(chunk);
+        self
+    }
+
+    /// Asks for the steps of the reply as they are computed.
+    #[must_use]
+    pub fn streamed(mut self) -> Self {
+        self.stream = true;
+        self
+    }
+}
+
+impl From<Vec<NamedTensor>> for Request {
+    /// A request with these input tensors.
+    fn from(tensors: Vec<NamedTensor>) -> Self {
+        Self { tensors, ..Self::default() }
+    }
 }
 
 /// The name of a session. Each model has its own sessions.

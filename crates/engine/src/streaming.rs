@@ -82,10 +82,10 @@ impl Streamed {
 mod tests {
     use batchmaker_graph::RequestId;
     use batchmaker_graph::{
-        CellGraphBuilder, CellTypeId, ElementType, InvalidRequest, NamedTensor, OutputTensor,
-        Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, Unfold, Unfolded,
+        CellGraphBuilder, CellTypeId, ElementType, NamedTensor, OutputTensor, Parameters, RowSpec,
+        Rows, Sink, SinkTime, Tensor, Unfold, UnfoldError, Unfolded,
     };
-    use batchmaker_model::{Model, ReplyTensor, TensorInfo, Unfolding};
+    use batchmaker_model::{Model, ReplyTensor, Takes, TensorInfo, Unfolding};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
@@ -96,7 +96,7 @@ mod tests {
     struct OneChain;
 
     impl Unfold for OneChain {
-        fn unfold(&self, _: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+        fn unfold(&self, _: Vec<NamedTensor>, _: &Parameters) -> Result<Unfolded, UnfoldError> {
             let mut graph = CellGraphBuilder::new();
             let row = || RowSpec::flat(ElementType::F32, 2);
             let (x, y) = (graph.input(row(), STEPS), graph.value(row(), STEPS));
@@ -108,7 +108,7 @@ mod tests {
             let name = "y".to_owned();
             let outputs = vec![OutputTensor { name, value: y, rows, shape, until, permutation }];
             let inputs = vec![Tensor::new(vec![2 * STEPS as usize], TensorData::F32(vec![0.0; 6]))];
-            Ok(Unfolded { graph: graph.finish(), inputs, outputs })
+            Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
         }
     }
 
@@ -120,6 +120,7 @@ mod tests {
             outputs: vec![ReplyTensor { info, batch_axis: None }],
             cells: Vec::new(),
             max_length: 1,
+            takes: Takes::NONE,
         };
         let model = Model::new("one", "1", unfolding).unwrap();
         let (unfolded, plan) = model.unfold(Vec::new(), &Parameters::default(), &[]).unwrap();

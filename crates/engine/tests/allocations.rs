@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_engine::{Engine, EngineConfig, NamedTensor, Request, Tensor, TensorData};
+use batchmaker_engine::{Engine, EngineConfig, Request, Tensor, TensorData};
 use batchmaker_graph::{CellRegistry, ModelId};
 use batchmaker_model::{LoadOptions, load};
 
@@ -61,10 +61,7 @@ fn steps_of_a_steady_batch_allocate_nothing() {
         let text = "a".repeat(LENGTH);
         let request = || {
             let tensor = Tensor::new(vec![1], TensorData::Bytes(vec![text.clone().into_bytes()]));
-            Request {
-                tensors: vec![NamedTensor { name: "text".to_owned(), tensor }],
-                ..Request::default()
-            }
+            Request::new().input("text", tensor)
         };
         let pending: Vec<_> = (0..4).map(|_| engine.submit("langid", request()).unwrap()).collect();
         // All are in, and every way of running a batch has been tried.

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
-use batchmaker_engine::{
-    Engine, EngineConfig, EngineError, NamedTensor, Policy, Request, Tensor, TensorData,
-};
+use batchmaker_engine::{Engine, EngineConfig, EngineError, Policy, Request, Tensor, TensorData};
 use batchmaker_graph::{CellRegistry, ModelId};
 use batchmaker_model::{ByCell, LoadOptions, load};
 
@@ -36,7 +34,7 @@ fn start(
 
 fn request(text: &str) -> Request {
     let tensor = Tensor::new(vec![1], TensorData::Bytes(vec![text.as_bytes().to_vec()]));
-    Request { tensors: vec![NamedTensor { name: "text".to_owned(), tensor }], ..Request::default() }
+    Request::new().input("text", tensor)
 }
 
 const TEXTS: [&str; 4] = [
@@ -112,10 +110,7 @@ fn projecting_ahead_changes_no_bit() {
                 false => TensorData::F32(numbers.map(|number| number as f32 / 5.0 - 1.0).collect()),
             };
             let tensor = Tensor::new(shape, data);
-            Request {
-                tensors: vec![NamedTensor { name: input.clone(), tensor }],
-                ..Request::default()
-            }
+            Request::new().input(&input, tensor)
         };
         let pending: Vec<_> =
             (0..50).map(|index| engine.submit(model, request(index)).unwrap()).collect();
@@ -144,10 +139,7 @@ fn padded_rows_of_every_step_change_nothing() {
         let (batch, time) = (1 + index % 3, 1 + index * 5 % 23);
         let ids = (0..batch * time).map(|i| ((i * i + index) % 11) as i64).collect();
         let tensor = Tensor::new(vec![batch, time], TensorData::I64(ids));
-        Request {
-            tensors: vec![NamedTensor { name: "ids".to_owned(), tensor }],
-            ..Request::default()
-        }
+        Request::new().input("ids", tensor)
     };
     let engine = tagger(64, 1, "cellular");
     let alone: Vec<_> = (0..60)

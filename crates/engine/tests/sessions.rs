@@ -30,7 +30,9 @@ fn request(tokens: &[i64], session: Option<SessionChunk>) -> Request {
     let data = TensorData::I64(tokens.to_vec());
     let tensor = Tensor::new(vec![1, tokens.len()], data);
     let tensors = vec![NamedTensor { name: "token".to_owned(), tensor }];
-    Request { tensors, session, ..Request::default() }
+    let mut request = Request::from(tensors);
+    request.session = session;
+    request
 }
 
 /// A session that tells its sequence token by token.
@@ -61,7 +63,8 @@ impl Talk {
     }
 
     fn end(&self, engine: &Engine) -> Result<(), EngineError> {
-        let request = Request { session: self.chunk(false, true), ..Request::default() };
+        let mut request = Request::new();
+        request.session = self.chunk(false, true);
         engine.submit("model", request)?.wait().map(drop)
     }
 

@@ -1,11 +1,56 @@
 //! Checks a request's graph against the cells that are to run it: what a device may trust afterwards.
 
 use crate::builder::InvalidGraph;
-use crate::cell::{Cell, CellBody, RowSpec, TreeCell};
+use crate::cell::{Cell, CellBody, PortAxes, RowSpec, TreeCell};
 use crate::cell_graph::{CellGraph, Run, RunKind, Stop};
 use crate::ids::CellTypeId;
 use crate::rows::Rows;
 use crate::tensor::{ElementType, Tensor, TensorData};
+
+/// The ports of a cell and what feeds them must be: a cell without its weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CellPorts {
+    inputs: Vec<Port>,
+    states: Vec<RowSpec>,
+    outputs: Vec<Port>,
+}
+
+/// A port of a cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Port {
+    row: RowSpec,
+    /// Whether it has an axis of steps, and so may have a span of several rows.
+    has_steps: bool,
+    /// The rows of the table that its ids look up, if they do.
+    table: Option<usize>,
+}
+
+impl CellPorts {
+    /// The ports of `cell`.
+    pub fn of(cell: &Cell) -> Self {
+        let axes = |axes: &[PortAxes], port: usize| axes.get(port).is_some_and(|axes| axes.steps);
+        let table = match &cell.body {
+            CellBody::Recurrent(cell) => cell.lookup.as_ref(),
+            CellBody::Tree(TreeCell::Leaf { lookup, .. }) => lookup.as_ref(),
+            _ => None,
+        };
+        let table = table.map(|lookup| lookup.rows());
+        let port = |(number, row): (usize, &RowSpec), is_input: bool| {
+            let has_steps = match &cell.body {
+                CellBody::Sequence(cell) if is_input => axes(&cell.inputs, number),
+                CellBody::Sequence(cell) => axes(&cell.outputs, number),
+                _ => false,
+            };
+            let table = table.filter(|_| is_input && number == 0);
+            Port { row: row.clone(), has_steps, table }
+        };
+        Self {
+            inputs: cell.inputs.iter().enumerate().map(|row| port(row, true)).collect(),
+            states: cell.states.clone(),
+            outputs: cell.outputs.iter().enumerate().map(|row| port(row, false)).collect(),
+        }
+    }
+}
 
 /// Checks that the cells of a graph exist and fit it, and that `inputs` fit its input values: each port
 /// and state is fed by rows of its elements, and each id of the request that looks up a table is within
@@ -17,7 +62,7 @@ use crate::tensor::{ElementType, Tensor, TensorData};
 pub fn check_request<'a>(
     graph: &CellGraph,
     inputs: &[Tensor],
-    cell_of: impl Fn(CellTypeId) -> Option<&'a Cell>,
+    cell_of: impl Fn(CellTypeId) -> Option<&'a CellPorts>,
 ) -> Result<(), InvalidGraph> {
     check_inputs(graph, inputs).map_err(InvalidGraph)?;
     for (index, run) in graph.runs().iter().enumerate() {
@@ -46,51 +91,38 @@ fn check_inputs(graph: &CellGraph, inputs: &[Tensor]) -> Result<(), String> {
     Ok(())
 }
 
-fn check_run(graph: &CellGraph, inputs: &[Tensor], run: &Run, cell: &Cell) -> Result<(), String> {
+fn check_run(
+    graph: &CellGraph,
+    inputs: &[Tensor],
+    run: &Run,
+    cell: &CellPorts,
+) -> Result<(), String> {
     if (run.kind == RunKind::Chain) == cell.states.is_empty() {
         return Err("a cell with states makes chains, and no other cell does".to_owned());
     }
     expect_count("input ports", cell.inputs.len(), run.inputs.len())?;
     expect_count("states", cell.states.len(), run.initial.len())?;
-    for (port, (rows, spec)) in run.inputs.iter().zip(&cell.inputs).enumerate() {
-        let has_steps = match &cell.body {
-            CellBody::Sequence(cell) => cell.inputs.get(port).is_some_and(|axes| axes.steps),
-            _ => false,
-        };
-        check_rows(graph, rows, spec, has_steps)
-            .map_err(|why| format!("input port {port}: {why}"))?;
+    for (number, (rows, port)) in run.inputs.iter().zip(&cell.inputs).enumerate() {
+        let checked = check_rows(graph, rows, &port.row, port.has_steps);
+        let checked = checked.and_then(|()| check_ids(graph, inputs, rows, port.table));
+        checked.map_err(|why| format!("input port {number}: {why}"))?;
     }
     for (state, (rows, spec)) in run.initial.iter().zip(&cell.states).enumerate() {
         let Some(rows) = rows else { continue };
         check_rows(graph, rows, spec, false).map_err(|why| format!("state {state}: {why}"))?;
     }
     for sink in &run.sinks {
-        let port = sink.port;
-        let spec =
-            cell.outputs.get(port).ok_or_else(|| format!("there is no output port {port}"))?;
-        let has_steps = match &cell.body {
-            CellBody::Sequence(cell) => cell.outputs.get(port).is_some_and(|axes| axes.steps),
-            _ => false,
-        };
-        check_rows(graph, &sink.rows, spec, has_steps)
-            .map_err(|why| format!("output port {port}: {why}"))?;
+        let number = sink.port;
+        let port = cell.outputs.get(number);
+        let port = port.ok_or_else(|| format!("there is no output port {number}"))?;
+        check_rows(graph, &sink.rows, &port.row, port.has_steps)
+            .map_err(|why| format!("output port {number}: {why}"))?;
     }
-    if let Some(stop) = run.stop {
-        check_stop(stop, run, cell)?;
-    }
-    match (&cell.body, run.inputs.first()) {
-        (CellBody::Recurrent(cell), Some(rows)) => {
-            check_ids(graph, inputs, rows, cell.lookup.as_ref().map(|lookup| lookup.rows()))
-        }
-        (CellBody::Tree(TreeCell::Leaf { lookup, .. }), Some(rows)) => {
-            check_ids(graph, inputs, rows, lookup.as_ref().map(|lookup| lookup.rows()))
-        }
-        _ => Ok(()),
-    }
+    run.stop.map_or(Ok(()), |stop| check_stop(stop, run, cell))
 }
 
-/// Checks that rows of a value are what a port takes. `has_steps` says whether the port has an axis of
-/// steps, and so may have a span of several rows.
+/// Checks that rows of a value are what a port takes. `has_steps` says whether the port may have a span
+/// of several rows.
 fn check_rows(
     graph: &CellGraph,
     rows: &Rows,
@@ -108,9 +140,10 @@ fn check_rows(
     }
 }
 
-fn check_stop(stop: Stop, run: &Run, cell: &Cell) -> Result<(), String> {
+fn check_stop(stop: Stop, run: &Run, cell: &CellPorts) -> Result<(), String> {
     let port = cell.outputs.get(stop.port);
-    let is_id = port.is_some_and(|port| port.element == ElementType::I64 && port.elements() == 1);
+    let is_id =
+        port.is_some_and(|Port { row, .. }| row.element == ElementType::I64 && row.elements() == 1);
     match is_id && run.kind == RunKind::Chain {
         true => Ok(()),
         false => Err(format!("output port {} is not one INT64 that could end it", stop.port)),
@@ -192,8 +225,8 @@ mod tests {
         add(&mut graph, x, y);
         let graph = graph.finish().unwrap();
         let inputs = [Tensor::new(vec![tensor.len()], tensor)];
-        let cells = [cell];
-        let cell_of = |id: CellTypeId| cells.get(id.index()).copied();
+        let cells = [CellPorts::of(cell)];
+        let cell_of = |id: CellTypeId| cells.get(id.index());
         match check_request(&graph, &inputs, cell_of) {
             Ok(()) => String::new(),
             Err(InvalidGraph(reason)) => reason,
@@ -267,8 +300,8 @@ mod tests {
             of(&lstm(true), row, TensorData::I64(ids.to_vec()))
         };
         assert_eq!(ids([0, 3]), "");
-        assert_eq!(ids([0, 4]), "run0: value0 holds id 4, the table 4 rows");
-        assert_eq!(ids([-1, 0]), "run0: value0 holds id -1, the table 4 rows");
+        assert_eq!(ids([0, 4]), "run0: input port 0: value0 holds id 4, the table 4 rows");
+        assert_eq!(ids([-1, 0]), "run0: input port 0: value0 holds id -1, the table 4 rows");
         let wrong = of(&lstm(false), floats(X), TensorData::I32(vec![0; 6]));
         assert_eq!(wrong, "value0 holds FP32, its tensor INT32");
         let long = of(&lstm(false), floats(X), TensorData::F32(vec![0.0; 7]));

@@ -30,7 +30,7 @@ pub use cell::{
     TreeCell,
 };
 pub use cell_graph::{CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
-pub use check::check_request;
+pub use check::{CellPorts, check_request};
 pub use dag::{DagBuilder, NodeId, Operand, PlacedNodes};
 pub use ids::{
     CellTypeId, ModelId, RequestId, RunIndex, SessionId, SlotId, TaskId, ValueIndex, WorkerId,

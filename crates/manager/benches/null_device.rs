@@ -89,7 +89,7 @@ fn chain(length: u32) -> Arc<CellGraph> {
     let (x, y) = (graph.input(row(), 1), graph.value(row(), 1));
     let sink = Sink { port: 0, time: SinkTime::Last, rows: Rows::one(y, 0) };
     graph.chain(CellTypeId(0), length, vec![Rows::one(x, 0)], vec![None, None], vec![sink]);
-    Arc::new(graph.finish())
+    Arc::new(graph.finish().unwrap())
 }
 
 /// A steady roster: nobody joins or leaves.
@@ -269,5 +269,5 @@ fn tree(children: &[[Node; 2]]) -> Arc<CellGraph> {
     if inner > 0 {
         graph.nodes(CellTypeId(1), inner, vec![child(0), child(1)], every(leaves));
     }
-    Arc::new(graph.finish())
+    Arc::new(graph.finish().unwrap())
 }

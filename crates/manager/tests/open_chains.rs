@@ -30,7 +30,7 @@ fn graph(source: u32, bound: u32) -> CellGraph {
     let stop = Stop { port: 0, value: 2 };
     graph.chain_until(DECODER, bound, Vec::new(), initial, sinks, stop);
     graph.output(tokens);
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// A generator of numbers that look random.

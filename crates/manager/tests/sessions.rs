@@ -26,7 +26,7 @@ fn graph(chunk: Chunk, length: u32) -> CellGraph {
     let y = graph.value(row(), length);
     let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
     graph.chain(CELL, length, vec![Rows::all(x)], vec![None], vec![sink]);
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// Something that may happen next.

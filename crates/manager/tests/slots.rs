@@ -138,7 +138,7 @@ fn layers(chunk: Chunk, layers: u32, length: u32) -> CellGraph {
         graph.chain(CELL, length, vec![Rows::all(below)], vec![None], vec![sink]);
         below = above;
     }
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// A chain over the outputs of two chains one after the other, of which the second begins only when
@@ -153,7 +153,7 @@ fn in_turn() -> CellGraph {
     let initial = vec![Some(Rows::one(late, 0))];
     graph.chain(CELL, 2, vec![Rows::strided(x, 2, 1)], initial, every(Rows::strided(y, 2, 1)));
     graph.chain(CELL, 4, vec![Rows::all(y)], vec![None], every(Rows::all(z)));
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// If the last chain took the slot when its first rows were there, the one that writes the others

@@ -29,7 +29,7 @@
 //! in this crate.
 //!
 //! ```no_run
-//! # async fn example(engine: batchmaker_engine::Engine) -> Result<(), batchmaker_server::ServerError> {
+//! # async fn example(engine: batchmaker::Engine) -> Result<(), batchmaker_server::ServerError> {
 //! use batchmaker_server::{Server, ServerConfig};
 //!
 //! let server = Server::bind(ServerConfig::default(), engine.into())?;

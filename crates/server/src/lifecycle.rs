@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use batchmaker_engine::Engine;
+use batchmaker::Engine;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -90,7 +90,7 @@ impl Server {
     ///
     /// # Errors
     /// Where a port cannot be had.
-    pub fn bind(config: ServerConfig, engine: Arc<Engine>) -> Result<Self, ServerError> {
+    pub fn bind(config: ServerConfig, engine: Engine) -> Result<Self, ServerError> {
         let (http, http_address) = listen("HTTP", config.http)?;
         let metrics = config.metrics.map(|address| listen("metrics", address)).transpose()?;
         let (metrics, metrics_address) = metrics.unzip();
@@ -176,7 +176,7 @@ impl Server {
 
 /// Shuts the engine down on a thread of its own: that blocks, and nothing must wait for a thread
 /// that hangs.
-async fn shut_down(engine: Arc<Engine>) {
+async fn shut_down(engine: Engine) {
     let (done, is_done) = oneshot::channel();
     let thread = std::thread::Builder::new().name("shutdown".into()).spawn(move || {
         engine.shutdown();

@@ -149,7 +149,7 @@ impl Stack {
         let graph = CellGraphBuilder::of_chunk(chunk);
         let mut unfolding = Unfolding { graph, chunk, sequences, layout, last: None };
         unfolding.model(self, length);
-        unfolding.graph.finish()
+        unfolding.graph.finish().unwrap()
     }
 
     /// The stack with forward layers that are as long as their chunk, whatever its length.

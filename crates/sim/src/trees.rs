@@ -48,7 +48,7 @@ pub(crate) fn tree(
         graph.nodes(inner, nodes, reads.collect(), sinks(leaves));
     }
     values.into_iter().for_each(|value| graph.output(value));
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// `size` nodes of `cells`, each fed by nodes before it or by what the request brings.
@@ -72,7 +72,7 @@ pub(crate) fn dag(cells: &[CellTypeId], size: u32, rng: &mut Rng) -> CellGraph {
     }
     let placed = dag.add_to(&mut graph);
     graph.output(placed.output(nodes[0], 0).0);
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// A cell of so many inputs, as far as its ports go.

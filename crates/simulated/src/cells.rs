@@ -9,8 +9,8 @@ use batchmaker_device::reference::{self, Row};
 use batchmaker_device::{DeviceError, Runner};
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
 use batchmaker_graph::{
-    Cell, CellBody, CellIdentity, CellType, CellTypeId, CompositeCell, ElementType, OperationBody,
-    Program, RowSpec, Stop, TensorData,
+    Cell, CellBody, CellIdentity, CellPorts, CellType, CellTypeId, CompositeCell, ElementType,
+    OperationBody, Program, RowSpec, Stop, TensorData,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -26,6 +26,7 @@ struct KnownCell {
     /// The number of times that the type was added and not released.
     count: usize,
     cell: Arc<Cell>,
+    ports: CellPorts,
     /// The programs of the cell.
     programs: Programs,
 }
@@ -59,8 +60,14 @@ impl Cells {
         })?;
         let runner = programs.runner();
         let (identity, cell) = (cell.identity, cell.cell.clone());
-        self.known.insert(id, KnownCell { identity, count: 1, cell, programs });
+        let ports = CellPorts::of(&cell);
+        self.known.insert(id, KnownCell { identity, count: 1, cell, ports, programs });
         Ok(runner)
+    }
+
+    /// The ports of a cell type that was added.
+    pub(crate) fn ports(&self, id: CellTypeId) -> Option<&CellPorts> {
+        self.known.get(&id).map(|known| &known.ports)
     }
 
     /// Releases a cell type. Returns whether it was added no more often than released.

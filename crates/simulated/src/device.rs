@@ -12,7 +12,7 @@ use batchmaker_device::{
 };
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, RequestId, StatePlacement, Tensor, TensorData,
-    WorkerId,
+    WorkerId, check_request,
 };
 
 use crate::cells::{Cells, split};
@@ -165,6 +165,8 @@ impl Device for SimulatedDevice {
             return Err(DeviceError::Lost("all units are lost".to_owned()));
         }
         let mut core = self.core();
+        let cells = core.virtual_device.arithmetic();
+        check_request(&graph, &inputs, |cell_type| cells.ports(cell_type))?;
         let bytes = graph.bytes();
         let in_use: usize = core.requests.values().map(|(_, bytes)| bytes).sum();
         if self.config.bytes_max.is_some_and(|max| in_use + bytes > max) {

@@ -115,6 +115,11 @@ impl<A: Arithmetic> VirtualDevice<A> {
         &mut self.arithmetic
     }
 
+    /// The arithmetic, to look at.
+    pub fn arithmetic(&self) -> &A {
+        &self.arithmetic
+    }
+
     /// Takes a request with the contents of each row of its input values, in their order.
     pub fn admit(
         &mut self,

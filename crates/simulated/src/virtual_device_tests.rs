@@ -42,7 +42,7 @@ fn graph(chunk: Chunk) -> Arc<CellGraph> {
     graph.chain(CHAIN, 3, vec![Rows::all(x)], vec![None], vec![every(y)]);
     graph.chain(CHAIN, 3, vec![Rows::all(y)], vec![None], vec![every(z)]);
     graph.output(y);
-    Arc::new(graph.finish())
+    Arc::new(graph.finish().unwrap())
 }
 
 fn task(id: u64, worker: u32, work: Work) -> BatchedTask {

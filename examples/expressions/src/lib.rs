@@ -10,16 +10,10 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use batchmaker_graph::{
-    CellGraphBuilder, CellRegistry, CellTypeId, DagBuilder, ElementType, InvalidRequest, ModelId,
-    ModelPriority, NamedTensor, NodeId, Operand, OutputTensor, RowSpec, Tensor, TensorData, Unfold,
-    Unfolded,
-};
-use batchmaker_model::{
-    Axis, CellUse, Content, InputLayout, LoadError, Model, NamedCell, ReplyTensor, RequestTensor,
-    TensorInfo, Unfolding,
+use batchmaker::{
+    CustomModel, ElementType, Graph, InvalidRequest, LoadError, NamedCell, Node, Operand, Tensor,
+    TensorData,
 };
 
 /// Functions of one argument; the position is the id.
@@ -31,107 +25,58 @@ const BINARY: [&str; 4] = ["+", "-", "*", "/"];
 /// The most nodes of an expression.
 const NODES_MAX: usize = 4096;
 
-/// A cell as the unfolding function uses it.
-struct Used {
-    cell_type: CellTypeId,
-    cell: NamedCell,
-}
-
-/// The unfolding function: `expression`, BYTES `[1]`, becomes `code`, `[hidden]` of the whole
-/// expression, and `parts`, `[parts, hidden]` of all its parts in the order in which they end.
-struct Expressions {
-    symbol: Used,
-    unary: Used,
-    binary: Used,
-    /// A node's h.
-    h: RowSpec,
-}
-
-/// Loads the cells of `folder` and registers them for the model with id `model`.
+/// The model, with its cells from the files of `folder`. `expression`, BYTES `[1]`, becomes `code`,
+/// `[hidden]` of the whole expression, and `parts`, `[parts, hidden]` of all its parts in the order in
+/// which they end.
 ///
 /// # Errors
 /// Where a cell cannot be loaded.
-pub fn load(
-    folder: &Path,
-    model: ModelId,
-    registry: &mut CellRegistry,
-) -> Result<Model, LoadError> {
-    let mut cells = Vec::new();
-    let mut take = |name: &str, priority: i32| -> Result<Used, LoadError> {
-        let cell = NamedCell::load(folder, &format!("{name}.onnx"))?;
-        let rank = ModelPriority { model, priority };
-        let cell_type = registry.add(name, cell.cell.clone(), 64, rank);
-        let (name, fused, why) = (name.to_owned(), cell.fused, cell.why.clone());
-        cells.push(CellUse { name, cell_type, fused, limit_given: true, priority, why });
-        Ok(Used { cell_type, cell })
+pub fn model(folder: &Path) -> Result<CustomModel, LoadError> {
+    let mut model = CustomModel::new("expressions");
+    // Later cells of the computation are preferred where cells compete.
+    let mut load = |name: &str| -> Result<_, LoadError> {
+        Ok(model.cell_file(name, NamedCell::load(folder, &format!("{name}.onnx"))?))
     };
-    let (symbol, unary, binary) = (take("symbol", 0)?, take("unary", 1)?, take("binary", 1)?);
-    let h = symbol.cell.cell.outputs[0].clone();
-    let hidden = h.elements() as i64;
-    let unfolder = Arc::new(Expressions { symbol, unary, binary, h });
-
-    let info = |name: &str, element, shape| TensorInfo { name: name.to_owned(), element, shape };
-    let layout =
-        InputLayout { axes: vec![Axis::Fixed(1)], content: Content::Words, optional: false };
-    let expression = info("expression", ElementType::Bytes, vec![1]);
-    let inputs = vec![RequestTensor { info: expression, layout, step_axis: None }];
-    let reply =
-        |name, shape| ReplyTensor { info: info(name, ElementType::F32, shape), batch_axis: None };
-    let outputs = vec![reply("code", vec![hidden]), reply("parts", vec![-1, hidden])];
-    let unfolding = Unfolding { unfolder, inputs, outputs, cells, max_length: NODES_MAX };
-    Model::new("expressions", "1", unfolding)
-}
-
-impl Unfold for Expressions {
-    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
-        let refuse = |text: String| InvalidRequest(format!("tensor `expression`: {text}"));
-        let text = match tensors[0].tensor.data() {
-            TensorData::Bytes(texts) if texts.len() == 1 => &texts[0],
-            _ => {
-                return Err(refuse(format!(
-                    "expected shape [1], got {:?}",
-                    tensors[0].tensor.shape()
-                )));
-            }
-        };
-        let text = std::str::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
-        let parts = parts(text).map_err(refuse)?;
-
-        let mut graph = CellGraphBuilder::new();
+    let (symbol, unary, binary) = (load("symbol")?, load("unary")?, load("binary")?);
+    let hidden = symbol.cell().outputs[0].elements();
+    let unfold = move |text: Tensor, graph: &mut Graph| {
+        let parts = read(&text)?;
         // The request brings an id for each node: of a letter, or of a function.
         let ids: Vec<i64> = parts.iter().map(|part| part.id()).collect();
-        let id = graph.input(RowSpec::new(ElementType::I64, []), ids.len() as u32);
-        let inputs = vec![Tensor::new(vec![ids.len()], TensorData::I64(ids))];
-
-        let mut dag = DagBuilder::new();
-        let mut nodes: Vec<NodeId> = Vec::new();
+        let ids = graph.input(Tensor::new(vec![ids.len()], TensorData::I64(ids)), &[]);
+        let mut nodes: Vec<Node> = Vec::new();
         for (number, part) in parts.iter().enumerate() {
-            let id = Operand::Row(id, number as u32);
+            let id = Operand::Row(ids, number);
             let h = |of: usize| Operand::Output(nodes[of], 0);
-            // Operands in the order of the cell's ports, which here is that of the file's inputs.
-            let (used, operands) = match *part {
-                Part::Symbol(_) => (&self.symbol, vec![id]),
-                Part::Unary(_, a) => (&self.unary, vec![id, h(a)]),
-                Part::Binary(_, a, b) => (&self.binary, vec![id, h(a), h(b)]),
+            // Operands stand in the order of the cell's ports, which here is that of the file's inputs.
+            let node = match *part {
+                Part::Symbol(_) => graph.node(&symbol, &[id]),
+                Part::Unary(_, a) => graph.node(&unary, &[id, h(a)]),
+                Part::Binary(_, a, b) => graph.node(&binary, &[id, h(a), h(b)]),
             };
-            nodes.push(dag.node(used.cell_type, &used.cell.cell, &operands));
+            nodes.push(node);
         }
-        let placed = dag.add_to(&mut graph);
+        graph.output_of("code", &nodes[nodes.len() - 1..], 0, &[hidden]);
+        graph.output_of("parts", &nodes, 0, &[nodes.len(), hidden]);
+        Ok(())
+    };
+    let model = model
+        .input("expression", ElementType::Bytes, &[1])
+        .output("code", ElementType::F32, &[hidden as i64])
+        .output("parts", ElementType::F32, &[-1, hidden as i64])
+        .unfold(move |mut request, graph| unfold(request.take("expression")?, graph));
+    Ok(model)
+}
 
-        // All outputs are rows of one value, in the order in which the nodes were described.
-        let (value, last) = placed.output(nodes[nodes.len() - 1], 0);
-        graph.output(value);
-        let (hidden, last) = (self.h.elements(), last as usize);
-        let output = |name: &str, rows, shape| {
-            let name = name.to_owned();
-            OutputTensor { name, value, rows, shape, until: None, permutation: None }
-        };
-        let outputs = vec![
-            output("code", Some(last..last + 1), vec![hidden]),
-            output("parts", None, vec![nodes.len(), hidden]),
-        ];
-        Ok(Unfolded { graph: graph.finish(), inputs, outputs })
-    }
+/// The parts of the expression that a request brings.
+fn read(text: &Tensor) -> Result<Vec<Part>, InvalidRequest> {
+    let refuse = |text: String| InvalidRequest(format!("tensor `expression`: {text}"));
+    let text = match text.data() {
+        TensorData::Bytes(texts) if texts.len() == 1 => &texts[0],
+        _ => return Err(refuse(format!("expected shape [1], got {:?}", text.shape()))),
+    };
+    let text = std::str::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
+    parts(text).map_err(refuse)
 }
 
 /// A part of an expression: an id, and the numbers of the parts that are its arguments.

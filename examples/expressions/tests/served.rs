@@ -1,33 +1,23 @@
 //! The example in an engine: many expressions in flight, against each alone and without sharing.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_engine::{
-    Engine, EngineConfig, EngineError, NamedTensor, Request, Tensor, TensorData,
-};
-use batchmaker_example_expressions::{Part, load, parts};
-use batchmaker_graph::{CellRegistry, ModelId};
+use batchmaker::{Engine, EngineError, NamedTensor, Request, Tensor, TensorData};
+use batchmaker_example_expressions::{Part, model, parts};
 
 fn engine() -> Engine {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cells");
-    let mut registry = CellRegistry::default();
-    let model = load(&folder, ModelId(0), &mut registry).unwrap();
-    let device = Arc::new(CpuDevice::new(CpuConfig::default()).unwrap());
-    let config = EngineConfig { workers: 2, ..EngineConfig::default() };
-    Engine::start(vec![model], &registry, device, &config).unwrap()
+    Engine::builder().custom_model(model(&folder).unwrap()).build().unwrap()
 }
 
 fn request(expression: &str) -> Request {
     let data = TensorData::Bytes(vec![expression.into()]);
-    let (name, tensor) = ("expression".to_owned(), Tensor::new(vec![1], data));
-    Request { tensors: vec![NamedTensor { name, tensor }], ..Request::default() }
+    Request::new().input("expression", Tensor::new(vec![1], data))
 }
 
 /// `code` and `parts`.
 fn encode(engine: &Engine, expression: &str) -> Result<[Vec<f32>; 2], EngineError> {
-    let reply = engine.submit("expressions", request(expression))?.wait()?;
+    let reply = engine.run("expressions", request(expression))?;
     Ok(floats(reply.outputs))
 }
 

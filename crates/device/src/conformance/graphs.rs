@@ -118,7 +118,7 @@ impl Chain {
             None => graph.chain(id, length, reads, initial, sinks),
             Some(stop) => graph.chain_until(id, length, reads, initial, sinks, stop),
         };
-        Request { graph: Arc::new(graph.finish()), inputs }
+        Request { graph: Arc::new(graph.finish().unwrap()), inputs }
     }
 
     /// An input value in which the rows of a port lie in this chain's order.

@@ -180,7 +180,8 @@ fn play(seed: u64, counts: &Counts) {
         let mut pending = Vec::new();
         for &ask in &asks {
             let stream = random.below(2) == 0;
-            let request = Request { stream, ..ask.request() };
+            let mut request = ask.request();
+            request.stream = stream;
             match engine.submit(ask.kind.model(), request) {
                 Ok(one) => pending.push((ask, one)),
                 Err(error) => refused(&scenario, &error, counts),
@@ -262,11 +263,7 @@ fn talk(engine: &Engine, number: usize, chunks: &[usize], scenario: &Scenario, c
         let tensor = Tensor::new(vec![1, steps, 5], batchmaker_engine::TensorData::F32(x));
         let key = SessionKey::Number(number as u64);
         let (start, end) = (index == 0, index + 1 == chunks.len());
-        let request = Request {
-            tensors: vec![NamedTensor { name: "x".to_owned(), tensor }],
-            session: Some(SessionChunk { key, start, end }),
-            ..Request::default()
-        };
+        let request = Request::new().input("x", tensor).session(SessionChunk { key, start, end });
         let reply = engine.submit(ask.kind.model(), request).and_then(|pending| pending.wait());
         match reply {
             Ok(reply) => {

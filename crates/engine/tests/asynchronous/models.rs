@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use batchmaker_engine::{NamedTensor, Request, Tensor, TensorData};
 use batchmaker_graph::{
-    Cell, CellGraphBuilder, CellRegistry, DagBuilder, ElementType, InvalidRequest, Lookup, ModelId,
-    ModelPriority, NodeId, Operand, OutputTensor, RowSpec, TreeCell, Unfold, Unfolded,
+    Cell, CellGraphBuilder, CellRegistry, DagBuilder, ElementType, Lookup, ModelId, ModelPriority,
+    NodeId, Operand, OutputTensor, Parameters, RowSpec, TreeCell, Unfold, UnfoldError, Unfolded,
 };
 use batchmaker_model::{
-    Axis, CellUse, Content, InputLayout, LoadOptions, Model, ReplyTensor, RequestTensor,
+    Axis, CellUse, Content, InputLayout, LoadOptions, Model, ReplyTensor, RequestTensor, Takes,
     TensorInfo, Unfolding, load,
 };
 
@@ -75,7 +75,7 @@ impl Kind {
             Self::Tree => ("tree", ids(vec![2 * length], 1000)),
         };
         let tensors = vec![NamedTensor { name: name.to_owned(), tensor }];
-        Request { tensors, ..Request::default() }
+        Request::from(tensors)
     }
 }
 
@@ -142,12 +142,13 @@ fn trees(model: ModelId, registry: &mut CellRegistry) -> Model {
     let root = info("root", ElementType::F32, vec![HIDDEN as i64]);
     let outputs = vec![ReplyTensor { info: root, batch_axis: None }];
     let unfolder = Arc::new(Trees { leaf, inner, cell_types });
-    let unfolding = Unfolding { unfolder, inputs, outputs, cells, max_length: 4096 };
+    let unfolding =
+        Unfolding { unfolder, inputs, outputs, cells, max_length: 4096, takes: Takes::NONE };
     Model::new("trees", "1", unfolding).unwrap()
 }
 
 impl Unfold for Trees {
-    fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
+    fn unfold(&self, tensors: Vec<NamedTensor>, _: &Parameters) -> Result<Unfolded, UnfoldError> {
         let TensorData::I64(numbers) = tensors[0].tensor.data() else { panic!("ids") };
         let (words, choices) = numbers.split_at(numbers.len() / 2);
         let mut graph = CellGraphBuilder::new();
@@ -172,6 +173,6 @@ impl Unfold for Trees {
         let (name, shape, row) = ("root".to_owned(), vec![HIDDEN], row as usize);
         let rows = Some(row..row + 1);
         let output = OutputTensor { name, value, rows, shape, until: None, permutation: None };
-        Ok(Unfolded { graph: graph.finish(), inputs, outputs: vec![output] })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs: vec![output] })
     }
 }

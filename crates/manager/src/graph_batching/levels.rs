@@ -178,7 +178,7 @@ mod tests {
         graph.chain(CellTypeId(0), length, vec![Rows::all(x)], vec![None], every(y));
         graph.rows(CellTypeId(1), length, vec![Rows::all(y)], every(z));
         graph.rows(CellTypeId(2), 1, vec![Rows::one(y, length - 1)], every(head));
-        graph.finish()
+        graph.finish().unwrap()
     }
 
     fn lengths(of: &[u32], to: PadTo) -> Vec<(u32, u32)> {

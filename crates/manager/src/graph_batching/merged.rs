@@ -87,7 +87,7 @@ mod tests {
         let left = (0..leaves - 1).map(|node| if node == 0 { 0 } else { leaves + node - 1 });
         let reads = vec![Rows::listed(h, left.collect::<Vec<_>>()), Rows::strided(h, 1, 1)];
         graph.nodes(CellTypeId(1), leaves - 1, reads, every(Rows::strided(h, leaves, 1)));
-        graph.finish()
+        graph.finish().unwrap()
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) fn stack(layers: u32, length: u32, with_head: bool) -> CellGraph {
         let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(y) };
         graph.rows(CellTypeId(layers), length, vec![Rows::all(x)], vec![sink]);
     }
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// A tree of leaves of one cell type and inner nodes of another: nodes are the leaves, then
@@ -70,7 +70,7 @@ pub(crate) fn tree(
         let of_inner = every(Rows::strided(h, leaves, 1));
         graph.nodes(inner, children.len() as u32, vec![child(0), child(1)], of_inner);
     }
-    graph.finish()
+    graph.finish().unwrap()
 }
 
 /// The children of the complete tree, level by level; `leaves` is a power of two.

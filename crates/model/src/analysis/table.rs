@@ -604,7 +604,7 @@ mod tests {
         let Operators(entries) = &OPERATORS;
         let names: Vec<&str> = entries.iter().map(|operator| operator.name).collect();
         assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
-        for operator in entries {
+        for operator in entries.iter() {
             let name = operator.name;
             assert!(OPERATORS.find(name).is_some_and(|found| found.name == name), "{name}");
             let ordinary = [operator.on_any, operator.on_rows, operator.on_sequences];

@@ -111,7 +111,8 @@ impl<T> Default for ByCell<T> {
 }
 
 impl<T: Copy> ByCell<T> {
-    fn of(&self, name: &str) -> Option<T> {
+    /// The value for the cell called `name`, if there is one.
+    pub fn of(&self, name: &str) -> Option<T> {
         self.cells.get(name).copied().or(self.all)
     }
 }

@@ -3,7 +3,7 @@
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use batchmaker_engine::EngineError;
+use batchmaker::EngineError;
 use batchmaker_wire::{ErrorBody, WireError};
 
 use crate::http::response::json;
@@ -107,9 +107,9 @@ impl IntoResponse for HttpError {
 #[cfg(test)]
 mod tests {
     use axum::http::header::CONTENT_TYPE;
-    use batchmaker_graph::InvalidGraph;
-    use batchmaker_manager::Failure;
-    use batchmaker_model::ReplyError;
+    use batchmaker::Failure;
+    use batchmaker::InvalidGraph;
+    use batchmaker::ReplyError;
 
     use super::*;
 
@@ -165,6 +165,12 @@ mod tests {
             (500, Failed, ServeError::Internal("z".into()).into(), "the server failed: z"),
             (500, Failed, engine(EngineError::Failed(Failure::Task("why".into()))), FAILED),
             (500, Failed, engine(EngineError::Reply(ReplyError("r".into()))), "r"),
+            (
+                500,
+                Failed,
+                engine(EngineError::Unfolding(InvalidGraph("g".into()))),
+                "the unfolding function built a graph that cannot run: g",
+            ),
             (
                 501,
                 Invalid,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use batchmaker_engine::{Pending, Reply};
+use batchmaker::{Pending, Reply};
 use batchmaker_wire as wire;
 use batchmaker_wire::ErrorBody;
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use batchmaker_model::Model;
+use batchmaker::Model;
 use batchmaker_wire as wire;
 use wire::ContentEncoding;
 

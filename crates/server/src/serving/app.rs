@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use batchmaker_engine::{Engine, EngineError};
-use batchmaker_model::Model;
+use batchmaker::Model;
+use batchmaker::{Engine, EngineError};
 
 use crate::serving::attempt::ModelRecord;
 use crate::serving::error::ServeError;
@@ -14,7 +14,7 @@ use crate::serving::metrics::Metrics;
 /// The state that all doors share.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Engine,
     pub(crate) metrics: Metrics,
     /// The record of each model, by the model's name.
     pub(crate) records: BTreeMap<String, Arc<ModelRecord>>,
@@ -29,7 +29,7 @@ pub(crate) struct Target {
 }
 
 impl App {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+    pub(crate) fn new(engine: Engine) -> Self {
         let metrics = Metrics::new();
         let record = |name: &str| {
             let record = ModelRecord::new(metrics.of_model(name));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use batchmaker_engine::{NamedTensor, Pending, Reply};
+use batchmaker::{NamedTensor, Pending, Reply};
 
 use crate::serving::error::ServeError;
 

@@ -1,6 +1,6 @@
 //! Why a request is refused or fails, whatever the transport.
 
-use batchmaker_engine::EngineError;
+use batchmaker::EngineError;
 use batchmaker_wire::WireError;
 
 use crate::serving::outcome::Outcome;

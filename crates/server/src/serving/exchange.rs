@@ -1,8 +1,8 @@
 //! A request of the protocol to the engine, and the engine's reply to the protocol: the same for every
 //! transport.
 
-use batchmaker_engine::{Engine, Pending, Reply, Request};
-use batchmaker_model::Model;
+use batchmaker::Model;
+use batchmaker::{Engine, Pending, Reply, Request};
 use batchmaker_wire as wire;
 use wire::{InferRequest, RequestedOutputs};
 
@@ -33,8 +33,9 @@ pub(crate) fn submit(
     let tensors = tensors::from_wire(inputs, &model.inputs)?;
     let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
     let outputs = requested.list.iter().map(|output| output.name.clone()).collect();
-    let request = Request { tensors, parameters, priority, session, outputs, stream };
-    let pending = engine.submit(&model.name, request)?;
+    let mut wanted = Request::from(tensors).parameters(parameters).priority(priority);
+    (wanted.session, wanted.outputs, wanted.stream) = (session, outputs, stream);
+    let pending = engine.submit(&model.name, wanted)?;
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     Ok((Context { model_name, model_version, id, requested }, pending))
 }

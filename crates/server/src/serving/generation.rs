@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use batchmaker_engine::{NamedTensor, Pending, Reply, TensorData};
-use batchmaker_model::Model;
+use batchmaker::Model;
+use batchmaker::{NamedTensor, Pending, Reply, TensorData};
 use batchmaker_wire as wire;
 use wire::{InferRequest, RequestedOutput, RequestedOutputs};
 

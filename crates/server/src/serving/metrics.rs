@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_engine::Statistics;
+use batchmaker::Statistics;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 

@@ -1,7 +1,7 @@
 //! Requests and replies as lines, without a network: for a program that runs a model over a file.
 
-use batchmaker_engine::{Engine, EngineError, Pending, Reply};
-use batchmaker_model::Model;
+use batchmaker::Model;
+use batchmaker::{Engine, EngineError, Pending, Reply};
 use batchmaker_wire as wire;
 use wire::{DataFormat, InferRequest, Tensor};
 

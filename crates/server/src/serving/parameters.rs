@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use batchmaker_engine::{SessionChunk, SessionKey};
+use batchmaker::{SessionChunk, SessionKey};
 use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
 use crate::serving::error::ServeError;
@@ -21,7 +21,7 @@ pub(crate) struct Scheduling {
     /// How long its client will wait, from the moment that the request is here.
     pub(crate) timeout: Option<Duration>,
     /// What bounds the steps of a decoder.
-    pub(crate) steps: batchmaker_engine::Parameters,
+    pub(crate) steps: batchmaker::Parameters,
     /// If it brings a chunk of a session's sequence.
     pub(crate) session: Option<SessionChunk>,
 }

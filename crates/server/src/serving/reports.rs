@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker_graph::CellTypeId;
-use batchmaker_model::{InputLayout, Model, TensorInfo};
+use batchmaker::{CellTypeId, InputLayout, Model, TensorInfo};
 use batchmaker_wire as wire;
 
 use crate::serving::app::App;

@@ -3,8 +3,8 @@
 //! The engine knows five types of elements. Whether a tensor of one of them is what the model
 //! wants, the model says; the other datatypes are refused here.
 
-use batchmaker_engine::{ElementType, NamedTensor, Tensor, TensorData};
-use batchmaker_model::TensorInfo;
+use batchmaker::TensorInfo;
+use batchmaker::{ElementType, NamedTensor, Tensor, TensorData};
 use batchmaker_wire as wire;
 
 use crate::serving::error::ServeError;

@@ -9,8 +9,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use batchmaker::Engine;
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_engine::{Engine, EngineConfig};
+use batchmaker_engine::EngineConfig;
 use batchmaker_graph::{CellRegistry, ModelId};
 use batchmaker_model::{LoadOptions, load};
 use batchmaker_server::{Server, ServerConfig, Stopped};
@@ -28,7 +29,7 @@ pub const HIDDEN: usize = 4;
 pub const INFER: &str = "/v2/models/lstm1/infer";
 
 /// An engine with one model, `lstm1`, whose every task takes `pause` longer than it has to.
-pub fn engine(pause: Duration, max_requests: usize) -> Arc<Engine> {
+pub fn engine(pause: Duration, max_requests: usize) -> Engine {
     let mut registry = CellRegistry::default();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors/lstm1.onnx");
     let options = LoadOptions::new(ModelId(0));
@@ -36,7 +37,7 @@ pub fn engine(pause: Duration, max_requests: usize) -> Arc<Engine> {
     let device = CpuDevice::new(CpuConfig::default()).unwrap();
     let device = Arc::new(SlowDevice::new(device, pause));
     let config = EngineConfig { max_requests, ..EngineConfig::default() };
-    Arc::new(Engine::start(vec![model], &registry, device, &config).unwrap())
+    batchmaker_engine::Engine::start(vec![model], &registry, device, &config).unwrap().into()
 }
 
 /// What a test changes of the ports' defaults.
@@ -56,7 +57,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(config: ServerConfig, engine: Arc<Engine>) -> Self {
+    pub fn start(config: ServerConfig, engine: Engine) -> Self {
         let runtime = Runtime::new().unwrap();
         let server = Server::bind(config, engine).unwrap();
         let addresses = server.addresses();

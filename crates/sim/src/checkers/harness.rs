@@ -202,5 +202,5 @@ fn stack(layers: u32, chunk: Chunk) -> CellGraph {
         graph.chain(CellTypeId(layer), 3, vec![Rows::all(below)], vec![None], vec![sink]);
         below = above;
     }
-    graph.finish()
+    graph.finish().unwrap()
 }

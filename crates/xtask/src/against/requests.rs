@@ -131,7 +131,7 @@ fn session(
             _ => model.later_chunk(tensors.clone(), &static_inputs),
         };
         let parameters = Parameters { chunk, ..Parameters::default() };
-        if all.and_then(|all| model.unfold(all, &parameters, &[])).is_err() {
+        if !all.is_ok_and(|all| model.unfold(all, &parameters, &[]).is_ok()) {
             return Ok(None);
         }
         let parameters = [

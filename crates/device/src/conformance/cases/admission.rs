@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraphBuilder, CellTypeId, Rows, Sink, SinkTime, Tensor, TensorData, Work,
+    CellGraphBuilder, CellTypeId, ElementType, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData,
+    Work,
 };
 
 use crate::conformance::case::{Case, Check, Outcome, ensure};
@@ -18,7 +19,10 @@ use crate::contract::DeviceError;
 const FILLED_MAX: usize = 1 << 28;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::skippable("admission/what does not fit is refused, and fits later", full)]
+    vec![
+        Case::skippable("admission/what does not fit is refused, and fits later", full),
+        Case::new("admission/a graph that does not fit its cells is refused", unfit),
+    ]
 }
 
 /// A request that computes one row, and whose values have about as many bytes.
@@ -31,7 +35,7 @@ fn request(bytes: usize) -> Request {
     graph.rows(CellTypeId(0), 1, vec![Rows::all(x)], sinks);
     graph.output(y);
     let inputs = vec![Tensor::new(vec![40], TensorData::F32(vec![0.5; 40]))];
-    Request { graph: Arc::new(graph.finish()), inputs }
+    Request { graph: Arc::new(graph.finish().unwrap()), inputs }
 }
 
 fn full(subject: &dyn Subject) -> Check<Outcome> {
@@ -61,4 +65,42 @@ fn full(subject: &dyn Subject) -> Check<Outcome> {
     let outputs = harness.finish(0, again)?;
     harness.check(&request, &outputs)?;
     Ok(Outcome::Passed)
+}
+
+/// Requests that a device which trusts them would compute out of bounds.
+fn unfit(subject: &dyn Subject) -> Check {
+    let mut harness = Harness::new(subject, vec![cells::arg_max(cells::random_linear())])?;
+    let good = request(8);
+    let row = cells::arg_max(cells::random_linear()).inputs[0].clone();
+    let graph_of = |row: &RowSpec, cell_type: u32, result: ElementType| {
+        let mut graph = CellGraphBuilder::new();
+        let x = graph.input(row.clone(), 1);
+        let y = graph.value(RowSpec::flat(result, 1), 1);
+        let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows: Rows::one(y, 0) }];
+        graph.rows(CellTypeId(cell_type), 1, vec![Rows::all(x)], sinks);
+        graph.output(y);
+        graph.finish().map(Arc::new).map_err(|error| error.to_string())
+    };
+    let narrow = RowSpec::flat(row.element, row.elements() - 1);
+    let floats = |count: usize| vec![Tensor::new(vec![count], TensorData::F32(vec![0.5; count]))];
+    let integers = |count: usize| vec![Tensor::new(vec![count], TensorData::I64(vec![0; count]))];
+    let (all, i64) = (row.elements(), ElementType::I64);
+    let table = [
+        ("narrow rows", graph_of(&narrow, 0, i64)?, floats(all - 1)),
+        ("rows of another type", graph_of(&row, 0, ElementType::F32)?, floats(all)),
+        ("an unknown cell", graph_of(&row, 7, i64)?, floats(all)),
+        ("too many elements", good.graph.clone(), floats(all + 1)),
+        ("elements of another type", good.graph.clone(), integers(all)),
+        ("no tensors", good.graph.clone(), Vec::new()),
+    ];
+    for (what, graph, inputs) in table {
+        let id = harness.next_id();
+        let admitted = harness.device.admit(id, graph, inputs);
+        let is_refused = matches!(admitted, Err(DeviceError::Graph(_)));
+        ensure!(is_refused, "{what}: {admitted:?}");
+    }
+    let id = harness.admit(&good)?;
+    harness.workers[0].run([(CellTypeId(0), Work::Rows(vec![row_wise::item(id, 0, 1)]))])?;
+    let outputs = harness.finish(0, id)?;
+    harness.check(&good, &outputs)
 }

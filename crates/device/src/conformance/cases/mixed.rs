@@ -122,7 +122,10 @@ fn stack(length: u32, seed: u32) -> Request {
     graph.chain(CELL, length, vec![Rows::all(x)], vec![None], every(between));
     graph.chain(SECOND, length, vec![Rows::all(between)], vec![None; 2], every(y));
     graph.output(y);
-    Request { graph: Arc::new(graph.finish()), inputs: vec![Tensor::new(vec![ids.len()], ids)] }
+    Request {
+        graph: Arc::new(graph.finish().unwrap()),
+        inputs: vec![Tensor::new(vec![ids.len()], ids)],
+    }
 }
 
 /// Two chains of one cell over the same ids, one of them backwards, into one value; then a chain over
@@ -145,7 +148,7 @@ fn both_directions(subject: &dyn Subject) -> Check {
     graph.chain(SECOND, 2 * length, vec![Rows::all(between)], vec![None; 2], sinks);
     [between, y].into_iter().for_each(|value| graph.output(value));
     let inputs = vec![Tensor::new(vec![ids.len()], ids)];
-    let request = Request { graph: Arc::new(graph.finish()), inputs };
+    let request = Request { graph: Arc::new(graph.finish().unwrap()), inputs };
     let id = harness.admit(&request)?;
     let entry = |run, length| Entry { request: id, run: RunIndex(run), length, at: run };
     let schedule = Schedule::of(Form::Roster);

@@ -57,7 +57,7 @@ pub(super) fn request(cell: &Cell, cell_type: CellTypeId, length: u32, seed: u32
         [every, last].into_iter().for_each(|value| graph.output(value));
     }
     graph.rows(cell_type, length, reads, sinks);
-    Request { graph: Arc::new(graph.finish()), inputs }
+    Request { graph: Arc::new(graph.finish().unwrap()), inputs }
 }
 
 pub(super) fn item(request: RequestId, first: u32, count: u32) -> Item {

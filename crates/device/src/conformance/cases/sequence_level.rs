@@ -31,7 +31,10 @@ fn request(length: u32, seed: u32) -> Request {
         vec![sink(0, Rows::spanning(sums, 1, length)), sink(1, Rows::spanning(total, 1, 1))];
     graph.rows(CELL, 1, vec![Rows::spanning(x, 2, length)], sinks);
     [sums, total].into_iter().for_each(|value| graph.output(value));
-    Request { graph: Arc::new(graph.finish()), inputs: vec![Tensor::new(vec![data.len()], data)] }
+    Request {
+        graph: Arc::new(graph.finish().unwrap()),
+        inputs: vec![Tensor::new(vec![data.len()], data)],
+    }
 }
 
 fn spans(subject: &dyn Subject) -> Check {

@@ -62,7 +62,10 @@ pub(super) fn request(cells: &[Cell], leaves: u32, seed: u32) -> Request {
         graph.nodes(INNER, inner, reads.into(), sinks(leaves).into());
     }
     [states[0], states[1], again].into_iter().for_each(|value| graph.output(value));
-    Request { graph: Arc::new(graph.finish()), inputs: vec![Tensor::new(vec![data.len()], data)] }
+    Request {
+        graph: Arc::new(graph.finish().unwrap()),
+        inputs: vec![Tensor::new(vec![data.len()], data)],
+    }
 }
 
 /// Trees of several sizes, one of them a leaf alone.

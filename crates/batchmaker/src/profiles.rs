@@ -1,4 +1,5 @@
-//! What profiles say of models that are about to be loaded.
+//! Profiles of the models that are loaded: batch limits, precisions and plans that were measured on this
+//! machine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -7,20 +8,24 @@ use std::time::Duration;
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_model::ProfiledCell;
-use batchmaker_profile::{CellProfile, Choice, Curve, Goal, Machine, ModelProfile, Profile};
+use batchmaker_profile::{
+    CellProfile, Choice, Curve, FileError, Goal, Machine, ModelProfile, Profile,
+};
 
 /// The name of a profile beside a model.
 const FILE: &str = "profile.json";
 
 /// Profiles that were made on this machine.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Profiles {
-    /// By model, as the files have them: of the file that was named, which is for all models, or of
-    /// those beside models.
+pub struct Profiles {
+    /// The profiles of each file by model: of the file that was named (no path), which is for all models, or
+    /// of the files beside models.
     files: HashMap<Option<PathBuf>, BTreeMap<String, ModelProfile>>,
     is_named: bool,
     /// By identity in f32: how a cell is best run is the same in all models.
     cells: HashMap<String, Known>,
+    /// What the owner of the models may want to know of the profiles, a sentence each.
+    notes: Vec<String>,
 }
 
 /// What is known of a cell.
@@ -35,7 +40,7 @@ struct Known {
 }
 
 /// Where the profile of a model at `path` is kept; here, for one that comes with the project.
-pub(crate) fn beside(path: &Path) -> PathBuf {
+pub fn profile_beside(path: &Path) -> PathBuf {
     match (path.is_dir(), path.is_file()) {
         (true, _) => path.join(FILE),
         (_, true) => path.with_file_name(FILE),
@@ -49,11 +54,11 @@ impl Profiles {
     ///
     /// # Errors
     /// Where the named one cannot be read. One beside a model that cannot is told of and passed over.
-    pub(crate) fn read<'a>(
+    pub fn read<'a>(
         named: Option<&Path>,
         beside: impl Iterator<Item = &'a Path>,
         device: &dyn Device,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, FileError> {
         let mut profiles = Self { is_named: named.is_some(), ..Self::default() };
         if let Some(path) = named {
             profiles.add(path, None, Profile::read(path, device)?, device);
@@ -65,7 +70,7 @@ impl Profiles {
             }
             match Profile::read(path, device) {
                 Ok(profile) => profiles.add(path, Some(path.to_owned()), profile, device),
-                Err(error) => eprintln!("note: {error}; going on without"),
+                Err(error) => profiles.notes.push(format!("{error}; going on without")),
             }
         }
         Ok(profiles)
@@ -75,12 +80,11 @@ impl Profiles {
         let here = Machine::of(device);
         self.files.insert(key.clone(), BTreeMap::new());
         if profile.machine != here {
-            eprintln!(
-                "note: the profile '{}' was made on another machine ({}; this is {here}): it is \
-                 ignored",
+            self.notes.push(format!(
+                "the profile '{}' was made on another machine ({}; this is {here}): it is ignored",
                 path.display(),
                 profile.machine,
-            );
+            ));
             return;
         }
         for (model, of_model) in profile.models {
@@ -89,7 +93,7 @@ impl Profiles {
     }
 
     /// Adds what was found of a model on this machine, and is kept in a file.
-    pub(crate) fn add_model(&mut self, model: &str, file: Option<PathBuf>, profile: ModelProfile) {
+    pub fn add_model(&mut self, model: &str, file: Option<PathBuf>, profile: ModelProfile) {
         let stepped_cells = profile.stepped_cells();
         for (name, cell) in &profile.cells {
             let (name, profile, threads) = (name.clone(), cell.clone(), profile.threads);
@@ -102,7 +106,7 @@ impl Profiles {
     /// What loading the model of that name should know, whose profile would be kept in `file`. A file
     /// that does not have the name may know the model by another; but in one that is shared with other
     /// models, precisions are theirs.
-    pub(crate) fn of_model(
+    pub fn of_model(
         &self,
         name: &str,
         file: Option<&Path>,
@@ -138,7 +142,7 @@ impl Profiles {
 
     /// A loaded cell's profile, in the precision that was chosen for it in this model: what was chosen
     /// in another is no matter.
-    pub(crate) fn cell_of(
+    pub fn cell_of(
         &self,
         model: &str,
         file: Option<&Path>,
@@ -162,65 +166,67 @@ impl Profiles {
         goal.choose(self.curve(cell)?, self.known(cell)?.stepped_cells)
     }
 
-    /// Tells of profiles that are of another file of that name.
-    pub(crate) fn tell_of_others(&self, model: &str, name: &str, cell: &CellType) {
+    /// What the owner of the models may want to know of the profiles, a sentence each.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Notes that the profile of a model's cell was made with other weights, if so.
+    pub(crate) fn note_others(&mut self, model: &str, name: &str, cell: &CellType) {
         let known = self.files.values().filter_map(|models| models.get(model)?.cells.get(name));
         let mut known = known.map(|known| known.identity == identity_in_f32(cell)).peekable();
         if known.peek().is_some() && !known.any(|is_this| is_this) {
-            eprintln!(
-                "note: the profile of cell '{name}' of {model} was made with other weights: it is \
-                 ignored; run `batchmaker profile` again"
-            );
+            self.notes.push(format!(
+                "the profile of cell '{name}' of {model} was made with other weights: it is ignored; run \
+                 `batchmaker profile` again"
+            ));
         }
     }
 
-    /// Tells of profiles whose times are those of workers with another number of threads.
-    pub(crate) fn tell_of_threads(&self, registry: &CellRegistry, threads: usize) {
+    /// Notes that a profile's times are those of workers with another number of threads, if so.
+    pub(crate) fn note_threads(&mut self, registry: &CellRegistry, threads: usize) {
         let known = registry.cell_types().iter().filter_map(|cell| self.known(cell));
         if let Some(other) = known.map(|known| known.threads).find(|&known| known != threads) {
-            eprintln!(
-                "note: a profile was made on {other} threads, and workers have {threads} here: batch \
-                 limits may be off; `batchmaker profile --threads-per-worker {threads}` measures anew"
-            );
+            self.notes.push(format!(
+                "a profile was made on {other} threads, and workers have {threads} here: batch limits may \
+                 be off; `batchmaker profile --threads-per-worker {threads}` measures anew"
+            ));
         }
     }
 
-    /// Tells where there is nothing to go by, or no way to reach a goal.
-    pub(crate) fn tell_of_goal(&self, registry: &CellRegistry, goal: Goal) {
+    /// Notes that no profile knows the cells, or that a goal is out of reach, if so.
+    pub(crate) fn note_goal(&mut self, registry: &CellRegistry, goal: Goal) {
+        let mut notes = Vec::new();
         let cells = || registry.cell_types().iter().filter_map(|cell| self.known(cell));
         if cells().next().is_none() {
             if self.is_named && self.files.values().any(|models| !models.is_empty()) {
-                eprintln!("note: the profile that was named knows none of these cells");
+                notes.push("the profile that was named knows none of these cells".to_owned());
             }
             if goal != Goal::default() {
-                eprintln!(
-                    "note: no profile knows these cells: until one does, there is nothing that '{goal}' \
-                     could go by; run `batchmaker profile`"
-                );
+                notes.push(format!(
+                    "no profile knows these cells: until one does, there is nothing that '{goal}' could \
+                     go by; run `batchmaker profile`"
+                ));
             }
         }
         for cell in registry.cell_types() {
             if let (Some(known), Some(Choice { is_met: false, .. })) =
                 (self.known(cell), self.choice(cell, goal))
             {
-                eprintln!(
-                    "note: no batch of cell '{}' is fast enough for '{goal}': its limits are those for \
-                     latency",
+                notes.push(format!(
+                    "no batch of cell '{}' is fast enough for '{goal}': its limits are those for latency",
                     known.name
-                );
+                ));
             }
         }
+        self.notes.append(&mut notes);
     }
 
     /// Tells a device how to run batches of loaded cells.
     ///
     /// # Errors
     /// Where plans are not of the device.
-    pub(crate) fn plan(
-        &self,
-        registry: &CellRegistry,
-        device: &dyn Device,
-    ) -> Result<(), DeviceError> {
+    pub fn plan(&self, registry: &CellRegistry, device: &dyn Device) -> Result<(), DeviceError> {
         for cell in registry.cell_types() {
             let plans = self.curve(cell).map_or_else(Vec::new, Curve::plans);
             if !plans.is_empty() {
@@ -231,23 +237,19 @@ impl Profiles {
     }
 
     /// The most rows of a batch of a loaded cell.
-    pub(crate) fn max_batch_size(&self, cell: &CellType, goal: Goal) -> Option<u32> {
+    pub fn max_batch_size(&self, cell: &CellType, goal: Goal) -> Option<u32> {
         self.choice(cell, goal).map(|choice| choice.max_batch_size)
     }
 
     /// How much work may be submitted ahead: the least that any loaded cell asks for.
-    pub(crate) fn submission_window(
-        &self,
-        registry: &CellRegistry,
-        goal: Goal,
-    ) -> Option<Duration> {
+    pub fn submission_window(&self, registry: &CellRegistry, goal: Goal) -> Option<Duration> {
         let cells = registry.cell_types().iter();
         cells.filter_map(|cell| self.choice(cell, goal)?.submission_window).min()
     }
 }
 
 /// The identity of a cell's type in f32, as profiles have it.
-pub(crate) fn identity_in_f32(cell: &CellType) -> String {
+pub fn identity_in_f32(cell: &CellType) -> String {
     match cell.cell.precision {
         Precision::F32 => cell.identity.to_string(),
         _ => (*cell.cell).clone().in_precision(Precision::F32).identity().to_string(),

@@ -1,10 +1,11 @@
-//! A request of zeros to every model with programs, before anybody else's: what the executor cannot run
-//! is told when the model is loaded, not to the first who asks.
+//! A request of zeros to every model with programs, before any other: a model that the executor cannot run
+//! is refused when it is loaded, and not at its first request.
 
-use anyhow::bail;
 use batchmaker_engine::{Engine, EngineError, Request};
 use batchmaker_graph::{NamedTensor, Tensor, TensorData};
 use batchmaker_model::{Content, InputLayout, Model, TensorInfo};
+
+use crate::error::BuildError;
 
 /// Numbers of steps to try: a model may take no fewer than some, or only its own.
 const LENGTHS: [usize; 8] = [4, 1, 2, 8, 16, 64, 256, 1024];
@@ -16,7 +17,7 @@ const ELEMENTS_MAX: usize = 1 << 24;
 ///
 /// # Errors
 /// A model fails.
-pub(crate) fn ask_all(engine: &Engine) -> anyhow::Result<()> {
+pub(crate) fn ask_all(engine: &Engine) -> Result<(), BuildError> {
     for model in engine.models() {
         if model.cells.iter().all(|cell| cell.fused) {
             continue;
@@ -24,7 +25,9 @@ pub(crate) fn ask_all(engine: &Engine) -> anyhow::Result<()> {
         match ask(engine, model) {
             // One that takes none of these is asked by its clients first.
             Ok(()) | Err(EngineError::Invalid(_) | EngineError::Reply(_)) => {}
-            Err(error) => bail!("model {} cannot be served: {error} (of zeros)", model.name),
+            Err(source) => {
+                return Err(BuildError::Trial { model: model.name.clone(), source });
+            }
         }
     }
     Ok(())
@@ -34,7 +37,7 @@ fn ask(engine: &Engine, model: &Model) -> Result<(), EngineError> {
     let mut answer = Ok(());
     for length in LENGTHS {
         let Some(tensors) = zeros(model, length) else { return Ok(()) };
-        let request = Request { tensors, ..Request::default() };
+        let request = Request::from(tensors);
         answer = engine.submit(&model.name, request).and_then(|pending| pending.wait().map(drop));
         if !matches!(answer, Err(EngineError::Invalid(_))) {
             break;

@@ -1,0 +1,239 @@
+//! Builds an engine: which models, on which cores, within which limits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use batchmaker_cpu::Isa;
+use batchmaker_device::Device;
+use batchmaker_engine::EngineConfig;
+use batchmaker_graph::Precision;
+use batchmaker_manager::Policy;
+use batchmaker_profile::Goal;
+
+use crate::custom::CustomModel;
+use crate::engine::Engine;
+use crate::error::BuildError;
+use crate::loading::{CellOptions, EmbeddedModel, Loaded, ProfileChoice, Source, load};
+use crate::machine::{Cores, Machine};
+use crate::trial;
+
+/// Builds an [`Engine`].
+///
+/// ```
+/// # fn main() -> Result<(), batchmaker::BuildError> {
+/// # let tagger = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors/tagger.onnx");
+/// let engine = batchmaker::Engine::builder()
+///     .model(tagger)
+///     .workers(1)
+///     .max_requests(10_000)
+///     .build()?;
+/// assert_eq!(engine.models()[0].name, "tagger");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct EngineBuilder {
+    sources: Vec<Source>,
+    cells: CellOptions,
+    profile: Option<PathBuf>,
+    uses_profiles: bool,
+    goal: Goal,
+    workers: Option<u16>,
+    threads_per_worker: Option<usize>,
+    isa: Option<Isa>,
+    config: EngineConfig,
+}
+
+/// Models that are loaded, with the configuration of the engine that is to serve them.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The models.
+    pub loaded: Loaded,
+    /// The workers and threads that the engine will have.
+    pub machine: Machine,
+    config: EngineConfig,
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            cells: CellOptions::default(),
+            profile: None,
+            uses_profiles: true,
+            goal: Goal::default(),
+            workers: None,
+            threads_per_worker: None,
+            isa: None,
+            config: EngineConfig::default(),
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// Adds the models at a path: an ONNX file, a model directory, or a folder of these.
+    pub fn model(mut self, path: impl Into<PathBuf>) -> Self {
+        self.sources.push(Source::Path(path.into()));
+        self
+    }
+
+    /// Adds a model that is compiled into the program.
+    pub fn embedded_model(mut self, model: EmbeddedModel) -> Self {
+        self.sources.push(Source::Embedded(model));
+        self
+    }
+
+    /// Adds a model with an unfolding function of the program's own.
+    pub fn custom_model(mut self, model: CustomModel) -> Self {
+        self.sources.push(Source::Custom(model));
+        self
+    }
+
+    /// Sets the number of workers, each of which runs batches of its own. Without it, the sizes of the
+    /// models and the cores decide.
+    pub fn workers(mut self, workers: u16) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// Sets the number of threads of each worker. Without it, the workers share out the cores.
+    pub fn threads_per_worker(mut self, threads: usize) -> Self {
+        self.threads_per_worker = Some(threads);
+        self
+    }
+
+    /// Sets the instruction set of the kernels. Without it, the best one of the machine is taken.
+    pub fn isa(mut self, isa: Isa) -> Self {
+        self.isa = Some(isa);
+        self
+    }
+
+    /// Sets the policy that forms batches; [`Policy::Cellular`] without it.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.config.policy = policy;
+        self
+    }
+
+    /// Sets the most rows of a batch of all cells (`cell` is none) or of one.
+    pub fn max_batch_size(mut self, cell: Option<&str>, rows: u32) -> Self {
+        set(&mut self.cells.max_batch_size, cell, rows);
+        self
+    }
+
+    /// Sets the precision of the weights of all fused cells (`cell` is none) or of one.
+    pub fn precision(mut self, cell: Option<&str>, precision: Precision) -> Self {
+        set(&mut self.cells.precision, cell, precision);
+        self
+    }
+
+    /// Names the file of profiles for all models. Without it, each model's `profile.json` is taken, if
+    /// there is one.
+    pub fn profile(mut self, path: impl Into<PathBuf>) -> Self {
+        self.profile = Some(path.into());
+        self
+    }
+
+    /// Ignores all profiles.
+    pub fn without_profiles(mut self) -> Self {
+        self.uses_profiles = false;
+        self
+    }
+
+    /// Sets what profiles choose batch limits for; throughput without it.
+    pub fn goal(mut self, goal: Goal) -> Self {
+        self.goal = goal;
+        self
+    }
+
+    /// Sets the most tasks that are formed for a worker at a time (`MaxTasksToSubmit` in the BatchMaker
+    /// paper).
+    pub fn max_tasks_to_submit(mut self, tasks: u32) -> Self {
+        self.config.max_tasks_to_submit = tasks;
+        self
+    }
+
+    /// Sets the most requests in flight; one more is refused as overload.
+    pub fn max_requests(mut self, requests: usize) -> Self {
+        self.config.max_requests = requests;
+        self
+    }
+
+    /// Sets the most bytes that the values of all requests in flight may hold.
+    pub fn max_bytes(mut self, bytes: usize) -> Self {
+        self.config.max_bytes = bytes;
+        self
+    }
+
+    /// Sets the most sessions that may hold state, and how long one may be idle before it ends.
+    pub fn sessions(mut self, max: usize, idle: Duration) -> Self {
+        (self.config.max_sessions, self.config.session_idle) = (max, idle);
+        self
+    }
+
+    /// Loads the models.
+    ///
+    /// # Errors
+    /// A model cannot be loaded, or the machine has fewer cores than are wanted.
+    pub fn load(self) -> Result<Prepared, BuildError> {
+        let cores = Cores::new(self.workers, self.threads_per_worker, self.isa)?;
+        let (named, goal) = (self.profile.as_deref(), self.goal);
+        let choice = match self.uses_profiles {
+            true => ProfileChoice::Use { named, goal, cores },
+            false => ProfileChoice::Ignore,
+        };
+        let mut loaded = load(self.sources, &self.cells, &choice)?;
+        let machine = cores.machine(&loaded.registry);
+        loaded.profiles.note_threads(&loaded.registry, machine.threads_per_worker);
+        Ok(Prepared { loaded, machine, config: self.config })
+    }
+
+    /// Loads the models and starts an engine.
+    ///
+    /// # Errors
+    /// A model cannot be loaded or run, or the machine does not give what is wanted.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        self.load()?.start()
+    }
+}
+
+impl Prepared {
+    /// What the owner of the models may want to know of how they were loaded, a sentence each.
+    pub fn notes(&self) -> Vec<&str> {
+        self.loaded.notes().collect()
+    }
+
+    /// Starts an engine on this machine's cores. Each model has answered a request of zeros before it is
+    /// returned.
+    ///
+    /// # Errors
+    /// A model cannot be run, or the machine does not give what is wanted.
+    pub fn start(self) -> Result<Engine, BuildError> {
+        let Loaded { profiles, registry, .. } = &self.loaded;
+        let device = self.machine.device()?;
+        profiles.plan(registry, &device)?;
+        self.start_on(Arc::new(device))
+    }
+
+    /// Starts an engine on a device of one's own.
+    ///
+    /// # Errors
+    /// A model cannot be run, or the device does not give what is wanted.
+    pub fn start_on(self, device: Arc<dyn Device>) -> Result<Engine, BuildError> {
+        let Self { loaded, machine, mut config } = self;
+        config.workers = machine.workers;
+        config.submission_window = loaded.submission_window;
+        let engine =
+            batchmaker_engine::Engine::start(loaded.models, &loaded.registry, device, &config)?;
+        trial::ask_all(&engine)?;
+        Ok(engine.into())
+    }
+}
+
+fn set<T>(known: &mut batchmaker_model::ByCell<T>, cell: Option<&str>, value: T) {
+    match cell {
+        None => known.all = Some(value),
+        Some(cell) => drop(known.cells.insert(cell.to_owned(), value)),
+    }
+}

@@ -1,0 +1,138 @@
+//! The engine as a program holds it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use batchmaker_device::Device;
+use batchmaker_engine::{BatchLimits, EngineError, Pending, Reply, Request, Statistics};
+use batchmaker_model::Model;
+
+use crate::builder::EngineBuilder;
+use crate::session::Session;
+use crate::stream::Stream;
+
+/// Serves models on this machine. Clones share one engine; when the last one is dropped, requests in
+/// flight are cancelled.
+///
+/// ```
+/// use batchmaker::{Engine, Request, Tensor, TensorData};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let tagger = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors/tagger.onnx");
+/// let engine = Engine::builder().model(tagger).build()?;
+/// let input = &engine.model("tagger").ok_or("no such model")?.inputs[0];
+/// let ids = Tensor::new(vec![1, 3], TensorData::I64(vec![4, 0, 2]));
+/// let request = Request::new().input(&input.name, ids);
+/// let reply = engine.submit("tagger", request)?.wait()?;
+/// assert_eq!(reply.outputs[0].tensor.shape()[..2], [1, 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Engine {
+    engine: Arc<batchmaker_engine::Engine>,
+    /// The number of the next session.
+    sessions: Arc<AtomicU64>,
+}
+
+/// An engine that is not kept alive: see [`Engine::downgrade`].
+#[derive(Clone, Debug)]
+pub struct WeakEngine {
+    engine: Weak<batchmaker_engine::Engine>,
+    sessions: Arc<AtomicU64>,
+}
+
+impl WeakEngine {
+    /// The engine, unless it was dropped.
+    pub fn upgrade(&self) -> Option<Engine> {
+        let sessions = self.sessions.clone();
+        self.engine.upgrade().map(|engine| Engine { engine, sessions })
+    }
+}
+
+impl From<batchmaker_engine::Engine> for Engine {
+    fn from(engine: batchmaker_engine::Engine) -> Self {
+        Self { engine: Arc::new(engine), sessions: Arc::default() }
+    }
+}
+
+impl Engine {
+    /// A builder without models.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// The models, in the order of their names.
+    pub fn models(&self) -> Vec<&Model> {
+        self.engine.models()
+    }
+
+    /// The model called `name`.
+    pub fn model(&self, name: &str) -> Option<&Model> {
+        self.engine.model(name)
+    }
+
+    /// Submits a request without waiting for its reply. The returned [`Pending`] is a future of the reply,
+    /// and waits for it on threads that may block; dropping it cancels the request.
+    ///
+    /// # Errors
+    /// The request is wrong, there is no such model, or the engine is full, closing or lost.
+    pub fn submit(&self, model: &str, request: Request) -> Result<Pending, EngineError> {
+        self.engine.submit(model, request)
+    }
+
+    /// Submits a request and waits for its reply, on a thread that may block.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit), and where the request fails.
+    pub fn run(&self, model: &str, request: Request) -> Result<Reply, EngineError> {
+        self.submit(model, request)?.wait()
+    }
+
+    /// Submits a request whose steps are wanted as they are computed.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    pub fn stream(&self, model: &str, request: Request) -> Result<Stream, EngineError> {
+        Ok(Stream::new(self.submit(model, request.streamed())?))
+    }
+
+    /// A session of a model: a sequence that comes in chunks, between which its state stays in the engine.
+    pub fn session(&self, model: &str) -> Session {
+        let number = self.sessions.fetch_add(1, Ordering::Relaxed);
+        Session::new(self.clone(), model, number)
+    }
+
+    /// A reference that does not keep the engine alive, for a thread that watches it.
+    pub fn downgrade(&self) -> WeakEngine {
+        WeakEngine { engine: Arc::downgrade(&self.engine), sessions: self.sessions.clone() }
+    }
+
+    /// What is in flight, and what has run.
+    pub fn statistics(&self) -> Statistics {
+        self.engine.statistics()
+    }
+
+    /// Whether the device is lost: every request is refused from then on.
+    pub fn is_lost(&self) -> bool {
+        self.engine.is_lost()
+    }
+
+    /// The device that the engine computes with.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        self.engine.device()
+    }
+
+    /// Changes limits while the engine runs.
+    ///
+    /// # Panics
+    /// Unless there is a limit for each cell type, of at least 1.
+    pub fn set_limits(&self, limits: &BatchLimits) {
+        self.engine.set_limits(limits);
+    }
+
+    /// Refuses new requests, waits until those in flight are answered, and stops the workers.
+    pub fn shutdown(&self) {
+        self.engine.shutdown();
+    }
+}

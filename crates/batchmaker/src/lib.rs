@@ -1,0 +1,64 @@
+//! BatchMaker as a library: serves recurrent and staged neural networks by cellular batching, within a
+//! program.
+//!
+//! A request is unfolded into a graph of *cells*. Cells of one type are batched whatever request they come
+//! from, and requests join and leave the running batch at every step. The program loads ONNX files or
+//! model directories ([`Engine::builder`]), submits requests from any number of threads
+//! ([`Engine::submit`]), and waits for replies or awaits them. Sequences may come in chunks
+//! ([`Engine::session`]), replies step by step ([`Engine::stream`]), and a model may have an unfolding
+//! function of the program's own ([`CustomModel`]).
+//!
+//! ```
+//! use batchmaker::{Engine, Request, Tensor, TensorData};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let langid = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/langid");
+//! let engine = Engine::builder().model(langid).build()?;
+//! let text = Tensor::new(vec![1], TensorData::Bytes(vec![b"Alle Menschen sind frei".to_vec()]));
+//! let reply = engine.run("langid", Request::new().input("text", text))?;
+//! let language = reply.output("language").ok_or("no such output")?;
+//! assert_eq!(*language.data(), TensorData::Bytes(vec![b"de".to_vec()]));
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod builder;
+mod custom;
+mod engine;
+mod error;
+mod graph;
+mod loading;
+mod machine;
+mod profiles;
+mod session;
+mod stream;
+mod trial;
+
+pub use batchmaker_cpu::Isa;
+pub use batchmaker_device::{Device, DeviceError};
+pub use batchmaker_engine::{
+    BatchLimits, CellStatistics, EngineError, Pending, Reply, Request, SessionChunk, SessionKey,
+    SessionStatistics, Statistics,
+};
+pub use batchmaker_graph::{
+    Cell, CellRegistry, CellType, CellTypeId, ElementType, InvalidGraph, InvalidRequest, Lookup,
+    NamedTensor, Parameters, Precision, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
+    Tensor, TensorData, TreeCell,
+};
+pub use batchmaker_manager::{Failure, PadTo, Padding, Policy};
+pub use batchmaker_model::{
+    Axis, CellUse, Content, InputLayout, LoadError, Model, NamedCell, ReplyError, TensorInfo,
+};
+pub use batchmaker_profile::{FileError, Goal};
+pub use builder::{EngineBuilder, Prepared};
+pub use custom::{CellHandle, CustomModel, UnfoldRequest};
+pub use engine::{Engine, WeakEngine};
+pub use error::BuildError;
+pub use graph::{Graph, Node, Operand, Run, Value, ValueRows};
+pub use loading::{EmbeddedModel, Loaded};
+pub use machine::{Cores, Machine, WORKERS_MAX};
+pub use profiles::{Profiles, identity_in_f32, profile_beside};
+pub use session::Session;
+pub use stream::Stream;

@@ -1,0 +1,216 @@
+//! Finds models and loads them: ONNX files, model directories, folders of them, models compiled into a
+//! program, and models with an unfolding function of the program's own.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use batchmaker_graph::{Cell, CellRegistry, ModelId, Precision};
+use batchmaker_model::{ByCell, LoadOptions, Model, ProfiledCell};
+use batchmaker_profile::Goal;
+
+use crate::custom::CustomModel;
+use crate::error::BuildError;
+use crate::machine::Cores;
+use crate::profiles::{Profiles, profile_beside};
+
+/// A model that is compiled into a program: its name, and its files with their contents.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddedModel {
+    /// The name that it is asked for by.
+    pub name: &'static str,
+    /// Names of files, as `model.toml` has them, and their contents.
+    pub files: &'static [(&'static str, &'static [u8])],
+}
+
+/// Where a model comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// An ONNX file, a model directory, or a folder of these.
+    Path(PathBuf),
+    Embedded(EmbeddedModel),
+    Custom(CustomModel),
+}
+
+/// How cells are loaded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CellOptions {
+    pub(crate) max_batch_size: ByCell<u32>,
+    pub(crate) precision: ByCell<Precision>,
+}
+
+/// Models that are loaded, and their cell types.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The models.
+    pub models: Vec<Model>,
+    /// The cell types of all models.
+    pub registry: CellRegistry,
+    /// The profiles that were found of them.
+    pub profiles: Profiles,
+    /// The file that keeps each model's profile, if it has one.
+    pub profile_files: Vec<Option<PathBuf>>,
+    /// The submission window that the profiles choose, if they do.
+    pub submission_window: Option<Duration>,
+}
+
+impl Loaded {
+    /// What the owner of the models may want to know of how they were loaded, a sentence each.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        let of_models = self.models.iter().flat_map(|model| &model.notes);
+        self.profiles.notes().iter().chain(of_models).map(String::as_str)
+    }
+}
+
+impl Source {
+    /// Where its profile is kept, if it has a place.
+    fn profile_file(&self) -> Option<PathBuf> {
+        match self {
+            Self::Path(path) => Some(profile_beside(path)),
+            Self::Embedded(_) | Self::Custom(_) => None,
+        }
+    }
+
+    /// Whether other models in its folder keep their profiles in the same file.
+    fn shares_profile_file(&self) -> bool {
+        matches!(self, Self::Path(path) if path.is_file())
+    }
+
+    /// The name that a profile is likely to have for it: a directory, which has a profile of its own, may
+    /// have another name.
+    fn name(&self) -> String {
+        match self {
+            Self::Path(path) => {
+                path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into())
+            }
+            Self::Embedded(embedded) => embedded.name.to_owned(),
+            Self::Custom(custom) => custom.name().to_owned(),
+        }
+    }
+}
+
+/// Which profiles are taken into account.
+pub(crate) enum ProfileChoice<'a> {
+    /// None.
+    Ignore,
+    /// The file that was named, or those beside the models.
+    Use { named: Option<&'a Path>, goal: Goal, cores: Cores },
+}
+
+/// Loads models.
+pub(crate) fn load(
+    sources: Vec<Source>,
+    cells: &CellOptions,
+    choice: &ProfileChoice<'_>,
+) -> Result<Loaded, BuildError> {
+    let mut found = Vec::new();
+    for source in sources {
+        match source {
+            Source::Path(path) => found.extend(find(&path)?.into_iter().map(Source::Path)),
+            other => found.push(other),
+        }
+    }
+    let files: Vec<Option<PathBuf>> = found.iter().map(Source::profile_file).collect();
+    let beside = files.iter().flatten().map(PathBuf::as_path);
+    let mut profiles = match choice {
+        ProfileChoice::Ignore => Profiles::default(),
+        ProfileChoice::Use { named, cores, .. } => {
+            Profiles::read(*named, beside, &cores.device()?)?
+        }
+    };
+    let goal = match choice {
+        ProfileChoice::Ignore => Goal::default(),
+        ProfileChoice::Use { goal, .. } => *goal,
+    };
+    let mut loaded = load_all(found, cells, |source| {
+        let (file, is_shared) = (source.profile_file(), source.shares_profile_file());
+        profiles.of_model(&source.name(), file.as_deref(), is_shared, goal)
+    })?;
+    loaded.profile_files = files;
+    if !matches!(choice, ProfileChoice::Ignore) {
+        profiles.note_goal(&loaded.registry, goal);
+        for model in &loaded.models {
+            for cell in &model.cells {
+                let cell_type = loaded.registry.get(cell.cell_type);
+                profiles.note_others(&model.name, &cell.name, cell_type);
+            }
+        }
+        loaded.submission_window = profiles.submission_window(&loaded.registry, goal);
+    }
+    loaded.profiles = profiles;
+    Ok(loaded)
+}
+
+fn load_all(
+    sources: Vec<Source>,
+    cells: &CellOptions,
+    profile: impl Fn(&Source) -> HashMap<String, ProfiledCell>,
+) -> Result<Loaded, BuildError> {
+    let mut loaded = Loaded::default();
+    for (source, id) in sources.into_iter().zip(0..) {
+        let options = LoadOptions {
+            max_batch_size: cells.max_batch_size.clone(),
+            precision: cells.precision.clone(),
+            profile: profile(&source),
+            ..LoadOptions::new(ModelId(id))
+        };
+        let registry = &mut loaded.registry;
+        let model = match source {
+            Source::Path(path) => batchmaker_model::load(&path, &options, registry)?,
+            Source::Embedded(EmbeddedModel { name, files }) => {
+                batchmaker_model::load_embedded(name, files, &options, registry)?
+            }
+            Source::Custom(custom) => custom.register(&options, registry)?,
+        };
+        if loaded.models.iter().any(|known| known.name == model.name) {
+            return Err(BuildError::SameName(model.name));
+        }
+        loaded.models.push(model);
+    }
+    let CellOptions { max_batch_size, precision } = cells;
+    check_cells(&loaded, "max_batch_size", max_batch_size.cells.keys(), |_| true)?;
+    check_cells(&loaded, "precision", precision.cells.keys(), Cell::is_fused)?;
+    Ok(loaded)
+}
+
+/// The models at `path`.
+fn find(path: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    if !path.exists() {
+        return Err(BuildError::NoModel(path.to_owned()));
+    }
+    if path.is_file() || is_model(path) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let entries = entries.map_err(|source| BuildError::Folder { path: path.to_owned(), source })?;
+    let mut found: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+    found.retain(|path| is_model(path));
+    found.sort();
+    if found.is_empty() {
+        return Err(BuildError::EmptyFolder(path.to_owned()));
+    }
+    Ok(found)
+}
+
+fn is_model(path: &Path) -> bool {
+    path.join("model.toml").is_file()
+        || path.is_file() && path.extension().is_some_and(|extension| extension == "onnx")
+}
+
+/// Refuses an option for a cell that no model has, or that does not take it.
+fn check_cells<'a>(
+    loaded: &Loaded,
+    option: &'static str,
+    mut given: impl Iterator<Item = &'a String>,
+    takes: impl Fn(&Cell) -> bool,
+) -> Result<(), BuildError> {
+    let cells = || loaded.models.iter().flat_map(|model| &model.cells);
+    let taking = cells().filter(|cell| takes(&loaded.registry.get(cell.cell_type).cell));
+    let names: Vec<String> = taking.map(|cell| cell.name.clone()).collect();
+    let Some(cell) = given.find(|&cell| !names.contains(cell)) else { return Ok(()) };
+    let reason = match cells().any(|known| known.name == *cell) {
+        true => format!("cell '{cell}' is run by the general executor, in f32"),
+        false => format!("there is no cell '{cell}'"),
+    };
+    Err(BuildError::Cell { reason, option, cells: names })
+}

@@ -1,0 +1,109 @@
+//! How an engine shares out the cores of this machine.
+
+use std::collections::BTreeMap;
+use std::thread::available_parallelism;
+
+use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
+use batchmaker_device::DeviceError;
+use batchmaker_graph::{CellRegistry, ModelId};
+
+use crate::error::BuildError;
+
+/// The most workers of an engine.
+pub const WORKERS_MAX: u16 = 64;
+
+/// Cells whose weights are larger, and models whose cells' are, keep all cores busy together: with
+/// few requests, a core of its own for each worker would read them twice. Smaller ones are faster
+/// without barriers.
+const CELL_OF_ONE_CORE_BYTES: usize = 16 << 20;
+const MODEL_OF_ONE_CORE_BYTES: usize = 24 << 20;
+
+/// The cores of this machine, and how many workers and threads are wanted on them.
+#[derive(Clone, Copy, Debug)]
+pub struct Cores {
+    cores: usize,
+    workers: Option<u16>,
+    threads_per_worker: Option<usize>,
+    isa: Isa,
+}
+
+/// The workers and threads of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The workers; each runs batches of its own.
+    pub workers: u16,
+    /// The threads of each worker.
+    pub threads_per_worker: usize,
+    /// The instruction set of the kernels.
+    pub isa: Isa,
+}
+
+impl Cores {
+    /// Checks what is wanted against this machine. None leaves the choice to the models that are loaded:
+    /// their sizes decide.
+    ///
+    /// # Errors
+    /// There are fewer cores.
+    pub fn new(
+        workers: Option<u16>,
+        threads_per_worker: Option<usize>,
+        isa: Option<Isa>,
+    ) -> Result<Self, BuildError> {
+        let cores = available_parallelism().map_err(BuildError::NoCores)?.get();
+        let (wanted, threads) = (workers.map_or(1, usize::from), threads_per_worker.unwrap_or(1));
+        if wanted * threads > cores {
+            return Err(BuildError::Cores { workers: wanted, threads, cores });
+        }
+        let isa = isa.unwrap_or_else(Isa::best);
+        Ok(Self { cores, workers, threads_per_worker, isa })
+    }
+
+    /// A device with the instruction set of the engine's, and one thread, as the number of threads
+    /// depends on cells that are not loaded yet. It serves to identify the machine and to check plans.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn device(self) -> Result<CpuDevice, DeviceError> {
+        Machine { workers: 1, threads_per_worker: 1, isa: self.isa }.device()
+    }
+
+    /// Shares the cores out for the cells of loaded models.
+    pub fn machine(self, cells: &CellRegistry) -> Machine {
+        let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
+        let mut is_small = true;
+        for cell in cells.cell_types() {
+            let weights = cell.cell.weight_bytes();
+            is_small &= weights <= CELL_OF_ONE_CORE_BYTES;
+            for rank in &cell.priorities {
+                *of_models.entry(rank.model).or_default() += weights;
+            }
+        }
+        is_small &= of_models.values().all(|&weights| weights <= MODEL_OF_ONE_CORE_BYTES);
+        let workers_max = match is_small {
+            true => u16::try_from(self.cores).unwrap_or(u16::MAX).min(WORKERS_MAX),
+            false => 1,
+        };
+        let workers = self.workers.unwrap_or_else(|| match self.threads_per_worker {
+            None => workers_max,
+            Some(threads) => workers_max.min((self.cores / threads) as u16).max(1),
+        });
+        let shared_out = self.cores / usize::from(workers);
+        let threads_per_worker = self.threads_per_worker.unwrap_or(shared_out);
+        Machine { workers, threads_per_worker, isa: self.isa }
+    }
+}
+
+impl Machine {
+    /// The device that an engine with these workers and threads computes with.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn device(self) -> Result<CpuDevice, DeviceError> {
+        CpuDevice::new(CpuConfig {
+            projection_ahead: ProjectionAhead::Measured,
+            threads_per_worker: self.threads_per_worker,
+            isa: self.isa,
+            pin_threads: true,
+        })
+    }
+}
