@@ -24,7 +24,7 @@ Examples:
   cargo xtask peers                                    all of it; about an hour
   cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
   cargo xtask peers --hidden 1024 --precision bf16     weights in bfloat16 beside peers in f32
-  cargo xtask peers --hidden 512 --bidirectional       two layers that read both ways
+  cargo xtask peers --hidden 512 --bidirectional       two bidirectional layers
   cargo xtask peers --hidden 1024 --trees train.txt    trees, a labelled one a line
   cargo xtask peers --hidden 1024 --pairs train.en:train.de --saturated-seconds 60   sentence pairs
 
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["trees", "pairs"]
     )]
     layers: Option<u32>,
-    /// LSTMs whose layers read both ways, beside ONNX Runtime
+    /// Bidirectional LSTMs, beside ONNX Runtime
     #[arg(long, conflicts_with_all = ["trees", "pairs"])]
     bidirectional: bool,
     /// How long sequences are: europarl, europarl:MAX or fixed:LEN
