@@ -13,7 +13,6 @@ use crate::probe::{Probe, dims, shape_of};
 use crate::row_count::may_be_sensitive;
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
-
 use crate::tensors::{from_value, to_value};
 use crate::thread::ExecutorThread;
 

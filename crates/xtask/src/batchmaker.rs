@@ -1,4 +1,4 @@
-//! Calls of the release build of `batchmaker`, and what to make of figures that come back.
+//! Calls of the release build of `batchmaker`, and the median of their figures.
 
 use std::process::{Command, Stdio};
 
@@ -6,17 +6,17 @@ use anyhow::{Context, bail};
 
 use crate::cargo::cargo;
 
-/// Builds it.
+/// Builds the release build.
 pub(crate) fn build() -> anyhow::Result<()> {
     cargo(&["build", "--release"].map(str::to_owned), &[])
 }
 
-/// To be given arguments.
+/// A call of the release build, which the caller gives its arguments.
 pub(crate) fn batchmaker() -> Command {
     Command::new("target/release/batchmaker")
 }
 
-/// What a command prints; its errors go to the terminal.
+/// Runs a command and gives its output; its errors go to the terminal.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let shown = format!("{command:?}");
     let output = command.stderr(Stdio::inherit()).output();
@@ -32,7 +32,7 @@ pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     output(command).map(drop)
 }
 
-/// The middle of some values, or of the two in the middle; 0 of none.
+/// The median of the values; 0 if there are none.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 
 use crate::cargo::cargo;
-use crate::peers::Kit;
+use crate::peers::systems::Kit;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -19,7 +19,7 @@ impl Venv {
     pub(crate) fn make(folder: &Path) -> anyhow::Result<Self> {
         let venv = Self { folder: folder.to_owned(), python: folder.join("bin/python") };
         let version = output(Command::new("python3").arg("--version"))?;
-        // Written last: what is half made, or of another Python, is made anew.
+        // Written last: an environment that is half made, or of another Python, is made anew.
         let stamp = folder.join("made-by");
         if std::fs::read_to_string(&stamp).ok().as_ref() != Some(&version) {
             std::fs::create_dir_all(folder)?;
@@ -29,7 +29,7 @@ impl Venv {
         Ok(venv)
     }
 
-    /// Installs what a requirements file asks for, unless it is there as the file says.
+    /// Installs the packages of a requirements file, unless they are there as the file says.
     pub(crate) fn require(&self, file: &Path) -> anyhow::Result<()> {
         let name = file.file_name().context("a requirements file")?.to_string_lossy();
         let stamp = self.folder.join(format!("installed-{name}"));
@@ -42,14 +42,14 @@ impl Venv {
         Ok(())
     }
 
-    /// `pip COMMAND`, to be given arguments.
+    /// A call of `pip COMMAND`, which the caller gives its arguments.
     pub(crate) fn pip(&self, command: &str) -> Command {
         let mut pip = Command::new(&self.python);
         pip.args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
         pip
     }
 
-    /// A script, to be given arguments.
+    /// A call of a script, which the caller gives its arguments.
     pub(crate) fn script(&self, path: &Path) -> Command {
         let mut command = Command::new(&self.python);
         command.env("PYTHONDONTWRITEBYTECODE", "1").arg(path);

@@ -1,4 +1,4 @@
-//! `cargo xtask wire`: what the wire costs. A saturated server, asked by a second process over HTTP
+//! `cargo xtask wire`: the cost of HTTP. A saturated server, asked by a second process over HTTP
 //! with binary tensors, beside the same engine in one process; in turns.
 
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::batchmaker::{batchmaker, build, median, output};
-use crate::peers::Kit;
+use crate::peers::systems::Kit;
 use crate::server::Server;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -31,10 +31,10 @@ pub(crate) struct Arguments {
     /// Requests in flight
     #[arg(long, default_value_t = 256)]
     in_flight: u32,
-    /// How often each is measured
+    /// The number of times that each is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
-    /// How long
+    /// Seconds for each measurement
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
 }
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         "server CPU, µs/req"
     );
     for repeat in 0..u64::from(arguments.repeats) {
-        // Nobody is always the first.
+        // Neither is always the first.
         let (here, there) = if repeat % 2 == 0 {
             let here = in_process(arguments, &model, repeat)?;
             (here, over_http(arguments, &model, repeat)?)

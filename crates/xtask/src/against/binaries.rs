@@ -27,12 +27,12 @@ pub(crate) struct Which {
     binary: Option<PathBuf>,
 }
 
-/// One of the two.
+/// One of the two builds that are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Build {
-    /// What to call it.
+    /// The name in messages.
     pub(crate) name: String,
-    /// `batchmaker`.
+    /// The path of `batchmaker`.
     pub(crate) binary: PathBuf,
     /// Where its other programs can be built; none of a binary that was given.
     source: Option<Source>,
@@ -47,7 +47,7 @@ struct Source {
     commit: Option<String>,
 }
 
-/// Both of them.
+/// Both builds.
 #[derive(Clone, Debug)]
 pub(crate) struct Builds {
     pub(crate) base: Build,
@@ -162,15 +162,15 @@ impl Source {
     }
 }
 
-/// The last program of a kind of target that cargo tells of.
+/// The last executable of a target of this kind in cargo's messages.
 fn executable(messages: &str, kind: &str) -> Option<PathBuf> {
-    let mut told = messages.lines().filter_map(|line| {
+    let mut executables = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let kinds = message["target"]["kind"].as_array()?;
         let is_kind = kinds.iter().any(|of| of == kind);
         is_kind.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    told.next_back()
+    executables.next_back()
 }
 
 fn git(arguments: &[&str]) -> anyhow::Result<String> {

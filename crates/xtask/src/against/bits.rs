@@ -44,7 +44,7 @@ into target/against.";
 /// Instruction sets, as `--isa` names them, slowest first; a machine may lack some.
 const ISAS: [&str; 4] = ["scalar", "avx2", "avx512", "amx"];
 
-/// How often requests are sent together; the order is another each time.
+/// Rounds in which all requests are sent together, each in another order.
 const ROUNDS: usize = 2;
 
 #[derive(Debug, clap::Args)]
@@ -281,7 +281,7 @@ fn answers(
     Ok(Answers { alone, together: rounds.collect::<Result<_, _>>()? })
 }
 
-/// Does all jobs in an order, so many at once; the replies are in the order of the jobs.
+/// Does all jobs in the given order, `at_once` of them at a time. The replies have the order of `jobs`.
 fn ask(
     url: &str,
     jobs: &[(&str, &[EncodedBody])],

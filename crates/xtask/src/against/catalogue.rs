@@ -11,7 +11,7 @@ use crate::venv::Venv;
 
 const SCRIPTS: &str = "bench/against";
 
-/// A model, and which kind it is of.
+/// A model, and the kind that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) group: String,
@@ -25,7 +25,7 @@ const COMMITTED: [(&str, &str); 3] = [
     ("generated", "tests/python/generated/sample"),
 ];
 
-/// What the scripts of `bench/against` need.
+/// The virtual environment for the scripts of `bench/against`.
 pub(crate) fn venv() -> anyhow::Result<Venv> {
     let venv = Venv::make(&Path::new(FOLDER).join("venv"))?;
     venv.require(&Path::new(SCRIPTS).join("requirements.txt"))?;
@@ -92,7 +92,7 @@ fn is_of_model(file: &Path) -> bool {
             .is_some_and(|extension| ["onnx", "toml", "txt"].iter().any(|of| extension == *of))
 }
 
-/// What is in a folder, in order.
+/// The entries of a folder, sorted.
 fn entries(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder)
         .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)

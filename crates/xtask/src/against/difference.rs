@@ -2,10 +2,10 @@
 
 use batchmaker_wire::{Tensor, TensorData};
 
-/// What general programs may differ by, over max(1, the largest number of the tensor).
+/// The largest difference allowed in results of general programs, over max(1, the largest number of the tensor).
 pub(crate) const CLOSE: f64 = 1e-5;
 
-/// What one step of rounding is worth in a reduced precision, over the same.
+/// The difference that one step of rounding in a reduced precision makes, over the same.
 pub(crate) const ROUNDED: f64 = 1.0 / 128.0;
 
 /// How far an output of one build may be from that of another.
@@ -15,7 +15,7 @@ pub(crate) enum Claim {
     Bits,
     /// A general program took part: within [`CLOSE`].
     Close,
-    /// A general program's result was rounded to bfloat16 or bytes on the way, where the last bit may
+    /// A general program's result was rounded to bfloat16 or bytes before the output, where the last bit may
     /// move a number to the next one that there is: within [`ROUNDED`].
     Rounded,
 }
@@ -27,12 +27,12 @@ pub(crate) enum Difference {
     None,
     /// The largest |a - b|, over max(1, max|b|).
     Number(f64),
-    /// What no number says: shapes, ids, texts.
+    /// A difference that is no number: of shapes, ids or texts.
     Other(String),
 }
 
 impl Claim {
-    /// Whether outputs may differ so.
+    /// Whether outputs may differ by `difference`.
     pub(crate) fn allows(self, difference: &Difference) -> bool {
         match (self, difference) {
             (_, Difference::None) => true,

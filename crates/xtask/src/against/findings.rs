@@ -1,4 +1,4 @@
-//! What the replies of two builds came to: how far they differ, and whether they may.
+//! Compares the replies of two builds: how far they differ, and whether they may.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,20 +14,20 @@ use super::http::Reply;
 use super::requests::Job;
 use crate::figures_file;
 
-/// A model in a precision, and what is asked of it.
+/// A model in a precision, and the requests to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    /// Which kind of model it is.
+    /// The kind of model.
     pub(crate) group: String,
-    /// What it is called here.
+    /// The name in messages and figures.
     pub(crate) label: String,
     pub(crate) path: PathBuf,
-    /// Under which it is served.
+    /// The name under which it is served.
     pub(crate) name: String,
     pub(crate) jobs: Vec<Job>,
 }
 
-/// What servers are started with.
+/// The settings that servers are started with.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Setting {
     pub(crate) precision: String,
@@ -39,11 +39,12 @@ pub(crate) struct Setting {
 /// The replies to all jobs, in their order.
 pub(crate) type Replies = Vec<Vec<Reply>>;
 
-/// What a build answered.
+/// The replies of a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
+    /// Each request by itself.
     pub(crate) alone: Replies,
-    /// In each round.
+    /// All requests at once, in each round.
     pub(crate) together: Vec<Replies>,
 }
 
@@ -55,12 +56,12 @@ struct Count {
     largest: f64,
 }
 
-/// What a model, or a kind of models, came to.
+/// The results for a model, or for a kind of models.
 #[derive(Clone, Debug, Default)]
 struct Row {
     models: usize,
     requests: usize,
-    /// Of these, answered with an error by both.
+    /// Requests that both builds answered with an error.
     refused: usize,
     by_claim: [Count; 3],
     /// Replies among others, and how many of them differ from those alone.
@@ -69,16 +70,16 @@ struct Row {
     violations: usize,
 }
 
-/// What has been compared so far.
+/// The results so far.
 pub(crate) struct Findings {
-    /// By group, model and setting, in the order in which they are shown.
+    /// The results by group, model and setting, in the order in which they are shown.
     rows: BTreeMap<(String, String, Setting), Row>,
     violations: Vec<String>,
     runs: Box<dyn Write>,
 }
 
 impl Setting {
-    /// Of `batchmaker serve`.
+    /// The arguments of `batchmaker serve`.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let workers = [self.workers, self.threads_per_worker].map(|count| count.to_string());
         let [workers, threads] = &workers;
@@ -103,7 +104,7 @@ impl std::fmt::Display for Setting {
 }
 
 impl Findings {
-    /// None yet. They are written to the file `runs` as they come.
+    /// No results yet. They are written to the file `runs` as they come.
     pub(crate) fn new(runs: &Path) -> anyhow::Result<Self> {
         Ok(Self::written_to(Box::new(figures_file::create(runs)?)))
     }
@@ -112,12 +113,12 @@ impl Findings {
         Self { rows: BTreeMap::new(), violations: Vec::new(), runs }
     }
 
-    /// A model cannot be compared.
+    /// Adds a model that cannot be compared.
     pub(crate) fn fail(&mut self, why: String) {
         self.violations.push(why);
     }
 
-    /// What differs by more than it may: of each model and setting, how many outputs, and the first.
+    /// Differences that are not allowed: for each model and setting, the number of outputs and the first of them.
     pub(crate) fn violations(&self) -> &[String] {
         &self.violations
     }
@@ -141,7 +142,7 @@ impl Findings {
         let mut first = None;
         let about = format!("{}, {setting}", subject.label);
         for (job, at) in subject.jobs.iter().zip(range) {
-            let mut tell = |what: String| {
+            let mut add_violation = |what: String| {
                 row.violations += 1;
                 first.get_or_insert(format!("{}: {what}", job.what));
             };
@@ -149,14 +150,14 @@ impl Findings {
                 row.requests += 1;
                 row.refused += usize::from(base.is_err() && found.is_err());
                 if let (Err(_), Err((status @ 500.., error))) = (base, found) {
-                    tell(format!("status {status}: {error}"));
+                    add_violation(format!("status {status}: {error}"));
                 }
                 for (output, difference) in differences(found, base) {
                     let claim = output.map_or(Claim::Bits, |output| job.claim(output));
                     row.by_claim[claim as usize].add(&difference);
                     if !claim.allows(&difference) {
                         let output = output.unwrap_or("the reply");
-                        tell(format!("{output}: {difference}"));
+                        add_violation(format!("{output}: {difference}"));
                     }
                 }
                 for together in &now.together {
@@ -166,7 +167,7 @@ impl Findings {
                     if let Some((output, difference)) = apart {
                         row.apart += 1;
                         let output = output.unwrap_or("the reply");
-                        tell(format!("{output}, among others: {difference} from alone"));
+                        add_violation(format!("{output}, among others: {difference} from alone"));
                     }
                 }
             }
@@ -249,11 +250,11 @@ fn equal((a, b): (&Reply, &Reply)) -> bool {
     differences(a, b).iter().all(|(_, difference)| *difference == Difference::None)
 }
 
-/// By output; under no name if the replies are not of the same outputs.
+/// The difference of each output, by name; under no name if the replies have different outputs.
 fn differences<'a>(found: &'a Reply, wanted: &'a Reply) -> Vec<(Option<&'a str>, Difference)> {
     let other = |what: String| vec![(None, Difference::Other(what))];
     match (found, wanted) {
-        // What an error says may be another thing.
+        // Texts of errors may differ.
         (Err((found, _)), Err((wanted, _))) if found == wanted => Vec::new(),
         (Err((status, error)), _) => other(format!("status {status}: {error}")),
         (Ok(_), Err((status, _))) => other(format!("a reply, was status {status}")),
@@ -349,7 +350,7 @@ mod tests {
         Answers { alone: vec![vec![alone]], together: vec![vec![vec![together]]] }
     }
 
-    /// What is wrong with the replies of a model of one output and one request.
+    /// The violations in the replies of a model with one output and one request.
     fn violations(claim: Claim, base: &Answers, now: &Answers) -> Vec<String> {
         let mut findings = Findings::written_to(Box::new(std::io::sink()));
         let subject = Subject {

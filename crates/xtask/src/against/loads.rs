@@ -15,7 +15,7 @@ use super::http::Connection;
 use super::ratios::Better;
 use super::{catalogue, manager_bench};
 use crate::batchmaker::{median, output, succeed};
-use crate::peers::Kit;
+use crate::peers::systems::Kit;
 use crate::server::Server;
 use crate::venv::Venv;
 
@@ -35,13 +35,13 @@ const LOADS: [(&str, f64); 12] = [
     ("manager", 0.98),
 ];
 
-/// Whose file the load `silero` serves.
+/// The Python package whose file the load `silero` serves.
 const SILERO: &str = "silero-vad==6.2.1";
 
 /// Pixels of a side of the CNN's images.
 const PIXELS: usize = 112;
 
-/// A load, and what is wanted of it.
+/// A load, and the ratio that is wanted of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) name: &'static str,

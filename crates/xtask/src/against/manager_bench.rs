@@ -7,10 +7,10 @@ use anyhow::{Context, ensure};
 
 use crate::batchmaker::output;
 
-/// The package whose benchmark it is.
+/// The package that has the benchmark.
 pub(crate) const PACKAGE: &str = "batchmaker-manager";
 
-/// Runs it, each function for up to so many seconds: `(function and argument, median in ns)`.
+/// Runs the benchmark, each function for up to `seconds`. Gives `(function and argument, median in ns)`.
 pub(crate) fn run(program: &Path, seconds: f64) -> anyhow::Result<Vec<(String, f64)>> {
     let mut command = Command::new(program);
     command.args(["--bench", "--max-time", &seconds.to_string()]);

@@ -34,7 +34,7 @@ const MOVING: [&str; 18] = [
     "Unsqueeze",
 ];
 
-/// What is done to what passes.
+/// The work of a cell on the values that pass through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A program that only moves elements.
@@ -76,7 +76,7 @@ impl Kind {
 }
 
 impl Cells {
-    /// Those of a model, as it was loaded.
+    /// The cells of a model that was loaded into `registry`.
     pub(crate) fn of(model: &Model, registry: &CellRegistry) -> Self {
         let cell = |of: CellTypeId| (of, Cell::clone(&registry.get(of).cell));
         Self(model.cells.iter().map(|cell_use| cell(cell_use.cell_type)).collect())
@@ -87,7 +87,7 @@ impl Cells {
         self.0.values().any(Cell::is_fused)
     }
 
-    /// What holds for each output of a request.
+    /// The claim for each output of a request, by name.
     pub(crate) fn claims(&self, unfolded: &Unfolded) -> HashMap<String, Claim> {
         let values = self.claims_of_values(&unfolded.graph);
         let claim = |value| values.get(&value).copied().unwrap_or(Claim::Bits);
@@ -95,7 +95,7 @@ impl Cells {
         outputs.map(|output| (output.name.clone(), claim(output.value))).collect()
     }
 
-    /// Of the values that cells write.
+    /// The claims for the values that cells write.
     fn claims_of_values(&self, graph: &CellGraph) -> HashMap<ValueIndex, Claim> {
         let mut values: HashMap<ValueIndex, Claim> = HashMap::new();
         // Producers come before consumers.
@@ -116,7 +116,7 @@ impl Cells {
     }
 }
 
-/// What holds for a cell's output ports, by what holds for its inputs and first states.
+/// The claims for a cell's output ports, from the claims for its inputs and first states.
 fn ports(cell: &Cell, inputs: Vec<Claim>, states: Vec<Claim>) -> Vec<Claim> {
     let all = |kind: Kind| {
         let before = inputs.iter().chain(&states).copied().max().unwrap_or(Claim::Bits);

@@ -1,4 +1,4 @@
-//! What pairs of figures come to: medians, the median of their ratios, and the ratios' extremes.
+//! Summaries of pairs of figures: medians, the median of their ratios, and the ratios' extremes.
 
 use crate::batchmaker::median;
 
@@ -11,7 +11,7 @@ pub(crate) enum Better {
     Less,
 }
 
-/// A turn: what the base came to, and what is there now.
+/// The figures of one turn: the base's and those of the build that is compared with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) base: f64,
@@ -29,19 +29,19 @@ impl Pair {
     }
 }
 
-/// What turns came to.
+/// The summary of all turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) base: f64,
     pub(crate) now: f64,
-    /// Of the turns' ratios, the median, the least and the most.
+    /// The median of the turns' ratios; `least` and `most` are their extremes.
     pub(crate) ratio: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
 }
 
 impl Summary {
-    /// Zeros of no turn.
+    /// Summarises the turns; all zeros if there are none.
     pub(crate) fn of(pairs: &[Pair], better: Better) -> Self {
         if pairs.is_empty() {
             return Self { base: 0.0, now: 0.0, ratio: 0.0, least: 0.0, most: 0.0 };

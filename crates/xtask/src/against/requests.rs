@@ -22,12 +22,12 @@ const SIZES: [(usize, usize); 10] =
 const OTHER_STEPS: [usize; 8] = [4, 8, 12, 16, 32, 64, 96, 128];
 
 /// Steps of a session's sequence, and of its chunks.
-const PIECES: [&[usize]; 2] = [&[5, 1, 11], &[2, 20, 3, 9]];
+const CHUNKS: [&[usize]; 2] = [&[5, 1, 11], &[2, 20, 3, 9]];
 
-/// What is sent one after the other: a request, or the chunks of a session.
+/// Requests that are sent one after the other: a single one, or the chunks of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// What it is, for who reads of it.
+    /// A description for messages.
     pub(crate) what: String,
     pub(crate) bodies: Vec<wire::EncodedBody>,
     /// How far outputs may differ.
@@ -35,7 +35,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// One that asks for nothing.
+    /// A job without requests.
     #[cfg(test)]
     pub(crate) fn of_output(what: &str, output: &str, claim: Claim) -> Self {
         let claims = HashMap::from([(output.to_owned(), claim)]);
@@ -61,7 +61,7 @@ pub(crate) fn draw(model: &Model, cells: &Cells, count: usize) -> anyhow::Result
     for index in 0..count {
         jobs.extend(request(model, cells, index)?);
     }
-    for (index, steps) in PIECES.iter().enumerate() {
+    for (index, steps) in CHUNKS.iter().enumerate() {
         jobs.extend(session(model, cells, index, steps)?);
     }
     Ok(jobs)
@@ -98,7 +98,7 @@ fn limit(unfolded: &Unfolded, index: usize) -> Option<(&'static str, u64)> {
     }
 }
 
-/// A sequence in chunks of so many steps, if the model takes such.
+/// A session of one sequence, whose chunks have these numbers of steps, if the model takes it.
 fn session(
     model: &Model,
     cells: &Cells,
@@ -149,7 +149,7 @@ fn session(
 /// How large a request is.
 #[derive(Clone, Copy, Debug)]
 struct Size {
-    /// Of a tree, inner nodes.
+    /// Steps of a sequence, or inner nodes of a tree.
     steps: usize,
     sequences: usize,
 }
@@ -184,7 +184,7 @@ impl Size {
     }
 }
 
-/// Elements for a tensor of this shape, in a request of so many steps.
+/// Elements for a tensor of this shape, in a request of `steps` steps.
 fn contents(
     rng: &mut Pcg64Mcg,
     info: &TensorInfo,

@@ -70,7 +70,7 @@ fn goal(text: &str) -> Result<(String, f64), String> {
     parsed.ok_or_else(|| "expected LOAD=RATIO, as cnn=1.6".to_owned())
 }
 
-/// What a load's turns came to, or of a benchmark each of its functions'.
+/// The turns of a load, or of one function of a benchmark.
 #[derive(Debug)]
 struct Row {
     name: String,
@@ -145,7 +145,7 @@ fn measure(
     seconds: f64,
 ) -> anyhow::Result<Vec<(String, Pair)>> {
     let of = |side| load.measure(builds, side, turn, seconds);
-    // Nobody is always the first.
+    // Neither build is always the first.
     let (base, now) = if turn.is_multiple_of(2) {
         let base = of(Side::Base)?;
         (base, of(Side::Now)?)

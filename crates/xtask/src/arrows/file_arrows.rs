@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use super::resolution::{Resolver, Target};
-use super::source::{CrateSource, FileId, Import, ModuleId};
+use super::source::{CrateSource, FileId, Import, Mention, ModuleId};
 
 /// Something in file `from` uses an item that file `to` defines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,20 +60,16 @@ impl Arrows {
             arrows.between_files.iter().map(|arrow| (arrow.from, arrow.to)).collect();
         for (id, module) in resolver.source.modules() {
             for mention in &module.contents.mentions {
-                let mut targets = resolver.resolve(id, &mention.path);
-                if let ([name], true, true) =
-                    (&mention.path[..], mention.is_macro_call, targets.is_empty())
-                {
-                    targets.extend(resolver.resolve_textual_macro(id, name));
-                }
-                for target in targets {
-                    // A lone name stands for its import, which is there already.
-                    let is_known = mention.path.len() == 1
-                        && matches!(target, Target::Item(to) if imported.contains(&(
-                            module.file,
-                            resolver.source.module(to).file,
-                        )));
-                    if !is_known {
+                // A single name stands for its import, which is there already.
+                let is_known = |target: &Target| match *target {
+                    _ if mention.path.len() > 1 => false,
+                    Target::Item(to) => {
+                        imported.contains(&(module.file, resolver.source.module(to).file))
+                    }
+                    Target::Module(_) | Target::Crate(_) => true,
+                };
+                for target in targets_of(resolver, id, mention) {
+                    if !is_known(&target) {
                         arrows.add(resolver.source, id, target, &mention.path, mention.line);
                     }
                 }
@@ -104,6 +100,17 @@ impl Arrows {
                 self.to_crates.insert(CrateUse { from, library, line, path });
             }
         }
+    }
+}
+
+/// What a mention in `module` names.
+fn targets_of(resolver: &Resolver<'_>, module: ModuleId, mention: &Mention) -> Vec<Target> {
+    let targets = resolver.resolve(module, &mention.path);
+    match &mention.path[..] {
+        [name] if mention.is_macro_call && targets.is_empty() => {
+            resolver.resolve_textual_macro(module, name).into_iter().collect()
+        }
+        _ => targets,
     }
 }
 

@@ -39,7 +39,7 @@ mod tests;
 
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -58,10 +58,11 @@ pub(crate) struct Arguments {
 /// Prints what is wrong with the arrows of the workspace in the current folder.
 ///
 /// # Errors
-/// Something is wrong with them, or a file cannot be read.
+/// Something is wrong with them, there is no such crate, or a file cannot be read.
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut findings = check::check(Path::new("."))?;
     if let Some(name) = &arguments.crate_name {
+        ensure!(Path::new("crates").join(name).is_dir(), "there is no crate '{name}'");
         findings.retain(|finding| finding.crate_name == *name);
     }
     for finding in &findings {

@@ -1,5 +1,5 @@
-//! Which code only tests compile, by its attributes: `#[test]`, and `#[cfg(...)]` with a condition that no
-//! build without tests meets.
+//! Finds code that only tests compile, by its attributes: `#[test]`, and `#[cfg(...)]` with a condition that holds in
+//! no build without tests.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Item, Meta, Token};

@@ -269,7 +269,10 @@ fn imports_of_tests_are_allowed() {
 #[test]
 fn a_crate_that_uses_one_below_it_is_found() {
     let planted = Planted::new("crates");
-    planted.write("crates/low/src/leaf.rs", "pub struct Leaf;\npub use batchmaker_high::High;\n");
+    planted.write(
+        "crates/low/src/leaf.rs",
+        "pub struct Leaf;\nuse batchmaker_high::High;\nfn f(_: High) {}\n",
+    );
     assert_only(
         &planted.findings(),
         &["crates/low/src/leaf.rs:2: uses `batchmaker_high::High`", "`high` is not above `low`"],

@@ -8,15 +8,14 @@
 //! loop. Rates are shares of the best peer's saturated throughput.
 
 mod results;
-mod systems;
+pub(crate) mod systems;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use results::{Results, Row};
-pub(crate) use systems::Kit;
-use systems::{Load, Run, Subject, System, candidates};
+use systems::{Kit, Load, Run, Subject, System, candidates};
 
 use crate::batchmaker::build;
 
@@ -25,7 +24,7 @@ Examples:
   cargo xtask peers                                    all of it; about an hour
   cargo xtask peers --hidden 256 --seconds 5 --screening-seconds 3 --repeats 1   a first look
   cargo xtask peers --hidden 1024 --precision bf16     weights in bfloat16 beside peers in f32
-  cargo xtask peers --hidden 512 --bidirectional       two layers that read both ways
+  cargo xtask peers --hidden 512 --bidirectional       two bidirectional layers
   cargo xtask peers --hidden 1024 --trees train.txt    trees, a labelled one a line
   cargo xtask peers --hidden 1024 --pairs train.en:train.de --saturated-seconds 60   sentence pairs
 
@@ -44,7 +43,7 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["trees", "pairs"]
     )]
     layers: Option<u32>,
-    /// LSTMs whose layers read both ways, beside ONNX Runtime
+    /// Bidirectional LSTMs, beside ONNX Runtime
     #[arg(long, conflicts_with_all = ["trees", "pairs"])]
     bidirectional: bool,
     /// How long sequences are: europarl, europarl:MAX or fixed:LEN
@@ -57,7 +56,7 @@ pub(crate) struct Arguments {
     /// long as what is decoded
     #[arg(long, value_name = "SOURCE:TARGET", conflicts_with_all = ["workload", "trees"])]
     pairs: Option<String>,
-    /// How often each point is measured; each time with other draws
+    /// The number of times that each point is measured, each time with other draws
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
     /// How long a rate is measured
@@ -72,10 +71,10 @@ pub(crate) struct Arguments {
     /// Rates, as shares of the best peer's saturated throughput
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.65, 0.8])]
     shares: Vec<f64>,
-    /// Of BatchMaker's weights: f32, bf16 or int8; peers have f32
+    /// Precision of BatchMaker's weights: f32, bf16 or int8; peers have f32
     #[arg(long, default_value = "f32")]
     precision: String,
-    /// Of the first repeat's lengths, arrivals and inputs
+    /// Seed of the first repeat's lengths, arrivals and inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where the figures go, a JSON object a run
@@ -115,7 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All of one model.
+/// Measures all loads of one model.
 fn measure(
     arguments: &Arguments,
     kit: &Kit,
@@ -168,7 +167,7 @@ fn measure(
     Ok(())
 }
 
-/// Tries all configurations; the best of each system, where less is better.
+/// Tries all configurations, and gives each system's configuration of the lowest cost.
 fn screen(
     kit: &Kit,
     model: &Path,
@@ -200,7 +199,7 @@ fn in_turns(
     let mut rows: Vec<Row> = systems.iter().map(Row::new).collect();
     for repeat in 0..arguments.repeats {
         for position in 0..systems.len() {
-            // Nobody is always the first.
+            // No system is always the first.
             let index = (position + usize::from(repeat)) % systems.len();
             rows[index].runs.push(run(&systems[index], repeat)?);
         }

@@ -9,7 +9,7 @@ use super::systems::{Run, System};
 use crate::batchmaker::median;
 use crate::figures_file;
 
-/// Where runs are kept as they come.
+/// The file that runs are written to as they come.
 pub(crate) struct Results {
     file: File,
 }
@@ -55,7 +55,7 @@ impl Row {
     }
 }
 
-/// Medians, spreads, and what the first row is of each of the others.
+/// A table of medians and spreads, and the ratios of the first row to each other row.
 pub(crate) fn table(title: &str, rows: &[Row]) -> String {
     let mut text = format!("{title}\n");
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);

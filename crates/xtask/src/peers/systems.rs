@@ -46,7 +46,7 @@ pub(crate) enum System {
     },
 }
 
-/// What the systems are compared on.
+/// The models that systems are compared on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Sequences { bidirectional: bool },
@@ -54,7 +54,7 @@ pub(crate) enum Subject {
     Pairs,
 }
 
-/// What a system is measured with.
+/// A load that systems are measured under.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) workload: String,
@@ -64,15 +64,15 @@ pub(crate) struct Load {
     pub(crate) seed: u64,
     /// Steps of the workload's requests.
     pub(crate) mean_steps: f64,
-    /// Of BatchMaker's weights: f32, bf16 or int8. Peers have f32.
+    /// The precision of BatchMaker's weights: f32, bf16 or int8. Peers have f32.
     pub(crate) precision: String,
 }
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Saturated, steps a second over the mean of a request's: a short run of graph batching may see
-    /// short sequences alone, since its buckets take turns.
+    /// When saturated, steps a second over the mean steps of a request: a short run of graph batching may get
+    /// only short sequences, since its buckets take turns.
     pub(crate) throughput_rps: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p90_ms: f64,
@@ -84,8 +84,8 @@ pub(crate) struct Run {
 
 /// For each system the configurations to try: one worker on all cores and a worker a core, with a
 /// small and a large batch limit (trees: with batches of 64, as in the paper's section 7.5; pairs:
-/// 256, and 512 for the encoder); of graph batching also the paper's widths (section 7.2; both
-/// ways 10 and 40).
+/// 256, and 512 for the encoder); of graph batching also the paper's widths (section 7.2;
+/// bidirectional 10 and 40).
 pub(crate) fn candidates(subject: Subject) -> Vec<Vec<System>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut splits = vec![(1, cores)];
@@ -179,7 +179,7 @@ impl Kit {
         Ok(kit)
     }
 
-    /// With a virtual environment that has what the scripts to be run ask for.
+    /// A kit with a virtual environment that has the requirements of the scripts to be run.
     pub(crate) fn with_venv(folder: &Path, venv: Venv) -> Self {
         Self { folder: folder.to_owned(), venv }
     }
@@ -194,7 +194,7 @@ impl Kit {
         self.venv.script(&Path::new(SCRIPTS).join(name))
     }
 
-    /// An LSTM of this hidden and input size; without `layers` of one, or both ways of two.
+    /// An LSTM of this hidden and input size. Without `layers`, it has one layer, or two if it is bidirectional.
     pub(crate) fn model(
         &self,
         hidden: u32,
@@ -234,7 +234,7 @@ impl Kit {
         Ok(path)
     }
 
-    /// Of the requests of a workload.
+    /// The mean number of steps of a workload's requests.
     pub(crate) fn mean_steps(&self, model: &Path, workload: &str) -> anyhow::Result<f64> {
         let trace = self.folder.join("lengths.jsonl");
         let mut write = batchmaker();
