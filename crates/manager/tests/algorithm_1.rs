@@ -205,9 +205,9 @@ proptest! {
         play(TaskForm::Roster, Completing::AsAsked, drawn, &moves);
     }
 
-    /// A roster whose steps are told one by one is the same as explicit rows, across workers too.
+    /// A roster whose steps are reported one by one is the same as explicit rows, across workers too.
     #[test]
-    fn steps_told_one_by_one((workers, limit, max_tasks, _) in drawn(), moves in moves()) {
+    fn steps_reported_one_by_one((workers, limit, max_tasks, _) in drawn(), moves in moves()) {
         let [rosters, rows] = [TaskForm::Roster, TaskForm::Rows]
             .map(|form| play(form, Completing::ByBatch, (workers, limit, max_tasks, 0), &moves));
         prop_assert_eq!(rosters, rows);

@@ -73,7 +73,7 @@ impl Queue {
         self.window.note_run(is_open);
     }
 
-    /// Whether there are only so many slots for the states of the type's chains.
+    /// Whether the number of slots for the states of the type's chains is bounded.
     pub(super) fn has_bounded_slots(&self) -> bool {
         self.slots.max().is_some()
     }

@@ -104,7 +104,7 @@ impl Roster {
         stay.node + (self.submitted_steps - stay.join_step) as u32
     }
 
-    /// Adds a subgraph, of which `ready` nodes can run as things are. `join` tells the device.
+    /// Adds a subgraph, of which `ready` nodes can run as things are. The device learns of it by `join`.
     pub(super) fn join(
         &mut self,
         index: SubgraphIndex,
