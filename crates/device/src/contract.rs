@@ -37,7 +37,7 @@ pub enum DeviceError {
     Lost(String),
 }
 
-/// What a device offers, and what it requires of its caller. Constant for the life of the device.
+/// The abilities of a device, and its requirements of the caller. Constant for the life of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// A description of the processor, as far as the times of batches depend on it: name, instruction set,
@@ -78,13 +78,13 @@ impl Default for Capabilities {
 /// How a device runs a cell type that it has materialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Materialized {
-    /// What runs its batches.
+    /// The code that runs its batches.
     pub runner: Runner,
     /// The most rows of a batch; none: any number. Batch limits never go above it.
     pub rows_max: Option<u32>,
 }
 
-/// What runs the batches of a cell type.
+/// The code that runs the batches of a cell type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
     /// Kernels of the device.
@@ -232,7 +232,7 @@ pub struct StatePlace {
     pub step: u32,
 }
 
-/// What a worker asks its queue to read.
+/// A read that a worker asks its queue for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Rows of values of a request in flight that complete nodes have written: `rows` of each of
@@ -272,7 +272,7 @@ impl Read {
 pub enum Completion {
     /// The first `steps` steps of the oldest unfinished task, a roster's, are complete: what they
     /// wrote may be read. `steps` rises from report to report and stays below the task's own number.
-    /// Only some devices can tell.
+    /// Only some devices report steps.
     Steps {
         /// The task.
         task: TaskId,

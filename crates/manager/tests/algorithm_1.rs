@@ -117,14 +117,14 @@ impl Pair {
     }
 }
 
-/// What a play is drawn from: workers, batch limit, `MaxTasksToSubmit`, lookahead.
+/// The parameters of a play: workers, batch limit, `MaxTasksToSubmit`, lookahead.
 type Drawn = (u32, u32, u32, u32);
 
 fn drawn() -> impl Strategy<Value = Drawn> {
     (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32)
 }
 
-/// What a move that completes stands for.
+/// The completion that a move stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completing {
     /// A task, or a batch if it says so.

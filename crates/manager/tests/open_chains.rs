@@ -46,12 +46,12 @@ impl Random {
 
 struct Plan {
     bound: u32,
-    /// The decoder's node that says stop, if any does.
+    /// The decoder's node that ends the sequence, if any does.
     ends_at: Option<u32>,
     cancelled: bool,
 }
 
-/// What a worker's device knows: who is in its rosters, by cell type and slot.
+/// The rosters of a worker's device: their members by cell type and slot.
 #[derive(Default)]
 struct Played {
     rosters: BTreeMap<(CellTypeId, SlotId), (RequestId, RunIndex, u32)>,

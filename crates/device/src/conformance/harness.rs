@@ -24,7 +24,7 @@ pub(super) struct Harness {
     pub(super) lose: Option<LoseWorker>,
     pub(super) workers: Vec<Worker>,
     pub(super) cells: Vec<Cell>,
-    /// By worker and cell type.
+    /// The chains on rosters, by worker and cell type.
     pub(super) rosters: BTreeMap<(usize, CellTypeId), Vec<Member>>,
     slots: BTreeMap<CellTypeId, Slots>,
     admitted: u32,
@@ -42,7 +42,7 @@ pub(super) struct Member {
     pub(super) until: u32,
 }
 
-/// The slots of a cell type, as a manager gives them out: those that were freed last first.
+/// The slots of a cell type, as a manager assigns them: those that were freed last first.
 #[derive(Default)]
 struct Slots {
     free: Vec<SlotId>,

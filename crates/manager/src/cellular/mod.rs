@@ -9,8 +9,8 @@
 //! - `slot_waiters`: which chain gets a slot next where a device bounds their number. `sessions`: which
 //!   chunk runs next, and which slots the session holds between two chunks.
 //! - `subgraph_pool`: how subgraphs move between queue, roster and the line for a slot.
-//! - `request_processor` puts requests into the pool (`partition`) and ends them; `scheduler` (Algorithm 1, with
-//!   `row_batch` and `roster_batch`) takes batches of nodes out of it.
+//! - `request_processor` puts requests into the pool (`partition`) and ends them. `scheduler` is
+//!   Algorithm 1: with `row_batch` and `roster_batch`, it forms batches of the pool's nodes.
 //!
 //! # How a request travels
 //! 1. [`Event::Arrive`]: `request_processor` cuts the request's graph into subgraphs. The pool puts

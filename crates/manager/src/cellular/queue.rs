@@ -22,7 +22,7 @@ pub(super) struct Queue {
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
     /// For each worker, the number of nodes of `waiting` that it may run.
     waiting_nodes: Vec<u64>,
-    /// By worker.
+    /// The rosters by worker.
     rosters: Vec<Roster>,
     /// Tasks submitted and not complete, on all workers.
     pub(super) running_tasks: u32,

@@ -27,7 +27,7 @@ use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 pub(super) struct SlotWaiters {
     /// In the order of the queues.
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
-    /// By cell type.
+    /// The demand by cell type.
     cell_types: Vec<SlotsOfType>,
     /// Scratch space: a mark for each run of a request.
     marks: Vec<bool>,

@@ -42,7 +42,7 @@ impl SubgraphPool {
         self.state_placement
     }
 
-    /// Which nodes workers may run.
+    /// The view of the tables that says which nodes workers may run.
     #[inline]
     pub(super) fn readiness(&self) -> Readiness<'_> {
         Readiness { requests: &self.requests, queues: &self.queues }
