@@ -34,8 +34,8 @@ impl Bell {
         }
     }
 
-    /// Waits until the bell was rung more than `seen` times, or until `deadline`. Polls for `poll_for`, then
-    /// blocks.
+    /// Waits until the bell was rung more than `seen` times, or until `deadline`. Polls for
+    /// `poll_for`, then blocks.
     pub fn wait(&self, seen: u64, poll_for: Duration, deadline: Option<Instant>) {
         if self.rung() > seen || (!poll_for.is_zero() && self.poll(seen, poll_for, deadline)) {
             return;

@@ -1,5 +1,5 @@
-//! A chain in a batch from step to step, the same on every device: where its state comes from, which rows
-//! it reads and writes, which steps are padding, how it ends, and which state it leaves.
+//! A chain in a batch from step to step, the same on every device: where its state comes from,
+//! which rows it reads and writes, which steps are padding, how it ends, and which state it leaves.
 
 use batchmaker_graph::{
     CellGraph, Chunk, EndOfSequence, Item, Join, RequestId, RunIndex, SinkTime, SlotId, Stop,
@@ -124,7 +124,8 @@ impl Chain {
         if self.is_of_session && step + 1 == self.length { 0 } else { step + 1 }
     }
 
-    /// The condition that may end the chain at its next node; `None` if it has none or is past its last node.
+    /// The condition that may end the chain at its next node; `None` if it has none or is past its
+    /// last node.
     pub fn stop(&self) -> Option<Stop> {
         self.stop.filter(|_| !self.is_padding(self.step))
     }
@@ -202,8 +203,8 @@ impl<C: AsRef<Chain>> Roster<C> {
     /// Puts a chain on the list, after checks for devices that detect misuse.
     ///
     /// # Errors
-    /// [`RosterError::Joins`] where another chain on the list has its slot's index. The check looks at all
-    /// chains.
+    /// [`RosterError::Joins`] where another chain on the list has its slot's index. The check looks
+    /// at all chains.
     pub fn join_checked(&mut self, chain: C) -> Result<(), RosterError> {
         let slot = chain.as_ref().slot;
         if self.chains.iter().any(|known| known.as_ref().slot.index == slot.index) {

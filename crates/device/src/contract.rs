@@ -40,8 +40,8 @@ pub enum DeviceError {
 /// The abilities of a device, and its requirements of the caller. Constant for the life of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// A description of the processor, as far as the times of batches depend on it: name, instruction set,
-    /// caches. Times and plans hold for devices with the same description.
+    /// A description of the processor, as far as the times of batches depend on it: name,
+    /// instruction set, caches. Times and plans hold for devices with the same description.
     pub processor: Arc<str>,
     /// Whether workers share one memory for states and values, or each has its own. With a memory for
     /// each worker, the device copies a state when a task names the worker that it moved from, where it
@@ -163,8 +163,8 @@ pub trait Device: Send + Sync {
     /// the fastest way that it has of running it. The cell need not be materialised. Times are those
     /// of a device that runs nothing else meanwhile.
     ///
-    /// A device may keep the data that it needs to measure a cell until another cell is measured: sizes of
-    /// one cell are best measured in turn.
+    /// A device may keep the data that it needs to measure a cell until another cell is measured:
+    /// sizes of one cell are best measured in turn.
     ///
     /// # Errors
     /// [`DeviceError::Cell`] where the device cannot run the cell, or has no batches of it that a

@@ -23,8 +23,8 @@ impl ExecutionPlan {
 pub struct Measurement {
     /// The time of a batch in nanoseconds: of one step, of a chain.
     pub ns: f64,
-    /// The plan by which the batch ran; none where the device has only one execution strategy, or chooses
-    /// one while it runs.
+    /// The plan by which the batch ran; none where the device has only one execution strategy, or
+    /// chooses one while it runs.
     pub plan: Option<ExecutionPlan>,
 }
 

@@ -190,8 +190,8 @@ pub struct Config {
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
-    /// The most work that a round submits of the chains of a cell type, in nanoseconds by the recent time
-    /// of a step; none: as many steps as `max_tasks_to_submit` allows.
+    /// The most work that a round submits of the chains of a cell type, in nanoseconds by the
+    /// recent time of a step; none: as many steps as `max_tasks_to_submit` allows.
     pub submission_window_ns: Option<u64>,
     /// The form of the tasks of chains.
     pub task_form: TaskForm,

@@ -133,7 +133,8 @@ impl Model {
         matches!(self.shape, Shape::Stack(_))
     }
 
-    /// The graph of a chunk of `length` rows. The graphs of one model have the same runs but for lengths.
+    /// The graph of a chunk of `length` rows. The graphs of one model have the same runs but for
+    /// lengths.
     ///
     /// # Panics
     /// If the model takes no chunks.

@@ -1,6 +1,6 @@
 //! The equations of every cell that has a fused kernel, in plain f64, independent of how a device
-//! computes them. They are slow. The conformance suite compares devices with it, and a device without kernels
-//! may compute with it.
+//! computes them. They are slow. The conformance suite compares devices with it, and a device
+//! without kernels may compute with it.
 //!
 //! General programs have no equations here: the caller that evaluates cells with programs brings a
 //! function that runs them.

@@ -1,8 +1,8 @@
-//! Slots are conserved. A chain keeps the slot that it was first given, through all chunks of its session
-//! if it has one. A slot has one owner until the chain is over, or the session ends or is broken, and
-//! then comes back under a higher generation. The manager counts as many slots in use as there are
-//! owners (no fewer, where batches keep them to their end). Where the number of slots is bounded, chains
-//! get them in turn, and no slot is past the last.
+//! Slots are conserved. A chain keeps the slot that it was first given, through all chunks of its
+//! session if it has one. A slot has one owner until the chain is over, or the session ends or is
+//! broken, and then comes back under a higher generation. The manager counts as many slots in use
+//! as there are owners (no fewer, where batches keep them to their end). Where the number of slots
+//! is bounded, chains get them in turn, and no slot is past the last.
 
 use std::collections::BTreeMap;
 

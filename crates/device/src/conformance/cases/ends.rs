@@ -45,8 +45,8 @@ struct Open {
 
 const LENGTH: u32 = 14;
 
-/// Chains that end after a few nodes, with the first, with the last and with none. The stop of a chain is
-/// an id that the reference puts out at that node for the first time.
+/// Chains that end after a few nodes, with the first, with the last and with none. The stop of a
+/// chain is an id that the reference puts out at that node for the first time.
 fn open(cell: Cell) -> Open {
     // Seeds differ in inputs and first states; not all chains put out a new id at the wanted node.
     let find = |wanted: u32| {

@@ -54,8 +54,9 @@ fn with_failing_step(cell: &Cell, lengths: [u32; 3], failing: i64) -> Vec<Reques
     chains.iter().map(|chain| chain.request(cell)).collect()
 }
 
-/// Chain 0 runs to its end. The second task, in which it leaves and the failing chain joins, fails in its
-/// second step. In the third task the failing chain leaves, and another joins in the slot of chain 0.
+/// Chain 0 runs to its end. The second task, in which it leaves and the failing chain joins, fails
+/// in its second step. In the third task the failing chain leaves, and another joins in the slot of
+/// chain 0.
 fn roster(subject: &dyn Subject, failing: i64, is_one_round: bool) -> Check {
     let cell = counter();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;

@@ -36,8 +36,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A request of rows, which the second input port reads backwards. Outputs: each port's rows backwards, and
-/// its last row.
+/// A request of rows, which the second input port reads backwards. Outputs: each port's rows
+/// backwards, and its last row.
 pub(super) fn request(cell: &Cell, cell_type: CellTypeId, length: u32, seed: u32) -> Request {
     let mut graph = CellGraphBuilder::new();
     let mut numbers = Numbers::new(seed);

@@ -31,7 +31,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A request of a random tree. Outputs: h and c of all nodes, leaves first, and those of the last leaf again.
+/// A request of a random tree. Outputs: h and c of all nodes, leaves first, and those of the last
+/// leaf again.
 pub(super) fn request(cells: &[Cell], leaves: u32, seed: u32) -> Request {
     let mut numbers = Numbers::new(seed);
     let mut graph = CellGraphBuilder::new();
