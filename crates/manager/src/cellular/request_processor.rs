@@ -1,4 +1,4 @@
-//! The request processor: cuts requests into subgraphs, notes which of their nodes are complete, and
+//! The request processor: partitions requests into subgraphs, notes which of their nodes are complete, and
 //! ends them.
 //!
 //! Calls go down this file: events come in at the top, and what they complete or give up ends
@@ -100,7 +100,7 @@ impl RequestProcessor {
         self.sessions.take_ended()
     }
 
-    /// The requests with nodes in the worker's oldest task, without those that are complete.
+    /// The requests with nodes in the worker's oldest task that are not complete.
     fn requests_in(&self, worker: WorkerId, task: &InFlight) -> Vec<RequestId> {
         let requests = &self.pool.requests;
         let subgraphs: Vec<SubgraphIndex> = match &task.work {
