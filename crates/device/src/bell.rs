@@ -1,30 +1,30 @@
-//! How a worker that waits is woken: by its queue, or by whoever has work for it.
+//! The bell that wakes a waiting worker: its queue rings it, or anyone that has work for the worker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Spins of a waiting loop between two looks at the clock.
+/// The number of spins of a waiting loop between two reads of the clock.
 const SPINS_A_LOOK: u32 = 64;
 
-/// Counts how often it was rung. A worker notes the count, looks for something to do, and if there
-/// is nothing waits until the count has risen: what rang meanwhile is not missed.
+/// Counts its rings. A worker notes the count, looks for something to do and, if there is nothing, waits
+/// until the count has risen: so it misses no ring.
 #[derive(Debug, Default)]
 pub struct Bell {
     rung: AtomicU64,
-    /// Threads that block, or are about to.
+    /// The number of threads that block, or are about to.
     blocked: AtomicU64,
     lock: Mutex<()>,
     ringing: Condvar,
 }
 
 impl Bell {
-    /// How often it was rung. What was written before a ring that is counted is visible.
+    /// The number of rings so far. Writes before a ring that is counted are visible.
     pub fn rung(&self) -> u64 {
         self.rung.load(Ordering::Acquire)
     }
 
-    /// Wakes who waits.
+    /// Wakes the threads that wait.
     pub fn ring(&self) {
         self.rung.fetch_add(1, Ordering::SeqCst);
         if self.blocked.load(Ordering::SeqCst) > 0 {
@@ -34,8 +34,8 @@ impl Bell {
         }
     }
 
-    /// Returns once it was rung more than `seen` times, or at `deadline`. Polls for `poll_for`, then
-    /// blocks.
+    /// Waits until the bell was rung more than `seen` times, or until `deadline`. Polls for
+    /// `poll_for`, then blocks.
     pub fn wait(&self, seen: u64, poll_for: Duration, deadline: Option<Instant>) {
         if self.rung() > seen || (!poll_for.is_zero() && self.poll(seen, poll_for, deadline)) {
             return;
@@ -58,7 +58,7 @@ impl Bell {
         self.blocked.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether it was rung while polling, or the deadline came.
+    /// Polls for `poll_for`. Tells whether the bell was rung or the deadline came.
     fn poll(&self, seen: u64, poll_for: Duration, deadline: Option<Instant>) -> bool {
         let start = Instant::now();
         loop {

@@ -1,5 +1,5 @@
-//! How long batches of a cell take, run by hand on a device that runs nothing else: with no manager,
-//! no arrivals and no replies.
+//! The time of batches of a cell on a device that runs nothing else: with no manager, no arrivals and no
+//! replies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use batchmaker_graph::{
 use crate::contract::{Device, DeviceError};
 use crate::lone_worker::LoneWorker;
 
-/// How long to measure.
+/// The effort of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// The minimum time to measure, after a warm-up of the same length.
@@ -47,7 +47,7 @@ impl CellsAlone {
         Ok(Self { worker, standing: HashMap::new() })
     }
 
-    /// Seconds of a batch of `size`, a step where the cell has states: the median.
+    /// The median time, in seconds, of a batch of `size` rows: of one step, where the cell has states.
     ///
     /// # Errors
     /// [`DeviceError::Cell`] where a batch of the cell fails, and as for [`Device::admit`].
@@ -104,7 +104,7 @@ impl CellsAlone {
     }
 }
 
-/// What runs take, after a warm-up.
+/// The times of runs after a warm-up.
 fn times(
     run: &mut dyn FnMut() -> Result<Duration, Arc<str>>,
     effort: Effort,
@@ -130,7 +130,7 @@ fn slot(index: u32) -> SlotId {
     SlotId { index, generation: 0 }
 }
 
-/// The chain of a request, which begins.
+/// The join of a request's chain at its first step.
 fn join(index: u32) -> Join {
     let (request, slot) = (request(index), slot(index));
     Join { request, run: RunIndex(0), slot, step: 0, moved_from: None }
@@ -156,7 +156,7 @@ fn graph(id: CellTypeId, cell_type: &CellType, nodes: u32, is_chain: bool) -> Ce
     graph.finish().unwrap()
 }
 
-/// Inputs to measure with: floats of 0.25, and ids of 0, which every table has.
+/// Inputs of a measurement: floats of 0.25, and ids of 0, which every table has.
 fn inputs(cell_type: &CellType, nodes: u32) -> Vec<Tensor> {
     let input = |row: &RowSpec| {
         let mut shape = vec![nodes as usize];

@@ -1,5 +1,5 @@
-//! What a chain in a batch does from step to step, the same on every device: where its state comes
-//! from, which rows it reads and writes, what is padding, how it ends, and what it leaves behind.
+//! A chain in a batch from step to step, the same on every device: where its state comes from,
+//! which rows it reads and writes, which steps are padding, how it ends, and which state it leaves.
 
 use batchmaker_graph::{
     CellGraph, Chunk, EndOfSequence, Item, Join, RequestId, RunIndex, SinkTime, SlotId, Stop,
@@ -9,15 +9,15 @@ use batchmaker_graph::{
 /// A chain in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Whose chain.
+    /// The chain's request.
     pub request: RequestId,
-    /// Which run of the request.
+    /// The run of the request.
     pub run: RunIndex,
-    /// Where its state lies.
+    /// The slot of its state.
     pub slot: SlotId,
     /// The step to run next.
     step: u32,
-    /// Its nodes; steps from there on are padding.
+    /// The number of its nodes; steps from there on are padding.
     length: u32,
     /// Where its state is when it joins.
     origin: Origin,
@@ -30,9 +30,9 @@ pub struct Chain {
 /// Where the state of a chain is when it joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nowhere yet: it is the first state of the run, [`batchmaker_graph::Run::initial`].
+    /// In no slot yet: it is the first state of the run, [`batchmaker_graph::Run::initial`].
     Initial,
-    /// In its slot: of its step before, or of a session's chunk before.
+    /// In its slot, where its step before or the session's chunk before left it.
     Slot,
     /// In the slot of that index in the memory of another worker.
     Elsewhere(WorkerId),
@@ -65,7 +65,7 @@ impl Chain {
     /// A chain that an explicit batch runs one step of.
     ///
     /// # Panics
-    /// If the item has no slot: it is no chain's.
+    /// If the item has no slot, as items of row-wise cells.
     pub fn of_item(graph: &CellGraph, item: &Item, has_ended: bool) -> Self {
         let &Item { request, run, first: step, slot, moved_from, .. } = item;
         let slot = slot.expect("an item of a chain has a slot");
@@ -82,7 +82,7 @@ impl Chain {
         self.step
     }
 
-    /// Its nodes.
+    /// The number of its nodes.
     pub fn length(&self) -> u32 {
         self.length
     }
@@ -92,7 +92,7 @@ impl Chain {
         !self.has_ended
     }
 
-    /// Whether `step` is past its last node: what comes out of it goes nowhere.
+    /// Whether `step` is past its last node, so that its outputs are dropped.
     pub fn is_padding(&self, step: u32) -> bool {
         step >= self.length
     }
@@ -102,7 +102,7 @@ impl Chain {
         step.min(self.length - 1)
     }
 
-    /// Steps up to and with its last node; none past it.
+    /// The number of steps up to and with its last node; none past it.
     pub fn steps_to_end(&self) -> Option<u32> {
         self.length.checked_sub(self.step).filter(|&steps| steps > 0)
     }
@@ -112,24 +112,25 @@ impl Chain {
         match time {
             _ if self.is_padding(step) => None,
             SinkTime::Every => Some(step),
-            // Of a chain that may end at the next node, this may be the last.
+            // The chain may end at the next node, so that this one is the last.
             SinkTime::Last if step + 1 == self.length || self.stop.is_some() => Some(0),
             SinkTime::Last => None,
         }
     }
 
-    /// The step that the state in its slot is for after `step`: of the next chunk, where a session's
-    /// chunk ends.
+    /// The step that reads the state which `step` leaves in the slot: the first step of the next chunk,
+    /// where a session's chunk ends.
     pub fn state_step_after(&self, step: u32) -> u32 {
         if self.is_of_session && step + 1 == self.length { 0 } else { step + 1 }
     }
 
-    /// The condition that may end the chain at its next node; `None` if it has none or is past its last node.
+    /// The condition that may end the chain at its next node; `None` if it has none or is past its
+    /// last node.
     pub fn stop(&self) -> Option<Stop> {
         self.stop.filter(|_| !self.is_padding(self.step))
     }
 
-    /// Goes on by `steps` nodes, none of which ended it.
+    /// Advances the chain by `steps` nodes, none of which ended it.
     ///
     /// # Panics
     /// If that is past the end of a session's chunk, which is never padded: padding would change the
@@ -139,7 +140,7 @@ impl Chain {
         assert!(!self.is_of_session || self.step <= self.length, "a session's chunk is padded");
     }
 
-    /// Ends it with its next node, whose output says so. The node writes nothing.
+    /// Ends the chain with its next node, whose output is the stop. The node writes nothing.
     pub fn end(&mut self) -> EndOfSequence {
         self.step += 1;
         self.has_ended = true;
@@ -147,11 +148,11 @@ impl Chain {
     }
 }
 
-/// The standing list of chains of one worker and cell type. `C` is a chain with what the device
-/// keeps beside it.
+/// The standing list of chains of one worker and cell type. `C` is a chain with the device's own data of
+/// it.
 #[derive(Clone, Debug)]
 pub struct Roster<C> {
-    /// In no particular order.
+    /// The chains in no particular order.
     pub chains: Vec<C>,
 }
 
@@ -173,10 +174,10 @@ impl<C> Default for Roster<C> {
 }
 
 impl<C: AsRef<Chain>> Roster<C> {
-    /// Takes out the chains in `leaves` and hands them to `left`.
+    /// Takes out the chains in the slots `leaves` and passes each to `left`.
     ///
     /// # Errors
-    /// [`RosterError::Leaves`] where one of them is not there; the others are out then.
+    /// [`RosterError::Leaves`] where one of them is not on the list; the others are taken out then.
     pub fn leave(
         &mut self,
         leaves: &[SlotId],
@@ -199,11 +200,11 @@ impl<C: AsRef<Chain>> Roster<C> {
         }
     }
 
-    /// Puts a chain on the list.
+    /// Puts a chain on the list, after checks for devices that detect misuse.
     ///
     /// # Errors
-    /// [`RosterError::Joins`] where another chain on it has its slot's index. Looks at all chains: for
-    /// devices that check their manager.
+    /// [`RosterError::Joins`] where another chain on the list has its slot's index. The check looks
+    /// at all chains.
     pub fn join_checked(&mut self, chain: C) -> Result<(), RosterError> {
         let slot = chain.as_ref().slot;
         if self.chains.iter().any(|known| known.as_ref().slot.index == slot.index) {

@@ -20,7 +20,7 @@ pub enum DeviceError {
     Cell {
         /// The cell type's name.
         cell: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The machine does not give what the device was configured to take.
@@ -40,11 +40,11 @@ pub enum DeviceError {
     Lost(String),
 }
 
-/// What a device offers, and what it requires of its caller. Constant for the life of the device.
+/// The abilities of a device, and its requirements of the caller. Constant for the life of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// What computes, in words, as far as the times of batches depend on it: name, instruction set,
-    /// caches. Times and plans hold for devices that say the same.
+    /// A description of the processor, as far as the times of batches depend on it: name,
+    /// instruction set, caches. Times and plans hold for devices with the same description.
     pub processor: Arc<str>,
     /// Whether workers share one memory for states and values, or each has its own. With a memory for
     /// each worker, the device copies a state when a task names the worker that it moved from, where it
@@ -78,16 +78,16 @@ impl Default for Capabilities {
     }
 }
 
-/// Says how a device runs a cell type that it has materialised.
+/// How a device runs a cell type that it has materialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Materialized {
-    /// What runs its batches.
+    /// The code that runs its batches.
     pub runner: Runner,
     /// The most rows of a batch; none: any number. Batch limits never go above it.
     pub rows_max: Option<u32>,
 }
 
-/// What runs the batches of a cell type.
+/// The code that runs the batches of a cell type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
     /// Kernels of the device.
@@ -167,8 +167,8 @@ pub trait Device: Send + Sync {
     /// the fastest way that it has of running it. The cell need not be materialised. Times are those
     /// of a device that runs nothing else meanwhile.
     ///
-    /// What a device needs to measure a cell it may keep until another is measured: sizes of one cell
-    /// are best measured in turn.
+    /// A device may keep the data that it needs to measure a cell until another cell is measured:
+    /// sizes of one cell are best measured in turn.
     ///
     /// # Errors
     /// [`DeviceError::Cell`] where the device cannot run the cell, or has no batches of it that a
@@ -194,7 +194,7 @@ pub trait Device: Send + Sync {
     fn plan(&self, cell: CellIdentity, plans: &[(usize, ExecutionPlan)])
     -> Result<(), DeviceError>;
 
-    /// How a batch runs by a plan, in a few words for people.
+    /// Describes how a batch runs by a plan, in a few words for people.
     ///
     /// # Errors
     /// [`DeviceError::Resources`] where the plan is not one of this device.
@@ -225,7 +225,7 @@ pub trait TaskQueue: Send {
     fn poll(&mut self, completions: &mut Vec<Completion>);
 }
 
-/// Which state: that of a chain before its step `step`, in a slot.
+/// The place of a state: the slot that holds the state of a chain before its step `step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatePlace {
     /// The chain's cell type.
@@ -236,24 +236,24 @@ pub struct StatePlace {
     pub step: u32,
 }
 
-/// What a worker asks its queue to read.
+/// A read that a worker asks its queue for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read {
     /// Rows of values of a request in flight that complete nodes have written: `rows` of each of
     /// `values`. Gives the elements of each, flat.
     Rows {
-        /// Whose values.
+        /// The request whose values are read.
         request: RequestId,
-        /// Which.
+        /// The values.
         values: Arc<[ValueIndex]>,
-        /// Which rows of each.
+        /// The rows of each value.
         rows: Range<u32>,
     },
     /// All output values of a request in flight whose nodes are all complete. Gives the elements of
     /// each, flat, in the order of the graph's outputs. The last read of the request: afterwards the
     /// device may have nothing left of its values.
     Outputs {
-        /// Whose.
+        /// The request.
         request: RequestId,
     },
     /// The state in a slot of this worker's memory that no task in flight uses. Gives a row for each
@@ -276,20 +276,20 @@ impl Read {
 pub enum Completion {
     /// The first `steps` steps of the oldest unfinished task, a roster's, are complete: what they
     /// wrote may be read. `steps` rises from report to report and stays below the task's own number.
-    /// Only some devices can tell.
+    /// Only some devices report steps.
     Steps {
         /// The task.
         task: TaskId,
-        /// Steps done of it.
+        /// The number of its steps that are complete.
         steps: u32,
         /// The chains that reached their end of sequence in them and were not reported before.
         ends: Vec<EndOfSequence>,
     },
     /// The oldest unfinished task is over.
     Task(TaskDone),
-    /// What was asked for by [`TaskQueue::read`], or the reason why there is none.
+    /// The result of a [`TaskQueue::read`], or the reason why there is none.
     Values {
-        /// What was asked for.
+        /// The read that was asked for.
         read: Read,
         /// A tensor's elements for each value or state; a reason only where they were lost with a
         /// worker's memory.
@@ -299,7 +299,7 @@ pub enum Completion {
     /// workers do not share memory, all that was in its memory. The last report of a queue. A task of
     /// another worker that takes over a state from there does not fail for it: the state is undefined.
     Lost {
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
 }
@@ -307,7 +307,7 @@ pub enum Completion {
 /// A task that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskDone {
-    /// Which.
+    /// The task.
     pub task: TaskId,
     /// The reason, if the task failed. Its changes to rosters hold all the same, and its chains go on
     /// behind it. The rows and states that it was to write are undefined, except those of steps that

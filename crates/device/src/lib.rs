@@ -1,4 +1,4 @@
-//! The contract between the engine and what computes.
+//! The contract between the engine and the devices that compute.
 //!
 //! A [`Device`] holds weights, requests' values and chains' states, for one or more workers. Each
 //! worker drives one [`TaskQueue`] of it: rounds of tasks are submitted without waiting, run in order,
@@ -6,12 +6,12 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `contract.rs` | what a device does, and what it says of itself |
-//! | `bell.rs` | how a worker that waits is woken |
-//! | `chain.rs` | what a chain in a batch does from step to step, and the roster: for devices to use |
+//! | `contract.rs` | the interface of a device, and its capabilities |
+//! | `bell.rs` | the bell that wakes a waiting worker |
+//! | `chain.rs` | a chain in a batch from step to step, and the roster: for devices to use |
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
-//! | `cells_alone.rs` | how long batches of a cell take on that worker |
-//! | `plan.rs` | what a device found out about running a cell |
+//! | `cells_alone.rs` | the time of batches of a cell on that worker |
+//! | `plan.rs` | the results of measuring a cell |
 //! | `conformance/` | the suite that every device passes |
 //! | `reference/` | the equations of cells in f64: what devices are compared with |
 

@@ -10,14 +10,14 @@ use batchmaker_graph::{
 use crate::bell::Bell;
 use crate::contract::{Completion, Device, DeviceError, Read, StatePlace, TaskDone, TaskQueue};
 
-/// A worker that waits for each thing that it asks of its queue.
+/// A worker that waits for each of its tasks and reads.
 pub struct LoneWorker {
     device: Arc<dyn Device>,
     worker: WorkerId,
     queue: Box<dyn TaskQueue>,
     bell: Arc<Bell>,
     last_task: u64,
-    /// What the queue reported and nobody asked for yet.
+    /// The reports of the queue that were not taken yet.
     reported: VecDeque<Completion>,
 }
 
@@ -51,7 +51,7 @@ impl LoneWorker {
         &self.device
     }
 
-    /// Submits tasks as one round, and gives the id of the last.
+    /// Submits tasks as one round, and returns the id of the last.
     pub fn submit(&mut self, works: impl IntoIterator<Item = (CellTypeId, Work)>) -> TaskId {
         let mut task = |(cell_type, work)| {
             self.last_task += 1;
@@ -84,7 +84,7 @@ impl LoneWorker {
     /// Reads values or states.
     ///
     /// # Errors
-    /// What the device says.
+    /// The device's reason why there are none.
     pub fn read(&mut self, read: Read) -> Result<Vec<TensorData>, Arc<str>> {
         self.queue.read(read.clone());
         self.wait_for(|completion| match completion {
@@ -109,12 +109,12 @@ impl LoneWorker {
         outputs.unwrap_or_else(|reason| panic!("no outputs of {request:?}: {reason}"))
     }
 
-    /// The next thing that the queue reports, whatever it is.
+    /// The next report of the queue, of any kind.
     pub fn next_report(&mut self) -> Completion {
         self.wait_for(Some)
     }
 
-    /// Takes reports until one is what is waited for.
+    /// Takes reports until `wanted` accepts one.
     fn wait_for<T>(&mut self, mut wanted: impl FnMut(Completion) -> Option<T>) -> T {
         let mut completions = Vec::new();
         loop {

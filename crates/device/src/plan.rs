@@ -7,7 +7,7 @@
 pub struct ExecutionPlan(String);
 
 impl ExecutionPlan {
-    /// A plan that a device wrote down as one JSON value.
+    /// A plan that a device wrote as one JSON value.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -18,12 +18,13 @@ impl ExecutionPlan {
     }
 }
 
-/// How fast a device runs a batch of a cell.
+/// The time of a batch of a cell on a device, and the plan behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// The time of a batch in nanoseconds: of one step, of a chain.
     pub ns: f64,
-    /// How it ran; none where the device has only one way, or chooses while it runs.
+    /// The plan by which the batch ran; none where the device has only one execution strategy, or
+    /// chooses one while it runs.
     pub plan: Option<ExecutionPlan>,
 }
 

@@ -1,4 +1,4 @@
-//! What the manager itself costs: one thread drives it, and tasks are complete at once.
+//! The cost of the manager itself: one thread drives it, and tasks are complete at once.
 //!
 //! `cargo bench -p batchmaker-manager`. An item is a node in `node` and `tree_node`, a request in the
 //! others. `TREES=FILE cargo bench -p batchmaker-manager tree_node` takes the trees of a file, one
@@ -82,7 +82,7 @@ impl Bench {
     }
 }
 
-/// One LSTM over `length` steps that gives its last h. Its rows are of no concern here.
+/// The graph of one LSTM over `length` steps, whose output is the last h. Its rows do not matter here.
 fn chain(length: u32) -> Arc<CellGraph> {
     let row = || RowSpec::new(ElementType::F32, [1]);
     let mut graph = CellGraphBuilder::new();

@@ -1,4 +1,4 @@
-//! What a batching policy does for the manager.
+//! The interface of a batching policy, which the manager drives.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
 

@@ -18,7 +18,7 @@ impl BatchSizes {
         Self { min: 1, max }
     }
 
-    /// The same with another limit, and no least size above it.
+    /// The same sizes with `max` as the limit, and no least size above it.
     pub fn with_max(self, max: u32) -> Self {
         Self { min: self.min.min(max), max }
     }
@@ -58,7 +58,7 @@ impl CellTypeConfig {
     }
 }
 
-/// Which form the tasks of chains take ([`batchmaker_graph::Work`]). Both run the same nodes.
+/// The form of the tasks of chains ([`batchmaker_graph::Work`]). Both forms run the same nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskForm {
     /// Standing lists, changed by joins and leaves, with a number of steps.
@@ -190,8 +190,8 @@ pub struct Config {
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,
-    /// The most work that a round submits of the chains of a cell type, in nanoseconds by the recent time
-    /// of a step; none: as many steps as `max_tasks_to_submit` allows.
+    /// The most work that a round submits of the chains of a cell type, in nanoseconds by the
+    /// recent time of a step; none: as many steps as `max_tasks_to_submit` allows.
     pub submission_window_ns: Option<u64>,
     /// The form of the tasks of chains.
     pub task_form: TaskForm,

@@ -72,8 +72,8 @@ pub enum Event {
         /// The request.
         request: RequestId,
     },
-    /// Other limits hold for what is handed out from now on: cells were profiled meanwhile. A standing
-    /// batch that is over the limit loses its last members, which wait again.
+    /// New limits hold for batches that are formed from now on, since cells were profiled
+    /// meanwhile. A standing batch that is over the limit loses its last members, which wait again.
     Limits {
         /// `Bsizes.Max()` of each cell type, by id; at least 1. A larger `Bsizes.Min()` comes down
         /// to it, and it comes down to [`CellTypeConfig::rows_max`].

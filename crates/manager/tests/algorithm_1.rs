@@ -117,14 +117,14 @@ impl Pair {
     }
 }
 
-/// What a play is drawn from: workers, batch limit, `MaxTasksToSubmit`, lookahead.
+/// The parameters of a play: workers, batch limit, `MaxTasksToSubmit`, lookahead.
 type Drawn = (u32, u32, u32, u32);
 
 fn drawn() -> impl Strategy<Value = Drawn> {
     (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32)
 }
 
-/// What a move that completes stands for.
+/// The completion that a move stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Completing {
     /// A task, or a batch if it says so.
@@ -205,9 +205,9 @@ proptest! {
         play(TaskForm::Roster, Completing::AsAsked, drawn, &moves);
     }
 
-    /// A roster whose steps are told one by one is the same as explicit rows, across workers too.
+    /// A roster whose steps are reported one by one is the same as explicit rows, across workers too.
     #[test]
-    fn steps_told_one_by_one((workers, limit, max_tasks, _) in drawn(), moves in moves()) {
+    fn steps_reported_one_by_one((workers, limit, max_tasks, _) in drawn(), moves in moves()) {
         let [rosters, rows] = [TaskForm::Roster, TaskForm::Rows]
             .map(|form| play(form, Completing::ByBatch, (workers, limit, max_tasks, 0), &moves));
         prop_assert_eq!(rosters, rows);

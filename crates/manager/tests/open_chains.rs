@@ -46,12 +46,12 @@ impl Random {
 
 struct Plan {
     bound: u32,
-    /// The decoder's node that says stop, if any does.
-    stops_at: Option<u32>,
+    /// The decoder's node that ends the sequence, if any does.
+    ends_at: Option<u32>,
     cancelled: bool,
 }
 
-/// What a worker's device knows: who is in its rosters, by cell type and slot.
+/// The rosters of a worker's device: their members by cell type and slot.
 #[derive(Default)]
 struct Played {
     rosters: BTreeMap<(CellTypeId, SlotId), (RequestId, RunIndex, u32)>,
@@ -71,10 +71,10 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
         now += 1 + random.below(step_ns);
         if plans.len() < 40 && random.below(3) == 0 {
             let bound = 1 + random.below(12) as u32;
-            let stops_at = (random.below(3) > 0).then(|| random.below(u64::from(bound)) as u32);
+            let ends_at = (random.below(3) > 0).then(|| random.below(u64::from(bound)) as u32);
             let source = 1 + random.below(5) as u32;
             manager.handle(now, arrive(plans.len() as u32, graph(source, bound)));
-            plans.push(Plan { bound, stops_at, cancelled: false });
+            plans.push(Plan { bound, ends_at, cancelled: false });
         }
         if !plans.is_empty() && random.below(40) == 0 {
             let index = random.below(plans.len() as u64) as usize;
@@ -99,7 +99,7 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
                 let known = state.rosters.insert(key, (join.request, join.run, join.step));
                 assert!(known.is_none(), "{:?} joined twice", join.slot);
             }
-            let mut stops = Vec::new();
+            let mut ends = Vec::new();
             for (key, (request, run, step)) in &mut state.rosters {
                 if key.0 != task.cell_type {
                     continue;
@@ -112,15 +112,15 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
                 let plan = &plans[request.index as usize];
                 assert!(*step <= plan.bound, "{request:?} ran past its bound");
                 ran.insert(*request, *step);
-                match plan.stops_at {
+                match plan.ends_at {
                     Some(at) if (first..*step).contains(&at) => {
-                        stops.push(EndOfSequence { request: *request, run: *run, nodes: at + 1 });
+                        ends.push(EndOfSequence { request: *request, run: *run, nodes: at + 1 });
                     }
                     Some(at) if first > at => after_stop += 1,
                     _ => {}
                 }
             }
-            for chain in stops {
+            for chain in ends {
                 known.insert(chain.request);
                 manager.handle(now, Event::EndOfSequence { chain });
             }
@@ -131,7 +131,7 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
             let plan = &plans[finished.request.index as usize];
             let steps = ran.get(&finished.request).copied().unwrap_or(0);
             match finished.outcome {
-                Outcome::Succeeded => match plan.stops_at {
+                Outcome::Succeeded => match plan.ends_at {
                     Some(at) => assert!(steps > at && known.contains(&finished.request)),
                     None => assert_eq!(steps, plan.bound),
                 },
@@ -149,7 +149,7 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
 }
 
 #[test]
-fn stopped_chains_end_and_free_their_slots() {
+fn chains_that_reach_their_end_free_their_slots() {
     for seed in 0..300 {
         for workers in [1, 2] {
             for lookahead in [0, 2] {

@@ -10,7 +10,7 @@ use expect_test::expect;
 
 use common::{Roster, arrive, config, stack};
 
-/// Runs two requests of two layers and a head, of 4 and 2 steps, and tells what each batch holds.
+/// Runs two requests of two layers and a head, of 4 and 2 steps, and returns the nodes of each batch.
 #[test]
 fn a_second_layer_starts_while_the_first_still_runs() {
     let mut manager = Manager::new(config(&[8, 8, 8], 1, 2));

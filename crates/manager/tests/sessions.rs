@@ -108,7 +108,7 @@ impl World {
         self.after();
     }
 
-    /// Runs a task of any worker; tells whether there was one.
+    /// Runs a task of any worker. Returns whether there was one.
     fn run(&mut self) -> bool {
         for _ in 0..self.workers {
             self.turn = (self.turn + 1) % self.workers;
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// What the engine does after every event.
+    /// Does what the engine does after every event.
     fn after(&mut self) {
         for finished in self.manager.drain_finished() {
             let again = self.outcomes.insert(finished.request, finished.outcome);

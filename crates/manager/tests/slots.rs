@@ -17,7 +17,7 @@ use common::{Roster, arrive, config, request, stack};
 const WORKER: WorkerId = WorkerId(0);
 const CELL: CellTypeId = CellTypeId(0);
 
-/// As [`config`], with so many slots of each type.
+/// A [`config`] with a bound on the slots of each type.
 fn bounded(limits: &[u32], slots: &[u32], max_tasks_to_submit: u32) -> Config {
     let mut config = config(limits, 1, max_tasks_to_submit);
     for (cell, &slots) in config.cell_types.iter_mut().zip(slots) {

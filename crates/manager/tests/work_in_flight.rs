@@ -262,7 +262,7 @@ fn completed_steps_release_nodes_though_the_task_fails_later() {
     assert_eq!(play.ended(), [(0, Outcome::Failed(Failure::Task(reason.into())))]);
 }
 
-/// Of two tasks in flight, the first fails after progress; who is in the second alone goes on.
+/// The first of two tasks in flight fails after progress; a request in the second alone goes on.
 #[test]
 fn a_failed_task_fails_those_in_it_alone() {
     let mut play = Play::new(with_lookahead(1, config(&[1], 1, 2)));
@@ -326,7 +326,7 @@ fn the_last_step_comes_with_the_task() {
     play.progress(FIRST, 1, 3);
 }
 
-/// The tasks of a closed batch are handed out as one; the next batch while a few are unfinished.
+/// The tasks of a closed batch are submitted together; the next batch while a few are unfinished.
 #[test]
 fn a_closed_batch_follows_before_the_one_before_ends() {
     let policy = Policy::Merged(Merging { graphs: 1 });
@@ -349,7 +349,7 @@ fn a_closed_batch_follows_before_the_one_before_ends() {
     .assert_eq(&play.trace);
 }
 
-/// What the device prepared for bounds later limits.
+/// The rows that the device prepared for bound later limits.
 #[test]
 fn limits_stay_below_what_was_prepared_for() {
     let mut config = config(&[2], 1, 1);

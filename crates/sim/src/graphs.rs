@@ -1,11 +1,10 @@
 //! The models of a scenario, and the cell graphs of their requests.
 //!
-//! A model draws trees, other acyclic graphs, or is a stack of layers over a batch of sequences, with or without what real networks
-//! add: row-wise cells before, heads on every step or on the last state, initial
-//! states computed by another run, backward and bidirectional layers, layers that skip rows,
-//! lag behind or follow two producers in turn, open chains that begin with the last state. Its
-//! layers may be of one cell type. A stack takes sequences in chunks as well, by what of it a step
-//! can do before the later ones are known.
+//! A model has trees, other acyclic graphs, or a stack of layers over a batch of sequences. A stack may
+//! have what real networks have: row-wise cells before, heads on every step or on the last state,
+//! initial states computed by another run, backward and bidirectional layers, layers that skip rows,
+//! lag behind or follow two producers in turn, open chains that begin with the last state. Its layers
+//! may share one cell type. A stack of forward layers takes sequences in chunks as well.
 
 use batchmaker_graph::{
     CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, ModelId, RowSpec, Rows, RunKind,
@@ -15,12 +14,12 @@ use batchmaker_graph::{
 use crate::rng::Rng;
 use crate::trees::{dag, tree};
 
-/// A cell type, as far as graphs go.
+/// The shape of a cell type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CellShape {
     pub(crate) id: CellTypeId,
     pub(crate) kind: RunKind,
-    /// The states of a chain's cell.
+    /// The number of states of a chain's cell.
     pub(crate) states: usize,
 }
 
@@ -32,7 +31,7 @@ enum Direction {
     Both,
 }
 
-/// Which rows of the layer below a layer reads.
+/// The rows of the layer below that a layer reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
     /// Row `i` for step `i`.
@@ -93,7 +92,7 @@ struct Stack {
 struct Decoder {
     cell: CellShape,
     stop: Stop,
-    /// Its bound is the sequence's length and so much more.
+    /// The bound of its chains is the sequence's length plus this number.
     plus: u32,
 }
 
@@ -114,7 +113,7 @@ impl Model {
     }
 
     /// The graph of a request of `sequences` sequences of `length` rows, or of a tree or another
-    /// graph of about so many nodes.
+    /// graph of about `length` nodes.
     pub(crate) fn unfold(
         &self,
         length: u32,
@@ -134,7 +133,8 @@ impl Model {
         matches!(self.shape, Shape::Stack(_))
     }
 
-    /// The graph of a chunk of `length` rows. Those of one model have the same runs but for lengths.
+    /// The graph of a chunk of `length` rows. The graphs of one model have the same runs but for
+    /// lengths.
     ///
     /// # Panics
     /// If the model takes no chunks.
@@ -152,7 +152,7 @@ impl Stack {
         unfolding.graph.finish().unwrap()
     }
 
-    /// The stack with forward layers that are as long as their chunk, whatever its length.
+    /// The stack with forward layers that are as long as their chunk.
     fn in_chunks(&self) -> Self {
         let layer = |layer: &Layer| Layer {
             direction: Direction::Forward,
@@ -265,7 +265,7 @@ impl Unfolding {
         }
     }
 
-    /// A chain for each sequence that begins with its last state and ends when it says so.
+    /// Adds an open chain for each sequence, which begins with the sequence's last state.
     fn open_chains(&mut self, decoder: Decoder, last: ValueIndex, length: u32) {
         let Decoder { cell, stop, plus } = decoder;
         let bound = length + plus;
@@ -338,7 +338,7 @@ impl Unfolding {
                     inputs.push(directed(self.layout_rows(input, b, 0, 1)));
                 }
                 let mut states = vec![None; cell.states];
-                // Computed for a later chunk as well, where nothing reads it.
+                // A later chunk computes it as well, though nothing reads it.
                 let initial = initial.filter(|_| self.chunk != Chunk::Next);
                 states[0] = initial.map(|value| Rows::one(value, b));
                 let sinks = vec![

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-/// What happened in a simulation that kept to all rules, or in several.
+/// The counts of a simulation that broke no rule, or of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Simulations.

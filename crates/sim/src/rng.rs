@@ -28,7 +28,7 @@ impl Rng {
         first + self.next() % (last - first + 1)
     }
 
-    /// As [`within`](Self::within), each order of magnitude as likely.
+    /// Any of `range`, each order of magnitude as likely.
     pub(crate) fn log_within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (first, last) = range.into_inner();
         let bits = (last / first.max(1)).max(1).ilog2();

@@ -51,7 +51,8 @@ pub(crate) struct Scenario {
     pub(crate) disturbances: Disturbances,
     /// The time, in nanoseconds, from which on nothing arrives and nothing goes wrong.
     pub(crate) calm_ns: u64,
-    /// The share of a roster's tasks, in percent, whose first steps are reported before the task is over.
+    /// The share of a roster's tasks, in percent, whose first steps are reported before the task is
+    /// over.
     pub(crate) progress_percent: u64,
     /// The share of requests, in percent, whose rows are read as they come.
     pub(crate) streamed_percent: u64,

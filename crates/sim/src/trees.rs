@@ -51,7 +51,8 @@ pub(crate) fn tree(
     graph.finish().unwrap()
 }
 
-/// `size` nodes of `cells`, each fed by nodes before it or by what the request brings.
+/// A graph of `size` nodes of `cells`, each of which reads rows of nodes before it or of the request's
+/// input.
 pub(crate) fn dag(cells: &[CellTypeId], size: u32, rng: &mut Rng) -> CellGraph {
     let mut graph = CellGraphBuilder::new();
     let x = graph.input(row(), size);
@@ -75,7 +76,7 @@ pub(crate) fn dag(cells: &[CellTypeId], size: u32, rng: &mut Rng) -> CellGraph {
     graph.finish().unwrap()
 }
 
-/// A cell of so many inputs, as far as its ports go.
+/// A cell type of a number of input ports.
 fn cell(inputs: usize) -> Cell {
     let program = Program { bytes: Arc::from([]), summary: String::new() };
     Cell {

@@ -1,6 +1,6 @@
-//! An asynchronous simulated device in real time. Workers share a memory or have one each; slots, rows and
-//! bytes may be bounded; tasks may fail and workers may be lost. Each worker has a thread of its own, its
-//! unit, which computes real rows, slowly.
+//! An asynchronous simulated device in real time. Workers share a memory or have one each; slots,
+//! rows and bytes may be bounded; tasks may fail and workers may be lost. Each worker has a thread
+//! of its own, its unit, which computes real rows, slowly.
 //!
 //! [`SimulatedDevice::misuses`] lists each breach of the device contract by the engine or the manager.
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::split_mix::{INCREMENT, mix};
+
 /// Delays and faults of a simulated device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -26,11 +28,9 @@ impl Draw {
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = self.0;
-        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        let drawn = mix(self.0);
+        self.0 = self.0.wrapping_add(INCREMENT);
+        drawn
     }
 
     /// A number below `end`, which is at least 1.

@@ -4,6 +4,7 @@ use batchmaker_graph::{CellTypeId, Stop};
 
 use crate::arithmetic::Arithmetic;
 use crate::memory::Datum;
+use crate::split_mix::mix;
 
 /// Computes, for each node, a hash of its cell type, its input rows and its states. A wrong or missing
 /// dependency, a state of another request or a lost copy ends as a wrong value of the reply.
@@ -69,12 +70,4 @@ fn digest_with(digest: u64, datum: Datum<u64>) -> Datum<u64> {
 
 fn output_of(digest: Datum<u64>, port: usize) -> Datum<u64> {
     digest.map(|digest| mix(digest.wrapping_add(port as u64 + 1)))
-}
-
-/// The finaliser of SplitMix64 over the next number of its sequence: a permutation.
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

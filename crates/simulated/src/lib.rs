@@ -14,6 +14,7 @@
 //! | `unit.rs` | a thread for each worker, and its queue |
 //! | `device.rs` | the device behind the contract, in real time |
 //! | `faults.rs` | delays, failures and losses, drawn from a seed |
+//! | `split_mix.rs` | the generator of random numbers |
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ mod hashes;
 mod memory;
 mod misuse;
 mod progress;
+mod split_mix;
 mod unit;
 mod virtual_device;
 

@@ -116,8 +116,8 @@ impl<R: Clone> Memory<R> {
         assert!(known.is_none(), "{request:?} is in flight");
     }
 
-    /// Forgets a request, and gives the rows of its output values: none as well for a row that nobody
-    /// has written.
+    /// Forgets a request, and returns the rows of its output values: none for rows that are lost or that
+    /// nobody has written.
     pub(crate) fn retire(&mut self, request: RequestId) -> Result<Vec<Vec<Datum<R>>>, Misuse> {
         let values = self.requests.remove(&request);
         let Values { graph, rows, .. } = values.ok_or_else(|| Misuse::unknown(request))?;
@@ -226,7 +226,7 @@ impl<R: Clone> Memory<R> {
         Ok(())
     }
 
-    /// What a slot of a worker's memory holds, which must be the state for a step.
+    /// The contents of a slot of a worker's memory, which must be the state for a step.
     pub(crate) fn state(
         &self,
         worker: WorkerId,

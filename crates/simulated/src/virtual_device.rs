@@ -130,8 +130,8 @@ impl<A: Arithmetic> VirtualDevice<A> {
         self.memory.admit(request, graph, inputs);
     }
 
-    /// Forgets a request of which no task is in flight, and gives the rows of its output values: none
-    /// as well for a row that nobody has written.
+    /// Forgets a request of which no task is in flight, and returns the rows of its output values: none
+    /// for rows that are lost or that nobody has written.
     pub fn retire(&mut self, request: RequestId) -> Result<Vec<Vec<Datum<A::Row>>>, Misuse> {
         self.memory.retire(request)
     }

@@ -169,7 +169,7 @@ fn unfinished_and_unwritten_rows_are_refused() {
     assert!(start(&mut device_, task(1, 0, steps(both, 1))).is_err(), "in one batch");
 }
 
-/// As a row, so a batch: what is complete may be read by others, and by whoever peeks.
+/// The rows of complete batches may be read by other workers, and by a peek.
 #[test]
 fn batches_complete_one_by_one() {
     let other = SlotId { index: 1, generation: 0 };

@@ -9,13 +9,13 @@ use batchmaker_graph::{
 use crate::conformance::numbers::Numbers;
 use crate::conformance::programs::{SuiteProgram, WIDTH};
 
-/// Ids of an embedding, from 0.
+/// The number of ids of an embedding.
 pub(super) const IDS: u32 = 11;
 
-/// Elements of an input and of a state: with parts of vectors, and too little for two threads.
+/// The numbers of elements of an input and of a state: not whole vectors, and too few for two threads.
 const SMALL: (usize, usize) = (5, 19);
 
-/// With work for several threads, and more units than two vectors hold.
+/// The same with work for several threads, and more units than two vectors hold.
 const WIDE: (usize, usize) = (33, 70);
 
 /// A cell whose nodes form chains.
@@ -76,12 +76,12 @@ impl ChainCell {
         ]
     }
 
-    /// All of them.
+    /// All these cells.
     pub(super) fn all() -> Vec<Self> {
         [Self::recurrent(), Self::composite()].concat()
     }
 
-    /// A few that differ in how their states lie.
+    /// A few cells that differ in the layout of their states.
     pub(super) fn few() -> Vec<Self> {
         let names = ["lstm", "gru, reset after", "two operators", "counter"];
         Self::all().into_iter().filter(|cell| names.contains(&cell.name)).collect()
@@ -230,12 +230,12 @@ pub(super) fn arg_max(linear: LinearArgMax) -> Cell {
     composite(inputs, Vec::new(), vec![id()], operations, vec![1])
 }
 
-/// Random sums.
+/// A linear layer of random weights.
 pub(super) fn random_linear() -> LinearArgMax {
     linear(40, 700)
 }
 
-/// Sums of which several are exactly equal: row `i` of the weights is row `i % 7`.
+/// A linear layer of which several sums are exactly equal: row `i` of the weights is row `i % 7`.
 pub(super) fn linear_with_equal_sums() -> LinearArgMax {
     let (input_size, output_size) = (5, 90);
     let rows = Numbers::new(41).floats(7 * input_size, 1.0);
@@ -265,7 +265,7 @@ pub(super) fn tree(is_over_embedding: bool, (input, hidden): (usize, usize)) -> 
     [Cell::tree(leaf), Cell::tree(inner)]
 }
 
-/// The sizes of trees: input, hidden.
+/// The sizes of trees: input and hidden.
 pub(super) const TREE_SIZES: [(usize, usize); 2] = [SMALL, WIDE];
 
 /// A row-wise program.

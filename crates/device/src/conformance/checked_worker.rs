@@ -1,4 +1,4 @@
-//! A worker that checks each report of its queue, whatever the case is about.
+//! A worker that checks each report of its queue, in every case.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::bell::Bell;
 use crate::conformance::case::{Check, ensure};
 use crate::contract::{Completion, Device, Read, StatePlace, TaskDone, TaskQueue};
 
-/// A report that takes longer does not come.
+/// The longest time that a report may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One worker with its queue.
@@ -22,15 +22,15 @@ pub(super) struct Worker {
     bell: Arc<Bell>,
     poll_for: Duration,
     last_task: u64,
-    /// Tasks in flight, and the steps of each that is a roster's.
+    /// Tasks in flight; of a roster's task, with its number of steps.
     tasks: VecDeque<(TaskId, Option<u32>)>,
-    /// Steps reported of the oldest of them.
+    /// The number of steps reported of the oldest task.
     steps: u32,
     reads: Vec<Read>,
     /// Chains whose end was reported.
     ended: BTreeSet<(RequestId, RunIndex)>,
     is_lost: bool,
-    /// Checked, and not taken yet.
+    /// Reports that were checked and not taken yet.
     reports: VecDeque<Completion>,
 }
 
@@ -107,7 +107,7 @@ impl Worker {
         Ok(reason)
     }
 
-    /// The next report, which comes.
+    /// Waits for the next report, which must come.
     fn wait(&mut self) -> Check<Completion> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -121,8 +121,8 @@ impl Worker {
         }
     }
 
-    /// Submits a round, waits until it is over, and expects that all its tasks succeed. What each task
-    /// reported.
+    /// Submits a round, waits until it is over, and checks that all its tasks succeed. Returns their
+    /// reports.
     pub(super) fn run(
         &mut self,
         works: impl IntoIterator<Item = (CellTypeId, Work)>,
@@ -135,8 +135,8 @@ impl Worker {
         Ok(done)
     }
 
-    /// Waits until nothing is in flight. What the tasks reported that were, each with the ends that were
-    /// reported with its steps.
+    /// Waits until nothing is in flight. Returns the reports of the tasks that were in flight, each with
+    /// the ends that were reported with its steps.
     pub(super) fn drain(&mut self) -> Check<Vec<TaskDone>> {
         let (mut done, mut ends_before) = (Vec::new(), Vec::new());
         while let Some(report) = self.next()? {
@@ -156,7 +156,7 @@ impl Worker {
         Ok(done)
     }
 
-    /// Reads, with nothing in flight.
+    /// Reads values or a state, with nothing in flight.
     pub(super) fn read(&mut self, read: Read) -> Check<Vec<TensorData>> {
         self.ask(read);
         let mut found = None;
@@ -171,7 +171,7 @@ impl Worker {
 
     /// Takes what the queue has to report, and checks it.
     fn poll(&mut self) -> Check {
-        // A queue appends: what is in the list stays.
+        // A queue appends: the list keeps its elements.
         let mark = Completion::Lost { reason: "the suite's own mark".into() };
         let mut reports = vec![mark.clone()];
         self.queue.poll(&mut reports);

@@ -1,11 +1,11 @@
-//! Closeness to the reference, and equal bits.
+//! Comparisons: closeness to the reference, and equal bits.
 
 use batchmaker_graph::TensorData;
 
 use crate::conformance::case::{Check, ensure};
 use crate::reference::Row;
 
-/// How far from the reference a float may be: `|a - b| <= tolerance * max(1, |b|)`.
+/// The tolerance of floats: `|a - b| <= TOLERANCE * max(1, |b|)`, where `b` is the reference.
 pub(super) const TOLERANCE: f64 = 1e-5;
 
 /// Checks elements against the reference: floats within a tolerance, integers exactly.

@@ -10,14 +10,14 @@ use batchmaker_graph::{
 use crate::conformance::cells::IDS;
 use crate::conformance::numbers::Numbers;
 
-/// A graph, and what its request brings.
+/// A graph, with the inputs of its request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) graph: Arc<CellGraph>,
     pub(super) inputs: Vec<Tensor>,
 }
 
-/// Which rows of a value the nodes of a run use.
+/// The order in which the nodes of a run use the rows of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Forward,
@@ -25,11 +25,11 @@ pub(super) enum Order {
     /// Every other row, from the second on.
     Strided,
     Listed,
-    /// The same for all.
+    /// The same row for all nodes.
     One,
 }
 
-/// Where outputs go.
+/// The values that outputs are written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sinks {
     /// Every port after every node and at the end; the first port to a second place too.
@@ -40,7 +40,7 @@ pub(super) enum Sinks {
     Last,
 }
 
-/// A chain, of a request of its own.
+/// A chain, which has a request of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) cell_type: CellTypeId,
@@ -77,7 +77,7 @@ impl Chain {
         }
     }
 
-    /// The part of it that has some of its nodes.
+    /// The chunk of the chain that has the given nodes.
     pub(super) fn chunk(&self, cell: &Cell, chunk: Chunk, nodes: std::ops::Range<u32>) -> Self {
         let of_port = |(data, row): (&TensorData, &RowSpec)| {
             let elements = row.elements();

@@ -18,13 +18,13 @@ use crate::contract::{Device, Read};
 /// The index of the third slot that is given out.
 const FAR: u32 = 97;
 
-/// See the module's first line.
+/// A device with the cells and workers of a case, and the requests on it.
 pub(super) struct Harness {
     pub(super) device: Arc<dyn Device>,
     pub(super) lose: Option<LoseWorker>,
     pub(super) workers: Vec<Worker>,
     pub(super) cells: Vec<Cell>,
-    /// By worker and cell type.
+    /// The chains on rosters, by worker and cell type.
     pub(super) rosters: BTreeMap<(usize, CellTypeId), Vec<Member>>,
     slots: BTreeMap<CellTypeId, Slots>,
     admitted: u32,
@@ -38,11 +38,11 @@ pub(super) struct Member {
     pub(super) slot: SlotId,
     /// The step that it runs next.
     pub(super) step: u32,
-    /// The step before which it leaves.
+    /// The first step that it does not run.
     pub(super) until: u32,
 }
 
-/// The slots of a cell type, as a manager gives them out: those that were used last first.
+/// The slots of a cell type, as a manager assigns them: those that were freed last first.
 #[derive(Default)]
 struct Slots {
     free: Vec<SlotId>,
@@ -88,7 +88,7 @@ impl Harness {
         materialized.map(|_| ()).map_err(|error| format!("{id} is not materialised: {error}"))
     }
 
-    /// The worker that a state moved from, as tasks say it: none where memory is shared.
+    /// The worker that a state moved from, as tasks name it: none where memory is shared.
     pub(super) fn moved_from(&self, worker: usize) -> Option<WorkerId> {
         match self.device.capabilities().placement {
             StatePlacement::Shared => None,
@@ -96,13 +96,13 @@ impl Harness {
         }
     }
 
-    /// A slot that nobody uses.
+    /// Takes a slot that nobody uses.
     pub(super) fn take_slot(&mut self, cell_type: CellTypeId) -> SlotId {
         let is_dense = self.device.capabilities().slots_max.is_some_and(|slots| slots <= FAR);
         let slots = self.slots.entry(cell_type).or_default();
         slots.free.pop().unwrap_or_else(|| {
             slots.given += 1;
-            // One far from the others, as memory may grow in blocks.
+            // One is far from the others, as memory may grow in blocks.
             let index = match slots.given - 1 {
                 2 if !is_dense => FAR,
                 FAR if !is_dense => 2,
@@ -112,7 +112,7 @@ impl Harness {
         })
     }
 
-    /// Gives a slot back: its index is used again.
+    /// Frees a slot, whose index is used again.
     pub(super) fn free_slot(&mut self, cell_type: CellTypeId, slot: SlotId) {
         let slot = SlotId { generation: slot.generation + 1, ..slot };
         self.slots.entry(cell_type).or_default().free.push(slot);
@@ -144,7 +144,7 @@ impl Harness {
         admitted.map_err(|error| format!("{id:?} is not admitted: {error}"))
     }
 
-    /// The worker that a case's `index`th chain is dealt to.
+    /// The worker that runs a case's `index`th chain.
     pub(super) fn worker_of(&self, index: usize) -> usize {
         index % self.workers.len()
     }
@@ -168,7 +168,7 @@ impl Harness {
     }
 }
 
-/// The ends that tasks reported of a request's runs: run, nodes.
+/// The ends of sequence that tasks reported of a request: the run, and the number of nodes that it ran.
 pub(super) fn ends_of<'a>(
     request: RequestId,
     ends: impl IntoIterator<Item = &'a EndOfSequence>,

@@ -8,13 +8,13 @@ use crate::conformance::graphs::Request;
 use crate::conformance::programs::run_program;
 use crate::reference::{self, Row};
 
-/// What a request comes to.
+/// The results of a request.
 pub(super) struct Evaluation {
     /// The rows of each value, flat.
     pub(super) values: Vec<Row>,
     /// The chains that reached their end of sequence, and the nodes that they ran.
     pub(super) ends: Vec<(RunIndex, u32)>,
-    /// By run, the states after its last node.
+    /// The states of each run after its last node.
     pub(super) states: Vec<Vec<Row>>,
 }
 
@@ -107,7 +107,7 @@ fn run(
     Ok(Evaluation { values, ends, states: last_states })
 }
 
-/// The inputs, and zeros.
+/// The values before the first node: the inputs, and zeros.
 fn first_values(request: &Request) -> Vec<Row> {
     let graph = &request.graph;
     let zeros = graph.values().iter().map(|value| Row::zeros(&value.row, value.rows as usize));
@@ -119,7 +119,7 @@ fn first_values(request: &Request) -> Vec<Row> {
     values
 }
 
-/// Where the rows of a node begin in their value, and how many elements they are.
+/// The index of the first element of a node's rows in their value, and the number of elements.
 fn place(graph: &CellGraph, rows: &Rows, node: u32) -> (usize, usize) {
     let elements = graph.values()[rows.value.index()].row.elements();
     (rows.row(node) * elements, rows.span as usize * elements)

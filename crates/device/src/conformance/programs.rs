@@ -5,7 +5,7 @@ use batchmaker_graph::{ElementType, Program};
 use crate::conformance::onnx::{Port, constant, file, node, with_attribute};
 use crate::reference::Row;
 
-/// Elements of a row of floats of the suite's programs.
+/// The number of elements of a row of floats of the suite's programs.
 pub(super) const WIDTH: usize = 6;
 
 /// A program of the suite. A device without an executor of ONNX files may run these by
@@ -24,7 +24,7 @@ pub enum SuiteProgram {
 }
 
 impl SuiteProgram {
-    /// All of them.
+    /// All programs.
     pub const ALL: [Self; 4] = [Self::Affine, Self::Add, Self::Less, Self::Sums];
 
     /// The suite's program that has these bytes.

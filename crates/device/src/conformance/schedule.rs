@@ -1,4 +1,4 @@
-//! Chains as tasks, the way a manager submits them: each joins in its turn, leaves when it is through,
+//! Chains as tasks, as a manager submits them: each joins in its turn and leaves after its last step,
 //! and then its slot is used again.
 
 use batchmaker_graph::{CellTypeId, EndOfSequence, Item, Join, RequestId, RunIndex, SlotId, Work};
@@ -17,7 +17,7 @@ pub(super) enum Form {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     pub(super) form: Form,
-    /// Steps of each task, over and over; less where a chain would be through before.
+    /// The steps of the tasks, used over and over; fewer where a chain ends before.
     pub(super) steps: &'static [u32],
     /// All chains leave before this step, and run padding if they are shorter.
     pub(super) padded_to: Option<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
 
 impl Harness {
     /// Runs chains of a cell type to their ends on a worker. The last of them stay on the roster until
-    /// the worker has another task of that type. Gives the ends of sequence that were reported.
+    /// the worker has another task of that type. Returns the ends of sequence that were reported.
     pub(super) fn play(
         &mut self,
         worker: usize,
@@ -50,7 +50,7 @@ impl Harness {
         entries: &[Entry],
         schedule: Schedule,
     ) -> Check<Vec<EndOfSequence>> {
-        // Batches of items have nothing to do with the chains that stand beside the device.
+        // Batches of items leave the roster as it is.
         let standing = match schedule.form {
             Form::Rows => self.rosters.remove(&(worker, cell_type)),
             Form::Roster => None,
@@ -89,14 +89,14 @@ impl Harness {
         Ok(ends)
     }
 
-    /// Takes the chains that are through off a roster; their slots are free. The slots that the next
-    /// task says so of.
+    /// Takes the chains that ran their last step off a roster and frees their slots. Returns the slots,
+    /// which leave with the next task.
     pub(super) fn leave(&mut self, worker: usize, cell_type: CellTypeId) -> Vec<SlotId> {
         let roster = self.rosters.entry((worker, cell_type)).or_default();
-        let is_through = |member: &Member| member.step >= member.until;
+        let has_run_all = |member: &Member| member.step >= member.until;
         let leaves: Vec<SlotId> =
-            roster.iter().filter(|member| is_through(member)).map(|member| member.slot).collect();
-        roster.retain(|member| !is_through(member));
+            roster.iter().filter(|member| has_run_all(member)).map(|member| member.slot).collect();
+        roster.retain(|member| !has_run_all(member));
         leaves.iter().for_each(|&slot| self.free_slot(cell_type, slot));
         leaves
     }
@@ -120,7 +120,7 @@ impl Harness {
     }
 }
 
-/// The step of each member that is `steps` after its next.
+/// The items of the step that is `steps` after each member's next one.
 fn items(roster: &[Member], steps: u32) -> Vec<Item> {
     let item = |member: &Member| Item {
         request: member.request,

@@ -42,13 +42,15 @@ pub trait Subject {
         &Precision::ALL
     }
 
-    /// Whether the device runs cells that hold programs: at least each [`SuiteProgram`](super::SuiteProgram).
+    /// Whether the device runs cells that hold programs: at least each
+    /// [`SuiteProgram`](super::SuiteProgram).
     fn runs_programs(&self) -> bool {
         true
     }
 
-    /// An integer that makes a task fail when a row of [`SuiteProgram::Add`](super::SuiteProgram::Add) has it
-    /// as its first input; none where no task can be made to fail.
+    /// An integer that makes a task fail when a row of
+    /// [`SuiteProgram::Add`](super::SuiteProgram::Add) has it as its first input; none where no
+    /// task can be made to fail.
     fn poison(&self) -> Option<i64> {
         None
     }

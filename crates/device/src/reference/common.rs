@@ -1,4 +1,4 @@
-//! What several cells share: the lookup of an id in a table, and the logistic function.
+//! The parts that several cells share: the lookup of an id in a table, and the logistic function.
 
 use batchmaker_graph::Lookup;
 

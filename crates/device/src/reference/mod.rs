@@ -1,6 +1,6 @@
 //! The equations of every cell that has a fused kernel, in plain f64, independent of how a device
-//! computes them. They are slow. The conformance suite compares devices with it, and a device without kernels
-//! may compute with it.
+//! computes them. They are slow. The conformance suite compares devices with it, and a device
+//! without kernels may compute with it.
 //!
 //! General programs have no equations here: the caller that evaluates cells with programs brings a
 //! function that runs them.
@@ -34,8 +34,8 @@ use products::Operand;
 /// other. Returns the rows of its outputs, or none for a program that it does not know.
 pub type RunProgram<'a> = &'a dyn Fn(&Program, &[Row]) -> Option<Vec<Row>>;
 
-/// The output rows of one node of `cell`, from a row for each input port and each state. A cell with
-/// states gives their new values first.
+/// The output rows of one node of `cell`, from a row for each input port and each state. The new values
+/// of states come first.
 ///
 /// None where `run_program` does not know one of the cell's programs.
 ///

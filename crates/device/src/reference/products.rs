@@ -14,10 +14,10 @@ use batchmaker_graph::Precision;
 /// Below this largest magnitude all numbers of a row count as zeros in int8.
 const LEAST: f32 = 1e-30;
 
-/// A vector that matrices are multiplied with.
+/// A vector that rows of matrices are multiplied with.
 pub(super) struct Operand<'a> {
     precision: Precision,
-    /// As the precision rounds it.
+    /// The elements, rounded by the precision.
     values: Cow<'a, [f64]>,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn bias(b: Option<&[f32]>, row: usize) -> f64 {
     b.map_or(0.0, |b| f64::from(b[row]))
 }
 
-/// Numbers as a precision keeps them, in f32 arithmetic as it defines the rounding.
+/// The values rounded by a precision, in f32 arithmetic as the precision defines it.
 fn rounded(precision: Precision, values: impl Iterator<Item = f32> + Clone) -> Vec<f64> {
     match precision {
         Precision::F32 => values.map(f64::from).collect(),

@@ -6,8 +6,8 @@ use crate::reference::common::{input, sigmoid};
 use crate::reference::products::{Operand, bias};
 use crate::reference::row::Row;
 
-/// The states h and c, each `[hidden]`, of a leaf with input `x`, `[input]`, by `w`, `[3 * hidden, input]`, and `b`, `[3 * hidden]`, gates
-/// i, o, u.
+/// The states h and c, each `[hidden]`, of a leaf with input `x`, `[input]`, by `w`, `[3 * hidden,
+/// input]`, and `b`, `[3 * hidden]`, gates i, o, u.
 ///
 /// ```text
 /// i = sigmoid(W_i x + b_i)    o likewise    u = tanh(W_u x + b_u)    c = i u    h = o tanh(c)

@@ -6,11 +6,11 @@
 //! - `roster`: the standing batch of one worker and cell type, which makes a steady step cost nothing
 //!   a node. `queue` holds a cell type's rosters, waiting subgraphs, slots and submission window.
 //! - `readiness`: which nodes a worker may run.
-//! - `slot_waiters`: which chain gets a slot next where a device has only so many. `sessions`: which
-//!   chunk runs next, and who holds the state between two chunks.
+//! - `slot_waiters`: which chain gets a slot next where a device bounds their number. `sessions`: which
+//!   chunk runs next, and which slots the session holds between two chunks.
 //! - `subgraph_pool`: how subgraphs move between queue, roster and the line for a slot.
-//! - `request_processor` puts requests into the pool and ends them; `scheduler` (Algorithm 1, with
-//!   `row_batch` and `roster_batch`) takes batches of nodes out of it.
+//! - `request_processor` puts requests into the pool (`partition`) and ends them. `scheduler` is
+//!   Algorithm 1: with `row_batch` and `roster_batch`, it forms batches of the pool's nodes.
 //!
 //! # How a request travels
 //! 1. [`Event::Arrive`]: `request_processor` cuts the request's graph into subgraphs. The pool puts
@@ -24,6 +24,7 @@
 //!    flight is unpinned. With its last node it ends, and its slot is free or its session's.
 //! 4. When the last subgraph ends, the request is among the finished ones.
 
+mod partition;
 mod queue;
 mod readiness;
 mod request_processor;

@@ -22,7 +22,7 @@ pub(super) struct Queue {
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
     /// For each worker, the number of nodes of `waiting` that it may run.
     waiting_nodes: Vec<u64>,
-    /// By worker.
+    /// The rosters by worker.
     rosters: Vec<Roster>,
     /// Tasks submitted and not complete, on all workers.
     pub(super) running_tasks: u32,
@@ -73,7 +73,7 @@ impl Queue {
         self.window.note_run(is_open);
     }
 
-    /// Whether there are only so many slots for the states of the type's chains.
+    /// Whether the number of slots for the states of the type's chains is bounded.
     pub(super) fn has_bounded_slots(&self) -> bool {
         self.slots.max().is_some()
     }

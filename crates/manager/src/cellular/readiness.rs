@@ -1,4 +1,4 @@
-//! Which nodes a worker may run: of one subgraph, and of all subgraphs of a cell type.
+//! The nodes that a worker may run: of one subgraph, and of all subgraphs of a cell type.
 //!
 //! A node is ready for a worker when what it depends on has *completed*, or has been *submitted to
 //! that same worker*, which runs its tasks in order. The *watermark* of a subgraph is the number of
@@ -18,7 +18,7 @@ pub(super) struct Readiness<'a> {
     pub(super) queues: &'a Queues,
 }
 
-/// Of one subgraph.
+/// The progress and the ready nodes of one subgraph.
 impl Readiness<'_> {
     /// The worker that alone may run the subgraph, because tasks with nodes of it are in flight
     /// there.
@@ -125,7 +125,7 @@ impl Readiness<'_> {
     }
 }
 
-/// Of a cell type.
+/// The ready nodes of a cell type.
 impl<'a> Readiness<'a> {
     /// `ct.NumReadyNodes()`, of those that `worker` may run.
     #[inline]

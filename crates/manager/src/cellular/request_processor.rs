@@ -1,4 +1,4 @@
-//! The request processor: cuts requests into subgraphs, notes which of their nodes are complete, and
+//! The request processor: partitions requests into subgraphs, notes which of their nodes are complete, and
 //! ends them.
 //!
 //! Calls go down this file: events come in at the top, and what they complete or give up ends
@@ -8,10 +8,11 @@ use batchmaker_graph::{
     CellTypeId, EndOfSequence, RequestId, RunIndex, SessionId, TaskId, WorkerId,
 };
 
-use crate::cellular::request_table::{Arrival, Request};
+use crate::cellular::partition::partition;
+use crate::cellular::request_table::Arrival;
 use crate::cellular::sessions::{Kept, SessionAction, Sessions};
 use crate::cellular::slot_waiters::assert_chunk_fits;
-use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
+use crate::cellular::subgraph::{Place, Subgraph, SubgraphIndex};
 use crate::cellular::subgraph_pool::SubgraphPool;
 use crate::cellular::workers::{InFlight, InFlightWork};
 use crate::config::{Config, StatePlacement};
@@ -64,67 +65,12 @@ impl RequestProcessor {
         }
     }
 
-    /// Cuts a request into subgraphs and puts those with ready nodes into their queues.
+    /// Partitions a request into subgraphs and puts those with ready nodes into their queues.
     fn start(&mut self, arrived: &Arrival) {
-        let Arrival { request: id, model, priority, ref graph, session, at_ns } = *arrived;
-        assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
-        let pool = &mut self.pool;
-        let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
-        let priority = if priority == 0 { u32::MAX } else { priority };
-        let mut workers = 0;
-        for (run, index) in graph.runs().iter().zip(0..) {
-            pool.queues[run.cell_type].note_run(run.cell_type, run.kind, run.stop.is_some());
-            let run_index = RunIndex(index);
-            let kept = session.and_then(|session| self.sessions.take_kept(session, run_index));
-            let home = kept.and_then(|kept| kept.home);
-            workers |= home.map_or(0, |home| 1 << home.0);
-            let subgraph = pool.requests.new_subgraph(Subgraph {
-                request: id,
-                run: run_index,
-                cell_type: run.cell_type,
-                kind: run.kind,
-                length: run.length,
-                reached_end_of_sequence: false,
-                precedence: run.precedence.clone(),
-                key: QueueKey { priority, arrival, run: run_index },
-                edges: Vec::new(),
-                consumers: Vec::new(),
-                feeds_own_type: false,
-                place: Place::Blocked,
-                submitted: 0,
-                completed: 0,
-                stays: Default::default(),
-                pin: None,
-                last_task: TaskId(0),
-                home,
-                slot: kept.map(|kept| kept.slot),
-            });
-            for edge in &run.edges {
-                let index = subgraphs[edge.producer.index()];
-                let edge = SubgraphEdge { producer: index, need: edge.need };
-                pool.requests[subgraph].edges.push(edge);
-                let producer = &mut pool.requests[index];
-                producer.feeds_own_type |= producer.cell_type == run.cell_type;
-                // Edges come consumer by consumer, so a repeated one is the last.
-                if producer.consumers.last() != Some(&subgraph) {
-                    producer.consumers.push(subgraph);
-                }
-            }
-            subgraphs.push(subgraph);
-        }
-        let request = Request {
-            generation: id.generation,
-            is_live: true,
-            model: Some(model),
-            arrived_ns: at_ns,
-            session,
-            workers,
-            unfinished: subgraphs.len(),
-            subgraphs,
-            ..Request::default()
-        };
-        pool.requests.insert(id, request);
-        if session.is_some() {
+        let sessions = &mut self.sessions;
+        partition(&mut self.pool, arrived, |run| sessions.take_kept(arrived.session?, run));
+        let (pool, id) = (&mut self.pool, arrived.request);
+        if arrived.session.is_some() {
             assert_chunk_fits(pool.readiness(), id);
         }
         for index in 0..pool.requests[id].subgraphs.len() {
@@ -154,7 +100,7 @@ impl RequestProcessor {
         self.sessions.take_ended()
     }
 
-    /// The requests with nodes in the worker's oldest task, without those that are complete.
+    /// The requests with nodes in the worker's oldest task that are not complete.
     fn requests_in(&self, worker: WorkerId, task: &InFlight) -> Vec<RequestId> {
         let requests = &self.pool.requests;
         let subgraphs: Vec<SubgraphIndex> = match &task.work {

@@ -104,7 +104,7 @@ impl Roster {
         stay.node + (self.submitted_steps - stay.join_step) as u32
     }
 
-    /// Adds a subgraph, of which `ready` nodes can run as things are. `join` tells the device.
+    /// Adds a subgraph, of which `ready` nodes can run as things are. The device learns of it by `join`.
     pub(super) fn join(
         &mut self,
         index: SubgraphIndex,
@@ -127,7 +127,7 @@ impl Roster {
     }
 
     /// Takes a member out. It is pinned while nodes of it are in flight, and then
-    /// [`next_complete_leave`](Self::next_complete_leave) gives it once they are complete.
+    /// [`next_complete_leave`](Self::next_complete_leave) returns it once they are complete.
     pub(super) fn leave(&mut self, index: SubgraphIndex, subgraph: &mut Subgraph) {
         let step = self.submitted_steps;
         self.members.remove(&subgraph.key);
@@ -244,5 +244,87 @@ impl Roster {
     pub(super) fn lose_pending(&mut self) {
         self.pending_leaves.clear();
         self.pending_joins.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use batchmaker_graph::{CellTypeId, RequestId, RunIndex, RunKind, TaskId};
+
+    use super::*;
+
+    const WORKER: WorkerId = WorkerId(0);
+
+    /// A chain of 10 nodes that no other depends on.
+    fn chain(index: u32) -> Subgraph {
+        Subgraph {
+            request: RequestId { index, generation: 0 },
+            run: RunIndex(0),
+            cell_type: CellTypeId(0),
+            kind: RunKind::Chain,
+            length: 10,
+            reached_end_of_sequence: false,
+            precedence: Arc::new([]),
+            key: QueueKey { priority: 0, arrival: u64::from(index), run: RunIndex(0) },
+            edges: Vec::new(),
+            consumers: Vec::new(),
+            feeds_own_type: false,
+            place: Place::Waiting,
+            submitted: 0,
+            completed: 0,
+            stays: VecDeque::new(),
+            pin: None,
+            last_task: TaskId(0),
+            home: None,
+            slot: Some(SlotId { index, generation: 0 }),
+        }
+    }
+
+    fn join(roster: &mut Roster, index: u32, subgraph: &mut Subgraph) {
+        let (request, run, slot) = (subgraph.request, subgraph.run, subgraph.slot.unwrap());
+        let join = Join { request, run, slot, step: subgraph.submitted, moved_from: None };
+        roster.join(SubgraphIndex(index), subgraph, join, 10 - subgraph.submitted);
+    }
+
+    #[test]
+    fn a_member_that_leaves_is_pinned_until_its_steps_are_complete() {
+        let (mut roster, mut subgraph) = (Roster::new(WORKER), chain(0));
+        join(&mut roster, 0, &mut subgraph);
+        assert_eq!(roster.first_leave_step(), Some((10, SubgraphIndex(0))));
+        roster.submit(4);
+        roster.leave(SubgraphIndex(0), &mut subgraph);
+        assert_eq!((subgraph.submitted, subgraph.pin), (4, Some(WORKER)));
+        roster.complete_steps(3);
+        assert_eq!(roster.next_complete_leave(), None);
+        roster.complete_steps(1);
+        assert_eq!(roster.next_complete_leave(), Some((4, SubgraphIndex(0))));
+    }
+
+    #[test]
+    fn a_member_of_an_idle_roster_leaves_unpinned() {
+        let (mut roster, mut subgraph) = (Roster::new(WORKER), chain(0));
+        join(&mut roster, 0, &mut subgraph);
+        roster.submit(4);
+        roster.complete_steps(4);
+        roster.end_task();
+        roster.leave(SubgraphIndex(0), &mut subgraph);
+        assert_eq!((subgraph.submitted, subgraph.completed, subgraph.pin), (4, 4, None));
+        assert!(roster.members().is_empty() && roster.leaving().is_empty());
+    }
+
+    #[test]
+    fn the_device_does_not_learn_of_a_join_that_is_withdrawn() {
+        let mut roster = Roster::new(WORKER);
+        let mut subgraphs = [chain(0), chain(1)];
+        join(&mut roster, 0, &mut subgraphs[0]);
+        assert_eq!(roster.take_pending().1.len(), 1);
+        join(&mut roster, 1, &mut subgraphs[1]);
+        for (subgraph, index) in subgraphs.iter_mut().zip(0..) {
+            roster.leave(SubgraphIndex(index), subgraph);
+        }
+        let (leaves, joins) = roster.take_pending();
+        assert_eq!((leaves, joins), (vec![subgraphs[0].slot.unwrap()], Vec::new()));
     }
 }

@@ -38,7 +38,7 @@ impl RosterBatch<'_> {
         self.pool.queues[self.cell_type].counters.count(u64::from(steps), members, 0);
         // UpdateNodesDependency (line 18), then the members that have nothing left to run leave.
         self.pool.wake_consumers_of_roster(self.cell_type, self.worker);
-        self.leave_due();
+        self.leave_at_their_step();
         Some((work, InFlightWork::Steps { steps, done: 0 }))
     }
 
@@ -96,7 +96,7 @@ impl RosterBatch<'_> {
     }
 
     /// Takes the members out of the roster whose leave step is reached.
-    fn leave_due(&mut self) {
+    fn leave_at_their_step(&mut self) {
         let now = self.roster().submitted_steps();
         while let Some((step, index)) = self.roster().first_leave_step()
             && step <= now

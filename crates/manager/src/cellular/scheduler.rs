@@ -2,7 +2,7 @@
 //! it.
 //!
 //! `Schedule` opens a round when at most `lookahead` of a worker's tasks are unfinished; the round's
-//! batches are handed out one [`BatchedTask`] at a time, where a task of a roster stands for as many
+//! batches are submitted one [`BatchedTask`] at a time, where a task of a roster stands for as many
 //! batches as it has steps. "Ready nodes" are those that the asking worker may run (`readiness`).
 //! `FormBatchedTask` is in `row_batch` and `roster_batch`.
 //!
@@ -30,7 +30,7 @@ pub(super) struct Scheduler {
     task_form: TaskForm,
 }
 
-/// Algorithm 1.
+/// The lines of Algorithm 1.
 impl Scheduler {
     /// `Schedule` (lines 4 to 10): the cell type to run.
     fn schedule(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
@@ -118,7 +118,7 @@ fn with_max_priority(
     ranked.max().map(|(_, Reverse(ct))| ct)
 }
 
-/// The rounds that are handed out.
+/// The rounds of each worker.
 impl Scheduler {
     /// A scheduler with all workers up and idle.
     pub(super) fn new(config: &Config) -> Self {

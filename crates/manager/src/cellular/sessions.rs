@@ -28,7 +28,7 @@ pub(super) struct Sessions {
     ended: Vec<SessionId>,
 }
 
-/// What happens next to a session.
+/// The next step in the life of a session.
 #[derive(Debug)]
 pub(super) enum SessionAction {
     /// The chunk starts to run.
@@ -146,8 +146,8 @@ impl Sessions {
         self.to_settle.push_back(id);
     }
 
-    /// What happens next, until nothing does: starts chunks, fails those that cannot go on, and frees
-    /// the slots of sessions that end or are cut.
+    /// The next action of any session, until there is none: to start a chunk, to fail one that cannot go
+    /// on, or to free the slots of a session that ends or is cut.
     pub(super) fn next_action(&mut self) -> Option<SessionAction> {
         while let Some(&id) = self.to_settle.front() {
             let action = self.is_open(id).then(|| self.next_action_of(id)).flatten();

@@ -1,4 +1,5 @@
-//! Which chains get slots where a device has only so many ([`crate::CellTypeConfig::slots_max`]).
+//! The chains that wait for slots, where a device bounds their number
+//! ([`crate::CellTypeConfig::slots_max`]).
 //!
 //! A chain lines up for a slot when its first node is ready; free slots go to the first in the order
 //! of the queues. A chain must not hold a slot while it waits for another chain that gets none, so it
@@ -26,7 +27,7 @@ use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 pub(super) struct SlotWaiters {
     /// In the order of the queues.
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
-    /// By cell type.
+    /// The demand by cell type.
     cell_types: Vec<SlotsOfType>,
     /// Scratch space: a mark for each run of a request.
     marks: Vec<bool>,

@@ -1,8 +1,8 @@
 //! The subgraphs in flight, and their moves between the places where they can stand: their type's
 //! queue, a roster, the line for a slot, or none of these ([`Place`]).
 //!
-//! The request processor puts subgraphs in and tells which nodes are complete; the scheduler takes
-//! nodes out. Both call [`SubgraphPool::wake_consumers`], since a node may be ready for a worker when
+//! The request processor puts subgraphs in and notes which nodes are complete; the scheduler submits
+//! nodes. Both call [`SubgraphPool::wake_consumers`], since a node may be ready for a worker when
 //! another is submitted to it.
 
 use batchmaker_graph::{CellTypeId, Join, SlotId, WorkerId};
@@ -42,7 +42,7 @@ impl SubgraphPool {
         self.state_placement
     }
 
-    /// Which nodes workers may run.
+    /// The view of the tables that says which nodes workers may run.
     #[inline]
     pub(super) fn readiness(&self) -> Readiness<'_> {
         Readiness { requests: &self.requests, queues: &self.queues }

@@ -52,3 +52,38 @@ impl SubmissionWindow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_bounds_any_number_of_steps_is_submitted() {
+        let mut window = SubmissionWindow::new(None);
+        window.note_run(false);
+        window.note_time(1_000, 1);
+        assert_eq!(window.steps(), u32::MAX);
+    }
+
+    #[test]
+    fn steps_fill_the_bound_by_their_recent_time() {
+        let mut window = SubmissionWindow::new(Some(3_000_000));
+        assert_eq!(window.steps(), 1, "no step has been measured");
+        window.note_time(1_000_000, 10);
+        assert_eq!(window.steps(), 30);
+        window.note_time(500_000, 1);
+        assert_eq!(window.steps(), 15, "the average rises to 200 us");
+        window.set_bound(Some(1));
+        assert_eq!(window.steps(), 1, "a round has a step at least");
+    }
+
+    #[test]
+    fn open_chains_have_a_bound_of_their_own() {
+        let mut window = SubmissionWindow::new(Some(3_000_000));
+        window.note_time(1_000_000, 10);
+        window.note_run(true);
+        assert_eq!(window.steps(), 10);
+        window.set_bound(Some(500_000));
+        assert_eq!(window.steps(), 5);
+    }
+}

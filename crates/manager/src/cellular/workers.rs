@@ -12,10 +12,10 @@ pub(super) struct Worker {
     pub(super) is_down: bool,
     last_task: u64,
     in_flight: VecDeque<InFlight>,
-    /// The round of Algorithm 1's `Batch` that is being handed out.
+    /// The round of Algorithm 1's `Batch` that is being submitted.
     pub(super) round: Option<Round>,
     /// When the worker began its oldest task: when the one before it completed or, if the worker had
-    /// none, when it was handed out.
+    /// none, when it was submitted.
     since_ns: u64,
 }
 

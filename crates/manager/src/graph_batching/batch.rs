@@ -37,7 +37,7 @@ impl Cell {
 pub(super) struct Worker {
     pub(super) is_down: bool,
     last_task: u64,
-    /// The batches that are not over, oldest first. All tasks of all but the last are handed out.
+    /// The batches that are not over, oldest first. All tasks of all but the last are submitted.
     pub(super) batches: VecDeque<Batch>,
     /// Per cell type, the chains on the device's roster, which leave with the next task.
     pub(super) on_roster: Vec<Vec<SlotId>>,
@@ -48,12 +48,12 @@ impl Worker {
         Self { on_roster: vec![Vec::new(); cell_types], ..Self::default() }
     }
 
-    /// Whether every task of its batches was handed out.
-    pub(super) fn is_handed_out(&self) -> bool {
+    /// Whether every task of its batches is submitted.
+    pub(super) fn is_submitted(&self) -> bool {
         self.batches.back().is_none_or(|batch| batch.tasks.is_empty())
     }
 
-    /// The number of tasks that were handed out and are not complete.
+    /// The number of tasks that are submitted and not complete.
     pub(super) fn unfinished(&self) -> usize {
         self.batches.iter().map(|batch| batch.in_flight.len()).sum()
     }
@@ -76,9 +76,9 @@ pub(super) struct Batch {
     pub(super) members: Vec<RequestId>,
     /// The slots of its chains, which are free when it ends.
     pub(super) slots: Vec<(CellTypeId, SlotId)>,
-    /// The tasks that are not handed out yet, each with the requests whose nodes it holds.
+    /// The tasks that are not submitted yet, each with the requests whose nodes it holds.
     pub(super) tasks: VecDeque<(BatchedTask, Vec<RequestId>)>,
-    /// The tasks that are handed out and not complete, each with the requests whose nodes it holds.
+    /// The tasks that are submitted and not complete, each with the requests whose nodes it holds.
     pub(super) in_flight: VecDeque<(TaskId, Vec<RequestId>)>,
 }
 

@@ -35,7 +35,8 @@ pub(super) fn merged<'a>(
     levels.into_iter().map(|((_, cell_type), nodes)| (cell_type, nodes)).collect()
 }
 
-/// For each node of each run, the number of nodes on the longest path to it. Never falls within a run.
+/// For each node of each run, the number of nodes on the longest path to it. The number never falls
+/// within a run.
 fn depths(graph: &CellGraph) -> Vec<Vec<u32>> {
     let mut depths: Vec<Vec<u32>> = Vec::with_capacity(graph.runs().len());
     for run in graph.runs() {

@@ -1,6 +1,6 @@
 //! Graph batching (section 7.1 of the paper): what cellular batching is compared with.
 //!
-//! Requests wait in buckets by length. When a worker is idle, the bucket whose turn it is gives a
+//! Requests wait in buckets by length. When a worker is idle, the next bucket in turn yields a
 //! batch, up to the batch limit and without waiting for more. The batch is closed: its graphs
 //! run level by level, each level padded to one length, and all its requests end together, when
 //! the last of its tasks is complete. There is one set of buckets for all workers.
@@ -60,7 +60,7 @@ pub(crate) struct GraphBatching {
     finished: Vec<Finished>,
 }
 
-/// What a batch holds, and how its graphs run.
+/// The requests of a batch, and how their graphs run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClosedBatches {
     /// Requests of one bucket, padded.
@@ -309,7 +309,7 @@ impl Batching for GraphBatching {
         if state.is_down {
             return None;
         }
-        if state.is_handed_out() {
+        if state.is_submitted() {
             if state.unfinished() > self.lookahead {
                 return None;
             }
@@ -337,7 +337,7 @@ impl Batching for GraphBatching {
     fn has_work_for(&self, worker: WorkerId) -> bool {
         let state = &self.workers[worker.index()];
         let may_begin = state.unfinished() <= self.lookahead && !self.buckets.is_empty();
-        !state.is_down && (!state.is_handed_out() || may_begin)
+        !state.is_down && (!state.is_submitted() || may_begin)
     }
 
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {

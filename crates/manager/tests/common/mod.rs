@@ -113,8 +113,8 @@ pub(crate) fn arrive(index: u32, graph: CellGraph) -> Event {
 /// A node: (request, run, position in the run).
 pub(crate) type Node = (RequestId, RunIndex, u32);
 
-/// What a device makes of tasks: keeps the roster of one worker and cell type, and tells the
-/// nodes of each batch.
+/// The roster of one worker and cell type, as a device keeps it, from which the nodes of each batch
+/// follow.
 #[derive(Default)]
 pub(crate) struct Roster {
     members: Vec<batchmaker_graph::Join>,

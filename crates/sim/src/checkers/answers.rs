@@ -1,6 +1,5 @@
-//! Every request is answered exactly once, at once when nothing of it is left to wait for (or
-//! with its batch), and with the outcome that it had coming: the first cancellation or fault that met it, else
-//! success.
+//! Every request is answered exactly once, as soon as nothing of it is left to wait for (or with its
+//! batch), and with the right outcome: that of its first cancellation or fault, else success.
 
 use batchmaker_manager::Outcome;
 
@@ -42,7 +41,7 @@ impl Checker for Answers {
             }
             Observation::Settled { requests, .. } => {
                 let owing = ledger.requests.iter().find(|(_, request)| request.is_over());
-                // A batch that is still running may be its own.
+                // A batch that is still running may hold it.
                 let is_running = ledger.workers.iter().any(|worker| !worker.tasks.is_empty());
                 let is_held = self.0 == Ends::WithItsBatch && is_running;
                 if let (Some((id, request)), false) = (owing, is_held) {

@@ -1,6 +1,8 @@
-//! The shape of tasks: one cell type each, no empty batch, none over the limit, none under the
-//! least size but the first of a round, a round of one cell type and of no more batches
-//! than a worker may be given, begun while few enough of its tasks are unfinished, tasks numbered without gaps and only for workers that are up.
+//! The shape of tasks. A task has one cell type. No batch is empty or over the limit, and none but the
+//! first of a round is under the least size. A round has one cell type and no more batches than a
+//! worker may be given, and begins while few enough of the worker's tasks are unfinished. Tasks are
+//! numbered without gaps, and are only for workers that are up.
+//!
 //! Batches of the padded policy have no rounds, and may hold padding alone.
 
 use batchmaker_graph::{BatchedTask, CellTypeId, RunKind, Work};
@@ -23,7 +25,7 @@ pub(crate) struct Batches {
 #[derive(Clone)]
 struct Worker {
     last_task: u64,
-    /// Since it was last given a task that may have begun a round.
+    /// The cell type and the number of batches since the last task that may have begun a round.
     round: Option<(CellTypeId, u32)>,
 }
 

@@ -1,7 +1,7 @@
 //! A node runs after its predecessors: the node of its chain before it and those that write
 //! its input rows are complete, or earlier in the same worker's queue.
 //!
-//! Who writes a row is looked up row by row, so the edges of the graph are checked as well.
+//! The writer of a row is looked up row by row, so that the edges of the graph are checked as well.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! `FormBatchedTask` of Algorithm 1: a batch holds the first ready nodes of its type that the
 //! worker may run, in the order of the queue (priority, arrival, run), as many as fit. A chunk of a
-//! session arrives in the queue when the chunk before has ended. A chain without a slot has no ready
-//! node.
+//! session takes its place in the queue when the chunk before has ended. A chain without a slot has
+//! no ready node.
 
 use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::{CellTypeConfig, Config};

@@ -1,8 +1,8 @@
-//! Slots are conserved: a chain keeps the one it was first given, through all chunks of its session
-//! if it is of one, a slot has one owner from then until the chain is over, or the session ends or
-//! is broken, comes back under a higher generation, and the manager counts as many in use as there
-//! are owners (no fewer, where batches keep them to their end). Where there are only so many, no
-//! chain runs whose turn it was not, and no slot is past the last.
+//! Slots are conserved. A chain keeps the slot that it was first given, through all chunks of its
+//! session if it has one. A slot has one owner until the chain is over, or the session ends or is
+//! broken, and then comes back under a higher generation. The manager counts as many slots in use
+//! as there are owners (no fewer, where batches keep them to their end). Where the number of slots
+//! is bounded, chains get them in turn, and no slot is past the last.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::observation::{Nodes, Observation};
 
 pub(crate) struct Slots {
     slots_max: Vec<Option<u32>>,
-    /// By index: to whom a slot was given last, under which generation.
+    /// For each cell type, the last owner and generation of each slot, by index.
     cell_types: Vec<BTreeMap<u32, (Owner, u32)>>,
     /// Slots by the owners that may still hold them.
     held: BTreeMap<Owner, CellTypeId>,
@@ -27,7 +27,7 @@ pub(crate) struct Slots {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     OfRequest(RequestId, RunIndex),
-    /// In whichever chunk runs, and between chunks.
+    /// A chain of a session, in whichever chunk runs, and between chunks.
     OfSession(SessionId, RunIndex),
 }
 
@@ -90,7 +90,7 @@ impl Slots {
     }
 }
 
-/// Whether the chain needs its slot still.
+/// Whether the chain still needs its slot.
 fn holds(ledger: &Ledger, owner: Owner) -> bool {
     match owner {
         Owner::OfRequest(id, run) => {
@@ -114,7 +114,7 @@ impl Checker for Slots {
                 self.held.retain(|&owner, _| holds(ledger, owner));
                 for (counts, cell_type) in statistics.iter().zip((0..).map(CellTypeId)) {
                     let held = self.held.values().filter(|&&held| held == cell_type).count();
-                    // Where there are so many, a chain has one before it runs.
+                    // Where the number is bounded, a chain has a slot before it runs.
                     let held = ledger.slots_in_use(cell_type).unwrap_or(held);
                     let is_kept = self.ends == Ends::WithItsBatch && *requests > 0;
                     let most = if is_kept { usize::MAX } else { held };
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Both chains of the first of so many chunks ran to their ends. A request of no session is in
+    /// Both chains of the first of `chunks` chunks ran to their ends. A request of no session is in
     /// flight as well.
     fn harness_with_first_chunk(placement: StatePlacement, chunks: u32) -> Harness {
         let mut harness =
@@ -207,7 +207,7 @@ mod tests {
         let mut harness = harness_with_chunks(StatePlacement::Shared);
         let taken = harness.task(0, 0, &[&[taking]]).unwrap_err();
         assert!(taken.contains("takes the slot of OfSession(session0'0, run0)"), "{taken}");
-        // Nor between two chunks; but after the last one.
+        // Not between two chunks either, but after the last one.
         for is_ending in [false, true] {
             let mut harness = harness_between_chunks(StatePlacement::Shared);
             if is_ending {

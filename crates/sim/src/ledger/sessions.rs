@@ -35,7 +35,7 @@ pub(super) struct Kept {
     pub(super) home: WorkerId,
 }
 
-/// What follows from a change of a session.
+/// The consequences of a change of a session.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     /// Chunks that are lost with the session.

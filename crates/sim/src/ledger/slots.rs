@@ -1,5 +1,5 @@
-//! The books of slots of cell types with a bound. The manager gives them out when chains become ready,
-//! before any task shows it; so this follows the manager's rules anew, plainly.
+//! The books of slots of cell types with a bound. The manager assigns them when chains become ready,
+//! before any task shows it; so this file applies the manager's rules once more, in a plain way.
 
 use std::collections::{BTreeMap, BTreeSet};
 

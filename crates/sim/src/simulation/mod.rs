@@ -3,23 +3,25 @@
 //!
 //! `agenda` holds what is to happen. A happening reaches the manager through `observed`, which checks
 //! and traces all that the manager does; the device's completions reach it late, through `reports`.
-//! `clients` gives requests their ids, and `streams` reads rows as they come.
+//! `clients` gives requests their ids, `streams` reads rows as they come, and `reply` compares answers
+//! with those that requests have alone.
 
 mod agenda;
 mod broken;
 mod clients;
 mod observed;
+mod reply;
 mod reports;
 mod streams;
 
 use std::sync::Arc;
 
-use batchmaker_graph::{BatchedTask, CellGraph, RequestId, SessionId, TaskId, Work, WorkerId};
-use batchmaker_manager::{Event, Failure, Finished, Outcome, Padding, Policy};
-use batchmaker_simulated::{Datum, Fate, Hashes, Started, VirtualDevice};
+use batchmaker_graph::{BatchedTask, SessionId, TaskId, Work, WorkerId};
+use batchmaker_manager::{Event, Failure, Finished, Outcome, Policy};
+use batchmaker_simulated::{Fate, Hashes, Started, VirtualDevice};
 
 use crate::arrival::Arrival;
-use crate::ledger::{Request, Run};
+use crate::ledger::Request;
 use crate::observation::{Observation, TaskEnd};
 use crate::oracle::{self, States};
 use crate::report::Summary;
@@ -85,7 +87,8 @@ impl<'a> Simulation<'a> {
             self.summary.steps += 1;
             self.happen(happening)?;
             if happening == Happening::Calm {
-                steps_left = Some(self.steps_to_drain());
+                let agenda = self.agenda.len() as u64;
+                steps_left = Some(self.observed.steps_to_drain() + 2 * agenda);
             } else if let Some(steps) = &mut steps_left {
                 *steps = steps.checked_sub(1).ok_or_else(|| broken("drain", "too many steps"))?;
             }
@@ -95,26 +98,6 @@ impl<'a> Simulation<'a> {
         self.summary.slot_waits = self.observed.ledger.slot_waits() as u64;
         self.summary.trace_hash = self.observed.trace.hash();
         Ok(self.summary)
-    }
-
-    /// The most steps that the rest of the work can take: each batch runs a row at least, padding
-    /// included, and each task, and each step of one, is run once and reported once.
-    fn steps_to_drain(&self) -> u64 {
-        let padded = |graph: &CellGraph| match self.scenario.manager.policy {
-            Policy::Cellular | Policy::Merged(_) => 0,
-            Policy::Padded(Padding { width, .. }) => {
-                let longest = graph.runs().iter().map(|run| run.length).max().unwrap_or(0);
-                longest.next_multiple_of(width)
-            }
-        };
-        let ledger = &self.observed.ledger;
-        let runs = ledger.requests.values().flat_map(|request| {
-            let padded = padded(&request.graph);
-            let left = move |run: &Run| run.length.max(padded).saturating_sub(run.completed);
-            request.runs.iter().map(move |run| u64::from(left(run)))
-        });
-        let in_flight: usize = ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
-        4 * runs.sum::<u64>() + 2 * (in_flight + self.agenda.len()) as u64
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), Broken> {
@@ -453,10 +436,9 @@ impl Simulation<'_> {
         match &finished.outcome {
             Outcome::Succeeded => {
                 self.summary.succeeded += 1;
-                let inputs = oracle::inputs(&graph, salt);
                 let before = session.map_or_else(States::new, |id| self.sessions.states(id));
-                let (expected, states) = oracle::outputs(&graph, &inputs, &before);
-                compare(id, &values, &expected)?;
+                let (expected, states) = reply::expected(&graph, salt, &before);
+                reply::compare(id, &values, &expected)?;
                 self.streams.compare(id, &graph, &expected)?;
                 if let Some(session) = session {
                     self.summary.succeeded_chunks += 1;
@@ -483,21 +465,4 @@ impl Simulation<'_> {
             self.agenda.enter(self.now_ns + later_ns, Happening::EndSession(position));
         }
     }
-}
-
-/// Compares the values of a request that succeeded with those that it has alone.
-fn compare(
-    id: RequestId,
-    values: &[Vec<Datum<u64>>],
-    expected: &[Vec<Datum<u64>>],
-) -> Result<(), Broken> {
-    for (output, (values, expected)) in values.iter().zip(expected).enumerate() {
-        let wrong = values.iter().zip(expected).position(|(value, expected)| value != expected);
-        if let Some(row) = wrong {
-            let (value, expected) = (values[row], expected[row]);
-            let what = format!("{id:?} output {output} row {row}: {value:x?}, alone {expected:x?}");
-            return Err(broken("values", what));
-        }
-    }
-    Ok(())
 }

@@ -1,11 +1,11 @@
 //! The manager under observation: every event that it handles and every task that it submits is
 //! traced, checked and entered into the books.
 
-use batchmaker_graph::{BatchedTask, CellTypeId, WorkerId};
-use batchmaker_manager::{Config, Event, Manager, Policy};
+use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, WorkerId};
+use batchmaker_manager::{Config, Event, Manager, Padding, Policy};
 
 use crate::checkers::{self, Checker};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Run};
 use crate::observation::{Nodes, Observation, Rosters};
 use crate::report::Summary;
 use crate::simulation::broken::{Broken, broken};
@@ -100,6 +100,25 @@ impl<'a> ObservedManager<'a> {
         }
         batches.iter_mut().for_each(|batch| batch.retain(|part| part.count > 0));
         padding
+    }
+
+    /// The most steps of the event loop that the rest of the work can take: each batch runs a row at
+    /// least, padding included, and each task, and each step of one, is run once and reported once.
+    pub(super) fn steps_to_drain(&self) -> u64 {
+        let padded = |graph: &CellGraph| match self.policy {
+            Policy::Cellular | Policy::Merged(_) => 0,
+            Policy::Padded(Padding { width, .. }) => {
+                let longest = graph.runs().iter().map(|run| run.length).max().unwrap_or(0);
+                longest.next_multiple_of(width)
+            }
+        };
+        let runs = self.ledger.requests.values().flat_map(|request| {
+            let padded = padded(&request.graph);
+            let left = move |run: &Run| run.length.max(padded).saturating_sub(run.completed);
+            request.runs.iter().map(move |run| u64::from(left(run)))
+        });
+        let in_flight: usize = self.ledger.workers.iter().map(|worker| worker.tasks.len()).sum();
+        4 * runs.sum::<u64>() + 2 * in_flight as u64
     }
 
     /// Forgets the rosters of a worker that is lost.

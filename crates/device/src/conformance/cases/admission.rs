@@ -1,4 +1,4 @@
-//! Requests that a device has no room for.
+//! A device refuses requests that its memory has no room for, until others are retired.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::conformance::harness::Harness;
 use crate::conformance::subject::Subject;
 use crate::contract::DeviceError;
 
-/// A bound above this is not filled.
+/// Bounds above this number of bytes are not tested, as they take too long to fill.
 const FILLED_MAX: usize = 1 << 28;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A request that computes one row, and whose values have about as many bytes.
+/// A request that computes one row, and whose values have about `bytes` bytes.
 fn request(bytes: usize) -> Request {
     let cell = cells::arg_max(cells::random_linear());
     let mut graph = CellGraphBuilder::new();

@@ -13,7 +13,7 @@ use crate::conformance::subject::Subject;
 
 pub(super) const CELL: CellTypeId = CellTypeId(0);
 
-/// The longest of the chains has as many steps.
+/// The number of steps of the longest chain.
 const LONGEST: u32 = 12;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -43,8 +43,8 @@ pub(super) fn chains(cell: &Cell, sinks: Sinks) -> Vec<Chain> {
     (0..).zip(lengths).map(chain).collect()
 }
 
-/// Runs chains, which join at different times and are dealt out among the workers. The outputs of
-/// each, and the ends of sequence that were reported.
+/// Runs chains, which join at different times and are distributed among the workers. Returns the outputs
+/// of each, and the ends of sequence that were reported.
 pub(super) fn play(
     harness: &mut Harness,
     requests: &[Request],
@@ -113,7 +113,7 @@ fn alone_and_in_batches(subject: &dyn Subject, cell: &ChainCell) -> Check {
         let (alone, _) = play(&mut harness, std::slice::from_ref(request), schedule)?;
         same_bits(&format!("chain {at} alone"), &alone[0], together)?;
     }
-    // A batch of several times as many rows.
+    // The same in a batch of several times as many rows.
     let many: Vec<Request> = (0..5).flat_map(|_| requests.clone()).collect();
     let (many, _) = play(&mut harness, &many, schedule)?;
     for (at, outputs) in many.iter().enumerate() {

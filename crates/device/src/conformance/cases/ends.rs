@@ -1,4 +1,4 @@
-//! Open chains: they end by what they put out, which a task reports once.
+//! Open chains end when their output says so, and a task reports each end once.
 
 use batchmaker_graph::{Cell, Item, Join, RequestId, RunIndex, SlotId, Stop, TensorData, Work};
 
@@ -12,7 +12,7 @@ use crate::conformance::schedule::{Entry, Form, Schedule};
 use crate::conformance::subject::Subject;
 use crate::reference::Row;
 
-/// No decoder says this.
+/// A token that no decoder puts out.
 const NEVER: i64 = 99;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -35,20 +35,20 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A cell and chains of it that end.
+/// A cell with open chains of it.
 struct Open {
     cell: Cell,
     chains: Vec<Chain>,
-    /// By chain, the node that ends it, if one does.
+    /// For each chain, the node that ends it, if one does.
     ends: Vec<Option<u32>>,
 }
 
 const LENGTH: u32 = 14;
 
-/// Chains that end after a few nodes, with the first, with the last and with none. A chain's stop is
-/// what the reference puts out there for the first time.
+/// Chains that end after a few nodes, with the first, with the last and with none. The stop of a
+/// chain is an id that the reference puts out at that node for the first time.
 fn open(cell: Cell) -> Open {
-    // Seeds differ in inputs and first states; not all chains say something new at the wanted node.
+    // Seeds differ in inputs and first states; not all chains put out a new id at the wanted node.
     let find = |wanted: u32| {
         let end_of = |seed: u32| {
             let chain = Chain::new(&cell, CELL, LENGTH, seed);
@@ -68,7 +68,7 @@ fn open(cell: Cell) -> Open {
     Open { cell, chains, ends: ends.into() }
 }
 
-/// What a chain puts out if nothing ends it.
+/// The ids that a chain puts out if nothing ends it.
 fn ids_of(cell: &Cell, chain: &Chain) -> Vec<i64> {
     let request = Chain { stop: None, ..chain.clone() }.request(cell);
     let evaluation = evaluate(std::slice::from_ref(cell), &request).expect("it has a reference");
@@ -84,7 +84,7 @@ impl Open {
     }
 }
 
-/// Runs to their bounds, as a manager does that learns of no end.
+/// Runs chains to their bounds, like a manager to which no end was reported yet.
 fn ends(subject: &dyn Subject, open: &Open, form: Form) -> Check {
     let mut harness = Harness::new(subject, vec![open.cell.clone()])?;
     let requests = open.requests();
@@ -114,8 +114,8 @@ fn join(request: RequestId, slot: SlotId, step: u32) -> Join {
     Join { request, run: RunIndex(0), slot, step, moved_from: None }
 }
 
-/// Tasks that were submitted before the first of them was over know of no end: chains leave the
-/// roster, come back and go on as items.
+/// Tasks are submitted before the end in the first of them is reported: chains leave the roster, come
+/// back and go on as items.
 fn joins_again(subject: &dyn Subject, open: Open) -> Check {
     let mut harness = Harness::new(subject, vec![open.cell.clone()])?;
     let requests: Vec<Request> = [0, 4].map(|at: usize| open.chains[at].request(&open.cell)).into();
@@ -144,12 +144,12 @@ fn joins_again(subject: &dyn Subject, open: Open) -> Check {
     Ok(())
 }
 
-/// What would end a chain comes after its bound.
+/// Padding after a chain's bound puts out the stop, which ends nothing.
 fn padding_ends_nothing(subject: &dyn Subject, open: Open) -> Check {
     let mut harness = Harness::new(subject, vec![open.cell.clone()])?;
     let end = open.ends[0].expect("it ends");
     let short = open.chains[0].chunk(&open.cell, open.chains[0].chunk, 0..end);
-    // The inputs of padding are the last ones: of a decoder there are none, a counter stands still.
+    // Padding reads the last inputs again: a decoder has none, a counter stands still.
     let request = short.request(&open.cell);
     let id = harness.admit(&request)?;
     let entry = Entry { request: id, run: RunIndex(0), length: end, at: 0 };

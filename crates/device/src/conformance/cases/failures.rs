@@ -17,18 +17,20 @@ use crate::conformance::subject::Subject;
 use crate::contract::{DeviceError, TaskDone};
 
 pub(super) fn cases() -> Vec<Case> {
-    let of_poison = |name: &str, body: fn(&dyn Subject, i64) -> Check| {
+    let with_failing_input = |name: &str, body: fn(&dyn Subject, i64) -> Check| {
         let body = move |subject: &dyn Subject| match subject.poison() {
             None => Ok(Outcome::Skipped("no task can be made to fail".to_owned())),
-            Some(poison) => body(subject, poison).map(|()| Outcome::Passed),
+            Some(failing) => body(subject, failing).map(|()| Outcome::Passed),
         };
         Case::skippable(format!("failures/{name}"), body).with_programs()
     };
     vec![
-        of_poison("a roster holds", |subject, poison| roster(subject, poison, false)),
-        of_poison("a roster holds within a round", |subject, poison| roster(subject, poison, true)),
-        of_poison("chains go on behind a task that failed", go_on),
-        of_poison("a batch of rows", rows),
+        with_failing_input("a roster holds", |subject, failing| roster(subject, failing, false)),
+        with_failing_input("a roster holds within a round", |subject, failing| {
+            roster(subject, failing, true)
+        }),
+        with_failing_input("chains go on behind a task that failed", go_on),
+        with_failing_input("a batch of rows", rows),
         Case::new("failures/a cell that no device can run", refused),
     ]
 }
@@ -43,20 +45,22 @@ fn check_second_failed(done: &[TaskDone]) -> Check {
     of(third).map_err(|reason| format!("the task after failed: {reason}"))
 }
 
-/// A request for each length, with one chain of the counter. The second step of the second chain fails.
-fn poisoned(cell: &Cell, lengths: [u32; 3], poison: i64) -> Vec<Request> {
+/// A request for each of `lengths`, with one chain of the counter. The second step of the second chain
+/// has the input `failing`, so that it fails.
+fn with_failing_step(cell: &Cell, lengths: [u32; 3], failing: i64) -> Vec<Request> {
     let mut chains = lengths.map(|length| Chain::new(cell, CELL, length, length + 1));
     let TensorData::I64(inputs) = &mut chains[1].inputs[0] else { unreachable!("ids") };
-    inputs[1] = poison;
+    inputs[1] = failing;
     chains.iter().map(|chain| chain.request(cell)).collect()
 }
 
-/// Chain 0 runs to its end. The task in which it leaves and the poisoned chain joins fails in its second
-/// step. In the next that one leaves, and another joins in the slot of chain 0.
-fn roster(subject: &dyn Subject, poison: i64, is_one_round: bool) -> Check {
+/// Chain 0 runs to its end. The second task, in which it leaves and the failing chain joins, fails
+/// in its second step. In the third task the failing chain leaves, and another joins in the slot of
+/// chain 0.
+fn roster(subject: &dyn Subject, failing: i64, is_one_round: bool) -> Check {
     let cell = counter();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
-    let requests = poisoned(&cell, [2, 4, 3], poison);
+    let requests = with_failing_step(&cell, [2, 4, 3], failing);
     let ids = harness.admit_all(&requests)?;
     let slots = [harness.take_slot(CELL), harness.take_slot(CELL)];
     let again = SlotId { generation: slots[0].generation + 1, ..slots[0] };
@@ -85,17 +89,17 @@ fn roster(subject: &dyn Subject, poison: i64, is_one_round: bool) -> Check {
         let outputs = harness.finish(0, ids[at])?;
         harness.check(&requests[at], &outputs).map_err(|reason| format!("chain {at}: {reason}"))?;
     }
-    // Its values are undefined, and are given up like others.
+    // Its values are undefined, and are retired like others.
     harness.device.retire(ids[1]);
     Ok(())
 }
 
 /// A chain that failed in the second of four steps stays in the next task, which was submitted before
-/// anybody knew, and in which another chain joins. That chain is well.
-fn go_on(subject: &dyn Subject, poison: i64) -> Check {
+/// the failure was reported, and in which another chain joins. That chain succeeds.
+fn go_on(subject: &dyn Subject, failing: i64) -> Check {
     let cell = counter();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
-    let requests = poisoned(&cell, [2, 6, 3], poison);
+    let requests = with_failing_step(&cell, [2, 6, 3], failing);
     let ids = harness.admit_all(&requests)?;
     let slots: Vec<SlotId> = ids.iter().map(|_| harness.take_slot(CELL)).collect();
     let join = |at: usize| {
@@ -121,13 +125,13 @@ fn go_on(subject: &dyn Subject, poison: i64) -> Check {
 }
 
 /// Rows of two requests fail together; those of the requests before and after them do not.
-fn rows(subject: &dyn Subject, poison: i64) -> Check {
+fn rows(subject: &dyn Subject, failing: i64) -> Check {
     let cell = cells::program(SuiteProgram::Add);
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
     let good = row_wise::request(&cell, CELL, 3, 1);
     let mut bad = row_wise::request(&cell, CELL, 3, 2);
     let TensorData::I64(mut ids) = bad.inputs[0].data().clone() else { unreachable!("ids") };
-    ids[1] = poison;
+    ids[1] = failing;
     bad.inputs[0] = Tensor::new(vec![3], TensorData::I64(ids));
     let requests = [good.clone(), bad, good.clone(), good];
     let ids = harness.admit_all(&requests)?;
@@ -143,12 +147,12 @@ fn rows(subject: &dyn Subject, poison: i64) -> Check {
             .check(&requests[at], &outputs)
             .map_err(|reason| format!("request {at}: {reason}"))?;
     }
-    // Their values are undefined, and are given up like others.
+    // Their values are undefined, and are retired like others.
     [ids[1], ids[2]].into_iter().for_each(|id| harness.device.retire(id));
     Ok(())
 }
 
-/// A program of bytes that are no program. The id may stand for a cell that can be run, then.
+/// A cell whose program is no ONNX file is refused. Its id may stand for a cell that can be run later.
 fn refused(subject: &dyn Subject) -> Check {
     let mut harness = Harness::new(subject, Vec::new())?;
     let program =

@@ -1,4 +1,4 @@
-//! What is given back may be given again: positions of requests, ids of cell types.
+//! Positions of requests and ids of cell types are used again.
 
 use batchmaker_graph::{
     Cell, CellTypeId, Item, Join, RequestId, RunIndex, SlotId, TensorData, Work,
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A chain on the given worker, as the request of this id; checked against the reference.
+/// Runs a chain on `worker`, as the request `id`, and checks it against the reference.
 fn run(
     harness: &mut Harness,
     worker: usize,
@@ -41,7 +41,7 @@ fn run(
     Ok(outputs)
 }
 
-/// A request is in the place of one that was retired, whose chain is on a roster yet.
+/// A request has the position of one that was retired while its chain was still on a roster.
 fn positions(subject: &dyn Subject) -> Check {
     let mut harness = Harness::new(subject, vec![ChainCell::all()[0].cell()])?;
     for generation in 0..6 {
@@ -66,8 +66,8 @@ fn taken_twice(subject: &dyn Subject) -> Check {
     Ok(())
 }
 
-/// The cell under an id is another from time to time, with other sizes and other states; the chains
-/// of the one before never left their rosters.
+/// The cell under an id changes, with other sizes and other states, while the chains of the cell before
+/// never left their rosters.
 fn another_cell(subject: &dyn Subject) -> Check {
     let cells: Vec<Cell> = ChainCell::all()
         .iter()
@@ -95,8 +95,8 @@ fn another_cell(subject: &dyn Subject) -> Check {
     Ok(())
 }
 
-/// On another thread, a type is taken and given back, and requests come and go, while a chain of another
-/// type runs.
+/// On another thread, a type is materialised and released, and requests are admitted and retired, while
+/// a chain of another type runs.
 fn taken_while_used(subject: &dyn Subject) -> Check {
     let cells = ChainCell::all();
     let mut harness = Harness::new(subject, vec![cells[0].cell()])?;
@@ -129,14 +129,14 @@ fn taken_while_used(subject: &dyn Subject) -> Check {
     harness.check(&request, &outputs)
 }
 
-/// More chains at a time than one block of memory may hold.
+/// Runs more chains at a time than one block of memory may hold.
 fn many_slots(subject: &dyn Subject) -> Check {
     let cell = ChainCell::all()[0].cell();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
     let count = harness.device.capabilities().slots_max.unwrap_or(300).min(300);
     let request = Chain::new(&cell, CELL, 2, 3).request(&cell);
     let ids: Vec<RequestId> = (0..count).map(|_| harness.admit(&request)).collect::<Check<_>>()?;
-    // In batches of a few, as a device may bound their rows. All stay until the end.
+    // In small batches, as a device may bound their rows. All chains stay until the end.
     let mut slots = Vec::new();
     for ids in ids.chunks(20) {
         let mut joins = Vec::new();

@@ -1,4 +1,4 @@
-//! A worker that is lost says so at last, and others go on.
+//! The last report of a worker that is lost is its loss, and others go on.
 
 use batchmaker_graph::{Join, RunIndex, Work, WorkerId};
 

@@ -153,7 +153,7 @@ fn both_directions(subject: &dyn Subject) -> Check {
     let entry = |run, length| Entry { request: id, run: RunIndex(run), length, at: run };
     let schedule = Schedule::of(Form::Roster);
     harness.play(0, CELL, &[entry(0, length), entry(1, length)], schedule)?;
-    // What is complete may be read on any worker.
+    // Complete values may be read on any worker.
     let last = harness.workers.len() - 1;
     harness.play(last, SECOND, &[entry(2, 2 * length)], schedule)?;
     let outputs = harness.finish(0, id)?;

@@ -1,4 +1,4 @@
-//! Two workers: chains that go on where another worker left them, and work on both at once.
+//! Two workers: chains that go on from the state that another worker left, and work on both at once.
 
 use batchmaker_graph::{Cell, Item, Join, RequestId, RunIndex, SlotId, TensorData, Work, WorkerId};
 
@@ -36,7 +36,7 @@ fn roster(leaves: Vec<SlotId>, joins: Vec<Join>, steps: u32) -> Work {
 }
 
 /// One chain moves to the second worker's roster, back as an item, there as an item, and back to the
-/// first roster; another stays. The rows of the first lie with both workers then.
+/// first roster; another stays. The memories of both workers then hold rows of the first chain.
 fn there_and_back(subject: &dyn Subject, cell: &Cell) -> Check {
     const LENGTH: u32 = 10;
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
@@ -97,7 +97,7 @@ fn session(subject: &dyn Subject, cell: &Cell) -> Check {
     check_chunks(cell, &outputs, &whole)
 }
 
-/// Each worker runs chains of its own, over and over, while the other does.
+/// Both workers run chains of their own at the same time.
 fn at_once(subject: &dyn Subject, cell: &Cell) -> Check {
     const TURNS: usize = 4;
     let mut harness = Harness::new(subject, vec![cell.clone()])?;

@@ -1,4 +1,4 @@
-//! Cells that are measured, and run as was found best then: no bit changes.
+//! A cell that runs by the plans of a measurement gives the same bits.
 
 use crate::conformance::case::{Case, Check, Outcome, ensure};
 use crate::conformance::cases::chains::{chains, play};

@@ -14,10 +14,10 @@ use crate::conformance::oracle::check_each_node;
 use crate::conformance::schedule::{Form, Schedule};
 use crate::conformance::subject::Subject;
 
-/// The product with the reset h is of numbers that a node computes itself. Where one of them is within
-/// an f32's error of the middle between two that the precision has, the reference may take the other:
-/// one of a few dozen terms, each below 1, is off by up to 2^-8 of it in bfloat16, by 1/127 in int8,
-/// times a weight of up to 0.3.
+/// The tolerance of cells whose matrix is multiplied with the reset h, which a node computes
+/// itself. Where an element of it is within an f32's error of the middle between two numbers of the
+/// precision, the reference may round it to the other: one of a few dozen terms, each below 1, is
+/// off by up to 2^-8 of it in bfloat16, by 1/127 in int8, times a weight of up to 0.3.
 const TOLERANCE_OF_RESET_BEFORE: f64 = 3e-3;
 
 type Body = Box<dyn Fn(&dyn Subject) -> Check + Send + Sync>;
@@ -36,7 +36,8 @@ pub(super) fn cases() -> Vec<Case> {
             let of_cell =
                 move |subject: &dyn Subject| chain(subject, &cell.cell().in_precision(precision));
             let has_equations = matches!(cell.cell().body, CellBody::Recurrent(_));
-            // Between the operators of a composite cell stands what no output shows: only bits.
+            // No output shows the values between the operators of a composite cell: only bits are
+            // compared.
             if !cell.cell().is_fused() {
                 continue;
             }
@@ -87,7 +88,7 @@ fn chain(subject: &dyn Subject, cell: &Cell) -> Check {
         let (alone, _) = play(&mut harness, one, Schedule::of(Form::Roster))?;
         same_bits(&format!("chain {at} alone"), &alone[0], &together[at])?;
     }
-    // Without sinks that part a task into steps.
+    // Without sinks that would split a task into steps.
     let first: Vec<Request> =
         chains(cell, Sinks::First).iter().map(|chain| chain.request(cell)).collect();
     let many: Vec<Request> = (0..5).flat_map(|_| first.clone()).collect();

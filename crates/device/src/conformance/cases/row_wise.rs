@@ -1,5 +1,5 @@
-//! Cells without states, whose rows have nothing to do with each other: programs, composite cells, a
-//! linear layer with an arg-max.
+//! Cells without states, whose rows are independent of each other: programs, composite cells, a linear
+//! layer with an arg-max.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Rows through the cell, the second input port backwards. Outputs: each port's rows backwards, and
-/// its last row.
+/// A request of rows, which the second input port reads backwards. Outputs: each port's rows
+/// backwards, and its last row.
 pub(super) fn request(cell: &Cell, cell_type: CellTypeId, length: u32, seed: u32) -> Request {
     let mut graph = CellGraphBuilder::new();
     let mut numbers = Numbers::new(seed);
@@ -70,7 +70,7 @@ pub(super) fn play(harness: &mut Harness, requests: &[Request]) -> Check<Vec<Vec
     let tasks = [
         vec![item(ids[0], 0, 1), item(ids[1], 0, 3)],
         vec![item(ids[2], 0, 1)],
-        // The rest, and padding behind some of it.
+        // The rest, with padding behind some of the rows.
         vec![item(ids[3], 0, 4), item(ids[1], 3, 1), item(ids[2], 1, 8), item(ids[0], 1, 2)],
     ];
     for (at, items) in tasks.into_iter().enumerate() {
@@ -95,7 +95,7 @@ fn row_wise(subject: &dyn Subject, cell: &Cell) -> Check {
     row_by_row(&mut harness, &requests, &together)
 }
 
-/// Checks that each row has the same bits alone.
+/// Checks that each row has the same bits alone as in a batch.
 pub(super) fn row_by_row(
     harness: &mut Harness,
     requests: &[Request],

@@ -19,7 +19,8 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new("sequence-level/spans of several lengths in a batch", spans).with_programs()]
 }
 
-/// A sequence within a value, after two rows of it; its outputs lie within values too.
+/// A request of one sequence, which begins after two rows of its value; its outputs begin within values
+/// too.
 fn request(length: u32, seed: u32) -> Request {
     let row = cells::sums().inputs[0].clone();
     let mut graph = CellGraphBuilder::new();

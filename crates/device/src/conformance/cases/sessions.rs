@@ -25,13 +25,13 @@ pub(super) fn cases() -> Vec<Case> {
     ChainCell::all().into_iter().flat_map(of_cell).collect()
 }
 
-/// Where the outputs of a port stand among those of [`crate::conformance::graphs::Sinks::All`]: after
-/// every node, and at the end.
+/// The positions of a port's outputs, after every node and at the end, among those of
+/// [`Sinks::All`](crate::conformance::graphs::Sinks::All).
 pub(super) fn outputs_of(port: usize) -> [usize; 2] {
     if port == 0 { [0, 2] } else { [1 + 2 * port, 2 + 2 * port] }
 }
 
-/// The lengths of the chunks: odd and even ones, and of one node.
+/// The lengths of the chunks in nodes: odd and even ones, and 1.
 pub(super) const CHUNKS: [u32; 5] = [3, 4, 1, 2, 5];
 
 /// The whole sequence, and its chunks.
@@ -74,7 +74,7 @@ fn chunks(subject: &dyn Subject, cell: &Cell, form: Form) -> Check {
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
     let (whole, chunks) = chunked(cell, 5);
     let expected = alone(&mut harness, &whole)?;
-    // Another chain is in the batch all the time.
+    // Another chain is in the batch from the first chunk to the last.
     let beside = Chain::new(cell, CELL, 15, 6).request(cell);
     let beside_alone = alone(&mut harness, &beside)?;
     let leaves = harness.leave(0, CELL);
@@ -114,7 +114,7 @@ fn chunks(subject: &dyn Subject, cell: &Cell, form: Form) -> Check {
         };
         step += length;
         harness.workers[0].run(works.into_iter().map(|work| (CELL, work)))?;
-        // The chunk is over; its chain may be on the roster still.
+        // The chunk is over, though its chain may still be on the roster.
         let of_chunk = harness.finish(0, id)?;
         let evaluation = evaluate_chunk(&harness.cells, chunk, &states)?;
         let checked = evaluation.check(chunk, &of_chunk);

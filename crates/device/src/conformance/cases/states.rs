@@ -55,7 +55,7 @@ fn check_states(cell: &Cell, states: &[TensorData], whole: &[TensorData], step: 
     Ok(())
 }
 
-/// After each of some steps, the state is taken to another slot, of the last worker, where a request
+/// After each of some steps, the state is copied to another slot, of the last worker, where a request
 /// that has run nothing goes on with it. The first chain goes on too.
 fn another_slot(subject: &dyn Subject, cell: &Cell) -> Check {
     let request = Chain::new(cell, CELL, LENGTH, 3).request(cell);
@@ -94,7 +94,7 @@ fn another_slot(subject: &dyn Subject, cell: &Cell) -> Check {
     Ok(())
 }
 
-/// What each chunk leaves is taken to another slot, where the next begins.
+/// The state that each chunk leaves is copied to another slot, where the next chunk begins.
 fn another_slot_of_a_session(subject: &dyn Subject, cell: &Cell) -> Check {
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
     let (whole, chunks) = chunked(cell, 5);

@@ -53,7 +53,7 @@ fn streamed(request: &Request) -> (Arc<[ValueIndex]>, Vec<usize>) {
 }
 
 /// Runs a chain in tasks of `steps` steps, all in flight at once, and reads its rows as they are
-/// reported. How often steps of a task that goes on were.
+/// reported. Returns the number of reports of steps of a task that goes on.
 fn stream(subject: &dyn Subject, cell: &Cell, steps: &[u32]) -> Check<usize> {
     let length = steps.iter().sum();
     let mut harness = Harness::new(subject, vec![cell.clone()])?;
@@ -96,7 +96,7 @@ fn stream(subject: &dyn Subject, cell: &Cell, steps: &[u32]) -> Check<usize> {
         }
         if known > read_until {
             worker.ask(read(read_until..known));
-            // And some of them again, in the same breath.
+            // And some of the rows again, without waiting in between.
             worker.ask(read(known - 1..known));
             read_until = known;
         }
@@ -106,7 +106,7 @@ fn stream(subject: &dyn Subject, cell: &Cell, steps: &[u32]) -> Check<usize> {
     Ok(reported)
 }
 
-/// Checks rows of streamed values: each is of a port of its own, in their order.
+/// Checks rows of streamed values, each of which belongs to a port of its own, in the order of ports.
 fn check(
     cell: &Cell,
     rows_read: &[TensorData],

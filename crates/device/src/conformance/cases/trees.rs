@@ -31,7 +31,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A tree at random. Outputs: h and c of all nodes, leaves first, and those of the last leaf again.
+/// A request of a random tree. Outputs: h and c of all nodes, leaves first, and those of the last
+/// leaf again.
 pub(super) fn request(cells: &[Cell], leaves: u32, seed: u32) -> Request {
     let mut numbers = Numbers::new(seed);
     let mut graph = CellGraphBuilder::new();
@@ -73,7 +74,7 @@ pub(super) fn requests(cells: &[Cell]) -> Vec<Request> {
     [5, 1, 9, 2, 14].iter().zip(70..).map(|(&leaves, seed)| request(cells, leaves, seed)).collect()
 }
 
-/// Runs trees together, level by level, on workers in turn. The outputs of each.
+/// Runs trees together, level by level, on workers in turn. Returns the outputs of each.
 pub(super) fn play(harness: &mut Harness, requests: &[Request]) -> Check<Vec<Vec<TensorData>>> {
     let ids = harness.admit_all(requests)?;
     let item = |at: usize, run: u32, nodes: std::ops::Range<u32>| Item {
@@ -125,7 +126,7 @@ fn trees(subject: &dyn Subject, cells: &[Cell]) -> Check {
         let alone = play(&mut harness, std::slice::from_ref(request))?;
         same_bits(&format!("tree {at} alone"), &alone[0], &together[at])?;
     }
-    // With nothing remembered of the batches before.
+    // On a new device, whose caches hold nothing of the batches before.
     let mut harness = Harness::new(subject, cells.to_vec())?;
     let many: Vec<Request> = (0..4).flat_map(|_| requests.clone()).collect();
     for (at, outputs) in play(&mut harness, &many)?.iter().enumerate() {
