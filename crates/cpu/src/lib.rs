@@ -31,7 +31,9 @@
 //! request's own values, an embedding table, or a slot.
 
 mod cells;
+mod config;
 mod device;
+mod device_state;
 mod memory;
 mod processor;
 mod queue;
@@ -40,5 +42,6 @@ mod threads;
 pub mod tuning;
 
 pub use batchmaker_kernels::Isa;
-pub use cells::recurrent_chains::ProjectionAhead;
-pub use device::{CpuConfig, CpuDevice};
+pub use config::CpuConfig;
+pub use device::CpuDevice;
+pub use strategies::execution_strategy::ProjectionAhead;

@@ -10,7 +10,7 @@ use batchmaker_graph::CellIdentity;
 use batchmaker_kernels::{Tiling, Tilings};
 use serde::{Deserialize, Serialize};
 
-use crate::strategies::tuner::{Split, Way};
+use crate::strategies::execution_strategy::{ExecutionStrategy, Split};
 
 /// The plans of cells, of those that are here and of those that may come.
 #[derive(Default)]
@@ -79,15 +79,15 @@ impl CellPlan {
     }
 
     /// The way for a batch of `rows` rows.
-    pub(crate) fn way(&self, rows: usize) -> Option<Way> {
+    pub(crate) fn strategy(&self, rows: usize) -> Option<ExecutionStrategy> {
         let before = self.batches.iter().rfind(|batch| batch.0 <= rows);
-        before.or(self.batches.first()).map(|(_, plan)| plan.way)
+        before.or(self.batches.first()).map(|(_, plan)| plan.strategy)
     }
 
     /// The tilings of products, of a worker of `threads` threads.
     pub(crate) fn tilings(&self, threads: usize) -> Tilings {
         let known = self.batches.iter().filter_map(|&(rows, plan)| {
-            let rows = match plan.way.split {
+            let rows = match plan.strategy.split {
                 Split::Rows => rows.div_ceil(threads),
                 Split::None | Split::Units => rows,
             };
@@ -101,7 +101,7 @@ impl CellPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchPlan {
     /// How threads divide it, and whether inputs are projected ahead.
-    pub(crate) way: Way,
+    pub(crate) strategy: ExecutionStrategy,
     /// How products run, where there is a choice.
     pub(crate) tiling: Option<Tiling>,
 }
@@ -111,7 +111,8 @@ pub(crate) struct BatchPlan {
 #[serde(deny_unknown_fields)]
 struct Record {
     split: Split,
-    ahead: bool,
+    #[serde(rename = "ahead")]
+    pre_projection: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tiling: Option<TilingRecord>,
 }
@@ -129,8 +130,8 @@ impl BatchPlan {
     /// As one JSON object.
     pub(crate) fn write(&self) -> ExecutionPlan {
         let record = |Tiling { rows, by_two, block_kib }| TilingRecord { rows, by_two, block_kib };
-        let Way { split, ahead } = self.way;
-        let record = Record { split, ahead, tiling: self.tiling.map(record) };
+        let ExecutionStrategy { split, pre_projection } = self.strategy;
+        let record = Record { split, pre_projection, tiling: self.tiling.map(record) };
         ExecutionPlan::new(serde_json::to_string(&record).expect("a record is JSON"))
     }
 
@@ -144,24 +145,27 @@ impl BatchPlan {
         };
         let record: Record =
             serde_json::from_str(plan.text()).map_err(|error| refused(error.to_string()))?;
-        let Record { split, ahead, tiling } = record;
+        let Record { split, pre_projection, tiling } = record;
         let of_record = |TilingRecord { rows, by_two, block_kib }| {
             let is_one = (1..=Tiling::ROWS_MAX).contains(&rows) && block_kib > 0;
             let reason = || refused(format!("tiles of {rows} rows, blocks of {block_kib} KiB"));
             is_one.then_some(Tiling { rows, by_two, block_kib }).ok_or_else(reason)
         };
-        Ok(Self { way: Way { split, ahead }, tiling: tiling.map(of_record).transpose()? })
+        Ok(Self {
+            strategy: ExecutionStrategy { split, pre_projection },
+            tiling: tiling.map(of_record).transpose()?,
+        })
     }
 }
 
 impl fmt::Display for BatchPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.way.split {
+        f.write_str(match self.strategy.split {
             Split::None => "one thread",
             Split::Units => "by units",
             Split::Rows => "by rows",
         })?;
-        f.write_str(if self.way.ahead { ", x ahead" } else { "" })
+        f.write_str(if self.strategy.pre_projection { ", x ahead" } else { "" })
     }
 }
 
@@ -170,24 +174,27 @@ mod tests {
     use super::*;
 
     fn batch_plan(split: Split) -> BatchPlan {
-        BatchPlan { way: Way { split, ahead: false }, tiling: None }
+        BatchPlan { strategy: ExecutionStrategy { split, pre_projection: false }, tiling: None }
     }
 
     #[test]
     fn sizes_between_take_the_smaller() {
         let plans = [(16, batch_plan(Split::Rows)), (2, batch_plan(Split::Units))];
         let plan = CellPlan::read(&plans.map(|(rows, plan)| (rows, plan.write()))).unwrap();
-        let split = |rows| plan.way(rows).map(|way| way.split);
+        let split = |rows| plan.strategy(rows).map(|strategy| strategy.split);
         assert_eq!(split(1), Some(Split::Units));
         assert_eq!(split(15), Some(Split::Units));
         assert_eq!(split(100), Some(Split::Rows));
-        assert_eq!(CellPlan::default().way(1), None);
+        assert_eq!(CellPlan::default().strategy(1), None);
     }
 
     #[test]
     fn plans_read_back() {
         let tiling = Some(Tiling { rows: 6, by_two: true, block_kib: u16::MAX });
-        let plan = BatchPlan { way: Way { split: Split::Units, ahead: true }, tiling };
+        let plan = BatchPlan {
+            strategy: ExecutionStrategy { split: Split::Units, pre_projection: true },
+            tiling,
+        };
         let text =
             r#"{"split":"units","ahead":true,"tiling":{"rows":6,"by_two":true,"block_kib":65535}}"#;
         assert_eq!(plan.write(), ExecutionPlan::new(text));

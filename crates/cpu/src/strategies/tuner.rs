@@ -1,53 +1,13 @@
 //! Which way of running a batch is the fastest here and now, by measurement.
 //!
-//! Ways differ in how threads divide a step and in whether inputs are projected ahead; all give
+//! ExecutionStrategys differ in how threads divide a step and in whether inputs are projected ahead; all give
 //! the same bits. For each size of batch the tuner tries every way that is open, keeps to the
 //! fastest, and looks at the others again from time to time, since what else the machine does
 //! changes.
 
-use serde::{Deserialize, Serialize};
-
-/// How threads divide a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Split {
-    /// They do not: the worker's own thread does all.
-    None,
-    /// Each takes some of the units of all rows, and they meet after each phase.
-    Units,
-    /// Each takes some of the rows, for as many steps as are known.
-    Rows,
-}
-
-/// One way of running a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Way {
-    /// How threads divide the steps.
-    pub split: Split,
-    /// Whether inputs are projected ahead, where they are known.
-    pub ahead: bool,
-}
-
-impl Way {
-    /// Every way.
-    pub const ALL: [Self; 6] = [
-        Self { split: Split::None, ahead: false },
-        Self { split: Split::None, ahead: true },
-        Self { split: Split::Units, ahead: false },
-        Self { split: Split::Units, ahead: true },
-        Self { split: Split::Rows, ahead: false },
-        Self { split: Split::Rows, ahead: true },
-    ];
-
-    fn index(self) -> usize {
-        let split = match self.split {
-            Split::None => 0,
-            Split::Units => 2,
-            Split::Rows => 4,
-        };
-        split + usize::from(self.ahead)
-    }
-}
+use super::execution_strategy::ExecutionStrategy;
+#[cfg(test)]
+use super::execution_strategy::Split;
 
 /// Every way is tried so often before it is judged.
 const TRIALS: u32 = 3;
@@ -69,8 +29,8 @@ pub(crate) struct Tuner {
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
     /// Nanoseconds a step.
-    costs: [f32; Way::ALL.len()],
-    trials: [u32; Way::ALL.len()],
+    costs: [f32; ExecutionStrategy::ALL.len()],
+    trials: [u32; ExecutionStrategy::ALL.len()],
     projecting: ProjectingCost,
     choices: u32,
 }
@@ -106,14 +66,16 @@ impl Tuner {
     pub(crate) fn choose(
         &mut self,
         size: usize,
-        planned: Option<Way>,
-        open: impl Fn(Way) -> bool,
-    ) -> Way {
+        planned: Option<ExecutionStrategy>,
+        open: impl Fn(ExecutionStrategy) -> bool,
+    ) -> ExecutionStrategy {
         let class = self.class(size);
         class.choices = class.choices.wrapping_add(1);
-        let planned = planned.filter(|&way| open(way));
-        let is_untried = |way: Way| class.trials[way.index()] < TRIALS;
-        let untried = Way::ALL.into_iter().find(|&way| open(way) && is_untried(way));
+        let planned = planned.filter(|&strategy| open(strategy));
+        let is_untried = |strategy: ExecutionStrategy| class.trials[strategy.index()] < TRIALS;
+        let untried = ExecutionStrategy::ALL
+            .into_iter()
+            .find(|&strategy| open(strategy) && is_untried(strategy));
         match (planned, untried) {
             (Some(planned), Some(_)) if is_untried(planned) => return planned,
             (Some(_), Some(untried)) if class.choices.is_multiple_of(TRY_OTHERS) => return untried,
@@ -121,21 +83,25 @@ impl Tuner {
             _ => {}
         }
         // What was not tried has no cost to compare.
-        let ways = || Way::ALL.into_iter().filter(|&way| open(way) && !is_untried(way));
-        let cost = |way: Way| {
-            let row_ns = if way.ahead { class.projecting.row_ns() } else { 0.0 };
-            class.costs[way.index()] + size as f32 * row_ns
+        let strategies = || {
+            ExecutionStrategy::ALL
+                .into_iter()
+                .filter(|&strategy| open(strategy) && !is_untried(strategy))
         };
-        let fastest = ways().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-        let mut way = fastest.expect("one thread can always do it all");
+        let cost = |strategy: ExecutionStrategy| {
+            let row_ns = if strategy.pre_projection { class.projecting.row_ns() } else { 0.0 };
+            class.costs[strategy.index()] + size as f32 * row_ns
+        };
+        let fastest = strategies().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+        let mut strategy = fastest.expect("one thread can always do it all");
         let look = LOOK_AGAIN.into_iter().find(|look| class.choices.is_multiple_of(look.0));
         if let Some((every, times)) = look {
-            let bound = times * cost(way);
-            let hopeful = || ways().filter(|&way| cost(way) <= bound);
+            let bound = times * cost(strategy);
+            let hopeful = || strategies().filter(|&strategy| cost(strategy) <= bound);
             let turn = (class.choices / every) as usize % hopeful().count().max(1);
-            way = hopeful().nth(turn).unwrap_or(way);
+            strategy = hopeful().nth(turn).unwrap_or(strategy);
         }
-        way
+        strategy
     }
 
     /// Projecting `rows` rows ahead, for a batch of `size`, took `ns`.
@@ -144,9 +110,10 @@ impl Tuner {
     }
 
     /// A step of `size` rows took `ns`, without projections.
-    pub(crate) fn record(&mut self, size: usize, way: Way, ns: f32) {
+    pub(crate) fn record(&mut self, size: usize, strategy: ExecutionStrategy, ns: f32) {
         let class = self.class(size);
-        let (cost, trials) = (&mut class.costs[way.index()], &mut class.trials[way.index()]);
+        let (cost, trials) =
+            (&mut class.costs[strategy.index()], &mut class.trials[strategy.index()]);
         *cost = match *trials {
             0 => ns,
             // The first runs of a way find everything cold.
@@ -196,29 +163,30 @@ mod tests {
     #[test]
     fn all_ways_are_tried_then_the_fastest_is_kept() {
         let mut tuner = Tuner::default();
-        let cost = |way: Way| 100.0 + 10.0 * way.index() as f32;
-        let mut chosen = [0; Way::ALL.len()];
+        let cost = |strategy: ExecutionStrategy| 100.0 + 10.0 * strategy.index() as f32;
+        let mut chosen = [0; ExecutionStrategy::ALL.len()];
         for _ in 0..1000 {
-            let way = tuner.choose(8, None, |way| way.split != Split::Rows);
-            chosen[way.index()] += 1;
-            tuner.record(8, way, cost(way));
+            let strategy = tuner.choose(8, None, |strategy| strategy.split != Split::Rows);
+            chosen[strategy.index()] += 1;
+            tuner.record(8, strategy, cost(strategy));
         }
-        assert_eq!(chosen[4..], [0, 0], "closed ways");
+        assert_eq!(chosen[4..], [0, 0], "closed strategies");
         assert!(chosen[0] > 950 && chosen[1..4].iter().all(|&n| n >= TRIALS), "{chosen:?}");
     }
 
     #[test]
     fn a_planned_way_is_kept_to_unless_another_is_faster() {
-        let planned = Way { split: Split::Units, ahead: true };
-        for (is_right, most) in [(true, planned), (false, Way::ALL[0])] {
+        let planned = ExecutionStrategy { split: Split::Units, pre_projection: true };
+        for (is_right, most) in [(true, planned), (false, ExecutionStrategy::ALL[0])] {
             let mut tuner = Tuner::default();
-            let cost = |way: Way| if way == most { 50.0 } else { 100.0 };
-            let mut chosen = [0; Way::ALL.len()];
+            let cost = |strategy: ExecutionStrategy| if strategy == most { 50.0 } else { 100.0 };
+            let mut chosen = [0; ExecutionStrategy::ALL.len()];
             for turn in 0..2000 {
-                let way = tuner.choose(8, Some(planned), |way| way.split != Split::Rows);
-                assert!(turn >= 10 || way == planned, "at first");
-                chosen[way.index()] += 1;
-                tuner.record(8, way, cost(way));
+                let strategy =
+                    tuner.choose(8, Some(planned), |strategy| strategy.split != Split::Rows);
+                assert!(turn >= 10 || strategy == planned, "at first");
+                chosen[strategy.index()] += 1;
+                tuner.record(8, strategy, cost(strategy));
             }
             assert!(chosen[most.index()] > 1500, "{is_right} {chosen:?}");
         }
@@ -227,14 +195,14 @@ mod tests {
     #[test]
     fn the_price_of_projecting_counts() {
         let mut tuner = Tuner::default();
-        let cost = |way: Way| if way.ahead { 50.0 } else { 80.0 };
+        let cost = |strategy: ExecutionStrategy| if strategy.pre_projection { 50.0 } else { 80.0 };
         let mut choose = |row_ns: f32| {
             for _ in 0..2 * TRIALS {
-                let way = tuner.choose(4, None, |way| way.split == Split::None);
-                tuner.record(4, way, cost(way));
+                let strategy = tuner.choose(4, None, |strategy| strategy.split == Split::None);
+                tuner.record(4, strategy, cost(strategy));
                 tuner.record_projection(4, 24, 24.0 * row_ns);
             }
-            tuner.choose(4, None, |way| way.split == Split::None).ahead
+            tuner.choose(4, None, |strategy| strategy.split == Split::None).pre_projection
         };
         assert!(!choose(10.0), "4 rows for 40 ns gain nothing");
         assert!(choose(5.0), "4 rows for 20 ns gain 10");
@@ -255,8 +223,9 @@ mod tests {
     #[test]
     fn a_way_that_became_slow_is_left() {
         let mut tuner = Tuner::default();
-        let open = |way: Way| !way.ahead && way.split != Split::Rows;
-        let mut last = Way::ALL[0];
+        let open =
+            |strategy: ExecutionStrategy| !strategy.pre_projection && strategy.split != Split::Rows;
+        let mut last = ExecutionStrategy::ALL[0];
         for turn in 0..2000 {
             last = tuner.choose(8, None, open);
             let slow = turn > 500 && last.split == Split::None;

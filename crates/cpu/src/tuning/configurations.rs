@@ -4,8 +4,18 @@ use std::collections::HashSet;
 
 use batchmaker_kernels::{Packing, Precision, Recurrence, Tiling};
 
-use crate::strategies::tuner::{Split, Way};
-use crate::tuning::trial::Configuration;
+use crate::strategies::execution_strategy::{ExecutionStrategy, Split};
+
+/// How a batch of a recurrent cell is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Configuration {
+    /// How threads divide a step, and whether inputs are projected ahead.
+    pub strategy: ExecutionStrategy,
+    /// The threads that divide it; 1 where none do.
+    pub threads: usize,
+    /// How products run; the default where weights are not f32, which have no choice.
+    pub tiling: Option<Tiling>,
+}
 
 /// What the cost of a cell depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +93,7 @@ impl Shape {
 
     /// Rows that a thread takes of a batch.
     pub(super) fn rows_of(&self, batch: usize, configuration: &Configuration) -> usize {
-        match configuration.way.split {
+        match configuration.strategy.split {
             Split::Rows => batch.div_ceil(configuration.threads),
             Split::None | Split::Units => batch,
         }
@@ -92,19 +102,19 @@ impl Shape {
     /// All configurations of a batch on a worker of so many threads; of those that come to the same,
     /// one.
     pub fn configurations(&self, batch: usize, threads: usize) -> Vec<Configuration> {
-        let ways = Way::ALL.into_iter().filter(|way| {
-            let is_split_open = match way.split {
+        let strategies = ExecutionStrategy::ALL.into_iter().filter(|strategy| {
+            let is_split_open = match strategy.split {
                 Split::None => true,
                 Split::Units => threads > 1,
                 Split::Rows => threads > 1 && batch >= threads,
             };
-            is_split_open && (!way.ahead || self.input_size > 0)
+            is_split_open && (!strategy.pre_projection || self.input_size > 0)
         });
         let (mut all, mut seen) = (Vec::new(), HashSet::new());
-        for way in ways {
-            let threads = if way.split == Split::None { 1 } else { threads };
+        for strategy in strategies {
+            let threads = if strategy.split == Split::None { 1 } else { threads };
             for tiling in self.tilings() {
-                let configuration = Configuration { way, threads, tiling };
+                let configuration = Configuration { strategy, threads, tiling };
                 let runs = tiling.map(|tiling| {
                     let rows = self.rows_of(batch, &configuration).min(ROWS_MAX);
                     let heights = self.heights(rows, &tiling);
@@ -113,7 +123,7 @@ impl Shape {
                         .map(|inputs| if is_blocked { self.blocks(inputs, &tiling) } else { 1 });
                     (heights, blocks)
                 });
-                if seen.insert((way, runs)) {
+                if seen.insert((strategy, runs)) {
                     all.push(configuration);
                 }
             }

@@ -12,7 +12,7 @@ use crate::threads::thread_group::ThreadGroup;
 
 /// The machine as one worker sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
+pub struct MachineModel {
     /// Bytes a nanosecond that a thread reads from memory of so many bytes, over and over, while
     /// nobody else does; sizes ascending.
     pub alone: Vec<(f64, f64)>,
@@ -47,7 +47,7 @@ const TRIALS: usize = 4;
 const TIMES: u32 = 100;
 const TURNS: usize = 41;
 
-impl Limits {
+impl MachineModel {
     /// Measures a worker of so many threads.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Limits {
         let meet_ns = median_ns(|| {
             group.run(&|member| {
                 for _ in 0..TIMES {
-                    member.share(member.members(), |_| {});
+                    member.run_phase(member.members(), |_| {});
                 }
             });
         });

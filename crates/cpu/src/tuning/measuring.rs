@@ -8,10 +8,15 @@ use batchmaker_device::{CellsAlone, Device, DeviceError, Effort, Measurement, Ro
 use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
 use batchmaker_kernels::KernelError;
 
-use crate::device::{CpuConfig, CpuDevice, packing, pin};
+use crate::cells::packing::packing;
+use crate::config::CpuConfig;
 use crate::strategies::plan::BatchPlan;
+use crate::threads::cores::pin;
+use crate::tuning::machine_model::MachineModel;
+use crate::tuning::performance_model::PerformanceModel;
+use crate::tuning::probe::Probe;
+use crate::tuning::search::search;
 use crate::tuning::trial::Trial;
-use crate::tuning::{Limits, PerformanceModel, Probe, search};
 
 /// How long a cell that has no plans is measured at each size.
 const EFFORT: Effort = Effort { time: Duration::from_millis(20), runs: 4, steps: 6 };
@@ -20,7 +25,7 @@ const EFFORT: Effort = Effort { time: Duration::from_millis(20), runs: 4, steps:
 /// batches of other sizes are likely to follow.
 #[derive(Default)]
 pub(crate) struct Measuring {
-    limits: Option<Limits>,
+    limits: Option<MachineModel>,
     subject: Option<(CellIdentity, Subject)>,
 }
 
@@ -33,10 +38,11 @@ enum Subject {
 }
 
 impl Measuring {
-    /// See [`Device::measure`].
+    /// See [`Device::measure`]. `new_device` makes a device without cells, for cells that are not recurrent.
     pub(crate) fn measure(
         &mut self,
         config: &CpuConfig,
+        new_device: impl FnOnce() -> Result<Arc<dyn Device>, DeviceError>,
         cell: &CellType,
         rows: usize,
     ) -> Result<Measurement, DeviceError> {
@@ -48,7 +54,7 @@ impl Measuring {
             self.limits(config)?;
         }
         if self.subject.is_none() {
-            self.subject = Some((cell.identity, Subject::new(config, cell)?));
+            self.subject = Some((cell.identity, Subject::new(config, new_device, cell)?));
         }
         match (&mut self.subject, &self.limits) {
             (Some((_, Subject::Ranked(ranked))), Some(limits)) => {
@@ -57,7 +63,7 @@ impl Measuring {
                 let model = PerformanceModel { limits, probe, shape: &shape };
                 let found = search(&model, trial, rows, config.threads_per_worker);
                 let (found, ns) = found.map_err(no_threads)?;
-                let plan = BatchPlan { way: found.way, tiling: found.tiling };
+                let plan = BatchPlan { strategy: found.strategy, tiling: found.tiling };
                 Ok(Measurement { ns, plan: Some(plan.write()) })
             }
             (Some((_, Subject::Alone(alone))), _) => {
@@ -74,7 +80,7 @@ impl Measuring {
         let (weights, threads) = (w.len() + r.len(), config.threads_per_worker);
         let precision = cell.cell.precision;
         let limits = self.limits(config).ok()?;
-        let flops = Limits::flops(packing(config.isa, precision)).ok()?;
+        let flops = MachineModel::flops(packing(config.isa, precision)).ok()?;
         let bytes = match precision {
             Precision::F32 => 4,
             Precision::Bf16 => 2,
@@ -88,9 +94,9 @@ impl Measuring {
     }
 
     /// The machine's limits, measured the first time.
-    fn limits(&mut self, config: &CpuConfig) -> Result<&Limits, DeviceError> {
+    fn limits(&mut self, config: &CpuConfig) -> Result<&MachineModel, DeviceError> {
         if self.limits.is_none() {
-            let limits = Limits::measure(config.isa, config.threads_per_worker);
+            let limits = MachineModel::measure(config.isa, config.threads_per_worker);
             let limits = limits.map_err(|error| DeviceError::Resources(error.to_string()))?;
             self.limits = Some(limits);
         }
@@ -99,7 +105,11 @@ impl Measuring {
 }
 
 impl Subject {
-    fn new(config: &CpuConfig, cell: &CellType) -> Result<Self, DeviceError> {
+    fn new(
+        config: &CpuConfig,
+        new_device: impl FnOnce() -> Result<Arc<dyn Device>, DeviceError>,
+        cell: &CellType,
+    ) -> Result<Self, DeviceError> {
         let failed = |reason: String| DeviceError::Cell { cell: cell.name.clone(), reason };
         let kernel = |error: KernelError| failed(error.to_string());
         match &cell.cell.body {
@@ -114,9 +124,9 @@ impl Subject {
                 Err(failed(reason.to_owned()))
             }
             _ => {
-                let device = CpuDevice::new(config.clone())?;
+                let device = new_device()?;
                 device.materialize(CellTypeId(0), cell)?;
-                Ok(Self::Alone(CellsAlone::new(Arc::new(device))?))
+                Ok(Self::Alone(CellsAlone::new(device)?))
             }
         }
     }

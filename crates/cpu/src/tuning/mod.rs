@@ -13,11 +13,11 @@ mod search;
 pub(crate) mod trial;
 
 pub use batchmaker_kernels::{Packing, Precision, Tiling};
-pub use configurations::Shape;
-pub use machine_model::Limits;
+pub use configurations::{Configuration, Shape};
+pub use machine_model::MachineModel;
 pub use performance_model::PerformanceModel;
 pub use probe::Probe;
 pub use search::{CANDIDATES, candidates, rank, search};
+pub use trial::Trial;
 
-pub use crate::strategies::tuner::{Split, Way};
-pub use crate::tuning::trial::{Configuration, Trial};
+pub use crate::strategies::execution_strategy::{ExecutionStrategy, Split};

@@ -10,17 +10,18 @@
 //!    stream = bytes of a panel / bandwidth of the level that the thread's weights lie in
 //! ```
 //! What a tile costs is measured ([`Probe`]), and so are bandwidths, what passes between threads, and
-//! meetings ([`Limits`]). The shares in which these do not overlap are this file's constants. The model
+//! meetings ([`MachineModel`]). The shares in which these do not overlap are this file's constants. The model
 //! ranks; that its times are about right as well is no aim.
 
 use batchmaker_kernels::Precision;
 
 use super::configurations::Shape;
-use super::machine_model::Limits;
+use super::machine_model::MachineModel;
 use super::probe::{Probe, interpolate};
 use crate::cells::batch_job::{WORTH_THREADS, items};
-use crate::strategies::tuner::Split;
-use crate::tuning::trial::{Configuration, Trial};
+use crate::strategies::execution_strategy::Split;
+use crate::tuning::configurations::Configuration;
+use crate::tuning::trial::Trial;
 
 /// The part of the shorter of computing and streaming that comes on top where several tiles go over a
 /// block and the next is fetched meanwhile.
@@ -75,7 +76,7 @@ const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 #[derive(Clone, Copy, Debug)]
 pub struct PerformanceModel<'a> {
     /// The machine.
-    pub limits: &'a Limits,
+    pub limits: &'a MachineModel,
     /// The kernels of the cell's kind.
     pub probe: &'a Probe,
     /// The cell.
@@ -104,16 +105,16 @@ impl PerformanceModel<'_> {
 
     /// Nanoseconds a step of `batch` rows.
     pub fn step_ns(&self, configuration: &Configuration, batch: usize) -> f64 {
-        let Configuration { way, threads, .. } = *configuration;
+        let Configuration { strategy, threads, .. } = *configuration;
         let Self { limits, probe, shape } = *self;
         let (x, h) = (shape.input_size, shape.hidden_size);
         let panels_all: usize = shape.panels.iter().sum();
-        let split_units = if way.split == Split::Units { threads } else { 1 };
-        let inputs = if way.ahead { h } else { x + h };
+        let split_units = if strategy.split == Split::Units { threads } else { 1 };
+        let inputs = if strategy.pre_projection { h } else { x + h };
         let rows = shape.rows_of(batch, configuration);
         let constants = self.constants(rows);
         let columns_all = panels_all * shape.vectors * shape.lanes;
-        let beside = 3 * h + if way.ahead { columns_all / split_units } else { x };
+        let beside = 3 * h + if strategy.pre_projection { columns_all / split_units } else { x };
         let weights = panels_all as f64 * shape.panel_bytes(inputs) / split_units as f64;
         let bytes = weights + DISPLACED * (rows * beside * size_of::<f32>()) as f64;
         let reader = Reader { bytes, together: threads > 1 };
@@ -121,12 +122,12 @@ impl PerformanceModel<'_> {
         for &panels in &shape.panels {
             let own = panels.div_ceil(split_units);
             ns += self.product_ns(rows, own, h, configuration, reader);
-            if !way.ahead {
+            if !strategy.pre_projection {
                 ns += self.product_ns(rows, own, x, configuration, reader);
             }
             ns += (rows * own) as f64 * probe.activate;
             let mut calls = 1;
-            if way.split == Split::Units {
+            if strategy.split == Split::Units {
                 let columns = panels * shape.vectors * shape.lanes;
                 let items = items(batch * columns * h, panels, shape.panels_a_call, threads);
                 calls = items.div_ceil(threads);
@@ -138,14 +139,14 @@ impl PerformanceModel<'_> {
                     + STATES * passed_on;
             }
             let convert = inputs as f64 * interpolate(&probe.converts, rows);
-            let products = if way.ahead { 1.0 } else { constants.two_products };
+            let products = if strategy.pre_projection { 1.0 } else { constants.two_products };
             ns += calls as f64 * (convert + products * interpolate(&probe.calls, rows));
         }
         let steps = Trial::steps(batch);
         if threads > 1 {
             ns += constants.starts * limits.fork_ns / steps as f64;
         }
-        if way.ahead {
+        if strategy.pre_projection {
             let (projection, written) = self.projection_ns(configuration, batch, steps);
             let read = limits.read_foreign_ns(written) * others_share(threads);
             ns += (projection + READ_PROJECTED * read / threads as f64) / steps as f64;

@@ -9,7 +9,7 @@ use batchmaker_kernels::{
     XPart,
 };
 
-use crate::cells::recurrent_chains::pack;
+use crate::cells::packing::pack;
 
 /// The costs of a kind of cell, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]

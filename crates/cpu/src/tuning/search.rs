@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::performance_model::PerformanceModel;
-use crate::tuning::trial::{Configuration, Trial};
+use crate::tuning::configurations::Configuration;
+use crate::tuning::trial::Trial;
 
 /// Configurations that are run.
 pub const CANDIDATES: usize = 5;
@@ -35,8 +36,9 @@ pub fn rank(
 pub fn candidates(ranked: &[(Configuration, f64)]) -> Vec<Configuration> {
     let mut chosen: Vec<Configuration> = Vec::new();
     for &(configuration, _) in ranked {
-        let of_way = chosen.iter().filter(|known| known.way == configuration.way).count();
-        if of_way < OF_A_WAY {
+        let of_strategy =
+            chosen.iter().filter(|known| known.strategy == configuration.strategy).count();
+        if of_strategy < OF_A_WAY {
             chosen.push(configuration);
         }
         if chosen.len() == CANDIDATES {

@@ -9,21 +9,9 @@ use batchmaker_kernels::{
 };
 
 use crate::cells::batch_job::Job;
-use crate::cells::recurrent_chains::pack;
-use crate::strategies::tuner::Way;
+use crate::cells::packing::pack;
 use crate::threads::thread_group::ThreadGroup;
-use crate::tuning::Shape;
-
-/// How a batch of a recurrent cell is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Configuration {
-    /// How threads divide a step, and whether inputs are projected ahead.
-    pub way: Way,
-    /// The threads that divide it; 1 where none do.
-    pub threads: usize,
-    /// How products run; the default where weights are not f32, which have no choice.
-    pub tiling: Option<Tiling>,
-}
+use crate::tuning::configurations::{Configuration, Shape};
 
 /// Steps that are run together, as many chains' worth of rows as fit this.
 const ROWS_TOGETHER: usize = 1024;
@@ -79,14 +67,14 @@ impl Trial {
             self.tiling = configuration.tiling;
         }
         self.group(configuration.threads)?;
-        let ahead = configuration.way.ahead;
-        let (rows, to_project) = self.rows(ahead);
+        let pre_projection = configuration.strategy.pre_projection;
+        let (rows, to_project) = self.rows(pre_projection);
         let job = Job {
             cell: &*self.cell,
             to_project: &to_project,
             rows: &rows,
             size: batch,
-            split: configuration.way.split,
+            split: configuration.strategy.split,
         };
         let group = &mut self.groups[configuration.threads - 1];
         let (start, mut least, mut runs) = (Instant::now(), f64::INFINITY, 0);
@@ -142,7 +130,7 @@ impl Trial {
     }
 
     /// `[step, row]`, and the rows to project.
-    fn rows(&mut self, ahead: bool) -> (Vec<StepRow>, Vec<ProjectionRow>) {
+    fn rows(&mut self, pre_projection: bool) -> (Vec<StepRow>, Vec<ProjectionRow>) {
         let cell = &*self.cell;
         let strides = [cell.input_size(), cell.hidden_size(), cell.hidden_size(), cell.c_len()]
             .map(Lines::row_stride);
@@ -157,12 +145,12 @@ impl Trial {
                 let (h_in, h_out) = if step % 2 == 0 { (h_0, h_1) } else { (h_1, h_0) };
                 let at = (step * self.batch + row) * projected_stride;
                 let projected = projected.wrapping_add(at);
-                if ahead {
+                if pre_projection {
                     to_project.push(ProjectionRow { x: place(x, 0), projected });
                 }
                 rows.push(StepRow {
-                    x: if ahead { projected } else { place(x, 0) },
-                    x_part: if ahead { XPart::Projected } else { XPart::Given },
+                    x: if pre_projection { projected } else { place(x, 0) },
+                    x_part: if pre_projection { XPart::Projected } else { XPart::Given },
                     h_in: place(h_in, 1),
                     h_out: place(h_out, 1),
                     c: place(c, 3),
