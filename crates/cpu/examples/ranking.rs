@@ -68,8 +68,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (isa, threads) = (Isa::best(), std::thread::available_parallelism()?.get());
     let packing = Packing { isa, precision };
     let start = Instant::now();
-    let limits = MachineModel::measure(isa, threads)?;
-    println!("{precision:?}, {isa}, {threads} threads; limits measured in {:.1?}", start.elapsed());
+    let machine = MachineModel::measure(isa, threads)?;
+    println!(
+        "{precision:?}, {isa}, {threads} threads; machine measured in {:.1?}",
+        start.elapsed()
+    );
     println!(
         "  cell            batch  strategies  best us  first  of five  search  the model's first choice"
     );
@@ -88,7 +91,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let shape = trial.shape();
         let start = Instant::now();
         let probe = Probe::measure(packing, &cell)?;
-        let model = PerformanceModel { limits: &limits, probe: &probe, shape: &shape };
+        let model = PerformanceModel { machine: &machine, probe: &probe, shape: &shape };
         search(&model, &mut trial, batch, threads)?;
         let searched = start.elapsed();
         searching += searched;
@@ -129,7 +132,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             best / 1e3,
             searched,
             ranked[0].0.strategy.split,
-            if ranked[0].0.strategy.pre_projection { "ahead " } else { "" },
+            if ranked[0].0.strategy.pre_projection { "pre-projected " } else { "" },
             ranked[0].0.tiling.map_or(String::new(), |tiling| format!("{tiling:?}")),
         );
         firsts.push(first);

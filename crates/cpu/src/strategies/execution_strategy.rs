@@ -1,8 +1,8 @@
-//! The execution strategies: the ways in which a batch of a recurrent cell can run. All give the same bits.
+//! The execution strategies for a batch of a recurrent cell. All give the same bits.
 
 use serde::{Deserialize, Serialize};
 
-/// Whether inputs are projected ahead of the steps that need them. Changes no bit.
+/// Whether inputs are projected before the steps that need them. It changes no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProjectionAhead {
     /// Where measurement says that it is faster, for each cell type and size of batch.
@@ -18,25 +18,25 @@ pub enum ProjectionAhead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
-    /// They do not: the worker's own thread does all.
+    /// They do not: the worker's own thread does everything.
     None,
-    /// Each takes some of the units of all rows, and they meet after each phase.
+    /// Each computes some of the units of all rows, and they synchronise after each phase.
     Units,
-    /// Each takes some of the rows, for as many steps as are known.
+    /// Each computes some of the rows, for as many steps as are known.
     Rows,
 }
 
-/// One way of running a batch.
+/// One strategy for running a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExecutionStrategy {
     /// How threads divide the steps.
     pub split: Split,
-    /// Whether inputs are projected ahead, where they are known.
+    /// Whether inputs are projected in large products before the steps that need them, where they are known.
     pub pre_projection: bool,
 }
 
 impl ExecutionStrategy {
-    /// Every way.
+    /// Every strategy.
     pub const ALL: [Self; 6] = [
         Self { split: Split::None, pre_projection: false },
         Self { split: Split::None, pre_projection: true },

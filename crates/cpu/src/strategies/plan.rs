@@ -1,4 +1,4 @@
-//! Plans: how to run batches of a cell, as was found before they run here.
+//! Plans: the execution strategies and tilings that a measurement found for batches of a cell.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::strategies::execution_strategy::{ExecutionStrategy, Split};
 
-/// The plans of cells, of those that are here and of those that may come.
+/// The plans of cells: of those that the device has and of those that may come.
 #[derive(Default)]
 pub(crate) struct Plans(Mutex<HashMap<CellIdentity, Arc<LivePlan>>>);
 
 impl Plans {
-    /// The cell's plan, whenever it comes.
+    /// The cell's plan, which is empty until one comes.
     pub(crate) fn of(&self, cell: CellIdentity) -> Arc<LivePlan> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(cell).or_default().clone()
     }
@@ -27,11 +27,11 @@ impl Plans {
 #[derive(Default)]
 pub(crate) struct LivePlan {
     plan: Mutex<Arc<CellPlan>>,
-    /// Changes of `plan`, which is empty at first.
+    /// The number of changes of `plan`, which is empty at first.
     changes: AtomicU32,
 }
 
-/// What a worker has seen of a cell's plan.
+/// The plan of a cell that a worker has seen last.
 #[derive(Default)]
 pub(crate) struct SeenPlan {
     pub(crate) plan: Arc<CellPlan>,
@@ -39,7 +39,7 @@ pub(crate) struct SeenPlan {
 }
 
 impl LivePlan {
-    /// From now on, the cell is run by `plan`.
+    /// Batches of the cell run by `plan` from now on.
     pub(crate) fn set(&self, plan: CellPlan) {
         let mut known = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         if **known != plan {
@@ -59,10 +59,10 @@ impl LivePlan {
     }
 }
 
-/// How to run batches of a recurrent cell. Of an empty one, nothing is known.
+/// The plan for batches of a recurrent cell. An empty one says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CellPlan {
-    /// By the rows of those that were measured, ascending; between two, the smaller counts.
+    /// The plans by the rows of the batches that were measured, ascending; between two, the smaller holds.
     batches: Vec<(usize, BatchPlan)>,
 }
 
@@ -78,13 +78,13 @@ impl CellPlan {
         Ok(Self { batches })
     }
 
-    /// The way for a batch of `rows` rows.
+    /// The strategy for a batch of `rows` rows.
     pub(crate) fn strategy(&self, rows: usize) -> Option<ExecutionStrategy> {
         let before = self.batches.iter().rfind(|batch| batch.0 <= rows);
         before.or(self.batches.first()).map(|(_, plan)| plan.strategy)
     }
 
-    /// The tilings of products, of a worker of `threads` threads.
+    /// The tilings of products on a worker of `threads` threads.
     pub(crate) fn tilings(&self, threads: usize) -> Tilings {
         let known = self.batches.iter().filter_map(|&(rows, plan)| {
             let rows = match plan.strategy.split {
@@ -97,10 +97,10 @@ impl CellPlan {
     }
 }
 
-/// How to run a batch of some size.
+/// The plan for a batch of some size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchPlan {
-    /// How threads divide it, and whether inputs are projected ahead.
+    /// How threads divide the batch, and whether inputs are projected before the steps.
     pub(crate) strategy: ExecutionStrategy,
     /// How products run, where there is a choice.
     pub(crate) tiling: Option<Tiling>,
@@ -127,7 +127,7 @@ struct TilingRecord {
 }
 
 impl BatchPlan {
-    /// As one JSON object.
+    /// The plan as one JSON object.
     pub(crate) fn write(&self) -> ExecutionPlan {
         let record = |Tiling { rows, by_two, block_kib }| TilingRecord { rows, by_two, block_kib };
         let ExecutionStrategy { split, pre_projection } = self.strategy;
@@ -165,7 +165,7 @@ impl fmt::Display for BatchPlan {
             Split::Units => "by units",
             Split::Rows => "by rows",
         })?;
-        f.write_str(if self.strategy.pre_projection { ", x ahead" } else { "" })
+        f.write_str(if self.strategy.pre_projection { ", x pre-projected" } else { "" })
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
             r#"{"split":"units","ahead":true,"tiling":{"rows":6,"by_two":true,"block_kib":65535}}"#;
         assert_eq!(plan.write(), ExecutionPlan::new(text));
         assert_eq!(BatchPlan::read(&plan.write()), Ok(plan));
-        assert_eq!(plan.to_string(), "by units, x ahead");
+        assert_eq!(plan.to_string(), "by units, x pre-projected");
         let plain = batch_plan(Split::None);
         assert_eq!(plain.write(), ExecutionPlan::new(r#"{"split":"none","ahead":false}"#));
         assert_eq!(BatchPlan::read(&plain.write()), Ok(plain));

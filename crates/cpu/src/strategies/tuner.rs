@@ -1,7 +1,7 @@
-//! Which way of running a batch is the fastest here and now, by measurement.
+//! The choice of the execution strategy that is the fastest here and now, by measurement.
 //!
-//! ExecutionStrategys differ in how threads divide a step and in whether inputs are projected ahead; all give
-//! the same bits. For each size of batch the tuner tries every way that is open, keeps to the
+//! Strategies differ in how threads divide a step and in whether inputs are projected before it; all give
+//! the same bits. For each size of batch the tuner tries every strategy that is open, keeps to the
 //! fastest, and looks at the others again from time to time, since what else the machine does
 //! changes.
 
@@ -9,18 +9,18 @@ use super::execution_strategy::ExecutionStrategy;
 #[cfg(test)]
 use super::execution_strategy::Split;
 
-/// Every way is tried so often before it is judged.
+/// The number of times that every strategy is tried before it is judged.
 const TRIALS: u32 = 3;
 
-/// One choice in so many goes, in turn, to the ways that cost up to so many times as much as the
-/// fastest: what else the machine does changes which of those that are close is the fastest, and
-/// now and then more than that.
+/// `(period, ratio)`: every `period` choices, a strategy that costs at most `ratio` times as much as the
+/// fastest is tried again, one after the other. What else the machine does changes which of those that are
+/// close is the fastest, and now and then more than that.
 const LOOK_AGAIN: [(u32, f32); 2] = [(150, 4.0), (25, 1.3)];
 
-/// Where a way is planned, one choice in so many goes to one that was not tried.
+/// Where a strategy is planned, one of this many choices goes to a strategy that was not tried.
 const TRY_OTHERS: u32 = 20;
 
-/// The costs of the ways, by size of batch.
+/// The costs of the strategies, by size of batch.
 #[derive(Debug, Default)]
 pub(crate) struct Tuner {
     classes: Vec<Class>,
@@ -35,8 +35,8 @@ struct Class {
     choices: u32,
 }
 
-/// What projecting ahead took of late. Many rows together cost less each than a few, so what
-/// counts is all time over all rows.
+/// The recent cost of projections. Many rows together cost less each than a few, so the cost of a row is
+/// all time over all rows.
 #[derive(Debug, Default, Clone, Copy)]
 struct ProjectingCost {
     ns: f32,
@@ -52,17 +52,17 @@ impl ProjectingCost {
     fn add(&mut self, ns: f32, rows: f32) {
         // The thread may have lost its core meanwhile.
         let ns = if self.rows > 0.0 { ns.min(4.0 * self.row_ns() * rows) } else { ns };
-        let kept = 1.0 - 1.0 / REMEMBERED;
+        let kept = 1.0 - 1.0 / RECENT_PROJECTIONS;
         (self.ns, self.rows) = (kept * self.ns + ns, kept * self.rows + rows);
     }
 }
 
-/// About so many projections are remembered.
-const REMEMBERED: f32 = 16.0;
+/// The number of projections over which the cost is averaged, about.
+const RECENT_PROJECTIONS: f32 = 16.0;
 
 impl Tuner {
-    /// The way to run a batch of `size` rows, of those that are `open`. Where one is `planned`, the
-    /// others are not tried at first, but now and then.
+    /// The strategy for a batch of `size` rows, among those for which `open` is true. Where one is `planned`,
+    /// the others are not tried at first, but now and then.
     pub(crate) fn choose(
         &mut self,
         size: usize,
@@ -82,7 +82,7 @@ impl Tuner {
             (None, Some(untried)) => return untried,
             _ => {}
         }
-        // What was not tried has no cost to compare.
+        // A strategy that was not tried has no cost to compare.
         let strategies = || {
             ExecutionStrategy::ALL
                 .into_iter()
@@ -95,28 +95,28 @@ impl Tuner {
         let fastest = strategies().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
         let mut strategy = fastest.expect("one thread can always do it all");
         let look = LOOK_AGAIN.into_iter().find(|look| class.choices.is_multiple_of(look.0));
-        if let Some((every, times)) = look {
-            let bound = times * cost(strategy);
+        if let Some((period, ratio)) = look {
+            let bound = ratio * cost(strategy);
             let hopeful = || strategies().filter(|&strategy| cost(strategy) <= bound);
-            let turn = (class.choices / every) as usize % hopeful().count().max(1);
+            let turn = (class.choices / period) as usize % hopeful().count().max(1);
             strategy = hopeful().nth(turn).unwrap_or(strategy);
         }
         strategy
     }
 
-    /// Projecting `rows` rows ahead, for a batch of `size`, took `ns`.
+    /// Records that projecting `rows` rows before the steps of a batch of `size` rows took `ns` nanoseconds.
     pub(crate) fn record_projection(&mut self, size: usize, rows: usize, ns: f32) {
         self.class(size).projecting.add(ns, rows as f32);
     }
 
-    /// A step of `size` rows took `ns`, without projections.
+    /// Records that a step of `size` rows took `ns` nanoseconds, without projections.
     pub(crate) fn record(&mut self, size: usize, strategy: ExecutionStrategy, ns: f32) {
         let class = self.class(size);
         let (cost, trials) =
             (&mut class.costs[strategy.index()], &mut class.trials[strategy.index()]);
         *cost = match *trials {
             0 => ns,
-            // The first runs of a way find everything cold.
+            // The first runs of a strategy find everything cold.
             1..TRIALS => ns.min(*cost),
             _ => towards(*cost, ns),
         };
@@ -132,8 +132,8 @@ impl Tuner {
     }
 }
 
-/// From what is known of a cost towards what was measured now: quickly down, slowly up, since a
-/// measurement may be disturbed in one direction only.
+/// The cost `known` moved towards `measured`: quickly down, slowly up, since a measurement may be disturbed in
+/// one direction only.
 fn towards(known: f32, measured: f32) -> f32 {
     match measured - known {
         less if less <= 0.0 => known + 0.5 * less,
@@ -141,7 +141,8 @@ fn towards(known: f32, measured: f32) -> f32 {
     }
 }
 
-/// Sizes that are judged together: each of its own up to 32, then 16 classes an octave.
+/// The class of a size; sizes of a class are judged together. Up to 32 each has its own, then there are 16
+/// classes an octave.
 fn class_of(size: usize) -> usize {
     let octave = (size / 16).checked_ilog2().unwrap_or(0);
     (octave as usize) * 16 + (size >> octave)
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_are_tried_then_the_fastest_is_kept() {
+    fn all_strategies_are_tried_then_the_fastest_is_kept() {
         let mut tuner = Tuner::default();
         let cost = |strategy: ExecutionStrategy| 100.0 + 10.0 * strategy.index() as f32;
         let mut chosen = [0; ExecutionStrategy::ALL.len()];
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planned_way_is_kept_to_unless_another_is_faster() {
+    fn a_planned_strategy_is_kept_to_unless_another_is_faster() {
         let planned = ExecutionStrategy { split: Split::Units, pre_projection: true };
         for (is_right, most) in [(true, planned), (false, ExecutionStrategy::ALL[0])] {
             let mut tuner = Tuner::default();
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_became_slow_is_left() {
+    fn a_strategy_that_became_slow_is_left() {
         let mut tuner = Tuner::default();
         let open =
             |strategy: ExecutionStrategy| !strategy.pre_projection && strategy.split != Split::Rows;

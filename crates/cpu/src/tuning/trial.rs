@@ -1,5 +1,5 @@
-//! A recurrent cell alone, run in any configuration, to measure what it costs: without requests,
-//! slots or a manager.
+//! A recurrent cell alone, run in any configuration, to measure its cost: without requests, slots or a
+//! manager.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use crate::cells::packing::pack;
 use crate::threads::thread_group::ThreadGroup;
 use crate::tuning::configurations::{Configuration, Shape};
 
-/// Steps that are run together, as many chains' worth of rows as fit this.
+/// The most rows of the steps that are run together.
 const ROWS_TOGETHER: usize = 1024;
+/// The number of steps that are run together.
 const STEPS: std::ops::RangeInclusive<usize> = 4..=24;
 
 /// A cell and rows for it.
@@ -22,7 +23,7 @@ pub struct Trial {
     cell: Box<dyn Recurrence>,
     packing: Packing,
     tiling: Option<Tiling>,
-    /// By number of threads.
+    /// Groups of one thread, of two, and so on.
     groups: Vec<ThreadGroup>,
     batch: usize,
     steps: usize,
@@ -35,7 +36,7 @@ impl Trial {
     /// Packs the cell.
     ///
     /// # Errors
-    /// As for the kernels.
+    /// [`KernelError`] where the machine lacks the instructions, or sizes and lengths do not agree.
     pub fn new(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
         Ok(Self {
             cell: pack(packing, cell)?,
@@ -49,8 +50,8 @@ impl Trial {
         })
     }
 
-    /// Nanoseconds a step of `batch` rows in a configuration: the least of several runs that take so
-    /// long together, the inputs' projection included.
+    /// The nanoseconds of a step of `batch` rows in a configuration, with the projection of its inputs: the
+    /// least of several runs, which take `at_least` together.
     ///
     /// # Errors
     /// Where the system gives no more threads.
@@ -88,17 +89,17 @@ impl Trial {
         Ok(least / self.steps as f64)
     }
 
-    /// Steps that are run together.
+    /// The number of steps of `batch` rows that are run together.
     pub(crate) fn steps(batch: usize) -> usize {
         (ROWS_TOGETHER / batch).clamp(*STEPS.start(), *STEPS.end())
     }
 
-    /// What the cost of the cell depends on.
+    /// The shape of the cell.
     pub fn shape(&self) -> Shape {
         Shape::of(&*self.cell, self.packing)
     }
 
-    /// Rows of another number.
+    /// Makes memory for `batch` rows.
     fn prepare(&mut self, batch: usize) {
         if self.batch == batch {
             return;
@@ -120,7 +121,7 @@ impl Trial {
         self.projected = Lines::zeros(self.steps * batch * row);
     }
 
-    /// Makes a group of so many threads, if there is none.
+    /// Makes a group of `threads` threads, if there is none.
     fn group(&mut self, threads: usize) -> std::io::Result<()> {
         while self.groups.len() < threads {
             let count = self.groups.len() + 1;
@@ -129,7 +130,7 @@ impl Trial {
         Ok(())
     }
 
-    /// `[step, row]`, and the rows to project.
+    /// The rows of all steps, `[step, row]`, and the rows to project before them.
     fn rows(&mut self, pre_projection: bool) -> (Vec<StepRow>, Vec<ProjectionRow>) {
         let cell = &*self.cell;
         let strides = [cell.input_size(), cell.hidden_size(), cell.hidden_size(), cell.c_len()]
