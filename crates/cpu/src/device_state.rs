@@ -15,7 +15,7 @@ pub(crate) struct DeviceState {
     cells: RwLock<Vec<Option<GivenCell>>>,
     /// The number of token ids of all cells whose output depends on one token id alone.
     token_ids: AtomicUsize,
-    /// By position of the request's id.
+    /// The requests in flight, by position of their ids.
     requests: Mutex<Vec<Option<Admitted>>>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct CpuQueue {
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
     program_thread: ExecutorThread,
     tree_buffers: TreeBuffers,
-    /// By cell type, the cells that this queue has run batches of.
+    /// The cells that this queue has run batches of, by cell type.
     cells: Vec<Option<QueuedCell>>,
     tasks: VecDeque<BatchedTask>,
     /// The values that were read and are not reported yet.

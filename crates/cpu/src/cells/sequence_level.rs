@@ -33,7 +33,7 @@ pub(crate) unsafe fn run_sequences(
         let run = &memory.graph.runs()[item.run.index()];
         assert_eq!(run.length, 1, "a sequence is one node");
         assert_eq!(run.sinks.len(), program.outputs().len(), "one sink for each port");
-        // What is past the end of a run is padding.
+        // Nodes past the end of a run are padding.
         if item.first > 0 || item.count == 0 {
             continue;
         }

@@ -13,7 +13,7 @@ use super::row_arena::RowArena;
 /// A row for each token id, written once, by the first who claims it.
 pub(crate) struct TokenCache {
     row_len: usize,
-    /// By token id: null, [`CLAIMED`], or the address of its row. A row is not written any more once its
+    /// For each token id null, [`CLAIMED`], or the address of its row. A row is not written any more once its
     /// address is here.
     places: Box<[AtomicPtr<f32>]>,
     arena: RowArena,

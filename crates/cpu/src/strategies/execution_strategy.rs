@@ -14,7 +14,7 @@ pub enum ProjectionAhead {
     Never,
 }
 
-/// How threads divide a step.
+/// The division of a step among threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Split {
@@ -29,7 +29,7 @@ pub enum Split {
 /// One strategy for running a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExecutionStrategy {
-    /// How threads divide the steps.
+    /// The division of the steps among threads.
     pub split: Split,
     /// Whether inputs are projected in large products before the steps that need them, where they are known.
     pub pre_projection: bool,

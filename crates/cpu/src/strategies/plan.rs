@@ -100,9 +100,9 @@ impl CellPlan {
 /// The plan for a batch of some size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchPlan {
-    /// How threads divide the batch, and whether inputs are projected before the steps.
+    /// The execution strategy.
     pub(crate) strategy: ExecutionStrategy,
-    /// How products run, where there is a choice.
+    /// The tiling of products, where there is a choice.
     pub(crate) tiling: Option<Tiling>,
 }
 

@@ -9,11 +9,11 @@ use crate::strategies::execution_strategy::{ExecutionStrategy, Split};
 /// The configuration that a batch of a recurrent cell is run in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Configuration {
-    /// How threads divide a step, and whether inputs are projected before it.
+    /// The execution strategy.
     pub strategy: ExecutionStrategy,
     /// The number of threads that divide it; 1 where they do not.
     pub threads: usize,
-    /// How products run; none with weights that are not f32, which have no choice.
+    /// The tiling of products; none with weights that are not f32, which have no choice.
     pub tiling: Option<Tiling>,
 }
 

@@ -18,7 +18,7 @@ use crate::tuning::probe::Probe;
 use crate::tuning::search::search;
 use crate::tuning::trial::Trial;
 
-/// How long a cell that has no plans is measured at each size.
+/// The effort of measuring a cell that has no plans, at each size.
 const EFFORT: Effort = Effort { time: Duration::from_millis(20), runs: 4, steps: 6 };
 
 /// The results of earlier measurements that the next one uses: the model of the machine, and the cell at hand,

@@ -30,17 +30,17 @@ use crate::packing::lines::LINE_LEN;
 use crate::packing::panel_matrix::{PanelMatrix, PanelRow};
 use crate::simd::operations::{Simd, SimdOp, prefetch};
 
-/// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
+/// Blocks of matrices larger than this are fetched before they are read: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
 
 /// A row of a product, and where its sums of the product's first panel lie.
 #[derive(Clone, Copy)]
 pub(crate) struct ProductRow {
-    /// As many elements as the matrix has inputs.
+    /// The input: an element for each input of the matrix.
     pub(crate) input: *const f32,
-    /// What the sums start from, `[vector][lane]`.
+    /// The numbers that the sums start from, `[vector][lane]`.
     pub(crate) start: *const f32,
-    /// Where they go, `[vector][lane]`. May be where they start from.
+    /// Where the sums go, `[vector][lane]`. May be where they start from.
     pub(crate) sums: *mut f32,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
 /// Values of k in one turn of the inner loop.
 const UNROLL: usize = 4;
 
-/// How many values of k ahead weights are fetched that are read once: a few kilobytes.
+/// Weights that are read once are fetched this many values of k before: a few kilobytes.
 const DISTANCE: usize = 32;
 
 /// Rows of a tile: as many as leave registers for the operands.
@@ -122,7 +122,7 @@ struct Tiles {
     first_row: usize,
     count: usize,
     /// The weights that the first of them fetches; each of the others fetches those after.
-    ahead: Ahead,
+    stream: PrefetchStream,
 }
 
 impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
@@ -142,16 +142,16 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         let turns = (k.len() / UNROLL).max(1);
         let stride = (k.len() * row_len).div_ceil(tiles * turns * FETCHES.max(1));
         let next = self.matrix.panel(self.panels.start).wrapping_add(k.end * row_len);
-        let ahead = Ahead { from: next, stride };
+        let stream = PrefetchStream { from: next, stride };
         let each = turns * FETCHES * stride;
-        let rest = Ahead { from: next.wrapping_add(higher * each), stride };
+        let rest = PrefetchStream { from: next.wrapping_add(higher * each), stride };
         let first_row = higher * (height + 1);
         // SAFETY: what this function's caller promises; `higher` tiles of `height + 1` rows and the others
         // of `height` are the product's rows, each once.
         unsafe {
-            let high = Tiles { k: k.clone(), first_row: 0, count: higher, ahead };
+            let high = Tiles { k: k.clone(), first_row: 0, count: higher, stream };
             self.tiles_of_height::<S, FETCHES>(simd, height + 1, high);
-            let low = Tiles { k, first_row, count: tiles - higher, ahead: rest };
+            let low = Tiles { k, first_row, count: tiles - higher, stream: rest };
             self.tiles_of_height::<S, FETCHES>(simd, height, low);
         }
     }
@@ -197,7 +197,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         simd: S,
         tiles: Tiles,
     ) {
-        let Tiles { k, first_row, count, mut ahead } = tiles;
+        let Tiles { k, first_row, count, mut stream } = tiles;
         let row_len = VECTORS * S::LANES;
         // SAFETY: the rows are the product's, and k is within its inputs; sums rest where they go, from the
         // block before.
@@ -224,7 +224,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
                     weights,
                     inputs,
                     k.len(),
-                    &mut ahead,
+                    &mut stream,
                 );
                 for at in 0..ROWS {
                     store_vectors(simd, rows.get_unchecked(at).sums, sums[at]);
@@ -309,9 +309,14 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
             }
             let first = self.matrix.panel(self.panels.start).add(at);
             let weights = Weights { first, stride: VECTORS * S::LANES };
-            let mut ahead = Ahead::of_stream(weights);
+            let mut stream = PrefetchStream::of_weights(weights);
             let sums = accumulate::<S, ROWS, PART, UNROLL>(
-                simd, sums, weights, elements, inputs, &mut ahead,
+                simd,
+                sums,
+                weights,
+                elements,
+                inputs,
+                &mut stream,
             );
             for row in 0..ROWS {
                 store_vectors(simd, self.rows.get_unchecked(row).sums.add(at), sums[row]);
@@ -319,7 +324,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         }
     }
 
-    /// What a row's sums start from in the product's first panel (`panel` 0) or the one after it (1).
+    /// The numbers that a row's sums start from in the product's first panel (`panel` 0) or the one after it (1).
     ///
     /// # Safety
     /// The contract of [`PanelProduct`] holds, `row` is one of its rows, and it has `panel`.
@@ -414,15 +419,15 @@ struct Weights {
 
 /// Weights to fetch while tiles run, a line every `stride` elements.
 #[derive(Clone, Copy)]
-struct Ahead {
+struct PrefetchStream {
     from: *const f32,
     stride: usize,
 }
 
-impl Ahead {
+impl PrefetchStream {
     /// The weights that are read [`DISTANCE`] values of k later, where they are read once.
     #[inline(always)]
-    fn of_stream(weights: Weights) -> Self {
+    fn of_weights(weights: Weights) -> Self {
         let from = weights.first.wrapping_add(DISTANCE * weights.stride);
         Self { from, stride: weights.stride }
     }
@@ -441,9 +446,9 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FET
     weights: Weights,
     inputs: [*const f32; ROWS],
     count: usize,
-    ahead: &mut Ahead,
+    stream: &mut PrefetchStream,
 ) -> [[S::Vector; VECTORS]; ROWS] {
-    let (mut fetch, mut at) = (ahead.from, weights.first);
+    let (mut fetch, mut at) = (stream.from, weights.first);
     let mut k = 0;
     // SAFETY: `k < count` at each turn.
     unsafe {
@@ -451,7 +456,7 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FET
             for of_turn in 0..UNROLL {
                 if of_turn < FETCHES {
                     prefetch(fetch);
-                    fetch = fetch.wrapping_add(ahead.stride);
+                    fetch = fetch.wrapping_add(stream.stride);
                 }
                 sums = accumulate_one(simd, sums, at, inputs, k);
                 at = at.add(weights.stride);
@@ -464,7 +469,7 @@ unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FET
             k += 1;
         }
     }
-    ahead.from = fetch;
+    stream.from = fetch;
     sums
 }
 
