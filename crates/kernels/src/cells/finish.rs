@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::recurrence::StepRow;
 use crate::packing::lines::LINE_LEN;
-use crate::products::panel_product::load_vectors;
+use crate::products::register_tile::load_vectors;
 use crate::simd::operations::{Simd, prefetch};
 
 /// Rows that are finished side by side. From a row's sums to its new state is one long chain of

@@ -17,7 +17,7 @@ use crate::packing::checks::{check_len, check_panels, check_sizes};
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::precision::Packing;
 use crate::packing::target::Target;
-use crate::products::panel_product::load_vectors;
+use crate::products::register_tile::load_vectors;
 use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
