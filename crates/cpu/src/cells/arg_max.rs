@@ -3,7 +3,7 @@
 use batchmaker_graph::TensorData;
 use batchmaker_kernels::{ArgMax, ArgMaxRow, PackedLinear};
 
-use super::batch_job::{WORTH_THREADS, items};
+use super::batch_job::{WORTH_THREADS, items, run_shared};
 use crate::threads::phases::{Member, part};
 use crate::threads::thread_group::ThreadGroup;
 
@@ -36,10 +36,7 @@ pub(crate) fn arg_max(
             unsafe { linear.argmax(&rows, part(panels, item, items)) };
         });
     };
-    match is_shared {
-        true => group.run(&work),
-        false => group.run_alone(&work),
-    }
+    run_shared(group, macs, &work);
     let best = |row: usize| {
         let of_items = found.iter().skip(row).step_by(rows);
         i64::from(of_items.fold(ArgMax::NONE, |best, &found| best.or(found)).index)

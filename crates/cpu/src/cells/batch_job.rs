@@ -33,6 +33,30 @@ fn calls(panels: usize, a_call: usize, members: usize) -> usize {
     (panels / a_call).max(members).min(panels)
 }
 
+/// Runs a job of `macs` multiply-adds, on all threads if that is enough work.
+pub(crate) fn run_shared(
+    group: &mut ThreadGroup,
+    macs: usize,
+    job: &(dyn Fn(&mut Member<'_>) + Sync),
+) {
+    match macs >= WORTH_THREADS {
+        true => group.run(job),
+        false => group.run_alone(job),
+    }
+}
+
+/// Divides the panels of a phase of `macs` multiply-adds among the members: `step` receives the panels of each
+/// item. There are `panels` panels, of which a call should have `a_call` at least.
+pub(crate) fn run_panels(
+    member: &mut Member<'_>,
+    macs: usize,
+    (panels, a_call): (usize, usize),
+    step: impl Fn(Range<usize>),
+) {
+    let items = items(macs, panels, a_call, member.members());
+    member.run_phase(items, |item| step(part(panels, item, items)));
+}
+
 /// Some steps of a batch.
 pub(crate) struct Job<'a> {
     pub(crate) cell: &'a dyn Recurrence,
@@ -103,11 +127,10 @@ impl Job<'_> {
                 let panels = self.cell.panels(phase);
                 let macs = self.size * self.cell.step_macs() / self.cell.phases();
                 let a_call = self.cell.panels_a_call();
-                let items = items(macs, panels, a_call, member.members());
-                member.run_phase(items, |item| {
+                run_panels(member, macs, (panels, a_call), |panels| {
                     // SAFETY: items have different panels, and members synchronise after each phase of each
                     // step.
-                    unsafe { self.cell.step(phase, step, part(panels, item, items)) };
+                    unsafe { self.cell.step(phase, step, panels) };
                 });
             }
         }
@@ -141,10 +164,7 @@ pub(crate) unsafe fn project_rows(
         // SAFETY: the caller vouches for the rows; all members that run the job project.
         unsafe { project(cell, rows, member) }
     };
-    match rows.len() * cell.projection_macs() >= WORTH_THREADS {
-        true => group.run(&share),
-        false => group.run_alone(&share),
-    }
+    run_shared(group, rows.len() * cell.projection_macs(), &share);
 }
 
 /// A member's part of projections: items are a panel, or as many as a call should have, of as many

@@ -259,6 +259,27 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_register_is_moved_at_its_last_read() {
+        let operation = |reads: [usize; 2], write: usize| {
+            let (input_size, output_size, w) = (1, 1, Arc::new([1.0]));
+            let body =
+                OperationBody::LinearArgMax(LinearArgMax { input_size, output_size, w, b: None });
+            Operation { body, reads: reads.map(Some).into(), writes: vec![write] }
+        };
+        let cell = CompositeCell {
+            registers: vec![RowSpec::new(ElementType::F32, [1]); 4],
+            operations: vec![operation([0, 1], 2), operation([2, 0], 0), operation([0, 0], 3)],
+            outputs: vec![3, 2],
+        };
+        let is_last = |index, register| is_last_read(&cell, index, register);
+        assert!(!is_last(0, 0), "the next operation reads it");
+        assert!(is_last(0, 1), "nobody reads it again");
+        assert!(is_last(1, 0), "the operation writes it");
+        assert!(!is_last(1, 2), "it is an output");
+        assert!(!is_last(2, 0), "the operation reads it twice");
+    }
+
     /// Two steps in one cell, the second over the first's h: the same as one after the other, and
     /// each row the same alone.
     #[test]

@@ -1,7 +1,6 @@
 //! A batch of TreeLSTM nodes as rows of a fused kernel. Nothing is gathered: the kernel reads
 //! children, and writes nodes, where the request's values lie.
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use batchmaker_graph::{Item, Lookup, RequestId, Run, TreeCell};
@@ -10,11 +9,10 @@ use batchmaker_kernels::{
     TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
 };
 
-use super::batch_job::{WORTH_THREADS, items};
+use super::batch_job::{run_panels, run_shared};
 use super::tree_buffers::TreeBuffers;
 use crate::memory::request_memory::RequestMemory;
 use crate::memory::token_cache::TokenCache;
-use crate::threads::phases::{Member, part};
 use crate::threads::thread_group::ThreadGroup;
 
 /// The most bytes of h and c that are cached of a leaf.
@@ -300,24 +298,4 @@ fn set_token_id(memory: &RequestMemory, run: &Run, leaf: u32, token_id: usize) {
             memory.set_token_id(&sink.rows, node, token_id);
         }
     }
-}
-
-/// Runs a job of `macs` multiply-adds, on all threads if that is enough work.
-fn run_shared(group: &mut ThreadGroup, macs: usize, job: &(dyn Fn(&mut Member<'_>) + Sync)) {
-    match macs >= WORTH_THREADS {
-        true => group.run(job),
-        false => group.run_alone(job),
-    }
-}
-
-/// Divides the panels of a phase of `macs` multiply-adds among the members: `step` receives the panels of each
-/// item. There are `panels` panels, of which a call should have `a_call` at least.
-fn run_panels(
-    member: &mut Member<'_>,
-    macs: usize,
-    (panels, a_call): (usize, usize),
-    step: impl Fn(Range<usize>),
-) {
-    let items = items(macs, panels, a_call, member.members());
-    member.run_phase(items, |item| step(part(panels, item, items)));
 }
