@@ -1,4 +1,4 @@
-//! Runs recurrent operators on the CPU device, told what to run by lines on standard input. The
+//! Runs recurrent operators on the CPU device, as lines on standard input ask for. The
 //! other half, `bench/peers/operators.py`, times ONNX Runtime and PyTorch in turns with it:
 //! `cargo xtask operators`.
 //!
@@ -42,8 +42,8 @@ fn main() -> anyhow::Result<()> {
     let mut memory = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let answer = match words[..] {
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let answer = match arguments[..] {
             ["load", kind, ref numbers @ ..] => {
                 let numbers: Vec<usize> =
                     numbers.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use batchmaker_cpu::Isa;
 use batchmaker_cpu::tuning::{
-    CANDIDATES, Configuration, Limits, Packing, PerformanceModel, Precision, Probe, Trial,
+    CANDIDATES, Configuration, MachineModel, Packing, PerformanceModel, Precision, Probe, Trial,
     candidates, rank, search,
 };
 use batchmaker_graph::{RecurrentCell, RecurrentKind, RnnActivation};
@@ -68,10 +68,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (isa, threads) = (Isa::best(), std::thread::available_parallelism()?.get());
     let packing = Packing { isa, precision };
     let start = Instant::now();
-    let limits = Limits::measure(isa, threads)?;
-    println!("{precision:?}, {isa}, {threads} threads; limits measured in {:.1?}", start.elapsed());
+    let machine = MachineModel::measure(isa, threads)?;
     println!(
-        "  cell            batch  ways  best us  first  of five  search  the model's first choice"
+        "{precision:?}, {isa}, {threads} threads; machine measured in {:.1?}",
+        start.elapsed()
+    );
+    println!(
+        "  cell            batch  strategies  best us  first  of five  search  the model's first choice"
     );
     let mut random = Random(seed);
     let (mut firsts, mut fives, mut searching) = (Vec::new(), Vec::new(), Duration::ZERO);
@@ -88,7 +91,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let shape = trial.shape();
         let start = Instant::now();
         let probe = Probe::measure(packing, &cell)?;
-        let model = PerformanceModel { limits: &limits, probe: &probe, shape: &shape };
+        let model = PerformanceModel { machine: &machine, probe: &probe, shape: &shape };
         search(&model, &mut trial, batch, threads)?;
         let searched = start.elapsed();
         searching += searched;
@@ -128,8 +131,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ranked.len(),
             best / 1e3,
             searched,
-            ranked[0].0.way.split,
-            if ranked[0].0.way.ahead { "ahead " } else { "" },
+            ranked[0].0.strategy.split,
+            if ranked[0].0.strategy.pre_projection { "pre-projected " } else { "" },
             ranked[0].0.tiling.map_or(String::new(), |tiling| format!("{tiling:?}")),
         );
         firsts.push(first);

@@ -1,13 +1,13 @@
-//! What this processor is, in words, as far as kernels notice it.
+//! A description of this processor: what of it the kernels depend on.
 
 use std::fs::read_to_string;
 use std::sync::{Arc, OnceLock};
 
 use batchmaker_kernels::Isa;
 
-/// Name, cores that the process may use, instruction set, and the sizes of a core's caches, nearest
-/// first.
-pub(crate) fn in_words(isa: Isa) -> Arc<str> {
+/// The name, the number of cores that the process may use, the instruction set `isa`, and the sizes of a
+/// core's caches, nearest first.
+pub(crate) fn describe(isa: Isa) -> Arc<str> {
     // Once: a thread that is on a core of its own since sees that one only.
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -15,7 +15,7 @@ pub(crate) fn in_words(isa: Isa) -> Arc<str> {
     format!("{}, {cores} core{plural}, {isa}, caches {caches}", name()).into()
 }
 
-/// The name, with family, model and stepping where the system tells them.
+/// The name, with family, model and stepping where the system reports them.
 fn name() -> String {
     let Ok(text) = read_to_string("/proc/cpuinfo") else {
         return std::env::consts::ARCH.to_owned();
@@ -34,7 +34,7 @@ fn name() -> String {
     }
 }
 
-/// As the system writes them.
+/// The sizes of a core's data caches, as the system writes them.
 fn caches() -> Vec<String> {
     let of_index = |index: usize| {
         let file = |name: &str| {

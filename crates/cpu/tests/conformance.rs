@@ -1,10 +1,10 @@
 //! The CPU device conforms: with one and two workers, one and two threads a worker, each instruction set
-//! of this machine, and inputs projected ahead or not.
+//! of this machine, and inputs projected before the steps or not.
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
 use batchmaker_device::conformance::{Instance, Subject, run_all};
 
-/// What a CPU cannot do: its memory has no bound of its own, it ends tasks whole, and cannot be lost.
+/// Cases that no CPU can pass: its memory has no bound of its own, it ends tasks whole, and cannot be lost.
 const NEVER: [&str; 3] = [
     "streams/steps of a task that goes on",
     "losses/the other worker goes on",

@@ -1,4 +1,4 @@
-//! Cells measured, and plans given back: what they say, and that they change no bit.
+//! Cells are measured and their plans given back to a device: plans say what they should, and change no bit.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn what_is_measured_is_a_plan_of_the_device() {
         for rows in [1, 4, 3] {
             let measured = device.measure(&cell, rows).unwrap();
             assert!(measured.ns > 0.0 && measured.ns < 1e9, "{measured:?}");
-            let plan = measured.plan.expect("there are several ways");
+            let plan = measured.plan.expect("there are several strategies");
             let how = device.describe(&plan).unwrap();
             assert!(how.starts_with("one thread") || how.starts_with("by "), "{how}");
             device.plan(cell.identity, &[(rows, plan)]).unwrap();

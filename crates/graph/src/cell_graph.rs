@@ -141,6 +141,15 @@ impl Run {
         self.kind.reach(submitted, self.length, &self.precedence)
     }
 
+    /// The node into whose row a sink of this time writes what `node` yields, if it writes it. Chains follow a
+    /// rule of their own: one that may end early writes its last row after every step.
+    pub fn sink_node(&self, time: SinkTime, node: u32) -> Option<u32> {
+        match time {
+            SinkTime::Every => Some(node),
+            SinkTime::Last => (node + 1 == self.length).then_some(0),
+        }
+    }
+
     /// The nodes that may run together if the rest of the graph is no hindrance: each part needs
     /// nothing of the run but the parts before.
     pub fn waves(&self) -> impl Iterator<Item = Range<u32>> {

@@ -36,7 +36,7 @@ fn numbers(len: usize) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Weights of a layer with so many inputs.
+/// Weights of a layer with a number of inputs.
 fn weights(len: usize, inputs: usize) -> Vec<f32> {
     let scale = 1.0 / (inputs as f32).sqrt();
     numbers(len).into_iter().map(|weight| weight * scale).collect()
@@ -56,7 +56,7 @@ mod limits {
             .bench(|| peaks::multiply_adds(Isa::best(), TURNS));
     }
 
-    /// A sweep over so many KiB.
+    /// A sweep over a number of KiB.
     #[divan::bench(args = [16, 256, 8 << 10, 128 << 10])]
     fn read(bencher: Bencher<'_, '_>, kib: usize) {
         let memory = numbers(kib << 8);

@@ -1,5 +1,5 @@
-//! What can be wrong with a request for a kernel. Nothing here happens while a step runs: a step
-//! that has been asked for correctly cannot fail.
+//! The errors of building and calling kernels. None occurs while a step runs: a step with valid arguments
+//! cannot fail.
 
 use crate::simd::isa::Isa;
 
@@ -46,7 +46,7 @@ pub enum KernelError {
     /// A slice does not have the length that the sizes give it.
     #[error("{tensor} has {actual} elements, expected {expected}")]
     Length {
-        /// Which argument, by its name.
+        /// The name of the argument.
         tensor: &'static str,
         /// Elements needed.
         expected: usize,

@@ -1,5 +1,5 @@
-//! A batch of chains whose steps are programs: their states lie in slots, and are gathered, with
-//! the step's inputs, into one tensor a port.
+//! A batch of chains whose steps are composite programs: their states lie in slots, and are gathered, with
+//! the step's inputs, into one tensor for each port.
 
 use std::sync::Arc;
 
@@ -12,15 +12,19 @@ use batchmaker_graph::{
 };
 use batchmaker_kernels::Packing;
 
-use crate::cells::composite_program::{StagedError, StagedProgram};
-use crate::cells::recurrent_chains::ProjectionAhead;
-use crate::memory::request_memory::{Gathered, RequestMemory, RowPointers, scatter};
-use crate::memory::row_arena::{LINE, RowArena};
+use super::composite_program::{CompositeError, CompositeProgram};
+use super::initial_state::write_initial_state;
+use crate::memory::batch_tensor::{Gathered, scatter};
+use crate::memory::raw_lines::LINE;
+use crate::memory::request_memory::RequestMemory;
+use crate::memory::row_arena::RowArena;
+use crate::memory::row_pointers::RowPointers;
+use crate::strategies::execution_strategy::ProjectionAhead;
 use crate::threads::thread_group::ThreadGroup;
 
-/// A materialised cell type in stages with states.
-pub(crate) struct StagedChains {
-    program: StagedProgram,
+/// A materialised composite cell type with states.
+pub(crate) struct CompositeChains {
+    program: CompositeProgram,
     inputs: Vec<RowSpec>,
     states: Vec<State>,
     slots: RowArena,
@@ -29,27 +33,27 @@ pub(crate) struct StagedChains {
 /// A state, and where it lies in a slot.
 struct State {
     row: RowSpec,
-    /// Floats from the slot's first.
+    /// Floats from the slot's first to the state's.
     offset: usize,
 }
 
 /// A standing batch.
 #[derive(Default)]
-pub(crate) struct StagedRoster(Roster<Chain>);
+pub(crate) struct CompositeRoster(Roster<Chain>);
 
 /// A chain in a batch.
 struct Chain {
     course: device::Chain,
     slot: *mut f32,
-    /// By input port.
+    /// The rows of each input port.
     inputs: Vec<RowPointers>,
-    /// When, from which port, where to.
+    /// Each sink: its time, the output port, and the rows that it writes.
     sinks: Vec<(SinkTime, usize, RowPointers)>,
     /// Keeps the rows where they are.
     memory: Arc<RequestMemory>,
 }
 
-// SAFETY: only a place; what may be done there is said at each access.
+// SAFETY: the slot is an address; only unsafe code, which vouches for each access, does anything with it.
 unsafe impl Send for Chain {}
 
 impl AsRef<device::Chain> for Chain {
@@ -58,11 +62,11 @@ impl AsRef<device::Chain> for Chain {
     }
 }
 
-/// What steps run on.
-pub(crate) struct Steps<'a> {
+/// The threads that steps run on, and the list of the chains that end.
+pub(crate) struct CompositeResources<'a> {
     pub(crate) thread: &'a ExecutorThread,
     pub(crate) group: &'a mut ThreadGroup,
-    /// Where chains that reach their end of sequence are listed.
+    /// Receives the chains that reach their end of sequence.
     pub(crate) ends: &'a mut Vec<EndOfSequence>,
 }
 
@@ -82,13 +86,13 @@ impl State {
     }
 }
 
-impl StagedChains {
+impl CompositeChains {
     pub(crate) fn new(
         packing: Packing,
         cell: &Cell,
-        staged: &CompositeCell,
-        ahead: ProjectionAhead,
-    ) -> Result<Self, StagedError> {
+        composite: &CompositeCell,
+        projection: ProjectionAhead,
+    ) -> Result<Self, CompositeError> {
         let mut floats = 0;
         let states = cell.states.iter().map(|row| {
             let state = State { row: row.clone(), offset: floats };
@@ -96,12 +100,16 @@ impl StagedChains {
             state
         });
         let states = states.collect();
-        let program = StagedProgram::new(packing, staged, ahead)?;
+        let program = CompositeProgram::new(packing, composite, projection)?;
         Ok(Self { program, inputs: cell.inputs.clone(), states, slots: RowArena::new(floats) })
     }
 
     /// A chain of the request in `memory`, with its first states in its slot.
-    fn chain(&self, memory: Arc<RequestMemory>, course: device::Chain) -> Chain {
+    ///
+    /// # Safety
+    /// The chain's initial states are written, and nobody writes them until this returns. Until then nobody
+    /// else accesses its slot.
+    unsafe fn chain(&self, memory: Arc<RequestMemory>, course: device::Chain) -> Chain {
         let graph = memory.graph.clone();
         let run = &graph.runs()[course.run.index()];
         let sinks = run.sinks.iter().map(|s| (s.time, s.port, memory.rows(&s.rows)));
@@ -115,18 +123,8 @@ impl StagedChains {
         if chain.course.origin() == Origin::Initial {
             for (state, initial) in self.states.iter().zip(&run.initial) {
                 let (to, bytes) = (state.of(&chain).row(0), state.bytes());
-                let initial = initial.as_ref().map(|rows| memory.rows(rows));
-                // SAFETY: the slot is the chain's own from its first step on, and the row of the
-                // initial state was written before the chain could join.
-                unsafe {
-                    match initial {
-                        Some(rows) => {
-                            assert_eq!(rows.row_bytes, bytes, "a state's row is its size");
-                            std::ptr::copy_nonoverlapping(rows.row(0), to, bytes);
-                        }
-                        None => std::ptr::write_bytes(to, 0, bytes),
-                    }
-                }
+                // SAFETY: the caller vouches for the slot and the initial states.
+                unsafe { write_initial_state(initial.as_ref(), &memory, to, bytes) };
             }
         }
         chain
@@ -135,27 +133,29 @@ impl StagedChains {
     /// Changes the roster, then runs `steps` steps of it.
     ///
     /// # Safety
-    /// The rows that the chains read are written, and nobody else accesses those that they write.
+    /// The initial states and the inputs of these steps are written, and nobody writes them until this
+    /// returns. Until then nobody else accesses the chains' slots and the rows that their sinks write.
     pub(crate) unsafe fn run_roster(
         &self,
-        roster: &mut StagedRoster,
+        roster: &mut CompositeRoster,
         leaves: &[SlotId],
         joins: &[Join],
         steps: u32,
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-        hands: &mut Steps<'_>,
-    ) -> Result<(), StagedError> {
+        resources: &mut CompositeResources<'_>,
+    ) -> Result<(), CompositeError> {
         let left = roster.0.leave(leaves, |_| ());
         left.expect("the manager knows who is on a roster");
         let chain = |join: &Join| {
             let memory = memory_of(join.request);
             let course = device::Chain::joining(&memory.graph, join, memory.has_ended(join.run));
-            self.chain(memory, course)
+            // SAFETY: the caller vouches for the initial states and the slot.
+            unsafe { self.chain(memory, course) }
         };
         roster.0.chains.extend(joins.iter().map(chain));
         for done in 0..steps {
-            // SAFETY: the caller's promise.
-            let ran = unsafe { self.step(&mut roster.0.chains, hands) };
+            // SAFETY: the caller vouches for inputs, slots and sinks.
+            let ran = unsafe { self.step(&mut roster.0.chains, resources) };
             if ran.is_err() {
                 // The next task goes on behind this one, with states that are undefined.
                 let chains = roster.0.chains.iter_mut();
@@ -170,22 +170,24 @@ impl StagedChains {
     /// Runs one step of each of `items`, a batch of its own, in the empty roster `batch`.
     ///
     /// # Safety
-    /// As for [`Self::run_roster`].
+    /// The initial states and the inputs of these steps are written, and nobody writes them until this
+    /// returns. Until then nobody else accesses the chains' slots and the rows that their sinks write.
     pub(crate) unsafe fn run_items(
         &self,
-        batch: &mut StagedRoster,
+        batch: &mut CompositeRoster,
         items: &[Item],
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-        hands: &mut Steps<'_>,
-    ) -> Result<(), StagedError> {
+        resources: &mut CompositeResources<'_>,
+    ) -> Result<(), CompositeError> {
         let chain = |item: &Item| {
             let memory = memory_of(item.request);
             let course = device::Chain::of_item(&memory.graph, item, memory.has_ended(item.run));
-            self.chain(memory, course)
+            // SAFETY: the caller vouches for the initial states and the slot.
+            unsafe { self.chain(memory, course) }
         };
         batch.0.chains.extend(items.iter().map(chain));
-        // SAFETY: the caller's promise.
-        let done = unsafe { self.step(&mut batch.0.chains, hands) };
+        // SAFETY: the caller vouches for inputs, slots and sinks.
+        let done = unsafe { self.step(&mut batch.0.chains, resources) };
         batch.0.chains.clear();
         done
     }
@@ -193,12 +195,12 @@ impl StagedChains {
     /// A row of each state in a slot.
     ///
     /// # Safety
-    /// No task in flight uses the slot.
+    /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn read_state(&self, place: StatePlace) -> Vec<TensorData> {
         let slot = self.slots.row(place.slot.index as usize);
         let state = |state: &State| {
             let mut row = Gathered::with_capacity(&state.row, 1);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller vouches for the slot.
             unsafe { row.append(&state.at(slot), 0, 1) };
             row.finish()
         };
@@ -208,13 +210,13 @@ impl StagedChains {
     /// Sets the states in a slot: a row for each.
     ///
     /// # Safety
-    /// No task in flight uses the slot.
+    /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn write_state(&self, place: StatePlace, mut states: Vec<TensorData>) {
         assert_eq!(states.len(), self.states.len(), "a row for each state");
         let slot = self.slots.row(place.slot.index as usize);
         for (state, row) in self.states.iter().zip(&mut states) {
             assert_eq!(row.element(), state.row.element, "a state's element type");
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller vouches for the slot.
             unsafe { scatter(row, 0, &state.at(slot), 0, 1) };
         }
     }
@@ -224,8 +226,13 @@ impl StagedChains {
     /// not padded.
     ///
     /// # Safety
-    /// As for [`Self::run_roster`].
-    unsafe fn step(&self, chains: &mut [Chain], hands: &mut Steps<'_>) -> Result<(), StagedError> {
+    /// The initial states and the inputs of these steps are written, and nobody writes them until this
+    /// returns. Until then nobody else accesses the chains' slots and the rows that their sinks write.
+    unsafe fn step(
+        &self,
+        chains: &mut [Chain],
+        resources: &mut CompositeResources<'_>,
+    ) -> Result<(), CompositeError> {
         let running = || chains.iter().filter(|chain| chain.course.is_running());
         let rows = running().count();
         if rows == 0 {
@@ -235,7 +242,7 @@ impl StagedChains {
             let mut gathered = Gathered::with_capacity(spec, rows);
             for chain in running() {
                 let (from, node) = row(chain);
-                // SAFETY: the caller's promise; a slot is its chain's own.
+                // SAFETY: inputs are written, and a slot is its chain's own.
                 unsafe { gathered.append(&from, node, 1) };
             }
             gathered.finish()
@@ -247,33 +254,33 @@ impl StagedChains {
         });
         let states = self.states.iter().map(|state| gather(&state.row, &|c| (state.of(c), 0)));
         let inputs: Vec<TensorData> = inputs.chain(states).collect();
-        let mut outputs = self.program.run(rows, inputs, hands.thread, hands.group)?;
+        let mut outputs = self.program.run(rows, inputs, resources.thread, resources.group)?;
         let running = chains.iter_mut().filter(|chain| chain.course.is_running());
         for (row, chain) in running.enumerate() {
-            // SAFETY: the caller's promise.
-            hands.ends.extend(unsafe { self.advance(chain, &mut outputs, row) });
+            // SAFETY: the caller vouches for inputs, slots and sinks.
+            resources.ends.extend(unsafe { self.advance(chain, &mut outputs, row) });
         }
         Ok(())
     }
 
-    /// Takes row `row` of a step's outputs to a chain's states and to where they are wanted, unless the
-    /// chain ends with it.
+    /// Copies row `row` of a step's outputs to a chain's states and to its sinks, unless the chain reaches its
+    /// end of sequence with it.
     ///
     /// # Safety
-    /// As for [`Self::run_roster`].
+    /// Until this returns nobody else accesses the chain's slot and the rows that its sinks write.
     unsafe fn advance(
         &self,
         chain: &mut Chain,
         outputs: &mut [TensorData],
         row: usize,
     ) -> Option<EndOfSequence> {
-        let says_stop = |stop: Stop| match &outputs[stop.port] {
+        let is_end = |stop: Stop| match &outputs[stop.port] {
             TensorData::I64(ids) => ids[row] == stop.value,
             other => unreachable!("a stop is an integer, not {}", other.element()),
         };
-        if chain.course.stop().is_some_and(says_stop) {
+        if chain.course.stop().is_some_and(is_end) {
             let end = chain.course.end();
-            chain.memory.note_end(end.run);
+            chain.memory.record_end(end.run);
             return Some(end);
         }
         for (state, output) in self.states.iter().zip(&mut *outputs) {
@@ -283,7 +290,7 @@ impl StagedChains {
         for (time, port, to) in &chain.sinks {
             let node = chain.course.sink_node(*time, chain.course.step());
             let Some(node) = node else { continue };
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller vouches for the rows that sinks write.
             unsafe { scatter(&mut outputs[*port], row, to, node, 1) };
         }
         chain.course.advance(1);

@@ -1,31 +1,30 @@
-//! Cells in stages: programs, and what has fused kernels between them.
+//! Composite cells: programs, and operations with fused kernels between them.
 
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
 use batchmaker_graph::{
     CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData,
 };
 use batchmaker_kernels::{
-    ArgMax, ArgMaxRow, KernelError, LinearParameters, PackedLinear, Packing, Recurrence, StepRow,
-    XPart,
+    KernelError, LinearParameters, PackedLinear, Packing, Recurrence, StepRow, XPart,
 };
 
-use crate::cells::batch_job::{Job, WORTH_THREADS, items, project_rows};
-use crate::cells::embedding::Embedding;
-use crate::cells::recurrent_chains::{ProjectionAhead, pack};
-use crate::strategies::tuner::Split;
-use crate::threads::phases::{Member, part};
+use super::arg_max::arg_max;
+use super::batch_job::{Job, WORTH_THREADS, project_rows};
+use super::embedding::Embedding;
+use super::packing::pack;
+use crate::strategies::execution_strategy::{ProjectionAhead, Split};
 use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised [`CompositeCell`].
-pub(crate) struct StagedProgram {
+pub(crate) struct CompositeProgram {
     registers: Vec<RowSpec>,
-    stages: Vec<LoadedStage>,
-    outputs: Vec<usize>,
+    operations: Vec<LoadedOperation>,
+    outputs: Vec<Read>,
 }
 
-struct LoadedStage {
+struct LoadedOperation {
     body: LoadedBody,
-    reads: Vec<Option<usize>>,
+    reads: Vec<Option<Read>>,
     writes: Vec<usize>,
 }
 
@@ -35,23 +34,35 @@ enum LoadedBody {
     ArgMax(PackedLinear),
 }
 
-/// A staged cell cannot be loaded or run.
+/// A read of a register.
+#[derive(Clone, Copy)]
+struct Read {
+    register: usize,
+    /// Whether nobody reads the register after this before it is written again, so that its rows can be
+    /// moved, not copied.
+    is_last: bool,
+}
+
+/// A composite cell cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StagedError {
+pub(crate) enum CompositeError {
     #[error(transparent)]
     Program(#[from] ExecutorError),
     #[error(transparent)]
     Kernel(#[from] KernelError),
 }
 
-impl StagedProgram {
+impl CompositeProgram {
+    /// Compiles the programs of a cell and packs its weights. `projection` says whether the rows of embeddings
+    /// are projected.
     pub(crate) fn new(
         packing: Packing,
         cell: &CompositeCell,
-        ahead: ProjectionAhead,
-    ) -> Result<Self, StagedError> {
+        projection: ProjectionAhead,
+    ) -> Result<Self, CompositeError> {
         let row = |&register: &usize| cell.registers[register].clone();
-        let stages = cell.operations.iter().map(|Operation { body, reads, writes }| {
+        let load = |(index, operation): (usize, &Operation)| {
+            let Operation { body, reads, writes } = operation;
             let body = match body {
                 OperationBody::Program(program) => {
                     let inputs: Vec<RowSpec> = reads.iter().flatten().map(row).collect();
@@ -60,7 +71,7 @@ impl StagedProgram {
                 }
                 OperationBody::Step(step) => {
                     let (cell, lookup) = (pack(packing, step)?, step.lookup.clone());
-                    let is_projected = ahead != ProjectionAhead::Never;
+                    let is_projected = projection != ProjectionAhead::Never;
                     let embedding =
                         lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
                     LoadedBody::Step { cell, embedding }
@@ -72,10 +83,18 @@ impl StagedProgram {
                     LoadedBody::ArgMax(PackedLinear::new(packing, parameters)?)
                 }
             };
-            Ok(LoadedStage { body, reads: reads.clone(), writes: writes.clone() })
-        });
-        let stages = stages.collect::<Result<_, StagedError>>()?;
-        Ok(Self { registers: cell.registers.clone(), stages, outputs: cell.outputs.clone() })
+            let read = |register| Read { register, is_last: is_last_read(cell, index, register) };
+            let reads = reads.iter().map(|&register| register.map(read)).collect();
+            Ok(LoadedOperation { body, reads, writes: writes.clone() })
+        };
+        let operations = cell.operations.iter().enumerate().map(load);
+        let operations = operations.collect::<Result<_, CompositeError>>()?;
+        let output = |(port, &register): (usize, &usize)| Read {
+            register,
+            is_last: !cell.outputs[port + 1..].contains(&register),
+        };
+        let outputs = cell.outputs.iter().enumerate().map(output).collect();
+        Ok(Self { registers: cell.registers.clone(), operations, outputs })
     }
 
     /// Runs `rows` rows. Each input has `rows` rows of its port, and so has each output.
@@ -85,23 +104,27 @@ impl StagedProgram {
         inputs: Vec<TensorData>,
         thread: &ExecutorThread,
         group: &mut ThreadGroup,
-    ) -> Result<Vec<TensorData>, StagedError> {
+    ) -> Result<Vec<TensorData>, CompositeError> {
         let mut registers: Vec<Option<TensorData>> = inputs.into_iter().map(Some).collect();
         registers.resize(self.registers.len(), None);
-        for LoadedStage { body, reads, writes } in &self.stages {
-            let read = |register: usize| registers[register].as_ref().expect("written before");
+        for LoadedOperation { body, reads, writes } in &self.operations {
             let written = match body {
                 LoadedBody::Program(program) => {
-                    let inputs = reads.iter().flatten().map(|&register| read(register).clone());
+                    let inputs = reads.iter().flatten().map(|read| read.take(&mut registers));
                     program.run(rows, inputs.collect(), thread)?
                 }
                 LoadedBody::Step { cell, embedding } => {
-                    let reads: Vec<_> = reads.iter().map(|read_| read_.map(read)).collect();
-                    let x = reads[0].expect("a step reads x");
-                    step(&**cell, embedding.as_ref(), rows, x, &reads[1..], group)
+                    let read = |port: usize| reads.get(port).copied().flatten();
+                    // A step updates c in place. No other port of an operation reads a register that is
+                    // moved.
+                    let c = read(2).map(|read| read.take(&mut registers));
+                    let x = read(0).expect("a step reads x").borrow(&registers);
+                    let h = read(1).map(|read| read.borrow(&registers));
+                    let states = States { h, c, has_c: reads.len() > 2 };
+                    step(&**cell, embedding.as_ref(), rows, x, states, group)
                 }
                 LoadedBody::ArgMax(linear) => {
-                    let x = read(reads[0].expect("an arg-max reads x"));
+                    let x = reads[0].expect("an arg-max reads x").borrow(&registers);
                     vec![TensorData::I64(arg_max(linear, rows, x, group))]
                 }
             };
@@ -109,37 +132,82 @@ impl StagedProgram {
                 registers[register] = Some(data);
             }
         }
-        let output =
-            |&register: &usize| registers[register].clone().expect("every output is written");
-        Ok(self.outputs.iter().map(output).collect())
+        Ok(self.outputs.iter().map(|output| output.take(&mut registers)).collect())
     }
 }
 
-/// One step of `rows` rows: the states after it, from x (or ids) and the states before it.
+/// Whether operation `index` of a cell reads `register` once, and nobody reads it afterwards before it is
+/// written again.
+fn is_last_read(cell: &CompositeCell, index: usize, register: usize) -> bool {
+    let is_read = |read: &&Option<usize>| **read == Some(register);
+    if cell.operations[index].reads.iter().filter(is_read).count() > 1 {
+        return false;
+    }
+    if cell.operations[index].writes.contains(&register) {
+        return true;
+    }
+    for operation in &cell.operations[index + 1..] {
+        if operation.reads.contains(&Some(register)) {
+            return false;
+        }
+        if operation.writes.contains(&register) {
+            return true;
+        }
+    }
+    !cell.outputs.contains(&register)
+}
+
+impl Read {
+    /// The rows of the register, moved out of it if nobody reads it afterwards.
+    fn take(self, registers: &mut [Option<TensorData>]) -> TensorData {
+        let rows = &mut registers[self.register];
+        let rows = if self.is_last { rows.take() } else { rows.clone() };
+        rows.expect("a register is written before it is read")
+    }
+
+    /// The rows of the register.
+    fn borrow(self, registers: &[Option<TensorData>]) -> &TensorData {
+        registers[self.register].as_ref().expect("a register is written before it is read")
+    }
+}
+
+/// The states before a step, zeros where there are none.
+struct States<'a> {
+    h: Option<&'a TensorData>,
+    c: Option<TensorData>,
+    /// Whether the operation has a second state, c.
+    has_c: bool,
+}
+
+/// One step of `rows` rows: the states after it, from x (or token ids) and the states before it.
 fn step(
     cell: &dyn Recurrence,
     embedding: Option<&Embedding>,
     rows: usize,
     x: &TensorData,
-    states: &[Option<&TensorData>],
+    states: States<'_>,
     group: &mut ThreadGroup,
 ) -> Vec<TensorData> {
-    let (hidden, input) = (cell.hidden_size(), cell.input_size());
-    let zeros = vec![0.0; rows * hidden];
-    let state = |port: usize| match states.get(port).copied().flatten() {
-        Some(TensorData::F32(data)) => &data[..],
-        _ => &zeros[..],
+    let (hidden, input, c_len) = (cell.hidden_size(), cell.input_size(), cell.c_len());
+    let zeros;
+    let h_in = match states.h {
+        Some(TensorData::F32(h)) => &h[..],
+        _ => {
+            zeros = vec![0.0; rows * hidden];
+            &zeros[..]
+        }
     };
-    let h_in = state(0);
     let mut h_out = vec![0.0; rows * hidden];
-    // An LSTM's second state, or room for the step's own use.
-    let has_c = states.len() > 1;
-    let mut c = if has_c { state(1).to_vec() } else { vec![0.0; rows * cell.c_len()] };
-    let c_len = cell.c_len();
+    // The second state of an LSTM, or a scratch buffer of the step.
+    let mut c = match states.c {
+        Some(TensorData::F32(c)) => c,
+        _ if states.has_c => vec![0.0; rows * hidden],
+        _ => vec![0.0; rows * c_len],
+    };
     assert_eq!((h_in.len(), c.len()), (rows * hidden, rows * c_len), "states are the cell's");
     let c_first = c.as_mut_ptr();
     if let (TensorData::I64(ids), Some(embedding)) = (x, embedding) {
-        meet_words(cell, embedding, ids, group);
+        project_new_ids(cell, embedding, ids, group);
     }
     let x_of = |row: usize| match (x, embedding) {
         (TensorData::I64(ids), Some(embedding)) => embedding.x(ids[row]),
@@ -162,14 +230,19 @@ fn step(
     // SAFETY: every row has elements of its own in buffers of this call, of the cell's lengths.
     unsafe { job.run(group) };
     let mut after = vec![TensorData::F32(h_out)];
-    after.extend(has_c.then_some(TensorData::F32(c)));
+    after.extend(states.has_c.then_some(TensorData::F32(c)));
     after
 }
 
-/// Projects the words that nobody has met yet, which are remembered.
-fn meet_words(cell: &dyn Recurrence, embedding: &Embedding, ids: &[i64], group: &mut ThreadGroup) {
+/// Projects the token ids that the projection cache lacks.
+fn project_new_ids(
+    cell: &dyn Recurrence,
+    embedding: &Embedding,
+    ids: &[i64],
+    group: &mut ThreadGroup,
+) {
     let (to_project, claims): (Vec<_>, Vec<_>) =
-        ids.iter().filter_map(|&id| embedding.meet(id)).unzip();
+        ids.iter().filter_map(|&id| embedding.claim(id)).unzip();
     if claims.is_empty() {
         return;
     }
@@ -177,52 +250,6 @@ fn meet_words(cell: &dyn Recurrence, embedding: &Embedding, ids: &[i64], group: 
     unsafe { project_rows(cell, &to_project, group) };
     embedding.publish(claims);
 }
-
-/// The index of the greatest sum of each row.
-fn arg_max(
-    linear: &PackedLinear,
-    rows: usize,
-    x: &TensorData,
-    group: &mut ThreadGroup,
-) -> Vec<i64> {
-    let TensorData::F32(x) = x else { unreachable!("x is {}", x.element()) };
-    let (input, panels) = (linear.input_size(), linear.panels());
-    assert_eq!(x.len(), rows * input, "x has all rows");
-    let macs = rows * input * linear.output_size();
-    let is_shared = macs >= WORTH_THREADS;
-    let items =
-        if is_shared { items(macs, panels, linear.panels_a_call(), group.threads()) } else { 1 };
-    // Of each item, the greatest among its panels' sums for each row.
-    let mut found = vec![ArgMax::NONE; items * rows];
-    let first = Shared(found.as_mut_ptr());
-    let work = |member: &mut Member<'_>| {
-        let first = &first;
-        member.share(items, |item| {
-            let row = |row: usize| ArgMaxRow {
-                x: x[row * input..].as_ptr(),
-                best: first.0.wrapping_add(item * rows + row),
-            };
-            let rows: Vec<ArgMaxRow> = (0..rows).map(row).collect();
-            // SAFETY: x is as long as was checked; an item has places of its own in `found`.
-            unsafe { linear.argmax(&rows, part(panels, item, items)) };
-        });
-    };
-    match is_shared {
-        true => group.run(&work),
-        false => group.run_alone(&work),
-    }
-    let best = |row: usize| {
-        let of_items = found.iter().skip(row).step_by(rows);
-        i64::from(of_items.fold(ArgMax::NONE, |best, &found| best.or(found)).index)
-    };
-    (0..rows).map(best).collect()
-}
-
-/// Places that members of a group write to, each to its own.
-struct Shared(*mut ArgMax);
-
-// SAFETY: only an address; what may be done there is said at each access.
-unsafe impl Sync for Shared {}
 
 #[cfg(test)]
 mod tests {
@@ -232,10 +259,31 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_register_is_moved_at_its_last_read() {
+        let operation = |reads: [usize; 2], write: usize| {
+            let (input_size, output_size, w) = (1, 1, Arc::new([1.0]));
+            let body =
+                OperationBody::LinearArgMax(LinearArgMax { input_size, output_size, w, b: None });
+            Operation { body, reads: reads.map(Some).into(), writes: vec![write] }
+        };
+        let cell = CompositeCell {
+            registers: vec![RowSpec::new(ElementType::F32, [1]); 4],
+            operations: vec![operation([0, 1], 2), operation([2, 0], 0), operation([0, 0], 3)],
+            outputs: vec![3, 2],
+        };
+        let is_last = |index, register| is_last_read(&cell, index, register);
+        assert!(!is_last(0, 0), "the next operation reads it");
+        assert!(is_last(0, 1), "nobody reads it again");
+        assert!(is_last(1, 0), "the operation writes it");
+        assert!(!is_last(1, 2), "it is an output");
+        assert!(!is_last(2, 0), "the operation reads it twice");
+    }
+
     /// Two steps in one cell, the second over the first's h: the same as one after the other, and
     /// each row the same alone.
     #[test]
-    fn stages_pass_rows_on() {
+    fn operations_pass_rows_on() {
         let numbers = |count: usize, scale: f32| -> Arc<[f32]> {
             (0..count).map(|i| ((i * 7919 % 97) as f32 / 48.0 - 1.0) * scale).collect()
         };
@@ -249,25 +297,25 @@ mod tests {
             lookup: None,
         };
         let row = RowSpec::new(ElementType::F32, [5]);
-        let stage = |reads: [Option<usize>; 3], writes: [usize; 2]| {
+        let step = |reads: [Option<usize>; 3], writes: [usize; 2]| {
             let body = OperationBody::Step(lstm.clone());
             Operation { body, reads: reads.into(), writes: writes.into() }
         };
         let both = CompositeCell {
             registers: vec![row.clone(); 7],
             operations: vec![
-                stage([Some(0), Some(1), Some(2)], [3, 4]),
-                stage([Some(3), None, None], [5, 6]),
+                step([Some(0), Some(1), Some(2)], [3, 4]),
+                step([Some(3), None, None], [5, 6]),
             ],
             outputs: vec![5, 4],
         };
         let one = CompositeCell {
             registers: vec![row; 5],
-            operations: vec![stage([Some(0), None, None], [1, 2])],
+            operations: vec![step([Some(0), None, None], [1, 2])],
             outputs: vec![1],
         };
         let load = |cell| {
-            StagedProgram::new(
+            CompositeProgram::new(
                 batchmaker_kernels::Isa::best().into(),
                 cell,
                 ProjectionAhead::Measured,
@@ -276,7 +324,7 @@ mod tests {
         };
         let (both, one, thread) = (load(&both), load(&one), ExecutorThread::new());
         let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
-        let mut run = |cell: &StagedProgram, rows: usize, inputs: &[&[f32]]| {
+        let mut run = |cell: &CompositeProgram, rows: usize, inputs: &[&[f32]]| {
             let inputs = inputs.iter().map(|data| TensorData::F32(data.to_vec())).collect();
             let outputs = cell.run(rows, inputs, &thread, &mut group).unwrap();
             outputs

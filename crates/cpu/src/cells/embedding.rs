@@ -1,20 +1,20 @@
-//! An embedding in front of a recurrent cell, and what its rows project to.
+//! An embedding in front of a recurrent cell, and the projections of its rows.
 //!
-//! What a word adds to the sums of a step depends on nothing but the word. A small table is
-//! projected as a whole; of a large one, the words that were met are remembered.
+//! A token id's part of the sums of a step depends on nothing but the token id. A small table is projected as
+//! a whole; of a large one, the rows of ids that occur are projected and cached.
 
 use batchmaker_graph::Lookup;
 use batchmaker_kernels::{Lines, ProjectionRow, Recurrence, XPart};
 
-use crate::memory::projection_cache::{Claim, Remembered};
+use crate::memory::token_cache::{Claim, TokenCache};
 
-/// Bytes of a table's projection that is made when the cell is materialised.
-const WHOLE_BYTES_MAX: usize = 8 << 20;
+/// The most bytes of a table's projection, for it to be made when the cell is materialised.
+const TABLE_BYTES_MAX: usize = 8 << 20;
 
-/// Bytes of projections that are remembered of a larger table.
-const REMEMBERED_BYTES_MAX: usize = 128 << 20;
+/// The most bytes of projections that are cached of a larger table.
+const CACHE_BYTES_MAX: usize = 128 << 20;
 
-/// A table that turns ids into inputs of a cell.
+/// A table that turns token ids into inputs of a cell.
 pub(crate) struct Embedding {
     lookup: Lookup,
     projected: Projected,
@@ -22,43 +22,44 @@ pub(crate) struct Embedding {
 
 enum Projected {
     No,
-    /// All rows, at so many floats from each other.
-    Whole(Lines, usize),
-    Met(Remembered),
+    /// The projections of all rows, and the floats from one to the next.
+    Table(Lines, usize),
+    /// The projections of the token ids that occurred.
+    Cached(TokenCache),
 }
 
 impl Embedding {
-    /// For `cell`, whose x is a row of `lookup`; projected or not.
+    /// The embedding of `cell`, whose x is a row of `lookup`. `is_projected` says whether rows are projected.
     pub(crate) fn new(cell: &dyn Recurrence, lookup: Lookup, is_projected: bool) -> Self {
         assert_eq!(lookup.width, cell.input_size(), "an embedding is the cell's x");
         let len = cell.projected_len();
         let projected = if !is_projected || cell.projection_macs() == 0 {
             Projected::No
-        } else if let Some(whole) = project_all(cell, &lookup) {
-            Projected::Whole(whole, Lines::row_stride(len))
+        } else if let Some(table) = project_all(cell, &lookup) {
+            Projected::Table(table, Lines::row_stride(len))
         } else {
-            Projected::Met(Remembered::new(lookup.rows(), len, REMEMBERED_BYTES_MAX))
+            Projected::Cached(TokenCache::new(lookup.rows(), len, CACHE_BYTES_MAX))
         };
         Self { lookup, projected }
     }
 
-    /// Whether every word is projected.
-    pub(crate) fn is_whole(&self) -> bool {
-        matches!(self.projected, Projected::Whole(..))
+    /// Whether the whole table is projected.
+    pub(crate) fn is_table_projected(&self) -> bool {
+        matches!(self.projected, Projected::Table(..))
     }
 
-    /// Whether words are remembered as they come.
-    pub(crate) fn remembers(&self) -> bool {
-        matches!(self.projected, Projected::Met(_))
+    /// Whether the projections of token ids are cached as they occur.
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(self.projected, Projected::Cached(_))
     }
 
-    /// What stands for the id in a step.
+    /// The input of a step for token id `id`: its projection, if it is there, or its row of the table.
     pub(crate) fn x(&self, id: i64) -> (*const f32, XPart) {
         let row = self.lookup.row(id);
         let projected = match &self.projected {
             Projected::No => None,
-            Projected::Whole(rows, stride) => Some(&rows.as_slice()[id as usize * stride..]),
-            Projected::Met(known) => known.get(id as usize),
+            Projected::Table(rows, stride) => Some(&rows.as_slice()[id as usize * stride..]),
+            Projected::Cached(cache) => cache.lookup(id as usize),
         };
         match projected {
             Some(projected) => (projected.as_ptr(), XPart::Projected),
@@ -66,26 +67,27 @@ impl Embedding {
         }
     }
 
-    /// A word that is to be remembered: what is to be projected for it.
-    pub(crate) fn meet(&self, id: i64) -> Option<(ProjectionRow, Claim)> {
-        let Projected::Met(known) = &self.projected else { return None };
+    /// Claims the projection of token id `id`, if it is to be cached and is not yet, and returns the row to
+    /// project.
+    pub(crate) fn claim(&self, id: i64) -> Option<(ProjectionRow, Claim)> {
+        let Projected::Cached(cache) = &self.projected else { return None };
         let x = self.lookup.row(id).as_ptr();
-        let claim = known.claim(id as usize)?;
+        let claim = cache.claim(id as usize)?;
         Some((ProjectionRow { x, projected: claim.row() }, claim))
     }
 
-    /// Makes words known that were projected since they were met.
+    /// Makes projections known that were computed since they were claimed.
     pub(crate) fn publish(&self, claims: impl IntoIterator<Item = Claim>) {
-        let Projected::Met(known) = &self.projected else { return };
-        claims.into_iter().for_each(|claim| known.publish(claim));
+        let Projected::Cached(cache) = &self.projected else { return };
+        claims.into_iter().for_each(|claim| cache.publish(claim));
     }
 }
 
-/// All rows of a table, projected, if that is small.
+/// The projections of all rows of a table, if they are small.
 fn project_all(cell: &dyn Recurrence, lookup: &Lookup) -> Option<Lines> {
     let stride = Lines::row_stride(cell.projected_len());
     let len = lookup.rows().checked_mul(stride)?;
-    if len == 0 || len > WHOLE_BYTES_MAX / size_of::<f32>() {
+    if len == 0 || len > TABLE_BYTES_MAX / size_of::<f32>() {
         return None;
     }
     let mut projected = Lines::zeros(len);
@@ -96,7 +98,7 @@ fn project_all(cell: &dyn Recurrence, lookup: &Lookup) -> Option<Lines> {
     };
     let rows: Vec<_> =
         inputs.zip(projected.as_mut_slice().chunks_exact_mut(stride)).map(row).collect();
-    // SAFETY: each row has elements of its own, of the cell's lengths.
+    // SAFETY: each row reads and writes elements of its own, of the cell's lengths, in this thread alone.
     unsafe { cell.project(&rows, 0..cell.projection_panels()) };
     Some(projected)
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use batchmaker_executor::{ExecutorError, ExecutorThread, SequenceBatch, SequenceProgram};
 use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData};
 
-use crate::memory::request_memory::{Gathered, RequestMemory, scatter};
+use crate::memory::batch_tensor::{Gathered, scatter};
+use crate::memory::request_memory::RequestMemory;
 
 /// A node and the rows that each input and output port has of it.
 struct Node<'a> {
@@ -18,7 +19,8 @@ struct Node<'a> {
 /// Runs the nodes of `items`, those of equal spans together where that is possible.
 ///
 /// # Safety
-/// The rows that nodes read are complete. Nobody accesses the rows that they write until this returns.
+/// The rows that the nodes read are written, and nobody writes them until this returns. Until then nobody else
+/// accesses the rows that they write.
 pub(crate) unsafe fn run_sequences(
     program: &SequenceProgram,
     items: &[Item],
@@ -29,9 +31,9 @@ pub(crate) unsafe fn run_sequences(
     let mut nodes = Vec::new();
     for (item, memory) in items.iter().zip(&memories) {
         let run = &memory.graph.runs()[item.run.index()];
-        assert_eq!(run.length, 1, "a whole sequence is one node");
+        assert_eq!(run.length, 1, "a sequence is one node");
         assert_eq!(run.sinks.len(), program.outputs().len(), "one sink for each port");
-        // What is past the end of a run is padding.
+        // Nodes past the end of a run are padding.
         if item.first > 0 || item.count == 0 {
             continue;
         }
@@ -45,7 +47,7 @@ pub(crate) unsafe fn run_sequences(
         rows.map(|rows| rows.span).collect()
     });
     for batch in program.batches(spans) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller vouches for the rows of all nodes.
         unsafe { run_batch(program, &batch, &nodes, thread)? };
     }
     Ok(())
@@ -54,8 +56,8 @@ pub(crate) unsafe fn run_sequences(
 /// Runs the nodes that `batch` names, as one batch.
 ///
 /// # Safety
-/// The rows that these nodes read are complete. Nobody accesses the rows that they write until this
-/// returns.
+/// The rows that these nodes read are written, and nobody writes them until this returns. Until then nobody
+/// else accesses the rows that they write.
 unsafe fn run_batch(
     program: &SequenceProgram,
     batch: &SequenceBatch,
@@ -68,7 +70,7 @@ unsafe fn run_batch(
         let mut gathered = Gathered::with_capacity(row, batch.nodes.len() * span as usize);
         for node in nodes() {
             let from = node.memory.span(&node.inputs[port]);
-            // SAFETY: the caller promises that the rows are complete.
+            // SAFETY: the caller promises that the rows are written.
             unsafe { gathered.append(&from, 0, span) };
         }
         gathered.finish()

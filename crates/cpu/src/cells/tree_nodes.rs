@@ -1,28 +1,27 @@
 //! A batch of TreeLSTM nodes as rows of a fused kernel. Nothing is gathered: the kernel reads
 //! children, and writes nodes, where the request's values lie.
 
-use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use batchmaker_graph::{Item, Lookup, RequestId, Run, SinkTime, TreeCell};
+use batchmaker_graph::{Item, Lookup, RequestId, Run, TreeCell};
 use batchmaker_kernels::{
-    KernelError, Lines, PackedTreeInner, PackedTreeLeaf, Packing, ProjectionRow, Side, TreeChild,
-    TreeInnerParameters, TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
+    KernelError, PackedTreeInner, PackedTreeLeaf, Packing, Side, TreeChild, TreeInnerParameters,
+    TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
 };
 
-use crate::cells::batch_job::{WORTH_THREADS, items};
-use crate::memory::projection_cache::{Claim, Remembered};
-use crate::memory::request_memory::{RequestMemory, RowPointers};
-use crate::threads::phases::{Member, part};
+use super::batch_job::{run_panels, run_shared};
+use super::tree_buffers::TreeBuffers;
+use crate::memory::request_memory::RequestMemory;
+use crate::memory::token_cache::TokenCache;
 use crate::threads::thread_group::ThreadGroup;
 
-/// Bytes of h and c that a leaf remembers.
+/// The most bytes of h and c that are cached of a leaf.
 const LEAF_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of projections that an inner node remembers of children on one side.
+/// The most bytes of projections that are cached of an inner node's children on one side.
 const PROJECTED_BYTES_MAX: usize = 128 << 20;
 
-/// What a unit of an inner node costs besides products, in multiply-adds that take as long.
+/// The cost of a unit of an inner node besides products, in multiply-adds that take as long.
 const UNIT_MACS: usize = 200;
 
 /// A materialised cell type of a TreeLSTM.
@@ -35,105 +34,34 @@ enum Packed {
     Leaf {
         cell: PackedTreeLeaf,
         input_size: usize,
-        of_words: Option<OfWords>,
+        token_input: Option<TokenInput>,
     },
     Inner {
         cell: PackedTreeInner,
-        /// What words project to as left and as right children; there once one was met.
-        projected: OnceLock<[Remembered; 2]>,
+        /// The projections of left and of right children that depend on one token id alone; made when the
+        /// first one occurs.
+        projected: OnceLock<[TokenCache; 2]>,
     },
 }
 
-/// A leaf whose input is an id.
-struct OfWords {
+/// The input of a leaf that is a token id.
+struct TokenInput {
     lookup: Lookup,
-    /// What id 0 is among the words of the device.
+    /// The number of the cell's token id 0 among those of the device.
     first: usize,
-    /// h, then c.
-    states: Remembered,
+    /// The h of each token id, then its c.
+    states: TokenCache,
 }
 
 /// The children of a node, and the input ports of their h and c.
 const SIDES: [(Side, usize, usize); 2] = [(Side::Left, 0, 1), (Side::Right, 2, 3)];
 
-/// Room that a queue keeps for its batches.
-#[derive(Default)]
-pub(crate) struct TreeRoom {
-    /// Keep the rows where they are.
-    memories: Vec<Arc<RequestMemory>>,
-    leaves: Vec<TreeLeafRow>,
-    inner: Vec<TreeInnerRow>,
-    /// Of one item: port, when, where to.
-    sinks: Vec<(usize, SinkTime, RowPointers)>,
-    /// Rows that are wanted in a second place: from, to.
-    copies: Vec<(*const f32, *mut f32)>,
-    /// For outputs that go nowhere, `[hidden]`.
-    unread: Option<Lines>,
-    /// Of each of `leaves`, the id to remember it under, if all of it is written somewhere.
-    ids: Vec<Option<usize>>,
-    /// Left and right children to project before the nodes that have them, into rows that are
-    /// remembered from then on.
-    to_project: [Vec<ProjectionRow>; 2],
-    claims: [Vec<Claim>; 2],
-}
-
-// SAFETY: the places in it are forgotten when `TreeNodes::run` ends.
-unsafe impl Send for TreeRoom {}
-
-impl TreeRoom {
-    /// Whether an output goes nowhere.
-    fn is_unread(&self, row: *mut f32) -> bool {
-        let unread = self.unread.as_ref().map(|lines| lines.as_slice().as_ptr());
-        unread == Some(row.cast_const())
-    }
-
-    /// Where an output of `node` goes first; where else is noted in `copies`.
-    fn output(&mut self, port: usize, node: u32, length: u32, hidden_size: usize) -> *mut f32 {
-        let mut first = None;
-        for &(_, time, rows) in self.sinks.iter().filter(|sink| sink.0 == port) {
-            let row = match time {
-                SinkTime::Every => rows.row(node),
-                SinkTime::Last if node + 1 == length => rows.row(0),
-                SinkTime::Last => continue,
-            };
-            match first {
-                None => first = Some(row.cast()),
-                Some(first) => self.copies.push((first, row.cast())),
-            }
-        }
-        first.unwrap_or_else(|| {
-            let unread = self.unread.take().filter(|lines| lines.as_slice().len() >= hidden_size);
-            let unread = unread.unwrap_or_else(|| Lines::zeros(hidden_size));
-            self.unread.insert(unread).as_mut_slice().as_mut_ptr()
-        })
-    }
-
-    /// Where the projection of a word's h as a child on `side` lies, or will before the nodes run.
-    fn projection(
-        &mut self,
-        projected: &[Remembered; 2],
-        side: Side,
-        word: usize,
-        h: *const f32,
-    ) -> Option<*const f32> {
-        let side = side as usize;
-        if let Some(known) = projected[side].get(word) {
-            return Some(known.as_ptr());
-        }
-        let claim = projected[side].claim(word)?;
-        let row = claim.row();
-        self.to_project[side].push(ProjectionRow { x: h, projected: row });
-        self.claims[side].push(claim);
-        Some(row.cast_const())
-    }
-}
-
 impl TreeNodes {
-    /// `first_word` words are there of other cell types.
+    /// Packs the weights of a cell. Its token ids are numbered from `first_token_id` on.
     pub(crate) fn new(
         packing: Packing,
         cell: &TreeCell,
-        first_word: usize,
+        first_token_id: usize,
     ) -> Result<Self, KernelError> {
         Ok(match cell {
             TreeCell::Leaf { input_size, hidden_size, w, b, lookup } => {
@@ -141,12 +69,12 @@ impl TreeNodes {
                 let b = b.as_deref();
                 let parameters = TreeLeafParameters { input_size, hidden_size, w, b };
                 let cell = PackedTreeLeaf::new(packing, parameters)?;
-                let of_words = lookup.clone().map(|lookup| OfWords {
-                    states: Remembered::new(lookup.rows(), 2 * hidden_size, LEAF_BYTES_MAX),
+                let token_input = lookup.clone().map(|lookup| TokenInput {
+                    states: TokenCache::new(lookup.rows(), 2 * hidden_size, LEAF_BYTES_MAX),
                     lookup,
-                    first: first_word,
+                    first: first_token_id,
                 });
-                Self { packed: Packed::Leaf { cell, input_size, of_words }, hidden_size }
+                Self { packed: Packed::Leaf { cell, input_size, token_input }, hidden_size }
             }
             TreeCell::Inner { hidden_size, l, r, b } => {
                 let hidden_size = *hidden_size;
@@ -157,70 +85,78 @@ impl TreeNodes {
         })
     }
 
-    /// How many words the nodes are a function of one of; 0 if they are not.
-    pub(crate) fn words(&self) -> usize {
+    /// The number of token ids, if each node depends on one of them alone; otherwise 0.
+    pub(crate) fn token_ids(&self) -> usize {
         match &self.packed {
-            Packed::Leaf { of_words: Some(of_words), .. } => of_words.lookup.rows(),
+            Packed::Leaf { token_input: Some(token_input), .. } => token_input.lookup.rows(),
             _ => 0,
         }
     }
 
-    /// Runs the nodes of `items` as one batch, on a device with so many words.
+    /// Runs the nodes of `items` as one batch, on a device whose cells have `token_ids` token ids in all.
     ///
     /// # Safety
-    /// The rows that the nodes read are written, and nobody else accesses those that they write.
+    /// The rows that the nodes read are written, and nobody writes them until this returns. Until then nobody
+    /// else accesses the rows that the nodes write. No node is in one batch with a child of it.
     pub(crate) unsafe fn run(
         &self,
         items: &[Item],
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-        words: usize,
-        room: &mut TreeRoom,
+        token_ids: usize,
+        buffers: &mut TreeBuffers,
         group: &mut ThreadGroup,
     ) {
         for item in items {
             let memory = memory_of(item.request);
-            // SAFETY: the caller's promise.
-            unsafe { self.list(item, &memory, words, room) };
-            room.memories.push(memory);
+            // SAFETY: the caller promises that the rows that nodes read are written.
+            unsafe { self.list(item, &memory, token_ids, buffers) };
+            buffers.memories.push(memory);
         }
         match &self.packed {
-            Packed::Leaf { cell, input_size, of_words } => {
-                let leaves = &room.leaves[..];
+            Packed::Leaf { cell, input_size, token_input } => {
+                let leaves = &buffers.leaves[..];
                 let macs = leaves.len() * 3 * self.hidden_size * input_size;
                 run_shared(group, macs, &|member| {
-                    share(member, macs, (cell.panels(), cell.panels_a_call()), |panels| {
-                        // SAFETY: the caller's promise; members have different panels.
+                    run_panels(member, macs, (cell.panels(), cell.panels_a_call()), |panels| {
+                        // SAFETY: the caller vouches for the rows; items have different panels.
                         unsafe { cell.step(leaves, panels) }
                     });
                 });
-                if let Some(of_words) = of_words {
-                    // SAFETY: the rows were just written, and are this batch's own.
-                    unsafe { self.remember_leaves(room, &of_words.states) };
+                if let Some(token_input) = token_input {
+                    // SAFETY: the leaves were just written, and their rows are this batch's own.
+                    unsafe { self.cache_leaves(buffers, &token_input.states) };
                 }
             }
             Packed::Inner { cell, projected } => {
-                self.run_inner(cell, room, group);
+                // SAFETY: the caller vouches for the rows; projections were claimed for this batch.
+                unsafe { self.run_inner(cell, buffers, group) };
                 for (claims, projected) in
-                    room.claims.iter_mut().zip(projected.get().into_iter().flatten())
+                    buffers.claims.iter_mut().zip(projected.get().into_iter().flatten())
                 {
                     claims.drain(..).for_each(|claim| projected.publish(claim));
                 }
             }
         }
-        for (from, to) in room.copies.drain(..) {
-            // SAFETY: both are rows of h or c, `[hidden]`, and different.
+        for (from, to) in buffers.copies.drain(..) {
+            // SAFETY: both are rows of h or c, `[hidden]`, and different; the caller vouches for them.
             unsafe { std::ptr::copy_nonoverlapping(from, to, self.hidden_size) };
         }
-        room.ids.clear();
-        room.leaves.clear();
-        room.inner.clear();
-        room.to_project.iter_mut().for_each(Vec::clear);
-        room.memories.clear();
+        buffers.clear();
     }
 
-    /// Projects the children that are to be, then runs the nodes.
-    fn run_inner(&self, cell: &PackedTreeInner, room: &TreeRoom, group: &mut ThreadGroup) {
-        let (nodes, to_project) = (&room.inner[..], &room.to_project);
+    /// Projects the children that are listed for it, then runs the nodes.
+    ///
+    /// # Safety
+    /// The children and nodes in `buffers` are listed for this cell: what they point to is readable and writable
+    /// as [`PackedTreeInner::project`] and [`PackedTreeInner::step`] ask for. Until this returns nobody else
+    /// accesses what they write, and nobody writes what they read.
+    unsafe fn run_inner(
+        &self,
+        cell: &PackedTreeInner,
+        buffers: &TreeBuffers,
+        group: &mut ThreadGroup,
+    ) {
+        let (nodes, to_project) = (&buffers.inner[..], &buffers.to_project);
         let child_macs = 5 * self.hidden_size * self.hidden_size;
         let is_given = |child: &TreeChild| usize::from(child.h_part == XPart::Given);
         let given: usize = nodes.iter().map(|node| is_given(&node.l) + is_given(&node.r)).sum();
@@ -231,33 +167,32 @@ impl TreeNodes {
                 if rows.is_empty() {
                     continue;
                 }
-                share(
+                run_panels(
                     member,
                     rows.len() * child_macs,
                     (cell.panels(), cell.panels_a_call()),
                     |panels| {
-                        // SAFETY: the rows were claimed for this batch; members have different panels.
+                        // SAFETY: the rows were claimed for this batch; items have different panels.
                         unsafe { cell.project(side, rows, panels) }
                     },
                 );
             }
-            share(member, step_macs, (cell.panels(), cell.panels_a_call()), |panels| {
-                // SAFETY: the promise of `run`; what is to be projected is since the last stage,
-                // members have different panels, and a child is never in one batch with its
-                // parent.
+            run_panels(member, step_macs, (cell.panels(), cell.panels_a_call()), |panels| {
+                // SAFETY: the caller vouches for the rows; children were projected in the phases before,
+                // and items have different panels.
                 unsafe { cell.step(nodes, panels) }
             });
         });
     }
 
-    /// Remembers h and c of leaves.
+    /// Caches h and c of leaves.
     ///
     /// # Safety
-    /// The room's leaves are written, and nobody else writes them.
-    unsafe fn remember_leaves(&self, room: &TreeRoom, states: &Remembered) {
-        for (&id, row) in room.ids.iter().zip(&room.leaves) {
+    /// The leaves in `buffers` are written, `[hidden]` each, and nobody writes them until this returns.
+    unsafe fn cache_leaves(&self, buffers: &TreeBuffers, states: &TokenCache) {
+        for (&id, row) in buffers.ids.iter().zip(&buffers.leaves) {
             let Some(claim) = id.and_then(|id| states.claim(id)) else { continue };
-            // SAFETY: the caller's promise; a row that is remembered is h and c.
+            // SAFETY: the leaf's h and c are written; a row of the cache is h and c, and claimed here.
             unsafe {
                 std::ptr::copy_nonoverlapping(row.h, claim.row(), self.hidden_size);
                 let c = claim.row().add(self.hidden_size);
@@ -267,11 +202,19 @@ impl TreeNodes {
         }
     }
 
-    /// Lists the nodes of an item. Padding past the end of its run is left out.
+    /// Lists the nodes of an item in `buffers`. Padding past the end of its run is left out. Leaves whose states
+    /// are cached are not listed: their states are copied.
     ///
     /// # Safety
-    /// As for `run`.
-    unsafe fn list(&self, item: &Item, memory: &RequestMemory, words: usize, room: &mut TreeRoom) {
+    /// The rows that the nodes read are written, and nobody writes them until the batch has run. Until then
+    /// nobody else accesses the rows that the nodes write.
+    unsafe fn list(
+        &self,
+        item: &Item,
+        memory: &RequestMemory,
+        token_ids: usize,
+        buffers: &mut TreeBuffers,
+    ) {
         let run = &memory.graph.runs()[item.run.index()];
         let input = |port: usize, row_bytes: usize| {
             let rows = memory.rows(&run.inputs[port]);
@@ -279,35 +222,35 @@ impl TreeNodes {
             rows
         };
         let state_bytes = 4 * self.hidden_size;
-        room.sinks.clear();
+        buffers.sinks.clear();
         for sink in &run.sinks {
             let rows = memory.rows(&sink.rows);
             assert_eq!(rows.row_bytes, state_bytes, "a state's row is its size");
-            room.sinks.push((sink.port, sink.time, rows));
+            buffers.sinks.push((sink.port, sink.time, rows));
         }
-        let outputs = |node, room: &mut TreeRoom| {
-            [0, 1].map(|port| room.output(port, node, run.length, self.hidden_size))
+        let outputs = |node, buffers: &mut TreeBuffers| {
+            [0, 1].map(|port| buffers.output(port, node, run, self.hidden_size))
         };
         let nodes = item.first..run.length.min(item.first + item.count);
         match &self.packed {
-            Packed::Leaf { input_size, of_words: None, .. } => {
+            Packed::Leaf { input_size, token_input: None, .. } => {
                 let x = input(0, 4 * input_size);
                 for node in nodes {
-                    let [h, c] = outputs(node, room);
+                    let [h, c] = outputs(node, buffers);
                     let x = x.row(node).cast::<f32>().cast_const();
-                    room.leaves.push(TreeLeafRow { x, h, c });
+                    buffers.leaves.push(TreeLeafRow { x, h, c });
                 }
             }
-            Packed::Leaf { of_words: Some(of_words), .. } => {
+            Packed::Leaf { token_input: Some(token_input), .. } => {
                 let ids = input(0, 8);
                 for node in nodes {
-                    let [h, c] = outputs(node, room);
+                    let [h, c] = outputs(node, buffers);
                     // SAFETY: the row is one id, written before the node could run.
                     let id = unsafe { ids.row(node).cast::<i64>().read() };
-                    let x = of_words.lookup.row(id).as_ptr();
+                    let x = token_input.lookup.row(id).as_ptr();
                     let id = id as usize;
-                    note_word(memory, run, node, of_words.first + id);
-                    if let Some(known) = of_words.states.get(id) {
+                    set_token_id(memory, run, node, token_input.first + id);
+                    if let Some(known) = token_input.states.lookup(id) {
                         let known = [(known, h), (&known[self.hidden_size..], c)];
                         for (from, to) in known {
                             let from = from.as_ptr();
@@ -316,62 +259,43 @@ impl TreeNodes {
                         }
                         continue;
                     }
-                    let is_whole = !room.is_unread(h) && !room.is_unread(c);
-                    room.ids.push(is_whole.then_some(id));
-                    room.leaves.push(TreeLeafRow { x, h, c });
+                    let is_whole = !buffers.is_unread(h) && !buffers.is_unread(c);
+                    buffers.ids.push(is_whole.then_some(id));
+                    buffers.leaves.push(TreeLeafRow { x, h, c });
                 }
             }
             Packed::Inner { cell, projected } => {
                 let states = [0, 1, 2, 3].map(|port| input(port, state_bytes));
                 for node in nodes {
-                    let [h, c] = outputs(node, room);
+                    let [h, c] = outputs(node, buffers);
                     let [l, r] = SIDES.map(|(side, h, c)| {
                         let [h_of_child, c] =
                             [h, c].map(|port| states[port].row(node).cast::<f32>().cast_const());
                         let given = TreeChild { h: h_of_child, h_part: XPart::Given, c };
-                        let Some(word) = memory.word(&run.inputs[h], node) else { return given };
+                        let Some(token_id) = memory.token_id(&run.inputs[h], node) else {
+                            return given;
+                        };
                         let projected = projected.get_or_init(|| {
                             let len = cell.projected_len();
-                            [(); 2].map(|()| Remembered::new(words, len, PROJECTED_BYTES_MAX))
+                            [(); 2].map(|()| TokenCache::new(token_ids, len, PROJECTED_BYTES_MAX))
                         });
-                        match room.projection(projected, side, word, h_of_child) {
+                        match buffers.projection(projected, side, token_id, h_of_child) {
                             Some(h) => TreeChild { h, h_part: XPart::Projected, c },
                             None => given,
                         }
                     });
-                    room.inner.push(TreeInnerRow { l, r, h, c });
+                    buffers.inner.push(TreeInnerRow { l, r, h, c });
                 }
             }
         }
     }
 }
 
-/// Notes the word that a leaf's h is a function of, wherever that goes.
-fn note_word(memory: &RequestMemory, run: &Run, leaf: u32, word: usize) {
+/// Records the token id that a leaf's h depends on, for each row that h goes to.
+fn set_token_id(memory: &RequestMemory, run: &Run, leaf: u32, token_id: usize) {
     for sink in run.sinks.iter().filter(|sink| sink.port == 0) {
-        match sink.time {
-            SinkTime::Every => memory.note_word(&sink.rows, leaf, word),
-            SinkTime::Last if leaf + 1 == run.length => memory.note_word(&sink.rows, 0, word),
-            SinkTime::Last => {}
+        if let Some(node) = run.sink_node(sink.time, leaf) {
+            memory.set_token_id(&sink.rows, node, token_id);
         }
     }
-}
-
-/// Runs a job of so many multiply-adds on as many threads as it is worth.
-fn run_shared(group: &mut ThreadGroup, macs: usize, job: &(dyn Fn(&mut Member<'_>) + Sync)) {
-    match macs >= WORTH_THREADS {
-        true => group.run(job),
-        false => group.run_alone(job),
-    }
-}
-
-/// Divides the panels of a stage of so many multiply-adds among the threads.
-fn share(
-    member: &mut Member<'_>,
-    macs: usize,
-    (panels, a_call): (usize, usize),
-    step: impl Fn(Range<usize>),
-) {
-    let items = items(macs, panels, a_call, member.members());
-    member.share(items, |item| step(part(panels, item, items)));
 }

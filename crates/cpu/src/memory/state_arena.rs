@@ -1,12 +1,13 @@
 //! The state slots of one cell type.
 
-use crate::memory::row_arena::{LINE, RowArena};
+use super::raw_lines::LINE;
+use super::row_arena::RowArena;
 
 /// The slots of one recurrent cell type: `[slot]`, each h at even steps and h at odd steps,
 /// `[hidden]`, then `[c_len]`, all padded to a line. A step reads one h and writes the other, so
 /// threads that compute different units need not wait for each other within a step.
 pub(crate) struct StateArena {
-    /// Floats of an h.
+    /// Floats of an h, in whole lines.
     h_len: usize,
     slots: RowArena,
 }
@@ -18,30 +19,31 @@ pub(crate) struct StateSlot {
     h_len: usize,
 }
 
-// SAFETY: only a place; what may be done there is said at each access.
+// SAFETY: a slot is an address. Nothing can be done with it but in unsafe code, which vouches for each access.
 unsafe impl Send for StateSlot {}
-// SAFETY: as for `Send`.
+// SAFETY: an address can be read from several threads.
 unsafe impl Sync for StateSlot {}
 
 impl StateArena {
+    /// An arena for states of `hidden_size` floats h and `c_len` floats c.
     pub(crate) fn new(hidden_size: usize, c_len: usize) -> Self {
         let h_len = hidden_size.next_multiple_of(LINE);
         Self { h_len, slots: RowArena::new(2 * h_len + c_len) }
     }
 
-    /// The place of slot `index`; allocated if there was none.
+    /// The address of slot `index`, which is allocated if it was not.
     pub(crate) fn slot(&self, index: u32) -> StateSlot {
         StateSlot { first: self.slots.row(index as usize), h_len: self.h_len }
     }
 }
 
 impl StateSlot {
-    /// h before `step`; the step writes h before `step + 1`.
+    /// The address of h before `step`; the step writes h before `step + 1`.
     pub(crate) fn h(self, step: u32) -> *mut f32 {
         self.first.wrapping_add((step as usize & 1) * self.h_len)
     }
 
-    /// What a step updates in place: the c of an LSTM, or room for its own use.
+    /// The part that a step updates in place: the c of an LSTM, or a scratch buffer of the step.
     pub(crate) fn c(self) -> *mut f32 {
         self.first.wrapping_add(2 * self.h_len)
     }

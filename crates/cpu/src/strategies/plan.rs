@@ -1,4 +1,4 @@
-//! Plans: how to run batches of a cell, as was found before they run here.
+//! Plans: the execution strategies and tilings that a measurement found for batches of a cell.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,14 +10,14 @@ use batchmaker_graph::CellIdentity;
 use batchmaker_kernels::{Tiling, Tilings};
 use serde::{Deserialize, Serialize};
 
-use crate::strategies::tuner::{Split, Way};
+use crate::strategies::execution_strategy::{ExecutionStrategy, Split};
 
-/// The plans of cells, of those that are here and of those that may come.
+/// The plans of cells: of those that the device has and of those that may come.
 #[derive(Default)]
 pub(crate) struct Plans(Mutex<HashMap<CellIdentity, Arc<LivePlan>>>);
 
 impl Plans {
-    /// The cell's plan, whenever it comes.
+    /// The cell's plan, which is empty until one comes.
     pub(crate) fn of(&self, cell: CellIdentity) -> Arc<LivePlan> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(cell).or_default().clone()
     }
@@ -27,11 +27,11 @@ impl Plans {
 #[derive(Default)]
 pub(crate) struct LivePlan {
     plan: Mutex<Arc<CellPlan>>,
-    /// Changes of `plan`, which is empty at first.
+    /// The number of changes of `plan`, which is empty at first.
     changes: AtomicU32,
 }
 
-/// What a worker has seen of a cell's plan.
+/// The plan of a cell that a worker has seen last.
 #[derive(Default)]
 pub(crate) struct SeenPlan {
     pub(crate) plan: Arc<CellPlan>,
@@ -39,7 +39,7 @@ pub(crate) struct SeenPlan {
 }
 
 impl LivePlan {
-    /// From now on, the cell is run by `plan`.
+    /// Batches of the cell run by `plan` from now on.
     pub(crate) fn set(&self, plan: CellPlan) {
         let mut known = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
         if **known != plan {
@@ -59,10 +59,10 @@ impl LivePlan {
     }
 }
 
-/// How to run batches of a recurrent cell. Of an empty one, nothing is known.
+/// The plan for batches of a recurrent cell. An empty one says nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CellPlan {
-    /// By the rows of those that were measured, ascending; between two, the smaller counts.
+    /// The plans by the rows of the batches that were measured, ascending; between two, the smaller holds.
     batches: Vec<(usize, BatchPlan)>,
 }
 
@@ -78,16 +78,16 @@ impl CellPlan {
         Ok(Self { batches })
     }
 
-    /// The way for a batch of `rows` rows.
-    pub(crate) fn way(&self, rows: usize) -> Option<Way> {
+    /// The strategy for a batch of `rows` rows.
+    pub(crate) fn strategy(&self, rows: usize) -> Option<ExecutionStrategy> {
         let before = self.batches.iter().rfind(|batch| batch.0 <= rows);
-        before.or(self.batches.first()).map(|(_, plan)| plan.way)
+        before.or(self.batches.first()).map(|(_, plan)| plan.strategy)
     }
 
-    /// The tilings of products, of a worker of `threads` threads.
+    /// The tilings of products on a worker of `threads` threads.
     pub(crate) fn tilings(&self, threads: usize) -> Tilings {
         let known = self.batches.iter().filter_map(|&(rows, plan)| {
-            let rows = match plan.way.split {
+            let rows = match plan.strategy.split {
                 Split::Rows => rows.div_ceil(threads),
                 Split::None | Split::Units => rows,
             };
@@ -97,12 +97,12 @@ impl CellPlan {
     }
 }
 
-/// How to run a batch of some size.
+/// The plan for a batch of some size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchPlan {
-    /// How threads divide it, and whether inputs are projected ahead.
-    pub(crate) way: Way,
-    /// How products run, where there is a choice.
+    /// The execution strategy.
+    pub(crate) strategy: ExecutionStrategy,
+    /// The tiling of products, where there is a choice.
     pub(crate) tiling: Option<Tiling>,
 }
 
@@ -111,7 +111,8 @@ pub(crate) struct BatchPlan {
 #[serde(deny_unknown_fields)]
 struct Record {
     split: Split,
-    ahead: bool,
+    #[serde(rename = "ahead")]
+    pre_projection: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tiling: Option<TilingRecord>,
 }
@@ -126,11 +127,11 @@ struct TilingRecord {
 }
 
 impl BatchPlan {
-    /// As one JSON object.
+    /// The plan as one JSON object.
     pub(crate) fn write(&self) -> ExecutionPlan {
         let record = |Tiling { rows, by_two, block_kib }| TilingRecord { rows, by_two, block_kib };
-        let Way { split, ahead } = self.way;
-        let record = Record { split, ahead, tiling: self.tiling.map(record) };
+        let ExecutionStrategy { split, pre_projection } = self.strategy;
+        let record = Record { split, pre_projection, tiling: self.tiling.map(record) };
         ExecutionPlan::new(serde_json::to_string(&record).expect("a record is JSON"))
     }
 
@@ -144,24 +145,27 @@ impl BatchPlan {
         };
         let record: Record =
             serde_json::from_str(plan.text()).map_err(|error| refused(error.to_string()))?;
-        let Record { split, ahead, tiling } = record;
+        let Record { split, pre_projection, tiling } = record;
         let of_record = |TilingRecord { rows, by_two, block_kib }| {
             let is_one = (1..=Tiling::ROWS_MAX).contains(&rows) && block_kib > 0;
             let reason = || refused(format!("tiles of {rows} rows, blocks of {block_kib} KiB"));
             is_one.then_some(Tiling { rows, by_two, block_kib }).ok_or_else(reason)
         };
-        Ok(Self { way: Way { split, ahead }, tiling: tiling.map(of_record).transpose()? })
+        Ok(Self {
+            strategy: ExecutionStrategy { split, pre_projection },
+            tiling: tiling.map(of_record).transpose()?,
+        })
     }
 }
 
 impl fmt::Display for BatchPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.way.split {
+        f.write_str(match self.strategy.split {
             Split::None => "one thread",
             Split::Units => "by units",
             Split::Rows => "by rows",
         })?;
-        f.write_str(if self.way.ahead { ", x ahead" } else { "" })
+        f.write_str(if self.strategy.pre_projection { ", x pre-projected" } else { "" })
     }
 }
 
@@ -170,29 +174,32 @@ mod tests {
     use super::*;
 
     fn batch_plan(split: Split) -> BatchPlan {
-        BatchPlan { way: Way { split, ahead: false }, tiling: None }
+        BatchPlan { strategy: ExecutionStrategy { split, pre_projection: false }, tiling: None }
     }
 
     #[test]
     fn sizes_between_take_the_smaller() {
         let plans = [(16, batch_plan(Split::Rows)), (2, batch_plan(Split::Units))];
         let plan = CellPlan::read(&plans.map(|(rows, plan)| (rows, plan.write()))).unwrap();
-        let split = |rows| plan.way(rows).map(|way| way.split);
+        let split = |rows| plan.strategy(rows).map(|strategy| strategy.split);
         assert_eq!(split(1), Some(Split::Units));
         assert_eq!(split(15), Some(Split::Units));
         assert_eq!(split(100), Some(Split::Rows));
-        assert_eq!(CellPlan::default().way(1), None);
+        assert_eq!(CellPlan::default().strategy(1), None);
     }
 
     #[test]
     fn plans_read_back() {
         let tiling = Some(Tiling { rows: 6, by_two: true, block_kib: u16::MAX });
-        let plan = BatchPlan { way: Way { split: Split::Units, ahead: true }, tiling };
+        let plan = BatchPlan {
+            strategy: ExecutionStrategy { split: Split::Units, pre_projection: true },
+            tiling,
+        };
         let text =
             r#"{"split":"units","ahead":true,"tiling":{"rows":6,"by_two":true,"block_kib":65535}}"#;
         assert_eq!(plan.write(), ExecutionPlan::new(text));
         assert_eq!(BatchPlan::read(&plan.write()), Ok(plan));
-        assert_eq!(plan.to_string(), "by units, x ahead");
+        assert_eq!(plan.to_string(), "by units, x pre-projected");
         let plain = batch_plan(Split::None);
         assert_eq!(plain.write(), ExecutionPlan::new(r#"{"split":"none","ahead":false}"#));
         assert_eq!(BatchPlan::read(&plain.write()), Ok(plain));

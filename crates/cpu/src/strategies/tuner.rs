@@ -1,66 +1,26 @@
-//! Which way of running a batch is the fastest here and now, by measurement.
+//! The choice of the execution strategy that is the fastest here and now, by measurement.
 //!
-//! Ways differ in how threads divide a step and in whether inputs are projected ahead; all give
-//! the same bits. For each size of batch the tuner tries every way that is open, keeps to the
+//! Strategies differ in how threads divide a step and in whether inputs are projected before it; all give
+//! the same bits. For each size of batch the tuner tries every strategy that is open, keeps to the
 //! fastest, and looks at the others again from time to time, since what else the machine does
 //! changes.
 
-use serde::{Deserialize, Serialize};
+use super::execution_strategy::ExecutionStrategy;
+#[cfg(test)]
+use super::execution_strategy::Split;
 
-/// How threads divide a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Split {
-    /// They do not: the worker's own thread does all.
-    None,
-    /// Each takes some of the units of all rows, and they meet after each phase.
-    Units,
-    /// Each takes some of the rows, for as many steps as are known.
-    Rows,
-}
-
-/// One way of running a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Way {
-    /// How threads divide the steps.
-    pub split: Split,
-    /// Whether inputs are projected ahead, where they are known.
-    pub ahead: bool,
-}
-
-impl Way {
-    /// Every way.
-    pub const ALL: [Self; 6] = [
-        Self { split: Split::None, ahead: false },
-        Self { split: Split::None, ahead: true },
-        Self { split: Split::Units, ahead: false },
-        Self { split: Split::Units, ahead: true },
-        Self { split: Split::Rows, ahead: false },
-        Self { split: Split::Rows, ahead: true },
-    ];
-
-    fn index(self) -> usize {
-        let split = match self.split {
-            Split::None => 0,
-            Split::Units => 2,
-            Split::Rows => 4,
-        };
-        split + usize::from(self.ahead)
-    }
-}
-
-/// Every way is tried so often before it is judged.
+/// The number of times that every strategy is tried before it is judged.
 const TRIALS: u32 = 3;
 
-/// One choice in so many goes, in turn, to the ways that cost up to so many times as much as the
-/// fastest: what else the machine does changes which of those that are close is the fastest, and
-/// now and then more than that.
+/// `(period, ratio)`: every `period` choices, a strategy that costs at most `ratio` times as much as the
+/// fastest is tried again, one after the other. What else the machine does changes which of those that are
+/// close is the fastest, and now and then more than that.
 const LOOK_AGAIN: [(u32, f32); 2] = [(150, 4.0), (25, 1.3)];
 
-/// Where a way is planned, one choice in so many goes to one that was not tried.
+/// Where a strategy is planned, one of this many choices goes to a strategy that was not tried.
 const TRY_OTHERS: u32 = 20;
 
-/// The costs of the ways, by size of batch.
+/// The costs of the strategies, by size of batch.
 #[derive(Debug, Default)]
 pub(crate) struct Tuner {
     classes: Vec<Class>,
@@ -69,14 +29,14 @@ pub(crate) struct Tuner {
 #[derive(Debug, Clone, Copy, Default)]
 struct Class {
     /// Nanoseconds a step.
-    costs: [f32; Way::ALL.len()],
-    trials: [u32; Way::ALL.len()],
+    costs: [f32; ExecutionStrategy::ALL.len()],
+    trials: [u32; ExecutionStrategy::ALL.len()],
     projecting: ProjectingCost,
     choices: u32,
 }
 
-/// What projecting ahead took of late. Many rows together cost less each than a few, so what
-/// counts is all time over all rows.
+/// The recent cost of projections. Many rows together cost less each than a few, so the cost of a row is
+/// all time over all rows.
 #[derive(Debug, Default, Clone, Copy)]
 struct ProjectingCost {
     ns: f32,
@@ -92,64 +52,71 @@ impl ProjectingCost {
     fn add(&mut self, ns: f32, rows: f32) {
         // The thread may have lost its core meanwhile.
         let ns = if self.rows > 0.0 { ns.min(4.0 * self.row_ns() * rows) } else { ns };
-        let kept = 1.0 - 1.0 / REMEMBERED;
+        let kept = 1.0 - 1.0 / RECENT_PROJECTIONS;
         (self.ns, self.rows) = (kept * self.ns + ns, kept * self.rows + rows);
     }
 }
 
-/// About so many projections are remembered.
-const REMEMBERED: f32 = 16.0;
+/// The number of projections over which the cost is averaged, about.
+const RECENT_PROJECTIONS: f32 = 16.0;
 
 impl Tuner {
-    /// The way to run a batch of `size` rows, of those that are `open`. Where one is `planned`, the
-    /// others are not tried at first, but now and then.
+    /// The strategy for a batch of `size` rows, among those for which `open` is true. Where one is `planned`,
+    /// the others are not tried at first, but now and then.
     pub(crate) fn choose(
         &mut self,
         size: usize,
-        planned: Option<Way>,
-        open: impl Fn(Way) -> bool,
-    ) -> Way {
+        planned: Option<ExecutionStrategy>,
+        open: impl Fn(ExecutionStrategy) -> bool,
+    ) -> ExecutionStrategy {
         let class = self.class(size);
         class.choices = class.choices.wrapping_add(1);
-        let planned = planned.filter(|&way| open(way));
-        let is_untried = |way: Way| class.trials[way.index()] < TRIALS;
-        let untried = Way::ALL.into_iter().find(|&way| open(way) && is_untried(way));
+        let planned = planned.filter(|&strategy| open(strategy));
+        let is_untried = |strategy: ExecutionStrategy| class.trials[strategy.index()] < TRIALS;
+        let untried = ExecutionStrategy::ALL
+            .into_iter()
+            .find(|&strategy| open(strategy) && is_untried(strategy));
         match (planned, untried) {
             (Some(planned), Some(_)) if is_untried(planned) => return planned,
             (Some(_), Some(untried)) if class.choices.is_multiple_of(TRY_OTHERS) => return untried,
             (None, Some(untried)) => return untried,
             _ => {}
         }
-        // What was not tried has no cost to compare.
-        let ways = || Way::ALL.into_iter().filter(|&way| open(way) && !is_untried(way));
-        let cost = |way: Way| {
-            let row_ns = if way.ahead { class.projecting.row_ns() } else { 0.0 };
-            class.costs[way.index()] + size as f32 * row_ns
+        // A strategy that was not tried has no cost to compare.
+        let strategies = || {
+            ExecutionStrategy::ALL
+                .into_iter()
+                .filter(|&strategy| open(strategy) && !is_untried(strategy))
         };
-        let fastest = ways().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-        let mut way = fastest.expect("one thread can always do it all");
+        let cost = |strategy: ExecutionStrategy| {
+            let row_ns = if strategy.pre_projection { class.projecting.row_ns() } else { 0.0 };
+            class.costs[strategy.index()] + size as f32 * row_ns
+        };
+        let fastest = strategies().min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+        let mut strategy = fastest.expect("one thread can always do it all");
         let look = LOOK_AGAIN.into_iter().find(|look| class.choices.is_multiple_of(look.0));
-        if let Some((every, times)) = look {
-            let bound = times * cost(way);
-            let hopeful = || ways().filter(|&way| cost(way) <= bound);
-            let turn = (class.choices / every) as usize % hopeful().count().max(1);
-            way = hopeful().nth(turn).unwrap_or(way);
+        if let Some((period, ratio)) = look {
+            let bound = ratio * cost(strategy);
+            let hopeful = || strategies().filter(|&strategy| cost(strategy) <= bound);
+            let turn = (class.choices / period) as usize % hopeful().count().max(1);
+            strategy = hopeful().nth(turn).unwrap_or(strategy);
         }
-        way
+        strategy
     }
 
-    /// Projecting `rows` rows ahead, for a batch of `size`, took `ns`.
+    /// Records that projecting `rows` rows before the steps of a batch of `size` rows took `ns` nanoseconds.
     pub(crate) fn record_projection(&mut self, size: usize, rows: usize, ns: f32) {
         self.class(size).projecting.add(ns, rows as f32);
     }
 
-    /// A step of `size` rows took `ns`, without projections.
-    pub(crate) fn record(&mut self, size: usize, way: Way, ns: f32) {
+    /// Records that a step of `size` rows took `ns` nanoseconds, without projections.
+    pub(crate) fn record(&mut self, size: usize, strategy: ExecutionStrategy, ns: f32) {
         let class = self.class(size);
-        let (cost, trials) = (&mut class.costs[way.index()], &mut class.trials[way.index()]);
+        let (cost, trials) =
+            (&mut class.costs[strategy.index()], &mut class.trials[strategy.index()]);
         *cost = match *trials {
             0 => ns,
-            // The first runs of a way find everything cold.
+            // The first runs of a strategy find everything cold.
             1..TRIALS => ns.min(*cost),
             _ => towards(*cost, ns),
         };
@@ -165,8 +132,8 @@ impl Tuner {
     }
 }
 
-/// From what is known of a cost towards what was measured now: quickly down, slowly up, since a
-/// measurement may be disturbed in one direction only.
+/// The cost `known` moved towards `measured`: quickly down, slowly up, since a measurement may be disturbed in
+/// one direction only.
 fn towards(known: f32, measured: f32) -> f32 {
     match measured - known {
         less if less <= 0.0 => known + 0.5 * less,
@@ -174,7 +141,8 @@ fn towards(known: f32, measured: f32) -> f32 {
     }
 }
 
-/// Sizes that are judged together: each of its own up to 32, then 16 classes an octave.
+/// The class of a size; sizes of a class are judged together. Up to 32 each has its own, then there are 16
+/// classes an octave.
 fn class_of(size: usize) -> usize {
     let octave = (size / 16).checked_ilog2().unwrap_or(0);
     (octave as usize) * 16 + (size >> octave)
@@ -194,31 +162,32 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_are_tried_then_the_fastest_is_kept() {
+    fn all_strategies_are_tried_then_the_fastest_is_kept() {
         let mut tuner = Tuner::default();
-        let cost = |way: Way| 100.0 + 10.0 * way.index() as f32;
-        let mut chosen = [0; Way::ALL.len()];
+        let cost = |strategy: ExecutionStrategy| 100.0 + 10.0 * strategy.index() as f32;
+        let mut chosen = [0; ExecutionStrategy::ALL.len()];
         for _ in 0..1000 {
-            let way = tuner.choose(8, None, |way| way.split != Split::Rows);
-            chosen[way.index()] += 1;
-            tuner.record(8, way, cost(way));
+            let strategy = tuner.choose(8, None, |strategy| strategy.split != Split::Rows);
+            chosen[strategy.index()] += 1;
+            tuner.record(8, strategy, cost(strategy));
         }
-        assert_eq!(chosen[4..], [0, 0], "closed ways");
+        assert_eq!(chosen[4..], [0, 0], "closed strategies");
         assert!(chosen[0] > 950 && chosen[1..4].iter().all(|&n| n >= TRIALS), "{chosen:?}");
     }
 
     #[test]
-    fn a_planned_way_is_kept_to_unless_another_is_faster() {
-        let planned = Way { split: Split::Units, ahead: true };
-        for (is_right, most) in [(true, planned), (false, Way::ALL[0])] {
+    fn a_planned_strategy_is_kept_to_unless_another_is_faster() {
+        let planned = ExecutionStrategy { split: Split::Units, pre_projection: true };
+        for (is_right, most) in [(true, planned), (false, ExecutionStrategy::ALL[0])] {
             let mut tuner = Tuner::default();
-            let cost = |way: Way| if way == most { 50.0 } else { 100.0 };
-            let mut chosen = [0; Way::ALL.len()];
+            let cost = |strategy: ExecutionStrategy| if strategy == most { 50.0 } else { 100.0 };
+            let mut chosen = [0; ExecutionStrategy::ALL.len()];
             for turn in 0..2000 {
-                let way = tuner.choose(8, Some(planned), |way| way.split != Split::Rows);
-                assert!(turn >= 10 || way == planned, "at first");
-                chosen[way.index()] += 1;
-                tuner.record(8, way, cost(way));
+                let strategy =
+                    tuner.choose(8, Some(planned), |strategy| strategy.split != Split::Rows);
+                assert!(turn >= 10 || strategy == planned, "at first");
+                chosen[strategy.index()] += 1;
+                tuner.record(8, strategy, cost(strategy));
             }
             assert!(chosen[most.index()] > 1500, "{is_right} {chosen:?}");
         }
@@ -227,14 +196,14 @@ mod tests {
     #[test]
     fn the_price_of_projecting_counts() {
         let mut tuner = Tuner::default();
-        let cost = |way: Way| if way.ahead { 50.0 } else { 80.0 };
+        let cost = |strategy: ExecutionStrategy| if strategy.pre_projection { 50.0 } else { 80.0 };
         let mut choose = |row_ns: f32| {
             for _ in 0..2 * TRIALS {
-                let way = tuner.choose(4, None, |way| way.split == Split::None);
-                tuner.record(4, way, cost(way));
+                let strategy = tuner.choose(4, None, |strategy| strategy.split == Split::None);
+                tuner.record(4, strategy, cost(strategy));
                 tuner.record_projection(4, 24, 24.0 * row_ns);
             }
-            tuner.choose(4, None, |way| way.split == Split::None).ahead
+            tuner.choose(4, None, |strategy| strategy.split == Split::None).pre_projection
         };
         assert!(!choose(10.0), "4 rows for 40 ns gain nothing");
         assert!(choose(5.0), "4 rows for 20 ns gain 10");
@@ -253,10 +222,11 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_became_slow_is_left() {
+    fn a_strategy_that_became_slow_is_left() {
         let mut tuner = Tuner::default();
-        let open = |way: Way| !way.ahead && way.split != Split::Rows;
-        let mut last = Way::ALL[0];
+        let open =
+            |strategy: ExecutionStrategy| !strategy.pre_projection && strategy.split != Split::Rows;
+        let mut last = ExecutionStrategy::ALL[0];
         for turn in 0..2000 {
             last = tuner.choose(8, None, open);
             let slow = turn > 500 && last.split == Split::None;

@@ -1,49 +1,49 @@
-//! Work in stages, divided among the members of a thread group as they come to it.
+//! The work of a job in phases, divided among the members of a thread group as they come to it.
 //!
-//! A stage has items that any member may do, in any order. Each member has a share of them, always
-//! the same one if it can, so that what it reads stays in its core's caches; who is done with its
-//! own takes from the far ends of the others' shares. A core that is slowed down, or not there at
-//! all, then holds up the others for one item, not for a share. No stage begins before all items
-//! of the one before are done.
+//! A phase has items that any member may do, in any order. Each member has a share of them, always
+//! the same one if it can, so that what it reads stays in its core's caches. A member that has done its
+//! own share takes items from the far ends of the others'. A core that is slowed down, or not there at
+//! all, then delays the others by one item, not by a share. Members synchronise between phases: none begins
+//! before all items of the one before are done.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::threads::signal::Signal;
+use super::signal::Signal;
 
-/// Items that a stage can have.
+/// The most items of a phase.
 pub(crate) const ITEMS_MAX: usize = u16::MAX as usize;
 
-/// What the members of a group share while they work on stages.
-pub(crate) struct Stages {
-    /// What is left of the members' shares: the stage (32 bits), the next item, the end (16 each).
-    /// A share of an earlier stage stands for one of this that nobody has touched.
+/// The state that the members of a group share while they work on phases.
+pub(crate) struct Phases {
+    /// What is left of the members' shares: the phase (32 bits), the next item, the end (16 each).
+    /// A share of an earlier phase stands for one of this phase that nobody has touched.
     shares: Box<[Share]>,
-    /// Items done in all stages.
+    /// The number of items done in all phases.
     done: Signal,
 }
 
-/// In a cache line, or two fetched together, of its own.
+/// What is left of a share, in a cache line of its own, or two that are fetched together.
 #[derive(Default)]
 #[repr(align(128))]
 struct Share(AtomicU64);
 
-/// A member on its way through the stages.
+/// A member of the group, as it goes through the phases.
 pub(crate) struct Member<'a> {
-    stages: &'a Stages,
+    phases: &'a Phases,
     number: usize,
-    stage: u32,
-    /// Items of all stages so far.
+    phase: u32,
+    /// The number of items of all phases so far.
     items: u32,
 }
 
-impl Stages {
+impl Phases {
     pub(crate) fn new(members: usize) -> Self {
         let shares = (0..members).map(|_| Share::default()).collect();
         Self { shares, done: Signal::default() }
     }
 
-    /// Forgets all stages, while no member is in one.
+    /// Forgets all phases. No member may be in one.
     pub(crate) fn reset(&self) {
         for share in &self.shares {
             share.0.store(0, Ordering::Relaxed);
@@ -51,57 +51,57 @@ impl Stages {
         self.done.reset();
     }
 
-    /// A member, before the first stage. All members go through the same stages.
+    /// Member `number`, before the first phase. All members go through the same phases.
     pub(crate) fn member(&self, number: usize) -> Member<'_> {
-        Member { stages: self, number, stage: 0, items: 0 }
+        Member { phases: self, number, phase: 0, items: 0 }
     }
 }
 
 impl Member<'_> {
-    /// Which one, from 0 on.
+    /// The member's number, from 0 on.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 
-    /// How many there are.
+    /// The number of members.
     pub(crate) fn members(&self) -> usize {
-        self.stages.shares.len()
+        self.phases.shares.len()
     }
 
-    /// Goes through a stage of `items` items: runs `item` for those that fall to this member, and
-    /// returns when all are done. What was written in the stage is visible after.
-    pub(crate) fn share(&mut self, items: usize, mut item: impl FnMut(usize)) {
+    /// Goes through a phase of `items` items: runs `item` for those that fall to this member, and
+    /// returns when all are done. What members wrote in the phase is visible after.
+    pub(crate) fn run_phase(&mut self, items: usize, mut item: impl FnMut(usize)) {
         assert!(items <= ITEMS_MAX, "{items} items");
-        self.stage += 1;
+        self.phase += 1;
         self.items += items as u32;
-        let shares = &self.stages.shares;
+        let shares = &self.phases.shares;
         let members = self.members();
         let mut count = 0;
         for turn in 0..members {
             let owner = (self.number + turn) % members;
             let all = part(items, owner, members);
-            while let Some(claimed) = shares[owner].claim(self.stage, &all, turn == 0) {
+            while let Some(claimed) = shares[owner].claim(self.phase, &all, turn == 0) {
                 item(claimed);
                 count += 1;
             }
         }
         if members > 1 {
             let items = self.items;
-            self.stages.done.add(count);
-            self.stages.done.wait_until(|done| done >= items);
+            self.phases.done.add(count);
+            self.phases.done.wait_until(|done| done >= items);
         }
     }
 }
 
 impl Share {
-    /// Takes the first or the last item that is left of a share, which is `all` at first.
-    fn claim(&self, stage: u32, all: &Range<usize>, is_first: bool) -> Option<usize> {
+    /// Takes the first item that is left of a share of phase `phase`, or the last; at first `all` are left.
+    fn claim(&self, phase: u32, all: &Range<usize>, is_first: bool) -> Option<usize> {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let left = match (seen >> 32) as u32 {
-                of if of < stage => all.clone(),
-                of if of == stage => (seen >> 16) as u16 as usize..seen as u16 as usize,
-                // A stage that is over.
+                of if of < phase => all.clone(),
+                of if of == phase => (seen >> 16) as u16 as usize..seen as u16 as usize,
+                // A phase that is over.
                 _ => return None,
             };
             if left.is_empty() {
@@ -111,7 +111,7 @@ impl Share {
                 true => (left.start, left.start + 1..left.end),
                 false => (left.end - 1, left.start..left.end - 1),
             };
-            let next = u64::from(stage) << 32 | (left.start as u64) << 16 | left.end as u64;
+            let next = u64::from(phase) << 32 | (left.start as u64) << 16 | left.end as u64;
             match self.0.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Some(item),
                 Err(now) => seen = now,
@@ -120,48 +120,25 @@ impl Share {
     }
 }
 
-/// The part of `0..count` that is the `index`th of `parts`.
+/// Part `index` of `0..count` divided into `parts` nearly equal parts.
 pub(crate) fn part(count: usize, index: usize, parts: usize) -> Range<usize> {
     count * index / parts..count * (index + 1) / parts
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
-
     use super::*;
-    use crate::threads::thread_group::ThreadGroup;
 
     #[test]
-    fn every_item_is_done_once_and_stages_keep_their_order() {
-        const STAGES: usize = 200;
-        let mut group = ThreadGroup::new("test", 3, |_| {}).unwrap();
-        for items in [0, 1, 2, 7, 64] {
-            let counts: Vec<AtomicU32> = (0..items).map(|_| AtomicU32::new(0)).collect();
-            group.run(&|member| {
-                for stage in 0..STAGES {
-                    member.share(items, |item| {
-                        let before = counts[item].fetch_add(1, Ordering::Relaxed);
-                        assert_eq!(before as usize, stage, "item {item} of {items}");
-                    });
-                    let is_done =
-                        |count: &AtomicU32| count.load(Ordering::Relaxed) as usize > stage;
-                    assert!(counts.iter().all(is_done), "stage {stage} of {items} items");
-                }
-            });
-        }
-    }
-
-    #[test]
-    fn others_do_the_share_of_who_does_not_come() {
-        let stages = Stages::new(2);
+    fn others_do_the_share_of_a_member_that_does_not_come() {
+        let phases = Phases::new(2);
         let mut done = Vec::new();
-        let mut present = stages.member(0);
-        present.share(5, |item| done.push(item));
-        present.share(3, |item| done.push(10 + item));
+        let mut present = phases.member(0);
+        present.run_phase(5, |item| done.push(item));
+        present.run_phase(3, |item| done.push(10 + item));
         assert_eq!(done, [0, 1, 4, 3, 2, 10, 12, 11]);
-        let mut late = stages.member(1);
-        late.share(5, |_| panic!("all is done"));
-        late.share(3, |_| panic!("all is done"));
+        let mut late = phases.member(1);
+        late.run_phase(5, |_| panic!("all is done"));
+        late.run_phase(3, |_| panic!("all is done"));
     }
 }

@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Turns of a waiting loop before a thread lets others run: who is waited for may need the core.
+/// Turns of a waiting loop before a thread lets others run: the thread that it waits for may need the core.
 const SPINS_BEFORE_YIELD: u32 = 1_000;
 
-/// Turns of a waiting loop before a thread sleeps; some hundred microseconds, many times what it
-/// costs to sleep and be woken.
+/// Turns of a waiting loop before a thread sleeps: some hundred microseconds, many times the cost of
+/// sleeping and waking.
 const SPINS_BEFORE_PARK: u32 = 20_000;
 
-/// A number that rises, and that threads wait for: they spin a while, in case it is soon, then
-/// sleep, in case who raises it has no core to run on.
+/// A number that rises, and that threads wait for: they spin a while, in case it rises soon, then
+/// sleep, in case the thread that raises it has no core to run on.
 #[derive(Default)]
 pub(crate) struct Signal {
     value: AtomicU32,
@@ -21,27 +21,27 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Raises it by `more`. What was written before is visible to who sees it risen.
+    /// Raises the number by `more`. A thread that sees it risen sees what was written before.
     pub(crate) fn add(&self, more: u32) {
         self.value.fetch_add(more, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Who counts itself a sleeper holds the lock until it sleeps.
+            // A thread that counts itself a sleeper holds the lock until it sleeps.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.risen.notify_all();
         }
     }
 
-    /// Where it is. What was written before it was raised there is visible.
+    /// The number. What was written before it was raised to this is visible.
     pub(crate) fn value(&self) -> u32 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Sets it to 0, while nobody waits for it.
+    /// Sets the number to 0. Nobody may wait for it.
     pub(crate) fn reset(&self) {
         self.value.store(0, Ordering::SeqCst);
     }
 
-    /// Returns when it has risen to where `is_reached` says so.
+    /// Returns once `is_reached` is true of the number.
     pub(crate) fn wait_until(&self, is_reached: impl Fn(u32) -> bool) {
         for spin in 1..=SPINS_BEFORE_PARK {
             if is_reached(self.value()) {

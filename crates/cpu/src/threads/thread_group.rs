@@ -1,6 +1,6 @@
 //! Threads that start a job together.
 //!
-//! The thread that owns the group is its first member and takes part in every job. Whoever waits
+//! The thread that owns the group is its first member and takes part in every job. A thread that waits
 //! spins a little while, then sleeps.
 
 use std::cell::UnsafeCell;
@@ -8,38 +8,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crate::threads::phases::{Member, Stages};
-use crate::threads::signal::Signal;
+use super::phases::{Member, Phases};
+use super::signal::Signal;
 
-/// What every member runs.
+/// The work of a job, which every member runs.
 type Job<'a> = dyn Fn(&mut Member<'_>) + Sync + 'a;
 
+/// The threads of a worker: the one that owns this, and its helpers.
 pub(crate) struct ThreadGroup {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// Counts jobs; odd or even does not matter, a change does.
+    /// Rises by 1 for each job, and when the group ends.
     started: Signal,
-    /// Counts jobs that helpers have ended.
+    /// Rises by 1 when a helper has ended a job.
     ended: Signal,
     is_stopping: AtomicBool,
     /// The current job. Written while no helper runs one.
     job: UnsafeCell<Option<*const Job<'static>>>,
-    /// How the current job's members divide their work. Reset while no helper runs one.
-    stages: Stages,
+    /// The division of the current job among members. Reset while no helper runs one.
+    phases: Phases,
 }
 
-// SAFETY: `job` is written only by the owner while no helper is in a job, and published by the
+// SAFETY: `job` is written by the owner alone, while no helper is in a job, and published by the
 // release of `started`; the job itself is `Sync`.
 unsafe impl Send for Shared {}
-// SAFETY: as for `Send`.
+// SAFETY: helpers read `job` between `started` and `ended` only, when the owner does not write it.
 unsafe impl Sync for Shared {}
 
 impl ThreadGroup {
-    /// A group of `threads`, the calling one included. `pin` is called first in each helper,
-    /// with its number.
+    /// A group of `threads` threads, the calling one included. Each helper calls `pin` with its number first.
     pub(crate) fn new(
         name: &str,
         threads: usize,
@@ -50,7 +50,7 @@ impl ThreadGroup {
             ended: Signal::default(),
             is_stopping: AtomicBool::new(false),
             job: UnsafeCell::new(None),
-            stages: Stages::new(threads),
+            phases: Phases::new(threads),
         });
         let mut group = Self { shared, helpers: Vec::new() };
         for member in 1..threads {
@@ -75,7 +75,7 @@ impl ThreadGroup {
             return self.run_alone(job);
         }
         let ended = self.shared.ended.value();
-        self.shared.stages.reset();
+        self.shared.phases.reset();
         // SAFETY: no helper is in a job: the last `run` waited for them. The lifetime is erased;
         // this call does not return, nor unwind, before they have ended the job.
         unsafe {
@@ -85,15 +85,15 @@ impl ThreadGroup {
         }
         self.shared.started.add(1);
         let _guard = AbortOnPanic;
-        job(&mut self.shared.stages.member(0));
+        job(&mut self.shared.phases.member(0));
         let helpers = self.helpers.len() as u32;
         self.shared.ended.wait_until(|value| value == ended.wrapping_add(helpers));
     }
 
-    /// Runs `job` on the calling member only: the others' part in shared stages falls to it.
+    /// Runs `job` on the calling member only, which does the others' share of all phases as well.
     pub(crate) fn run_alone(&mut self, job: &Job<'_>) {
-        self.shared.stages.reset();
-        job(&mut self.shared.stages.member(0));
+        self.shared.phases.reset();
+        job(&mut self.shared.phases.member(0));
     }
 }
 
@@ -108,6 +108,7 @@ impl Drop for ThreadGroup {
 }
 
 impl Shared {
+    /// The loop of a helper: runs each job as member `member`, until the group ends.
     fn help(&self, member: usize) {
         let _guard = AbortOnPanic;
         let mut seen = 0;
@@ -120,13 +121,13 @@ impl Shared {
             // SAFETY: published before `started` was raised; the owner waits for `ended`
             // before it writes again or lets the job go.
             let job = unsafe { &*(*self.job.get()).expect("a started job is there") };
-            job(&mut self.stages.member(member));
+            job(&mut self.phases.member(member));
             self.ended.add(1);
         }
     }
 }
 
-/// A member that dies would be waited for for ever.
+/// Ends the process when a member panics: the others would wait for it for ever.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -143,6 +144,26 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     use super::*;
+
+    #[test]
+    fn every_item_is_done_once_and_phases_keep_their_order() {
+        const PHASES: usize = 200;
+        let mut group = ThreadGroup::new("test", 3, |_| {}).unwrap();
+        for items in [0, 1, 2, 7, 64] {
+            let counts: Vec<AtomicU32> = (0..items).map(|_| AtomicU32::new(0)).collect();
+            group.run(&|member| {
+                for phase in 0..PHASES {
+                    member.run_phase(items, |item| {
+                        let before = counts[item].fetch_add(1, Ordering::Relaxed);
+                        assert_eq!(before as usize, phase, "item {item} of {items}");
+                    });
+                    let is_done =
+                        |count: &AtomicU32| count.load(Ordering::Relaxed) as usize > phase;
+                    assert!(counts.iter().all(is_done), "phase {phase} of {items} items");
+                }
+            });
+        }
+    }
 
     #[test]
     fn a_sleeping_group_wakes_up() {

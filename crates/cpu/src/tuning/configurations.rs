@@ -4,10 +4,20 @@ use std::collections::HashSet;
 
 use batchmaker_kernels::{Packing, Precision, Recurrence, Tiling};
 
-use crate::strategies::tuner::{Split, Way};
-use crate::tuning::trial::Configuration;
+use crate::strategies::execution_strategy::{ExecutionStrategy, Split};
 
-/// What the cost of a cell depends on.
+/// The configuration that a batch of a recurrent cell is run in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Configuration {
+    /// The execution strategy.
+    pub strategy: ExecutionStrategy,
+    /// The number of threads that divide it; 1 where they do not.
+    pub threads: usize,
+    /// The tiling of products; none with weights that are not f32, which have no choice.
+    pub tiling: Option<Tiling>,
+}
+
+/// The properties of a cell that its cost depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Elements of x.
@@ -16,26 +26,26 @@ pub struct Shape {
     pub hidden_size: usize,
     /// Panels of each phase of a step.
     pub panels: Vec<usize>,
-    /// Vectors of a panel, and elements of a vector.
+    /// Vectors of a panel.
     pub vectors: usize,
-    /// See `vectors`.
+    /// Elements of a vector.
     pub lanes: usize,
-    /// Of the weights.
+    /// The packing of the weights.
     pub packing: Packing,
-    /// Rows of a register tile, at most, over all vectors of a panel, and over two of them.
+    /// The most rows of a register tile over all vectors of a panel, and over two of them.
     pub tile_rows: [usize; 2],
-    /// Panels that a call has at least.
+    /// The fewest panels of a call.
     pub panels_a_call: usize,
 }
 
 /// KiB of weights in a block; the last is a whole panel.
 const BLOCKS_KIB: [u16; 5] = [8, 16, 32, 128, u16::MAX];
 
-/// Rows of a chunk.
+/// The most rows of a chunk.
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
 impl Shape {
-    /// Of a packed cell.
+    /// The shape of a packed cell.
     pub(crate) fn of(cell: &dyn Recurrence, packing: Packing) -> Self {
         let panels: Vec<usize> = (0..cell.phases()).map(|phase| cell.panels(phase)).collect();
         let isa = packing.isa;
@@ -53,7 +63,7 @@ impl Shape {
         }
     }
 
-    /// Bytes of a panel with inputs of so many elements.
+    /// Bytes of a panel with inputs of `inputs` elements.
     pub(super) fn panel_bytes(&self, inputs: usize) -> f64 {
         let bytes = match self.packing.precision {
             Precision::F32 => 4,
@@ -63,8 +73,8 @@ impl Shape {
         (inputs * self.vectors * self.lanes * bytes) as f64
     }
 
-    /// How a product of so many rows runs: the heights of its tiles; none where it runs over two
-    /// vectors at a time.
+    /// The heights of the tiles that a product of `rows` rows runs in; none where it runs over two vectors at a
+    /// time.
     pub(super) fn heights(&self, rows: usize, tiling: &Tiling) -> Option<Vec<usize>> {
         let [wide, narrow] = self.tile_rows;
         if tiling.by_two && rows > wide && rows <= narrow {
@@ -75,36 +85,36 @@ impl Shape {
         Some((0..tiles).map(|tile| low + usize::from(tile < high)).collect())
     }
 
-    /// Blocks of a product with inputs of so many elements.
+    /// The number of blocks of a product with inputs of `inputs` elements.
     pub(super) fn blocks(&self, inputs: usize, tiling: &Tiling) -> usize {
         let block = f64::from(tiling.block_kib) * 1024.0;
         (self.panel_bytes(inputs) / block).ceil().max(1.0) as usize
     }
 
-    /// Rows that a thread takes of a batch.
+    /// The number of rows of a batch that a thread computes.
     pub(super) fn rows_of(&self, batch: usize, configuration: &Configuration) -> usize {
-        match configuration.way.split {
+        match configuration.strategy.split {
             Split::Rows => batch.div_ceil(configuration.threads),
             Split::None | Split::Units => batch,
         }
     }
 
-    /// All configurations of a batch on a worker of so many threads; of those that come to the same,
-    /// one.
+    /// All configurations of a batch of `batch` rows on a worker of `threads` threads; one of those that run
+    /// the same.
     pub fn configurations(&self, batch: usize, threads: usize) -> Vec<Configuration> {
-        let ways = Way::ALL.into_iter().filter(|way| {
-            let is_split_open = match way.split {
+        let strategies = ExecutionStrategy::ALL.into_iter().filter(|strategy| {
+            let is_split_open = match strategy.split {
                 Split::None => true,
                 Split::Units => threads > 1,
                 Split::Rows => threads > 1 && batch >= threads,
             };
-            is_split_open && (!way.ahead || self.input_size > 0)
+            is_split_open && (!strategy.pre_projection || self.input_size > 0)
         });
         let (mut all, mut seen) = (Vec::new(), HashSet::new());
-        for way in ways {
-            let threads = if way.split == Split::None { 1 } else { threads };
+        for strategy in strategies {
+            let threads = if strategy.split == Split::None { 1 } else { threads };
             for tiling in self.tilings() {
-                let configuration = Configuration { way, threads, tiling };
+                let configuration = Configuration { strategy, threads, tiling };
                 let runs = tiling.map(|tiling| {
                     let rows = self.rows_of(batch, &configuration).min(ROWS_MAX);
                     let heights = self.heights(rows, &tiling);
@@ -113,7 +123,7 @@ impl Shape {
                         .map(|inputs| if is_blocked { self.blocks(inputs, &tiling) } else { 1 });
                     (heights, blocks)
                 });
-                if seen.insert((way, runs)) {
+                if seen.insert((strategy, runs)) {
                     all.push(configuration);
                 }
             }

@@ -1,6 +1,5 @@
-//! What the performance model has to be told of this machine, measured in about a second: bytes a
-//! second from each level of the memory and between threads, and what starting threads and meeting
-//! costs.
+//! A model of this machine, measured in about a second: the bytes a second from each level of the memory and
+//! between threads, and the times to start threads and to synchronise them.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,66 +11,66 @@ use crate::threads::thread_group::ThreadGroup;
 
 /// The machine as one worker sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Bytes a nanosecond that a thread reads from memory of so many bytes, over and over, while
-    /// nobody else does; sizes ascending.
+pub struct MachineModel {
+    /// `(size, rate)`: a thread that reads memory of `size` bytes over and over, while no other does, reads `rate`
+    /// bytes a nanosecond; sizes ascending.
     pub alone: Vec<(f64, f64)>,
-    /// The same of each thread, while all do so in memory of their own.
+    /// The same for each thread, while all read memory of their own.
     pub together: Vec<(f64, f64)>,
-    /// Bytes a nanosecond that each thread writes to memory of so many bytes that another read last,
-    /// while all do so.
+    /// `(size, rate)`: each thread writes `rate` bytes a nanosecond to memory of `size` bytes that another read
+    /// last, while all do so.
     pub written: Vec<(f64, f64)>,
-    /// The same of reading memory that another wrote.
+    /// The same for reading memory that another wrote.
     pub foreign: Vec<(f64, f64)>,
-    /// Nanoseconds to start all threads on a job and to see them end it.
+    /// Nanoseconds to start all threads on a job and to see them end it: an empty fork.
     pub fork_ns: f64,
-    /// Nanoseconds for all threads to meet within a job.
-    pub meet_ns: f64,
+    /// Nanoseconds for all threads to synchronise within a job: a barrier.
+    pub barrier_ns: f64,
 }
 
 /// Sizes of memory to read, in KiB: within and between the caches of processors of the last years.
 const SIZES_KIB: [usize; 12] =
     [16, 32, 128, 512, 1024, 1536, 2048, 3072, 4096, 16384, 65536, 196_608];
 
-/// Sizes of what threads hand to each other, in KiB.
+/// Sizes of memory that threads exchange, in KiB.
 const EXCHANGED_KIB: [usize; 6] = [16, 64, 256, 1024, 2048, 4096];
 
 /// Bytes to read at each size, at least.
 const READ_BYTES: usize = 32 << 20;
 
-/// Measurements of which the best counts.
+/// The number of measurements of which the best counts.
 const TRIALS: usize = 4;
 
-/// Jobs and meetings to time at once, and how often: a thread that is held up makes them long, and one
-/// that does the other's part as well makes them short.
+/// The number of forks or barriers that are timed at once, and the number of such measurements: a thread
+/// that is delayed makes them long, and one that does the other's part as well makes them short.
 const TIMES: u32 = 100;
 const TURNS: usize = 41;
 
-impl Limits {
-    /// Measures a worker of so many threads.
+impl MachineModel {
+    /// Measures the machine for a worker of `threads` threads.
     ///
     /// # Errors
     /// Where the machine lacks the instructions.
     pub fn measure(isa: Isa, threads: usize) -> Result<Self, KernelError> {
-        let mut group = ThreadGroup::new("limits", threads, |_| {})
+        let mut group = ThreadGroup::new("machine", threads, |_| {})
             .map_err(|_| KernelError::IsaUnavailable(isa))?;
         let alone =
-            bandwidths(isa, &mut ThreadGroup::new("limits", 1, |_| {}).expect("this thread"));
+            bandwidths(isa, &mut ThreadGroup::new("machine", 1, |_| {}).expect("this thread"));
         let together = if threads > 1 { bandwidths(isa, &mut group) } else { alone.clone() };
         let fork_ns = median_ns(|| {
             for _ in 0..TIMES {
                 group.run(&|_| {});
             }
         });
-        let meet_ns = median_ns(|| {
+        let barrier_ns = median_ns(|| {
             group.run(&|member| {
                 for _ in 0..TIMES {
-                    member.share(member.members(), |_| {});
+                    member.run_phase(member.members(), |_| {});
                 }
             });
         });
         let (written, foreign) = exchanges(isa, &mut group);
-        Ok(Self { alone, together, written, foreign, fork_ns, meet_ns })
+        Ok(Self { alone, together, written, foreign, fork_ns, barrier_ns })
     }
 
     /// Floating-point operations (of bytes: operations) a nanosecond of a thread, by the instruction
@@ -88,23 +87,23 @@ impl Limits {
         }))
     }
 
-    /// Bytes a nanosecond for a thread whose weights have so many bytes, alone or as one of all.
+    /// The bytes a nanosecond that a thread reads of weights of `bytes` bytes, alone or together with all others.
     pub fn bandwidth(&self, bytes: f64, together: bool) -> f64 {
         rate(if together { &self.together } else { &self.alone }, bytes)
     }
 
-    /// Nanoseconds for a thread to write so many bytes that another read last.
+    /// Nanoseconds for a thread to write `bytes` bytes that another read last.
     pub fn write_ns(&self, bytes: f64) -> f64 {
         bytes / rate(&self.written, bytes)
     }
 
-    /// Nanoseconds for a thread to read so many bytes that another wrote.
+    /// Nanoseconds for a thread to read `bytes` bytes that another wrote.
     pub fn read_foreign_ns(&self, bytes: f64) -> f64 {
         bytes / rate(&self.foreign, bytes)
     }
 }
 
-/// The rate for a size, between what is known of smaller and of larger ones.
+/// The rate for a size of `bytes` bytes, interpolated between those of smaller and of larger ones.
 fn rate(known: &[(f64, f64)], bytes: f64) -> f64 {
     let after = known.partition_point(|&(size, _)| size < bytes);
     match (after.checked_sub(1).map(|before| known[before]), known.get(after)) {
@@ -122,7 +121,7 @@ fn best(trials: usize, mut measure: impl FnMut() -> f64) -> f64 {
     (0..trials).map(|_| measure()).fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Of one of [`TIMES`], in the median.
+/// The median time of one of the [`TIMES`] repetitions that `all` runs.
 fn median_ns(mut all: impl FnMut()) -> f64 {
     let mut ns = [(); TURNS].map(|()| {
         let start = Instant::now();
@@ -133,7 +132,7 @@ fn median_ns(mut all: impl FnMut()) -> f64 {
     ns[TURNS / 2]
 }
 
-/// What the slowest of all threads takes for a job that tells how long it was.
+/// The nanoseconds of the slowest thread, where `job` returns how long each took.
 fn slowest_ns(group: &mut ThreadGroup, job: impl Fn(usize) -> Duration + Sync) -> f64 {
     let slowest = AtomicU64::new(0);
     group.run(&|member| {
@@ -146,7 +145,7 @@ fn slowest_ns(group: &mut ThreadGroup, job: impl Fn(usize) -> Duration + Sync) -
 /// Rates by size of memory, in bytes; sizes ascending.
 type Rates = Vec<(f64, f64)>;
 
-/// Of each thread.
+/// The rate at which each thread reads, by size of memory, while all members of the group do.
 fn bandwidths(isa: Isa, group: &mut ThreadGroup) -> Rates {
     let members = group.threads();
     let largest = SIZES_KIB[SIZES_KIB.len() - 1] << 10;
@@ -177,7 +176,7 @@ fn bandwidths(isa: Isa, group: &mut ThreadGroup) -> Rates {
     SIZES_KIB.into_iter().map(of_size).collect()
 }
 
-/// Of writing what another thread read, and of reading what it wrote; none of a thread alone.
+/// The rates of writing what another thread read, and of reading what it wrote; none for one thread.
 fn exchanges(isa: Isa, group: &mut ThreadGroup) -> (Rates, Rates) {
     let members = group.threads();
     if members == 1 {

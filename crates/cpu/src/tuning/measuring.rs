@@ -1,5 +1,5 @@
-//! Measures the time of batches of a cell on this machine, and finds the fastest way to run them. It
-//! assumes that nothing else runs meanwhile.
+//! Measures the time of batches of a cell on this machine, and finds the fastest configuration. It assumes
+//! that nothing else runs meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,19 +8,24 @@ use batchmaker_device::{CellsAlone, Device, DeviceError, Effort, Measurement, Ro
 use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
 use batchmaker_kernels::KernelError;
 
-use crate::device::{CpuConfig, CpuDevice, packing, pin};
+use crate::cells::packing::packing;
+use crate::config::CpuConfig;
 use crate::strategies::plan::BatchPlan;
+use crate::threads::cores::pin;
+use crate::tuning::machine_model::MachineModel;
+use crate::tuning::performance_model::PerformanceModel;
+use crate::tuning::probe::Probe;
+use crate::tuning::search::search;
 use crate::tuning::trial::Trial;
-use crate::tuning::{Limits, PerformanceModel, Probe, search};
 
-/// How long a cell that has no plans is measured at each size.
+/// The effort of measuring a cell that has no plans, at each size.
 const EFFORT: Effort = Effort { time: Duration::from_millis(20), runs: 4, steps: 6 };
 
-/// What measuring leaves to the next time: the limits of the machine, and the cell at hand, of which
-/// batches of other sizes are likely to follow.
+/// The results of earlier measurements that the next one uses: the model of the machine, and the cell at hand,
+/// of which batches of other sizes are likely to follow.
 #[derive(Default)]
 pub(crate) struct Measuring {
-    limits: Option<Limits>,
+    machine: Option<MachineModel>,
     subject: Option<(CellIdentity, Subject)>,
 }
 
@@ -33,38 +38,41 @@ enum Subject {
 }
 
 impl Measuring {
-    /// See [`Device::measure`].
+    /// See [`Device::measure`]. `new_device` makes a device without cells, for cells that are not recurrent.
     pub(crate) fn measure(
         &mut self,
         config: &CpuConfig,
+        new_device: impl FnOnce() -> Result<Arc<dyn Device>, DeviceError>,
         cell: &CellType,
         rows: usize,
     ) -> Result<Measurement, DeviceError> {
         if self.subject.as_ref().is_some_and(|(identity, _)| *identity != cell.identity) {
             self.subject = None;
         }
-        // First: limits are those of a machine that does nothing else.
+        // First: the model is that of a machine that does nothing else.
         if matches!(cell.cell.body, CellBody::Recurrent(_)) {
-            self.limits(config)?;
+            self.machine(config)?;
         }
         if self.subject.is_none() {
-            self.subject = Some((cell.identity, Subject::new(config, cell)?));
+            self.subject = Some((cell.identity, Subject::new(config, new_device, cell)?));
         }
-        match (&mut self.subject, &self.limits) {
-            (Some((_, Subject::Ranked(ranked))), Some(limits)) => {
+        match (&mut self.subject, &self.machine) {
+            (Some((_, Subject::Ranked(ranked))), Some(machine)) => {
                 let (trial, probe) = &mut **ranked;
                 let shape = trial.shape();
-                let model = PerformanceModel { limits, probe, shape: &shape };
+                let model = PerformanceModel { machine, probe, shape: &shape };
                 let found = search(&model, trial, rows, config.threads_per_worker);
                 let (found, ns) = found.map_err(no_threads)?;
-                let plan = BatchPlan { way: found.way, tiling: found.tiling };
+                let plan = BatchPlan { strategy: found.strategy, tiling: found.tiling };
                 Ok(Measurement { ns, plan: Some(plan.write()) })
             }
             (Some((_, Subject::Alone(alone))), _) => {
                 let ns = 1e9 * batch_s(config, alone, cell, rows)?;
                 Ok(Measurement { ns, plan: None })
             }
-            _ => unreachable!("limits come before a trial, and a cell at hand before its batches"),
+            _ => unreachable!(
+                "the machine is measured before a trial, and a cell at hand before its batches"
+            ),
         }
     }
 
@@ -73,8 +81,8 @@ impl Measuring {
         let CellBody::Recurrent(RecurrentCell { w, r, .. }) = &cell.cell.body else { return None };
         let (weights, threads) = (w.len() + r.len(), config.threads_per_worker);
         let precision = cell.cell.precision;
-        let limits = self.limits(config).ok()?;
-        let flops = Limits::flops(packing(config.isa, precision)).ok()?;
+        let machine = self.machine(config).ok()?;
+        let flops = MachineModel::flops(packing(config.isa, precision)).ok()?;
         let bytes = match precision {
             Precision::F32 => 4,
             Precision::Bf16 => 2,
@@ -83,23 +91,27 @@ impl Measuring {
         let bytes_a_thread = (weights * bytes) as f64 / threads as f64;
         Some(Roofs {
             rows_per_s_max: flops * threads as f64 / (2 * weights) as f64 * 1e9,
-            ns_min: bytes_a_thread / limits.bandwidth(bytes_a_thread, threads > 1),
+            ns_min: bytes_a_thread / machine.bandwidth(bytes_a_thread, threads > 1),
         })
     }
 
-    /// The machine's limits, measured the first time.
-    fn limits(&mut self, config: &CpuConfig) -> Result<&Limits, DeviceError> {
-        if self.limits.is_none() {
-            let limits = Limits::measure(config.isa, config.threads_per_worker);
-            let limits = limits.map_err(|error| DeviceError::Resources(error.to_string()))?;
-            self.limits = Some(limits);
+    /// The model of the machine, measured the first time.
+    fn machine(&mut self, config: &CpuConfig) -> Result<&MachineModel, DeviceError> {
+        if self.machine.is_none() {
+            let machine = MachineModel::measure(config.isa, config.threads_per_worker);
+            let machine = machine.map_err(|error| DeviceError::Resources(error.to_string()))?;
+            self.machine = Some(machine);
         }
-        Ok(self.limits.as_ref().expect("they are measured"))
+        Ok(self.machine.as_ref().expect("it is measured"))
     }
 }
 
 impl Subject {
-    fn new(config: &CpuConfig, cell: &CellType) -> Result<Self, DeviceError> {
+    fn new(
+        config: &CpuConfig,
+        new_device: impl FnOnce() -> Result<Arc<dyn Device>, DeviceError>,
+        cell: &CellType,
+    ) -> Result<Self, DeviceError> {
         let failed = |reason: String| DeviceError::Cell { cell: cell.name.clone(), reason };
         let kernel = |error: KernelError| failed(error.to_string());
         match &cell.cell.body {
@@ -114,9 +126,9 @@ impl Subject {
                 Err(failed(reason.to_owned()))
             }
             _ => {
-                let device = CpuDevice::new(config.clone())?;
+                let device = new_device()?;
                 device.materialize(CellTypeId(0), cell)?;
-                Ok(Self::Alone(CellsAlone::new(Arc::new(device))?))
+                Ok(Self::Alone(CellsAlone::new(device)?))
             }
         }
     }

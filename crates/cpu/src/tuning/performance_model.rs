@@ -1,26 +1,27 @@
 //! The cost of a configuration, predicted: computation, the traffic of weights through the caches,
-//! and meetings (after GRNN, section 7.1, where the levels are those of a GPU).
+//! and barriers (after GRNN, section 7.1, where the levels are those of a GPU).
 //!
 //! ```text
-//! step = sum over phases of  products + activations + meetings, and states passed on in them
-//!      + projection of x, where ahead, and its way to who reads it
+//! step = sum over phases of  products + activations + barriers, and states passed on in them
+//!      + pre-projection of x, and its transfer to the threads that read it
 //! product = panels (max(compute, stream) + overlap min(compute, stream))
 //!    compute = inputs (sum over tiles of a tile's cost by k) + ends, re-reading blocks that no
 //!              first-level cache holds
 //!    stream = bytes of a panel / bandwidth of the level that the thread's weights lie in
 //! ```
-//! What a tile costs is measured ([`Probe`]), and so are bandwidths, what passes between threads, and
-//! meetings ([`Limits`]). The shares in which these do not overlap are this file's constants. The model
+//! The cost of a tile is measured ([`Probe`]), and so are bandwidths, transfers between threads, and
+//! barriers ([`MachineModel`]). The shares in which these do not overlap are this file's constants. The model
 //! ranks; that its times are about right as well is no aim.
 
 use batchmaker_kernels::Precision;
 
 use super::configurations::Shape;
-use super::machine_model::Limits;
+use super::machine_model::MachineModel;
 use super::probe::{Probe, interpolate};
 use crate::cells::batch_job::{WORTH_THREADS, items};
-use crate::strategies::tuner::Split;
-use crate::tuning::trial::{Configuration, Trial};
+use crate::strategies::execution_strategy::Split;
+use crate::tuning::configurations::Configuration;
+use crate::tuning::trial::Trial;
 
 /// The part of the shorter of computing and streaming that comes on top where several tiles go over a
 /// block and the next is fetched meanwhile.
@@ -33,7 +34,7 @@ const READ_AGAIN_FIXED: f64 = 0.1;
 const BLOCK_ENDS: f64 = 0.5;
 /// Bytes of a block, and of rows beside it, that a first-level cache holds.
 const NEAR_BYTES: f64 = 36_000.0;
-/// Nanoseconds to claim an item of a stage.
+/// Nanoseconds to claim an item of a phase.
 const CLAIM_NS: f64 = 35.0;
 
 /// Bytes of what a step goes over beside its weights, as they displace these from a cache: rows lie
@@ -46,43 +47,43 @@ const READ_PROJECTED: f64 = 0.5;
 /// The time of passing states on, in that of writing and reading them in one sweep.
 const STATES: f64 = 1.3;
 
-/// What differs with the units that compute.
+/// Constants that depend on the units that compute.
 struct Constants {
     /// The part of the shorter of computing and streaming that comes on top, where weights are read
-    /// once: the machine looks far enough ahead.
+    /// once: the machine fetches them early enough.
     stream_once: f64,
-    /// What a meeting costs among threads that do not come at once, in meetings of those that do.
-    meetings: f64,
-    /// What starting all threads costs that have something to do, in starts of those that have not.
-    starts: f64,
-    /// What the calls of a step cost that multiplies x as well, in those of one that does not.
+    /// The cost of a barrier of threads that do not arrive at once, in barriers of threads that do.
+    barriers: f64,
+    /// The cost of a fork of threads with work, in empty forks.
+    forks: f64,
+    /// The cost of the calls of a step that multiplies x as well, in calls of one that does not.
     two_products: f64,
 }
 
 const F32: Constants =
-    Constants { stream_once: 0.35, meetings: 1.5, starts: 2.5, two_products: 1.0 };
+    Constants { stream_once: 0.35, barriers: 1.5, forks: 2.5, two_products: 1.0 };
 /// Reduced weights in vectors.
 const VECTORS: Constants =
-    Constants { stream_once: 0.32, meetings: 1.0, starts: 2.9, two_products: 1.2 };
+    Constants { stream_once: 0.32, barriers: 1.0, forks: 2.9, two_products: 1.2 };
 /// Tiles are set up for every product, and take a third of a microsecond to wake where nobody used
 /// them for half of one.
 const TILES: Constants =
-    Constants { stream_once: 0.23, meetings: 1.7, starts: 3.3, two_products: 2.2 };
+    Constants { stream_once: 0.23, barriers: 1.7, forks: 3.3, two_products: 2.2 };
 
 const ROWS_MAX: usize = batchmaker_kernels::ROWS_MAX;
 
-/// What a cell costs on this machine.
+/// The cost of a cell on this machine.
 #[derive(Clone, Copy, Debug)]
 pub struct PerformanceModel<'a> {
-    /// The machine.
-    pub limits: &'a Limits,
-    /// The kernels of the cell's kind.
+    /// The model of the machine.
+    pub machine: &'a MachineModel,
+    /// The costs of the kernels of the cell's kind.
     pub probe: &'a Probe,
-    /// The cell.
+    /// The shape of the cell.
     pub shape: &'a Shape,
 }
 
-/// Who reads weights, and how many of them.
+/// A thread that reads weights.
 #[derive(Clone, Copy)]
 struct Reader {
     /// Bytes of weights that the thread reads in a step, and what else they share caches with.
@@ -92,7 +93,7 @@ struct Reader {
 }
 
 impl PerformanceModel<'_> {
-    /// Of products of so many rows.
+    /// The constants of products of `rows` rows.
     fn constants(&self, rows: usize) -> &'static Constants {
         let packing = self.shape.packing;
         match packing.precision {
@@ -104,16 +105,16 @@ impl PerformanceModel<'_> {
 
     /// Nanoseconds a step of `batch` rows.
     pub fn step_ns(&self, configuration: &Configuration, batch: usize) -> f64 {
-        let Configuration { way, threads, .. } = *configuration;
-        let Self { limits, probe, shape } = *self;
+        let Configuration { strategy, threads, .. } = *configuration;
+        let Self { machine, probe, shape } = *self;
         let (x, h) = (shape.input_size, shape.hidden_size);
         let panels_all: usize = shape.panels.iter().sum();
-        let split_units = if way.split == Split::Units { threads } else { 1 };
-        let inputs = if way.ahead { h } else { x + h };
+        let split_units = if strategy.split == Split::Units { threads } else { 1 };
+        let inputs = if strategy.pre_projection { h } else { x + h };
         let rows = shape.rows_of(batch, configuration);
         let constants = self.constants(rows);
         let columns_all = panels_all * shape.vectors * shape.lanes;
-        let beside = 3 * h + if way.ahead { columns_all / split_units } else { x };
+        let beside = 3 * h + if strategy.pre_projection { columns_all / split_units } else { x };
         let weights = panels_all as f64 * shape.panel_bytes(inputs) / split_units as f64;
         let bytes = weights + DISPLACED * (rows * beside * size_of::<f32>()) as f64;
         let reader = Reader { bytes, together: threads > 1 };
@@ -121,53 +122,53 @@ impl PerformanceModel<'_> {
         for &panels in &shape.panels {
             let own = panels.div_ceil(split_units);
             ns += self.product_ns(rows, own, h, configuration, reader);
-            if !way.ahead {
+            if !strategy.pre_projection {
                 ns += self.product_ns(rows, own, x, configuration, reader);
             }
             ns += (rows * own) as f64 * probe.activate;
             let mut calls = 1;
-            if way.split == Split::Units {
+            if strategy.split == Split::Units {
                 let columns = panels * shape.vectors * shape.lanes;
                 let items = items(batch * columns * h, panels, shape.panels_a_call, threads);
                 calls = items.div_ceil(threads);
                 let states = (batch * h * size_of::<f32>()) as f64;
-                let read = limits.read_foreign_ns(states) * others_share(threads);
-                let passed_on = limits.write_ns(states / threads as f64) + read;
-                ns += constants.meetings * limits.meet_ns
+                let read = machine.read_foreign_ns(states) * others_share(threads);
+                let passed_on = machine.write_ns(states / threads as f64) + read;
+                ns += constants.barriers * machine.barrier_ns
                     + CLAIM_NS * calls as f64
                     + STATES * passed_on;
             }
             let convert = inputs as f64 * interpolate(&probe.converts, rows);
-            let products = if way.ahead { 1.0 } else { constants.two_products };
+            let products = if strategy.pre_projection { 1.0 } else { constants.two_products };
             ns += calls as f64 * (convert + products * interpolate(&probe.calls, rows));
         }
         let steps = Trial::steps(batch);
         if threads > 1 {
-            ns += constants.starts * limits.fork_ns / steps as f64;
+            ns += constants.forks * machine.fork_ns / steps as f64;
         }
-        if way.ahead {
+        if strategy.pre_projection {
             let (projection, written) = self.projection_ns(configuration, batch, steps);
-            let read = limits.read_foreign_ns(written) * others_share(threads);
+            let read = machine.read_foreign_ns(written) * others_share(threads);
             ns += (projection + READ_PROJECTED * read / threads as f64) / steps as f64;
         }
         ns
     }
 
-    /// The projection of so many steps' rows, by all threads if it is worth that, and the bytes that it
-    /// writes.
+    /// The nanoseconds of the pre-projection of the rows of `steps` steps, by all threads if there is enough to
+    /// do, and the bytes that it writes.
     fn projection_ns(
         &self,
         configuration: &Configuration,
         batch: usize,
         steps: usize,
     ) -> (f64, f64) {
-        let Self { limits, probe, shape } = *self;
+        let Self { machine, probe, shape } = *self;
         let (rows, panels) = (batch * steps, shape.panels.iter().sum::<usize>());
         let (x, columns) = (shape.input_size, panels * shape.vectors * shape.lanes);
         let is_shared = rows * columns * x >= WORTH_THREADS;
         let threads = if is_shared { configuration.threads } else { 1 };
         let together = threads > 1;
-        // Of nearly equal numbers of rows.
+        // Chunks have nearly equal numbers of rows.
         let chunks = rows.div_ceil(ROWS_MAX);
         let of_chunk = rows.div_ceil(chunks);
         let weights = panels as f64 * shape.panel_bytes(x);
@@ -180,15 +181,15 @@ impl PerformanceModel<'_> {
         let computed = chunks as f64 * (product + convert) / threads as f64;
         let moved = match together {
             true => {
-                let meeting = self.constants(of_chunk).meetings * limits.meet_ns;
-                PROJECTED * limits.write_ns(written / threads as f64) + meeting
+                let barrier = self.constants(of_chunk).barriers * machine.barrier_ns;
+                PROJECTED * machine.write_ns(written / threads as f64) + barrier
             }
-            false => 2.0 * written / limits.bandwidth(written + weights, false),
+            false => 2.0 * written / machine.bandwidth(written + weights, false),
         };
         (computed + moved, written)
     }
 
-    /// Panels of a product of so many rows in one thread.
+    /// The nanoseconds of `panels` panels of a product of `rows` rows in one thread.
     fn product_ns(
         &self,
         rows: usize,
@@ -207,7 +208,7 @@ impl PerformanceModel<'_> {
         ns
     }
 
-    /// One panel of a product of a chunk.
+    /// The nanoseconds of one panel of a product of a chunk of `rows` rows.
     fn panel_ns(
         &self,
         rows: usize,
@@ -215,11 +216,11 @@ impl PerformanceModel<'_> {
         configuration: &Configuration,
         reader: Reader,
     ) -> f64 {
-        let Self { limits, probe, shape } = *self;
+        let Self { machine, probe, shape } = *self;
         let constants = self.constants(rows);
         let k = inputs as f64;
         let bytes = shape.panel_bytes(inputs);
-        let bandwidth = limits.bandwidth(reader.bytes, reader.together);
+        let bandwidth = machine.bandwidth(reader.bytes, reader.together);
         let stream = bytes / bandwidth;
         let end = |rows: usize| interpolate(&probe.ends, rows);
         let Some(tiling) = configuration.tiling else {
@@ -243,14 +244,14 @@ impl PerformanceModel<'_> {
                 let mut compute: f64 =
                     heights.iter().map(|&rows| of_tile(rows) + ends * end(rows)).sum();
                 if block > NEAR_BYTES {
-                    let again = bytes / limits.bandwidth(block, reader.together);
+                    let again = bytes / machine.bandwidth(block, reader.together);
                     let on_top = |&rows: &usize| {
                         overlapped(of_tile(rows), again, READ_AGAIN) - of_tile(rows)
                             + READ_AGAIN_FIXED * again
                     };
                     compute += heights[1..].iter().map(on_top).sum::<f64>();
                 }
-                let nearest = bytes / limits.bandwidth(0.0, reader.together);
+                let nearest = bytes / machine.bandwidth(0.0, reader.together);
                 let stream = if reader.bytes > NEAR_BYTES { stream - nearest } else { 0.0 };
                 overlapped(compute, stream.max(0.0), STREAM_BLOCKS)
             }
@@ -258,12 +259,12 @@ impl PerformanceModel<'_> {
     }
 }
 
-/// The part of what all threads wrote that was not this one.
+/// The part of what all threads wrote that a thread reads from others.
 fn others_share(threads: usize) -> f64 {
     (threads - 1) as f64 / threads as f64
 }
 
-/// Of two that go on at once, the longer, and a share of the shorter.
+/// The time of two activities that go on at once: the longer, and a share of the shorter.
 fn overlapped(a: f64, b: f64, share: f64) -> f64 {
     a.max(b) + share * a.min(b)
 }

@@ -1,5 +1,5 @@
-//! What the kernels of a kind of cell cost: measured on a cell of a panel or a few, whose weights stay
-//! near (the micro-benchmarks of GRNN, section 7.1.3).
+//! The costs of the kernels of a kind of cell, measured on a cell of one panel or a few, whose weights stay
+//! in a near cache (the micro-benchmarks of GRNN, section 7.1.3).
 
 use std::time::{Duration, Instant};
 
@@ -9,49 +9,51 @@ use batchmaker_kernels::{
     XPart,
 };
 
-use crate::cells::recurrent_chains::pack;
+use crate::cells::packing::pack;
+use crate::memory::raw_lines::RawLines;
 
 /// The costs of a kind of cell, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probe {
-    /// Of a product of a panel with so many rows, by each k; `(rows, ns)`, rows ascending. With
-    /// weights of f32: of one register tile.
+    /// `(rows, ns)`: the cost of a product of a panel with `rows` rows for each k, rows ascending. With weights
+    /// of f32 it is that of one register tile.
     pub products: Vec<(usize, f64)>,
-    /// The same, over two vectors at a time.
+    /// The same for products over two vectors at a time.
     pub by_two: Vec<(usize, f64)>,
-    /// The same with one row, which runs over two panels at once: of each.
+    /// The cost for each k of a product of a panel with one row, which runs over two panels at once.
     pub one_row: f64,
-    /// Of beginning and ending the sums of a panel's rows; `(rows, ns)`.
+    /// `(rows, ns)`: the cost of beginning and ending the sums of a panel's rows.
     pub ends: Vec<(usize, f64)>,
-    /// Of making the operands of so many rows, which a call does once, by each k; none with weights of
-    /// f32.
+    /// `(rows, ns)`: the cost for each k of converting the inputs of `rows` rows, which a call does once; empty
+    /// with weights of f32.
     pub converts: Vec<(usize, f64)>,
-    /// Of a call with so many rows, whatever its panels and k.
+    /// `(rows, ns)`: the cost of a call with `rows` rows, whatever its panels and k.
     pub calls: Vec<(usize, f64)>,
-    /// Of the activations of a panel's row.
+    /// The cost of the activations of a panel's row.
     pub activate: f64,
 }
 
-/// Rows of products to measure; of reduced weights up to where tiles take over from vectors, and around
-/// whole tiles.
+/// The numbers of rows of the products to measure. With reduced weights they go up to where tiles take over
+/// from vectors, and lie around whole tiles.
 const F32_ROWS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 const REDUCED_ROWS: [usize; 15] = [1, 2, 3, 4, 8, 12, 16, 17, 24, 32, 33, 48, 64, 96, 128];
 
-/// Elements of the inputs: the difference of two products is by k, what is left is not. Those of
-/// reduced weights are as long as the cell's, if that is longer.
+/// Elements of the inputs. The difference of two products is the cost for each k, the rest does not depend on
+/// k. With reduced weights the second is as long as the cell's, if that is longer.
 const F32_INPUTS: [usize; 2] = [24, 72];
 const REDUCED_INPUTS: [usize; 2] = [64, 192];
 
-/// Rows whose weights are read once, at most: where they lie is no matter of these probes.
+/// The most rows whose weights are read once: these probes do not depend on where weights lie.
 const FEW_ROWS: usize = 3;
 
-/// Panels of a call whose time, over that of one panel, is of panels alone.
+/// The panels of a call whose time beyond that of one panel is the cost of panels alone.
 const PANELS: usize = 5;
 
+/// The time for which a job is repeated in a trial, and the number of trials.
 const TIME: Duration = Duration::from_micros(100);
 const TRIALS: usize = 12;
 
-/// Rows that activations are measured with.
+/// The number of rows that activations are measured with.
 const F32_STEP_ROWS: usize = 8;
 const REDUCED_STEP_ROWS: usize = 32;
 
@@ -59,7 +61,7 @@ impl Probe {
     /// Measures cells of the kind of `cell`.
     ///
     /// # Errors
-    /// As for the kernels.
+    /// [`KernelError`] where the machine lacks the instructions, or sizes and lengths do not agree.
     pub fn measure(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
         match packing.precision {
             Precision::F32 => Self::of_f32(packing, cell),
@@ -121,8 +123,8 @@ impl Probe {
         let [short, near] = REDUCED_INPUTS;
         let long = near.max(cell.hidden_size);
         let cells = [pack(short)?, pack(near)?, pack(long)?];
-        // With so many rows: the cells that are compared, the elements of the longer input, and the
-        // most panels.
+        // For a number of rows, the cells that are compared, the elements of the longer input, and the most
+        // panels.
         let compared = |rows| match rows {
             ..=FEW_ROWS => ([&*cells[0], &*cells[1]], near, 2),
             _ => ([&*cells[0], &*cells[2]], long, PANELS),
@@ -143,7 +145,7 @@ impl Probe {
         let (of_rows, rest) = times.as_chunks::<4>();
         for (rows, times) in REDUCED_ROWS.into_iter().zip(of_rows) {
             let (cells, long, panels) = compared(rows);
-            // Of a panel, and of the rest of the call.
+            // The times of a panel and of the rest of the call.
             let [of_short, of_long] = [0, 1].map(|at| {
                 let [one, all] = [times[2 * at], times[2 * at + 1]];
                 let panel = (all - one) / (count(cells[at], panels) - 1) as f64;
@@ -164,13 +166,13 @@ impl Probe {
         Ok(probe)
     }
 
-    /// A product of a panel with rows of so many elements, in one tile.
+    /// The cost of a product of a panel with `rows` rows of `k` elements, in one tile.
     fn panel_ns(&self, rows: usize, k: usize) -> f64 {
         interpolate(&self.products, rows) * k as f64 + interpolate(&self.ends, rows)
     }
 }
 
-/// Between what is known of fewer and of more rows; beyond, in proportion.
+/// The cost for `rows` rows, interpolated between those of fewer and of more rows; beyond, in proportion.
 pub(super) fn interpolate(known: &[(usize, f64)], rows: usize) -> f64 {
     let after = known.partition_point(|&(known, _)| known < rows);
     match (after.checked_sub(1).map(|before| known[before]), known.get(after)) {
@@ -184,7 +186,7 @@ pub(super) fn interpolate(known: &[(usize, f64)], rows: usize) -> f64 {
     }
 }
 
-/// A cell of the kind with so many panels at least, of each phase.
+/// A cell of the kind of `cell` with `panels` panels at least in each phase.
 fn panels(cell: &RecurrentCell, input_size: usize, panels: usize) -> RecurrentCell {
     // A panel has all gates of a vector of units, or up to four vectors of units.
     let vectors = match cell.kind {
@@ -209,10 +211,10 @@ fn panels(cell: &RecurrentCell, input_size: usize, panels: usize) -> RecurrentCe
     }
 }
 
-/// What is run to be timed.
+/// A computation that is run to be timed.
 type Job<'a> = Box<dyn FnMut() + 'a>;
 
-/// The least time of several of each job, in turns: a processor is not as fast at one moment as at the
+/// The least time of each job in several trials, in turns: a processor is not as fast at one moment as at the
 /// next.
 fn least_ns(mut jobs: Vec<Job<'_>>) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; jobs.len()];
@@ -229,30 +231,29 @@ fn least_ns(mut jobs: Vec<Job<'_>>) -> Vec<f64> {
     least
 }
 
-/// The projection of so many rows, of so many panels.
+/// The projection of `rows` rows over `panels` panels.
 fn project(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     let stride = Lines::row_stride(cell.projected_len());
-    let x = Lines::zeros(rows * cell.input_size());
-    let mut projected = Lines::zeros(rows * stride);
-    let to = projected.as_mut_slice().as_mut_ptr();
+    let x = RawLines::zeros(rows * cell.input_size());
+    let projected = RawLines::zeros(rows * stride);
     let row = |row: usize| ProjectionRow {
-        x: x.as_slice()[row * cell.input_size()..].as_ptr(),
-        projected: to.wrapping_add(row * stride),
+        x: x.first().wrapping_add(row * cell.input_size()),
+        projected: projected.first().wrapping_add(row * stride),
     };
     let rows: Vec<ProjectionRow> = (0..rows).map(row).collect();
     let panels = panels.min(cell.projection_panels());
     Box::new(move || {
-        let _ = (&x, &projected); // Which `rows` point into.
-        // SAFETY: rows of the cell's lengths, of this job's own memory.
+        let _ = (&x, &projected); // The memory that `rows` point into, kept as long as the job.
+        // SAFETY: rows have the cell's lengths, in memory of this job alone.
         unsafe { cell.project(&rows, 0..panels) }
     })
 }
 
-/// A step whose x is projected, of so many panels of each phase.
+/// A step of `rows` rows whose x is projected, over `panels` panels of each phase.
 fn step(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     let stride = Lines::row_stride(cell.projected_len().max(2 * cell.hidden_size()));
-    let mut memory = [(); 4].map(|()| Lines::zeros(rows * stride));
-    let [x, h_in, h_out, c] = memory.each_mut().map(|part| part.as_mut_slice().as_mut_ptr());
+    let memory = [(); 4].map(|()| RawLines::zeros(rows * stride));
+    let [x, h_in, h_out, c] = memory.each_ref().map(RawLines::first);
     let row = |row: usize| {
         let at = |from: *mut f32| from.wrapping_add(row * stride);
         StepRow {
@@ -266,9 +267,9 @@ fn step(cell: &dyn Recurrence, rows: usize, panels: usize) -> Job<'_> {
     };
     let rows: Vec<StepRow> = (0..rows).map(row).collect();
     Box::new(move || {
-        let _ = &memory; // Which `rows` point into.
+        let _ = &memory; // The memory that `rows` point into, kept as long as the job.
         for phase in 0..cell.phases() {
-            // SAFETY: rows of the cell's lengths, of this job's own memory.
+            // SAFETY: rows have the cell's lengths, in memory of this job alone.
             unsafe { cell.step(phase, &rows, 0..cell.panels(phase).min(panels)) };
         }
     })

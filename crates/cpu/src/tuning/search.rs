@@ -4,16 +4,17 @@
 use std::time::Duration;
 
 use super::performance_model::PerformanceModel;
-use crate::tuning::trial::{Configuration, Trial};
+use crate::tuning::configurations::Configuration;
+use crate::tuning::trial::Trial;
 
-/// Configurations that are run.
+/// The number of configurations that are run.
 pub const CANDIDATES: usize = 5;
 
-/// Of them, how many may differ in their tilings alone: among these the model is nearly always right
-/// within a few percent, and what it may be wrong about is the way.
-const OF_A_WAY: usize = 2;
+/// The most of them that have one strategy and differ in their tilings alone: among these the model is nearly
+/// always right within a few percent, while it may be wrong about the strategy.
+const OF_A_STRATEGY: usize = 2;
 
-/// How long each is run, in turns.
+/// The time for which each is run in a turn, and the number of turns.
 const TIME: Duration = Duration::from_micros(700);
 const TURNS: usize = 3;
 
@@ -31,12 +32,13 @@ pub fn rank(
     ranked
 }
 
-/// The [`CANDIDATES`] to run: the first that are ranked, without too many of a way.
+/// The [`CANDIDATES`] to run: the first that are ranked, without too many of one strategy.
 pub fn candidates(ranked: &[(Configuration, f64)]) -> Vec<Configuration> {
     let mut chosen: Vec<Configuration> = Vec::new();
     for &(configuration, _) in ranked {
-        let of_way = chosen.iter().filter(|known| known.way == configuration.way).count();
-        if of_way < OF_A_WAY {
+        let of_strategy =
+            chosen.iter().filter(|known| known.strategy == configuration.strategy).count();
+        if of_strategy < OF_A_STRATEGY {
             chosen.push(configuration);
         }
         if chosen.len() == CANDIDATES {
@@ -46,7 +48,7 @@ pub fn candidates(ranked: &[(Configuration, f64)]) -> Vec<Configuration> {
     chosen
 }
 
-/// The fastest of the [`candidates`], and what it takes a step, in nanoseconds.
+/// The fastest of the [`candidates`], and its nanoseconds a step.
 ///
 /// # Errors
 /// Where the system gives no threads.

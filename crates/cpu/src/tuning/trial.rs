@@ -1,5 +1,5 @@
-//! A recurrent cell alone, run in any configuration, to measure what it costs: without requests,
-//! slots or a manager.
+//! A recurrent cell alone, run in any configuration, to measure its cost: without requests, slots or a
+//! manager.
 
 use std::time::{Duration, Instant};
 
@@ -9,24 +9,13 @@ use batchmaker_kernels::{
 };
 
 use crate::cells::batch_job::Job;
-use crate::cells::recurrent_chains::pack;
-use crate::strategies::tuner::Way;
+use crate::cells::packing::pack;
 use crate::threads::thread_group::ThreadGroup;
-use crate::tuning::Shape;
+use crate::tuning::configurations::{Configuration, Shape};
 
-/// How a batch of a recurrent cell is run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Configuration {
-    /// How threads divide a step, and whether inputs are projected ahead.
-    pub way: Way,
-    /// The threads that divide it; 1 where none do.
-    pub threads: usize,
-    /// How products run; the default where weights are not f32, which have no choice.
-    pub tiling: Option<Tiling>,
-}
-
-/// Steps that are run together, as many chains' worth of rows as fit this.
+/// The most rows of the steps that are run together.
 const ROWS_TOGETHER: usize = 1024;
+/// The number of steps that are run together.
 const STEPS: std::ops::RangeInclusive<usize> = 4..=24;
 
 /// A cell and rows for it.
@@ -34,7 +23,7 @@ pub struct Trial {
     cell: Box<dyn Recurrence>,
     packing: Packing,
     tiling: Option<Tiling>,
-    /// By number of threads.
+    /// Groups of one thread, of two, and so on.
     groups: Vec<ThreadGroup>,
     batch: usize,
     steps: usize,
@@ -47,7 +36,7 @@ impl Trial {
     /// Packs the cell.
     ///
     /// # Errors
-    /// As for the kernels.
+    /// [`KernelError`] where the machine lacks the instructions, or sizes and lengths do not agree.
     pub fn new(packing: Packing, cell: &RecurrentCell) -> Result<Self, KernelError> {
         Ok(Self {
             cell: pack(packing, cell)?,
@@ -61,8 +50,8 @@ impl Trial {
         })
     }
 
-    /// Nanoseconds a step of `batch` rows in a configuration: the least of several runs that take so
-    /// long together, the inputs' projection included.
+    /// The nanoseconds of a step of `batch` rows in a configuration, with the projection of its inputs: the
+    /// least of several runs, which take `at_least` together.
     ///
     /// # Errors
     /// Where the system gives no more threads.
@@ -79,14 +68,14 @@ impl Trial {
             self.tiling = configuration.tiling;
         }
         self.group(configuration.threads)?;
-        let ahead = configuration.way.ahead;
-        let (rows, to_project) = self.rows(ahead);
+        let pre_projection = configuration.strategy.pre_projection;
+        let (rows, to_project) = self.rows(pre_projection);
         let job = Job {
             cell: &*self.cell,
             to_project: &to_project,
             rows: &rows,
             size: batch,
-            split: configuration.way.split,
+            split: configuration.strategy.split,
         };
         let group = &mut self.groups[configuration.threads - 1];
         let (start, mut least, mut runs) = (Instant::now(), f64::INFINITY, 0);
@@ -100,17 +89,17 @@ impl Trial {
         Ok(least / self.steps as f64)
     }
 
-    /// Steps that are run together.
+    /// The number of steps of `batch` rows that are run together.
     pub(crate) fn steps(batch: usize) -> usize {
         (ROWS_TOGETHER / batch).clamp(*STEPS.start(), *STEPS.end())
     }
 
-    /// What the cost of the cell depends on.
+    /// The shape of the cell.
     pub fn shape(&self) -> Shape {
         Shape::of(&*self.cell, self.packing)
     }
 
-    /// Rows of another number.
+    /// Makes memory for `batch` rows.
     fn prepare(&mut self, batch: usize) {
         if self.batch == batch {
             return;
@@ -132,7 +121,7 @@ impl Trial {
         self.projected = Lines::zeros(self.steps * batch * row);
     }
 
-    /// Makes a group of so many threads, if there is none.
+    /// Makes a group of `threads` threads, if there is none.
     fn group(&mut self, threads: usize) -> std::io::Result<()> {
         while self.groups.len() < threads {
             let count = self.groups.len() + 1;
@@ -141,8 +130,8 @@ impl Trial {
         Ok(())
     }
 
-    /// `[step, row]`, and the rows to project.
-    fn rows(&mut self, ahead: bool) -> (Vec<StepRow>, Vec<ProjectionRow>) {
+    /// The rows of all steps, `[step, row]`, and the rows to project before them.
+    fn rows(&mut self, pre_projection: bool) -> (Vec<StepRow>, Vec<ProjectionRow>) {
         let cell = &*self.cell;
         let strides = [cell.input_size(), cell.hidden_size(), cell.hidden_size(), cell.c_len()]
             .map(Lines::row_stride);
@@ -157,12 +146,12 @@ impl Trial {
                 let (h_in, h_out) = if step % 2 == 0 { (h_0, h_1) } else { (h_1, h_0) };
                 let at = (step * self.batch + row) * projected_stride;
                 let projected = projected.wrapping_add(at);
-                if ahead {
+                if pre_projection {
                     to_project.push(ProjectionRow { x: place(x, 0), projected });
                 }
                 rows.push(StepRow {
-                    x: if ahead { projected } else { place(x, 0) },
-                    x_part: if ahead { XPart::Projected } else { XPart::Given },
+                    x: if pre_projection { projected } else { place(x, 0) },
+                    x_part: if pre_projection { XPart::Projected } else { XPart::Given },
                     h_in: place(h_in, 1),
                     h_out: place(h_out, 1),
                     c: place(c, 3),

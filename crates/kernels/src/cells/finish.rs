@@ -1,11 +1,11 @@
-//! What follows the products of a cell: activations over places, rows of panels, side by side; and
-//! where a vector of units lies in a row.
+//! The last part of a step, after the products of a cell: activations over places (rows of panels) side by
+//! side, and stores of vectors of units to rows.
 
 use std::ops::Range;
 
 use super::recurrence::StepRow;
 use crate::packing::lines::LINE_LEN;
-use crate::products::panel_product::load_vectors;
+use crate::products::register_tile::load_vectors;
 use crate::simd::operations::{Simd, prefetch};
 
 /// Rows that are finished side by side. From a row's sums to its new state is one long chain of
@@ -19,7 +19,7 @@ pub(crate) struct Place {
     pub(crate) row: usize,
 }
 
-/// What follows the products of a piece: activations, and the new state.
+/// The last part of a piece of a step, after its products: activations, and the new state.
 pub(crate) trait Finish<S: Simd>: Copy {
     /// Finishes some rows of panels, [side by side](crate::simd::side_by_side::SideBySide).
     ///

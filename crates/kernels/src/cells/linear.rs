@@ -17,7 +17,7 @@ use crate::packing::checks::{check_len, check_panels, check_sizes};
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::precision::Packing;
 use crate::packing::target::Target;
-use crate::products::panel_product::load_vectors;
+use crate::products::register_tile::load_vectors;
 use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
@@ -51,7 +51,7 @@ pub struct LinearRow {
 // SAFETY: a row is two addresses. Nothing can be done with them but in unsafe code, whose
 // contract (`PackedLinear::multiply`) says what threads may do at once.
 unsafe impl Send for LinearRow {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for LinearRow {}
 
 /// The greatest output so far, and the first index that has it.
@@ -65,10 +65,10 @@ pub struct ArgMax {
 }
 
 impl ArgMax {
-    /// Of no outputs.
+    /// The arg-max of no outputs.
     pub const NONE: Self = Self { value: f32::NEG_INFINITY, index: 0 };
 
-    /// Of the outputs of both.
+    /// The arg-max of the outputs of both.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let is_other =
@@ -89,7 +89,7 @@ pub struct ArgMaxRow {
 
 // SAFETY: a row is two addresses, as for `LinearRow`.
 unsafe impl Send for ArgMaxRow {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for ArgMaxRow {}
 
 /// A linear layer with its weights packed into panels of outputs.
@@ -151,7 +151,7 @@ impl PackedLinear {
         self.output_size
     }
 
-    /// How many panels the outputs are divided into; threads may take some each.
+    /// The number of panels that the outputs are divided into; threads may take some each.
     pub fn panels(&self) -> usize {
         self.panels
     }

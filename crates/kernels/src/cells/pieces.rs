@@ -203,7 +203,7 @@ pub(crate) unsafe fn sum_inputs<S: Simd, const VECTORS: usize, R>(
 pub(crate) struct StepPiece<'a> {
     pub(crate) rows: &'a [StepRow],
     pub(crate) first_panel: usize,
-    /// How many panels.
+    /// The number of panels.
     pub(crate) panels: usize,
     /// The element of a projected row where panel 0 begins.
     pub(crate) skip: usize,

@@ -1,4 +1,4 @@
-//! What LSTM, GRU and RNN have in common: a step over rows, and the projection of its inputs.
+//! The interface that LSTM, GRU and RNN have in common: a step over rows, and the projection of its inputs.
 //!
 //! A step's sums start from the bias, take in x, then h. The part up to x depends on nothing but
 //! x, so it may be computed at another time, for many steps at once, and kept
@@ -21,7 +21,7 @@ use crate::simd::isa::Isa;
 pub struct StepRow {
     /// The input, `[input]`, or its projection, `[projected_len]`.
     pub x: *const f32,
-    /// Which of them.
+    /// Whether `x` points to the input or to its projection.
     pub x_part: XPart,
     /// The hidden state before the step, `[hidden]`.
     pub h_in: *const f32,
@@ -37,7 +37,7 @@ pub struct StepRow {
 // SAFETY: a row is five addresses. Nothing can be done with them but in unsafe code, whose
 // contract (`Recurrence::step`) says what threads may do at once.
 unsafe impl Send for StepRow {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for StepRow {}
 
 /// A row to project.
@@ -52,15 +52,15 @@ pub struct ProjectionRow {
 
 // SAFETY: a row is two addresses, as for `StepRow`.
 unsafe impl Send for ProjectionRow {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for ProjectionRow {}
 
-/// What an input of a row points to.
+/// Whether a row's input is given as it is or projected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XPart {
     /// The input itself.
     Given,
-    /// What [`Recurrence::project`], or its like for other cells, made of it.
+    /// The projection that [`Recurrence::project`], or its like for other cells, made of the input.
     Projected,
 }
 
@@ -106,10 +106,10 @@ pub trait Recurrence: Send + Sync + Debug {
         0
     }
 
-    /// How many panels a phase of a step has.
+    /// The number of panels of a phase of a step.
     fn panels(&self, phase: usize) -> usize;
 
-    /// How many panels a projection has.
+    /// The number of panels of a projection.
     fn projection_panels(&self) -> usize;
 
     /// Elements of a projected row.

@@ -26,7 +26,7 @@ use crate::simd::side_by_side::SideBySide;
 /// Groups of units in a panel.
 const GROUPS: usize = 4;
 
-/// What a simple recurrent cell does to its sums.
+/// The activation of a simple recurrent cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RnnActivation {
     /// The hyperbolic tangent.

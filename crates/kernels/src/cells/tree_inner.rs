@@ -48,7 +48,7 @@ pub struct TreeInnerParameters<'a> {
     pub b: Option<&'a [f32]>,
 }
 
-/// Which child of an inner node.
+/// The side of a child of an inner node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The first.
@@ -64,7 +64,7 @@ pub struct TreeChild {
     /// The child's h, `[hidden]`, or its projection for its side,
     /// `[projected_len]`.
     pub h: *const f32,
-    /// Which of them.
+    /// Whether `h` points to the h or to its projection.
     pub h_part: XPart,
     /// `[hidden]`.
     pub c: *const f32,
@@ -87,12 +87,12 @@ pub struct TreeInnerRow {
 // SAFETY: a child is addresses. Nothing can be done with them but in unsafe code, whose contract
 // (`PackedTreeInner::step`) says what threads may do at once.
 unsafe impl Send for TreeChild {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for TreeChild {}
 
 // SAFETY: a row is addresses, as for `TreeChild`.
 unsafe impl Send for TreeInnerRow {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for TreeInnerRow {}
 
 /// An inner node with its weights packed into panels of hidden units.
@@ -144,7 +144,7 @@ impl PackedTreeInner {
         self.target.isa
     }
 
-    /// How many panels the units are divided into; threads may take some each.
+    /// The number of panels that the units are divided into; threads may take some each.
     pub fn panels(&self) -> usize {
         self.panels
     }
@@ -256,8 +256,8 @@ impl TreeChild {
         (self.h_part == XPart::Given).then_some(self.h)
     }
 
-    /// What the child adds to the sums of the place: in its projection, or in `sums`, where that
-    /// of the piece's children was done just now.
+    /// The child's part of the sums of the place: in its projection, or in `sums`, where the parts of the piece's
+    /// other children were just computed.
     ///
     /// # Safety
     /// The place is the piece's. A projected h has the elements that [`TreeChild`] gives; `sums` are those of
@@ -287,7 +287,7 @@ impl TreeChild {
 struct Activations<'a> {
     hidden_size: usize,
     rows: &'a [TreeInnerRow],
-    /// Of left and right children that were not projected ahead.
+    /// The sums of left and of right children that were not projected before.
     sums: [Sums; 2],
 }
 

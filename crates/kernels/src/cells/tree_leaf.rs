@@ -53,7 +53,7 @@ pub struct TreeLeafRow {
 // SAFETY: a row is addresses. Nothing can be done with them but in unsafe code, whose contract
 // (`PackedTreeLeaf::step`) says what threads may do at once.
 unsafe impl Send for TreeLeafRow {}
-// SAFETY: as for `Send`.
+// SAFETY: addresses can be read from several threads.
 unsafe impl Sync for TreeLeafRow {}
 
 /// A leaf with its weights packed into panels of hidden units.
@@ -99,7 +99,7 @@ impl PackedTreeLeaf {
         self.target.isa
     }
 
-    /// How many panels the units are divided into; threads may take some each.
+    /// The number of panels that the units are divided into; threads may take some each.
     pub fn panels(&self) -> usize {
         self.panels
     }

@@ -31,7 +31,8 @@ impl Lines {
 
     /// All of them.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
-        // SAFETY: as in `as_slice`.
+        // SAFETY: a line is `LINE_LEN` floats and nothing else, so lines in a slice leave no gaps; the borrow is
+        // exclusive.
         unsafe {
             std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * LINE_LEN)
         }

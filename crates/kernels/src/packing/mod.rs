@@ -1,4 +1,4 @@
-//! What weights are packed for, and how they lie in memory.
+//! The packing of weights: the precision and instructions that it is for, and its layout in memory.
 //!
 //! | file | idea |
 //! |---|---|

@@ -17,7 +17,7 @@ use std::ops::Range;
 use super::lines::Lines;
 use super::target::Target;
 
-/// Which columns of the source matrix a panel's vectors hold.
+/// The columns of the source matrix that the vectors of panels hold.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
     /// Elements of a vector.
@@ -115,7 +115,7 @@ impl PanelRow {
         Self::packed(columns, columns.sources().map(|column| column.map_or(outside, &source)))
     }
 
-    /// Of values in packed order, `[panel][vector][lane]`.
+    /// Packs `values`, which are in packed order, `[panel][vector][lane]`.
     pub(crate) fn packed(columns: &Columns, values: impl IntoIterator<Item = f32>) -> Self {
         let mut lines = Lines::zeros(columns.row_len());
         for (to, value) in lines.as_mut_slice().iter_mut().zip(values) {

@@ -7,7 +7,7 @@ use crate::simd::isa::Isa;
 /// sums, activations and states as they are stored are f32 in all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Precision {
-    /// As they came.
+    /// Weights as they are given.
     #[default]
     F32,
     /// Weights, inputs and states of a product rounded to bfloat16 (8 bits of fraction), to nearest
@@ -24,7 +24,7 @@ impl Precision {
     pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Int8];
 }
 
-/// What the weights of a cell are packed for.
+/// The instructions and the precision that the weights of a cell are packed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packing {
     /// The instructions that the cell is computed with.

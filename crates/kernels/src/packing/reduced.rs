@@ -28,7 +28,7 @@ impl Format {
     }
 }
 
-/// How lane groups are multiplied. The tokens prove that the machine has the instructions.
+/// The instructions that multiply lane groups. The tokens prove that the machine has the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Instructions {
     /// Each number made an f32, on any vector unit.

@@ -1,7 +1,6 @@
-//! What a cell's weights are packed for, as kernels need to know it: whose vectors it is computed
-//! with, and how its products read their weights.
+//! The target that weights are packed for, as kernels need to know it: the vectors that a cell is computed
+//! with, and the instructions that multiply its weights.
 
-#[cfg(target_arch = "x86_64")]
 use super::precision::{Packing, Precision};
 use super::reduced::{Format, INT8_INPUTS_MAX, Instructions, Reduced};
 use crate::error::KernelError;
@@ -15,7 +14,7 @@ use crate::simd::vector_unit::VectorUnit;
 pub(crate) struct Target {
     pub(crate) isa: Isa,
     pub(crate) unit: VectorUnit,
-    /// How products read weights that are not f32.
+    /// The format and instructions of weights that are not f32.
     pub(crate) reduced: Option<Reduced>,
 }
 
@@ -36,7 +35,7 @@ impl Target {
         Ok(Self { isa, unit, reduced })
     }
 
-    /// Elements of an input, at most.
+    /// The most elements of an input.
     pub(crate) fn inputs_max(self) -> usize {
         match self.reduced {
             Some(Reduced { format: Format::Int8, .. }) => INT8_INPUTS_MAX,
@@ -44,8 +43,8 @@ impl Target {
         }
     }
 
-    /// See [`crate::Recurrence::panels_a_call`]: until converting an input costs a tenth of a product
-    /// with it.
+    /// See [`crate::Recurrence::panels_a_call`]: with this number, converting an input costs a tenth of a product with
+    /// it at most.
     pub(crate) fn panels_a_call(self) -> usize {
         match self.reduced {
             None => 1,

@@ -25,22 +25,25 @@
 
 use std::ops::Range;
 
-use super::tiling::{Tiling, tile_rows};
+use super::register_tile::{
+    PrefetchStream, UNROLL, Weights, accumulate, load_vectors, store_vectors, tile_rows_max,
+};
+use super::tiling::Tiling;
 use crate::packing::lines::LINE_LEN;
 use crate::packing::panel_matrix::{PanelMatrix, PanelRow};
 use crate::simd::operations::{Simd, SimdOp, prefetch};
 
-/// Matrices larger than this are fetched ahead: they do not stay in a second-level cache.
+/// Blocks of matrices larger than this are fetched before they are read: they do not stay in a second-level cache.
 const FETCH_AHEAD_BYTES: usize = 768 << 10;
 
 /// A row of a product, and where its sums of the product's first panel lie.
 #[derive(Clone, Copy)]
 pub(crate) struct ProductRow {
-    /// As many elements as the matrix has inputs.
+    /// The input: an element for each input of the matrix.
     pub(crate) input: *const f32,
-    /// What the sums start from, `[vector][lane]`.
+    /// The numbers that the sums start from, `[vector][lane]`.
     pub(crate) start: *const f32,
-    /// Where they go, `[vector][lane]`. May be where they start from.
+    /// Where the sums go, `[vector][lane]`. May be where they start from.
     pub(crate) sums: *mut f32,
 }
 
@@ -62,17 +65,6 @@ pub(crate) struct PanelProduct<'a, const VECTORS: usize> {
     pub(crate) sums_stride: usize,
     pub(crate) last_start: Option<&'a PanelRow>,
     pub(crate) tiling: Tiling,
-}
-
-/// Values of k in one turn of the inner loop.
-const UNROLL: usize = 4;
-
-/// How many values of k ahead weights are fetched that are read once: a few kilobytes.
-const DISTANCE: usize = 32;
-
-/// Rows of a tile: as many as leave registers for the operands.
-const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
-    tile_rows(S::REGISTERS, VECTORS)
 }
 
 impl<const VECTORS: usize> SimdOp for PanelProduct<'_, VECTORS> {
@@ -122,7 +114,7 @@ struct Tiles {
     first_row: usize,
     count: usize,
     /// The weights that the first of them fetches; each of the others fetches those after.
-    ahead: Ahead,
+    stream: PrefetchStream,
 }
 
 impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
@@ -142,16 +134,16 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         let turns = (k.len() / UNROLL).max(1);
         let stride = (k.len() * row_len).div_ceil(tiles * turns * FETCHES.max(1));
         let next = self.matrix.panel(self.panels.start).wrapping_add(k.end * row_len);
-        let ahead = Ahead { from: next, stride };
+        let stream = PrefetchStream { from: next, stride };
         let each = turns * FETCHES * stride;
-        let rest = Ahead { from: next.wrapping_add(higher * each), stride };
+        let rest = PrefetchStream { from: next.wrapping_add(higher * each), stride };
         let first_row = higher * (height + 1);
         // SAFETY: what this function's caller promises; `higher` tiles of `height + 1` rows and the others
         // of `height` are the product's rows, each once.
         unsafe {
-            let high = Tiles { k: k.clone(), first_row: 0, count: higher, ahead };
+            let high = Tiles { k: k.clone(), first_row: 0, count: higher, stream };
             self.tiles_of_height::<S, FETCHES>(simd, height + 1, high);
-            let low = Tiles { k, first_row, count: tiles - higher, ahead: rest };
+            let low = Tiles { k, first_row, count: tiles - higher, stream: rest };
             self.tiles_of_height::<S, FETCHES>(simd, height, low);
         }
     }
@@ -197,7 +189,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         simd: S,
         tiles: Tiles,
     ) {
-        let Tiles { k, first_row, count, mut ahead } = tiles;
+        let Tiles { k, first_row, count, mut stream } = tiles;
         let row_len = VECTORS * S::LANES;
         // SAFETY: the rows are the product's, and k is within its inputs; sums rest where they go, from the
         // block before.
@@ -224,7 +216,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
                     weights,
                     inputs,
                     k.len(),
-                    &mut ahead,
+                    &mut stream,
                 );
                 for at in 0..ROWS {
                     store_vectors(simd, rows.get_unchecked(at).sums, sums[at]);
@@ -309,9 +301,14 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
             }
             let first = self.matrix.panel(self.panels.start).add(at);
             let weights = Weights { first, stride: VECTORS * S::LANES };
-            let mut ahead = Ahead::of_stream(weights);
+            let mut stream = PrefetchStream::of_weights(weights);
             let sums = accumulate::<S, ROWS, PART, UNROLL>(
-                simd, sums, weights, elements, inputs, &mut ahead,
+                simd,
+                sums,
+                weights,
+                elements,
+                inputs,
+                &mut stream,
             );
             for row in 0..ROWS {
                 store_vectors(simd, self.rows.get_unchecked(row).sums.add(at), sums[row]);
@@ -319,7 +316,7 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
         }
     }
 
-    /// What a row's sums start from in the product's first panel (`panel` 0) or the one after it (1).
+    /// The numbers that a row's sums start from in the product's first panel (`panel` 0) or the one after it (1).
     ///
     /// # Safety
     /// The contract of [`PanelProduct`] holds, `row` is one of its rows, and it has `panel`.
@@ -370,145 +367,4 @@ impl<const VECTORS: usize> PanelProduct<'_, VECTORS> {
             }
         }
     }
-}
-
-/// `VECTORS` vectors from `from` on.
-///
-/// # Safety
-/// `VECTORS * LANES` elements at `from` are readable, and nobody writes them meanwhile.
-#[inline(always)]
-pub(crate) unsafe fn load_vectors<S: Simd, const VECTORS: usize>(
-    simd: S,
-    from: *const f32,
-) -> [S::Vector; VECTORS] {
-    let mut vectors = [simd.splat(0.0); VECTORS];
-    for at in 0..VECTORS {
-        // SAFETY: the vector lies within what the caller promises to be readable.
-        vectors[at] = unsafe { simd.load(from.add(at * S::LANES)) };
-    }
-    vectors
-}
-
-/// Writes `VECTORS` vectors from `to` on.
-///
-/// # Safety
-/// `VECTORS * LANES` elements at `to` are writable, and nobody else accesses them meanwhile.
-#[inline(always)]
-unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
-    simd: S,
-    to: *mut f32,
-    vectors: [S::Vector; VECTORS],
-) {
-    for at in 0..VECTORS {
-        // SAFETY: the vector lies within what the caller promises to be writable.
-        unsafe { simd.store(to.add(at * S::LANES), vectors[at]) };
-    }
-}
-
-/// Vectors of weights, those of the next k `stride` elements further.
-#[derive(Clone, Copy)]
-struct Weights {
-    first: *const f32,
-    stride: usize,
-}
-
-/// Weights to fetch while tiles run, a line every `stride` elements.
-#[derive(Clone, Copy)]
-struct Ahead {
-    from: *const f32,
-    stride: usize,
-}
-
-impl Ahead {
-    /// The weights that are read [`DISTANCE`] values of k later, where they are read once.
-    #[inline(always)]
-    fn of_stream(weights: Weights) -> Self {
-        let from = weights.first.wrapping_add(DISTANCE * weights.stride);
-        Self { from, stride: weights.stride }
-    }
-}
-
-/// `sums[row][vector] += weights[k][vector] * inputs[row][k]` for k = 0, 1, .. in this order, one
-/// fused multiply-add each.
-///
-/// # Safety
-/// For each k below `count`, `VECTORS * LANES` elements at `weights.first + k * weights.stride` are readable,
-/// and so is element k of each of `inputs`. Nobody writes any of them meanwhile.
-#[inline(always)]
-unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize, const FETCHES: usize>(
-    simd: S,
-    mut sums: [[S::Vector; VECTORS]; ROWS],
-    weights: Weights,
-    inputs: [*const f32; ROWS],
-    count: usize,
-    ahead: &mut Ahead,
-) -> [[S::Vector; VECTORS]; ROWS] {
-    let (mut fetch, mut at) = (ahead.from, weights.first);
-    let mut k = 0;
-    // SAFETY: `k < count` at each turn.
-    unsafe {
-        while S::IS_TUNED && k + UNROLL <= count {
-            for of_turn in 0..UNROLL {
-                if of_turn < FETCHES {
-                    prefetch(fetch);
-                    fetch = fetch.wrapping_add(ahead.stride);
-                }
-                sums = accumulate_one(simd, sums, at, inputs, k);
-                at = at.add(weights.stride);
-                k += 1;
-            }
-        }
-        while k < count {
-            sums = accumulate_one(simd, sums, at, inputs, k);
-            at = at.add(weights.stride);
-            k += 1;
-        }
-    }
-    ahead.from = fetch;
-    sums
-}
-
-/// One k of [`accumulate`], whose weights are at `weights`.
-///
-/// # Safety
-/// `VECTORS * LANES` elements at `weights` and element `k` of each of `inputs` are readable, and nobody writes
-/// them meanwhile.
-#[inline(always)]
-unsafe fn accumulate_one<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    simd: S,
-    mut sums: [[S::Vector; VECTORS]; ROWS],
-    weights: *const f32,
-    inputs: [*const f32; ROWS],
-    k: usize,
-) -> [[S::Vector; VECTORS]; ROWS] {
-    // SAFETY: the accesses are those that the caller promises to be readable.
-    unsafe {
-        if ROWS <= VECTORS {
-            let mut elements = [simd.splat(0.0); ROWS];
-            for row in 0..ROWS {
-                elements[row] = simd.splat(*inputs[row].add(k));
-            }
-            for vector in 0..VECTORS {
-                let weight = simd.load(weights.add(vector * S::LANES));
-                for row in 0..ROWS {
-                    sums[row][vector] = simd.mul_add(weight, elements[row], sums[row][vector]);
-                    sums[row][vector] = simd.settled(sums[row][vector]);
-                }
-            }
-        } else {
-            let mut row_of_weights = [simd.splat(0.0); VECTORS];
-            for vector in 0..VECTORS {
-                row_of_weights[vector] = simd.load(weights.add(vector * S::LANES));
-            }
-            for row in 0..ROWS {
-                let element = simd.splat(*inputs[row].add(k));
-                for vector in 0..VECTORS {
-                    sums[row][vector] =
-                        simd.mul_add(row_of_weights[vector], element, sums[row][vector]);
-                    sums[row][vector] = simd.settled(sums[row][vector]);
-                }
-            }
-        }
-    }
-    sums
 }

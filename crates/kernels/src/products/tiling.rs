@@ -1,4 +1,4 @@
-//! How products run over rows and weights. Changes no bit, only how fast they are.
+//! Tilings: the order in which products go over rows and weights. It changes no bit, only the speed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use crate::simd::isa::Isa;
 /// Rows that go over a panel together.
 pub const ROWS_MAX: usize = 128;
 
-/// How a product with weights of f32 runs.
+/// The order in which a product with weights of f32 goes over rows and weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tiling {
     /// Rows of a register tile, at most; fewer where the registers hold fewer.

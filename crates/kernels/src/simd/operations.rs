@@ -31,7 +31,7 @@ pub(crate) trait SimdOp {
 
 /// Element by element, vectors of `f32` are computed with.
 pub(crate) trait Arithmetic: Copy {
-    /// So many elements.
+    /// A vector of elements.
     type Vector: Copy;
 
     /// `value` in every element.

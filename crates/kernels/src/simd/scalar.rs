@@ -114,7 +114,7 @@ impl<const N: usize> Arithmetic for Scalar<N> {
 impl<const N: usize> Simd for Scalar<N> {
     const LANES: usize = N;
 
-    // What a real instruction set of this width has, so that its tile is tested too.
+    // The registers of a real instruction set of this width, so that its tile is tested too.
     const REGISTERS: usize = if N >= 16 { 32 } else { 16 };
 
     const IS_TUNED: bool = false;

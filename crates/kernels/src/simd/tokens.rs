@@ -1,5 +1,5 @@
 //! The proofs that this machine multiplies bfloat16 and bytes: one token for each extension of AVX-512.
-//! What is done with the instructions is written where products are.
+//! The products made with these instructions are in `products/reduced/`.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};

@@ -1,5 +1,5 @@
 //! A row's bits are the same alone and in any batch, at any place, with panels and rows split in
-//! any way, and with its x, or its children's h, given or projected ahead.
+//! any way, and with its x, or its children's h, given or projected before.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ use super::random::{Random, bits};
 use crate::packing::target::Target;
 use crate::{ProjectionRow, Recurrence, Side, StepRow, TreeChild, TreeInnerRow, XPart};
 
-/// What the row gives alone, all of it at once.
+/// The outputs of the row alone, with all its panels at once.
 fn alone(kernel: &dyn Kernel, memory: &Memory) -> Vec<Vec<u32>> {
     let mut memories = [memory.clone()];
     run_whole(kernel, &mut memories);
@@ -113,7 +113,7 @@ fn step(cell: &dyn Recurrence, memories: &mut [StepMemory], random: &mut Random)
     }
 }
 
-/// Steps, some rows of which are projected ahead, against rows alone whose x is given.
+/// Steps, some rows of which are projected before, against rows alone whose x is given.
 fn check_projections(random: &mut Random, input: usize, hidden: usize, rows: usize) {
     for kind in Kind::ALL {
         let weights = Cell::random(random, kind, input, hidden);
@@ -149,7 +149,7 @@ fn check_projections(random: &mut Random, input: usize, hidden: usize, rows: usi
     }
 }
 
-/// Inner nodes, some of whose children are projected ahead, against nodes alone.
+/// Inner nodes, some of whose children are projected before, against nodes alone.
 fn check_children(random: &mut Random, hidden: usize, rows: usize) {
     let weights = Inner::random(random, hidden);
     for target in Target::all_for_tests() {
@@ -196,7 +196,7 @@ fn check_children(random: &mut Random, hidden: usize, rows: usize) {
             .collect();
         for panels in random.pieces(cell.panels()) {
             for part in random.pieces(rows) {
-                // SAFETY: as above, and what is to be projected is.
+                // SAFETY: each row has memory of its own, of the kernel's sizes, and projections are complete.
                 unsafe { cell.step(&inner_rows[part], panels.clone()) };
             }
         }

@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Whether `c` is a state, and not a step's own room.
+    /// Whether `c` is a state, and not a scratch buffer of the step.
     pub(super) fn has_c(self) -> bool {
         matches!(self, Self::Lstm | Self::PeepholeLstm)
     }

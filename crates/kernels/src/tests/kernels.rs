@@ -60,8 +60,12 @@ pub(super) trait Kernel: Sync {
     /// Whether a panel of a phase writes this element of this output.
     fn writes(&self, phase: usize, panel: usize, output: usize, element: usize) -> bool;
 
+    /// Runs the given panels of a phase.
+    ///
     /// # Safety
-    /// As for the kernel's own function; rows have the arrays that [`Self::memory`] gives.
+    /// Rows have arrays of the lengths that [`Self::memory`] gives, which are alive. The elements that the panels
+    /// write are accessed by nobody else until this returns, and nobody writes what the rows read. All panels of
+    /// the phases before have run.
     unsafe fn run(&self, phase: usize, rows: &[Row], panels: Range<usize>);
 }
 
@@ -81,7 +85,8 @@ pub(super) fn run_in_pieces(kernel: &dyn Kernel, memories: &mut [Memory], random
     for phase in 0..kernel.phases() {
         for panels in random.pieces(kernel.panels(phase)) {
             for part in random.pieces(rows.len()) {
-                // SAFETY: as in `run_whole`; the phases come one after the other.
+                // SAFETY: each row has memory of its own, of the kernel's sizes; the phases come one after the
+                // other.
                 unsafe { kernel.run(phase, &rows[part], panels.clone()) };
             }
         }
@@ -234,7 +239,7 @@ impl Kernel for Step {
             y: row.outputs[STEP_Y],
         };
         let rows: Vec<StepRow> = rows.iter().map(row).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the rows' arrays and for the order of phases.
         unsafe { self.cell.step(phase, &rows, panels) }
     }
 }
@@ -264,7 +269,7 @@ impl Kernel for Projection {
     unsafe fn run(&self, _: usize, rows: &[Row], panels: Range<usize>) {
         let row = |row: &Row| ProjectionRow { x: row.inputs[0], projected: row.outputs[0] };
         let rows: Vec<ProjectionRow> = rows.iter().map(row).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the rows' arrays and for the order of phases.
         unsafe { self.cell.project(&rows, panels) }
     }
 }
@@ -298,7 +303,7 @@ impl Kernel for PackedLeaf {
         let row =
             |row: &Row| TreeLeafRow { x: row.inputs[0], h: row.outputs[0], c: row.outputs[1] };
         let rows: Vec<TreeLeafRow> = rows.iter().map(row).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the rows' arrays and for the order of phases.
         unsafe { self.leaf.step(&rows, panels) }
     }
 }
@@ -338,7 +343,7 @@ impl Kernel for PackedInner {
             c: row.outputs[1],
         };
         let rows: Vec<TreeInnerRow> = rows.iter().map(row).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the rows' arrays and for the order of phases.
         unsafe { self.inner.step(&rows, panels) }
     }
 }
@@ -368,7 +373,7 @@ impl Kernel for Multiply {
     unsafe fn run(&self, _: usize, rows: &[Row], panels: Range<usize>) {
         let row = |row: &Row| LinearRow { x: row.inputs[0], y: row.outputs[0] };
         let rows: Vec<LinearRow> = rows.iter().map(row).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the rows' arrays and for the order of phases.
         unsafe { self.linear.multiply(&rows, panels) }
     }
 }
@@ -399,7 +404,7 @@ impl Kernel for FindMax {
         // An `ArgMax` is two fields of four bytes in this order (`repr(C)`).
         let row = |row: &Row| ArgMaxRow { x: row.inputs[0], best: row.outputs[0].cast() };
         let rows: Vec<ArgMaxRow> = rows.iter().map(row).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller vouches for the rows' arrays and for the order of phases.
         unsafe { self.linear.argmax(&rows, panels) }
     }
 }

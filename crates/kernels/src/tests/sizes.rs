@@ -1,4 +1,4 @@
-//! What packed types say of themselves.
+//! The sizes that packed types report.
 
 use super::cells::{Cell, Inner, Kind, Leaf, Linear};
 use super::random::Random;
@@ -43,7 +43,7 @@ fn of_cells() {
                 };
                 let row_len = panels * vectors * unit.lanes();
                 assert_eq!(packed.projected_len(), row_len, "{what}");
-                assert!(row_len >= kind.gates() * hidden, "{what}: room for every sum");
+                assert!(row_len >= kind.gates() * hidden, "{what}: space for every sum");
 
                 // Weights of x and h and the bias, and at most a vector for every two of it more.
                 let least = 4 * row_len * (input + hidden + 1);

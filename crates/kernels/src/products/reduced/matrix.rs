@@ -8,7 +8,7 @@ use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
 /// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
 pub(super) const TILE_GROUPS: usize = 16;
 
-/// What is added to a byte of an input that is multiplied as an unsigned one.
+/// The number added to a byte of an input that is multiplied as an unsigned one.
 pub(super) const UNSIGNED: i32 = 128;
 
 /// A matrix packed in lane groups.

@@ -23,7 +23,7 @@ const BYTE_MAX: f32 = 127.0;
 /// Where all numbers are smaller, they count as zeros: the inverse of their scale would overflow.
 const LEAST: f32 = 1e-30;
 
-/// What a byte of 1 stands for among numbers whose largest magnitude has the bits `largest` (a NaN's
+/// The value that a byte of 1 stands for among numbers whose largest magnitude has the bits `largest` (a NaN's
 /// are larger than infinity's): 0 where all are zero, NaN where one is not finite. Then the factor
 /// that makes bytes of them.
 #[inline(always)]

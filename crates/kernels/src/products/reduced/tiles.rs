@@ -154,7 +154,7 @@ unsafe fn all_sums<const VECTORS: usize, const ROWS: usize>(
     }
 }
 
-/// How rows and k are gone over.
+/// The order in which rows and k are gone over.
 #[derive(Clone, Copy)]
 struct Plan {
     /// Rows that go over a block of k before the next.
@@ -220,7 +220,7 @@ unsafe fn chunk_sums<const VECTORS: usize>(
             let weights = k * weights_step + vector * TILE_BYTES;
             let next = match vector + vectors < VECTORS {
                 true => weights + vectors * TILE_BYTES,
-                // Of this panel or of the one after it.
+                // Tiles of this panel or of the one after it.
                 false => (k + turns) * weights_step,
             };
             for (index, row) in (0..count).step_by(2 * height).enumerate() {
@@ -263,7 +263,7 @@ struct Config {
 }
 
 impl Config {
-    /// Inputs and sums of so many rows, weights of 16.
+    /// The shapes for inputs and sums of `height` rows, and weights of 16.
     fn with_rows(height: u8) -> Self {
         let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
         row_bytes[..8].fill(ROW_BYTES as u16);

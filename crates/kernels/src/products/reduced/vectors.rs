@@ -15,7 +15,7 @@ pub(super) const VECTORS_MAX: usize = 5;
 /// Lanes of a vector, at most.
 pub(super) const LANES_MAX: usize = 16;
 
-/// How a lane group of weights is multiplied with one of an input.
+/// The multiplication of a lane group of weights with one of an input.
 pub(super) trait Dot: Copy {
     /// Words in a vector.
     const LANES: usize;
@@ -206,7 +206,7 @@ const fn tile_rows_max<D: Dot, const VECTORS: usize>() -> usize {
 /// The sums over k of `rows` rows with a panel. `combine` receives them a tile of rows at a time: the first
 /// row, the number of rows, and their sums, `[row][vector][lane]`.
 ///
-/// Of each vector, `RUN` lane groups of k lie together: `[run][vector][group of the run][lane]`.
+/// `RUN` lane groups of k of each vector lie together: `[run][vector][group of the run][lane]`.
 ///
 /// # Safety
 /// `groups * VECTORS * LANES` lane groups are readable at `panel`, in whole runs of `RUN`. `operand` has `rows` rows
@@ -227,7 +227,7 @@ pub(super) unsafe fn sums<D: Dot, const VECTORS: usize, const RUN: usize>(
     let tiles = rows.div_ceil(rows_max);
     let mut first = 0;
     for tile in 0..tiles {
-        // Of nearly equal heights.
+        // Tiles have nearly equal heights.
         let end = rows * (tile + 1) / tiles;
         // SAFETY: the tile's rows are the operand's; the buffer has space for the highest tile.
         unsafe {

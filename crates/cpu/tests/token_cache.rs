@@ -1,5 +1,5 @@
-//! What a device remembers of words changes no bit: trees and chains over an embedding, on a device
-//! that has met their words and on one that sees each row of the embedding as numbers.
+//! The caches of rows by token id change no bit: trees and chains over an embedding, on a device that has
+//! computed their token ids before and on one that reads each row of the embedding as numbers.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use batchmaker_graph::{
 
 const INPUT: usize = 7;
 const HIDDEN: usize = 70;
-const WORDS: usize = 9;
+const TOKEN_IDS: usize = 9;
 const LEAF: CellTypeId = CellTypeId(0);
 const INNER: CellTypeId = CellTypeId(1);
 
@@ -37,15 +37,15 @@ impl Random {
     }
 }
 
-/// The words of the leaves, and the children of inner nodes, `[inner, 2]`; leaves come first.
+/// The token ids of the leaves, and the children of inner nodes, `[inner, 2]`; leaves come first.
 struct Tree {
-    words: Vec<usize>,
+    token_ids: Vec<usize>,
     children: Vec<[u32; 2]>,
 }
 
 impl Tree {
     fn random(random: &mut Random, leaves: usize) -> Self {
-        let words = (0..leaves).map(|_| random.below(WORDS)).collect();
+        let token_ids = (0..leaves).map(|_| random.below(TOKEN_IDS)).collect();
         let mut spans: Vec<u32> = (0..leaves as u32).collect();
         let mut children = Vec::new();
         while spans.len() > 1 {
@@ -54,7 +54,7 @@ impl Tree {
             children.push([spans[at], right]);
             spans[at] = (leaves + children.len() - 1) as u32;
         }
-        Self { words, children }
+        Self { token_ids, children }
     }
 }
 
@@ -68,7 +68,7 @@ struct Cells {
 impl Cells {
     fn new(is_lookup: bool) -> Self {
         let mut random = Random(5);
-        let table = random.floats(WORDS * INPUT, 1.0);
+        let table = random.floats(TOKEN_IDS * INPUT, 1.0);
         let lookup = is_lookup.then(|| Lookup { table: table.clone(), width: INPUT });
         let (input_size, hidden_size) = (INPUT, HIDDEN);
         let w = random.floats(3 * HIDDEN * INPUT, 0.5);
@@ -86,16 +86,16 @@ impl Cells {
 
     /// h of every node, then c.
     fn graph(&self, tree: &Tree) -> (CellGraph, Tensor) {
-        let (leaves, inner) = (tree.words.len() as u32, tree.children.len() as u32);
+        let (leaves, inner) = (tree.token_ids.len() as u32, tree.children.len() as u32);
         let mut graph = CellGraphBuilder::new();
         let (row, data) = match &self.leaf {
             TreeCell::Leaf { lookup: Some(_), .. } => {
-                let ids = tree.words.iter().map(|&word| word as i64).collect();
+                let ids = tree.token_ids.iter().map(|&token_id| token_id as i64).collect();
                 (RowSpec::new(ElementType::I64, []), TensorData::I64(ids))
             }
             _ => {
-                let row = |&word: &usize| &self.table[word * INPUT..][..INPUT];
-                let x = tree.words.iter().flat_map(row).copied().collect();
+                let row = |&token_id: &usize| &self.table[token_id * INPUT..][..INPUT];
+                let x = tree.token_ids.iter().flat_map(row).copied().collect();
                 (RowSpec::new(ElementType::F32, [INPUT]), TensorData::F32(x))
             }
         };
@@ -127,7 +127,7 @@ impl Cells {
         let mut worker = worker(device);
         for (index, tree) in trees.iter().enumerate() {
             let (graph, x) = self.graph(tree);
-            device.admit(request(index), Arc::new(graph), vec![x]).expect("there is room");
+            device.admit(request(index), Arc::new(graph), vec![x]).expect("the request fits");
         }
         let mut run = |cell_type: CellTypeId, lengths: &dyn Fn(&Tree) -> usize| {
             for first in 0..trees.iter().map(lengths).max().unwrap_or(0) {
@@ -144,7 +144,7 @@ impl Cells {
                 assert_eq!(worker.run(cell_type, Work::Rows(items)).result, Ok(()));
             }
         };
-        run(LEAF, &|tree| tree.words.len());
+        run(LEAF, &|tree| tree.token_ids.len());
         run(INNER, &|tree| tree.children.len());
         (0..trees.len()).map(|index| finish(&mut worker, index)).collect()
     }
@@ -182,7 +182,7 @@ fn finish(worker: &mut LoneWorker, index: usize) -> Vec<u32> {
 }
 
 #[test]
-fn words_are_remembered_bit_for_bit() {
+fn trees_over_cached_token_ids_have_the_same_bits() {
     let mut random = Random(77);
     let mut trees = |count: usize| -> Vec<Tree> {
         (0..count).map(|at| Tree::random(&mut random, 1 + at % 12)).collect()
@@ -200,7 +200,7 @@ fn words_are_remembered_bit_for_bit() {
     }
 }
 
-/// Too many words for a table that is projected as a whole.
+/// Too many token ids for a table that is projected as a whole.
 const CHAIN_WORDS: usize = 30_000;
 
 /// An LSTM over an embedding, or over its rows.
@@ -236,7 +236,7 @@ fn play_chains(
 ) -> Vec<Vec<u32>> {
     let count = graphs.len();
     for (index, (graph, x)) in graphs.into_iter().enumerate() {
-        device.admit(request(index), Arc::new(graph), vec![x]).expect("there is room");
+        device.admit(request(index), Arc::new(graph), vec![x]).expect("the request fits");
     }
     let slot = |index: usize| SlotId { index: index as u32, generation: 0 };
     let join = |index: usize| Join {
@@ -266,25 +266,25 @@ fn play_chains(
 }
 
 #[test]
-fn words_of_chains_are_remembered_bit_for_bit() {
+fn chains_over_cached_token_ids_have_the_same_bits() {
     let length = 40;
     let mut random = Random(99);
     let table = random.floats(CHAIN_WORDS * INPUT, 1.0);
     let mut sentences = |count: usize| -> Vec<Vec<usize>> {
-        let word = |random: &mut Random| match random.below(3) {
+        let token_id = |random: &mut Random| match random.below(3) {
             0 => random.below(CHAIN_WORDS),
             _ => random.below(40),
         };
-        (0..count).map(|_| (0..length).map(|_| word(&mut random)).collect()).collect()
+        (0..count).map(|_| (0..length).map(|_| token_id(&mut random)).collect()).collect()
     };
     let (sentences, others) = (sentences(24), sentences(24));
     let as_numbers = |sentence: &Vec<usize>| {
-        let row = |&word: &usize| &table[word * INPUT..][..INPUT];
+        let row = |&token_id: &usize| &table[token_id * INPUT..][..INPUT];
         let x = TensorData::F32(sentence.iter().flat_map(row).copied().collect());
         chain(x, RowSpec::new(ElementType::F32, [INPUT]), length)
     };
     let as_ids = |sentence: &Vec<usize>| {
-        let x = TensorData::I64(sentence.iter().map(|&word| word as i64).collect());
+        let x = TensorData::I64(sentence.iter().map(|&token_id| token_id as i64).collect());
         chain(x, RowSpec::new(ElementType::I64, []), length)
     };
 

@@ -1,0 +1,50 @@
+//! The weights of a recurrent cell, packed for the kernels.
+
+use batchmaker_graph::{Precision, RecurrentCell, RecurrentKind, RnnActivation};
+use batchmaker_kernels as kernels;
+use batchmaker_kernels::{
+    GruParameters, Isa, KernelError, LstmParameters, PackedGru, PackedLstm, PackedRnn, Packing,
+    Recurrence, Reset, RnnParameters,
+};
+
+/// The packing of a cell whose weights are kept in `precision`, for the kernels of `isa`.
+pub(crate) fn packing(isa: Isa, precision: Precision) -> Packing {
+    let precision = match precision {
+        Precision::F32 => kernels::Precision::F32,
+        Precision::Bf16 => kernels::Precision::Bf16,
+        Precision::Int8 => kernels::Precision::Int8,
+    };
+    Packing { isa, precision }
+}
+
+/// Packs the weights of a recurrent cell.
+pub(crate) fn pack(
+    packing: Packing,
+    cell: &RecurrentCell,
+) -> Result<Box<dyn Recurrence>, KernelError> {
+    let RecurrentCell { input_size, hidden_size, .. } = *cell;
+    let (w, r, b) = (&*cell.w, &*cell.r, cell.b.as_deref());
+    Ok(match &cell.kind {
+        RecurrentKind::Lstm { p } => {
+            let p = p.as_deref();
+            let parameters = LstmParameters { input_size, hidden_size, w, r, b, p };
+            Box::new(PackedLstm::new(packing, parameters)?)
+        }
+        RecurrentKind::Gru { linear_before_reset } => {
+            let reset = match linear_before_reset {
+                false => Reset::BeforeProduct,
+                true => Reset::AfterProduct,
+            };
+            let parameters = GruParameters { input_size, hidden_size, w, r, b, reset };
+            Box::new(PackedGru::new(packing, parameters)?)
+        }
+        RecurrentKind::Rnn { activation } => {
+            let activation = match activation {
+                RnnActivation::Tanh => kernels::RnnActivation::Tanh,
+                RnnActivation::Relu => kernels::RnnActivation::Relu,
+            };
+            let parameters = RnnParameters { input_size, hidden_size, w, r, b, activation };
+            Box::new(PackedRnn::new(packing, parameters)?)
+        }
+    })
+}

@@ -1,0 +1,67 @@
+//! Batches of row-wise cells: gathers the rows of nodes, runs them as one batch, and scatters what comes out.
+
+use std::sync::Arc;
+
+use batchmaker_graph::{Item, RequestId, RowSpec, SinkTime, TensorData};
+
+use crate::memory::batch_tensor::{Gathered, scatter};
+use crate::memory::request_memory::RequestMemory;
+
+/// Gathers the rows of `items`, has `run` compute them as one batch, and scatters its outputs. `run` receives
+/// the number of rows and a tensor for each port of `inputs`. Padding is rows of zeros.
+///
+/// # Safety
+/// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
+/// nobody else accesses the rows that they write.
+pub(crate) unsafe fn run_rows<E>(
+    run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
+    inputs: &[RowSpec],
+    items: &[Item],
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+) -> Result<(), E> {
+    let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
+    let items = || items.iter().zip(&memories);
+    let rows = items().map(|(item, _)| item.count as usize).sum();
+    let gather = |(port, spec): (usize, &RowSpec)| {
+        let mut gathered = Gathered::with_capacity(spec, rows);
+        for (item, memory) in items() {
+            let from = memory.rows(&memory.graph.runs()[item.run.index()].inputs[port]);
+            let nodes = nodes_of(item, memory);
+            // SAFETY: the caller promises that these rows are written.
+            unsafe { gathered.append(&from, item.first, nodes) };
+            gathered.skip(item.count - nodes);
+        }
+        gathered.finish()
+    };
+    let inputs = inputs.iter().enumerate().map(gather).collect();
+    let mut outputs = run(rows, inputs)?;
+    let mut skip = 0;
+    for (item, memory) in items() {
+        let run = &memory.graph.runs()[item.run.index()];
+        for sink in &run.sinks {
+            let to = memory.rows(&sink.rows);
+            // The nodes whose rows the sink takes.
+            let nodes = item.first..item.first + nodes_of(item, memory);
+            let nodes = match sink.time {
+                SinkTime::Every => nodes,
+                SinkTime::Last => nodes.end.saturating_sub(1).max(nodes.start)..nodes.end,
+            };
+            let Some(first) = nodes.clone().next().and_then(|node| run.sink_node(sink.time, node))
+            else {
+                continue;
+            };
+            let skip = skip + (nodes.start - item.first) as usize;
+            // SAFETY: each row of a run is given out once, and the caller promises that nobody else
+            // accesses the row that it writes.
+            unsafe { scatter(&mut outputs[sink.port], skip, &to, first, nodes.len() as u32) };
+        }
+        skip += item.count as usize;
+    }
+    Ok(())
+}
+
+/// The number of an item's rows that are within its run.
+fn nodes_of(item: &Item, memory: &RequestMemory) -> u32 {
+    let length = memory.graph.runs()[item.run.index()].length;
+    length.saturating_sub(item.first).min(item.count)
+}

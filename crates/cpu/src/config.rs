@@ -1,0 +1,30 @@
+//! The configuration of a CPU device.
+
+use batchmaker_kernels::Isa;
+
+use crate::strategies::execution_strategy::ProjectionAhead;
+
+/// The configuration of a CPU device.
+#[derive(Clone, Debug)]
+pub struct CpuConfig {
+    /// Threads of each worker, the worker's own included; at least 1.
+    pub threads_per_worker: usize,
+    /// The instruction set of the fused kernels.
+    pub isa: Isa,
+    /// Whether thread `t` of worker `w` stays on core `w * threads_per_worker + t` of those
+    /// that the process may use.
+    pub pin_threads: bool,
+    /// Whether inputs are projected before the steps that need them.
+    pub projection_ahead: ProjectionAhead,
+}
+
+impl Default for CpuConfig {
+    fn default() -> Self {
+        Self {
+            threads_per_worker: 1,
+            isa: Isa::best(),
+            pin_threads: false,
+            projection_ahead: ProjectionAhead::default(),
+        }
+    }
+}
