@@ -27,16 +27,17 @@ mod unfold;
 pub use data::direction::Direction;
 pub use data::layout::{Axis, Content, InputLayout};
 pub use data::named_cell::{CellInput, CellOutput, NamedCell};
+pub use emit::registration::{
+    ByCell, CellUse, FUSED_BATCH_SIZE_MAX, LoadOptions, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
+};
 pub use error::{Diagnostic, LoadError};
 pub use file::amend::Amendments;
-pub use loading::load::{
-    ByCell, FUSED_BATCH_SIZE_MAX, LoadOptions, MAX_LENGTH, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
-    load, load_embedded,
-};
-pub use loading::model::{
-    CellUse, Model, ReplyError, ReplyPlan, ReplyTensor, RequestTensor, TensorInfo, Unfolding,
-};
-pub use unfold::templates::{
-    Chain, DecoderRules, EncoderDecoder, KindError, RowTensor, StepBound, StepOutput, Tree,
-    UsedCell,
-};
+pub use loading::directory::MAX_LENGTH;
+pub use loading::load::{load, load_embedded};
+pub use loading::model::{Model, ReplyError, ReplyPlan};
+pub use unfold::templates::chain::Chain;
+pub use unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
+pub use unfold::templates::row_tensor::RowTensor;
+pub use unfold::templates::tree::Tree;
+pub use unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+pub use unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};

@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_every_entry_has_a_rule() {
-        let Operators(entries) = &OPERATORS;
+        let entries = OPERATORS.0;
         let names: Vec<&str> = entries.iter().map(|operator| operator.name).collect();
         assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
         for operator in entries {

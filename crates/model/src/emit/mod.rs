@@ -6,6 +6,7 @@ pub(crate) mod cell;
 pub(crate) mod loop_body;
 pub(crate) mod recognise;
 pub(crate) mod recurrent;
+pub(crate) mod registration;
 pub(crate) mod row_program;
 pub(crate) mod sequence_program;
 pub(crate) mod states;

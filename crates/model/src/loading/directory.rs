@@ -8,10 +8,12 @@ use serde::Deserialize;
 use crate::data::direction::Direction;
 use crate::error::LoadError;
 use crate::file::files::Files;
-use crate::loading::load::MAX_LENGTH;
 use crate::loading::model::Tables;
 use crate::loading::text::{OutputTable, TextTable, Unit};
-use crate::unfold::templates::StepOutput;
+use crate::unfold::templates::used_cell::StepOutput;
+
+/// The most rows (steps of all sequences) that a request may carry, unless the model says.
+pub const MAX_LENGTH: usize = 65536;
 
 /// A directory, read.
 #[derive(Debug)]

@@ -1,80 +1,17 @@
 //! A loaded model: names and types at its edge, text in and out, and its unfolder.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellTypeId, ElementType, InvalidRequest, NamedTensor, Parameters, Tensor, TensorData, Unfold,
-    Unfolded,
+    ElementType, InvalidRequest, NamedTensor, Parameters, Tensor, TensorData, Unfolded,
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
+use crate::emit::registration::CellUse;
 use crate::error::LoadError;
 use crate::file::files::Files;
 use crate::loading::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
-
-/// A tensor of requests or replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorInfo {
-    /// Its name.
-    pub name: String,
-    /// Its element type.
-    pub element: ElementType,
-    /// Its axes; -1: a length that requests choose.
-    pub shape: Vec<i64>,
-}
-
-/// A cell of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellUse {
-    /// After an ONNX node: the operator's, or the last of a program's.
-    pub name: String,
-    /// The registered type; equal cells share one.
-    pub cell_type: CellTypeId,
-    /// Whether a fused kernel runs it, not the general executor.
-    pub fused: bool,
-    /// Whether its batch limit was given, by who loads it or by the model.
-    pub limit_given: bool,
-    /// Higher is preferred: later in the computation.
-    pub priority: i32,
-    /// What it does, what it is made of, and why it is a cell of its own.
-    pub why: String,
-}
-
-/// What turns requests into cell graphs, and what they and their replies look like.
-#[derive(Clone)]
-pub struct Unfolding {
-    /// The unfolding function.
-    pub unfolder: Arc<dyn Unfold>,
-    /// The tensors that it takes, in the order in which it takes them.
-    pub inputs: Vec<RequestTensor>,
-    /// The tensors that it gives.
-    pub outputs: Vec<ReplyTensor>,
-    /// The cells of its graphs, in order of computation.
-    pub cells: Vec<CellUse>,
-    /// The most rows that a request may carry.
-    pub max_length: usize,
-}
-
-/// A tensor of requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestTensor {
-    /// Name, type and shape.
-    pub info: TensorInfo,
-    /// What its axes and elements stand for.
-    pub layout: InputLayout,
-    /// The axis along which it holds one element a step, where it holds nothing else.
-    pub step_axis: Option<usize>,
-}
-
-/// A tensor of replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplyTensor {
-    /// Name, type and shape.
-    pub info: TensorInfo,
-    /// The axis of the request's sequences, where there is one.
-    pub batch_axis: Option<usize>,
-}
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
 /// What a `model.toml` says beside the graph.
 #[derive(Clone, Debug, Default)]

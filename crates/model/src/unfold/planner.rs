@@ -12,14 +12,15 @@ use crate::analysis::value::{Domain, Reading, RecurrentPort, Scope, Source};
 use crate::data::layout::{Axis, Content, InputLayout};
 use crate::data::symbolic::{AtomId, BATCH, Dim, Factor, steps};
 use crate::emit::recurrent::cell;
+use crate::emit::registration::{CellUse, LoadOptions, NewCell};
 use crate::emit::{row_program, sequence_program};
-use crate::loading::load::{LoadOptions, NewCell};
-use crate::loading::model::{CellUse, ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 use crate::partition::segment::{Cut, Part, Segment};
+use crate::unfold::integers::is_wide;
 use crate::unfold::unfold_plan::{
     ChainOrder, Extent, Plan, PlanAxis, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage,
-    PlanValue, is_wide,
+    PlanValue,
 };
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
 struct Planner<'a> {
     analysis: &'a Analysis,

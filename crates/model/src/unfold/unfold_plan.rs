@@ -6,14 +6,15 @@
 //! where there is one.
 
 use batchmaker_graph::{
-    CellGraphBuilder, CellTypeId, Chunk, ElementType, InvalidRequest, NamedTensor, OutputTensor,
-    Parameters, RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
+    CellGraphBuilder, CellTypeId, Chunk, InvalidRequest, NamedTensor, OutputTensor, Parameters,
+    RowSpec, Rows, Sink, SinkTime, Tensor, TensorData, Unfold, Unfolded, ValueIndex,
 };
 
 use crate::analysis::recurrence::SequenceLengths;
 use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
 use crate::data::symbolic::{AtomId, BATCH, Windows};
+use crate::unfold::integers::check_integers;
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -379,33 +380,6 @@ impl Plan {
     }
 }
 
-/// Whether every integer is one that a cell can take; otherwise the first that is not.
-pub(crate) fn check_integers(
-    name: &str,
-    (ids, narrow): (Option<usize>, bool),
-    data: &TensorData,
-) -> Result<(), InvalidRequest> {
-    let (low, high, what) = match (ids, narrow) {
-        (Some(ids), _) => (0, ids as i64, "ids in"),
-        (None, true) => (i64::from(i32::MIN), i64::from(i32::MAX) + 1, "integers in"),
-        (None, false) => return Ok(()),
-    };
-    let bad = match data {
-        TensorData::I64(data) => data.iter().copied().find(|n| !(low..high).contains(n)),
-        TensorData::I32(data) => {
-            data.iter().map(|&n| i64::from(n)).find(|n| !(low..high).contains(n))
-        }
-        _ => None,
-    };
-    match bad {
-        None => Ok(()),
-        Some(bad) => {
-            let text = format!("tensor `{name}`: expected {what} {low}..{high}, got {bad}");
-            Err(InvalidRequest(text))
-        }
-    }
-}
-
 impl Unfold for Plan {
     fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
         self.unfold_with(tensors, &Parameters::default())
@@ -573,9 +547,4 @@ impl Plan {
         shape.extend(&planned.row.shape);
         tensor.reshaped(shape)
     }
-}
-
-/// The integers of cells have 32 bits.
-pub(crate) fn is_wide(element: ElementType) -> bool {
-    element == ElementType::I64
 }

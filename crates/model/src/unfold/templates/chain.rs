@@ -7,9 +7,9 @@ use batchmaker_graph::{
 
 use crate::data::direction::Direction;
 use crate::data::layout::Axis;
-use crate::loading::model::{ReplyTensor, RequestTensor};
-use crate::unfold::templates::row_tensor::RowTensor;
-use crate::unfold::templates::{KindError, StepOutput, UsedCell, check_length, common_rows};
+use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
+use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 
 /// Chains of one cell whose states pass from step to step.
 ///

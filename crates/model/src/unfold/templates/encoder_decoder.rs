@@ -10,9 +10,9 @@ use batchmaker_graph::{
 use crate::data::direction::Direction;
 use crate::data::layout::Axis;
 use crate::data::named_cell::CellInput;
-use crate::loading::model::{ReplyTensor, RequestTensor};
-use crate::unfold::templates::row_tensor::RowTensor;
-use crate::unfold::templates::{KindError, StepOutput, UsedCell, check_length, common_rows};
+use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
+use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 
 /// A chain of an encoder's cell over the source, and an open chain of a decoder's cell that begins
 /// with what the encoder ended with (section 7.4 of the BatchMaker paper).

@@ -8,9 +8,9 @@ use batchmaker_graph::{
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
-use crate::loading::model::{ReplyTensor, RequestTensor, TensorInfo};
-use crate::unfold::templates::row_tensor::RowTensor;
-use crate::unfold::templates::{KindError, StepOutput, UsedCell, check_length, common_rows};
+use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
+use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo};
 
 /// The name of the tensor that says what a tree looks like.
 const CHILDREN: &str = "children";

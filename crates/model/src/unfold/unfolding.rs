@@ -1,0 +1,54 @@
+//! What turns requests into cell graphs, and what requests and replies look like.
+
+use std::sync::Arc;
+
+use batchmaker_graph::{ElementType, Unfold};
+
+use crate::data::layout::InputLayout;
+use crate::emit::registration::CellUse;
+
+/// What turns requests into cell graphs, and what they and their replies look like.
+#[derive(Clone)]
+pub struct Unfolding {
+    /// The unfolding function.
+    pub unfolder: Arc<dyn Unfold>,
+    /// The tensors that it takes, in the order in which it takes them.
+    pub inputs: Vec<RequestTensor>,
+    /// The tensors that it gives.
+    pub outputs: Vec<ReplyTensor>,
+    /// The cells of its graphs, in order of computation.
+    pub cells: Vec<CellUse>,
+    /// The most rows that a request may carry.
+    pub max_length: usize,
+}
+
+/// A tensor of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestTensor {
+    /// Name, type and shape.
+    pub info: TensorInfo,
+    /// What its axes and elements stand for.
+    pub layout: InputLayout,
+    /// The axis along which it holds one element a step, where it holds nothing else.
+    pub step_axis: Option<usize>,
+}
+
+/// A tensor of replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyTensor {
+    /// Name, type and shape.
+    pub info: TensorInfo,
+    /// The axis of the request's sequences, where there is one.
+    pub batch_axis: Option<usize>,
+}
+
+/// A tensor of requests or replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub element: ElementType,
+    /// Its axes; -1: a length that requests choose.
+    pub shape: Vec<i64>,
+}
