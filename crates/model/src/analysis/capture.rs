@@ -143,7 +143,7 @@ pub(crate) fn step_of(
         return Err("it takes a step of a state or of a step".to_owned());
     };
     let of = View { dims: view.dims.clone(), ..outer.clone() };
-    if let Some(atom) = dim.as_atom().filter(|_| analysis.draft) {
+    if let Some(atom) = dim.as_atom().filter(|_| !analysis.has_roles()) {
         if analysis.axes.find(atom) == BATCH {
             return Err("its loop goes along the batch".to_owned());
         }

@@ -50,7 +50,7 @@ pub(super) fn evaluate(
     });
     let mut views = views.peekable();
     let is_constant = views.peek().is_none();
-    let has_one_axis = analysis.draft || views.all(|view| steps(&view.dims).len() <= 1);
+    let has_one_axis = !analysis.has_roles() || views.all(|view| steps(&view.dims).len() <= 1);
     let on_rows = match has_one_axis {
         true => on_rows(analysis, node, inputs),
         false => Err("its input varies along more than one axis".to_owned()),

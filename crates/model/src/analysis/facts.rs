@@ -11,16 +11,16 @@ impl Analysis {
             Factor::Fixed(n) => Some(*n),
             Factor::Atom(atom) => match self.axes.find(*atom) {
                 BATCH => None,
-                _ if !self.draft || self.axes.is_time(*atom) => None,
+                _ if self.has_roles() || self.axes.is_time(*atom) => None,
                 atom => self.axes.length(atom),
             },
         });
         lengths.product()
     }
 
-    /// In a draft, learns a length that weights decide.
+    /// While roles are being found, learns a length that weights decide.
     pub(crate) fn learn(&mut self, dim: &Dim, length: usize) {
-        if let Some(atom) = dim.as_atom().filter(|_| self.draft) {
+        if let Some(atom) = dim.as_atom().filter(|_| !self.has_roles()) {
             self.axes.learn(atom, length);
         }
     }
@@ -39,7 +39,7 @@ impl Analysis {
         let Val::View(view) = val else { return true };
         let atoms = view.dims.iter().flat_map(Dim::atoms);
         let batch = atoms.filter(|&atom| atom == BATCH).count();
-        self.draft || (batch <= 1 && steps(&view.dims).len() <= 1)
+        !self.has_roles() || (batch <= 1 && steps(&view.dims).len() <= 1)
     }
 
     pub(crate) fn level(&self, source: Source) -> usize {

@@ -22,7 +22,7 @@ const OPERATORS_MAX: usize = 20_000;
 impl Analysis {
     /// That no operator makes rows too long to have many of them.
     pub(crate) fn check_rows(&mut self) {
-        if self.ops.len() > OPERATORS_MAX && !self.draft {
+        if self.ops.len() > OPERATORS_MAX {
             let reason =
                 format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
             self.block("graph", "graph", &reason);
@@ -39,7 +39,7 @@ impl Analysis {
             .filter(too_long)
             .map(|op| (op.operator.clone(), op.label.clone()))
             .collect();
-        for (operator, label) in found.into_iter().filter(|_| !self.draft).collect::<Vec<_>>() {
+        for (operator, label) in found {
             self.block(&operator, &label, &format!("its rows have more than {ROW_MAX} elements"));
         }
         self.check_factors();
@@ -71,7 +71,7 @@ impl Analysis {
             }
             parts.push(count);
         }
-        if let Some((operator, label)) = too_many.filter(|_| !self.draft) {
+        if let Some((operator, label)) = too_many {
             self.block(
                 &operator,
                 &label,

@@ -219,7 +219,7 @@ fn lengths(
             let ints = literal.as_ints().ok_or_else(misfit)?;
             match ints.data.iter().all(is_time) {
                 true => Ok(SequenceLengths::All),
-                _ if Some(ints.data.len()) != length && !analysis.draft => {
+                _ if Some(ints.data.len()) != length && analysis.has_roles() => {
                     let count = ints.data.len();
                     Err(Some(format!("its sequence_lens are of {count} sequences")))
                 }
@@ -239,7 +239,7 @@ fn lengths(
                     let own = own.as_atom().unwrap_or(batch);
                     analysis.axes.unify(own, batch).map_err(Some)?;
                 }
-                ([own], _) if own.is_one() || analysis.draft => {}
+                ([own], _) if own.is_one() || !analysis.has_roles() => {}
                 _ => return Err(misfit()),
             }
             Ok(SequenceLengths::Input(input))
@@ -325,7 +325,7 @@ fn take_axes(
         |name: &str| Err(format!("its X is {shape}, where axis `{name}` is none of an input"));
     match batch.as_atom() {
         _ if batch.is_one() => {}
-        Some(found) if analysis.draft => analysis.axes.unify(found, BATCH)?,
+        Some(found) if !analysis.has_roles() => analysis.axes.unify(found, BATCH)?,
         Some(BATCH) => {}
         _ => return is_none("batch"),
     }
@@ -384,7 +384,7 @@ fn first_states(
             if val.dims().first().is_none_or(|dim| analysis.fixed(dim) != Some(count)) {
                 let InitialEdge { name, hidden_size, .. } = edge;
                 let reason = format!("its {name} is {shape}, not [{count}, batch, {hidden_size}]");
-                match (analysis.draft, val.dims().first()) {
+                match (!analysis.has_roles(), val.dims().first()) {
                     (true, Some(dim)) => analysis.learn(&dim.clone(), count),
                     _ => return Err(Some(reason)),
                 }
@@ -420,7 +420,7 @@ fn initial(
         return Err(misfit());
     };
     analysis.learn(features, hidden_size);
-    if let Some(atom) = one.as_atom().filter(|_| analysis.draft) {
+    if let Some(atom) = one.as_atom().filter(|_| !analysis.has_roles()) {
         analysis.axes.learn(atom, 1);
     } else if !one.is_one() {
         return Err(misfit());
@@ -433,7 +433,7 @@ fn initial(
             let Literal::F32(array) = &**literal else { return Err(misfit()) };
             let rows = array.shape[1];
             let length = batch.as_atom().map_or(Some(1), |atom| analysis.axes.length(atom));
-            if rows > 1 && length != Some(rows) && !analysis.draft {
+            if rows > 1 && length != Some(rows) && analysis.has_roles() {
                 return Err(misfit());
             }
             if array.data.iter().all(|&x| x == 0.0) {
@@ -451,7 +451,7 @@ fn initial(
         Val::View(view) => {
             match (own_batch.as_atom(), batch.as_atom()) {
                 (Some(own), Some(batch)) => analysis.axes.unify(own, batch).map_err(Some)?,
-                _ if own_batch.is_one() || analysis.draft => {}
+                _ if own_batch.is_one() || !analysis.has_roles() => {}
                 _ => return Err(misfit()),
             }
             Ok(Initial::View(view.clone()))

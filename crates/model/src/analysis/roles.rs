@@ -1,4 +1,4 @@
-//! Which input dimensions are batch and steps: found by draft passes, or bound by operators.
+//! Which input dimensions are batch and steps: found by passes that look for them, or bound by operators.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -50,11 +50,11 @@ impl Analysis {
             let length = length.or(self.bound.steps.get(&key).copied());
             let atom = self.axes.add(&label, length);
             self.by_key.insert(key, atom);
-            if let Some(1) = length.filter(|_| !self.draft) {
+            if let Some(1) = length.filter(|_| self.has_roles()) {
                 self.bound.steps.insert(key, 1);
             }
         }
-        if batch == Some(1) && !self.draft {
+        if batch == Some(1) && self.has_roles() {
             self.bound.batch = batch;
         }
     }
@@ -105,9 +105,9 @@ impl Analysis {
                 _ => false,
             };
             dims.push(match (role, length) {
-                _ if is_one && !self.draft => Dim::fixed(1),
+                _ if is_one && self.has_roles() => Dim::fixed(1),
                 (None | Some(Role::Fixed(_)), Some(n))
-                    if !self.draft || subject == Subject::Cell =>
+                    if self.has_roles() || subject == Subject::Cell =>
                 {
                     Dim::fixed(n)
                 }

@@ -27,6 +27,17 @@ pub(crate) enum Subject {
     LoopBody,
 }
 
+/// What a pass over a file finds out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Which input dimensions are batch and steps. Every dimension that varies is an unknown; what operators
+    /// need of it is learned. What does not fit may fit once the roles are known: it is no reason to
+    /// refuse the file.
+    Roles,
+    /// What every value is. The roles are known, and what does not fit is refused.
+    Values,
+}
+
 /// The input and the axis of it that stands for all axes of that length.
 pub(crate) type StepKey = (usize, usize);
 
@@ -50,6 +61,7 @@ pub(crate) struct Analysis {
     /// What makes cells of the bodies of loops.
     pub(super) bodies: &'static BodyCompiler,
     pub(crate) subject: Subject,
+    pass: Pass,
     pub(crate) axes: Axes,
     pub(crate) inputs: Vec<InputInfo>,
     pub(crate) ops: Vec<RowOp>,
@@ -57,8 +69,6 @@ pub(crate) struct Analysis {
     pub(crate) outputs: Vec<(String, View)>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
-    /// Whether roles are still being found; then nothing is emitted.
-    pub(crate) draft: bool,
     pub(crate) bound: Bound,
     /// Whether the input of a recurrent operator is downstream of a diagnostic.
     pub(crate) hidden: bool,
@@ -95,6 +105,7 @@ impl Analysis {
     /// An analysis that knows nothing yet. `budget`: elements that computed constants may have.
     pub(super) fn new(
         subject: Subject,
+        pass: Pass,
         (operators, bodies): (&'static Operators<Analysis>, &'static BodyCompiler),
         opset: i64,
         budget: usize,
@@ -103,6 +114,7 @@ impl Analysis {
             operators,
             bodies,
             subject,
+            pass,
             axes: Axes::new(None),
             inputs: Vec::new(),
             ops: Vec::new(),
@@ -110,7 +122,6 @@ impl Analysis {
             outputs: Vec::new(),
             diagnostics: Vec::new(),
             opset,
-            draft: false,
             bound: Bound::default(),
             hidden: false,
             budget,
@@ -127,9 +138,8 @@ impl Analysis {
     /// An analysis of the body of one of this one's loops, which has its axes meanwhile.
     pub(super) fn nested(&mut self, subject: Subject, body: LoopBody) -> Self {
         let of_table = (self.operators, self.bodies);
-        let mut nested = Self::new(subject, of_table, self.opset, self.budget);
+        let mut nested = Self::new(subject, self.pass, of_table, self.opset, self.budget);
         std::mem::swap(&mut nested.axes, &mut self.axes);
-        nested.draft = self.draft;
         nested.bound = self.bound.clone();
         nested.loop_nodes = self.loop_nodes;
         nested.by_key = self.by_key.clone();
@@ -146,6 +156,23 @@ impl Analysis {
         self.loop_nodes = nested.loop_nodes;
         for (atom, (min, max)) in std::mem::take(&mut nested.limits) {
             self.limit_steps(atom, min, max);
+        }
+    }
+
+    /// Whether it is known which input dimensions are batch and steps.
+    pub(super) fn has_roles(&self) -> bool {
+        self.pass == Pass::Values
+    }
+
+    /// Refuses what does not fit, unless it may fit once the roles of all dimensions are known.
+    pub(super) fn require(
+        &self,
+        fits: bool,
+        reason: impl FnOnce() -> String,
+    ) -> Result<(), String> {
+        match fits || !self.has_roles() {
+            true => Ok(()),
+            false => Err(reason()),
         }
     }
 

@@ -41,9 +41,9 @@ impl Loop<'_> {
             let evaluated = self.evaluate_body(&mut nested, &shapes, inside, file);
             let next = evaluated.and_then(|()| self.next_states(&mut nested, &shapes, file));
             let done = match next {
-                Ok(next) if next == shapes => match analysis.draft {
-                    true => Ok(Some(self.draft_outputs(&mut nested, &shapes, file))),
-                    false => self.build(analysis, &mut nested, &shapes, file).map(Some),
+                Ok(next) if next == shapes => match analysis.has_roles() {
+                    true => self.build(analysis, &mut nested, &shapes, file).map(Some),
+                    false => Ok(Some(self.outputs_of_shapes(&mut nested, &shapes, file))),
                 },
                 Ok(next) => {
                     shapes = next;
@@ -93,7 +93,7 @@ impl Loop<'_> {
         for (name, (val, axis, direction)) in self.step_inputs.iter().zip(&self.scanned) {
             let step = match val {
                 Val::View(view) => {
-                    if let Some(atom) = view.dims[*axis].as_atom().filter(|_| nested.draft) {
+                    if let Some(atom) = view.dims[*axis].as_atom().filter(|_| !nested.has_roles()) {
                         if nested.axes.find(atom) == BATCH {
                             return Err("it goes along the batch".to_owned());
                         }
@@ -126,7 +126,7 @@ impl Loop<'_> {
         }
         match self.goes_on.map(|name| nested.value(name, file)) {
             // What the axes are does not hang on it.
-            _ if nested.draft => Ok(()),
+            _ if !nested.has_roles() => Ok(()),
             None | Some(Val::Unknown) => Ok(()),
             Some(Val::Literal(bits)) if bits.as_bools().is_some_and(|bits| bits.data[0]) => Ok(()),
             Some(Val::Literal(_)) => Err("its condition ends it after one step".to_owned()),
@@ -157,7 +157,7 @@ impl Loop<'_> {
                 let mut pairs = before.iter().zip(&after);
                 before.len() == after.len() && pairs.all(|(a, b)| nested.axes.same_dim(a, b))
             };
-            if nested.draft && before.len() == after.len() {
+            if !nested.has_roles() && before.len() == after.len() {
                 for (a, b) in before.iter().zip(&after) {
                     if let (Some(a), Some(b)) = (a.as_atom(), b.as_atom()) {
                         nested.axes.unify(a, b)?;
@@ -168,7 +168,7 @@ impl Loop<'_> {
             next.push(match same(nested) {
                 true => before.clone(),
                 _ if is_constant && is_repeated(&nested.axes, before, &after) => after,
-                _ if nested.draft => before.clone(),
+                _ if !nested.has_roles() => before.clone(),
                 _ => {
                     let (a, b) = (nested.axes.show(before), nested.axes.show(&after));
                     return Err(format!(
@@ -181,7 +181,7 @@ impl Loop<'_> {
     }
 
     /// Views of the right shapes, while roles are being found.
-    fn draft_outputs(
+    fn outputs_of_shapes(
         &self,
         nested: &mut Analysis,
         shapes: &[Vec<Dim>],

@@ -42,7 +42,7 @@ impl Loop<'_> {
         nested.rename_atoms();
         let prefix = format!("loop{}_", analysis.ops.len());
         let graph = match &made {
-            Ok(edges) if !has_batch && !nested.draft => {
+            Ok(edges) if !has_batch && nested.has_roles() => {
                 Some((analysis.bodies.graph)(&nested, edges, &prefix))
             }
             _ => None,
@@ -53,7 +53,7 @@ impl Loop<'_> {
             return Err(format!("{} `{}`: {}", first.operator, first.node, first.reason));
         }
         let edges = made?;
-        if has_batch && !analysis.draft {
+        if has_batch && analysis.has_roles() {
             return match analysis.axes.length(BATCH) {
                 // The next pass takes one sequence a request.
                 None => {
@@ -117,10 +117,10 @@ impl Loop<'_> {
             let is_same = view.dims.len() == before.len()
                 && pairs.all(|(a, b)| nested.axes.same_dim(a, b))
                 && Some(view.element) == first.element();
-            if !is_same && !nested.draft {
+            nested.require(is_same, || {
                 let (a, b) = (nested.axes.show(before), nested.axes.show(&view.dims));
-                return Err(format!("its state `{name}` is {a} before a step and {b} after it"));
-            }
+                format!("its state `{name}` is {a} before a step and {b} after it")
+            })?;
             next.push(view);
         }
         let mut every = Vec::new();
@@ -145,7 +145,7 @@ impl Loop<'_> {
             Some(count) => Dim::fixed(count as usize),
             None => dim_of(trips)?,
         };
-        if analysis.draft {
+        if !analysis.has_roles() {
             return Ok(self.outputs_of(&edges, &along));
         }
         let captured: Vec<(usize, View)> = nested

@@ -53,21 +53,21 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
         .collect();
     match val {
         Val::View(view) => Ok(Operand::Rows { source: view.source, at: view.at, shape }),
-        Val::Fill(value, _) if value.data().is_none() && !analysis.draft => {
+        Val::Fill(value, _) if value.data().is_none() && analysis.has_roles() => {
             Err("an operand depends on the request's lengths".to_owned())
         }
         Val::Fill(value, _) => {
             // As long as its own axes within a row are, which no other operand may have.
             let ones = shape.iter().take_while(|&&n| n == 1).count();
             let count = shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n));
-            if analysis.draft || count.is_none_or(|count| count > 1 << 20) {
+            if !analysis.has_roles() || count.is_none_or(|count| count > 1 << 20) {
                 return Ok(Operand::Constant(value.clone()));
             }
             let value = scalar(value).ok_or("a fill of several numbers")?;
             Ok(Operand::Constant(Rc::new(value.expanded(&shape[ones..]))))
         }
         Val::Literal(literal) => {
-            if analysis.draft {
+            if !analysis.has_roles() {
                 return Ok(Operand::Constant(literal.clone()));
             }
             let outside = (0..out.len()).filter(|&axis| !out[axis].in_row()).filter_map(own);
@@ -135,13 +135,13 @@ pub(crate) fn merge(
         return analysis.axes.unify(a, b);
     }
     let (a, b) = (analysis.axes.int(dim), analysis.axes.int(other));
-    if analysis.draft && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
+    if !analysis.has_roles() && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
         if dim.as_atom().is_none() {
             *dim = other.clone();
         }
         return Ok(());
     }
-    if !analysis.draft
+    if analysis.has_roles()
         && let Some(taken) = same_length(analysis, dim, other, over)
     {
         *dim = taken;

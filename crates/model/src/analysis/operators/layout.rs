@@ -195,7 +195,7 @@ pub(crate) fn reshape(
         target[hole] = exactly_over(&total, &others).ok_or_else(show)?;
     }
     let regrouped = regroup(analysis, &dims, &target);
-    if regrouped.is_none() && !analysis.draft {
+    if regrouped.is_none() && analysis.has_roles() {
         bind_frozen(analysis, &dims, &target);
     }
     relabelled(val, regrouped.ok_or_else(show)?).map(|val| vec![val])
@@ -228,8 +228,8 @@ fn regroup(analysis: &Analysis, dims: &[Dim], target: &[Int]) -> Option<Vec<Dim>
                 dim.push(factor);
                 continue;
             }
-            // A fixed factor (in a draft, one that may turn out fixed) is split in two.
-            if matches!(factor, Factor::Atom(_)) && !analysis.draft {
+            // A fixed factor (or one that may turn out fixed) is split in two.
+            if matches!(factor, Factor::Atom(_)) && analysis.has_roles() {
                 return None;
             }
             let (n, part) = (step.as_number()?, missing.as_number()?);
@@ -303,7 +303,7 @@ pub(super) fn bind_to_one(
         _ => {}
     }
     match atom {
-        _ if analysis.draft => {}
+        _ if !analysis.has_roles() => {}
         _ if analysis.bind(atom, 1) => {}
         _ => return Err("it takes an axis that varies to be of length 1".to_owned()),
     }
@@ -324,9 +324,9 @@ pub(crate) fn squeeze(
         }
         None => {
             let varies = |dim: &Dim| analysis.axes.int(dim).as_number().is_none();
-            if dims.iter().any(varies) && !analysis.draft {
-                return Err("which axes it drops depends on the request".to_owned());
-            }
+            analysis.require(!dims.iter().any(varies), || {
+                "which axes it drops depends on the request".to_owned()
+            })?;
             let one = |dim: &Dim| analysis.axes.int(dim).as_number() == Some(1);
             (0..dims.len()).filter(|&axis| one(&dims[axis])).collect()
         }

@@ -51,7 +51,7 @@ fn broadcast(
             Val::Literal(literal) if literal.shape().len() == out.len() => {
                 Ok(Val::repeated(literal, out.clone()))
             }
-            val if val.dims() == out || analysis.draft => Ok(val),
+            val if val.dims() == out || !analysis.has_roles() => Ok(val),
             _ => Err("a constant is repeated along the axes of the request".to_owned()),
         })
         .collect()

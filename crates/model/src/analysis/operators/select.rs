@@ -96,11 +96,11 @@ fn gathered(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
 /// Index `index` of an axis of batch or time; its dimension becomes 1.
 fn choose(analysis: &mut Analysis, view: &View, axis: usize, index: i64) -> Result<View, String> {
     match view.dims[axis].as_atom().map(|atom| analysis.axes.find(atom)) {
-        Some(atom) if atom != BATCH && !analysis.draft => {
+        Some(atom) if atom != BATCH && analysis.has_roles() => {
             Ok(analysis.select_time(view, axis, index))
         }
         Some(BATCH) if index == 0 || index == -1 => bind_to_one(analysis, view, axis),
-        Some(_) if analysis.draft => {
+        Some(_) if !analysis.has_roles() => {
             let mut view = view.clone();
             view.dims[axis] = Dim::fixed(1);
             Ok(view)

@@ -81,9 +81,8 @@ pub(crate) fn elementwise(
         .map(|val| val.dims())
         .collect();
     let is_given = broadcast_dims(analysis, &given, Over::Sequences)? == out;
-    if !is_given && !analysis.draft {
-        return Err("a constant is repeated along the axes of the request".to_owned());
-    }
+    analysis
+        .require(is_given, || "a constant is repeated along the axes of the request".to_owned())?;
     let element = elementwise.gives.element(&vals)?;
     let mut operands = vals.iter().map(|val| operand(val)).collect::<Result<Vec<_>, _>>()?;
     if operands.iter().any(|operand| matches!(operand, Operand::Lengths(_))) {

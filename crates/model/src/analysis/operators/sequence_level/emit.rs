@@ -44,10 +44,10 @@ impl SequenceOp {
         let Self { operator, attributes, operands, outputs, is_independent, is_along_first } = self;
         let batches =
             |dims: &Vec<Dim>| dims.iter().flat_map(Dim::atoms).filter(|&a| a == BATCH).count();
-        if !analysis.draft && outputs.iter().any(|(_, dims)| batches(dims) > 1) {
-            return Err("the batch is two of its axes".to_owned());
-        }
-        let on_rows = on_rows(&operands, &outputs).filter(|_| is_along_first && !analysis.draft);
+        let has_batch_twice = outputs.iter().any(|(_, dims)| batches(dims) > 1);
+        analysis.require(!has_batch_twice, || "the batch is two of its axes".to_owned())?;
+        let on_rows =
+            on_rows(&operands, &outputs).filter(|_| is_along_first && analysis.has_roles());
         if let Some(operands) = on_rows {
             if let Some(of_rows) = of_rows
                 && let Some(val) = of_rows(analysis, node, &attributes, &operands, &outputs[0].1)
@@ -61,7 +61,7 @@ impl SequenceOp {
             _ => None,
         });
         let is_batched = of.any(|dims| has_batch(dims));
-        if !analysis.draft && (analysis.is_cell() || (is_batched && !is_independent)) {
+        if analysis.has_roles() && (analysis.is_cell() || (is_batched && !is_independent)) {
             if !analysis.is_cell() && analysis.axes.length(BATCH).is_none() {
                 // The next pass takes one sequence a request.
                 analysis.bind(BATCH, 1);

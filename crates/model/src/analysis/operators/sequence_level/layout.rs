@@ -89,7 +89,7 @@ fn reshaped(
     let mut dim = |int: &Int| {
         let at = left.iter().position(|dim| {
             let is_same = analysis.axes.int(dim) == *int;
-            is_same && (analysis.draft || dim.as_atom().is_some_and(|atom| atom != BATCH))
+            is_same && (!analysis.has_roles() || dim.as_atom().is_some_and(|atom| atom != BATCH))
         });
         at.map_or_else(|| dim_of(int), |at| Ok(left.remove(at).clone()))
     };
@@ -148,14 +148,13 @@ pub(crate) fn squeeze(
     let rank = dims.len();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
         Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
-        None if dims.iter().any(|dim| dim.atoms().next().is_some()) && !analysis.draft => {
+        None if dims.iter().any(|dim| dim.atoms().next().is_some()) && analysis.has_roles() => {
             return Err("which axes it drops depends on the request".to_owned());
         }
         None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
     };
-    if axes.iter().any(|&axis| !dims[axis].is_one()) && !analysis.draft {
-        return Err("it drops an axis that varies".to_owned());
-    }
+    let is_one = axes.iter().all(|&axis| dims[axis].is_one());
+    analysis.require(is_one, || "it drops an axis that varies".to_owned())?;
     let out = reduced(&dims, &axes, false);
     relabelled(analysis, inputs, out)?.add(analysis, node)
 }
