@@ -9,7 +9,8 @@ use crate::analysis::loop_body::{BodyInput, COUNTER};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Sequence, Source, Val, View};
 use crate::data::direction::Direction;
-use crate::data::symbolic::{AtomId, BATCH, Int};
+use crate::data::int::Int;
+use crate::data::symbol::{BATCH, Symbol};
 
 impl Analysis {
     fn add_body_input(&mut self, name: &str, edge: BodyInput, view: &View) -> View {
@@ -49,9 +50,9 @@ impl Analysis {
         self.add_body_input(&name, BodyInput::Step { of, axis, direction }, &step)
     }
 
-    /// The number of the step, from 0, where `atom` is the steps up to its end.
-    pub(crate) fn counter(&mut self, atom: AtomId) -> Option<View> {
-        let body = self.body.as_ref().filter(|body| body.iteration == atom)?;
+    /// The number of the step, from 0, where `symbol` is the steps up to its end.
+    pub(crate) fn counter(&mut self, symbol: Symbol) -> Option<View> {
+        let body = self.body.as_ref().filter(|body| body.iteration == symbol)?;
         if let Some(counter) = &body.counter {
             return Some(counter.clone());
         }
@@ -65,9 +66,9 @@ impl Analysis {
     }
 
     /// A length of the request, inside a loop.
-    pub(crate) fn capture_length(&mut self, length: View, atom: AtomId) -> View {
+    pub(crate) fn capture_length(&mut self, length: View, symbol: Symbol) -> View {
         // No name that a file may have by chance.
-        let name = format!("\u{1}length {}", self.axes.find(atom).0);
+        let name = format!("\u{1}length {}", self.axes.find(symbol).0);
         let known = self.inputs.iter().position(|input| input.name == name);
         match known {
             Some(index) => View { source: Source::Input(index), ..length },
@@ -143,11 +144,11 @@ pub(crate) fn step_of(
         return Err("it takes a step of a state or of a step".to_owned());
     };
     let of = View { dims: view.dims.clone(), ..outer.clone() };
-    if let Some(atom) = dim.as_atom().filter(|_| !analysis.has_roles()) {
-        if analysis.axes.find(atom) == BATCH {
+    if let Some(symbol) = dim.as_symbol().filter(|_| !analysis.has_roles()) {
+        if analysis.axes.find(symbol) == BATCH {
             return Err("its loop goes along the batch".to_owned());
         }
-        analysis.axes.mark_time(atom);
+        analysis.axes.mark_time(symbol);
     }
     Ok(Some(analysis.add_step(of, axis, direction)))
 }

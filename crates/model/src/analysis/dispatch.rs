@@ -5,10 +5,10 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
 use crate::analysis::operators::repeated;
-use crate::analysis::operators::sequence_level::emit::{made, varies};
+use crate::analysis::operators::sequence_level::emit::{produced, varies};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::symbolic::steps;
+use crate::data::dim::steps;
 use crate::file::node::Node;
 
 /// What another operator, in the place of `node`, makes of tensors.
@@ -71,9 +71,9 @@ pub(super) fn evaluate(
     }
     match (is_constant, operator.on_sequences) {
         (true, rule) if varies(inputs) => {
-            let made = made(analysis, node, inputs)?;
+            let produced = produced(analysis, node, inputs)?;
             let rule = rule.ok_or("not supported")?;
-            rule(analysis, node, &made)
+            rule(analysis, node, &produced)
         }
         (true, _) | (false, None) => Err(reason),
         (false, Some(rule)) => rule(analysis, node, inputs).map_err(|over_sequences| {

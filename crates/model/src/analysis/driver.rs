@@ -36,7 +36,7 @@ fn find_roles(file: &OnnxFile, subject: Subject, bodies: &'static BodyCompiler) 
         if !analysis.axes.has_time()
             && analysis.recurrents.is_empty()
             && subject == Subject::Network
-            && !analysis.hidden
+            && !analysis.misses_recurrence
         {
             found.extend(first_axes(file));
         }
@@ -74,7 +74,7 @@ fn pass(
     for name in &file.outputs {
         analysis.add_output(name, file);
     }
-    analysis.rename_atoms();
+    analysis.rename_symbols();
     if pass == Pass::Values {
         analysis.check_rows();
     }

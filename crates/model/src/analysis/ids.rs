@@ -12,7 +12,7 @@ pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Res
         (_, Some(bound)) if bound <= rows => {}
         (Source::Op(op, _), _) if analysis.ops[op].counts.is_some() => {
             let along = analysis.ops[op].counts;
-            along.into_iter().for_each(|atom| analysis.limit_steps(atom, 1, rows));
+            along.into_iter().for_each(|symbol| analysis.limit_steps(symbol, 1, rows));
         }
         (Source::Input(index), _) => {
             let known = &mut analysis.inputs[index].ids;

@@ -25,7 +25,7 @@ impl Analysis {
         if self.ops.len() > OPERATORS_MAX {
             let reason =
                 format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
-            self.block("graph", "graph", &reason);
+            self.diagnose("graph", "graph", &reason);
         }
         let too_long = |op: &&RowOp| {
             let elements = |row: &RowSpec| {
@@ -40,7 +40,11 @@ impl Analysis {
             .map(|op| (op.operator.clone(), op.label.clone()))
             .collect();
         for (operator, label) in found {
-            self.block(&operator, &label, &format!("its rows have more than {ROW_MAX} elements"));
+            self.diagnose(
+                &operator,
+                &label,
+                &format!("its rows have more than {ROW_MAX} elements"),
+            );
         }
         self.check_factors();
     }
@@ -55,7 +59,7 @@ impl Analysis {
             let is_chain = form == Some(ExecutorForm::MultipliedOut);
             let of = |operand: &Operand| match operand {
                 Operand::Rows { source: Source::Op(before, 0), .. }
-                | Operand::Whole { source: Source::Op(before, 0), .. }
+                | Operand::Tensor { source: Source::Op(before, 0), .. }
                     if self.ops[*before].operator == op.operator =>
                 {
                     parts[*before]
@@ -72,7 +76,7 @@ impl Analysis {
             parts.push(count);
         }
         if let Some((operator, label)) = too_many {
-            self.block(
+            self.diagnose(
                 &operator,
                 &label,
                 &format!("multiplied out it has more than {PARTS_MAX} parts"),

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use crate::analysis::value::{Val, View};
 use crate::data::direction::Direction;
-use crate::data::symbolic::{AtomId, Int};
+use crate::data::int::Int;
+use crate::data::symbol::Symbol;
 
 /// The name of the state that is the number of the step.
 pub(crate) const COUNTER: &str = "\u{1}number of the step";
@@ -15,7 +16,7 @@ pub(crate) struct LoopBody {
     /// What the graph around it knows.
     pub(super) outer: HashMap<String, Val>,
     /// The steps done when one ends: from 1.
-    pub(super) iteration: AtomId,
+    pub(super) iteration: Symbol,
     /// Of each input of the analysis.
     pub(crate) edges: Vec<BodyInput>,
     /// The state that is the number of the step, where something is computed on it.
@@ -37,7 +38,7 @@ pub(crate) enum BodyInput {
 }
 
 impl LoopBody {
-    pub(crate) fn new(outer: HashMap<String, Val>, iteration: AtomId) -> Self {
+    pub(crate) fn new(outer: HashMap<String, Val>, iteration: Symbol) -> Self {
         Self { outer, iteration, edges: Vec::new(), counter: None }
     }
 
@@ -47,7 +48,7 @@ impl LoopBody {
 
     /// The number of the step, from 0.
     pub(crate) fn number(&self) -> Option<Int> {
-        Int::atom(self.iteration).minus(&Int::number(1))
+        Int::symbol(self.iteration).minus(&Int::number(1))
     }
 }
 

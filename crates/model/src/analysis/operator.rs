@@ -5,8 +5,8 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::value::{Operand, Val};
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Dim;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 

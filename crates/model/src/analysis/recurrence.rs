@@ -23,7 +23,7 @@ pub(crate) struct Recurrent {
     pub(crate) initial: Vec<Initial>,
     pub(crate) domain: Domain,
     /// The number of recurrent operators upstream, along the longest path.
-    pub(crate) level: usize,
+    pub(crate) recurrence_depth: usize,
 }
 
 /// A step of one direction of a recurrent operator.

@@ -16,9 +16,11 @@ use crate::analysis::state::Analysis;
 use crate::analysis::step_rule::{self, StepRule};
 use crate::analysis::value::{Domain, Operand, RecurrentPort, Source, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, row_axis, row_shape};
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, Int, row_axis, row_shape};
+use crate::data::symbol::BATCH;
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
@@ -99,7 +101,7 @@ fn evaluate(
     let x = match given(0) {
         Some(Val::View(view)) => Some(view.clone()),
         Some(Val::Unknown) => {
-            analysis.hidden = true;
+            analysis.misses_recurrence = true;
             None
         }
         _ => {
@@ -144,11 +146,11 @@ fn evaluate(
         }
     }
     let ([w, r], b) = weights.unwrap_or_else(|| ([Arc::default(), Arc::default()], None));
-    let level = |val: &Val| match val {
-        Val::View(view) => analysis.level(view.source),
+    let recurrence_depth = |val: &Val| match val {
+        Val::View(view) => analysis.recurrence_depth(view.source),
         _ => 0,
     };
-    let level = inputs.iter().flatten().map(level).max().unwrap_or(0);
+    let recurrence_depth = inputs.iter().flatten().map(recurrence_depth).max().unwrap_or(0);
     let first = analysis.recurrents.len();
     let part = |data: &Arc<[f32]>, direction: usize| -> Arc<[f32]> {
         let length = data.len() / count;
@@ -184,7 +186,7 @@ fn evaluate(
             lengths: lengths.clone(),
             initial,
             domain: Domain::of(&x.dims),
-            level,
+            recurrence_depth,
         });
     }
     (outputs(analysis, node, &x, first, is_batch_first), reasons)
@@ -215,7 +217,7 @@ fn lengths(
             }
         }
         Val::Literal(literal) => {
-            let length = batch.as_atom().map_or(Some(1), |atom| analysis.axes.length(atom));
+            let length = batch.as_symbol().map_or(Some(1), |symbol| analysis.axes.length(symbol));
             let ints = literal.as_ints().ok_or_else(misfit)?;
             match ints.data.iter().all(is_time) {
                 true => Ok(SequenceLengths::All),
@@ -234,9 +236,9 @@ fn lengths(
             if !matches!(analysis.inputs[input].element, ElementType::I64 | ElementType::I32) {
                 return Err(misfit());
             }
-            match (&view.dims[..], batch.as_atom()) {
-                ([own], Some(batch)) if own.as_atom().is_some() => {
-                    let own = own.as_atom().unwrap_or(batch);
+            match (&view.dims[..], batch.as_symbol()) {
+                ([own], Some(batch)) if own.as_symbol().is_some() => {
+                    let own = own.as_symbol().unwrap_or(batch);
                     analysis.axes.unify(own, batch).map_err(Some)?;
                 }
                 ([own], _) if own.is_one() || !analysis.has_roles() => {}
@@ -281,22 +283,22 @@ fn weights(
     let w = constant(1, "W")?.ok_or("its W is missing")?;
     let r = constant(2, "R")?.ok_or("its R is missing")?;
     let b = constant(3, "B")?;
-    let (&[_, _, input], &[_, _, hidden]) = (&w.shape[..], &r.shape[..]) else {
+    let (&[_, _, input], &[_, _, misses_recurrence]) = (&w.shape[..], &r.shape[..]) else {
         return Err(format!("W of {:?} and R of {:?}", w.shape, r.shape));
     };
-    let fits = w.shape == [directions, gates * hidden, input]
-        && r.shape == [directions, gates * hidden, hidden]
-        && b.is_none_or(|b| b.shape == [directions, 2 * gates * hidden])
-        && node.int("hidden_size").is_none_or(|size| size == hidden as i64)
+    let fits = w.shape == [directions, gates * misses_recurrence, input]
+        && r.shape == [directions, gates * misses_recurrence, misses_recurrence]
+        && b.is_none_or(|b| b.shape == [directions, 2 * gates * misses_recurrence])
+        && node.int("hidden_size").is_none_or(|size| size == misses_recurrence as i64)
         && input > 0
-        && hidden > 0;
+        && misses_recurrence > 0;
     if !fits {
         let b = b.map(|b| &b.shape[..]);
         return Err(format!("W of {:?}, R of {:?} and B of {b:?} do not fit", w.shape, r.shape));
     }
     let b = b.map(|b| Arc::from(&b.data[..])).filter(|b: &Arc<[f32]>| b.iter().any(|&x| x != 0.0));
     let matrices = [Arc::from(&w.data[..]), Arc::from(&r.data[..])];
-    Ok(((matrices, b), Some([input, hidden])))
+    Ok(((matrices, b), Some([input, misses_recurrence])))
 }
 
 /// X is `[time, batch, input_size]`, or `[batch, time, input_size]`: learns which axes these are.
@@ -323,13 +325,13 @@ fn take_axes(
     let shape = analysis.axes.show(&x.dims);
     let is_none =
         |name: &str| Err(format!("its X is {shape}, where axis `{name}` is none of an input"));
-    match batch.as_atom() {
+    match batch.as_symbol() {
         _ if batch.is_one() => {}
         Some(found) if !analysis.has_roles() => analysis.axes.unify(found, BATCH)?,
         Some(BATCH) => {}
         _ => return is_none("batch"),
     }
-    match time.as_atom() {
+    match time.as_symbol() {
         _ if time.is_one() => Ok(()),
         Some(BATCH) => is_none("time"),
         Some(found) => {
@@ -420,8 +422,8 @@ fn initial(
         return Err(misfit());
     };
     analysis.learn(features, hidden_size);
-    if let Some(atom) = one.as_atom().filter(|_| !analysis.has_roles()) {
-        analysis.axes.learn(atom, 1);
+    if let Some(symbol) = one.as_symbol().filter(|_| !analysis.has_roles()) {
+        analysis.axes.learn(symbol, 1);
     } else if !one.is_one() {
         return Err(misfit());
     }
@@ -432,7 +434,7 @@ fn initial(
         Val::Literal(literal) => {
             let Literal::F32(array) = &**literal else { return Err(misfit()) };
             let rows = array.shape[1];
-            let length = batch.as_atom().map_or(Some(1), |atom| analysis.axes.length(atom));
+            let length = batch.as_symbol().map_or(Some(1), |symbol| analysis.axes.length(symbol));
             if rows > 1 && length != Some(rows) && analysis.has_roles() {
                 return Err(misfit());
             }
@@ -449,7 +451,7 @@ fn initial(
             }
         }
         Val::View(view) => {
-            match (own_batch.as_atom(), batch.as_atom()) {
+            match (own_batch.as_symbol(), batch.as_symbol()) {
                 (Some(own), Some(batch)) => analysis.axes.unify(own, batch).map_err(Some)?,
                 _ if own_batch.is_one() || !analysis.has_roles() => {}
                 _ => return Err(misfit()),

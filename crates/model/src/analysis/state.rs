@@ -9,8 +9,10 @@ use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
 use crate::analysis::recurrence::Recurrent;
 use crate::analysis::value::{InputInfo, RowOp, Val, View};
+use crate::data::axes::Axes;
+use crate::data::dim::Dim;
 use crate::data::named_cell::NamedCell;
-use crate::data::symbolic::{AtomId, Axes, Dim};
+use crate::data::symbol::Symbol;
 use crate::error::Diagnostic;
 use crate::file::node::Node;
 
@@ -71,7 +73,7 @@ pub(crate) struct Analysis {
     pub(crate) opset: i64,
     pub(crate) bound: Bound,
     /// Whether the input of a recurrent operator is downstream of a diagnostic.
-    pub(crate) hidden: bool,
+    pub(crate) misses_recurrence: bool,
     /// Elements that constants which are still to be computed may have.
     pub(super) budget: usize,
     /// Nodes that loops came to so far, body by body.
@@ -80,11 +82,11 @@ pub(crate) struct Analysis {
     /// Where this is the body of a loop.
     pub(crate) body: Option<LoopBody>,
     /// The fewest and the most steps that an axis may have.
-    pub(crate) limits: BTreeMap<AtomId, (usize, usize)>,
+    pub(crate) limits: BTreeMap<Symbol, (usize, usize)>,
     /// Of each input's dimensions.
-    pub(super) atoms: Vec<Vec<AtomId>>,
-    pub(super) by_key: BTreeMap<StepKey, AtomId>,
-    pub(super) by_name: HashMap<String, AtomId>,
+    pub(super) symbols: Vec<Vec<Symbol>>,
+    pub(super) by_key: BTreeMap<StepKey, Symbol>,
+    pub(super) by_name: HashMap<String, Symbol>,
 }
 
 /// Makes cells of the bodies of loops: the part of the compiler that comes after the analysis.
@@ -123,13 +125,13 @@ impl Analysis {
             diagnostics: Vec::new(),
             opset,
             bound: Bound::default(),
-            hidden: false,
+            misses_recurrence: false,
             budget,
             loop_nodes: 0,
             values: HashMap::new(),
             body: None,
             limits: BTreeMap::new(),
-            atoms: Vec::new(),
+            symbols: Vec::new(),
             by_key: BTreeMap::new(),
             by_name: HashMap::new(),
         }
@@ -151,11 +153,11 @@ impl Analysis {
     pub(super) fn take_back(&mut self, nested: &mut Self) {
         std::mem::swap(&mut self.axes, &mut nested.axes);
         self.bound = nested.bound.clone();
-        self.hidden |= nested.hidden;
+        self.misses_recurrence |= nested.misses_recurrence;
         self.budget = nested.budget;
         self.loop_nodes = nested.loop_nodes;
-        for (atom, (min, max)) in std::mem::take(&mut nested.limits) {
-            self.limit_steps(atom, min, max);
+        for (symbol, (min, max)) in std::mem::take(&mut nested.limits) {
+            self.limit_steps(symbol, min, max);
         }
     }
 
@@ -188,15 +190,15 @@ impl Analysis {
         dims: Vec<Dim>,
         val: Val,
     ) {
-        if self.atoms.len() <= self.inputs.len() {
-            self.atoms.push(Vec::new());
+        if self.symbols.len() <= self.inputs.len() {
+            self.symbols.push(Vec::new());
         }
         self.values.insert(name.to_owned(), val);
         self.inputs.push(InputInfo { name: name.to_owned(), element, dims, ids: None });
     }
 
     /// Says that something stands in the way of serving the file.
-    pub(crate) fn block(&mut self, operator: &str, node: &str, reason: &str) {
+    pub(crate) fn diagnose(&mut self, operator: &str, node: &str, reason: &str) {
         let diagnostic = Diagnostic {
             operator: operator.to_owned(),
             node: node.to_owned(),
@@ -206,8 +208,8 @@ impl Analysis {
     }
 
     /// Learns that an axis has at least `min` and at most `max` steps.
-    pub(crate) fn limit_steps(&mut self, atom: AtomId, min: usize, max: usize) {
-        let known = self.limits.entry(self.axes.find(atom)).or_insert((min, max));
+    pub(crate) fn limit_steps(&mut self, symbol: Symbol, min: usize, max: usize) {
+        let known = self.limits.entry(self.axes.find(symbol)).or_insert((min, max));
         *known = (known.0.max(min), known.1.min(max));
     }
 }

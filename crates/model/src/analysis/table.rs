@@ -18,7 +18,7 @@ use crate::analysis::operators::{
 };
 use crate::analysis::state::Analysis;
 use crate::analysis::{branch, loops, recurrent};
-use crate::data::symbolic::Int;
+use crate::data::int::Int;
 use crate::file::attribute::{float_attribute, int_attribute, string_attribute};
 use crate::file::node::Node;
 

@@ -5,20 +5,22 @@ use std::rc::Rc;
 use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
+use crate::data::dim::{Dim, steps};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{AtomId, BATCH, Dim, Int, steps};
+use crate::data::symbol::{BATCH, Symbol};
 
 /// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Domain {
-    pub(crate) time: Option<AtomId>,
+    pub(crate) time: Option<Symbol>,
     pub(crate) batch: bool,
 }
 
 impl Domain {
     /// Of several axes of steps the first.
     pub(crate) fn of(dims: &[Dim]) -> Self {
-        let batch = dims.iter().any(|dim| dim.atoms().any(|atom| atom == BATCH));
+        let batch = dims.iter().any(|dim| dim.symbols().any(|symbol| symbol == BATCH));
         Self { time: steps(dims).first().copied(), batch }
     }
 
@@ -56,7 +58,7 @@ pub(crate) enum Source {
     /// An output of a row op.
     Op(usize, usize),
     /// The length of an axis, one integer.
-    Length(AtomId),
+    Length(Symbol),
 }
 
 /// A tensor that depends on the request.
@@ -91,7 +93,7 @@ impl Val {
 
     /// A literal of length 1 along those of `dims` that vary, repeated along them.
     pub(crate) fn repeated(literal: Rc<Literal>, dims: Vec<Dim>) -> Self {
-        match dims.iter().any(|dim| dim.atoms().next().is_some()) {
+        match dims.iter().any(|dim| dim.symbols().next().is_some()) {
             true => Self::Repeat(literal, dims),
             false => Self::Literal(literal),
         }
@@ -133,7 +135,7 @@ pub(crate) enum Sequence {
 
 /// A matrix that stands between stages, or what a stage reads of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Reading {
+pub(crate) struct ValueRef {
     pub(crate) source: Source,
     /// The step that is read, where `source` is over time and the reader is not; for an
     /// op's output, the step that alone is computed.
@@ -150,7 +152,7 @@ pub(crate) enum Operand {
         shape: Vec<usize>,
     },
     /// A whole tensor under its dimensions.
-    Whole {
+    Tensor {
         source: Source,
         at: Option<i64>,
         dims: Vec<Dim>,
@@ -160,7 +162,7 @@ pub(crate) enum Operand {
     /// A vector of integers, some of which are lengths that come with the request.
     Lengths(Vec<Int>),
     /// Not an input of the operator: what tells the length of an axis, where no tensor does.
-    Length(AtomId),
+    Length(Symbol),
     Absent,
 }
 
@@ -187,13 +189,13 @@ pub(crate) struct RowOp {
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
     /// Of an operator on whole tensors: the dimensions of each output.
-    pub(crate) whole: Vec<Vec<Dim>>,
+    pub(crate) tensor_dims: Vec<Vec<Dim>>,
     /// The number of recurrent operators upstream, along the longest path.
-    pub(crate) level: usize,
+    pub(crate) recurrence_depth: usize,
     /// Integer outputs are at least 0 and below this.
     pub(crate) bound: Option<usize>,
     /// Its integers are at least 0 and less than the length of that axis.
-    pub(crate) counts: Option<AtomId>,
+    pub(crate) counts: Option<Symbol>,
 }
 
 /// A graph input as the analysis sees it.

@@ -3,7 +3,7 @@
 use batchmaker_graph::{ElementType, TensorData};
 
 use crate::data::array::Array;
-use crate::data::symbolic::Int;
+use crate::data::int::Int;
 
 /// A tensor known at load; integers may contain the lengths of batch and time.
 #[derive(Clone, Debug, PartialEq)]

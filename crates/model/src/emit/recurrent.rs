@@ -42,9 +42,9 @@ fn operator_cell(
     let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
     let reads = (0..=states.len()).map(Some).collect();
     let body = OperationBody::Program(program);
-    let stages = vec![Operation { body, reads, writes: writes.clone() }];
+    let operations = vec![Operation { body, reads, writes: writes.clone() }];
     let body =
-        CellBody::Composite(CompositeCell { registers, operations: stages, outputs: writes });
+        CellBody::Composite(CompositeCell { registers, operations: operations, outputs: writes });
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
 }
 

@@ -12,10 +12,10 @@ use rten_onnx::onnx::{
 
 use crate::analysis::operator::ExecutorForm;
 use crate::analysis::table::OPERATORS;
-use crate::analysis::value::Reading;
+use crate::analysis::value::ValueRef;
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::tensor::to_tensor;
 
 /// The opset that programs are written in.
@@ -28,9 +28,9 @@ pub(crate) struct Writer {
     pub(crate) prefix: String,
     graph: GraphProto,
     /// The name of a matrix under a shape.
-    pub(super) names: BTreeMap<(Reading, Vec<usize>), String>,
+    pub(super) names: BTreeMap<(ValueRef, Vec<usize>), String>,
     /// The name and shape under which a matrix is made.
-    pub(super) natural: BTreeMap<Reading, (String, Vec<usize>)>,
+    pub(super) natural: BTreeMap<ValueRef, (String, Vec<usize>)>,
     constants: Vec<(Rc<Literal>, String)>,
     values: usize,
 }
@@ -146,14 +146,14 @@ impl Writer {
     }
 
     /// A matrix as `[rows, ...shape]`.
-    pub(super) fn rows(&mut self, reading: Reading, shape: &[usize]) -> String {
-        if let Some(name) = self.names.get(&(reading, shape.to_vec())) {
+    pub(super) fn rows(&mut self, reference: ValueRef, shape: &[usize]) -> String {
+        if let Some(name) = self.names.get(&(reference, shape.to_vec())) {
             return name.clone();
         }
-        let (made, _) = self.natural[&reading].clone();
+        let (produced, _) = self.natural[&reference].clone();
         let name = self.fresh();
-        self.reshape(made, shape, name.clone());
-        self.names.insert((reading, shape.to_vec()), name.clone());
+        self.reshape(produced, shape, name.clone());
+        self.names.insert((reference, shape.to_vec()), name.clone());
         name
     }
 

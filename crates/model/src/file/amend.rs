@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use batchmaker_graph::{ElementType, Tensor, TensorData};
 
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::Node;
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 

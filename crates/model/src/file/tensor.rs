@@ -6,8 +6,8 @@ use half::{bf16, f16};
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::files::Files;
 
 pub(super) struct External<'a> {

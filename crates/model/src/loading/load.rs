@@ -11,7 +11,7 @@ use crate::analysis::state::Subject;
 use crate::data::named_cell::NamedCell;
 use crate::emit::bodies::BODIES;
 use crate::emit::registration::{CellUse, LoadOptions, NewCell};
-use crate::emit::sequence_program::unbuilt;
+use crate::emit::sequence_segment::unbuilt;
 use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
 use crate::file::files::Files;

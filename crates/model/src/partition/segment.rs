@@ -13,9 +13,10 @@ use batchmaker_graph::Lookup;
 use crate::analysis::recurrence::{Initial, Recurrent};
 use crate::analysis::references::uses;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Operand, Reading, RowOp, Scope, Source, View};
+use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, ValueRef, View};
+use crate::data::dim::{Dim, row_shape, steps};
 use crate::data::direction::Direction;
-use crate::data::symbolic::{BATCH, Dim, steps};
+use crate::data::symbol::BATCH;
 use crate::partition::arg_max::ArgMax;
 use crate::partition::stacks::{self, Stacks};
 
@@ -33,11 +34,11 @@ pub(crate) struct Segment {
     pub(crate) instances: Vec<Instance>,
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
-    pub(crate) level: usize,
+    pub(crate) recurrence_depth: usize,
     /// What the program reads, in order of first use.
-    pub(crate) inputs: Vec<Reading>,
+    pub(crate) inputs: Vec<ValueRef>,
     /// What others read of it.
-    pub(crate) outputs: Vec<Reading>,
+    pub(crate) outputs: Vec<ValueRef>,
 }
 
 /// A cell to be.
@@ -84,7 +85,7 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
         arg_maxes,
         full: (0..analysis.ops.len()).filter(|&op| analysis.ops[op].scope != Scope::Row).collect(),
     };
-    let mut crossing: BTreeSet<Reading> = BTreeSet::new();
+    let mut crossing: BTreeSet<ValueRef> = BTreeSet::new();
     for (index, (_, view)) in analysis.outputs.iter().enumerate() {
         if !cut.stacks.outputs.contains_key(&index) {
             crossing.insert(analysis.resolve(view.source, view.at));
@@ -95,8 +96,9 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     }
     let instances = loop {
         let instances = demanded(analysis, &cut, &crossing);
-        let whole = |instance: &Instance| Instance { at: None, ..*instance };
-        let both = instances.iter().filter(|i| i.at.is_some() && instances.contains(&whole(i)));
+        let every_step = |instance: &Instance| Instance { at: None, ..*instance };
+        let both =
+            instances.iter().filter(|i| i.at.is_some() && instances.contains(&every_step(i)));
         let both: Vec<usize> = both.map(|instance| instance.op).collect();
         if both.is_empty() {
             break instances;
@@ -110,10 +112,10 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
 
 impl Cut {
     /// What a reading is made as: a step is read of all steps, unless it alone is computed.
-    pub(crate) fn made(&self, reading: Reading) -> Reading {
-        match reading.source {
-            Source::Op(op, _) if !self.full.contains(&op) => reading,
-            source => Reading { source, at: None },
+    pub(crate) fn produced(&self, reference: ValueRef) -> ValueRef {
+        match reference.source {
+            Source::Op(op, _) if !self.full.contains(&op) => reference,
+            source => ValueRef { source, at: None },
         }
     }
 
@@ -125,7 +127,7 @@ impl Cut {
     }
 
     /// What a recurrent operator's steps read, by input port.
-    pub(crate) fn step_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
+    pub(crate) fn step_reads(&self, analysis: &Analysis, index: usize) -> Vec<ValueRef> {
         let of_view = |(view, _): &(View, Direction)| analysis.resolve(view.source, view.at);
         let absorbed = self.lookups[index].as_ref();
         let ids = absorbed.and_then(|(op, _)| analysis.reads(&analysis.ops[*op].operands[1], None));
@@ -142,7 +144,7 @@ impl Cut {
     }
 
     /// All that a recurrent operator reads of other stages: its steps' inputs, then first states.
-    pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
+    pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<ValueRef> {
         let states = analysis.recurrents[index].initial.iter().enumerate();
         let states = states.filter_map(|(state, initial)| match initial {
             Initial::View(_) if self.stacks.initial.contains_key(&(index, state)) => None,
@@ -158,23 +160,23 @@ impl Cut {
 pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
     for index in 0..analysis.outputs.len() {
         let (name, view) = analysis.outputs[index].clone();
-        let reading = analysis.resolve(view.source, view.at);
+        let reference = analysis.resolve(view.source, view.at);
         let wanted = Domain::of(&view.dims);
         // Of whole sequences the rows of one stand together; an axis of both with time first is another
         // order.
         let is_time_first = |dim: &Dim| {
-            let mut atoms = dim.atoms();
-            atoms.next().is_some_and(|first| first != BATCH) && atoms.next().is_some()
+            let mut symbols = dim.symbols();
+            symbols.next().is_some_and(|first| first != BATCH) && symbols.next().is_some()
         };
         let is_reordered =
-            view.dims.iter().any(is_time_first) && is_whole(analysis, reading.source);
+            view.dims.iter().any(is_time_first) && is_sequence_level(analysis, reference.source);
         let plain =
-            analysis.domain(reading.source) == wanted && reading.at.is_none() && !is_reordered;
-        if plain && !matches!(reading.source, Source::Input(_)) {
+            analysis.domain(reference.source) == wanted && reference.at.is_none() && !is_reordered;
+        if plain && !matches!(reference.source, Source::Input(_)) {
             continue;
         }
-        let shape = crate::data::symbolic::row_shape(&view.dims);
-        let level = analysis.level(view.source);
+        let shape = row_shape(&view.dims);
+        let recurrence_depth = analysis.recurrence_depth(view.source);
         let label = match view.source {
             Source::Op(op, _) => analysis.ops[op].label.clone(),
             _ => format!("copy of {name}"),
@@ -191,8 +193,8 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
             outputs: vec![batchmaker_graph::RowSpec::new(view.element, shape)],
             domain: wanted,
             scope: Scope::Row,
-            whole: Vec::new(),
-            level,
+            tensor_dims: Vec::new(),
+            recurrence_depth,
             bound: None,
             counts: None,
         };
@@ -204,9 +206,9 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
 }
 
 /// Whether whole sequences are made or read of a source.
-fn is_whole(analysis: &Analysis, source: Source) -> bool {
+fn is_sequence_level(analysis: &Analysis, source: Source) -> bool {
     let is_made = matches!(source, Source::Op(op, _) if analysis.ops[op].scope != Scope::Row);
-    let reads = |operand: &Operand| matches!(operand, Operand::Whole { source: read, .. } if *read == source);
+    let reads = |operand: &Operand| matches!(operand, Operand::Tensor { source: read, .. } if *read == source);
     is_made || analysis.ops.iter().flat_map(|op| &op.operands).any(reads)
 }
 
@@ -228,7 +230,7 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
             Source::Recurrent(..) | Source::Length(_) => return None,
         };
         let one_id = shape.iter().product::<usize>() == 1;
-        let whole = x.at.is_none() && op.domain == Domain::of(&x.dims);
+        let is_every_step = x.at.is_none() && op.domain == Domain::of(&x.dims);
         let is_fused = |other: &Recurrent| other.operator().is_some_and(|step| step.rule.is_none());
         let reads =
             |other: &&Recurrent| other.inputs.iter().any(|(view, _)| view.source == x.source);
@@ -238,7 +240,7 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
             && ids == batchmaker_graph::ElementType::I64
             && readers.clone().all(|reader| is_fused(reader) && reader.inputs[0].0.at.is_none())
             && uses(analysis, x.source) == readers.count();
-        (fits && one_id && whole).then_some(index)
+        (fits && one_id && is_every_step).then_some(index)
     };
     // Of an op that several absorb, one table.
     let mut tables: BTreeMap<usize, Arc<[f32]>> = BTreeMap::new();
@@ -252,12 +254,12 @@ fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
 }
 
 /// All instances that `readings` need.
-fn demanded(analysis: &Analysis, cut: &Cut, readings: &BTreeSet<Reading>) -> BTreeSet<Instance> {
+fn demanded(analysis: &Analysis, cut: &Cut, references: &BTreeSet<ValueRef>) -> BTreeSet<Instance> {
     let mut instances = BTreeSet::new();
-    let mut open: Vec<Reading> = readings.iter().copied().collect();
-    while let Some(reading) = open.pop() {
-        let Source::Op(op, _) = reading.source else { continue };
-        let instance = Instance { op, at: cut.made(reading).at };
+    let mut open: Vec<ValueRef> = references.iter().copied().collect();
+    while let Some(reference) = open.pop() {
+        let Source::Op(op, _) = reference.source else { continue };
+        let instance = Instance { op, at: cut.produced(reference).at };
         if instances.insert(instance) {
             let operands = analysis.ops[op].operands.iter();
             open.extend(operands.filter_map(|operand| analysis.reads(operand, instance.at)));
@@ -270,7 +272,7 @@ fn group(
     analysis: &Analysis,
     cut: &Cut,
     instances: &BTreeSet<Instance>,
-    mut crossing: BTreeSet<Reading>,
+    mut crossing: BTreeSet<ValueRef>,
 ) -> Vec<Segment> {
     let list: Vec<Instance> = instances.iter().copied().collect();
     let position: BTreeMap<Instance, usize> =
@@ -279,8 +281,8 @@ fn group(
     let key = |i: usize| {
         let Instance { op, .. } = list[i];
         let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
-        let RowOp { level, scope, .. } = analysis.ops[op];
-        (level, analysis.instance_domain(list[i]), after[i], fused, scope)
+        let RowOp { recurrence_depth, scope, .. } = analysis.ops[op];
+        (recurrence_depth, analysis.instance_domain(list[i]), after[i], fused, scope)
     };
     let mut parent: Vec<usize> = (0..list.len()).collect();
     fn find(parent: &mut [usize], mut i: usize) -> usize {
@@ -294,16 +296,16 @@ fn group(
     let mut readers = BTreeMap::new();
     for (i, instance) in list.iter().enumerate() {
         for operand in &analysis.ops[instance.op].operands {
-            let Some(reading) = analysis.reads(operand, instance.at) else { continue };
-            let producer = match reading.source {
+            let Some(reference) = analysis.reads(operand, instance.at) else { continue };
+            let producer = match reference.source {
                 Source::Op(op, _) => {
-                    position.get(&Instance { op, at: cut.made(reading).at }).copied()
+                    position.get(&Instance { op, at: cut.produced(reference).at }).copied()
                 }
                 _ => None,
             };
             let other = match producer.filter(|&producer| key(producer) == key(i)) {
                 Some(producer) => producer,
-                None => *readers.entry((reading, key(i))).or_insert(i),
+                None => *readers.entry((reference, key(i))).or_insert(i),
             };
             let (a, b) = (find(&mut parent, i), find(&mut parent, other));
             parent[a.max(b)] = a.min(b);
@@ -314,33 +316,34 @@ fn group(
         members.entry(find(&mut parent, i)).or_default().push(instance);
     }
     let segment = |(root, instances): (usize, Vec<Instance>)| {
-        let (level, domain, .., scope) = key(root);
+        let (recurrence_depth, domain, .., scope) = key(root);
         let inside: BTreeSet<Instance> = instances.iter().copied().collect();
-        let made_inside = |reading: &Reading| match reading.source {
-            Source::Op(op, _) => inside.contains(&Instance { op, at: cut.made(*reading).at }),
+        let is_produced_inside = |reference: &ValueRef| match reference.source {
+            Source::Op(op, _) => inside.contains(&Instance { op, at: cut.produced(*reference).at }),
             _ => false,
         };
         let mut inputs = Vec::new();
         for instance in &instances {
             for operand in &analysis.ops[instance.op].operands {
-                let reading = analysis.reads(operand, instance.at);
-                if let Some(reading) = reading.filter(|reading| !made_inside(reading))
-                    && !inputs.contains(&reading)
+                let reference = analysis.reads(operand, instance.at);
+                if let Some(reference) =
+                    reference.filter(|reference| !is_produced_inside(reference))
+                    && !inputs.contains(&reference)
                 {
-                    inputs.push(reading);
+                    inputs.push(reference);
                 }
             }
         }
-        Segment { instances, domain, scope, level, inputs, outputs: Vec::new() }
+        Segment { instances, domain, scope, recurrence_depth, inputs, outputs: Vec::new() }
     };
     let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
     crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));
-    let crossing: BTreeSet<Reading> =
-        crossing.into_iter().map(|reading| cut.made(reading)).collect();
+    let crossing: BTreeSet<ValueRef> =
+        crossing.into_iter().map(|reference| cut.produced(reference)).collect();
     for segment in &mut segments {
         let inside: BTreeSet<Instance> = segment.instances.iter().copied().collect();
-        let outputs = crossing.iter().copied().filter(|reading| match reading.source {
-            Source::Op(op, _) => inside.contains(&Instance { op, at: reading.at }),
+        let outputs = crossing.iter().copied().filter(|reference| match reference.source {
+            Source::Op(op, _) => inside.contains(&Instance { op, at: reference.at }),
             _ => false,
         });
         segment.outputs = outputs.collect();
@@ -353,18 +356,20 @@ fn group(
 /// tensors, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
 /// never wait for each other.
 fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
-    let place = |reading: Reading| match reading.source {
-        Source::Op(op, _) => list.binary_search(&Instance { op, at: cut.made(reading).at }).ok(),
+    let place = |reference: ValueRef| match reference.source {
+        Source::Op(op, _) => {
+            list.binary_search(&Instance { op, at: cut.produced(reference).at }).ok()
+        }
         _ => None,
     };
     let reads = |at: usize| {
         let Instance { op, at } = list[at];
         let operands = analysis.ops[op].operands.iter();
         operands.filter_map(move |operand| {
-            let reading = analysis.reads(operand, at)?;
+            let reference = analysis.reads(operand, at)?;
             // A step of what is made at all steps.
-            let is_step = reading.at.is_some() && cut.made(reading).at.is_none();
-            Some((place(reading)?, is_step))
+            let is_step = reference.at.is_some() && cut.produced(reference).at.is_none();
+            Some((place(reference)?, is_step))
         })
     };
     let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));
@@ -379,12 +384,12 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
     // A tensor along several axes of steps stays inside a segment: it is made when it is first read.
     for before in (0..list.len()).rev() {
         let op = &analysis.ops[list[before].op];
-        if !op.whole.iter().any(|dims| steps(dims).len() > 1) {
+        if !op.tensor_dims.iter().any(|dims| steps(dims).len() > 1) {
             continue;
         }
         let is_reader = |&at: &usize| {
             let reader = &analysis.ops[list[at].op];
-            reader.level == op.level
+            reader.recurrence_depth == op.recurrence_depth
                 && reader.scope == op.scope
                 && reads(at).any(|(read, _)| read == before)
         };
@@ -399,31 +404,31 @@ fn order(analysis: &Analysis, cut: &Cut) -> Vec<Part> {
     let segments = &cut.segments;
     let recurrents = (0..analysis.recurrents.len()).map(Part::Recurrent);
     let mut waiting: Vec<Part> = recurrents.chain((0..segments.len()).map(Part::Segment)).collect();
-    let reads = |stage: Part| match stage {
+    let reads = |part: Part| match part {
         Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
         Part::Segment(index) => segments[index].inputs.clone(),
     };
-    let rank = |stage: &Part| match *stage {
-        Part::Recurrent(index) => (analysis.recurrents[index].level, 1),
-        Part::Segment(index) => (segments[index].level, 0),
+    let rank = |part: &Part| match *part {
+        Part::Recurrent(index) => (analysis.recurrents[index].recurrence_depth, 1),
+        Part::Segment(index) => (segments[index].recurrence_depth, 0),
     };
     waiting.sort_by_key(rank);
-    let mut made: BTreeSet<Reading> = BTreeSet::new();
+    let mut produced: BTreeSet<ValueRef> = BTreeSet::new();
     let mut done = Vec::new();
     while !waiting.is_empty() {
-        let ready = |stage: &Part| {
-            reads(*stage).iter().all(|reading| match reading.source {
+        let ready = |part: &Part| {
+            reads(*part).iter().all(|reference| match reference.source {
                 Source::Input(_) | Source::Length(_) => true,
                 Source::Recurrent(index, _) => done.contains(&Part::Recurrent(index)),
-                Source::Op(..) => made.contains(&cut.made(*reading)),
+                Source::Op(..) => produced.contains(&cut.produced(*reference)),
             })
         };
         let next = waiting.iter().position(ready).expect("stages wait for each other");
-        let stage = waiting.remove(next);
-        if let Part::Segment(index) = stage {
-            made.extend(segments[index].outputs.iter().copied());
+        let part = waiting.remove(next);
+        if let Part::Segment(index) = part {
+            produced.extend(segments[index].outputs.iter().copied());
         }
-        done.push(stage);
+        done.push(part);
     }
     done
 }

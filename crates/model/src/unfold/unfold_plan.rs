@@ -13,7 +13,7 @@ use batchmaker_graph::{
 use crate::analysis::recurrence::SequenceLengths;
 use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
-use crate::data::symbolic::{AtomId, BATCH, Windows};
+use crate::data::symbol::{BATCH, Symbol, Windows};
 use crate::unfold::integers::check_integers;
 
 /// The length of an axis.
@@ -21,9 +21,9 @@ use crate::unfold::integers::check_integers;
 pub(crate) enum Extent {
     Fixed(usize),
     Batch,
-    Steps(AtomId),
+    Steps(Symbol),
     /// Batch times steps, in the order of the value's rows.
-    Both(AtomId),
+    Both(Symbol),
 }
 
 /// A request tensor.
@@ -90,12 +90,12 @@ impl ChainOrder {
 
 /// A cell and its runs.
 #[derive(Clone, Debug)]
-pub(crate) struct PlanStage {
+pub(crate) struct PlanCell {
     pub(crate) cell_type: CellTypeId,
     /// Of a chain; none: rows.
     pub(crate) chain: Option<ChainOrder>,
     /// Whether a node takes all steps of what it reads, and gives all of what it makes.
-    pub(crate) whole: bool,
+    pub(crate) is_sequence_level: bool,
     pub(crate) domain: Domain,
     pub(crate) inputs: Vec<PlanRead>,
     pub(crate) initial: Vec<Option<PlanRead>>,
@@ -123,23 +123,23 @@ impl PlanOutput {
 
 /// All that is known of a file's unfolding before a request comes.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct UnfoldPlan {
     pub(crate) inputs: Vec<PlanInput>,
     pub(crate) values: Vec<PlanValue>,
     /// Values that every request is given: first states that the file holds.
     pub(crate) constants: Vec<(usize, TensorData)>,
     /// Values that are the lengths of axes.
-    pub(crate) lengths: Vec<(usize, AtomId)>,
-    pub(crate) stages: Vec<PlanStage>,
+    pub(crate) lengths: Vec<(usize, Symbol)>,
+    pub(crate) cells: Vec<PlanCell>,
     pub(crate) outputs: Vec<PlanOutput>,
     /// Sequences a request, where the file fixes it.
     pub(crate) batch: Option<usize>,
-    /// Axes of steps, by their atoms' ids.
+    /// Axes of steps, by their symbols' ids.
     pub(crate) axes: Vec<PlanAxis>,
     /// The most rows a request may carry.
     pub(crate) max_length: usize,
     /// Why a sequence cannot come in chunks.
-    pub(crate) whole: Option<&'static str>,
+    pub(crate) refuses_chunks: Option<&'static str>,
 }
 
 /// An axis of steps.
@@ -152,13 +152,13 @@ pub(crate) struct PlanAxis {
     /// The most that the file has constants for.
     pub(crate) max: usize,
     /// What it is the number of windows of; more than one where such numbers turned out to be equal.
-    pub(crate) windows: Vec<(AtomId, Windows)>,
+    pub(crate) windows: Vec<(Symbol, Windows)>,
 }
 
 /// A request's lengths.
 struct Lengths {
     batch: usize,
-    /// By the atoms' ids.
+    /// By the symbols' ids.
     steps: Vec<usize>,
 }
 
@@ -172,7 +172,7 @@ impl Lengths {
         }
     }
 
-    fn steps(&self, axis: Option<AtomId>) -> usize {
+    fn steps(&self, axis: Option<Symbol>) -> usize {
         axis.map_or(1, |axis| self.steps[axis.0 as usize])
     }
 
@@ -196,12 +196,12 @@ fn show(axes: &[Extent]) -> String {
     format!("[{}]", axes.join(", "))
 }
 
-impl Plan {
+impl UnfoldPlan {
     /// Why a sequence cannot come in chunks: something of it depends on more than the steps so far.
-    pub(crate) fn why_whole(&self) -> Option<&'static str> {
+    pub(crate) fn why_no_chunks(&self) -> Option<&'static str> {
         let mut time = None;
-        for stage in self.stages.iter().filter(|stage| stage.chain.is_some()) {
-            let own = stage.domain.time;
+        for cell in self.cells.iter().filter(|cell| cell.chain.is_some()) {
+            let own = cell.domain.time;
             if own.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some()) {
                 return Some("its sequences have one length");
             }
@@ -211,31 +211,31 @@ impl Plan {
                 return Some("its steps are not those of its input");
             }
         }
-        if self.stages.iter().any(|stage| stage.whole) {
+        if self.cells.iter().any(|cell| cell.is_sequence_level) {
             return Some("a part of it takes all steps at once");
         }
         if !self.lengths.is_empty() {
             return Some("it computes on the length of its sequence");
         }
-        if self.stages.iter().all(|stage| stage.chain.is_none()) {
+        if self.cells.iter().all(|cell| cell.chain.is_none()) {
             return Some("it keeps no state");
         }
         // Values without an axis of time that are made of a sequence: the state so far, or a step.
         let mut so_far = vec![false; self.values.len()];
-        for stage in &self.stages {
-            let over_time = stage.domain.time.is_some();
+        for cell in &self.cells {
+            let over_time = cell.domain.time.is_some();
             let is_so_far = |read: &PlanRead| {
                 let over_time = self.values[read.value].domain.time.is_some();
                 let is_step = over_time && read.at.is_some();
                 so_far[read.value] || is_step
             };
-            let reads = stage.inputs.iter().chain(stage.initial.iter().flatten());
-            if let Some(order) = &stage.chain
+            let reads = cell.inputs.iter().chain(cell.initial.iter().flatten());
+            if let Some(order) = &cell.chain
                 && order.is_backwards()
             {
                 return Some("its steps depend on the end of its sequence");
             }
-            if let Some(order) = &stage.chain
+            if let Some(order) = &cell.chain
                 && order.lengths != SequenceLengths::All
             {
                 return Some("it is told the lengths of its sequences");
@@ -243,13 +243,13 @@ impl Plan {
             if reads.clone().any(|read| read.at.is_some_and(|at| at != -1)) {
                 return Some("it reads a step by its number");
             }
-            if stage.initial.iter().flatten().any(is_so_far)
-                || (over_time && stage.inputs.iter().any(is_so_far))
+            if cell.initial.iter().flatten().any(is_so_far)
+                || (over_time && cell.inputs.iter().any(is_so_far))
             {
                 return Some("its steps depend on the end of its sequence");
             }
             let is_made_of = over_time || reads.clone().any(is_so_far);
-            for sink in &stage.sinks {
+            for sink in &cell.sinks {
                 so_far[sink.value] |= is_made_of && self.values[sink.value].domain.time.is_none();
             }
         }
@@ -351,7 +351,7 @@ impl Plan {
         Ok(())
     }
 
-    fn rows(&self, read: PlanRead, axis: Option<AtomId>, b: usize, lengths: &Lengths) -> Rows {
+    fn rows(&self, read: PlanRead, axis: Option<Symbol>, b: usize, lengths: &Lengths) -> Rows {
         let value = &self.values[read.value];
         let steps = lengths.steps(value.domain.time);
         let (time_stride, batch_stride) = match (value.domain.time, value.domain.batch) {
@@ -380,7 +380,7 @@ impl Plan {
     }
 }
 
-impl Unfold for Plan {
+impl Unfold for UnfoldPlan {
     fn unfold(&self, tensors: Vec<NamedTensor>) -> Result<Unfolded, InvalidRequest> {
         self.unfold_with(tensors, &Parameters::default())
     }
@@ -391,7 +391,7 @@ impl Unfold for Plan {
         parameters: &Parameters,
     ) -> Result<Unfolded, InvalidRequest> {
         parameters.refuse_steps()?;
-        if let Some(reason) = self.whole {
+        if let Some(reason) = self.refuses_chunks {
             parameters.refuse_chunks(reason)?;
         }
         let lengths = self.lengths(&tensors)?;
@@ -401,9 +401,9 @@ impl Unfold for Plan {
             return Err(InvalidRequest(text));
         }
         let steps: Vec<Vec<u32>> = self
-            .stages
+            .cells
             .iter()
-            .map(|stage| self.chain_lengths(stage, &tensors, &lengths))
+            .map(|cell| self.chain_lengths(cell, &tensors, &lengths))
             .collect::<Result<_, _>>()?;
         let mut graph = CellGraphBuilder::of_chunk(chunk);
         let mut inputs = Vec::new();
@@ -435,9 +435,9 @@ impl Unfold for Plan {
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
         }
-        for (stage, steps) in self.stages.iter().zip(steps) {
-            let over_all = lengths.steps(stage.domain.time) as u32;
-            let sequences = if stage.domain.batch { lengths.batch } else { 1 };
+        for (cell, steps) in self.cells.iter().zip(steps) {
+            let over_all = lengths.steps(cell.domain.time) as u32;
+            let sequences = if cell.domain.batch { lengths.batch } else { 1 };
             for b in 0..sequences {
                 let length = if steps.is_empty() { over_all } else { steps[b % steps.len()] };
                 if length == 0 {
@@ -447,38 +447,38 @@ impl Unfold for Plan {
                     Some(Direction::Reverse) => rows.reversed(length),
                     _ => rows,
                 };
-                let reads = |port: usize| stage.chain.as_ref().map(|order| order.reads[port]);
-                let writes = |port: usize| stage.chain.as_ref().map(|order| order.writes[port]);
-                if stage.whole {
-                    let reads = stage.inputs.iter().map(|&read| self.span(read, b, &lengths));
-                    let sinks = stage.sinks.iter().map(|sink| {
+                let reads = |port: usize| cell.chain.as_ref().map(|order| order.reads[port]);
+                let writes = |port: usize| cell.chain.as_ref().map(|order| order.writes[port]);
+                if cell.is_sequence_level {
+                    let reads = cell.inputs.iter().map(|&read| self.span(read, b, &lengths));
+                    let sinks = cell.sinks.iter().map(|sink| {
                         let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
                         Sink { port: sink.port, time: sink.time, rows: self.span(to, b, &lengths) }
                     });
                     let (reads, sinks) = (reads.collect(), sinks.collect());
-                    graph.rows(stage.cell_type, 1, reads, sinks);
+                    graph.rows(cell.cell_type, 1, reads, sinks);
                     continue;
                 }
                 let read = |(port, read): (usize, &PlanRead)| {
-                    ordered(self.rows(*read, stage.domain.time, b, &lengths), reads(port))
+                    ordered(self.rows(*read, cell.domain.time, b, &lengths), reads(port))
                 };
-                let reads = stage.inputs.iter().enumerate().map(read).collect();
-                let sinks = stage.sinks.iter().map(|sink| {
+                let reads = cell.inputs.iter().enumerate().map(read).collect();
+                let sinks = cell.sinks.iter().map(|sink| {
                     let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
-                    let over_time = stage.domain.time.filter(|_| sink.time == SinkTime::Every);
+                    let over_time = cell.domain.time.filter(|_| sink.time == SinkTime::Every);
                     let rows = ordered(self.rows(to, over_time, b, &lengths), writes(sink.port));
                     Sink { port: sink.port, time: sink.time, rows }
                 });
                 let sinks = sinks.collect();
-                if stage.chain.as_ref().is_some_and(|order| order.keeps_state) {
+                if cell.chain.as_ref().is_some_and(|order| order.keeps_state) {
                     let first = |state: &Option<PlanRead>| {
                         let read = state.filter(|_| chunk != Chunk::Next)?;
                         Some(self.rows(read, None, b, &lengths))
                     };
-                    let initial = stage.initial.iter().map(first).collect();
-                    graph.chain(stage.cell_type, length, reads, initial, sinks);
+                    let initial = cell.initial.iter().map(first).collect();
+                    graph.chain(cell.cell_type, length, reads, initial, sinks);
                 } else {
-                    graph.rows(stage.cell_type, length, reads, sinks);
+                    graph.rows(cell.cell_type, length, reads, sinks);
                 }
             }
         }
@@ -499,15 +499,15 @@ impl Unfold for Plan {
     }
 }
 
-impl Plan {
+impl UnfoldPlan {
     /// The steps of each sequence's chain, where they are not all there are.
     fn chain_lengths(
         &self,
-        stage: &PlanStage,
+        cell: &PlanCell,
         tensors: &[NamedTensor],
         lengths: &Lengths,
     ) -> Result<Vec<u32>, InvalidRequest> {
-        let (name, given): (_, Vec<i64>) = match stage.chain.as_ref().map(|order| &order.lengths) {
+        let (name, given): (_, Vec<i64>) = match cell.chain.as_ref().map(|order| &order.lengths) {
             None | Some(SequenceLengths::All) => return Ok(Vec::new()),
             Some(SequenceLengths::Constant(lengths)) => {
                 ("the model's lengths", lengths.iter().map(|&length| length as i64).collect())
@@ -520,7 +520,7 @@ impl Plan {
                 _ => unreachable!("lengths are integers"),
             },
         };
-        let max = lengths.steps(stage.domain.time);
+        let max = lengths.steps(cell.domain.time);
         let length = |&length: &i64| {
             let fits = usize::try_from(length).is_ok_and(|length| length <= max);
             fits.then_some(length as u32).ok_or_else(|| {

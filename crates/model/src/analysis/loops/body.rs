@@ -7,7 +7,8 @@ use crate::analysis::recurrence::Recurrent;
 use crate::analysis::references::uses;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source};
-use crate::data::symbolic::{AtomId, BATCH, Dim, steps};
+use crate::data::dim::{Dim, steps};
+use crate::data::symbol::{BATCH, Symbol};
 
 /// Drops what a body makes no use of: tensors of which it reads steps alone.
 pub(crate) fn drop_unread(nested: &mut Analysis) {
@@ -22,7 +23,7 @@ pub(crate) fn drop_unread(nested: &mut Analysis) {
         }
     };
     for operand in nested.ops.iter_mut().flat_map(|op| &mut op.operands) {
-        if let Operand::Rows { source, .. } | Operand::Whole { source, .. } = operand {
+        if let Operand::Rows { source, .. } | Operand::Tensor { source, .. } = operand {
             place(source);
         }
     }
@@ -39,17 +40,18 @@ pub(crate) fn drop_unread(nested: &mut Analysis) {
 /// Where the batch is not known yet: the axis that states and steps share, else the first open one, is
 /// it.
 pub(crate) fn find_batch(analysis: &mut Analysis, states: &[Vec<Dim>], slices: &[Vec<Dim>]) {
-    let atoms = |lists: &[Vec<Dim>]| -> Vec<AtomId> {
-        let all = lists.iter().flatten().filter_map(Dim::as_atom);
-        all.map(|atom| analysis.axes.find(atom)).collect()
+    let symbols = |lists: &[Vec<Dim>]| -> Vec<Symbol> {
+        let all = lists.iter().flatten().filter_map(Dim::as_symbol);
+        all.map(|symbol| analysis.axes.find(symbol)).collect()
     };
-    let (of_states, of_slices) = (atoms(states), atoms(slices));
-    if of_states.iter().chain(&of_slices).any(|&atom| atom == BATCH) {
+    let (of_states, of_slices) = (symbols(states), symbols(slices));
+    if of_states.iter().chain(&of_slices).any(|&symbol| symbol == BATCH) {
         return;
     }
-    let is_open =
-        |atom: &&AtomId| !analysis.axes.is_time(**atom) && analysis.axes.length(**atom).is_none();
-    let both = of_slices.iter().filter(is_open).find(|atom| of_states.contains(atom));
+    let is_open = |symbol: &&Symbol| {
+        !analysis.axes.is_time(**symbol) && analysis.axes.length(**symbol).is_none()
+    };
+    let both = of_slices.iter().filter(is_open).find(|symbol| of_states.contains(symbol));
     let either = || of_slices.iter().chain(&of_states).find(is_open);
     if let Some(&batch) = both.or_else(either) {
         // They differ: neither is time.

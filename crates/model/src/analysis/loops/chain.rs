@@ -12,9 +12,12 @@ use crate::analysis::operators::arguments::axis_of;
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::state::{Analysis, Subject};
 use crate::analysis::value::{Domain, RecurrentPort, Sequence, Source, Val, View};
+use crate::data::axes::Axes;
+use crate::data::dim::{Dim, steps};
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::named_cell::NamedCell;
-use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
+use crate::data::symbol::{BATCH, Symbol};
 use crate::error::Diagnostic;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
@@ -93,11 +96,13 @@ impl Loop<'_> {
         for (name, (val, axis, direction)) in self.step_inputs.iter().zip(&self.scanned) {
             let step = match val {
                 Val::View(view) => {
-                    if let Some(atom) = view.dims[*axis].as_atom().filter(|_| !nested.has_roles()) {
-                        if nested.axes.find(atom) == BATCH {
+                    if let Some(symbol) =
+                        view.dims[*axis].as_symbol().filter(|_| !nested.has_roles())
+                    {
+                        if nested.axes.find(symbol) == BATCH {
                             return Err("it goes along the batch".to_owned());
                         }
-                        nested.axes.mark_time(atom);
+                        nested.axes.mark_time(symbol);
                     }
                     Val::View(nested.add_step(view.clone(), *axis, *direction))
                 }
@@ -159,7 +164,7 @@ impl Loop<'_> {
             };
             if !nested.has_roles() && before.len() == after.len() {
                 for (a, b) in before.iter().zip(&after) {
-                    if let (Some(a), Some(b)) = (a.as_atom(), b.as_atom()) {
+                    if let (Some(a), Some(b)) = (a.as_symbol(), b.as_symbol()) {
                         nested.axes.unify(a, b)?;
                     }
                 }
@@ -205,7 +210,7 @@ impl Loop<'_> {
             let (Some(element), Some(along)) = (val.element(), along) else { return Val::Unknown };
             let mut dims = val.dims();
             let axis = axis_of(axis, dims.len() + 1).unwrap_or(0);
-            dims.insert(axis, Dim::atom(along));
+            dims.insert(axis, Dim::symbol(along));
             view(element, dims)
         };
         let mut vals = Vec::new();
@@ -223,13 +228,13 @@ impl Loop<'_> {
     }
 
     /// The axis that the steps go along, of those that the body reads.
-    fn steps(&self, nested: &Analysis) -> Option<AtomId> {
+    fn steps(&self, nested: &Analysis) -> Option<Symbol> {
         let edges = nested.body.iter().flat_map(|body| &body.edges);
         let mut along = edges.filter_map(|edge| match edge {
-            BodyInput::Step { of, axis, .. } => of.dims[*axis].as_atom(),
+            BodyInput::Step { of, axis, .. } => of.dims[*axis].as_symbol(),
             _ => None,
         });
-        along.next().map(|atom| nested.axes.find(atom))
+        along.next().map(|symbol| nested.axes.find(symbol))
     }
 
     fn build(
@@ -266,7 +271,7 @@ impl Loop<'_> {
             return Err(Vec::new());
         }
         drop_unread(nested);
-        nested.rename_atoms();
+        nested.rename_symbols();
         nested.check_rows();
         if !nested.diagnostics.is_empty() {
             return Err(Vec::new());
@@ -278,11 +283,11 @@ impl Loop<'_> {
                 "a step makes `{name}`, {shape}, of more than its own rows"
             )));
         }
-        let along = self.steps(nested).filter(|&atom| {
+        let along = self.steps(nested).filter(|&symbol| {
             let all = nested.body.iter().flat_map(|body| &body.edges);
             all.into_iter().all(|edge| match edge {
                 BodyInput::Step { of, axis, .. } => {
-                    of.dims[*axis].as_atom().map(|own| nested.axes.find(own)) == Some(atom)
+                    of.dims[*axis].as_symbol().map(|own| nested.axes.find(own)) == Some(symbol)
                 }
                 _ => true,
             })
@@ -290,7 +295,7 @@ impl Loop<'_> {
         let Some(along) = along else {
             return Err(refuse("its steps go along no axis of the request".to_owned()));
         };
-        let length = nested.axes.int(&Dim::atom(along));
+        let length = nested.axes.int(&Dim::symbol(along));
         if self.trips.as_ref() != Some(&length) {
             return Err(refuse(
                 "it has other steps than the tensors that it goes along".to_owned(),
@@ -320,7 +325,7 @@ impl Loop<'_> {
         nested: &Analysis,
         named: NamedCell,
         shapes: &[Vec<Dim>],
-        along: AtomId,
+        along: Symbol,
     ) -> Result<Vec<Val>, String> {
         let port = |index: usize| named.input(&nested.inputs[index].name).and_then(|i| i.port);
         check_edges(analysis, nested, |index| port(index).is_some())?;
@@ -359,13 +364,14 @@ impl Loop<'_> {
         }
         let directions: Vec<Direction> =
             directions.into_iter().map(|way| way.unwrap_or(Direction::Forward)).collect();
-        let levels = read.iter().map(|(_, (view, _))| analysis.level(view.source));
-        let level = levels.max().unwrap_or(0);
+        let recurrence_depths =
+            read.iter().map(|(_, (view, _))| analysis.recurrence_depth(view.source));
+        let recurrence_depth = recurrence_depths.max().unwrap_or(0);
         let of_states = initial.iter().filter_map(|initial| match initial {
-            Initial::View(view) => Some(analysis.level(view.source)),
+            Initial::View(view) => Some(analysis.recurrence_depth(view.source)),
             _ => None,
         });
-        let level = of_states.max().unwrap_or(0).max(level);
+        let recurrence_depth = of_states.max().unwrap_or(0).max(recurrence_depth);
         let index = analysis.recurrents.len();
         let keeps_state = !named.cell.states.is_empty();
         let mut vals = Vec::new();
@@ -376,7 +382,7 @@ impl Loop<'_> {
         let put_together = |name: &str, axis: i64| -> Result<Val, String> {
             let (element, mut dims, port) = of(name).ok_or("an output that nothing makes")?;
             let axis = axis_of(axis, dims.len() + 1)?;
-            dims.insert(axis, Dim::atom(along));
+            dims.insert(axis, Dim::symbol(along));
             let source = Source::Recurrent(index, RecurrentPort::Every(port));
             Ok(Val::View(View { source, at: None, element, dims }))
         };
@@ -391,12 +397,12 @@ impl Loop<'_> {
             }
             let (element, dims, port) = of(name).ok_or("a state that nothing makes")?;
             // Of a body that keeps no state every step stands for itself.
-            let (made, at) = match (keeps_state, directions[port]) {
+            let (produced, at) = match (keeps_state, directions[port]) {
                 (true, _) => (RecurrentPort::Last(port), None),
                 (false, Direction::Forward) => (RecurrentPort::Every(port), Some(-1)),
                 (false, Direction::Reverse) => (RecurrentPort::Every(port), Some(0)),
             };
-            let source = Source::Recurrent(index, made);
+            let source = Source::Recurrent(index, produced);
             vals.push(Val::View(View { source, at, element, dims }));
         }
         for (name, axis, _) in &self.every {
@@ -410,7 +416,7 @@ impl Loop<'_> {
             lengths: SequenceLengths::All,
             initial,
             domain,
-            level,
+            recurrence_depth,
         });
         Ok(vals)
     }
@@ -439,7 +445,7 @@ fn steps_of(tensor: Val) -> Val {
 
 /// Whether a constant first state is the same for every sequence, and all else of it stays.
 fn is_repeated(axes: &Axes, before: &[Dim], after: &[Dim]) -> bool {
-    let is_batch = |dim: &Dim| dim.as_atom().map(|atom| axes.find(atom)) == Some(BATCH);
+    let is_batch = |dim: &Dim| dim.as_symbol().map(|symbol| axes.find(symbol)) == Some(BATCH);
     let mut pairs = before.iter().zip(after);
     before.len() == after.len()
         && pairs.all(|(a, b)| {

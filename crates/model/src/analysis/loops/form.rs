@@ -9,8 +9,8 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::{Node, Subgraph};
 use crate::file::onnx_file::OnnxFile;
 

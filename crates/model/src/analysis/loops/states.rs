@@ -6,8 +6,9 @@ use crate::analysis::ids::limit_ids;
 use crate::analysis::recurrence::Initial;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
+use crate::data::dim::{Dim, row_shape, steps};
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, row_shape, steps};
+use crate::data::symbol::BATCH;
 
 /// The first value of a state that has the dimensions `dims` from then on.
 pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Result<Initial, String> {
@@ -33,7 +34,7 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
             let mut shape = vec![1; dims.len().saturating_sub(literal.shape().len())];
             shape.extend(literal.shape());
             let literal = literal.reshaped(&shape);
-            let batch = dims.iter().position(|dim| dim.as_atom() == Some(BATCH));
+            let batch = dims.iter().position(|dim| dim.as_symbol() == Some(BATCH));
             let rows = batch.map_or(1, |axis| shape[axis]);
             if rows > 1 && analysis.axes.length(BATCH) != Some(rows) {
                 return Err(format!("a first state is of {rows} sequences"));

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use crate::analysis::operator::Inputs;
 use crate::analysis::value::{Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, Factor};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Factor, Int};
 use crate::file::node::Node;
 
 pub(crate) fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {
@@ -82,9 +83,9 @@ pub(crate) fn scalar(literal: &Literal) -> Option<Literal> {
 }
 
 pub(crate) fn dim_of(int: &Int) -> Result<Dim, String> {
-    let (number, atoms) = int.as_product().ok_or("a length that is a sum")?;
+    let (number, symbols) = int.as_product().ok_or("a length that is a sum")?;
     let number = usize::try_from(number).map_err(|_| "a negative length".to_owned())?;
-    let mut dim = Dim(atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
+    let mut dim = Dim(symbols.iter().map(|&symbol| Factor::Symbol(symbol)).collect());
     dim.push(Factor::Fixed(number));
     Ok(dim)
 }

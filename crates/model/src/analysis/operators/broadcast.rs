@@ -5,8 +5,9 @@ use std::rc::Rc;
 use crate::analysis::operators::arguments::{count, scalar};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim};
+use crate::data::symbol::BATCH;
 
 /// What an operator computes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
 pub(crate) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
     let once: Vec<usize> = wide
         .iter()
-        .map(|dim| if dim.atoms().next().is_some() { 1 } else { dim.fixed_part() })
+        .map(|dim| if dim.symbols().next().is_some() { 1 } else { dim.fixed_part() })
         .collect();
     if count(&once).is_none_or(|n| n > 1 << 24) {
         return Err("it repeats a constant beyond all reason".to_owned());
@@ -105,16 +106,16 @@ pub(crate) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
 /// Of an axis of steps and a fixed one that are as long as each other, on whole tensors, that of steps.
 /// Where the first is open, an exporter wrote a number in its place: the next pass knows.
 pub(crate) fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim, over: Over) -> Option<Dim> {
-    let (open, fixed) = match (a.as_atom(), b.as_atom()) {
+    let (open, fixed) = match (a.as_symbol(), b.as_symbol()) {
         (Some(_), None) => (a, b),
         (None, Some(_)) => (b, a),
         _ => return None,
     };
-    let (atom, length) = (open.as_atom()?, analysis.fixed(fixed)?);
-    match analysis.axes.length(atom) {
+    let (symbol, length) = (open.as_symbol()?, analysis.fixed(fixed)?);
+    match analysis.axes.length(symbol) {
         Some(n) if n == length && over == Over::Sequences => Some(open.clone()),
-        None if atom != BATCH && length > 1 => {
-            analysis.bind(analysis.axes.find(atom), length);
+        None if symbol != BATCH && length > 1 => {
+            analysis.bind(analysis.axes.find(symbol), length);
             None
         }
         _ => None,
@@ -131,12 +132,12 @@ pub(crate) fn merge(
     if analysis.axes.same_dim(dim, other) {
         return Ok(());
     }
-    if let (Some(a), Some(b)) = (dim.as_atom(), other.as_atom()) {
+    if let (Some(a), Some(b)) = (dim.as_symbol(), other.as_symbol()) {
         return analysis.axes.unify(a, b);
     }
     let (a, b) = (analysis.axes.int(dim), analysis.axes.int(other));
     if !analysis.has_roles() && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
-        if dim.as_atom().is_none() {
+        if dim.as_symbol().is_none() {
             *dim = other.clone();
         }
         return Ok(());

@@ -10,8 +10,9 @@ use crate::analysis::operators::arguments::{axis_of, dim_of, input, int_list};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Int};
+use crate::data::symbol::BATCH;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
@@ -264,13 +265,13 @@ pub(super) fn range(analysis: &mut Analysis, node: &Node, length: &Int) -> Resul
     let axis = Val::literal(Literal::Int(Array::scalar(Int::number(0)), ElementType::I64));
     let from_one =
         apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;
-    let atom = dims[0].as_atom();
-    if atom == Some(BATCH) {
+    let symbol = dims[0].as_symbol();
+    if symbol == Some(BATCH) {
         return Err("it has as many numbers as the batch has sequences".to_owned());
     }
     let from_zero = apply(analysis, node, "Sub", vec![], vec![from_one, Val::Literal(one)])?;
     if let Some(op) = analysis.ops.last_mut() {
-        op.counts = atom;
+        op.counts = symbol;
     }
     Ok(from_zero)
 }

@@ -11,8 +11,8 @@ use crate::analysis::operators::broadcast::{Over, align, broadcast_dims, repeat}
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, row_shape};
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, row_shape};
 use crate::file::node::Node;
 
 /// `MatMul`.

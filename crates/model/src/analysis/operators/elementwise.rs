@@ -12,8 +12,8 @@ use crate::analysis::operators::broadcast::{align, broadcast, repeat};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Dim;
 use crate::file::node::Node;
 
 /// The operands of an operator that computes element by element.
@@ -137,7 +137,7 @@ fn repeated(
     let mut shape = vec![1; dims.len().checked_sub(folded.shape().len())?];
     shape.extend(folded.shape());
     let fits = |(&own, dim): (&usize, &Dim)| {
-        own == 1 || (dim.atoms().next().is_none() && own == dim.fixed_part())
+        own == 1 || (dim.symbols().next().is_none() && own == dim.fixed_part())
     };
     let fits = shape.iter().zip(&dims).all(fits);
     fits.then(|| repeat(&folded.reshaped(&shape), dims).ok())?

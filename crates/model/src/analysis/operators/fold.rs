@@ -4,8 +4,8 @@
 use batchmaker_graph::ElementType;
 
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::Node;
 
 /// Two constants of one type.

@@ -15,8 +15,9 @@ use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, Factor, row_axis, row_shape};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Factor, Int, row_axis, row_shape};
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
@@ -28,7 +29,7 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
         Val::Literal(literal) => {
             let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
-            if dims.iter().any(|dim| dim.atoms().next().is_some()) {
+            if dims.iter().any(|dim| dim.symbols().next().is_some()) {
                 return Err("a constant takes a shape that depends on the request".to_owned());
             }
             Ok(Val::literal(literal.reshaped(&shape)))
@@ -229,7 +230,7 @@ fn regroup(analysis: &Analysis, dims: &[Dim], target: &[Int]) -> Option<Vec<Dim>
                 continue;
             }
             // A fixed factor (or one that may turn out fixed) is split in two.
-            if matches!(factor, Factor::Atom(_)) && analysis.has_roles() {
+            if matches!(factor, Factor::Symbol(_)) && analysis.has_roles() {
                 return None;
             }
             let (n, part) = (step.as_number()?, missing.as_number()?);
@@ -271,10 +272,10 @@ fn bind_frozen(analysis: &mut Analysis, dims: &[Dim], target: &[Int]) {
             continue;
         }
         let frozen = wanted.as_number().and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
-        if let (Some(atom), Some(length)) = (dim.as_atom(), frozen)
-            && analysis.axes.length(atom).is_none()
+        if let (Some(symbol), Some(length)) = (dim.as_symbol(), frozen)
+            && analysis.axes.length(symbol).is_none()
         {
-            analysis.bind(analysis.axes.find(atom), length);
+            analysis.bind(analysis.axes.find(symbol), length);
         }
         return;
     }
@@ -293,18 +294,18 @@ pub(super) fn bind_to_one(
     if dim.is_one() {
         return Ok(bound);
     }
-    let Some(atom) = dim.as_atom() else {
+    let Some(symbol) = dim.as_symbol() else {
         let shape = analysis.axes.show(&view.dims);
         return Err(format!("it takes axis {axis} of {shape} to be of length 1"));
     };
-    let atom = analysis.axes.find(atom);
-    match analysis.axes.length(atom) {
+    let symbol = analysis.axes.find(symbol);
+    match analysis.axes.length(symbol) {
         Some(n) if n != 1 => return Err(format!("an axis of length {n} is taken to be 1")),
         _ => {}
     }
-    match atom {
+    match symbol {
         _ if !analysis.has_roles() => {}
-        _ if analysis.bind(atom, 1) => {}
+        _ if analysis.bind(symbol, 1) => {}
         _ => return Err("it takes an axis that varies to be of length 1".to_owned()),
     }
     Ok(bound)
@@ -401,7 +402,7 @@ fn expanded(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), wide)),
         Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
         Val::Literal(literal) => {
-            let plain = wide.iter().all(|dim| dim.atoms().next().is_none());
+            let plain = wide.iter().all(|dim| dim.symbols().next().is_none());
             let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();
             if plain && count(&shape).is_some_and(|n| n <= 1 << 24) {
                 analysis.afford(&shape)?;

@@ -10,8 +10,8 @@ use crate::analysis::operators::arguments::{axis_of, input, int_list};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Sequence, Val};
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
@@ -124,8 +124,8 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
     };
     let is_size = |size: &i64| (1..=1 << 31).contains(size);
     let length = analysis.fixed(&tensor.dims()[axis]);
-    let whole: Option<i64> = sizes.iter().all(is_size).then(|| sizes.iter().sum());
-    if sizes.len() > LIST_MAX || whole.is_none() || length.is_some_and(|n| whole != Some(n as i64))
+    let total: Option<i64> = sizes.iter().all(is_size).then(|| sizes.iter().sum());
+    if sizes.len() > LIST_MAX || total.is_none() || length.is_some_and(|n| total != Some(n as i64))
     {
         return Err(format!("{} parts that are not those of its axis", sizes.len()));
     }

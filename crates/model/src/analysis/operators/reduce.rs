@@ -9,8 +9,9 @@ use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, input, numbers};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
+use crate::data::dim::{Dim, row_axis, row_shape};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int, row_axis, row_shape};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 

@@ -8,7 +8,7 @@ use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
 use crate::analysis::operators::broadcast::{Over, broadcast_dims};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::symbolic::Dim;
+use crate::data::dim::Dim;
 use crate::file::node::Node;
 
 /// The constant, of length 1 along the axes that it is repeated along.
@@ -87,7 +87,7 @@ fn moved(
         };
         let out: Option<Vec<Dim>> = (0..rank)
             .map(|axis| match axis_of(axis) {
-                Some(from) if from < dims.len() && dims[from].atoms().next().is_some() => {
+                Some(from) if from < dims.len() && dims[from].symbols().next().is_some() => {
                     (literal.shape()[axis] == 1).then(|| dims[from].clone())
                 }
                 None if moved.is_none() => None,

@@ -10,8 +10,9 @@ use crate::analysis::operators::broadcast::align;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, row_shape};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int, row_shape};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
@@ -25,9 +26,9 @@ pub(crate) fn softplus(
     let Val::View(view) = operands[0] else { return Ok(None) };
     let mut emit = |operator: &str, operands: Vec<Operand>| {
         let outputs = vec![(view.element, view.dims.clone())];
-        let made = analysis.emit(node, operator, vec![], operands, outputs);
-        match &made[0] {
-            Val::View(view) => (analysis.operand(view), made),
+        let produced = analysis.emit(node, operator, vec![], operands, outputs);
+        match &produced[0] {
+            Val::View(view) => (analysis.operand(view), produced),
             _ => unreachable!("an operator gives a view"),
         }
     };
@@ -89,9 +90,10 @@ pub(crate) fn p_relu(
     let element = operands[0].element().unwrap_or(ElementType::F32);
     let zero = Operand::Constant(Rc::new(Literal::F32(Array::scalar(0.0))));
     let mut emit = |operator: &str, element, operands| {
-        let made = analysis.emit(node, operator, vec![], operands, vec![(element, dims.to_vec())]);
-        match &made[0] {
-            Val::View(view) => (analysis.operand(view), made),
+        let produced =
+            analysis.emit(node, operator, vec![], operands, vec![(element, dims.to_vec())]);
+        match &produced[0] {
+            Val::View(view) => (analysis.operand(view), produced),
             _ => unreachable!("an operator gives a view"),
         }
     };
@@ -142,8 +144,8 @@ fn scaled_elu(
         if factor != Some(1.0) {
             let mut operands = vec![analysis.operand(view)];
             operands.extend(factor.map(number));
-            let mut made = analysis.emit(node, operator, attributes, operands, same());
-            val = made.remove(0);
+            let mut produced = analysis.emit(node, operator, attributes, operands, same());
+            val = produced.remove(0);
         }
     }
     Some(vec![val])

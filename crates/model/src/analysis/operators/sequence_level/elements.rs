@@ -9,12 +9,13 @@ use crate::analysis::operators::arguments::{input, view};
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::contract::check_floats;
 use crate::analysis::operators::elementwise::{self, entry};
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, whole};
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
@@ -116,7 +117,7 @@ pub(crate) fn cast(
     let op = SequenceOp {
         operator: "Cast".to_owned(),
         attributes: vec![int_attribute("to", data_type.0.into())],
-        operands: vec![whole(x)],
+        operands: vec![tensor(x)],
         outputs: vec![(element_type(data_type)?, x.dims.clone())],
         is_independent: true,
         is_along_first: true,
