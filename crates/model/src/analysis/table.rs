@@ -193,7 +193,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
-    Operator { in_graph: Some(recurrent::gru), ..named("GRU") },
+    Operator { in_graph: Some(recurrent::rules::gru), ..named("GRU") },
     Operator {
         on_rows: Some(select::gather),
         on_repeated: OnRepeated::KeepAxes,
@@ -256,7 +256,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("Identity")
     },
     Operator { in_graph: Some(branch::branch), ..named("If") },
-    Operator { in_graph: Some(recurrent::lstm), ..named("LSTM") },
+    Operator { in_graph: Some(recurrent::rules::lstm), ..named("LSTM") },
     Operator {
         on_rows: Some(reduce::layer_normalization),
         on_sequences: Some(sequence_level::along::layer_normalization),
@@ -374,7 +374,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         },
     ),
     Operator { on_any: Some(composed::rms_normalization), ..named("RMSNormalization") },
-    Operator { in_graph: Some(recurrent::rnn), ..named("RNN") },
+    Operator { in_graph: Some(recurrent::rules::rnn), ..named("RNN") },
     Operator { on_rows: Some(constants::range), ..named("Range") },
     elementwise(
         "Reciprocal",

@@ -19,7 +19,9 @@ use crate::emit::row_segment;
 use crate::emit::step_program::step_program;
 use crate::error::{Diagnostic, LoadError};
 use crate::partition::arg_max::{self, ArgMax};
-use crate::partition::segment::{Cut, Instance, Part, Segment, copy_plain_outputs, cut};
+use crate::partition::copies::copy_plain_outputs;
+use crate::partition::cut::cut;
+use crate::partition::segment::{Cut, Instance, Part, Segment};
 
 /// A cell of rows, in stages where parts of it have fused kernels.
 pub(crate) fn compile(file: &str, analysis: &mut Analysis) -> Result<NamedCell, LoadError> {

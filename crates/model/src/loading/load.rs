@@ -21,8 +21,9 @@ use crate::loading::directory::{
     UnfoldTable, step_outputs,
 };
 use crate::loading::model::{Model, Tables};
-use crate::partition::segment::cut;
-use crate::unfold::planner::{check_outputs, plan};
+use crate::partition::cut::cut;
+use crate::unfold::interface::check_outputs;
+use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
 use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
 use crate::unfold::templates::tree::Tree;

@@ -9,18 +9,19 @@ use crate::analysis::recurrence::{Initial, Step};
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef};
-use crate::data::dim::{Dim, Factor, steps};
-use crate::data::layout::{Axis, Content, InputLayout};
+use crate::data::dim::Dim;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::emit::recurrent::cell;
 use crate::emit::registration::{CellUse, LoadOptions, NewCell};
 use crate::emit::{row_segment, sequence_segment};
 use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::integers::is_wide;
-use crate::unfold::unfold_plan::{
-    ChainOrder, Extent, PlanAxis, PlanCell, PlanInput, PlanOutput, PlanRead, PlanSink, PlanValue,
+use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
+use crate::unfold::plan::{
+    ChainOrder, PlanAxis, PlanCell, PlanInput, PlanOutput, PlanRead, PlanSink, PlanValue,
     UnfoldPlan,
 };
+use crate::unfold::priorities::priorities;
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
 struct Planner<'a> {
@@ -36,56 +37,6 @@ struct Planner<'a> {
     steps_min: HashMap<Symbol, usize>,
     /// What is made or read by whole sequences: a sequence's rows stand together.
     sequence_level: BTreeSet<ValueRef>,
-}
-
-/// Why an output cannot be given back: its name and the reason.
-pub(crate) type OutputReason = (String, String);
-
-/// Checks that every output's axes are ones that rows can be given back under.
-pub(crate) fn check_outputs(analysis: &Analysis) -> Vec<OutputReason> {
-    let mut reasons = Vec::new();
-    let mut orders: HashMap<ValueRef, bool> = HashMap::new();
-    for (name, view) in &analysis.outputs {
-        if steps(&view.dims).len() > 1 {
-            let shape = analysis.axes.show(&view.dims);
-            reasons.push((name.clone(), format!("{shape} varies along more than one axis")));
-            continue;
-        }
-        let mixed = view.dims.iter().any(|dim| dim.in_row() && dim.symbols().next().is_some());
-        let reference = analysis.resolve(view.source, view.at);
-        let joint = view.dims.iter().any(|dim| dim.symbols().count() > 1);
-        let order = *orders.entry(reference).or_insert(time_first(&view.dims));
-        let symbols_lead = view.dims.first().is_some_and(|dim| dim.symbols().count() > 0);
-        if mixed || (joint && (order != time_first(&view.dims) || !symbols_lead)) {
-            let shape = analysis.axes.show(&view.dims);
-            reasons.push((name.clone(), format!("its axes {shape} mix rows and what is in them")));
-        }
-    }
-    reasons
-}
-
-fn time_first(dims: &[Dim]) -> bool {
-    dims.iter().flat_map(Dim::symbols).next().is_some_and(|first| first != BATCH)
-}
-
-fn extent(dim: &Dim) -> Extent {
-    match dim.0[..] {
-        [Factor::Symbol(BATCH)] => Extent::Batch,
-        [Factor::Symbol(steps)] => Extent::Steps(steps),
-        [Factor::Symbol(_), ..] => Extent::Both(steps(std::slice::from_ref(dim))[0]),
-        _ => Extent::Fixed(dim.fixed_part()),
-    }
-}
-
-/// The order that brings the axes of rows to the front, where that is asked for with the batch first.
-fn rows_first(dims: &[Dim], is_batch_first: bool) -> Option<Vec<usize>> {
-    let (mut order, inside): (Vec<usize>, Vec<usize>) =
-        (0..dims.len()).partition(|&axis| !dims[axis].in_row());
-    if is_batch_first {
-        order.sort_by_key(|&axis| dims[axis].as_symbol() != Some(BATCH));
-    }
-    order.extend(inside);
-    (!order.is_sorted()).then_some(order)
 }
 
 /// Registers the cells of a file and plans how requests use them.
@@ -152,73 +103,6 @@ pub(crate) fn plan(
     });
     let (inputs, outputs) = (inputs.collect(), outputs.collect());
     Unfolding { unfolder: Arc::new(plan), inputs, outputs, cells: used, max_length }
-}
-
-/// The priority of each stage's cell, from 0 on: later in the computation is higher (section 4.3 of the
-/// BatchMaker paper). The number of recurrent operators upstream comes first; stages with equally many are in the
-/// order in which they wait for each other. Those of which neither waits for the other may be equal.
-fn priorities(analysis: &Analysis, cut: &Cut) -> Vec<i32> {
-    let recurrence_depth = |part: Part| match part {
-        Part::Segment(index) => 2 * cut.segments[index].recurrence_depth,
-        Part::Recurrent(index) => 2 * analysis.recurrents[index].recurrence_depth + 1,
-    };
-    // Stages of one level on the longest path to a stage.
-    let mut places: Vec<(usize, usize)> = Vec::new();
-    for &part in &cut.parts {
-        let reads = match part {
-            Part::Segment(index) => cut.segments[index].inputs.clone(),
-            Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
-        };
-        let is_read = |before: Part| {
-            reads.iter().any(|&reference| match (before, reference.source) {
-                (Part::Recurrent(index), Source::Recurrent(read, _)) => index == read,
-                (Part::Segment(index), Source::Op(..)) => {
-                    cut.segments[index].outputs.contains(&cut.produced(reference))
-                }
-                _ => false,
-            })
-        };
-        let before = cut
-            .parts
-            .iter()
-            .zip(&places)
-            .filter(|(before, (of, _))| *of == recurrence_depth(part) && is_read(**before));
-        let depth = before.map(|(_, (_, depth))| depth + 1).max().unwrap_or(0);
-        places.push((recurrence_depth(part), depth));
-    }
-    let ranks: BTreeSet<(usize, usize)> = places.iter().copied().collect();
-    let rank = |place: &(usize, usize)| ranks.range(..place).count() as i32;
-    places.iter().map(rank).collect()
-}
-
-fn layout(input: &PlanInput, plan: &UnfoldPlan) -> InputLayout {
-    let axis = |&extent: &Extent| match extent {
-        Extent::Fixed(extent) => Axis::Fixed(extent),
-        Extent::Batch => plan.batch.map_or(Axis::Batch, Axis::Fixed),
-        Extent::Steps(axis) | Extent::Both(axis) => {
-            plan.axes[axis.0 as usize].length.map_or(Axis::Time, Axis::Fixed)
-        }
-    };
-    let content = input.ids.map_or(Content::Numbers, |ids| Content::Ids(ids as u64));
-    InputLayout { axes: input.axes.iter().map(axis).collect(), content, optional: false }
-}
-
-/// The axis of time, if there is one and every other is of batch or 1.
-fn step_axis(input: &PlanInput) -> Option<usize> {
-    let axes = &input.axes;
-    let mut times = (0..axes.len()).filter(|&axis| matches!(axes[axis], Extent::Steps(_)));
-    let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both(_));
-    let first = times.next()?;
-    (times.next().is_none() && axes.iter().all(inside)).then_some(first)
-}
-
-/// The length of a dimension, -1 where requests choose it.
-fn length(analysis: &Analysis, dim: &Dim) -> i64 {
-    let factors = dim.0.iter().map(|factor| match factor {
-        Factor::Fixed(n) => Some(*n as i64),
-        Factor::Symbol(symbol) => analysis.axes.length(*symbol).map(|n| n as i64),
-    });
-    factors.product::<Option<i64>>().unwrap_or(-1)
 }
 
 impl Planner<'_> {

@@ -1,32 +1,25 @@
-//! ONNX operators `LSTM`, `GRU` and `RNN` (opset 7 and later): their attributes, weights and
-//! initial states.
-//!
-//! A bidirectional operator is two chains and the joining of what they give. What the fused steps
-//! do not do is a step of primitive operators ([`StepRule`]); nothing is ignored.
+//! The rules of `LSTM`, `GRU` and `RNN`: each adds a chain for each direction to the analysis.
 
 use std::sync::Arc;
 
 use batchmaker_graph::{ElementType, RecurrentKind, RnnActivation};
 
-use crate::analysis::ids::origin;
 use crate::analysis::operator::Inputs;
-use crate::analysis::operators::select::take_positions;
 use crate::analysis::recurrence::{Initial, OperatorStep, Recurrent, SequenceLengths, Step};
+use crate::analysis::recurrent::arguments::{lengths, peepholes, weights};
+use crate::analysis::recurrent::first_states::{InitialEdge, first_states};
 use crate::analysis::state::Analysis;
 use crate::analysis::step_rule::{self, StepRule};
 use crate::analysis::value::{Domain, Operand, RecurrentPort, Source, Val, View};
-use crate::data::array::Array;
 use crate::data::dim::{Dim, row_axis, row_shape};
 use crate::data::direction::Direction;
-use crate::data::int::Int;
-use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
 /// `LSTM`.
-pub(super) fn lstm(
+pub(crate) fn lstm(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -36,7 +29,7 @@ pub(super) fn lstm(
 }
 
 /// `GRU`.
-pub(super) fn gru(
+pub(crate) fn gru(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -47,7 +40,7 @@ pub(super) fn gru(
 }
 
 /// `RNN`.
-pub(super) fn rnn(
+pub(crate) fn rnn(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -192,115 +185,6 @@ fn evaluate(
     (outputs(analysis, node, &x, first, is_batch_first), reasons)
 }
 
-/// Input `sequence_lens`, `[batch]`; the error is none where a reason is known.
-fn lengths(
-    analysis: &mut Analysis,
-    val: &Val,
-    (batch, time): (&Dim, &Dim),
-) -> Result<SequenceLengths, Option<String>> {
-    let of_numbers = |numbers: Option<Vec<i64>>| {
-        let lengths: Option<Vec<usize>> =
-            numbers?.into_iter().map(|n| usize::try_from(n).ok()).collect();
-        lengths.map(SequenceLengths::Constant)
-    };
-    let misfit = || Some("its sequence_lens are no lengths".to_owned());
-    let all = analysis.axes.int(time);
-    let is_time = |int: &Int| *int == all;
-    match val {
-        Val::Sequence(_) | Val::Unknown => Err(None),
-        Val::Repeat(..) => Err(misfit()),
-        Val::Fill(value, _) => {
-            let ints = value.as_ints().ok_or_else(misfit)?;
-            match ints.data.iter().all(is_time) {
-                true => Ok(SequenceLengths::All),
-                false => of_numbers(value.as_numbers()).ok_or_else(misfit),
-            }
-        }
-        Val::Literal(literal) => {
-            let length = batch.as_symbol().map_or(Some(1), |symbol| analysis.axes.length(symbol));
-            let ints = literal.as_ints().ok_or_else(misfit)?;
-            match ints.data.iter().all(is_time) {
-                true => Ok(SequenceLengths::All),
-                _ if Some(ints.data.len()) != length && analysis.has_roles() => {
-                    let count = ints.data.len();
-                    Err(Some(format!("its sequence_lens are of {count} sequences")))
-                }
-                false => of_numbers(literal.as_numbers()).ok_or_else(misfit),
-            }
-        }
-        Val::View(view) => {
-            let Source::Input(input) = origin(analysis, view.source) else {
-                let reason = "its sequence_lens are computed: known too late to unfold a request";
-                return Err(Some(reason.to_owned()));
-            };
-            if !matches!(analysis.inputs[input].element, ElementType::I64 | ElementType::I32) {
-                return Err(misfit());
-            }
-            match (&view.dims[..], batch.as_symbol()) {
-                ([own], Some(batch)) if own.as_symbol().is_some() => {
-                    let own = own.as_symbol().unwrap_or(batch);
-                    analysis.axes.unify(own, batch).map_err(Some)?;
-                }
-                ([own], _) if own.is_one() || !analysis.has_roles() => {}
-                _ => return Err(misfit()),
-            }
-            Ok(SequenceLengths::Input(input))
-        }
-    }
-}
-
-/// Input P of an LSTM, `[directions, 3 * hidden_size]`.
-fn peepholes(
-    p: Option<&Val>,
-    directions: usize,
-    hidden_size: usize,
-) -> Result<Option<Arc<[f32]>>, String> {
-    let Some(p) = p else { return Ok(None) };
-    let Val::Literal(literal) = p else { return Err("its P is not constant".to_owned()) };
-    let p = literal.as_f32().ok_or("its P is not FLOAT")?;
-    if p.shape != [directions, 3 * hidden_size] {
-        return Err(format!("P of {:?}, not [{directions}, {}]", p.shape, 3 * hidden_size));
-    }
-    Ok(p.data.iter().any(|&x| x != 0.0).then(|| Arc::from(&p.data[..])))
-}
-
-type Weights = ([Arc<[f32]>; 2], Option<Arc<[f32]>>);
-
-/// The weights and the sizes of x and h.
-fn weights(
-    node: &Node,
-    inputs: &Inputs,
-    directions: usize,
-    gates: usize,
-) -> Result<(Weights, Option<[usize; 2]>), String> {
-    let constant = |index: usize, name: &str| match inputs.get(index).and_then(Option::as_ref) {
-        Some(Val::Literal(literal)) => {
-            literal.as_f32().map(Some).ok_or_else(|| format!("its {name} is not FLOAT"))
-        }
-        Some(_) => Err(format!("its {name} is not constant")),
-        None => Ok(None),
-    };
-    let w = constant(1, "W")?.ok_or("its W is missing")?;
-    let r = constant(2, "R")?.ok_or("its R is missing")?;
-    let b = constant(3, "B")?;
-    let (&[_, _, input], &[_, _, misses_recurrence]) = (&w.shape[..], &r.shape[..]) else {
-        return Err(format!("W of {:?} and R of {:?}", w.shape, r.shape));
-    };
-    let fits = w.shape == [directions, gates * misses_recurrence, input]
-        && r.shape == [directions, gates * misses_recurrence, misses_recurrence]
-        && b.is_none_or(|b| b.shape == [directions, 2 * gates * misses_recurrence])
-        && node.int("hidden_size").is_none_or(|size| size == misses_recurrence as i64)
-        && input > 0
-        && misses_recurrence > 0;
-    if !fits {
-        let b = b.map(|b| &b.shape[..]);
-        return Err(format!("W of {:?}, R of {:?} and B of {b:?} do not fit", w.shape, r.shape));
-    }
-    let b = b.map(|b| Arc::from(&b.data[..])).filter(|b: &Arc<[f32]>| b.iter().any(|&x| x != 0.0));
-    let matrices = [Arc::from(&w.data[..]), Arc::from(&r.data[..])];
-    Ok(((matrices, b), Some([input, misses_recurrence])))
-}
-
 /// X is `[time, batch, input_size]`, or `[batch, time, input_size]`: learns which axes these are.
 fn take_axes(
     analysis: &mut Analysis,
@@ -339,126 +223,6 @@ fn take_axes(
             Ok(())
         }
         None => is_none("time"),
-    }
-}
-
-/// What a first state must be.
-struct InitialEdge<'a> {
-    name: &'a str,
-    batch: &'a Dim,
-    directions: usize,
-    hidden_size: usize,
-}
-
-/// The first state of each direction, from `[directions, batch, hidden_size]` (batch first:
-/// `[batch, directions, hidden_size]`); the error is none where a reason is known.
-fn first_states(
-    analysis: &mut Analysis,
-    node: &Node,
-    val: &Val,
-    edge: &InitialEdge<'_>,
-    is_batch_first: bool,
-) -> Result<Vec<Initial>, Option<String>> {
-    let val = match val {
-        Val::Sequence(_) | Val::Unknown => return Err(None),
-        Val::Repeat(..) if is_batch_first => {
-            return Err(Some(format!("its {} is a repeated constant", edge.name)));
-        }
-        Val::Literal(literal) if is_batch_first && literal.shape().len() == 3 => {
-            Val::literal(literal.transposed(&[1, 0, 2]))
-        }
-        Val::View(view) if is_batch_first && view.dims.len() == 3 => {
-            let mut view = view.clone();
-            view.dims.swap(0, 1);
-            // Only an axis of rows passes another without moving elements.
-            if view.dims[1].in_row() && !view.dims[1].is_one() && !view.dims[0].is_one() {
-                let name = edge.name;
-                return Err(Some(format!("its {name} holds several sequences in a row")));
-            }
-            Val::View(view)
-        }
-        other => other.clone(),
-    };
-    let parts = match (edge.directions, &val) {
-        (1, _) | (_, Val::Fill(..)) => vec![val; edge.directions],
-        (count, _) => {
-            let shape = analysis.axes.show(&val.dims());
-            if val.dims().first().is_none_or(|dim| analysis.fixed(dim) != Some(count)) {
-                let InitialEdge { name, hidden_size, .. } = edge;
-                let reason = format!("its {name} is {shape}, not [{count}, batch, {hidden_size}]");
-                match (!analysis.has_roles(), val.dims().first()) {
-                    (true, Some(dim)) => analysis.learn(&dim.clone(), count),
-                    _ => return Err(Some(reason)),
-                }
-                return Ok(vec![Initial::Zeros; count]);
-            }
-            let part = |direction| take_positions(analysis, node, &val, 0, &[direction]);
-            (0..count).map(part).collect::<Result<_, _>>().map_err(Some)?
-        }
-    };
-    parts.iter().map(|part| initial(analysis, part, edge)).collect()
-}
-
-/// A first state, `[1, batch, hidden_size]`; the error is none where a reason is known.
-fn initial(
-    analysis: &mut Analysis,
-    val: &Val,
-    edge: &InitialEdge<'_>,
-) -> Result<Initial, Option<String>> {
-    let InitialEdge { name, batch, hidden_size, .. } = *edge;
-    let dims = val.dims();
-    match val {
-        Val::Sequence(_) | Val::Unknown => return Err(None),
-        Val::Fill(value, _) => {
-            let x = value.as_f32().map_or(0.0, |array| array.data[0]);
-            let data = Literal::F32(Array::vector(vec![x; hidden_size]));
-            return Ok(if x == 0.0 { Initial::Zeros } else { Initial::Constant { rows: 1, data } });
-        }
-        _ => {}
-    }
-    let shape = analysis.axes.show(&dims);
-    let misfit = || Some(format!("its {name} is {shape}, not [1, batch, {hidden_size}]"));
-    let [one, own_batch, features] = &dims[..] else {
-        return Err(misfit());
-    };
-    analysis.learn(features, hidden_size);
-    if let Some(symbol) = one.as_symbol().filter(|_| !analysis.has_roles()) {
-        analysis.axes.learn(symbol, 1);
-    } else if !one.is_one() {
-        return Err(misfit());
-    }
-    if analysis.fixed(features) != Some(hidden_size) {
-        return Err(misfit());
-    }
-    match val {
-        Val::Literal(literal) => {
-            let Literal::F32(array) = &**literal else { return Err(misfit()) };
-            let rows = array.shape[1];
-            let length = batch.as_symbol().map_or(Some(1), |symbol| analysis.axes.length(symbol));
-            if rows > 1 && length != Some(rows) && analysis.has_roles() {
-                return Err(misfit());
-            }
-            if array.data.iter().all(|&x| x == 0.0) {
-                return Ok(Initial::Zeros);
-            }
-            Ok(Initial::Constant { rows, data: Literal::clone(literal) })
-        }
-        Val::Repeat(literal, _) => {
-            let Literal::F32(array) = &**literal else { return Err(misfit()) };
-            match array.data.len() == hidden_size {
-                true => Ok(Initial::Constant { rows: 1, data: Literal::clone(literal) }),
-                false => Err(misfit()),
-            }
-        }
-        Val::View(view) => {
-            match (own_batch.as_symbol(), batch.as_symbol()) {
-                (Some(own), Some(batch)) => analysis.axes.unify(own, batch).map_err(Some)?,
-                _ if own_batch.is_one() || !analysis.has_roles() => {}
-                _ => return Err(misfit()),
-            }
-            Ok(Initial::View(view.clone()))
-        }
-        _ => Err(None),
     }
 }
 
