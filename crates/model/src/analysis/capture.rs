@@ -1,5 +1,5 @@
-//! What the body of a loop reads: its states, steps of tensors from around the loop, and what is the same at
-//! every step.
+//! The inputs of the body of a loop: its states, steps of tensors from around the loop, and tensors that are the
+//! same at every step.
 
 use std::rc::Rc;
 
@@ -25,12 +25,12 @@ impl Analysis {
         inside
     }
 
-    /// The next state of the body.
+    /// Adds the next state of the body.
     pub(crate) fn add_state(&mut self, name: &str, val: View) {
         self.add_body_input(name, BodyInput::State, &val);
     }
 
-    /// A step of a tensor from around the loop; its view without that axis.
+    /// Adds a step of a tensor from around the loop; its view lacks the axis of steps.
     pub(crate) fn add_step(&mut self, of: View, axis: usize, direction: Direction) -> View {
         let body = self.body.as_ref();
         let edges = body.map_or(&[][..], |body| &body.edges);
@@ -65,7 +65,7 @@ impl Analysis {
         Some(counter)
     }
 
-    /// A length of the request, inside a loop.
+    /// Makes a length of the request known inside a loop.
     pub(crate) fn capture_length(&mut self, length: View, symbol: Symbol) -> View {
         // No name that a file may have by chance.
         let name = format!("\u{1}length {}", self.axes.find(symbol).0);
@@ -76,7 +76,7 @@ impl Analysis {
         }
     }
 
-    /// A value from around the loop.
+    /// Makes a value from around the loop known inside it.
     pub(crate) fn capture(&mut self, name: &str) -> Val {
         let outer = self.body.as_ref().and_then(|body| body.outer.get(name)).cloned();
         outer.map_or(Val::Unknown, |val| self.capture_val(name, val))
@@ -109,7 +109,7 @@ impl Analysis {
     }
 }
 
-/// Where `index` is the number of a loop's step, that step of a tensor from around the loop, without
+/// If `index` is the number of a loop's step, gives that step of a tensor from around the loop, without
 /// the axis.
 pub(crate) fn step_of(
     analysis: &mut Analysis,

@@ -5,7 +5,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
 use crate::analysis::operators::repeated;
-use crate::analysis::operators::sequence_level::emit::{produced, varies};
+use crate::analysis::operators::sequence_level::emit::{materialised, varies};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::dim::steps;
@@ -71,9 +71,9 @@ pub(super) fn evaluate(
     }
     match (is_constant, operator.on_sequences) {
         (true, rule) if varies(inputs) => {
-            let produced = produced(analysis, node, inputs)?;
+            let inputs = materialised(analysis, node, inputs)?;
             let rule = rule.ok_or("not supported")?;
-            rule(analysis, node, &produced)
+            rule(analysis, node, &inputs)
         }
         (true, _) | (false, None) => Err(reason),
         (false, Some(rule)) => rule(analysis, node, inputs).map_err(|over_sequences| {

@@ -1,4 +1,4 @@
-//! What is known of dimensions and of sources.
+//! Facts about dimensions and sources.
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Source, Val};
@@ -6,7 +6,7 @@ use crate::data::dim::{Dim, Factor, steps};
 use crate::data::symbol::BATCH;
 
 impl Analysis {
-    /// The length of a dimension that is the same in all requests and within a row.
+    /// The length of a dimension, if it is the same in all requests and lies within a row.
     pub(crate) fn fixed(&self, dim: &Dim) -> Option<usize> {
         let lengths = dim.0.iter().map(|factor| match factor {
             Factor::Fixed(n) => Some(*n),
@@ -26,7 +26,7 @@ impl Analysis {
         }
     }
 
-    /// As [`Self::fixed`], or why not.
+    /// As [`Self::fixed`]; the error names the operation, `what`, that needs the length.
     pub(crate) fn need_fixed(&self, dim: &Dim, what: &str) -> Result<usize, String> {
         self.fixed(dim).ok_or_else(|| {
             let name = self.axes.show(std::slice::from_ref(dim));

@@ -1,11 +1,11 @@
-//! Integers that index tables: where they come from, and that none is out of range.
+//! Integers that index tables: their origin, and checks that none is out of range.
 
 use batchmaker_graph::ElementType;
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source, View};
 
-/// Sees to it that integers are at least 0 and less than `rows`.
+/// Ensures that integers are at least 0 and less than `rows`, or says why it cannot.
 pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Result<(), String> {
     let origin = origin(analysis, ids.source);
     match (origin, id_bound(analysis, ids)) {
@@ -24,7 +24,7 @@ pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Res
     Ok(())
 }
 
-/// Where integers come from, through casts between integers.
+/// The source that integers come from, seen through operators that keep them as they are.
 pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     let Source::Op(index, _) = source else { return source };
     let op = &analysis.ops[index];
@@ -40,7 +40,7 @@ pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     }
 }
 
-/// The number that all elements are below, where the file shows that there is one.
+/// A number that all elements are below, if the file implies one.
 pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
     match view.source {
         Source::Op(index, _) => analysis.ops[index].bound,

@@ -1,5 +1,5 @@
-//! What is refused for being beyond all reason: constants that grow, rows too long, products of too many
-//! parts; and the fewest and the most steps of an axis.
+//! Limits of an analysis, beyond which a file is refused: the elements of computed constants, the lengths of
+//! rows, the number of operators, the parts of products and sums.
 
 use batchmaker_graph::RowSpec;
 
@@ -7,20 +7,20 @@ use crate::analysis::operator::ExecutorForm;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, RowOp, Source};
 
-/// Elements that constants computed in a file may have, beside four times those it holds.
+/// The most elements of constants computed in a file, beside four times the elements that it holds.
 pub(super) const BUDGET: usize = 1 << 23;
 
-/// Elements that a row may have between two operators.
+/// The most elements of a row between two operators.
 const ROW_MAX: usize = 1 << 22;
 
-/// Parts that a product or sum of one operator's chain may have.
+/// The most parts of a product or sum, multiplied out.
 const PARTS_MAX: usize = 4096;
 
-/// Operators that a file may come to.
+/// The most operators that a file may come to.
 const OPERATORS_MAX: usize = 20_000;
 
 impl Analysis {
-    /// That no operator makes rows too long to have many of them.
+    /// Checks that no operator gives rows too long to have many of them.
     pub(crate) fn check_rows(&mut self) {
         if self.ops.len() > OPERATORS_MAX {
             let reason =
@@ -49,7 +49,7 @@ impl Analysis {
         self.check_factors();
     }
 
-    /// That no product or sum, multiplied out, has more parts than the executor can look through: a value
+    /// Checks that no product or sum, multiplied out, has more parts than the executor can look through: a value
     /// multiplied by itself again and again doubles them each time.
     fn check_factors(&mut self) {
         let mut parts: Vec<usize> = Vec::new();
@@ -84,7 +84,7 @@ impl Analysis {
         }
     }
 
-    /// Takes so many elements of what constants that are computed may come to.
+    /// Takes the elements of a constant of `shape` off the budget for computed constants.
     pub(crate) fn afford(&mut self, shape: &[usize]) -> Result<(), String> {
         let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
         match count.and_then(|count| self.budget.checked_sub(count)) {

@@ -11,13 +11,13 @@ use crate::data::symbol::Symbol;
 /// The name of the state that is the number of the step.
 pub(crate) const COUNTER: &str = "\u{1}number of the step";
 
-/// What a body is analysed with.
+/// The surroundings with which the body of a loop is analysed.
 pub(crate) struct LoopBody {
-    /// What the graph around it knows.
+    /// The values of the graph around it.
     pub(super) outer: HashMap<String, Val>,
-    /// The steps done when one ends: from 1.
+    /// The number of steps done when a step ends, from 1.
     pub(super) iteration: Symbol,
-    /// Of each input of the analysis.
+    /// The kind of each input of the analysis.
     pub(crate) edges: Vec<BodyInput>,
     /// The state that is the number of the step, where something is computed on it.
     pub(crate) counter: Option<View>,
@@ -52,9 +52,9 @@ impl LoopBody {
     }
 }
 
-/// What a body gives at each step.
+/// The outputs of a body at each step.
 pub(crate) struct BodyEdges {
-    /// Whether there is another; none: always.
+    /// The condition for another step; none: there always is one.
     pub(crate) going: Option<View>,
     pub(crate) next: Vec<View>,
     pub(crate) every: Vec<View>,

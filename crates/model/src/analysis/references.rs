@@ -1,4 +1,4 @@
-//! What operators, recurrent operators and outputs read of each other.
+//! References between operators, recurrent operators and outputs.
 
 use batchmaker_graph::{ElementType, RowSpec};
 
@@ -30,7 +30,7 @@ impl Analysis {
         view
     }
 
-    /// What reading `source` at `at` comes down to.
+    /// The value that reading `source` at step `at` refers to.
     pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> ValueRef {
         let at = at.filter(|_| self.domain(source).time.is_some());
         match (source, at) {
@@ -43,7 +43,7 @@ impl Analysis {
         }
     }
 
-    /// What instance `at` of an op reads of an operand.
+    /// The value that instance `at` of an op reads for an operand.
     pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<ValueRef> {
         match operand {
             Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
@@ -70,7 +70,7 @@ pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
     by_ops + views.chain(outputs).filter(|view| view.source == source).count()
 }
 
-/// The rows of a source, flat.
+/// The type and number of elements of a row of `source`, flat.
 pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
     match source {
         Source::Input(index) => {

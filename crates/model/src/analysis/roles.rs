@@ -1,4 +1,4 @@
-//! Which input dimensions are batch and steps: found by passes that look for them, or bound by operators.
+//! The roles of input dimensions: batch, steps or a fixed length. Passes find them, and operators may bind lengths.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,11 +11,11 @@ use crate::data::dim::Dim;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
-/// What an input dimension turned out to be.
+/// The role of an input dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Batch,
-    /// Time, or open; input dimensions of equal length have one key.
+    /// Time, or another open axis. Input dimensions of equal length share one key.
     Steps(StepKey),
     /// A length that weights decide.
     Fixed(usize),
@@ -152,7 +152,7 @@ impl Analysis {
         roles
     }
 
-    /// Binds an axis of inputs to a length, in the next pass; whether it is one.
+    /// Binds an axis of inputs to a length from the next pass on; false if `symbol` is no axis of inputs.
     pub(crate) fn bind(&mut self, symbol: Symbol, length: usize) -> bool {
         if symbol == BATCH {
             self.bound.batch = Some(length);

@@ -16,7 +16,7 @@ use crate::data::symbol::Symbol;
 use crate::error::Diagnostic;
 use crate::file::node::Node;
 
-/// What a file, or a part of one, is analysed as.
+/// The role in which a file, or a part of one, is analysed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A whole network: batch and time are where its recurrent operators have them.
@@ -29,14 +29,14 @@ pub(crate) enum Subject {
     LoopBody,
 }
 
-/// What a pass over a file finds out.
+/// The purpose of a pass over a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
-    /// Which input dimensions are batch and steps. Every dimension that varies is an unknown; what operators
-    /// need of it is learned. What does not fit may fit once the roles are known: it is no reason to
-    /// refuse the file.
+    /// It finds which input dimensions are batch and steps. Every dimension that varies is an unknown; the
+    /// requirements of operators are learned. A misfit may resolve once the roles are known, so it is no
+    /// reason to refuse the file.
     Roles,
-    /// What every value is. The roles are known, and what does not fit is refused.
+    /// It describes every value. The roles are known, and a misfit is a reason to refuse the file.
     Values,
 }
 
@@ -58,9 +58,9 @@ impl Bound {
 
 /// All that is known of a file: in the end, everything that its outputs are made of.
 pub(crate) struct Analysis {
-    /// What each operator means.
+    /// The table of operators.
     pub(crate) operators: &'static Operators<Analysis>,
-    /// What makes cells of the bodies of loops.
+    /// The compiler of the bodies of loops.
     pub(super) bodies: &'static BodyCompiler,
     pub(crate) subject: Subject,
     pass: Pass,
@@ -72,18 +72,18 @@ pub(crate) struct Analysis {
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
     pub(crate) bound: Bound,
-    /// Whether the input of a recurrent operator is downstream of a diagnostic.
+    /// Whether the input of a recurrent operator is downstream of a diagnostic, so that axes of time are missed.
     pub(crate) misses_recurrence: bool,
-    /// Elements that constants which are still to be computed may have.
+    /// The number of elements that constants which are still to be computed may have in all.
     pub(super) budget: usize,
-    /// Nodes that loops came to so far, body by body.
+    /// The number of nodes that repeated bodies of loops came to so far.
     pub(super) loop_nodes: usize,
     pub(super) values: HashMap<String, Val>,
-    /// Where this is the body of a loop.
+    /// The surroundings, if this is the body of a loop.
     pub(crate) body: Option<LoopBody>,
     /// The fewest and the most steps that an axis may have.
     pub(crate) limits: BTreeMap<Symbol, (usize, usize)>,
-    /// Of each input's dimensions.
+    /// The symbol of each dimension of each input.
     pub(super) symbols: Vec<Vec<Symbol>>,
     pub(super) by_key: BTreeMap<StepKey, Symbol>,
     pub(super) by_name: HashMap<String, Symbol>,
@@ -91,14 +91,14 @@ pub(crate) struct Analysis {
 
 /// Makes cells of the bodies of loops: the part of the compiler that comes after the analysis.
 pub(crate) struct BodyCompiler {
-    /// The step of a chain as a cell. `states` names, for each input of the body that is a state, the
+    /// Compiles the step of a chain to a cell. `states` names, for each input of the body that is a state, the
     /// output that is its next value.
     pub(crate) step: fn(
         node: &Node,
         body: &mut Analysis,
         states: &BTreeMap<String, String>,
     ) -> Result<NamedCell, Vec<Diagnostic>>,
-    /// A body as a graph inside a program; all its names begin with `prefix`.
+    /// Writes a body as a graph inside a program; all its names begin with `prefix`.
     pub(crate) graph:
         fn(body: &Analysis, edges: &BodyEdges, prefix: &str) -> Result<GraphProto, String>,
 }
@@ -166,7 +166,8 @@ impl Analysis {
         self.pass == Pass::Values
     }
 
-    /// Refuses what does not fit, unless it may fit once the roles of all dimensions are known.
+    /// Fails unless `fits`. While the roles of dimensions are still being found it never fails, as the
+    /// misfit may resolve.
     pub(super) fn require(
         &self,
         fits: bool,
@@ -197,7 +198,7 @@ impl Analysis {
         self.inputs.push(InputInfo { name: name.to_owned(), element, dims, ids: None });
     }
 
-    /// Says that something stands in the way of serving the file.
+    /// Adds a diagnostic: a reason that the file cannot be served.
     pub(crate) fn diagnose(&mut self, operator: &str, node: &str, reason: &str) {
         let diagnostic = Diagnostic {
             operator: operator.to_owned(),

@@ -1,4 +1,4 @@
-//! What values are: views of matrices of rows, constants, and the operators between them.
+//! The values of a graph: views of matrices of rows, constants, and the operators between them.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    /// Of several axes of steps the first.
+    /// The domain of a tensor of dimensions `dims`; of several axes of steps it takes the first.
     pub(crate) fn of(dims: &[Dim]) -> Self {
         let batch = dims.iter().any(|dim| dim.symbols().any(|symbol| symbol == BATCH));
         Self { time: steps(dims).first().copied(), batch }
@@ -29,7 +29,7 @@ impl Domain {
     }
 }
 
-/// What a chain of steps gives of an output port of its cell.
+/// The part of an output port that a chain of steps gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RecurrentPort {
     /// After every step.
@@ -72,7 +72,7 @@ pub(crate) struct View {
     pub(crate) dims: Vec<Dim>,
 }
 
-/// What is known of an ONNX value.
+/// All that is known of an ONNX value.
 #[derive(Clone, Debug)]
 pub(crate) enum Val {
     Literal(Rc<Literal>),
@@ -129,11 +129,11 @@ pub(crate) enum Sequence {
         keeps_axis: bool,
     },
     List(Vec<Val>),
-    /// In the body of a loop, what was appended before, and what this step appends.
+    /// In the body of a loop, the list that the steps before left, with the tensor that this step appends.
     Grown(Option<Val>),
 }
 
-/// A matrix that stands between stages, or what a stage reads of it.
+/// A reference to a value: a matrix that stands between cells, or the step of it that a cell reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ValueRef {
     pub(crate) source: Source,
@@ -161,7 +161,7 @@ pub(crate) enum Operand {
     Constant(Rc<Literal>),
     /// A vector of integers, some of which are lengths that come with the request.
     Lengths(Vec<Int>),
-    /// Not an input of the operator: what tells the length of an axis, where no tensor does.
+    /// The length of an axis, where no tensor has that axis. It is not an input of the operator.
     Length(Symbol),
     Absent,
 }
@@ -188,13 +188,13 @@ pub(crate) struct RowOp {
     pub(crate) outputs: Vec<RowSpec>,
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
-    /// Of an operator on whole tensors: the dimensions of each output.
+    /// The dimensions of each output, for an operator on whole tensors; empty for an operator on rows.
     pub(crate) tensor_dims: Vec<Vec<Dim>>,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) recurrence_depth: usize,
-    /// Integer outputs are at least 0 and below this.
+    /// If known, integer outputs are at least 0 and below this.
     pub(crate) bound: Option<usize>,
-    /// Its integers are at least 0 and less than the length of that axis.
+    /// If given, its integers are at least 0 and less than the length of that axis.
     pub(crate) counts: Option<Symbol>,
 }
 
@@ -204,6 +204,6 @@ pub(crate) struct InputInfo {
     pub(crate) name: String,
     pub(crate) element: ElementType,
     pub(crate) dims: Vec<Dim>,
-    /// Elements index a table of this many rows.
+    /// The number of rows of the table that its elements index, if they index one.
     pub(crate) ids: Option<usize>,
 }

@@ -8,7 +8,7 @@ use crate::file::node::{Node, Subgraph};
 use crate::file::onnx_file::OnnxFile;
 
 impl Analysis {
-    /// Adds a node: its outputs are known afterwards, or why there are none.
+    /// Adds a node: afterwards its outputs are known, or the diagnostics say why not.
     pub(crate) fn add_node(&mut self, node: &Node, file: &OnnxFile) {
         let mut inputs = Vec::new();
         for name in &node.inputs {
@@ -49,7 +49,7 @@ impl Analysis {
         }
     }
 
-    /// The constants of a graph inside a node.
+    /// Adds the constants of a graph inside a node.
     pub(crate) fn add_initializers(&mut self, graph: &Subgraph) {
         for (name, literal) in &graph.initializers {
             let val = match literal {

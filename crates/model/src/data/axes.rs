@@ -16,18 +16,18 @@ struct SymbolFacts {
     learned: bool,
     /// Whether a recurrent operator's steps go along it.
     is_time: bool,
-    /// What it is the number of windows of.
+    /// The axis whose windows this symbol counts, where it counts windows.
     windows: Option<(Symbol, Windows)>,
 }
 
-/// All symbols, and which are equal.
+/// All symbols of a file, with the equal ones unified.
 #[derive(Clone, Debug)]
 pub(crate) struct Axes {
     symbols: Vec<SymbolFacts>,
 }
 
 impl Axes {
-    /// `batch`: its length, where the file fixes it.
+    /// `batch`: the number of sequences, where the file fixes it.
     pub(crate) fn new(batch: Option<usize>) -> Self {
         let mut axes = Self { symbols: Vec::new() };
         axes.add("batch", batch);
@@ -50,7 +50,7 @@ impl Axes {
         symbol
     }
 
-    /// All symbols that are numbers of windows: of what, and how.
+    /// Every symbol that counts windows, with the axis that they lie on and their geometry.
     pub(crate) fn all_windows(&self) -> impl Iterator<Item = (Symbol, Symbol, Windows)> + '_ {
         let symbols = (0..).map(Symbol).zip(&self.symbols);
         symbols.filter_map(|(symbol, known)| {
@@ -113,7 +113,7 @@ impl Axes {
         self.symbols[self.find(symbol).0 as usize].length
     }
 
-    /// Learns the length of an symbol that has none and is neither the batch's nor along steps.
+    /// Learns the length of a symbol that has none and is neither the batch's nor along steps.
     pub(crate) fn learn(&mut self, symbol: Symbol, length: usize) {
         let symbol = self.find(symbol);
         let known = &mut self.symbols[symbol.0 as usize];

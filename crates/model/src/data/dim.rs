@@ -2,7 +2,7 @@
 
 use crate::data::symbol::{BATCH, Symbol};
 
-/// A part of a dimension.
+/// One factor of a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Factor {
     Fixed(usize),
@@ -26,7 +26,7 @@ impl Dim {
         self.0.is_empty()
     }
 
-    /// The dimension's one symbol, if it is nothing else.
+    /// The symbol that the dimension consists of, if it consists of one symbol alone.
     pub(crate) fn as_symbol(&self) -> Option<Symbol> {
         match self.0[..] {
             [Factor::Symbol(symbol)] => Some(symbol),
@@ -64,12 +64,12 @@ impl Dim {
     }
 }
 
-/// The symbols of dimensions that are along steps, each as often as it occurs.
+/// All symbols of `dims` other than the batch, each as often as it occurs.
 pub(crate) fn steps(dims: &[Dim]) -> Vec<Symbol> {
     dims.iter().flat_map(Dim::symbols).filter(|&symbol| symbol != BATCH).collect()
 }
 
-/// The axes of a row, given the dimensions of the whole: fixed parts in order.
+/// The shape of one row of a tensor of dimensions `dims`: the fixed parts of its axes, in order.
 pub(crate) fn row_shape(dims: &[Dim]) -> Vec<usize> {
     dims.iter().filter(|dim| dim.in_row()).map(Dim::fixed_part).collect()
 }

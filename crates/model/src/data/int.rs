@@ -8,8 +8,8 @@ use crate::data::symbol::Symbol;
 /// A sum of numbers times products of symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Int {
-    /// The symbols of a product (in order of their ids) and its factor, which is not 0; each product once,
-    /// in order.
+    /// Each entry holds the symbols of a product (in order of their ids) and its factor, which is not 0. Each
+    /// product occurs once; the entries are in order.
     terms: Vec<(Vec<Symbol>, i64)>,
 }
 
@@ -55,7 +55,7 @@ impl Int {
         self.terms.iter().map(|(symbols, number)| (*number, &symbols[..]))
     }
 
-    /// The same of other symbols.
+    /// The integer with each symbol replaced by `name(symbol)`.
     pub(crate) fn renamed(&self, name: impl Fn(Symbol) -> Symbol) -> Self {
         let rename = |(symbols, number): &(Vec<Symbol>, i64)| {
             (symbols.iter().map(|&symbol| name(symbol)).collect(), *number)
@@ -117,7 +117,7 @@ impl Int {
         self.terms.iter().map(quotient).collect::<Option<Vec<_>>>().map(Self::of)
     }
 
-    /// How two integers compare, where that does not depend on an symbol. Symbols are at least 1.
+    /// How two integers compare, where that does not depend on a symbol. Symbols are at least 1.
     fn compare(&self, other: &Self) -> Option<Ordering> {
         let difference = self.minus(other)?;
         let with_symbols = || difference.terms().filter(|(_, symbols)| !symbols.is_empty());
@@ -130,12 +130,12 @@ impl Int {
         }
     }
 
-    /// Whether two integers are equal, where that does not depend on an symbol.
+    /// Whether two integers are equal, where that does not depend on a symbol.
     pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
         self.compare(other).map(Ordering::is_eq)
     }
 
-    /// Whether it is less than `other`, where that does not depend on an symbol.
+    /// Whether it is less than `other`, where that does not depend on a symbol.
     pub(crate) fn is_less(&self, other: &Self) -> Option<bool> {
         self.compare(other).map(Ordering::is_lt)
     }

@@ -14,7 +14,7 @@ pub(crate) enum Literal {
     Bool(Array<bool>),
 }
 
-/// Does the same to whatever array is inside.
+/// Applies an expression to the array inside a literal, whatever its element type.
 macro_rules! map_array {
     ($literal:expr, $array:ident => $body:expr) => {
         match $literal {
@@ -30,7 +30,7 @@ impl Literal {
         Self::Int(Array::vector(values), ElementType::I64)
     }
 
-    /// Lengths as floats that turned out to be numbers, as floats.
+    /// Converts lengths of element type FLOAT that turned out to be plain numbers to floats.
     pub(crate) fn settled(self) -> Self {
         match (&self, self.as_numbers()) {
             (Self::Int(array, ElementType::F32), Some(numbers)) => {

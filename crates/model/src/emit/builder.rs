@@ -1,6 +1,6 @@
 //! Writes operators on whole tensors into a program.
 //!
-//! Tensors are made and read under dimensions of their own; what lies between is reshaping and transposing by
+//! Tensors are written and read under dimensions of their own; what lies between is reshaping and transposing by
 //! way of a plain form, where axes that vary come first.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) writer: Writer,
     /// The name of a tensor and the dimensions that it has.
     pub(crate) tensors: BTreeMap<ValueRef, (String, Vec<Dim>)>,
-    /// Tensors that are others under other dimensions.
+    /// Tensors under further dimensions: the original's name, the dimensions, the name.
     converted: Vec<(String, Vec<Dim>, String)>,
     /// A tensor and its axis of that length.
     known: BTreeMap<Symbol, (String, usize)>,
@@ -167,7 +167,7 @@ impl<'a> Builder<'a> {
 
     fn reshape(&mut self, name: &str, dims: &[Dim]) -> Result<String, String> {
         let ints: Vec<Int> = dims.iter().map(|dim| self.analysis.axes.open_int(dim)).collect();
-        // One that is not a number may be left to the executor.
+        // One length that is not a number may be left to the executor.
         let is_open = |int: &Int| int.as_number().is_none();
         let target = match ints.iter().filter(|int| is_open(int)).count() {
             1 => {
@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
         Ok(produced)
     }
 
-    /// A step of a tensor that was made at all steps.
+    /// Adds one step of a tensor that was produced at all steps.
     fn add_step(&mut self, source: Source, at: i64) -> Result<(), String> {
         let time = self.analysis.domain(source).time.ok_or("a step of no axis")?;
         let row = Dim::fixed(row_of(self.analysis, source).elements());
@@ -193,7 +193,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// What is read, under these dimensions.
+    /// The name of a value under these dimensions.
     pub(crate) fn tensor(&mut self, reference: ValueRef, dims: &[Dim]) -> Result<String, String> {
         if let (Some(at), false) = (reference.at, self.tensors.contains_key(&reference)) {
             self.add_step(reference.source, at)?;
@@ -215,7 +215,7 @@ impl<'a> Builder<'a> {
         Ok(produced)
     }
 
-    /// From one form to another by way of the plain form, where axes that vary come first.
+    /// Converts a tensor from dimensions `from` to `to` by way of the plain form, where axes that vary come first.
     fn convert(&mut self, name: &str, from: &[Dim], to: &[Dim]) -> Result<String, String> {
         let factors = |dims: &[Dim]| -> Vec<Dim> {
             dims.iter().flat_map(|dim| &dim.0).map(|&factor| Dim(vec![factor])).collect()

@@ -23,7 +23,8 @@ use crate::partition::copies::copy_plain_outputs;
 use crate::partition::cut::cut;
 use crate::partition::segment::{Cut, Instance, Part, Segment};
 
-/// A cell of rows, in stages where parts of it have fused kernels.
+/// Compiles an analysed cell of rows: to a composite cell where parts of it have fused kernels, else to one
+/// program.
 pub(crate) fn compile(file: &str, analysis: &mut Analysis) -> Result<NamedCell, LoadError> {
     let arg_maxes = arg_max::find(analysis);
     if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
@@ -167,7 +168,7 @@ fn composite(
                     registers.add(ValueRef { source, at: None }, row.clone())
                 };
                 let writes: Vec<_> = step.last_states().iter().map(|&port| write(port)).collect();
-                // There is one step: every is the last.
+                // A cell does one step, which is also the last.
                 let every = Source::Recurrent(index, RecurrentPort::Every(0));
                 registers.alias(ValueRef { source: every, at: None }, writes[0]);
                 let is_one_step = match &recurrent.lengths {
@@ -235,7 +236,7 @@ fn composite(
     Ok(NamedCell { cell, inputs, outputs, fused: false, why })
 }
 
-/// What stands between stages.
+/// The registers of a composite cell, by the values that they hold.
 #[derive(Default)]
 struct Registers {
     rows: Vec<RowSpec>,
@@ -263,7 +264,7 @@ fn diagnostic(operator: &str, node: &str, reason: &str) -> Diagnostic {
     Diagnostic { operator, node, reason }
 }
 
-/// By op, whether `outputs` depend on it.
+/// For each op, whether `outputs` depend on it.
 fn needed(analysis: &Analysis, outputs: &[ValueRef]) -> Vec<bool> {
     let mut needed = vec![false; analysis.ops.len()];
     let mut open: Vec<Source> = outputs.iter().map(|reference| reference.source).collect();

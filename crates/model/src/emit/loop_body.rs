@@ -145,7 +145,7 @@ fn add_row_op(builder: &mut Builder<'_>, index: usize, op: &RowOp) -> Result<(),
     Ok(())
 }
 
-/// What is read as `[rows, ...shape]`, as many rows as the domain has.
+/// A value as `[rows, ...shape]`, with as many rows as the domain has.
 fn rows(
     builder: &mut Builder<'_>,
     reference: ValueRef,

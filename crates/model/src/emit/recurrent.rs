@@ -9,7 +9,7 @@ use crate::analysis::recurrence::{OperatorStep, Recurrent, Step, operator_name};
 use crate::data::direction::Direction;
 use crate::emit::step_program::step_program;
 
-/// The cell of its steps, what that is (for people), and whether a fused kernel runs it.
+/// The cell of a chain's steps, a description of it, and whether a fused kernel runs it.
 pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, String, bool) {
     match &recurrent.step {
         Step::Operator(step) => {
@@ -23,7 +23,7 @@ pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, Stri
     }
 }
 
-/// The cell of its steps, and what that is, for people.
+/// The cell of a recurrent operator's steps, and a description of it.
 fn operator_cell(
     step: &OperatorStep,
     direction: Direction,
@@ -68,7 +68,7 @@ fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// For people: what a chain of the cell is.
+/// A description of a chain of the cell.
 pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
     let (operator, way) = (operator_name(&cell.kind), way(direction));
     let mut text = format!("{operator}, {way} for each sequence, fused kernel");

@@ -1,4 +1,4 @@
-//! Registers cells: their batch limits and precisions, which the model, who loads it and profiles may give.
+//! Registers cells with their batch limits and precisions, which the caller, the model and profiles may give.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,23 +17,23 @@ pub const PROGRAM_BATCH_SIZE_MAX: u32 = 256;
 pub struct LoadOptions {
     /// The model's id in the registry.
     pub model: ModelId,
-    /// The most rows in one batch, before what the model says.
+    /// The most rows in one batch, which takes precedence over the model's own limits.
     pub max_batch_size: ByCell<u32>,
-    /// In which precision to keep weights, before what the model says. Cells that have none to choose
-    /// stay as they are.
+    /// The precision of weights, which takes precedence over the model's own choice. Cells without weights of
+    /// a choosable precision stay as they are.
     pub precision: ByCell<Precision>,
-    /// What profiles say, after what the model says: by the identity of a cell in f32, as text.
+    /// The choices of profiles, which yield to the model's own: by the identity of a cell in f32, as text.
     pub profile: HashMap<String, ProfiledCell>,
 }
 
 impl LoadOptions {
-    /// Nothing but what models say.
+    /// Options that leave every choice to models.
     pub fn new(model: ModelId) -> Self {
         let (max_batch_size, precision) = (ByCell::default(), ByCell::default());
         Self { model, max_batch_size, precision, profile: HashMap::new() }
     }
 
-    /// Registers a cell, of which the model may say something itself.
+    /// Registers a cell. `models_limit` and `models_precision` are the model's own choices.
     pub(crate) fn register(
         &self,
         registry: &mut CellRegistry,
@@ -69,12 +69,12 @@ pub(crate) struct NewCell<'a> {
     pub(crate) why: &'a str,
 }
 
-/// What is said of all cells, or of some by name.
+/// A choice for all cells, or for some by name.
 #[derive(Clone, Debug)]
 pub struct ByCell<T> {
-    /// Of every cell, if anything.
+    /// The choice for every cell, if there is one.
     pub all: Option<T>,
-    /// By a cell's name, before `all`.
+    /// Choices by a cell's name, which take precedence over `all`.
     pub cells: BTreeMap<String, T>,
 }
 
@@ -90,28 +90,28 @@ impl<T: Copy> ByCell<T> {
     }
 }
 
-/// What a profile says of a cell.
+/// The choices of a profile for a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfiledCell {
     /// The most rows in one batch, in each precision.
     pub max_batch_size: BTreeMap<Precision, u32>,
-    /// In which precision to keep weights.
+    /// The precision of weights.
     pub precision: Option<Precision>,
 }
 
 /// A cell of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellUse {
-    /// After an ONNX node: the operator's, or the last of a program's.
+    /// Its name, after an ONNX node: the recurrent operator, or the last node of its segment.
     pub name: String,
     /// The registered type; equal cells share one.
     pub cell_type: CellTypeId,
     /// Whether a fused kernel runs it, not the general executor.
     pub fused: bool,
-    /// Whether its batch limit was given, by who loads it or by the model.
+    /// Whether its batch limit was given, by the caller or by the model.
     pub limit_given: bool,
     /// Higher is preferred: later in the computation.
     pub priority: i32,
-    /// What it does, what it is made of, and why it is a cell of its own.
+    /// A description: its purpose, the nodes that it is made of, and why it is a cell of its own.
     pub why: String,
 }

@@ -1,5 +1,5 @@
-//! A segment as a program: a small ONNX file over `[rows, ...]`, in a form that depends
-//! on what it computes alone, not on names.
+//! Compiles a segment of row ops to a program: a small ONNX file over `[rows, ...]`, in a form that depends
+//! on its computation alone, not on names.
 //!
 //! Inputs are `in0`, `in1`, …, outputs `out0`, `out1`, …: `[rows, elements]`, or `[rows]`
 //! for one integer a row. Everything between is renumbered.
@@ -12,7 +12,7 @@ use crate::analysis::value::{Operand, Source, ValueRef};
 use crate::emit::writer::Writer;
 use crate::partition::segment::Segment;
 
-/// Makes the program cell of a segment.
+/// Compiles a segment to a cell.
 pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Cell {
     let mut writer = Writer::default();
     let rows = |references: &[ValueRef]| -> Vec<RowSpec> {

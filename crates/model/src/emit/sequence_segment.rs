@@ -1,4 +1,4 @@
-//! A segment of operators on whole tensors as a program: see [`SequenceCell`].
+//! Compiles a segment of sequence-level operators to a program: see [`SequenceCell`].
 //!
 //! Between segments a tensor stands in its *plain* form: `[batch, steps, row]`, as far as it has these
 //! axes. Inside, operators want it under dimensions of their own; what lies between is reshaping and
@@ -17,7 +17,7 @@ use crate::emit::writer::value_info;
 use crate::error::Diagnostic;
 use crate::partition::segment::{Cut, Segment};
 
-/// The plain form of what is read.
+/// The plain form of a value.
 fn plain(analysis: &Analysis, reference: ValueRef) -> (Domain, RowSpec, Vec<Dim>) {
     let mut domain = analysis.domain(reference.source);
     domain.time = domain.time.filter(|_| reference.at.is_none());
@@ -29,10 +29,10 @@ fn plain(analysis: &Analysis, reference: ValueRef) -> (Domain, RowSpec, Vec<Dim>
     (domain, row, dims)
 }
 
-/// Makes the cell of a segment.
+/// Compiles a segment to a cell.
 ///
 /// # Errors
-/// A tensor that varies along several axes of steps and is read outside, or a length that nothing tells.
+/// A tensor that varies along several axes of steps and is read outside, or a length that no tensor has.
 pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, String> {
     let mut builder = Builder::new(analysis);
     let mut cell = Cell {
@@ -92,7 +92,7 @@ fn info(name: &str, axes: PortAxes, row: &RowSpec) -> ValueInfoProto {
     info
 }
 
-/// Segments over whole tensors that are no programs, and why.
+/// The diagnostics of sequence-level segments that do not compile.
 pub(crate) fn unbuilt(cut: &Cut, analysis: &Analysis) -> Vec<Diagnostic> {
     let of = |segment: &Segment| {
         let reason = compile(analysis, segment).err()?;

@@ -123,7 +123,7 @@ impl Step<'_> {
         self.biased(sum, 1, gates)
     }
 
-    /// Gate `index` of the first of so many.
+    /// Gate `index` of a sum of several gates, `[rows, gates * hidden_size]`.
     fn gate(&mut self, sum: &str, index: usize) -> String {
         let misses_recurrence = self.recurrent.hidden_size as i64;
         let mut bound = |n: i64| {
@@ -178,7 +178,7 @@ impl Step<'_> {
                 self.op("Div", &[&sum, &below])
             }
             "Softplus" => {
-                // Without an overflow.
+                // This form does not overflow.
                 let one = self.scalar(1.0);
                 let above = self.op("Relu", &[&sum]);
                 let size = self.op("Abs", &[&sum]);

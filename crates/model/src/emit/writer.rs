@@ -1,4 +1,4 @@
-//! Writes programs: small ONNX files, in a form that depends on what they compute alone, not on names.
+//! Writes programs: small ONNX files, in a form that depends on their computation alone, not on names.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,12 +24,12 @@ const PROGRAM_OPSET: i64 = 20;
 /// Writes a program.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(crate) prefix: String,
     graph: GraphProto,
     /// The name of a matrix under a shape.
     pub(super) names: BTreeMap<(ValueRef, Vec<usize>), String>,
-    /// The name and shape under which a matrix is made.
+    /// The name and shape under which a matrix is produced.
     pub(super) natural: BTreeMap<ValueRef, (String, Vec<usize>)>,
     constants: Vec<(Rc<Literal>, String)>,
     values: usize,
@@ -73,7 +73,7 @@ impl Writer {
         model.write_buf().expect("writing to memory does not fail").into()
     }
 
-    /// A name that nothing has.
+    /// A name that is not taken.
     pub(crate) fn fresh(&mut self) -> String {
         self.values += 1;
         format!("{}v{}", self.prefix, self.values - 1)

@@ -53,7 +53,7 @@ impl NamedCell {
         }
     }
 
-    /// As [`Self::of_file`], but for what is recognised as more than rows.
+    /// As [`Self::of_file`], without the recognition of TreeLSTM cells.
     pub(crate) fn unrecognised(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
         let (file, mut analysis) = analyse_cell(file, amendments)?;
         compile(&file.name, &mut analysis)
@@ -75,7 +75,7 @@ fn analyse_cell(
     }
 }
 
-/// Every input and output is `[batch, ...row]`, and nothing binds the batch to one row.
+/// Checks that every input and output is `[batch, ...row]`, and that nothing binds the batch to one row.
 fn check_edges(analysis: &mut Analysis) {
     for index in 0..analysis.inputs.len() {
         let input = &analysis.inputs[index];

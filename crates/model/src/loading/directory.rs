@@ -1,4 +1,4 @@
-//! A model directory: what its `model.toml` says.
+//! The `model.toml` of a model directory.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(crate) struct CellTable {
     pub(crate) priority: Option<i32>,
     #[serde(default)]
     pub(crate) batch_axis: BTreeMap<String, usize>,
-    /// Of inputs whose shape the file leaves open.
+    /// The rows of inputs whose shape the file leaves open.
     #[serde(default)]
     pub(crate) row: BTreeMap<String, Vec<usize>>,
 }

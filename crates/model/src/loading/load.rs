@@ -112,7 +112,7 @@ fn load_directory(
 struct Cells<'a> {
     files: &'a Files<'a>,
     cells: Vec<CellTable>,
-    /// Inputs that are constants, and which of them cells have.
+    /// Inputs that are constants, and those of them that cells have.
     fixed: BTreeMap<String, Tensor>,
     bound: BTreeSet<String>,
     used: Vec<CellUse>,
@@ -158,7 +158,7 @@ impl Cells<'_> {
         Ok(UsedCell { name: name.to_owned(), cell_type, cell })
     }
 
-    /// That every cell and every constant is used.
+    /// Checks that every cell and every constant is used.
     fn finish(self) -> Result<Vec<CellUse>, LoadError> {
         if let Some(name) = self.fixed.keys().find(|name| !self.bound.contains(*name)) {
             return Err(no_input(self.files, name));
@@ -226,7 +226,7 @@ impl Cells<'_> {
     }
 }
 
-/// `fixed` names what is no input.
+/// The error that `fixed` names a tensor that is no input.
 fn no_input(files: &Files<'_>, name: &str) -> LoadError {
     let reason = format!("fixed `{name}`: there is no such input");
     LoadError::Malformed { file: files.label("model.toml"), reason }

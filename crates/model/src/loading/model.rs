@@ -13,18 +13,18 @@ use crate::file::files::Files;
 use crate::loading::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
-/// What a `model.toml` says beside the graph.
+/// The tables of a `model.toml` beside the graph.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) text: Option<TextTable>,
     pub(crate) outputs: BTreeMap<String, OutputTable>,
-    /// What its owner may want to know of its files.
+    /// Notes for its owner on how its files were read.
     pub(crate) notes: Vec<String>,
 }
 
-/// What [`Model::reply`] must know of the request.
+/// The facts about a request that [`Model::reply`] depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyPlan {
     drop_batch: bool,
@@ -47,7 +47,7 @@ pub struct Model {
     pub outputs: Vec<TensorInfo>,
     /// Its cells, in order of computation: how its graph was cut, and why.
     pub cells: Vec<CellUse>,
-    /// What its owner may want to know of how its files were read.
+    /// Notes for its owner on how its files were read.
     pub notes: Vec<String>,
     unfolding: Unfolding,
     text: Option<Text>,
@@ -140,7 +140,7 @@ impl Model {
         })
     }
 
-    /// What the tensors of a request look like, in the order of `inputs`.
+    /// The layouts of the tensors of a request, in the order of `inputs`.
     pub fn layouts(&self) -> Vec<InputLayout> {
         let layout = |(index, input): (usize, &RequestTensor)| {
             let text = self.text.as_ref().filter(|text| text.input == index);
@@ -154,15 +154,16 @@ impl Model {
         self.unfolding.inputs.iter().enumerate().map(layout).collect()
     }
 
-    /// Those of a session's first chunk that hold for all of it: that have no row a step.
+    /// The static inputs of a session: the tensors of its first chunk that hold for all of it, as they have no
+    /// row for each step.
     pub fn said_once(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
         first.iter().filter(|tensor| self.is_said_once(&tensor.name)).cloned().collect()
     }
 
-    /// The tensors of a session's later chunk, with what the first one said for all.
+    /// The tensors of a session's later chunk, together with its static inputs (`said_once`).
     ///
     /// # Errors
-    /// If the chunk says again what is said once.
+    /// If the chunk brings a static input again.
     pub fn later_chunk(
         &self,
         mut tensors: Vec<NamedTensor>,
@@ -196,7 +197,7 @@ impl Model {
         self.unfold_with(tensors, &Parameters::default())
     }
 
-    /// As [`Self::unfold`], with what the client says besides tensors.
+    /// As [`Self::unfold`], with the parameters that the client gives besides tensors.
     ///
     /// # Errors
     /// As there, and a parameter that the model does not take.
@@ -252,7 +253,7 @@ impl Model {
         Ok((unfolded, ReplyPlan { drop_batch: self.text.is_some() }))
     }
 
-    /// What some steps of a reply are to clients: ids as their labels, one by one, where the reply
+    /// Some steps of a reply in the form that clients get: ids become their labels, one by one, where the reply
     /// has their text.
     ///
     /// # Errors

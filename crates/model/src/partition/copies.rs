@@ -1,19 +1,18 @@
-//! Copies of rows, where an output is no matrix that a cell writes as it is.
+//! Copies of rows, for outputs that no cell writes as they are.
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source};
 use crate::data::dim::{Dim, row_shape};
 use crate::data::symbol::BATCH;
 
-/// An output must be a matrix over exactly its own axes that a cell writes; whatever is
-/// not gets an op that copies rows.
+/// Adds an op that copies rows for each output that is not a matrix over exactly its own axes, written by a cell.
 pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
     for index in 0..analysis.outputs.len() {
         let (name, view) = analysis.outputs[index].clone();
         let reference = analysis.resolve(view.source, view.at);
         let wanted = Domain::of(&view.dims);
-        // Of whole sequences the rows of one stand together; an axis of both with time first is another
-        // order.
+        // After a sequence-level op the rows of a sequence stand together; a joint axis with time first has
+        // another order.
         let is_time_first = |dim: &Dim| {
             let mut symbols = dim.symbols();
             symbols.next().is_some_and(|first| first != BATCH) && symbols.next().is_some()
@@ -55,7 +54,7 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
     }
 }
 
-/// Whether whole sequences are made or read of a source.
+/// Whether a sequence-level op writes or reads a source.
 fn is_sequence_level(analysis: &Analysis, source: Source) -> bool {
     let is_made = matches!(source, Source::Op(op, _) if analysis.ops[op].scope != Scope::Row);
     let reads = |operand: &Operand| matches!(operand, Operand::Tensor { source: read, .. } if *read == source);

@@ -53,7 +53,7 @@ pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
     cut
 }
 
-/// All instances that `readings` need.
+/// All instances that `references` need.
 fn demanded(analysis: &Analysis, cut: &Cut, references: &BTreeSet<ValueRef>) -> BTreeSet<Instance> {
     let mut instances = BTreeSet::new();
     let mut open: Vec<ValueRef> = references.iter().copied().collect();

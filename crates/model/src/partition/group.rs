@@ -90,7 +90,7 @@ pub(super) fn group(
     segments
 }
 
-/// By instance (`list`, in the order of their ops), how often what it is made of changes on the longest
+/// For each instance of `list`, which is in the order of ops, counts how often its inputs change on the longest
 /// path between recurrent operators: from rows of one domain to those of another, between rows and whole
 /// tensors, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
 /// never wait for each other.
@@ -106,7 +106,7 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         let operands = analysis.ops[op].operands.iter();
         operands.filter_map(move |operand| {
             let reference = analysis.reads(operand, at)?;
-            // A step of what is made at all steps.
+            // One step of a value that is produced at all steps.
             let is_step = reference.at.is_some() && cut.produced(reference).at.is_none();
             Some((place(reference)?, is_step))
         })
@@ -120,7 +120,7 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         };
         phases[at] = reads(at).map(after).max().unwrap_or(0);
     }
-    // A tensor along several axes of steps stays inside a segment: it is made when it is first read.
+    // A tensor along several axes of steps stays inside a segment: it is produced when it is first read.
     for before in (0..list.len()).rev() {
         let op = &analysis.ops[list[before].op];
         if !op.tensor_dims.iter().any(|dims| steps(dims).len() > 1) {

@@ -8,7 +8,8 @@ use crate::analysis::references::uses;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, Source};
 
-/// Embeddings that feed recurrent operators and nothing else.
+/// Finds embeddings that feed recurrent operators and nothing else: for each recurrent operator, the op and its
+/// table.
 pub(super) fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
     let lookup = |recurrent: &Recurrent| {
         recurrent.operator()?;
@@ -38,7 +39,7 @@ pub(super) fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>
             && uses(analysis, x.source) == readers.count();
         (fits && one_id && is_every_step).then_some(index)
     };
-    // Of an op that several absorb, one table.
+    // Recurrent operators that absorb the same op share its table.
     let mut tables: BTreeMap<usize, Arc<[f32]>> = BTreeMap::new();
     let mut with_table = |op: usize| {
         let Operand::Constant(literal) = &analysis.ops[op].operands[0] else { return None };

@@ -6,7 +6,7 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, ValueRef};
 use crate::partition::segment::{Cut, Part};
 
-/// Producers before consumers; what is later in the file is later where both may be.
+/// Orders the parts of a file: producers before consumers, else by recurrence depth and position in the file.
 pub(super) fn order(analysis: &Analysis, cut: &Cut) -> Vec<Part> {
     let segments = &cut.segments;
     let recurrents = (0..analysis.recurrents.len()).map(Part::Recurrent);

@@ -1,4 +1,4 @@
-//! What an analysed file is cut into: segments, each of which becomes one cell, beside its recurrent operators.
+//! The parts of an analysed file: segments, each of which becomes one cell, and recurrent operators.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Instance {
     pub(crate) at: Option<i64>,
 }
 
-/// Instances that become one program.
+/// Instances that are compiled together into one cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// In order of computation.
@@ -27,13 +27,13 @@ pub(crate) struct Segment {
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
     pub(crate) recurrence_depth: usize,
-    /// What the program reads, in order of first use.
+    /// The values that it reads, in order of first use.
     pub(crate) inputs: Vec<ValueRef>,
-    /// What others read of it.
+    /// The values of it that others read.
     pub(crate) outputs: Vec<ValueRef>,
 }
 
-/// A cell to be.
+/// A part of a file that becomes one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Recurrent(usize),
@@ -43,14 +43,14 @@ pub(crate) enum Part {
 /// The whole file, cut.
 pub(crate) struct Cut {
     pub(crate) segments: Vec<Segment>,
-    /// Producers first.
+    /// All parts, producers first.
     pub(crate) parts: Vec<Part>,
     /// For each recurrent operator, the embedding op that it absorbs, and its table.
     pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
     /// Products under an arg-max, each a segment of its own.
     pub(crate) arg_maxes: Vec<ArgMax>,
-    /// Ops that someone needs at every step: who needs one step reads it there.
+    /// Ops that are computed at every step, so that a reader of one step takes it from there.
     pub(super) full: BTreeSet<usize>,
 }
 
@@ -67,7 +67,7 @@ impl Analysis {
 }
 
 impl Cut {
-    /// What a reading is made as: a step is read of all steps, unless it alone is computed.
+    /// The value as it is produced: at all steps, unless the one step alone is computed.
     pub(crate) fn produced(&self, reference: ValueRef) -> ValueRef {
         match reference.source {
             Source::Op(op, _) if !self.full.contains(&op) => reference,
@@ -82,7 +82,7 @@ impl Cut {
         Some(Lookup { table: table.clone(), width })
     }
 
-    /// What a recurrent operator's steps read, by input port.
+    /// The values that a recurrent operator's steps read, by input port.
     pub(crate) fn step_reads(&self, analysis: &Analysis, index: usize) -> Vec<ValueRef> {
         let of_view = |(view, _): &(View, Direction)| analysis.resolve(view.source, view.at);
         let absorbed = self.lookups[index].as_ref();
@@ -99,7 +99,7 @@ impl Cut {
         self.arg_maxes.iter().find(|arg_max| arg_max.ops.contains(&op))
     }
 
-    /// All that a recurrent operator reads of other stages: its steps' inputs, then first states.
+    /// All values that a recurrent operator reads of other parts: its steps' inputs, then first states.
     pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<ValueRef> {
         let states = analysis.recurrents[index].initial.iter().enumerate();
         let states = states.filter_map(|(state, initial)| match initial {

@@ -13,7 +13,7 @@ use crate::analysis::value::{Operand, RecurrentPort, Source, View};
 use crate::data::dim::Dim;
 use crate::data::symbol::BATCH;
 
-/// What is read and written layer by layer.
+/// The stacks of a file, which are read and written layer by layer.
 #[derive(Default)]
 pub(crate) struct Stacks {
     /// For an output: the recurrent operator and port of each layer.

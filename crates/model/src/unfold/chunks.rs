@@ -1,10 +1,10 @@
-//! Whether a sequence may come in chunks: whether all of it depends on the steps so far alone.
+//! Checks whether a sequence may come in chunks: every output must depend on the steps so far alone.
 
 use crate::analysis::recurrence::SequenceLengths;
 use crate::unfold::plan::{PlanRead, UnfoldPlan};
 
 impl UnfoldPlan {
-    /// Why a sequence cannot come in chunks: something of it depends on more than the steps so far.
+    /// The reason that a sequence cannot come in chunks, if a value depends on more than the steps so far.
     pub(crate) fn why_no_chunks(&self) -> Option<&'static str> {
         let mut time = None;
         for cell in self.cells.iter().filter(|cell| cell.chain.is_some()) {
@@ -27,7 +27,7 @@ impl UnfoldPlan {
         if self.cells.iter().all(|cell| cell.chain.is_none()) {
             return Some("it keeps no state");
         }
-        // Values without an axis of time that are made of a sequence: the state so far, or a step.
+        // Values without an axis of time that are computed from a sequence: the state so far, or a step.
         let mut so_far = vec![false; self.values.len()];
         for cell in &self.cells {
             let over_time = cell.domain.time.is_some();

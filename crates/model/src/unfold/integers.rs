@@ -1,8 +1,9 @@
-//! Integers of requests that cells can take.
+//! Checks of the integers of requests, of which cells take 32 bits.
 
 use batchmaker_graph::{ElementType, InvalidRequest, TensorData};
 
-/// Whether every integer is one that a cell can take; otherwise the first that is not.
+/// Checks that every integer is below `ids`, if given, and fits 32 bits if `narrow`. The error names the first
+/// that does not.
 pub(crate) fn check_integers(
     name: &str,
     (ids, narrow): (Option<usize>, bool),
@@ -29,7 +30,7 @@ pub(crate) fn check_integers(
     }
 }
 
-/// The integers of cells have 32 bits.
+/// Whether integers of the type may exceed 32 bits, which is all that cells take.
 pub(crate) fn is_wide(element: ElementType) -> bool {
     element == ElementType::I64
 }

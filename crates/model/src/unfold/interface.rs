@@ -1,4 +1,4 @@
-//! What requests and replies of a whole ONNX file look like: the order of axes, and outputs that cannot be given
+//! The interface of a whole ONNX file: the axes of request and reply tensors, and checks that outputs can be given
 //! back.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use crate::data::layout::{Axis, Content, InputLayout};
 use crate::data::symbol::BATCH;
 use crate::unfold::plan::{Extent, PlanInput, UnfoldPlan};
 
-/// Why an output cannot be given back: its name and the reason.
+/// The name of an output that cannot be given back, and the reason.
 pub(crate) type OutputReason = (String, String);
 
 /// Checks that every output's axes are ones that rows can be given back under.

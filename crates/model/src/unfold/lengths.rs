@@ -10,7 +10,7 @@ use crate::unfold::plan::{Extent, PlanAxis, PlanCell, UnfoldPlan};
 /// A request's lengths.
 pub(super) struct Lengths {
     pub(super) batch: usize,
-    /// By the symbols' ids.
+    /// The numbers of steps, by the symbols' ids.
     pub(super) steps: Vec<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Lengths {
     }
 }
 
-/// `[batch, time, 8]`.
+/// The axes for messages, such as `[batch, time, 8]`.
 fn show(axes: &[Extent]) -> String {
     let axes: Vec<String> = axes
         .iter()
@@ -51,7 +51,7 @@ fn show(axes: &[Extent]) -> String {
 impl UnfoldPlan {
     /// The lengths of batch and steps, which all tensors must agree on.
     pub(super) fn lengths(&self, tensors: &[NamedTensor]) -> Result<Lengths, InvalidRequest> {
-        // Per axis: its length and who set it.
+        // Each axis has its length and the name of the tensor that set it.
         let mut batch = self.batch.map(|n| (n, "the model"));
         let by_model = |axis: &PlanAxis| axis.length.map(|n| (n, "the model"));
         let mut steps: Vec<Option<(usize, &str)>> = self.axes.iter().map(by_model).collect();
@@ -88,7 +88,7 @@ impl UnfoldPlan {
         }
         self.count_windows(&mut steps)?;
         let batch_rows = batch.map_or(1, |(n, _)| n);
-        // What the file fixes is no matter of the request: features count as axes, too.
+        // Lengths that the file fixes do not count: features are axes, too.
         let given = steps.iter().zip(&self.axes).filter(|(_, axis)| axis.length.is_none());
         let longest = given.filter_map(|(step, _)| *step).max_by_key(|(n, _)| *n);
         let by = longest.or(batch).map_or("", |(_, by)| by);

@@ -1,5 +1,5 @@
-//! Unfolders: what turns the tensors of a request into a graph of cells. That of a whole ONNX file walks a plan;
-//! the templates are for cells that files hold one by one.
+//! Unfolders, which turn the tensors of a request into a graph of cells. The unfolder of a whole ONNX file walks
+//! a plan; the templates are for cells that files hold one by one.
 
 mod chunks;
 pub(crate) mod integers;

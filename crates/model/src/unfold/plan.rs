@@ -22,13 +22,13 @@ pub(crate) enum Extent {
 pub(crate) struct PlanInput {
     pub(crate) name: String,
     pub(crate) axes: Vec<Extent>,
-    /// To bring the axes of rows to the front; none: they are there.
+    /// The permutation that brings the axes of rows to the front; none: they are there already.
     pub(crate) permutation: Option<Vec<usize>>,
     /// Elements must be in 0..ids.
     pub(crate) ids: Option<usize>,
     /// 64-bit integers must fit 32 bits, all that cells compute with.
     pub(crate) narrow: bool,
-    /// None: nothing reads it.
+    /// The value that it becomes; none: nothing reads it.
     pub(crate) value: Option<usize>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct PlanValue {
     pub(crate) slots: usize,
 }
 
-/// Where a stage reads.
+/// The rows that a cell reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanRead {
     pub(crate) value: usize,
@@ -60,15 +60,15 @@ pub(crate) struct PlanSink {
     pub(crate) slot: usize,
 }
 
-/// Which rows a chain's steps take, in which order.
+/// The rows that a chain's steps take, and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct ChainOrder {
-    /// By input port, which way the rows go.
+    /// The direction along the rows, by input port.
     pub(crate) reads: Vec<Direction>,
-    /// By output port.
+    /// The direction along the rows, by output port.
     pub(crate) writes: Vec<Direction>,
     pub(crate) lengths: SequenceLengths,
-    /// Otherwise its steps are rows.
+    /// Whether a step depends on the one before; if not, its steps are independent rows.
     pub(crate) keeps_state: bool,
 }
 
@@ -83,9 +83,9 @@ impl ChainOrder {
 #[derive(Clone, Debug)]
 pub(crate) struct PlanCell {
     pub(crate) cell_type: CellTypeId,
-    /// Of a chain; none: rows.
+    /// The order of a chain's steps; none: the nodes are independent rows.
     pub(crate) chain: Option<ChainOrder>,
-    /// Whether a node takes all steps of what it reads, and gives all of what it makes.
+    /// Whether a node takes all steps of its inputs and gives all steps of its outputs.
     pub(crate) is_sequence_level: bool,
     pub(crate) domain: Domain,
     pub(crate) inputs: Vec<PlanRead>,
@@ -123,25 +123,25 @@ pub(crate) struct UnfoldPlan {
     pub(crate) lengths: Vec<(usize, Symbol)>,
     pub(crate) cells: Vec<PlanCell>,
     pub(crate) outputs: Vec<PlanOutput>,
-    /// Sequences a request, where the file fixes it.
+    /// The number of sequences of a request, where the file fixes it.
     pub(crate) batch: Option<usize>,
     /// Axes of steps, by their symbols' ids.
     pub(crate) axes: Vec<PlanAxis>,
     /// The most rows a request may carry.
     pub(crate) max_length: usize,
-    /// Why a sequence cannot come in chunks.
+    /// The reason that a sequence cannot come in chunks, if there is one.
     pub(crate) refuses_chunks: Option<&'static str>,
 }
 
 /// An axis of steps.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanAxis {
-    /// Where the file fixes it.
+    /// The length, where the file fixes it.
     pub(crate) length: Option<usize>,
     /// The fewest steps that hold every step that is read by its number.
     pub(crate) min: usize,
     /// The most that the file has constants for.
     pub(crate) max: usize,
-    /// What it is the number of windows of; more than one where such numbers turned out to be equal.
+    /// The axes whose windows it counts; more than one where such counts turned out to be equal.
     pub(crate) windows: Vec<(Symbol, Windows)>,
 }

@@ -1,4 +1,4 @@
-//! From an analysed, cut file to cell types and a [`UnfoldPlan`].
+//! Registers the cells of an analysed, cut file, and makes its [`UnfoldPlan`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Planner<'a> {
     initial: HashMap<(usize, usize), usize>,
     /// The fewest steps along an axis that hold every step that is read by its number.
     steps_min: HashMap<Symbol, usize>,
-    /// What is made or read by whole sequences: a sequence's rows stand together.
+    /// Values that sequence-level cells write or read: a sequence's rows stand together.
     sequence_level: BTreeSet<ValueRef>,
 }
 
@@ -130,7 +130,7 @@ impl Planner<'_> {
         self.values.len() - 1
     }
 
-    /// All readings of all stages and outputs.
+    /// All values that parts and outputs read.
     fn references(&self) -> Vec<ValueRef> {
         let mut references = Vec::new();
         for part in &self.cut.parts {
@@ -213,7 +213,7 @@ impl Planner<'_> {
         constants
     }
 
-    /// A value for each length that a program is told.
+    /// Adds a value for each length that a cell reads.
     fn lengths(&mut self) -> Vec<(usize, Symbol)> {
         let mut lengths = Vec::new();
         for reference in self.references() {
@@ -229,7 +229,7 @@ impl Planner<'_> {
         lengths
     }
 
-    /// A value for all that is made by a stage and read by another or the reply.
+    /// Adds a value for each matrix that a cell writes and another or the reply reads.
     fn matrices(&mut self) {
         let mut orders: HashMap<ValueRef, bool> = HashMap::new();
         for (_, view) in &self.analysis.outputs {
@@ -390,8 +390,11 @@ impl Planner<'_> {
             Scope::Row => "row-wise",
             Scope::Sequence | Scope::Request => "over whole sequences",
         };
-        let why =
-            format!("{what}, {over}, at level {}: {}", segment.recurrence_depth, labels.join(", "));
+        let why = format!(
+            "{what}, {over}, at recurrence depth {}: {}",
+            segment.recurrence_depth,
+            labels.join(", ")
+        );
         let cell = match segment.scope {
             Scope::Row => row_segment::compile(self.analysis, segment),
             _ => sequence_segment::compile(self.analysis, segment)

@@ -6,15 +6,16 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::Source;
 use crate::partition::segment::{Cut, Part};
 
-/// The priority of each stage's cell, from 0 on: later in the computation is higher (section 4.3 of the
-/// BatchMaker paper). The number of recurrent operators upstream comes first; stages with equally many are in the
-/// order in which they wait for each other. Those of which neither waits for the other may be equal.
+/// The priority of each part's cell, from 0 on: later in the computation is higher (section 4.3 of the
+/// BatchMaker paper). The number of recurrent operators upstream comes first; parts with equally many are in the
+/// order in which they wait for each other. Parts that do not wait for each other may have equal priorities.
 pub(super) fn priorities(analysis: &Analysis, cut: &Cut) -> Vec<i32> {
     let recurrence_depth = |part: Part| match part {
         Part::Segment(index) => 2 * cut.segments[index].recurrence_depth,
         Part::Recurrent(index) => 2 * analysis.recurrents[index].recurrence_depth + 1,
     };
-    // Stages of one level on the longest path to a stage.
+    // The place of a part: its rank by recurrence depth, and the number of parts of that rank on the longest
+    // path to it.
     let mut places: Vec<(usize, usize)> = Vec::new();
     for &part in &cut.parts {
         let reads = match part {

@@ -1,4 +1,4 @@
-//! What turns requests into cell graphs, and what requests and replies look like.
+//! An unfolder with the description of its requests and replies.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use batchmaker_graph::{ElementType, Unfold};
 use crate::data::layout::InputLayout;
 use crate::emit::registration::CellUse;
 
-/// What turns requests into cell graphs, and what they and their replies look like.
+/// An unfolder, which turns requests into cell graphs, with the tensors that it takes and gives.
 #[derive(Clone)]
 pub struct Unfolding {
     /// The unfolding function.
@@ -27,7 +27,7 @@ pub struct Unfolding {
 pub struct RequestTensor {
     /// Name, type and shape.
     pub info: TensorInfo,
-    /// What its axes and elements stand for.
+    /// The meaning of its axes and elements.
     pub layout: InputLayout,
     /// The axis along which it holds one element a step, where it holds nothing else.
     pub step_axis: Option<usize>,

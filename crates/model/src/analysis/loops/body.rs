@@ -1,5 +1,4 @@
-//! The body of a `Loop` or `Scan` as a cell: what it reads of the graph around it, and which of that
-//! goes along the steps.
+//! Checks and clean-ups of the analysed body of a `Loop` or `Scan`, before it becomes a cell.
 
 use crate::analysis::ids::limit_ids;
 use crate::analysis::loop_body::BodyInput;
@@ -10,7 +9,7 @@ use crate::analysis::value::{Operand, Source};
 use crate::data::dim::{Dim, steps};
 use crate::data::symbol::{BATCH, Symbol};
 
-/// Drops what a body makes no use of: tensors of which it reads steps alone.
+/// Drops inputs that a body does not use: tensors of which it reads steps alone.
 pub(crate) fn drop_unread(nested: &mut Analysis) {
     let count = nested.inputs.len();
     let is_state = |edge: &BodyInput| matches!(edge, BodyInput::State);
@@ -37,8 +36,7 @@ pub(crate) fn drop_unread(nested: &mut Analysis) {
     }
 }
 
-/// Where the batch is not known yet: the axis that states and steps share, else the first open one, is
-/// it.
+/// Finds the batch, where it is not known yet: the axis that states and steps share, else the first open one.
 pub(crate) fn find_batch(analysis: &mut Analysis, states: &[Vec<Dim>], slices: &[Vec<Dim>]) {
     let symbols = |lists: &[Vec<Dim>]| -> Vec<Symbol> {
         let all = lists.iter().flatten().filter_map(Dim::as_symbol);
@@ -59,7 +57,7 @@ pub(crate) fn find_batch(analysis: &mut Analysis, states: &[Vec<Dim>], slices: &
     }
 }
 
-/// That what a body reads of the graph around it can be had a row at a time.
+/// Checks that every value which a body reads of the graph around it is available row by row.
 pub(crate) fn check_edges(
     outer: &mut Analysis,
     nested: &Analysis,

@@ -22,11 +22,11 @@ use crate::error::Diagnostic;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
-/// The name of what the state becomes that is the number of the step.
+/// The name of the next value of the state that holds the number of the step.
 const NEXT_NUMBER: &str = "\u{1}number of the next step";
 
 impl Loop<'_> {
-    /// A chain over the steps of a tensor.
+    /// The outputs of the loop as a chain over the steps of a tensor.
     pub(super) fn chain(
         &self,
         analysis: &mut Analysis,
@@ -66,7 +66,7 @@ impl Loop<'_> {
         Err(refuse("its states change their shapes".to_owned()))
     }
 
-    /// The values of a body's inputs.
+    /// Adds the body's inputs, with their values.
     pub(super) fn enter_body(
         &self,
         nested: &mut Analysis,
@@ -130,7 +130,7 @@ impl Loop<'_> {
             nested.add_node(node, file);
         }
         match self.goes_on.map(|name| nested.value(name, file)) {
-            // What the axes are does not hang on it.
+            // The roles of axes do not depend on it.
             _ if !nested.has_roles() => Ok(()),
             None | Some(Val::Unknown) => Ok(()),
             Some(Val::Literal(bits)) if bits.as_bools().is_some_and(|bits| bits.data[0]) => Ok(()),
@@ -396,7 +396,7 @@ impl Loop<'_> {
                 continue;
             }
             let (element, dims, port) = of(name).ok_or("a state that nothing makes")?;
-            // Of a body that keeps no state every step stands for itself.
+            // Without a state, every step stands for itself.
             let (produced, at) = match (keeps_state, directions[port]) {
                 (true, _) => (RecurrentPort::Last(port), None),
                 (false, Direction::Forward) => (RecurrentPort::Every(port), Some(-1)),
@@ -422,7 +422,7 @@ impl Loop<'_> {
     }
 }
 
-/// What a step of a loop appends to a list.
+/// The tensor that a step of a loop appends to a list.
 fn appended(list: &Val) -> Option<Val> {
     match list {
         Val::Sequence(list) => match &**list {
@@ -433,7 +433,7 @@ fn appended(list: &Val) -> Option<Val> {
     }
 }
 
-/// The name of what a step appends to the list `name`.
+/// The name of the tensor that a step appends to the list `name`.
 fn appended_to(name: &str) -> String {
     format!("\u{1}appended to {name}")
 }

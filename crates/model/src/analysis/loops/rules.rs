@@ -1,4 +1,4 @@
-//! The rules of `Loop` and `Scan`: which of the forms of a loop is served.
+//! The rules of `Loop` and `Scan`: whether a loop is served as a chain, by repeating its body, or as it stands.
 
 use crate::analysis::loops::form::Loop;
 use crate::analysis::operator::Inputs;

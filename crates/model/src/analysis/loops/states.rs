@@ -30,7 +30,7 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
         Val::View(_) => Err("a first state is all of a sequence".to_owned()),
         Val::Fill(value, _) => constant(1, value.expanded(&row)),
         Val::Literal(literal) | Val::Repeat(literal, _) => {
-            // The literal under `dims`, of which it may lack the first.
+            // The literal with the leading axes of `dims` that it lacks.
             let mut shape = vec![1; dims.len().saturating_sub(literal.shape().len())];
             shape.extend(literal.shape());
             let literal = literal.reshaped(&shape);
@@ -54,7 +54,7 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
     }
 }
 
-/// That the first value of a state indexes a table of `rows`.
+/// Checks that the first value of a state holds ids below `rows`.
 pub(super) fn check_ids(analysis: &mut Analysis, val: &Val, rows: usize) -> Result<(), String> {
     let fits = |literal: &Rc<Literal>| {
         let numbers = literal.as_numbers();

@@ -9,7 +9,7 @@ use crate::data::dim::Dim;
 use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
 
-/// What an operator computes over.
+/// The domain that an operator computes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     /// Rows: axes of batch and steps stand outside of what it computes with.
@@ -103,8 +103,9 @@ pub(crate) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
     Ok(Val::repeated(Rc::new(literal.expanded(&once)), wide))
 }
 
-/// Of an axis of steps and a fixed one that are as long as each other, on whole tensors, that of steps.
-/// Where the first is open, an exporter wrote a number in its place: the next pass knows.
+/// The axis of steps, of an axis of steps and a fixed one of the same length, over whole sequences. If the
+/// axis of steps has no length yet, an exporter wrote a number in its place: the axis is bound to it, which
+/// the next pass takes into account.
 pub(crate) fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim, over: Over) -> Option<Dim> {
     let (open, fixed) = match (a.as_symbol(), b.as_symbol()) {
         (Some(_), None) => (a, b),
@@ -122,7 +123,7 @@ pub(crate) fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim, over: Over)
     }
 }
 
-/// Makes `dim` what both dimensions are.
+/// Makes `dim` the dimension that both operands share; the error says that they differ.
 pub(crate) fn merge(
     analysis: &mut Analysis,
     dim: &mut Dim,

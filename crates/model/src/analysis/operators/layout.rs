@@ -1,4 +1,4 @@
-//! Operators that move elements: most of them change only how rows are looked at.
+//! Operators that move elements: most of them change the view of rows alone.
 
 use std::rc::Rc;
 
@@ -59,7 +59,7 @@ pub(crate) fn dropout(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     Ok(vec![input(inputs, 0)?.clone()])
 }
 
-/// The truth of numbers: all but zero are true.
+/// Casts numbers to truth values: all but zero are true.
 fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
     let zero = match view.element {
         ElementType::F32 => Literal::F32(Array::scalar(0.0)),
@@ -264,8 +264,8 @@ pub(crate) fn flatten(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])]).map(|val| vec![val])
 }
 
-/// Where an exporter wrote a number in place of an axis that varies, binds that axis to it: the next
-/// pass knows.
+/// Binds an axis that varies to the number that an exporter wrote in its place, if it did; the next pass takes
+/// this into account.
 fn bind_frozen(analysis: &mut Analysis, dims: &[Dim], target: &[Int]) {
     for (dim, wanted) in dims.iter().zip(target) {
         if analysis.axes.int(dim) == *wanted {

@@ -1,5 +1,4 @@
-//! Lengths of the request, and numbers of a loop's steps, as data: where they are not only counted with
-//! but computed on.
+//! Lengths of the request, and numbers of a loop's steps, as data, where operators compute on them.
 
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
@@ -16,13 +15,13 @@ use crate::data::symbol::{BATCH, Symbol, Windows};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 
-/// The length that a constant is, of which no number is known.
+/// The symbolic length that a constant holds, if it holds one.
 fn length_of(literal: &Literal) -> Option<Int> {
     let [int] = &literal.as_ints()?.data[..] else { return None };
     literal.data().is_none().then(|| int.clone())
 }
 
-/// The inputs, lengths among them as data; none where there are none.
+/// The inputs with lengths turned into data; none if no input is a length.
 pub(crate) fn as_data(
     analysis: &mut Analysis,
     node: &Node,
@@ -94,7 +93,7 @@ fn length(
     }
 }
 
-/// The length of an axis; of a loop's own, the number of steps up to this one.
+/// The length of an axis; for the axis of a loop's steps, the number of steps up to this one.
 fn of_axis(analysis: &mut Analysis, node: &Node, symbol: Symbol) -> Result<View, String> {
     let of_request = View {
         source: Source::Length(symbol),

@@ -18,7 +18,7 @@ use crate::file::node::Node;
 /// The longest list that is put together tensor by tensor.
 const LIST_MAX: usize = 512;
 
-/// Unless something of its inputs is downstream of a diagnostic, what `rule` makes of them.
+/// Applies `rule`, unless a part of the inputs is downstream of a diagnostic.
 fn known(inputs: &Inputs, rule: impl FnOnce() -> Result<Val, String>) -> Result<Vec<Val>, String> {
     match inputs.iter().flatten().any(is_unknown) {
         true => Ok(vec![Val::Unknown]),
@@ -112,7 +112,7 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
         _ => None,
     };
     let sizes = match sizes.ok_or("the lengths of its parts depend on the request")? {
-        // As ONNX Runtime and PyTorch's exporter have it.
+        // ONNX Runtime and PyTorch's exporter read it so.
         (one, 0) if one == [1] => {
             return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })));
         }

@@ -15,7 +15,7 @@ use crate::data::literal::Literal;
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
-/// The tensor that an operator goes along the axes of.
+/// The input along whose axes the operator computes.
 fn tensor(inputs: &Inputs) -> Result<&View, String> {
     match input(inputs, 0)? {
         Val::View(view) => Ok(view),
@@ -104,7 +104,7 @@ pub(crate) fn layer_normalization(
     Ok(analysis.emit(node, "LayerNormalization", attributes, operands, same(view)))
 }
 
-/// That a mean, a norm or a logarithm is of floats.
+/// Refuses means, norms and logarithms of integers.
 pub(super) fn check_type(node: &Node, view: &View) -> Result<(), String> {
     let is_of_any =
         matches!(&*node.operator, "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum");

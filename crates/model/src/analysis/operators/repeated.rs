@@ -68,7 +68,7 @@ fn moved(
         return Err("its indices are repeated along batch or time".to_owned());
     };
     let vals = rule(analysis, node, plain)?;
-    // What becomes of axes is read off a constant whose axes have lengths of their own.
+    // Applied to a probe whose axes have lengths of their own, the rule shows where axes move.
     let marks: Vec<Dim> = (0..dims.len()).map(|axis| Dim::fixed(1000 + axis)).collect();
     let probe = Val::Fill(Rc::new(literal.gathered_first()), marks);
     let mut probes = plain.to_vec();

@@ -16,7 +16,7 @@ use crate::data::literal::Literal;
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
-/// `log(1 + exp(x))` as `max(x, 0) + log(1 + exp(-|x|))`, which has no overflow.
+/// `Softplus`: `log(1 + exp(x))` as `max(x, 0) + log(1 + exp(-|x|))`, which has no overflow.
 pub(crate) fn softplus(
     analysis: &mut Analysis,
     node: &Node,
@@ -43,7 +43,7 @@ pub(crate) fn softplus(
     Ok(Some(emit("Add", vec![above, rest]).1))
 }
 
-/// 1 above zero, -1 below, 0 at either zero.
+/// `Sign`: 1 above zero, -1 below, 0 at either zero.
 pub(crate) fn sign(
     analysis: &mut Analysis,
     node: &Node,
@@ -79,7 +79,7 @@ pub(crate) fn sign(
     Ok(Some(analysis.emit(node, "Sub", vec![], parts, outputs)))
 }
 
-/// The slope times x where x is below zero.
+/// `PRelu`: the slope times x where x is below zero.
 pub(crate) fn p_relu(
     analysis: &mut Analysis,
     node: &Node,
@@ -151,7 +151,7 @@ fn scaled_elu(
     Some(vec![val])
 }
 
-/// A square as a product.
+/// `Pow`: a square is written as a product.
 pub(crate) fn power(
     analysis: &mut Analysis,
     node: &Node,
@@ -167,7 +167,7 @@ pub(crate) fn power(
     Ok(Some(analysis.emit(node, "Mul", vec![], twice, same)))
 }
 
-/// The one number that is an operator's second operand.
+/// The second operand, if it is one number.
 fn exponent(operands: &[&Val]) -> Option<f32> {
     match operands.get(1)? {
         Val::Literal(literal) | Val::Fill(literal, _) if literal.shape().len() <= 1 => {

@@ -209,7 +209,7 @@ fn slice_axis(
     }
 }
 
-/// As many of a constant's first rows as an axis of the request has.
+/// The first rows of a constant along `axis`: as many as an axis of the request is long.
 fn first_rows(
     analysis: &mut Analysis,
     node: &Node,

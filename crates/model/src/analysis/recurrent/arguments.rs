@@ -13,7 +13,7 @@ use crate::data::dim::Dim;
 use crate::data::int::Int;
 use crate::file::node::Node;
 
-/// Input `sequence_lens`, `[batch]`; the error is none where a reason is known.
+/// Reads input `sequence_lens`, `[batch]`; the error is none where a diagnostic exists already.
 pub(super) fn lengths(
     analysis: &mut Analysis,
     val: &Val,
@@ -70,7 +70,7 @@ pub(super) fn lengths(
     }
 }
 
-/// Input P of an LSTM, `[directions, 3 * hidden_size]`.
+/// Reads input P of an LSTM, `[directions, 3 * hidden_size]`.
 pub(super) fn peepholes(
     p: Option<&Val>,
     directions: usize,

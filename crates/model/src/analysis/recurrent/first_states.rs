@@ -9,7 +9,7 @@ use crate::data::dim::Dim;
 use crate::data::literal::Literal;
 use crate::file::node::Node;
 
-/// What a first state must be.
+/// The requirements on a first state.
 pub(super) struct InitialEdge<'a> {
     pub(super) name: &'a str,
     pub(super) batch: &'a Dim,
@@ -18,7 +18,7 @@ pub(super) struct InitialEdge<'a> {
 }
 
 /// The first state of each direction, from `[directions, batch, hidden_size]` (batch first:
-/// `[batch, directions, hidden_size]`); the error is none where a reason is known.
+/// `[batch, directions, hidden_size]`); the error is none where a diagnostic exists already.
 pub(super) fn first_states(
     analysis: &mut Analysis,
     node: &Node,
@@ -66,7 +66,7 @@ pub(super) fn first_states(
     parts.iter().map(|part| initial(analysis, part, edge)).collect()
 }
 
-/// A first state, `[1, batch, hidden_size]`; the error is none where a reason is known.
+/// A first state, `[1, batch, hidden_size]`; the error is none where a diagnostic exists already.
 fn initial(
     analysis: &mut Analysis,
     val: &Val,

@@ -226,7 +226,7 @@ fn take_axes(
     }
 }
 
-/// Y, Y_h and Y_c.
+/// The outputs Y, Y_h and Y_c.
 fn outputs(
     analysis: &mut Analysis,
     node: &Node,
@@ -264,7 +264,7 @@ fn outputs(
             outputs.push(Val::View(View { source: source(0), at: None, element, dims }));
             continue;
         }
-        // Of the operands the axis of directions is 1.
+        // The axis of directions has length 1 in each operand.
         let along = usize::from(is_batch_first) + usize::from(port == RecurrentPort::Every(0));
         let mut one = dims.clone();
         one[along] = Dim::fixed(1);

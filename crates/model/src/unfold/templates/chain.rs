@@ -22,7 +22,7 @@ pub struct Chain {
     sequence: Vec<RowTensor>,
     constant: Vec<RowTensor>,
     states: Vec<State>,
-    /// By the cell's input port.
+    /// The feed of each of the cell's input ports.
     feeds: Vec<Feed>,
     outputs: Vec<Output>,
     max_length: usize,
@@ -36,7 +36,7 @@ struct State {
     state: usize,
 }
 
-/// What an input port is fed: a position in the list of its kind.
+/// The tensor that feeds an input port: a position in the list of sequences or of constants.
 #[derive(Clone, Copy, Debug)]
 enum Feed {
     Sequence(usize),

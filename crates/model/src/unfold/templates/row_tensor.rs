@@ -29,7 +29,7 @@ impl RowTensor {
         Self { name, row, ids, narrow }
     }
 
-    /// As part of a model's interface: with a row for each of `rows`, or one row alone.
+    /// Describes it as part of a model's interface: with a row for each of `rows`, or one row alone.
     pub fn described(&self, rows: Option<Axis>, optional: bool) -> RequestTensor {
         let own = self.row.shape.iter();
         let axes = rows.into_iter().chain(own.clone().map(|&n| Axis::Fixed(n))).collect();
@@ -99,7 +99,8 @@ impl RowTensor {
     }
 }
 
-/// How many rows all sequences of a request have, and the name of the last of them; none of none.
+/// The number of rows that all sequences of a request have, and the name of the last of them; none if there are
+/// no sequences.
 pub(super) fn common_rows<'a>(
     sequences: &'a [RowTensor],
     tensors: &[NamedTensor],
@@ -118,7 +119,7 @@ pub(super) fn common_rows<'a>(
     Ok(common)
 }
 
-/// All rows of a request together.
+/// Refuses a request of more than `max_length` rows; `name` is that of the tensor to blame.
 pub(super) fn check_length(
     name: &str,
     rows: usize,

@@ -1,4 +1,4 @@
-//! What all templates are made of: registered cells by the names of their ports, and the reply's tensors.
+//! The building blocks of all templates: registered cells by the names of their ports, and the reply's tensors.
 
 use batchmaker_graph::{CellTypeId, RowSpec};
 
@@ -18,7 +18,7 @@ pub struct StepOutput {
 }
 
 impl StepOutput {
-    /// As part of a model's interface, where a row of it is `row`.
+    /// Describes it as part of a model's interface, where a row of it is `row`.
     pub(super) fn described(&self, row: &RowSpec) -> ReplyTensor {
         let all = self.every_step.then_some(-1);
         let shape = all.into_iter().chain(row.shape.iter().map(|&n| n as i64)).collect();
@@ -30,7 +30,7 @@ impl StepOutput {
 /// A registered cell as an unfolding function uses it.
 #[derive(Clone, Debug)]
 pub struct UsedCell {
-    /// For people: its name in the model.
+    /// Its name in the model.
     pub name: String,
     /// Its type.
     pub cell_type: CellTypeId,
@@ -38,12 +38,12 @@ pub struct UsedCell {
     pub cell: NamedCell,
 }
 
-/// Why cells and what is said of them do not make a model; the text says where.
+/// The reason that cells and the tables about them do not make a model; the text names the place.
 pub type KindError = String;
 
 impl UsedCell {
-    /// What feeds each input port, in their order. `feeds` is asked for every input of the cell's
-    /// file that is no state, by its name.
+    /// The feed of each input port, in the order of ports. `feeds` gives the feed of an input of the cell's file
+    /// that is no state, by its name.
     ///
     /// # Errors
     /// If an input is fed by nothing.

@@ -125,7 +125,7 @@ pub(crate) fn cast(
     op.add(analysis, node)
 }
 
-/// The truth of numbers: all but zero are true.
+/// Casts numbers to truth values: all but zero are true.
 fn is_not_zero(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let x = view(inputs, 0)?.clone();
     let zero = match x.element {

@@ -26,7 +26,7 @@ pub(super) struct SequenceOp {
     pub(super) outputs: Vec<(ElementType, Vec<Dim>)>,
     /// Whether a sequence's part of the outputs depends on its part of the inputs alone.
     pub(super) is_independent: bool,
-    /// Whether so does each part along axis 0, which is that of the outputs too.
+    /// Whether each part of the outputs along axis 0 depends on the same part of the inputs alone.
     pub(super) is_along_first: bool,
 }
 
@@ -36,7 +36,7 @@ impl SequenceOp {
         self.add_as(analysis, node, None)
     }
 
-    /// As [`Self::add`]. `of_rows`: how it is written in other operators, where it is an operator on rows.
+    /// As [`Self::add`]. `of_rows` writes it in other operators, if it turns out to be an operator on rows.
     pub(super) fn add_as(
         self,
         analysis: &mut Analysis,
@@ -112,16 +112,16 @@ impl SequenceOp {
 pub(super) type OfRows =
     fn(&mut Analysis, &Node, &[AttributeProto], &[Operand], &[Dim]) -> Option<Val>;
 
-/// Whether constants are repeated along steps alone: what is made of them depends on lengths, and on no
-/// other sequence.
+/// Whether constants are repeated along steps, and nothing depends on the batch: the result depends on lengths
+/// alone, and on no other sequence.
 pub(crate) fn varies(inputs: &Inputs) -> bool {
     let is_filled = |val: &Val| matches!(val, Val::Fill(_, dims) if !steps(dims).is_empty());
     let of_batch = |val: &Val| has_batch(&val.dims());
     inputs.iter().flatten().any(is_filled) && !inputs.iter().flatten().any(of_batch)
 }
 
-/// The inputs, those that are constants repeated along steps as tensors.
-pub(crate) fn produced(
+/// The inputs with constants that are repeated along steps turned into tensors.
+pub(crate) fn materialised(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -146,7 +146,7 @@ pub(crate) fn produced(
     inputs.iter().map(make).collect()
 }
 
-/// As many first rows of a constant along `axis` as `dims` say.
+/// The first rows of a constant along `axis`: as many as `dims[axis]`.
 pub(crate) fn first_rows_of(
     analysis: &mut Analysis,
     node: &Node,
@@ -175,7 +175,7 @@ pub(crate) fn operand_of(
     node: &Node,
     val: &Val,
 ) -> Result<Operand, String> {
-    match produced(analysis, node, &[Some(val.clone())])?.pop().flatten() {
+    match materialised(analysis, node, &[Some(val.clone())])?.pop().flatten() {
         Some(Val::Fill(value, dims)) => {
             let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
             Ok(Operand::Constant(Rc::new(value.expanded(&shape))))
@@ -210,8 +210,8 @@ fn is_of_lengths(analysis: &Analysis, source: Source) -> bool {
     })
 }
 
-/// What is made of lengths and varies along several axes of steps, once more for a reader of that scope
-/// and level: such tensors do not leave the segment that they are read in.
+/// Duplicates the operator behind an operand that is made of lengths and varies along several axes of steps, for
+/// a reader of that scope and recurrence depth: such tensors do not leave the segment that reads them.
 fn beside(
     analysis: &mut Analysis,
     operand: Operand,
@@ -291,7 +291,7 @@ pub(super) fn operand(val: &Val) -> Result<Operand, String> {
             Err("an operand depends on the request's lengths".to_owned())
         }
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
-        // Where it stands beside a tensor that has these axes.
+        // It broadcasts with a tensor that has these axes.
         Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
         Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }

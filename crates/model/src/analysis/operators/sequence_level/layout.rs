@@ -253,8 +253,8 @@ pub(crate) fn concat(
 
 /// `Slice`.
 ///
-/// A part of one axis of steps whose length follows from that of all: what is left without the first
-/// and the last so many, every so many of them, or all backwards.
+/// It takes a part of an axis of steps whose length follows from that of the axis: all but a number of first and
+/// last steps, one step of every `by`, or all steps backwards.
 pub(crate) fn slice(
     analysis: &mut Analysis,
     node: &Node,
@@ -269,7 +269,7 @@ pub(crate) fn slice(
     for (at, &axis) in axes.iter().enumerate() {
         let (dim, by) = (&x.dims[axis], by[at]);
         let length = analysis.axes.int(dim);
-        // From the end, where it is written as the length less a number.
+        // The length less a number counts from the end.
         let number = |int: &Int| {
             int.as_number().or_else(|| int.minus(&length)?.as_number().filter(|&n| n < 0))
         };
@@ -296,7 +296,7 @@ pub(crate) fn slice(
         }
         out[axis] = match (start, end, by) {
             (-1, ..=FAR_BELOW, -1) => dim.clone(),
-            // The last so many.
+            // The last `-start` steps.
             (..0, _, 1) if is_to_end && dim.as_symbol().is_some() => {
                 let count = usize::try_from(-start).map_err(|_| "a start beyond all reason")?;
                 dim.as_symbol()

@@ -18,7 +18,7 @@ use crate::data::symbol::{BATCH, Windows};
 use crate::file::attribute::{int_attribute, ints_attribute, string_attribute};
 use crate::file::node::Node;
 
-/// Windows over an axis.
+/// The dimension that counts windows over an axis of dimension `dim`.
 pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> Result<Dim, String> {
     if windows.stride < 1 {
         return Err("a stride below 1".to_owned());
@@ -41,7 +41,7 @@ struct Spatial {
     kernel: Vec<i64>,
     strides: Vec<i64>,
     dilations: Vec<i64>,
-    /// First those before, then those after.
+    /// The pads before each axis, then those after each.
     pads: Vec<i64>,
 }
 
@@ -166,8 +166,8 @@ pub(crate) fn convolution(
     op.add_as(analysis, node, Some(convolution_of_rows))
 }
 
-/// A convolution along one axis that rows hold, as a product of its windows with its weights, which is
-/// one product for all rows. None: it is another convolution.
+/// Writes a convolution along one axis that lies within rows as a product of its windows with its weights,
+/// which is one product for all rows. It gives none for any other convolution.
 fn convolution_of_rows(
     analysis: &mut Analysis,
     node: &Node,
@@ -262,8 +262,8 @@ fn convolution_of_rows(
     Some(Val::View(view))
 }
 
-/// Rows of `shape` before their two axes were swapped (by a convolution before this one, which put the
-/// features in front), and the activation after that.
+/// The source of rows of `shape` before their two axes were swapped (by a convolution before this one, which put
+/// the features in front), and the activation after the swap.
 #[expect(clippy::type_complexity, reason = "an operator and its attributes")]
 fn before_transposing(
     analysis: &Analysis,
