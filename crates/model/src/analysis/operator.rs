@@ -116,12 +116,18 @@ pub(crate) struct Elementwise<A> {
     /// Folds constants; gives none where it does not fold such ones.
     pub(crate) fold: fn(&Node, &[&Literal]) -> Option<Literal>,
     /// Folds constants that are lengths of the request, where `fold` gives none.
-    pub(crate) fold_lengths: Option<fn(&mut A, &[&Val]) -> Option<Val>>,
+    pub(crate) fold_lengths: Option<FoldLengths<A>>,
     /// Writes it in other operators, on rows; none: it stays as it is.
     pub(crate) rewrite: Option<Rewrite<A>>,
     /// Whether it is an activation, as it stands between two convolutions.
     pub(crate) is_activation: bool,
 }
+
+/// Folds operands that are lengths of the request; gives none if they are not of the form that it folds.
+pub(crate) type FoldLengths<A> = fn(&mut A, &[&Val]) -> Option<Val>;
+
+/// Gives the constants that the inputs of a node other than the first become.
+pub(crate) type OtherOperands = fn(&Node, &Inputs) -> Result<Vec<Operand>, String>;
 
 /// Writes an operator in terms of others, given its operands and the dimensions that they broadcast to; gives
 /// none if the operator stays as it is.
@@ -132,7 +138,7 @@ pub(crate) type Rewrite<A> = fn(&mut A, &Node, &[&Val], &[Dim]) -> Result<Option
 pub(crate) enum Operands {
     All,
     /// The first input alone. The function gives the constants that the other inputs become.
-    First(fn(&Node, &[Option<Val>]) -> Result<Vec<Operand>, String>),
+    First(OtherOperands),
 }
 
 /// The type of the elements that an operator gives.

@@ -1,4 +1,5 @@
-//! The roles of input dimensions: batch, steps or a fixed length. Passes find them, and operators may bind lengths.
+//! The roles of input dimensions: batch, steps or a fixed length. Passes find them, and operators may bind
+//! lengths.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -89,18 +89,19 @@ pub(crate) struct Analysis {
     pub(super) by_name: HashMap<String, Symbol>,
 }
 
-/// Makes cells of the bodies of loops: the part of the compiler that comes after the analysis.
+/// Compiles the step of a chain, whose body was analysed for `node`, to a cell. The map names, for each input of
+/// the body that is a state, the output that is its next value.
+pub(crate) type CompileStep =
+    fn(&Node, &mut Analysis, &BTreeMap<String, String>) -> Result<NamedCell, Vec<Diagnostic>>;
+
+/// Writes an analysed body as a graph inside a program, where all names begin with the given prefix.
+pub(crate) type CompileGraph = fn(&Analysis, &BodyEdges, &str) -> Result<GraphProto, String>;
+
+/// Compiles the bodies of loops. Whether a body compiles decides how its loop is served, so the analysis calls
+/// this part of the compiler, which comes after it.
 pub(crate) struct BodyCompiler {
-    /// Compiles the step of a chain to a cell. `states` names, for each input of the body that is a state, the
-    /// output that is its next value.
-    pub(crate) step: fn(
-        node: &Node,
-        body: &mut Analysis,
-        states: &BTreeMap<String, String>,
-    ) -> Result<NamedCell, Vec<Diagnostic>>,
-    /// Writes a body as a graph inside a program; all its names begin with `prefix`.
-    pub(crate) graph:
-        fn(body: &Analysis, edges: &BodyEdges, prefix: &str) -> Result<GraphProto, String>,
+    pub(crate) step: CompileStep,
+    pub(crate) graph: CompileGraph,
 }
 
 impl Analysis {

@@ -215,7 +215,8 @@ impl<'a> Builder<'a> {
         Ok(produced)
     }
 
-    /// Converts a tensor from dimensions `from` to `to` by way of the plain form, where axes that vary come first.
+    /// Converts a tensor from dimensions `from` to `to` by way of the plain form, where axes that vary
+    /// come first.
     fn convert(&mut self, name: &str, from: &[Dim], to: &[Dim]) -> Result<String, String> {
         let factors = |dims: &[Dim]| -> Vec<Dim> {
             dims.iter().flat_map(|dim| &dim.0).map(|&factor| Dim(vec![factor])).collect()

@@ -229,7 +229,7 @@ fn composite(
         precision: Precision::F32,
         body: CellBody::Composite(CompositeCell {
             registers: registers.rows,
-            operations: operations,
+            operations,
             outputs: ports,
         }),
     };

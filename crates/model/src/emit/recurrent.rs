@@ -43,8 +43,7 @@ fn operator_cell(
     let reads = (0..=states.len()).map(Some).collect();
     let body = OperationBody::Program(program);
     let operations = vec![Operation { body, reads, writes: writes.clone() }];
-    let body =
-        CellBody::Composite(CompositeCell { registers, operations: operations, outputs: writes });
+    let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
 }
 

@@ -157,7 +157,7 @@ impl Model {
     /// The static inputs of a session: the tensors of its first chunk that hold for all of it, as they have no
     /// row for each step.
     pub fn said_once(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
-        first.iter().filter(|tensor| self.is_said_once(&tensor.name)).cloned().collect()
+        first.iter().filter(|tensor| self.is_static_input(&tensor.name)).cloned().collect()
     }
 
     /// The tensors of a session's later chunk, together with its static inputs (`said_once`).
@@ -169,7 +169,7 @@ impl Model {
         mut tensors: Vec<NamedTensor>,
         said_once: &[NamedTensor],
     ) -> Result<Vec<NamedTensor>, InvalidRequest> {
-        if let Some(again) = tensors.iter().find(|tensor| self.is_said_once(&tensor.name)) {
+        if let Some(again) = tensors.iter().find(|tensor| self.is_static_input(&tensor.name)) {
             let name = &again.name;
             let text = format!("tensor `{name}`: a session's first chunk brings it, no later one");
             return Err(InvalidRequest(text));
@@ -178,7 +178,7 @@ impl Model {
         Ok(tensors)
     }
 
-    fn is_said_once(&self, name: &str) -> bool {
+    fn is_static_input(&self, name: &str) -> bool {
         let input = self.inputs.iter().position(|input| input.name == name);
         let layout = input.map(|input| &self.unfolding.inputs[input].layout);
         layout.is_some_and(|layout| !layout.axes.contains(&Axis::Time))

@@ -1,5 +1,5 @@
-//! The interface of a whole ONNX file: the axes of request and reply tensors, and checks that outputs can be given
-//! back.
+//! The interface of a whole ONNX file: the axes of request and reply tensors, and checks that outputs can be
+//! given back.
 
 use std::collections::HashMap;
 
