@@ -7,7 +7,7 @@ use batchmaker_graph::ElementType;
 
 use crate::analysis::loop_body::{BodyInput, COUNTER};
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Sequence, Source, Val, View};
+use crate::analysis::value::{Source, TensorList, Val, View};
 use crate::data::direction::Direction;
 use crate::data::int::Int;
 use crate::data::symbol::{BATCH, Symbol};
@@ -88,20 +88,20 @@ impl Analysis {
                 let edge = BodyInput::Captured(view.clone());
                 Val::View(self.add_body_input(name, edge, &view))
             }
-            Val::Sequence(sequence) => {
+            Val::List(sequence) => {
                 let mut part = |(index, val): (usize, &Val)| {
                     self.capture_val(&format!("{name} {index}"), val.clone())
                 };
-                Val::Sequence(Rc::new(match &*sequence {
-                    Sequence::Slices { tensor, axis, keeps_axis } => {
+                Val::List(Rc::new(match &*sequence {
+                    TensorList::Slices { tensor, axis, keeps_axis } => {
                         let (axis, keeps_axis) = (*axis, *keeps_axis);
-                        Sequence::Slices { tensor: part((0, tensor)), axis, keeps_axis }
+                        TensorList::Slices { tensor: part((0, tensor)), axis, keeps_axis }
                     }
-                    Sequence::List(vals) => {
-                        Sequence::List(vals.iter().enumerate().map(part).collect())
+                    TensorList::List(vals) => {
+                        TensorList::List(vals.iter().enumerate().map(part).collect())
                     }
                     // What the loop around this one appends to, it cannot see.
-                    Sequence::Grown(_) => return Val::Unknown,
+                    TensorList::Grown(_) => return Val::Unknown,
                 }))
             }
             other => other,

@@ -35,7 +35,7 @@ pub(super) fn evaluate(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let operator = entry(analysis, node)?;
-    let is_list = |val: &Val| matches!(val, Val::Sequence(_));
+    let is_list = |val: &Val| matches!(val, Val::List(_));
     if inputs.iter().flatten().any(is_list) && !operator.takes_lists {
         return Err("its input is a sequence of tensors".to_owned());
     }

@@ -85,3 +85,17 @@ pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
         }
     }
 }
+
+/// For each op, whether `sources` depend on it.
+pub(crate) fn needed(analysis: &Analysis, sources: impl Iterator<Item = Source>) -> Vec<bool> {
+    let mut needed = vec![false; analysis.ops.len()];
+    let mut open: Vec<Source> = sources.collect();
+    while let Some(source) = open.pop() {
+        let Source::Op(op, _) = source else { continue };
+        if !std::mem::replace(&mut needed[op], true) {
+            let operands = analysis.ops[op].operands.iter();
+            open.extend(operands.filter_map(|o| Some(analysis.reads(o, None)?.source)));
+        }
+    }
+    needed
+}

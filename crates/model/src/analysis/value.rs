@@ -81,7 +81,7 @@ pub(crate) enum Val {
     /// A constant of length 1 along those dimensions that vary, repeated along them.
     Repeat(Rc<Literal>, Vec<Dim>),
     View(View),
-    Sequence(Rc<Sequence>),
+    List(Rc<TensorList>),
     /// Downstream of a diagnostic, which was already reported.
     Unknown,
 }
@@ -105,7 +105,7 @@ impl Val {
                 Some(literal.element())
             }
             Self::View(view) => Some(view.element),
-            Self::Sequence(_) | Self::Unknown => None,
+            Self::List(_) | Self::Unknown => None,
         }
     }
 
@@ -114,14 +114,14 @@ impl Val {
             Self::Literal(literal) => literal.shape().iter().map(|&n| Dim::fixed(n)).collect(),
             Self::Fill(_, dims) | Self::Repeat(_, dims) => dims.clone(),
             Self::View(view) => view.dims.clone(),
-            Self::Sequence(_) | Self::Unknown => Vec::new(),
+            Self::List(_) | Self::Unknown => Vec::new(),
         }
     }
 }
 
-/// A value that is no tensor.
+/// A list of tensors, which ONNX calls a sequence.
 #[derive(Clone, Debug)]
-pub(crate) enum Sequence {
+pub(crate) enum TensorList {
     /// The slices of a tensor along an axis, which they keep (of length 1) or not.
     Slices {
         tensor: Val,

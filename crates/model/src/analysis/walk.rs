@@ -89,7 +89,7 @@ impl Analysis {
         match self.value(name, file) {
             Val::View(view) => self.outputs.push((name.to_owned(), view)),
             Val::Unknown => {}
-            Val::Sequence(_) => self.diagnose("output", name, "it is a sequence of tensors"),
+            Val::List(_) => self.diagnose("output", name, "it is a sequence of tensors"),
             Val::Literal(literal) if literal.data().is_none() => {
                 self.diagnose("output", name, "it is made of the request's lengths alone");
             }

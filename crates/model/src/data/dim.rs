@@ -50,6 +50,13 @@ impl Dim {
         fixed.product()
     }
 
+    /// One dimension in the place of several that follow each other.
+    pub(crate) fn joined(dims: &[Self]) -> Self {
+        let mut joined = Self(Vec::new());
+        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|factor| joined.push(factor));
+        joined
+    }
+
     /// Whether rows have an axis for it: it has a fixed factor, or is 1.
     pub(crate) fn in_row(&self) -> bool {
         self.0.is_empty() || self.0.iter().any(|factor| matches!(factor, Factor::Fixed(_)))

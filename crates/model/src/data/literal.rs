@@ -30,6 +30,14 @@ impl Literal {
         Self::Int(Array::vector(values), ElementType::I64)
     }
 
+    /// The number zero, of FLOAT or an integer type.
+    pub(crate) fn zero(element: ElementType) -> Self {
+        match element {
+            ElementType::F32 => Self::F32(Array::scalar(0.0)),
+            element => Self::Int(Array::scalar(Int::number(0)), element),
+        }
+    }
+
     /// Converts lengths of element type FLOAT that turned out to be plain numbers to floats.
     pub(crate) fn settled(self) -> Self {
         match (&self, self.as_numbers()) {

@@ -8,7 +8,7 @@ use batchmaker_graph::{
 
 use crate::analysis::ids::id_bound;
 use crate::analysis::recurrence::{Initial, SequenceLengths, operator_name};
-use crate::analysis::references::row_of;
+use crate::analysis::references::{needed, row_of};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef, View};
 use crate::data::dim::row_shape;
@@ -61,7 +61,7 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
             outputs.push(reference);
         }
     }
-    let needed = needed(analysis, &outputs);
+    let needed = needed(analysis, outputs.iter().map(|reference| reference.source));
     let instances: Vec<Instance> = (0..analysis.ops.len())
         .filter(|&op| needed[op])
         .map(|op| Instance { op, at: None })
@@ -262,20 +262,6 @@ impl Registers {
 fn diagnostic(operator: &str, node: &str, reason: &str) -> Diagnostic {
     let [operator, node, reason] = [operator, node, reason].map(str::to_owned);
     Diagnostic { operator, node, reason }
-}
-
-/// For each op, whether `outputs` depend on it.
-fn needed(analysis: &Analysis, outputs: &[ValueRef]) -> Vec<bool> {
-    let mut needed = vec![false; analysis.ops.len()];
-    let mut open: Vec<Source> = outputs.iter().map(|reference| reference.source).collect();
-    while let Some(source) = open.pop() {
-        let Source::Op(op, _) = source else { continue };
-        if !std::mem::replace(&mut needed[op], true) {
-            let operands = analysis.ops[op].operands.iter();
-            open.extend(operands.filter_map(|o| Some(analysis.reads(o, None)?.source)));
-        }
-    }
-    needed
 }
 
 fn named_inputs(

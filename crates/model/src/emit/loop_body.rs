@@ -6,6 +6,7 @@
 use rten_onnx::onnx::{GraphProto, ValueInfoProto};
 
 use crate::analysis::loop_body::{BodyEdges, BodyInput, COUNTER};
+use crate::analysis::references::needed;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Source, ValueRef, View};
 use crate::data::dim::Dim;
@@ -31,7 +32,8 @@ pub(crate) fn graph(
     let number = builder.writer.input_as(info);
     let condition = builder.writer.input_as(info);
     add_inputs(&mut builder, nested, &number, prefix)?;
-    let needed = needed(nested, edges);
+    let views = edges.going.iter().chain(&edges.next).chain(&edges.every);
+    let needed = needed(nested, views.map(|view| view.source));
     for (index, op) in nested.ops.iter().enumerate().filter(|(index, _)| needed[*index]) {
         match op.tensor_dims.is_empty() {
             true => add_row_op(&mut builder, index, op)?,
@@ -99,21 +101,6 @@ fn add_inputs(
         builder.tensors.insert(ValueRef { source, at: None }, (name, dims));
     }
     Ok(())
-}
-
-/// Which operators the edges depend on.
-fn needed(nested: &Analysis, edges: &BodyEdges) -> Vec<bool> {
-    let mut needed = vec![false; nested.ops.len()];
-    let views = edges.going.iter().chain(&edges.next).chain(&edges.every);
-    let mut open: Vec<Source> = views.map(|view| view.source).collect();
-    while let Some(source) = open.pop() {
-        let Source::Op(op, _) = source else { continue };
-        if !std::mem::replace(&mut needed[op], true) {
-            let operands = nested.ops[op].operands.iter();
-            open.extend(operands.filter_map(|o| Some(nested.reads(o, None)?.source)));
-        }
-    }
-    needed
 }
 
 /// An operator on rows, which are the steps of a tensor or one.

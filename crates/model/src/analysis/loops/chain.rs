@@ -11,7 +11,7 @@ use crate::analysis::loops::states::{check_ids, first_state};
 use crate::analysis::operators::arguments::axis_of;
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::state::{Analysis, Subject};
-use crate::analysis::value::{Domain, RecurrentPort, Sequence, Source, Val, View};
+use crate::analysis::value::{Domain, RecurrentPort, Source, TensorList, Val, View};
 use crate::data::axes::Axes;
 use crate::data::dim::{Dim, steps};
 use crate::data::direction::Direction;
@@ -80,12 +80,12 @@ impl Loop<'_> {
             nested.values.insert(name.to_owned(), truth());
         }
         for (state, (name, val)) in self.state_inputs.iter().zip(&self.states).enumerate() {
-            if let Val::Sequence(list) = val {
-                let is_empty = matches!(&**list, Sequence::List(vals) if vals.is_empty());
+            if let Val::List(list) = val {
+                let is_empty = matches!(&**list, TensorList::List(vals) if vals.is_empty());
                 if !is_empty {
                     return Err(format!("its state `{name}` is a list that is not empty at first"));
                 }
-                nested.values.insert(name.clone(), Val::Sequence(Rc::new(Sequence::Grown(None))));
+                nested.values.insert(name.clone(), Val::List(Rc::new(TensorList::Grown(None))));
                 continue;
             }
             let element = val.element().ok_or("a state that nothing makes")?;
@@ -150,12 +150,12 @@ impl Loop<'_> {
         for (state, name) in self.state_outputs.iter().enumerate() {
             let (first, before) = (&self.states[state], &shapes[state]);
             let after = match nested.value(name, file) {
-                Val::Sequence(_) if matches!(first, Val::Sequence(_)) => Vec::new(),
+                Val::List(_) if matches!(first, Val::List(_)) => Vec::new(),
                 Val::View(view) if Some(view.element) == first.element() => view.dims,
                 Val::View(view) => {
                     return Err(format!("its state `{name}` becomes {}", view.element));
                 }
-                Val::Sequence(_) | Val::Unknown => before.clone(),
+                Val::List(_) | Val::Unknown => before.clone(),
                 _ => return Err(format!("its state `{name}` becomes a constant")),
             };
             let same = |nested: &Analysis| {
@@ -247,7 +247,7 @@ impl Loop<'_> {
         let refuse = |reason: String| vec![self.node.diagnostic(reason)];
         for (name, first) in self.state_outputs.iter().zip(&self.states) {
             match (first, nested.value(name, file)) {
-                (Val::Sequence(_), list) => match appended(&list) {
+                (Val::List(_), list) => match appended(&list) {
                     None => {}
                     Some(Val::View(view)) => nested.outputs.push((appended_to(name), view)),
                     Some(_) => return Err(refuse(format!("it appends a constant to `{name}`"))),
@@ -387,7 +387,7 @@ impl Loop<'_> {
             Ok(Val::View(View { source, at: None, element, dims }))
         };
         for (name, first) in self.state_outputs.iter().zip(&self.states) {
-            if let Val::Sequence(_) = first {
+            if let Val::List(_) = first {
                 let name = appended_to(name);
                 vals.push(match of(&name) {
                     Some(_) => steps_of(put_together(&name, 0)?),
@@ -425,8 +425,8 @@ impl Loop<'_> {
 /// The tensor that a step of a loop appends to a list.
 fn appended(list: &Val) -> Option<Val> {
     match list {
-        Val::Sequence(list) => match &**list {
-            Sequence::Grown(val) => val.clone(),
+        Val::List(list) => match &**list {
+            TensorList::Grown(val) => val.clone(),
             _ => None,
         },
         _ => None,
@@ -440,7 +440,7 @@ fn appended_to(name: &str) -> String {
 
 /// The list of a tensor's steps, along its first axis.
 fn steps_of(tensor: Val) -> Val {
-    Val::Sequence(Rc::new(Sequence::Slices { tensor, axis: 0, keeps_axis: false }))
+    Val::List(Rc::new(TensorList::Slices { tensor, axis: 0, keeps_axis: false }))
 }
 
 /// Whether a constant first state is the same for every sequence, and all else of it stays.

@@ -50,7 +50,7 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
             }
             constant(rows, literal.expanded(&shape))
         }
-        Val::Sequence(_) | Val::Unknown => Err("a first state that nothing makes".to_owned()),
+        Val::List(_) | Val::Unknown => Err("a first state that nothing makes".to_owned()),
     }
 }
 

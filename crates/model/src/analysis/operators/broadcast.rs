@@ -87,7 +87,7 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
             Ok(Operand::Constant(Rc::new(aligned)))
         }
         Val::Repeat(..) => Err("a constant is repeated along batch or time".to_owned()),
-        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }
 

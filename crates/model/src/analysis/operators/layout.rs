@@ -14,7 +14,6 @@ use crate::analysis::operators::broadcast::repeat;
 use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
-use crate::data::array::Array;
 use crate::data::dim::{Dim, Factor, row_axis, row_shape};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
@@ -35,7 +34,7 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
             Ok(Val::literal(literal.reshaped(&shape)))
         }
         Val::Repeat(..) => Err("a repeated constant is reshaped".to_owned()),
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -61,10 +60,7 @@ pub(crate) fn dropout(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
 
 /// Casts numbers to truth values: all but zero are true.
 fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
-    let zero = match view.element {
-        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
-        element => Literal::Int(Array::scalar(Int::number(0)), element),
-    };
+    let zero = Literal::zero(view.element);
     let outputs = || vec![(ElementType::Bool, view.dims.clone())];
     let operands = vec![analysis.operand(view), Operand::Constant(Rc::new(zero))];
     let is_zero = analysis.emit(node, "Equal", vec![], operands, outputs());
@@ -128,7 +124,7 @@ fn cast_to(
             }
             Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
         }
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -147,7 +143,7 @@ pub(crate) fn transpose(
             analysis.afford(literal.shape())?;
             Ok(vec![Val::literal(literal.transposed(&permutation))])
         }
-        Val::Fill(..) | Val::Repeat(..) | Val::Sequence(_) | Val::Unknown => {
+        Val::Fill(..) | Val::Repeat(..) | Val::List(_) | Val::Unknown => {
             relabelled(val, moved).map(|val| vec![val])
         }
         Val::View(view) => {
@@ -256,12 +252,8 @@ pub(crate) fn flatten(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     let dims = val.dims();
     let axis = node.int("axis").unwrap_or(1);
     let axis = if axis == dims.len() as i64 { dims.len() } else { axis_of(axis, dims.len())? };
-    let joined = |dims: &[Dim]| {
-        let mut dim = Dim(Vec::new());
-        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|factor| dim.push(factor));
-        dim
-    };
-    relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])]).map(|val| vec![val])
+    relabelled(val, vec![Dim::joined(&dims[..axis]), Dim::joined(&dims[axis..])])
+        .map(|val| vec![val])
 }
 
 /// Binds an axis that varies to the number that an exporter wrote in its place, if it did; the next pass takes
@@ -400,7 +392,7 @@ fn expanded(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
     }
     match val {
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), wide)),
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
         Val::Literal(literal) => {
             let plain = wide.iter().all(|dim| dim.symbols().next().is_none());
             let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();

@@ -11,7 +11,6 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
 use crate::data::dim::{Dim, row_shape};
-use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
@@ -51,11 +50,7 @@ pub(crate) fn sign(
     _: &[Dim],
 ) -> Result<Option<Vec<Val>>, String> {
     let Val::View(view) = operands[0] else { return Ok(None) };
-    let zero = match view.element {
-        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
-        element => Literal::Int(Array::scalar(Int::number(0)), element),
-    };
-    let zero = Operand::Constant(Rc::new(zero));
+    let zero = Operand::Constant(Rc::new(Literal::zero(view.element)));
     let to = match view.element {
         ElementType::F32 => DataType::FLOAT,
         ElementType::I64 => DataType::INT64,

@@ -28,7 +28,7 @@ pub(super) fn lengths(
     let all = analysis.axes.int(time);
     let is_time = |int: &Int| *int == all;
     match val {
-        Val::Sequence(_) | Val::Unknown => Err(None),
+        Val::List(_) | Val::Unknown => Err(None),
         Val::Repeat(..) => Err(misfit()),
         Val::Fill(value, _) => {
             let ints = value.as_ints().ok_or_else(misfit)?;

@@ -27,7 +27,7 @@ pub(super) fn first_states(
     is_batch_first: bool,
 ) -> Result<Vec<Initial>, Option<String>> {
     let val = match val {
-        Val::Sequence(_) | Val::Unknown => return Err(None),
+        Val::List(_) | Val::Unknown => return Err(None),
         Val::Repeat(..) if is_batch_first => {
             return Err(Some(format!("its {} is a repeated constant", edge.name)));
         }
@@ -75,7 +75,7 @@ fn initial(
     let InitialEdge { name, batch, hidden_size, .. } = *edge;
     let dims = val.dims();
     match val {
-        Val::Sequence(_) | Val::Unknown => return Err(None),
+        Val::List(_) | Val::Unknown => return Err(None),
         Val::Fill(value, _) => {
             let x = value.as_f32().map_or(0.0, |array| array.data[0]);
             let data = Literal::F32(Array::vector(vec![x; hidden_size]));

@@ -12,9 +12,7 @@ use crate::analysis::operators::elementwise::{self, entry};
 use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
-use crate::data::array::Array;
 use crate::data::dim::Dim;
-use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
@@ -128,11 +126,10 @@ pub(crate) fn cast(
 /// Casts numbers to truth values: all but zero are true.
 fn is_not_zero(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let x = view(inputs, 0)?.clone();
-    let zero = match x.element {
-        ElementType::Bool => return Ok(Val::View(x)),
-        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
-        element => Literal::Int(Array::scalar(Int::number(0)), element),
-    };
+    if x.element == ElementType::Bool {
+        return Ok(Val::View(x));
+    }
+    let zero = Literal::zero(x.element);
     let is_zero = apply(analysis, node, "Equal", vec![], vec![Val::View(x), Val::literal(zero)])?;
     apply(analysis, node, "Not", vec![], vec![is_zero])
 }

@@ -293,6 +293,6 @@ pub(super) fn operand(val: &Val) -> Result<Operand, String> {
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
         // It broadcasts with a tensor that has these axes.
         Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
-        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }

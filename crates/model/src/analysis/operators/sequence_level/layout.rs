@@ -132,12 +132,7 @@ pub(crate) fn flatten(
     let rank = dims.len();
     let axis = node.int("axis").unwrap_or(1);
     let axis = if axis == rank as i64 { rank } else { axis_of(axis, rank)? };
-    let joined = |dims: &[Dim]| {
-        let mut dim = Dim(Vec::new());
-        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|f| dim.push(f));
-        dim
-    };
-    let out = vec![joined(&dims[..axis]), joined(&dims[axis..])];
+    let out = vec![Dim::joined(&dims[..axis]), Dim::joined(&dims[axis..])];
     relabelled(analysis, inputs, out)?.add(analysis, node)
 }
 
