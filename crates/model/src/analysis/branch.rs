@@ -6,7 +6,7 @@ use crate::analysis::value::Val;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
-/// The outputs of an `If` whose condition is known: those of that branch.
+/// The outputs of the branch of an `If` that its condition, which must be known, selects.
 pub(super) fn branch(
     analysis: &mut Analysis,
     node: &Node,

@@ -1,5 +1,5 @@
-//! What the body of a loop reads: its states, steps of tensors from around the loop, and what is the same at
-//! every step.
+//! The inputs of the body of a loop: its states, steps of tensors from around the loop, and tensors that are the
+//! same at every step.
 
 use std::rc::Rc;
 
@@ -7,9 +7,10 @@ use batchmaker_graph::ElementType;
 
 use crate::analysis::loop_body::{BodyInput, COUNTER};
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Sequence, Source, Val, View};
+use crate::analysis::value::{Source, TensorList, Val, View};
 use crate::data::direction::Direction;
-use crate::data::symbolic::{AtomId, BATCH, Int};
+use crate::data::int::Int;
+use crate::data::symbol::{BATCH, Symbol};
 
 impl Analysis {
     fn add_body_input(&mut self, name: &str, edge: BodyInput, view: &View) -> View {
@@ -24,12 +25,12 @@ impl Analysis {
         inside
     }
 
-    /// The next state of the body.
+    /// Adds the next state of the body.
     pub(crate) fn add_state(&mut self, name: &str, val: View) {
         self.add_body_input(name, BodyInput::State, &val);
     }
 
-    /// A step of a tensor from around the loop; its view without that axis.
+    /// Adds a step of a tensor from around the loop; its view lacks the axis of steps.
     pub(crate) fn add_step(&mut self, of: View, axis: usize, direction: Direction) -> View {
         let body = self.body.as_ref();
         let edges = body.map_or(&[][..], |body| &body.edges);
@@ -49,9 +50,9 @@ impl Analysis {
         self.add_body_input(&name, BodyInput::Step { of, axis, direction }, &step)
     }
 
-    /// The number of the step, from 0, where `atom` is the steps up to its end.
-    pub(crate) fn counter(&mut self, atom: AtomId) -> Option<View> {
-        let body = self.body.as_ref().filter(|body| body.iteration == atom)?;
+    /// The number of the step, from 0, where `symbol` is the steps up to its end.
+    pub(crate) fn counter(&mut self, symbol: Symbol) -> Option<View> {
+        let body = self.body.as_ref().filter(|body| body.iteration == symbol)?;
         if let Some(counter) = &body.counter {
             return Some(counter.clone());
         }
@@ -64,10 +65,10 @@ impl Analysis {
         Some(counter)
     }
 
-    /// A length of the request, inside a loop.
-    pub(crate) fn capture_length(&mut self, length: View, atom: AtomId) -> View {
+    /// Makes a length of the request known inside a loop.
+    pub(crate) fn capture_length(&mut self, length: View, symbol: Symbol) -> View {
         // No name that a file may have by chance.
-        let name = format!("\u{1}length {}", self.axes.find(atom).0);
+        let name = format!("\u{1}length {}", self.axes.find(symbol).0);
         let known = self.inputs.iter().position(|input| input.name == name);
         match known {
             Some(index) => View { source: Source::Input(index), ..length },
@@ -75,7 +76,7 @@ impl Analysis {
         }
     }
 
-    /// A value from around the loop.
+    /// Makes a value from around the loop known inside it.
     pub(crate) fn capture(&mut self, name: &str) -> Val {
         let outer = self.body.as_ref().and_then(|body| body.outer.get(name)).cloned();
         outer.map_or(Val::Unknown, |val| self.capture_val(name, val))
@@ -87,20 +88,20 @@ impl Analysis {
                 let edge = BodyInput::Captured(view.clone());
                 Val::View(self.add_body_input(name, edge, &view))
             }
-            Val::Sequence(sequence) => {
+            Val::List(sequence) => {
                 let mut part = |(index, val): (usize, &Val)| {
                     self.capture_val(&format!("{name} {index}"), val.clone())
                 };
-                Val::Sequence(Rc::new(match &*sequence {
-                    Sequence::Slices { tensor, axis, keeps_axis } => {
+                Val::List(Rc::new(match &*sequence {
+                    TensorList::Slices { tensor, axis, keeps_axis } => {
                         let (axis, keeps_axis) = (*axis, *keeps_axis);
-                        Sequence::Slices { tensor: part((0, tensor)), axis, keeps_axis }
+                        TensorList::Slices { tensor: part((0, tensor)), axis, keeps_axis }
                     }
-                    Sequence::List(vals) => {
-                        Sequence::List(vals.iter().enumerate().map(part).collect())
+                    TensorList::List(vals) => {
+                        TensorList::List(vals.iter().enumerate().map(part).collect())
                     }
                     // What the loop around this one appends to, it cannot see.
-                    Sequence::Grown(_) => return Val::Unknown,
+                    TensorList::Grown(_) => return Val::Unknown,
                 }))
             }
             other => other,
@@ -108,7 +109,7 @@ impl Analysis {
     }
 }
 
-/// Where `index` is the number of a loop's step, that step of a tensor from around the loop, without
+/// If `index` is the number of a loop's step, gives that step of a tensor from around the loop, without
 /// the axis.
 pub(crate) fn step_of(
     analysis: &mut Analysis,
@@ -143,11 +144,11 @@ pub(crate) fn step_of(
         return Err("it takes a step of a state or of a step".to_owned());
     };
     let of = View { dims: view.dims.clone(), ..outer.clone() };
-    if let Some(atom) = dim.as_atom().filter(|_| analysis.draft) {
-        if analysis.axes.find(atom) == BATCH {
+    if let Some(symbol) = dim.as_symbol().filter(|_| !analysis.has_roles()) {
+        if analysis.axes.find(symbol) == BATCH {
             return Err("its loop goes along the batch".to_owned());
         }
-        analysis.axes.mark_time(atom);
+        analysis.axes.mark_time(symbol);
     }
     Ok(Some(analysis.add_step(of, axis, direction)))
 }

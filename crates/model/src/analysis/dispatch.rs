@@ -5,10 +5,10 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
 use crate::analysis::operators::repeated;
-use crate::analysis::operators::sequence_level::emit::{made, varies};
+use crate::analysis::operators::sequence_level::emit::{materialised, varies};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::symbolic::steps;
+use crate::data::dim::steps;
 use crate::file::node::Node;
 
 /// What another operator, in the place of `node`, makes of tensors.
@@ -35,7 +35,7 @@ pub(super) fn evaluate(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let operator = entry(analysis, node)?;
-    let is_list = |val: &Val| matches!(val, Val::Sequence(_));
+    let is_list = |val: &Val| matches!(val, Val::List(_));
     if inputs.iter().flatten().any(is_list) && !operator.takes_lists {
         return Err("its input is a sequence of tensors".to_owned());
     }
@@ -50,7 +50,7 @@ pub(super) fn evaluate(
     });
     let mut views = views.peekable();
     let is_constant = views.peek().is_none();
-    let has_one_axis = analysis.draft || views.all(|view| steps(&view.dims).len() <= 1);
+    let has_one_axis = !analysis.has_roles() || views.all(|view| steps(&view.dims).len() <= 1);
     let on_rows = match has_one_axis {
         true => on_rows(analysis, node, inputs),
         false => Err("its input varies along more than one axis".to_owned()),
@@ -71,9 +71,9 @@ pub(super) fn evaluate(
     }
     match (is_constant, operator.on_sequences) {
         (true, rule) if varies(inputs) => {
-            let made = made(analysis, node, inputs)?;
+            let inputs = materialised(analysis, node, inputs)?;
             let rule = rule.ok_or("not supported")?;
-            rule(analysis, node, &made)
+            rule(analysis, node, &inputs)
         }
         (true, _) | (false, None) => Err(reason),
         (false, Some(rule)) => rule(analysis, node, inputs).map_err(|over_sequences| {

@@ -2,7 +2,7 @@
 
 use crate::analysis::limits::BUDGET;
 use crate::analysis::roles::{Role, Roles};
-use crate::analysis::state::{Analysis, BodyCompiler, Bound, Subject};
+use crate::analysis::state::{Analysis, BodyCompiler, Bound, Pass, Subject};
 use crate::analysis::table::OPERATORS;
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
@@ -12,18 +12,31 @@ pub(crate) fn analyse(
     subject: Subject,
     bodies: &'static BodyCompiler,
 ) -> Analysis {
+    let roles = find_roles(file, subject, bodies);
+    let mut bound = Bound::default();
+    loop {
+        let analysis = pass(file, subject, Pass::Values, &roles, bound.clone(), bodies);
+        if analysis.bound == bound || subject == Subject::Cell {
+            return analysis;
+        }
+        bound = analysis.bound;
+    }
+}
+
+/// The roles of all input dimensions: passes go on until they find nothing new.
+fn find_roles(file: &OnnxFile, subject: Subject, bodies: &'static BodyCompiler) -> Roles {
     let known = match subject {
         Subject::Network => Roles::new(),
         _ => (0..file.inputs.len()).map(|input| ((input, 0), Role::Batch)).collect(),
     };
     let mut roles = known.clone();
     for _ in 0..4 {
-        let draft = pass(file, subject, &roles, true, Bound::default(), bodies);
-        let mut found = draft.roles();
-        if !draft.axes.has_time()
-            && draft.recurrents.is_empty()
+        let analysis = pass(file, subject, Pass::Roles, &roles, Bound::default(), bodies);
+        let mut found = analysis.roles();
+        if !analysis.axes.has_time()
+            && analysis.recurrents.is_empty()
             && subject == Subject::Network
-            && !draft.hidden
+            && !analysis.misses_recurrence
         {
             found.extend(first_axes(file));
         }
@@ -33,28 +46,22 @@ pub(crate) fn analyse(
         }
         roles = found;
     }
-    let mut bound = Bound::default();
-    loop {
-        let analysis = pass(file, subject, &roles, false, bound.clone(), bodies);
-        if analysis.bound == bound || subject == Subject::Cell {
-            return analysis;
-        }
-        bound = analysis.bound;
-    }
+    roles
 }
 
+/// One pass over the file.
 fn pass(
     file: &OnnxFile,
     subject: Subject,
+    pass: Pass,
     roles: &Roles,
-    draft: bool,
     bound: Bound,
     bodies: &'static BodyCompiler,
 ) -> Analysis {
     let budget = BUDGET + 4 * file.elements();
-    let mut analysis = Analysis::new(subject, (&OPERATORS, bodies), file.opset, budget);
+    let mut analysis = Analysis::new(subject, pass, (&OPERATORS, bodies), file.opset, budget);
     analysis.diagnostics.clone_from(&file.diagnostics);
-    (analysis.draft, analysis.bound) = (draft, bound);
+    analysis.bound = bound;
     if subject == Subject::Network {
         analysis.bind_lengths(file, roles);
     }
@@ -67,8 +74,10 @@ fn pass(
     for name in &file.outputs {
         analysis.add_output(name, file);
     }
-    analysis.rename_atoms();
-    analysis.check_rows();
+    analysis.rename_symbols();
+    if pass == Pass::Values {
+        analysis.check_rows();
+    }
     analysis
 }
 

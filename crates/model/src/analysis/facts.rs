@@ -1,31 +1,32 @@
-//! What is known of dimensions and of sources.
+//! Facts about dimensions and sources.
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Source, Val};
-use crate::data::symbolic::{BATCH, Dim, Factor, steps};
+use crate::data::dim::{Dim, Factor, steps};
+use crate::data::symbol::BATCH;
 
 impl Analysis {
-    /// The length of a dimension that is the same in all requests and within a row.
+    /// The length of a dimension, if it is the same in all requests and lies within a row.
     pub(crate) fn fixed(&self, dim: &Dim) -> Option<usize> {
         let lengths = dim.0.iter().map(|factor| match factor {
             Factor::Fixed(n) => Some(*n),
-            Factor::Atom(atom) => match self.axes.find(*atom) {
+            Factor::Symbol(symbol) => match self.axes.find(*symbol) {
                 BATCH => None,
-                _ if !self.draft || self.axes.is_time(*atom) => None,
-                atom => self.axes.length(atom),
+                _ if self.has_roles() || self.axes.is_time(*symbol) => None,
+                symbol => self.axes.length(symbol),
             },
         });
         lengths.product()
     }
 
-    /// In a draft, learns a length that weights decide.
+    /// While roles are being found, learns a length that weights decide.
     pub(crate) fn learn(&mut self, dim: &Dim, length: usize) {
-        if let Some(atom) = dim.as_atom().filter(|_| self.draft) {
-            self.axes.learn(atom, length);
+        if let Some(symbol) = dim.as_symbol().filter(|_| !self.has_roles()) {
+            self.axes.learn(symbol, length);
         }
     }
 
-    /// As [`Self::fixed`], or why not.
+    /// As [`Self::fixed`]; the error names the operation, `what`, that needs the length.
     pub(crate) fn need_fixed(&self, dim: &Dim, what: &str) -> Result<usize, String> {
         self.fixed(dim).ok_or_else(|| {
             let name = self.axes.show(std::slice::from_ref(dim));
@@ -37,16 +38,16 @@ impl Analysis {
     /// Whether the batch and steps are at most an axis each.
     pub(crate) fn has_axes_once(&self, val: &Val) -> bool {
         let Val::View(view) = val else { return true };
-        let atoms = view.dims.iter().flat_map(Dim::atoms);
-        let batch = atoms.filter(|&atom| atom == BATCH).count();
-        self.draft || (batch <= 1 && steps(&view.dims).len() <= 1)
+        let symbols = view.dims.iter().flat_map(Dim::symbols);
+        let batch = symbols.filter(|&symbol| symbol == BATCH).count();
+        !self.has_roles() || (batch <= 1 && steps(&view.dims).len() <= 1)
     }
 
-    pub(crate) fn level(&self, source: Source) -> usize {
+    pub(crate) fn recurrence_depth(&self, source: Source) -> usize {
         match source {
             Source::Input(_) | Source::Length(_) => 0,
-            Source::Recurrent(index, _) => self.recurrents[index].level + 1,
-            Source::Op(index, _) => self.ops[index].level,
+            Source::Recurrent(index, _) => self.recurrents[index].recurrence_depth + 1,
+            Source::Op(index, _) => self.ops[index].recurrence_depth,
         }
     }
 
@@ -56,7 +57,7 @@ impl Analysis {
             Source::Input(index) => Domain::of(&self.inputs[index].dims),
             Source::Length(_) => Domain::default(),
             // Outputs of an operator on whole tensors may have axes of their own.
-            Source::Op(index, port) => match self.ops[index].whole.get(port) {
+            Source::Op(index, port) => match self.ops[index].tensor_dims.get(port) {
                 Some(dims) => Domain::of(dims),
                 None => self.ops[index].domain,
             },

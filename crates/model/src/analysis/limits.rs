@@ -1,5 +1,5 @@
-//! What is refused for being beyond all reason: constants that grow, rows too long, products of too many
-//! parts; and the fewest and the most steps of an axis.
+//! Limits of an analysis, beyond which a file is refused: the elements of computed constants, the lengths of
+//! rows, the number of operators, the parts of products and sums.
 
 use batchmaker_graph::RowSpec;
 
@@ -7,25 +7,25 @@ use crate::analysis::operator::ExecutorForm;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, RowOp, Source};
 
-/// Elements that constants computed in a file may have, beside four times those it holds.
+/// The most elements of constants computed in a file, beside four times the elements that it holds.
 pub(super) const BUDGET: usize = 1 << 23;
 
-/// Elements that a row may have between two operators.
+/// The most elements of a row between two operators.
 const ROW_MAX: usize = 1 << 22;
 
-/// Parts that a product or sum of one operator's chain may have.
+/// The most parts of a product or sum, multiplied out.
 const PARTS_MAX: usize = 4096;
 
-/// Operators that a file may come to.
+/// The most operators that a file may come to.
 const OPERATORS_MAX: usize = 20_000;
 
 impl Analysis {
-    /// That no operator makes rows too long to have many of them.
+    /// Checks that no operator gives rows too long to have many of them.
     pub(crate) fn check_rows(&mut self) {
-        if self.ops.len() > OPERATORS_MAX && !self.draft {
+        if self.ops.len() > OPERATORS_MAX {
             let reason =
                 format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
-            self.block("graph", "graph", &reason);
+            self.diagnose("graph", "graph", &reason);
         }
         let too_long = |op: &&RowOp| {
             let elements = |row: &RowSpec| {
@@ -39,13 +39,17 @@ impl Analysis {
             .filter(too_long)
             .map(|op| (op.operator.clone(), op.label.clone()))
             .collect();
-        for (operator, label) in found.into_iter().filter(|_| !self.draft).collect::<Vec<_>>() {
-            self.block(&operator, &label, &format!("its rows have more than {ROW_MAX} elements"));
+        for (operator, label) in found {
+            self.diagnose(
+                &operator,
+                &label,
+                &format!("its rows have more than {ROW_MAX} elements"),
+            );
         }
         self.check_factors();
     }
 
-    /// That no product or sum, multiplied out, has more parts than the executor can look through: a value
+    /// Checks that no product or sum, multiplied out, has more parts than the executor can look through: a value
     /// multiplied by itself again and again doubles them each time.
     fn check_factors(&mut self) {
         let mut parts: Vec<usize> = Vec::new();
@@ -55,7 +59,7 @@ impl Analysis {
             let is_chain = form == Some(ExecutorForm::MultipliedOut);
             let of = |operand: &Operand| match operand {
                 Operand::Rows { source: Source::Op(before, 0), .. }
-                | Operand::Whole { source: Source::Op(before, 0), .. }
+                | Operand::Tensor { source: Source::Op(before, 0), .. }
                     if self.ops[*before].operator == op.operator =>
                 {
                     parts[*before]
@@ -71,8 +75,8 @@ impl Analysis {
             }
             parts.push(count);
         }
-        if let Some((operator, label)) = too_many.filter(|_| !self.draft) {
-            self.block(
+        if let Some((operator, label)) = too_many {
+            self.diagnose(
                 &operator,
                 &label,
                 &format!("multiplied out it has more than {PARTS_MAX} parts"),
@@ -80,7 +84,7 @@ impl Analysis {
         }
     }
 
-    /// Takes so many elements of what constants that are computed may come to.
+    /// Takes the elements of a constant of `shape` off the budget for computed constants.
     pub(crate) fn afford(&mut self, shape: &[usize]) -> Result<(), String> {
         let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
         match count.and_then(|count| self.budget.checked_sub(count)) {

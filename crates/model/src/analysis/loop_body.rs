@@ -5,18 +5,19 @@ use std::collections::HashMap;
 
 use crate::analysis::value::{Val, View};
 use crate::data::direction::Direction;
-use crate::data::symbolic::{AtomId, Int};
+use crate::data::int::Int;
+use crate::data::symbol::Symbol;
 
 /// The name of the state that is the number of the step.
 pub(crate) const COUNTER: &str = "\u{1}number of the step";
 
-/// What a body is analysed with.
+/// The surroundings with which the body of a loop is analysed.
 pub(crate) struct LoopBody {
-    /// What the graph around it knows.
+    /// The values of the graph around it.
     pub(super) outer: HashMap<String, Val>,
-    /// The steps done when one ends: from 1.
-    pub(super) iteration: AtomId,
-    /// Of each input of the analysis.
+    /// The number of steps done when a step ends, from 1.
+    pub(super) iteration: Symbol,
+    /// The kind of each input of the analysis.
     pub(crate) edges: Vec<BodyInput>,
     /// The state that is the number of the step, where something is computed on it.
     pub(crate) counter: Option<View>,
@@ -37,7 +38,7 @@ pub(crate) enum BodyInput {
 }
 
 impl LoopBody {
-    pub(crate) fn new(outer: HashMap<String, Val>, iteration: AtomId) -> Self {
+    pub(crate) fn new(outer: HashMap<String, Val>, iteration: Symbol) -> Self {
         Self { outer, iteration, edges: Vec::new(), counter: None }
     }
 
@@ -47,13 +48,13 @@ impl LoopBody {
 
     /// The number of the step, from 0.
     pub(crate) fn number(&self) -> Option<Int> {
-        Int::atom(self.iteration).minus(&Int::number(1))
+        Int::symbol(self.iteration).minus(&Int::number(1))
     }
 }
 
-/// What a body gives at each step.
+/// The outputs of a body at each step.
 pub(crate) struct BodyEdges {
-    /// Whether there is another; none: always.
+    /// The condition for another step; none: there always is one.
     pub(crate) going: Option<View>,
     pub(crate) next: Vec<View>,
     pub(crate) every: Vec<View>,

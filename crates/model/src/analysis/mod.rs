@@ -7,9 +7,9 @@
 //! every row, or an operator over whole sequences) or a [`Recurrent`](recurrence::Recurrent). An operator
 //! that is neither is a [`Diagnostic`](crate::error::Diagnostic).
 //!
-//! Which input dimensions are batch and time is not declared in a file. Draft passes find
-//! it: every input dimension is an unknown, and whatever reaches the first two axes
-//! of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
+//! Which input dimensions are batch and time is not declared in a file. Passes that look for roles
+//! ([`Pass`](state::Pass)) find it: every input dimension is an unknown, and whatever reaches the first two
+//! axes of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
 //! batch is *steps*: time is, and so is any other input dimension that a file leaves open.
 //!
 //! From below: facts about values (`value`, `recurrence`, `loop_body`), the form of the table of operators

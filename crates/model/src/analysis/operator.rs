@@ -5,8 +5,8 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::value::{Operand, Val};
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Dim;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
@@ -25,22 +25,22 @@ pub(crate) type AsData<A> = fn(&mut A, &Node, &Inputs) -> Result<Option<Vec<Opti
 /// All that the compiler knows of an ONNX operator. A rule that is absent does not apply.
 pub(crate) struct Operator<A: 'static> {
     pub(crate) name: &'static str,
-    /// On nodes that read the graph around them, and on inputs that are not known yet.
+    /// For a node that reads the graph around it, or whose inputs may be unknown.
     pub(crate) in_graph: Option<GraphRule<A>>,
-    /// On values along any axes, lists of tensors included.
+    /// For values along any axes, lists of tensors included.
     pub(crate) on_any: Option<Rule<A>>,
     /// As `on_any`, where the node's second or third output is used.
     pub(crate) with_more_outputs: Option<Rule<A>>,
-    /// On constants alone, where there is no rule on rows.
+    /// For constants alone, where there is no rule on rows.
     pub(crate) on_constants: Option<Rule<A>>,
-    /// On rows: the operator is the same function of every row. Constants are folded.
+    /// For rows, where the operator is the same function of every row. It folds constants.
     pub(crate) on_rows: Option<Rule<A>>,
-    /// Over whole sequences: an operator on tensors along any axes.
+    /// For whole sequences: tensors along any axes.
     pub(crate) on_sequences: Option<Rule<A>>,
-    /// For an operator that broadcasts its operands and computes element by element.
+    /// Given for an operator that broadcasts its operands and computes element by element.
     pub(crate) elementwise: Option<&'static Elementwise<A>>,
-    /// Makes inputs that are lengths of the request data, where the rule on rows does not take them; none
-    /// where no input is a length.
+    /// Turns inputs that are lengths of the request into data, where the rule on rows does not take them;
+    /// gives none if no input is a length.
     pub(crate) lengths_as_data: Option<AsData<A>>,
     pub(crate) on_repeated: OnRepeated,
     /// Whether its inputs may be lists of tensors.
@@ -50,27 +50,27 @@ pub(crate) struct Operator<A: 'static> {
     pub(crate) executor: ExecutorForm,
 }
 
-/// What an operator does with a constant that is repeated along axes of the request.
+/// The treatment of a constant that is repeated along axes of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnRepeated {
     Refuse,
-    /// It looks at the dimensions of such a constant, or has a rule for it.
+    /// The operator's rule takes it as it is.
     AsItStands,
-    /// It does the same to the constant itself, which broadcasts.
+    /// The operator applies to the constant itself, which broadcasts.
     Broadcast,
-    /// It does the same to the constant itself, whose axes stay where they are.
+    /// The operator applies to the constant itself, whose axes stay where they are.
     KeepAxes,
-    /// It does the same to the constant itself, whose axes move.
+    /// The operator applies to the constant itself, whose axes move.
     MoveAxes,
 }
 
-/// What is to be minded where the general executor runs an operator.
+/// How the general executor differs from the specification of an operator, or limits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExecutorForm {
     AsSpecified,
     /// The executor multiplies a chain of them out, which must not have too many parts.
     MultipliedOut,
-    /// Of equal elements the executor gives the last, where the specification has the first.
+    /// Among equal elements the executor gives the last, where the specification has the first.
     LastOfEquals,
 }
 
@@ -109,36 +109,42 @@ impl<A> Operators<A> {
 pub(crate) struct Elementwise<A> {
     pub(crate) operands: Operands,
     pub(crate) gives: Gives,
-    /// Why it does not take operands of these types.
+    /// Refuses operands of types that it does not take.
     pub(crate) check: fn(&[&Val]) -> Result<(), String>,
     /// The attributes that the executor is given.
     pub(crate) attributes: fn(&Node) -> Vec<AttributeProto>,
-    /// What it makes of constants; none: it is not folded.
+    /// Folds constants; gives none where it does not fold such ones.
     pub(crate) fold: fn(&Node, &[&Literal]) -> Option<Literal>,
-    /// What it makes of constants that are lengths of the request, where `fold` gives none.
-    pub(crate) fold_lengths: Option<fn(&mut A, &[&Val]) -> Option<Val>>,
-    /// How it is written in other operators, on rows; none: as it is.
+    /// Folds constants that are lengths of the request, where `fold` gives none.
+    pub(crate) fold_lengths: Option<FoldLengths<A>>,
+    /// Writes it in other operators, on rows; none: it stays as it is.
     pub(crate) rewrite: Option<Rewrite<A>>,
-    /// Whether it is a function of one operand that convolutions stand between.
+    /// Whether it is an activation, as it stands between two convolutions.
     pub(crate) is_activation: bool,
 }
 
-/// The outputs of an operator in terms of others, given its operands and what they broadcast to; none
-/// where it stays as it is.
+/// Folds operands that are lengths of the request; gives none if they are not of the form that it folds.
+pub(crate) type FoldLengths<A> = fn(&mut A, &[&Val]) -> Option<Val>;
+
+/// Gives the constants that the inputs of a node other than the first become.
+pub(crate) type OtherOperands = fn(&Node, &Inputs) -> Result<Vec<Operand>, String>;
+
+/// Writes an operator in terms of others, given its operands and the dimensions that they broadcast to; gives
+/// none if the operator stays as it is.
 pub(crate) type Rewrite<A> = fn(&mut A, &Node, &[&Val], &[Dim]) -> Result<Option<Vec<Val>>, String>;
 
-/// Which inputs are operands.
+/// Which inputs of a node are operands.
 #[derive(Clone, Copy)]
 pub(crate) enum Operands {
     All,
-    /// The first; the others become these, which are constants.
-    First(fn(&Node, &[Option<Val>]) -> Result<Vec<Operand>, String>),
+    /// The first input alone. The function gives the constants that the other inputs become.
+    First(OtherOperands),
 }
 
 /// The type of the elements that an operator gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gives {
-    /// That of its operand of this number.
+    /// The type of the operand of this index.
     TypeOf(usize),
     Truth,
 }

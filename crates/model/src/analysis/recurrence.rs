@@ -1,4 +1,4 @@
-//! What goes along the steps of sequences: one direction of a recurrent operator, or a loop.
+//! Chains along the steps of sequences: one direction of a recurrent operator, or a loop.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use crate::data::named_cell::NamedCell;
 pub(crate) struct Recurrent {
     pub(crate) label: String,
     pub(crate) step: Step,
-    /// What a step reads beside its states, by input port, and which way that goes along the rows.
+    /// The inputs of a step other than its states, by input port, each with its direction along the rows.
     pub(crate) inputs: Vec<(View, Direction)>,
-    /// By output port, which way the rows are written.
+    /// The direction in which rows are written, by output port.
     pub(crate) directions: Vec<Direction>,
     pub(crate) lengths: SequenceLengths,
-    /// Of each state.
+    /// The first value of each state.
     pub(crate) initial: Vec<Initial>,
     pub(crate) domain: Domain,
     /// The number of recurrent operators upstream, along the longest path.
-    pub(crate) level: usize,
+    pub(crate) recurrence_depth: usize,
 }
 
 /// A step of one direction of a recurrent operator.
 pub(crate) struct OperatorStep {
     pub(crate) kind: RecurrentKind,
-    /// None: a fused kernel does a step.
+    /// How the step departs from the fused kernels; none: a fused kernel does it.
     pub(crate) rule: Option<StepRule>,
     pub(crate) input_size: usize,
     pub(crate) hidden_size: usize,
@@ -62,7 +62,7 @@ pub(crate) fn operator_name(kind: &RecurrentKind) -> &'static str {
     }
 }
 
-/// What every step does.
+/// The computation of one step.
 pub(crate) enum Step {
     /// The only input is x.
     Operator(OperatorStep),
@@ -73,11 +73,11 @@ pub(crate) enum Step {
 /// How many steps each sequence has: input `sequence_lens`. What a chain does not reach is zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SequenceLengths {
-    /// As many as there are.
+    /// Every sequence has all steps that there are.
     All,
-    /// Those of each sequence, or (one number) of all.
+    /// The length of each sequence, or one length for all.
     Constant(Vec<usize>),
-    /// What the request says, `[batch]`, in that input.
+    /// The lengths are in the input of this index, `[batch]`.
     Input(usize),
 }
 
@@ -131,7 +131,7 @@ impl Recurrent {
         }
     }
 
-    /// Views of what it reads.
+    /// The views that it reads.
     pub(crate) fn views(&self) -> impl Iterator<Item = &View> {
         let states = self.initial.iter().filter_map(|initial| match initial {
             Initial::View(view) => Some(view),

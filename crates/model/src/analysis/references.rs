@@ -1,18 +1,18 @@
-//! What operators, recurrent operators and outputs read of each other.
+//! References between operators, recurrent operators and outputs.
 
 use batchmaker_graph::{ElementType, RowSpec};
 
 use crate::analysis::recurrence::Recurrent;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Operand, Reading, RecurrentPort, Source, View};
-use crate::data::symbolic::Dim;
+use crate::analysis::value::{Operand, RecurrentPort, Source, ValueRef, View};
+use crate::data::dim::{Dim, row_shape};
 
 impl Analysis {
     /// Step `at` of a view that has dimension `axis` as time; the dimension becomes 1.
     pub(crate) fn select_time(&self, view: &View, axis: usize, at: i64) -> View {
         let mut view = view.clone();
-        let own = self.domain(view.source).time.map(|atom| self.axes.find(atom));
-        let along = view.dims[axis].as_atom().map(|atom| self.axes.find(atom));
+        let own = self.domain(view.source).time.map(|symbol| self.axes.find(symbol));
+        let along = view.dims[axis].as_symbol().map(|symbol| self.axes.find(symbol));
         view.dims[axis] = Dim::fixed(1);
         if view.at.is_some() || own != along {
             // The same at all steps of that axis.
@@ -30,25 +30,25 @@ impl Analysis {
         view
     }
 
-    /// What reading `source` at `at` comes down to.
-    pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> Reading {
+    /// The value that reading `source` at step `at` refers to.
+    pub(crate) fn resolve(&self, source: Source, at: Option<i64>) -> ValueRef {
         let at = at.filter(|_| self.domain(source).time.is_some());
         match (source, at) {
             (Source::Recurrent(index, RecurrentPort::Every(port)), Some(at))
                 if self.recurrents[index].last_step(port) == Some(at) =>
             {
-                Reading { source: Source::Recurrent(index, RecurrentPort::Last(port)), at: None }
+                ValueRef { source: Source::Recurrent(index, RecurrentPort::Last(port)), at: None }
             }
-            _ => Reading { source, at },
+            _ => ValueRef { source, at },
         }
     }
 
-    /// What instance `at` of an op reads of an operand.
-    pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<Reading> {
+    /// The value that instance `at` of an op reads for an operand.
+    pub(crate) fn reads(&self, operand: &Operand, at: Option<i64>) -> Option<ValueRef> {
         match operand {
             Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
-            Operand::Whole { source, at: own, .. } => Some(self.resolve(*source, *own)),
-            Operand::Length(atom) => Some(Reading { source: Source::Length(*atom), at: None }),
+            Operand::Tensor { source, at: own, .. } => Some(self.resolve(*source, *own)),
+            Operand::Length(symbol) => Some(ValueRef { source: Source::Length(*symbol), at: None }),
             _ => None,
         }
     }
@@ -59,7 +59,7 @@ pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
     let operands = analysis.ops.iter().flat_map(|op| &op.operands);
     let by_ops = operands
         .filter(|operand| match operand {
-            Operand::Rows { source: read, .. } | Operand::Whole { source: read, .. } => {
+            Operand::Rows { source: read, .. } | Operand::Tensor { source: read, .. } => {
                 *read == source
             }
             _ => false,
@@ -70,15 +70,12 @@ pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
     by_ops + views.chain(outputs).filter(|view| view.source == source).count()
 }
 
-/// The rows of a source, flat.
+/// The type and number of elements of a row of `source`, flat.
 pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
     match source {
         Source::Input(index) => {
             let input = &analysis.inputs[index];
-            RowSpec::flat(
-                input.element,
-                crate::data::symbolic::row_shape(&input.dims).iter().product(),
-            )
+            RowSpec::flat(input.element, row_shape(&input.dims).iter().product())
         }
         Source::Length(_) => RowSpec::flat(ElementType::I64, 1),
         Source::Recurrent(index, port) => analysis.recurrents[index].row(port),
@@ -87,4 +84,18 @@ pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
             RowSpec::flat(spec.element, spec.elements())
         }
     }
+}
+
+/// For each op, whether `sources` depend on it.
+pub(crate) fn needed(analysis: &Analysis, sources: impl Iterator<Item = Source>) -> Vec<bool> {
+    let mut needed = vec![false; analysis.ops.len()];
+    let mut open: Vec<Source> = sources.collect();
+    while let Some(source) = open.pop() {
+        let Source::Op(op, _) = source else { continue };
+        if !std::mem::replace(&mut needed[op], true) {
+            let operands = analysis.ops[op].operands.iter();
+            open.extend(operands.filter_map(|o| Some(analysis.reads(o, None)?.source)));
+        }
+    }
+    needed
 }

@@ -1,4 +1,5 @@
-//! Which input dimensions are batch and steps: found by draft passes, or bound by operators.
+//! The roles of input dimensions: batch, steps or a fixed length. Passes find them, and operators may bind
+//! lengths.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,14 +7,16 @@ use batchmaker_graph::ElementType;
 
 use crate::analysis::state::{Analysis, StepKey, Subject};
 use crate::analysis::value::{Source, Val, View};
-use crate::data::symbolic::{AtomId, Axes, BATCH, Dim};
+use crate::data::axes::Axes;
+use crate::data::dim::Dim;
+use crate::data::symbol::{BATCH, Symbol};
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
-/// What an input dimension turned out to be.
+/// The role of an input dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Batch,
-    /// Time, or open; input dimensions of equal length have one key.
+    /// Time, or another open axis. Input dimensions of equal length share one key.
     Steps(StepKey),
     /// A length that weights decide.
     Fixed(usize),
@@ -48,13 +51,13 @@ impl Analysis {
         self.axes = Axes::new(batch);
         for (key, (length, label)) in steps {
             let length = length.or(self.bound.steps.get(&key).copied());
-            let atom = self.axes.add(&label, length);
-            self.by_key.insert(key, atom);
-            if let Some(1) = length.filter(|_| !self.draft) {
+            let symbol = self.axes.add(&label, length);
+            self.by_key.insert(key, symbol);
+            if let Some(1) = length.filter(|_| self.has_roles()) {
                 self.bound.steps.insert(key, 1);
             }
         }
-        if batch == Some(1) && !self.draft {
+        if batch == Some(1) && self.has_roles() {
             self.bound.batch = batch;
         }
     }
@@ -67,11 +70,11 @@ impl Analysis {
         subject: Subject,
     ) {
         let Some(shape) = &input.shape else {
-            self.block("input", &input.name, "the file does not declare its rank");
+            self.diagnose("input", &input.name, "the file does not declare its rank");
             return self.push_input(&input.name, ElementType::F32, Vec::new(), Val::Unknown);
         };
         let mut dims = Vec::new();
-        let mut atoms = Vec::new();
+        let mut symbols = Vec::new();
         for (axis, declared) in shape.iter().enumerate() {
             let role = roles.get(&(index, axis));
             let label = match declared {
@@ -82,14 +85,14 @@ impl Analysis {
             let length = match (declared, role) {
                 (DeclaredDimension::Static(0), _) => {
                     let reason = format!("its dimension {axis} is 0: there is nothing in it");
-                    self.block("input", &input.name, &reason);
+                    self.diagnose("input", &input.name, &reason);
                     Some(1)
                 }
                 (DeclaredDimension::Static(n), _) => Some(*n),
                 (_, Some(Role::Fixed(n))) => Some(*n),
                 _ => None,
             };
-            let atom = match (role, declared) {
+            let symbol = match (role, declared) {
                 (Some(Role::Batch), _) => BATCH,
                 (Some(Role::Steps(key)), _) => self.by_key[key],
                 (None, DeclaredDimension::Named(name)) if subject == Subject::Network => {
@@ -98,27 +101,27 @@ impl Analysis {
                 }
                 _ => self.axes.add(&label, length),
             };
-            atoms.push(atom);
+            symbols.push(symbol);
             let is_one = match role {
                 Some(Role::Batch) => self.bound.batch_is_one(),
                 Some(Role::Steps(key)) => self.bound.steps.get(key) == Some(&1),
                 _ => false,
             };
             dims.push(match (role, length) {
-                _ if is_one && !self.draft => Dim::fixed(1),
+                _ if is_one && self.has_roles() => Dim::fixed(1),
                 (None | Some(Role::Fixed(_)), Some(n))
-                    if !self.draft || subject == Subject::Cell =>
+                    if self.has_roles() || subject == Subject::Cell =>
                 {
                     Dim::fixed(n)
                 }
-                _ => Dim::atom(atom),
+                _ => Dim::symbol(symbol),
             });
         }
-        self.atoms.push(atoms);
+        self.symbols.push(symbols);
         let element = match &input.element {
             Ok(element) => *element,
             Err(reason) => {
-                self.block("input", &input.name, reason);
+                self.diagnose("input", &input.name, reason);
                 ElementType::F32
             }
         };
@@ -129,17 +132,17 @@ impl Analysis {
     /// The roles of all input dimensions, as found so far.
     pub(super) fn roles(&self) -> Roles {
         let mut roles = Roles::new();
-        let mut keys: HashMap<AtomId, StepKey> = HashMap::new();
-        for (input, atoms) in self.atoms.iter().enumerate() {
-            for (axis, &atom) in atoms.iter().enumerate() {
-                match self.axes.find(atom) {
+        let mut keys: HashMap<Symbol, StepKey> = HashMap::new();
+        for (input, symbols) in self.symbols.iter().enumerate() {
+            for (axis, &symbol) in symbols.iter().enumerate() {
+                match self.axes.find(symbol) {
                     BATCH => roles.insert((input, axis), Role::Batch),
-                    atom if self.axes.is_open(atom) && !self.is_cell() => {
-                        let key = *keys.entry(atom).or_insert((input, axis));
+                    symbol if self.axes.is_open(symbol) && !self.is_cell() => {
+                        let key = *keys.entry(symbol).or_insert((input, axis));
                         roles.insert((input, axis), Role::Steps(key))
                     }
-                    atom => match self.axes.length(atom) {
-                        Some(n) if self.axes.learned(atom) => {
+                    symbol => match self.axes.length(symbol) {
+                        Some(n) if self.axes.learned(symbol) => {
                             roles.insert((input, axis), Role::Fixed(n))
                         }
                         _ => None,
@@ -150,13 +153,13 @@ impl Analysis {
         roles
     }
 
-    /// Binds an axis of inputs to a length, in the next pass; whether it is one.
-    pub(crate) fn bind(&mut self, atom: AtomId, length: usize) -> bool {
-        if atom == BATCH {
+    /// Binds an axis of inputs to a length from the next pass on; false if `symbol` is no axis of inputs.
+    pub(crate) fn bind(&mut self, symbol: Symbol, length: usize) -> bool {
+        if symbol == BATCH {
             self.bound.batch = Some(length);
             return true;
         }
-        let of = |(_, known): &(&StepKey, &AtomId)| self.axes.find(**known) == atom;
+        let of = |(_, known): &(&StepKey, &Symbol)| self.axes.find(**known) == symbol;
         let key = self.by_key.iter().find(of).map(|(key, _)| *key);
         key.is_some_and(|key| {
             self.bound.steps.insert(key, length);

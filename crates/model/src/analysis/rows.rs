@@ -5,7 +5,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, Val, View};
-use crate::data::symbolic::Dim;
+use crate::data::dim::{Dim, row_shape};
 use crate::file::node::Node;
 
 impl Analysis {
@@ -27,11 +27,10 @@ impl Analysis {
             Operand::Rows { source, .. } => Some(*source),
             _ => None,
         });
-        let level = sources.map(|source| self.level(source)).max().unwrap_or(0);
-        let specs = outputs
-            .iter()
-            .map(|(element, dims)| RowSpec::new(*element, crate::data::symbolic::row_shape(dims)))
-            .collect();
+        let recurrence_depth =
+            sources.map(|source| self.recurrence_depth(source)).max().unwrap_or(0);
+        let specs =
+            outputs.iter().map(|(element, dims)| RowSpec::new(*element, row_shape(dims))).collect();
         self.ops.push(RowOp {
             label: node.label.clone(),
             operator: operator.to_owned(),
@@ -40,8 +39,8 @@ impl Analysis {
             outputs: specs,
             domain,
             scope: Scope::Row,
-            whole: Vec::new(),
-            level,
+            tensor_dims: Vec::new(),
+            recurrence_depth,
             bound: None,
             counts: None,
         });
@@ -56,10 +55,6 @@ impl Analysis {
 
     /// A view as an operand under its own row shape.
     pub(crate) fn operand(&self, view: &View) -> Operand {
-        Operand::Rows {
-            source: view.source,
-            at: view.at,
-            shape: crate::data::symbolic::row_shape(&view.dims),
-        }
+        Operand::Rows { source: view.source, at: view.at, shape: row_shape(&view.dims) }
     }
 }

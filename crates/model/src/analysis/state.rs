@@ -9,12 +9,14 @@ use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
 use crate::analysis::recurrence::Recurrent;
 use crate::analysis::value::{InputInfo, RowOp, Val, View};
+use crate::data::axes::Axes;
+use crate::data::dim::Dim;
 use crate::data::named_cell::NamedCell;
-use crate::data::symbolic::{AtomId, Axes, Dim};
+use crate::data::symbol::Symbol;
 use crate::error::Diagnostic;
 use crate::file::node::Node;
 
-/// What a file, or a part of one, is analysed as.
+/// The role in which a file, or a part of one, is analysed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A whole network: batch and time are where its recurrent operators have them.
@@ -25,6 +27,17 @@ pub(crate) enum Subject {
     LoopStep,
     /// The body of a loop that the executor runs, with whole tensors from around the loop.
     LoopBody,
+}
+
+/// The purpose of a pass over a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// It finds which input dimensions are batch and steps. Every dimension that varies is an unknown; the
+    /// requirements of operators are learned. A misfit may resolve once the roles are known, so it is no
+    /// reason to refuse the file.
+    Roles,
+    /// It describes every value. The roles are known, and a misfit is a reason to refuse the file.
+    Values,
 }
 
 /// The input and the axis of it that stands for all axes of that length.
@@ -45,11 +58,12 @@ impl Bound {
 
 /// All that is known of a file: in the end, everything that its outputs are made of.
 pub(crate) struct Analysis {
-    /// What each operator means.
+    /// The table of operators.
     pub(crate) operators: &'static Operators<Analysis>,
-    /// What makes cells of the bodies of loops.
+    /// The compiler of the bodies of loops.
     pub(super) bodies: &'static BodyCompiler,
     pub(crate) subject: Subject,
+    pass: Pass,
     pub(crate) axes: Axes,
     pub(crate) inputs: Vec<InputInfo>,
     pub(crate) ops: Vec<RowOp>,
@@ -57,44 +71,44 @@ pub(crate) struct Analysis {
     pub(crate) outputs: Vec<(String, View)>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
-    /// Whether roles are still being found; then nothing is emitted.
-    pub(crate) draft: bool,
     pub(crate) bound: Bound,
-    /// Whether the input of a recurrent operator is downstream of a diagnostic.
-    pub(crate) hidden: bool,
-    /// Elements that constants which are still to be computed may have.
+    /// Whether the input of a recurrent operator is downstream of a diagnostic, so that axes of time are missed.
+    pub(crate) misses_recurrence: bool,
+    /// The number of elements that constants which are still to be computed may have in all.
     pub(super) budget: usize,
-    /// Nodes that loops came to so far, body by body.
+    /// The number of nodes that repeated bodies of loops came to so far.
     pub(super) loop_nodes: usize,
     pub(super) values: HashMap<String, Val>,
-    /// Where this is the body of a loop.
+    /// The surroundings, if this is the body of a loop.
     pub(crate) body: Option<LoopBody>,
     /// The fewest and the most steps that an axis may have.
-    pub(crate) limits: BTreeMap<AtomId, (usize, usize)>,
-    /// Of each input's dimensions.
-    pub(super) atoms: Vec<Vec<AtomId>>,
-    pub(super) by_key: BTreeMap<StepKey, AtomId>,
-    pub(super) by_name: HashMap<String, AtomId>,
+    pub(crate) limits: BTreeMap<Symbol, (usize, usize)>,
+    /// The symbol of each dimension of each input.
+    pub(super) symbols: Vec<Vec<Symbol>>,
+    pub(super) by_key: BTreeMap<StepKey, Symbol>,
+    pub(super) by_name: HashMap<String, Symbol>,
 }
 
-/// Makes cells of the bodies of loops: the part of the compiler that comes after the analysis.
+/// Compiles the step of a chain, whose body was analysed for `node`, to a cell. The map names, for each input of
+/// the body that is a state, the output that is its next value.
+pub(crate) type CompileStep =
+    fn(&Node, &mut Analysis, &BTreeMap<String, String>) -> Result<NamedCell, Vec<Diagnostic>>;
+
+/// Writes an analysed body as a graph inside a program, where all names begin with the given prefix.
+pub(crate) type CompileGraph = fn(&Analysis, &BodyEdges, &str) -> Result<GraphProto, String>;
+
+/// Compiles the bodies of loops. Whether a body compiles decides how its loop is served, so the analysis calls
+/// this part of the compiler, which comes after it.
 pub(crate) struct BodyCompiler {
-    /// The step of a chain as a cell. `states` names, for each input of the body that is a state, the
-    /// output that is its next value.
-    pub(crate) step: fn(
-        node: &Node,
-        body: &mut Analysis,
-        states: &BTreeMap<String, String>,
-    ) -> Result<NamedCell, Vec<Diagnostic>>,
-    /// A body as a graph inside a program; all its names begin with `prefix`.
-    pub(crate) graph:
-        fn(body: &Analysis, edges: &BodyEdges, prefix: &str) -> Result<GraphProto, String>,
+    pub(crate) step: CompileStep,
+    pub(crate) graph: CompileGraph,
 }
 
 impl Analysis {
     /// An analysis that knows nothing yet. `budget`: elements that computed constants may have.
     pub(super) fn new(
         subject: Subject,
+        pass: Pass,
         (operators, bodies): (&'static Operators<Analysis>, &'static BodyCompiler),
         opset: i64,
         budget: usize,
@@ -103,6 +117,7 @@ impl Analysis {
             operators,
             bodies,
             subject,
+            pass,
             axes: Axes::new(None),
             inputs: Vec::new(),
             ops: Vec::new(),
@@ -110,15 +125,14 @@ impl Analysis {
             outputs: Vec::new(),
             diagnostics: Vec::new(),
             opset,
-            draft: false,
             bound: Bound::default(),
-            hidden: false,
+            misses_recurrence: false,
             budget,
             loop_nodes: 0,
             values: HashMap::new(),
             body: None,
             limits: BTreeMap::new(),
-            atoms: Vec::new(),
+            symbols: Vec::new(),
             by_key: BTreeMap::new(),
             by_name: HashMap::new(),
         }
@@ -127,9 +141,8 @@ impl Analysis {
     /// An analysis of the body of one of this one's loops, which has its axes meanwhile.
     pub(super) fn nested(&mut self, subject: Subject, body: LoopBody) -> Self {
         let of_table = (self.operators, self.bodies);
-        let mut nested = Self::new(subject, of_table, self.opset, self.budget);
+        let mut nested = Self::new(subject, self.pass, of_table, self.opset, self.budget);
         std::mem::swap(&mut nested.axes, &mut self.axes);
-        nested.draft = self.draft;
         nested.bound = self.bound.clone();
         nested.loop_nodes = self.loop_nodes;
         nested.by_key = self.by_key.clone();
@@ -141,11 +154,29 @@ impl Analysis {
     pub(super) fn take_back(&mut self, nested: &mut Self) {
         std::mem::swap(&mut self.axes, &mut nested.axes);
         self.bound = nested.bound.clone();
-        self.hidden |= nested.hidden;
+        self.misses_recurrence |= nested.misses_recurrence;
         self.budget = nested.budget;
         self.loop_nodes = nested.loop_nodes;
-        for (atom, (min, max)) in std::mem::take(&mut nested.limits) {
-            self.limit_steps(atom, min, max);
+        for (symbol, (min, max)) in std::mem::take(&mut nested.limits) {
+            self.limit_steps(symbol, min, max);
+        }
+    }
+
+    /// Whether it is known which input dimensions are batch and steps.
+    pub(super) fn has_roles(&self) -> bool {
+        self.pass == Pass::Values
+    }
+
+    /// Fails unless `fits`. While the roles of dimensions are still being found it never fails, as the
+    /// misfit may resolve.
+    pub(super) fn require(
+        &self,
+        fits: bool,
+        reason: impl FnOnce() -> String,
+    ) -> Result<(), String> {
+        match fits || !self.has_roles() {
+            true => Ok(()),
+            false => Err(reason()),
         }
     }
 
@@ -161,15 +192,15 @@ impl Analysis {
         dims: Vec<Dim>,
         val: Val,
     ) {
-        if self.atoms.len() <= self.inputs.len() {
-            self.atoms.push(Vec::new());
+        if self.symbols.len() <= self.inputs.len() {
+            self.symbols.push(Vec::new());
         }
         self.values.insert(name.to_owned(), val);
         self.inputs.push(InputInfo { name: name.to_owned(), element, dims, ids: None });
     }
 
-    /// Says that something stands in the way of serving the file.
-    pub(crate) fn block(&mut self, operator: &str, node: &str, reason: &str) {
+    /// Adds a diagnostic: a reason that the file cannot be served.
+    pub(crate) fn diagnose(&mut self, operator: &str, node: &str, reason: &str) {
         let diagnostic = Diagnostic {
             operator: operator.to_owned(),
             node: node.to_owned(),
@@ -179,8 +210,8 @@ impl Analysis {
     }
 
     /// Learns that an axis has at least `min` and at most `max` steps.
-    pub(crate) fn limit_steps(&mut self, atom: AtomId, min: usize, max: usize) {
-        let known = self.limits.entry(self.axes.find(atom)).or_insert((min, max));
+    pub(crate) fn limit_steps(&mut self, symbol: Symbol, min: usize, max: usize) {
+        let known = self.limits.entry(self.axes.find(symbol)).or_insert((min, max));
         *known = (known.0.max(min), known.1.min(max));
     }
 }

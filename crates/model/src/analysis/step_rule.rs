@@ -8,11 +8,11 @@ use crate::file::node::Node;
 /// How the step of one direction departs from the fused kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StepRule {
-    /// Of an LSTM f, g, h; of a GRU f, g; of an RNN f.
+    /// The activations: f, g, h for an LSTM; f, g for a GRU; f for an RNN.
     pub(crate) activations: Vec<Activation>,
-    /// What the sums are kept within, on both sides of zero.
+    /// The bound of the sums before activations, on both sides of zero.
     pub(crate) clip: Option<f32>,
-    /// Whether an LSTM forgets what it does not take in.
+    /// Whether the forget gate of an LSTM is 1 less its input gate.
     pub(crate) input_forget: bool,
 }
 
@@ -87,7 +87,7 @@ impl StepRule {
         Ok(all.chunks(standard.len()).map(rule).collect())
     }
 
-    /// For people.
+    /// The rule in words.
     pub(crate) fn show(&self) -> String {
         let names: Vec<&str> = self.activations.iter().map(|a| a.function.name).collect();
         let mut text = names.join(", ");
@@ -106,7 +106,8 @@ pub(crate) fn is_relu(node: &Node) -> bool {
     node.strings("activations").first().is_some_and(|name| name.eq_ignore_ascii_case("relu"))
 }
 
-/// Those of all directions, one after the other. Parameters go in order to those that take any.
+/// The activations of all directions, one after the other. Parameters go in order to the functions that take
+/// any.
 fn activations(
     node: &Node,
     directions: usize,

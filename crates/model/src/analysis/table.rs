@@ -18,7 +18,7 @@ use crate::analysis::operators::{
 };
 use crate::analysis::state::Analysis;
 use crate::analysis::{branch, loops, recurrent};
-use crate::data::symbolic::Int;
+use crate::data::int::Int;
 use crate::file::attribute::{float_attribute, int_attribute, string_attribute};
 use crate::file::node::Node;
 
@@ -193,7 +193,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
-    Operator { in_graph: Some(recurrent::gru), ..named("GRU") },
+    Operator { in_graph: Some(recurrent::rules::gru), ..named("GRU") },
     Operator {
         on_rows: Some(select::gather),
         on_repeated: OnRepeated::KeepAxes,
@@ -256,7 +256,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("Identity")
     },
     Operator { in_graph: Some(branch::branch), ..named("If") },
-    Operator { in_graph: Some(recurrent::lstm), ..named("LSTM") },
+    Operator { in_graph: Some(recurrent::rules::lstm), ..named("LSTM") },
     Operator {
         on_rows: Some(reduce::layer_normalization),
         on_sequences: Some(sequence_level::along::layer_normalization),
@@ -374,7 +374,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         },
     ),
     Operator { on_any: Some(composed::rms_normalization), ..named("RMSNormalization") },
-    Operator { in_graph: Some(recurrent::rnn), ..named("RNN") },
+    Operator { in_graph: Some(recurrent::rules::rnn), ..named("RNN") },
     Operator { on_rows: Some(constants::range), ..named("Range") },
     elementwise(
         "Reciprocal",
@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted_and_every_entry_has_a_rule() {
-        let Operators(entries) = &OPERATORS;
+        let entries = OPERATORS.0;
         let names: Vec<&str> = entries.iter().map(|operator| operator.name).collect();
         assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
         for operator in entries.iter() {

@@ -1,24 +1,26 @@
-//! What values are: views of matrices of rows, constants, and the operators between them.
+//! The values of a graph: views of matrices of rows, constants, and the operators between them.
 
 use std::rc::Rc;
 
 use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
+use crate::data::dim::{Dim, steps};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{AtomId, BATCH, Dim, Int, steps};
+use crate::data::symbol::{BATCH, Symbol};
 
 /// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Domain {
-    pub(crate) time: Option<AtomId>,
+    pub(crate) time: Option<Symbol>,
     pub(crate) batch: bool,
 }
 
 impl Domain {
-    /// Of several axes of steps the first.
+    /// The domain of a tensor of dimensions `dims`; of several axes of steps it takes the first.
     pub(crate) fn of(dims: &[Dim]) -> Self {
-        let batch = dims.iter().any(|dim| dim.atoms().any(|atom| atom == BATCH));
+        let batch = dims.iter().any(|dim| dim.symbols().any(|symbol| symbol == BATCH));
         Self { time: steps(dims).first().copied(), batch }
     }
 
@@ -27,7 +29,7 @@ impl Domain {
     }
 }
 
-/// What a chain of steps gives of an output port of its cell.
+/// The part of an output port that a chain of steps gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RecurrentPort {
     /// After every step.
@@ -56,7 +58,7 @@ pub(crate) enum Source {
     /// An output of a row op.
     Op(usize, usize),
     /// The length of an axis, one integer.
-    Length(AtomId),
+    Length(Symbol),
 }
 
 /// A tensor that depends on the request.
@@ -70,7 +72,7 @@ pub(crate) struct View {
     pub(crate) dims: Vec<Dim>,
 }
 
-/// What is known of an ONNX value.
+/// All that is known of an ONNX value.
 #[derive(Clone, Debug)]
 pub(crate) enum Val {
     Literal(Rc<Literal>),
@@ -79,7 +81,7 @@ pub(crate) enum Val {
     /// A constant of length 1 along those dimensions that vary, repeated along them.
     Repeat(Rc<Literal>, Vec<Dim>),
     View(View),
-    Sequence(Rc<Sequence>),
+    List(Rc<TensorList>),
     /// Downstream of a diagnostic, which was already reported.
     Unknown,
 }
@@ -91,7 +93,7 @@ impl Val {
 
     /// A literal of length 1 along those of `dims` that vary, repeated along them.
     pub(crate) fn repeated(literal: Rc<Literal>, dims: Vec<Dim>) -> Self {
-        match dims.iter().any(|dim| dim.atoms().next().is_some()) {
+        match dims.iter().any(|dim| dim.symbols().next().is_some()) {
             true => Self::Repeat(literal, dims),
             false => Self::Literal(literal),
         }
@@ -103,7 +105,7 @@ impl Val {
                 Some(literal.element())
             }
             Self::View(view) => Some(view.element),
-            Self::Sequence(_) | Self::Unknown => None,
+            Self::List(_) | Self::Unknown => None,
         }
     }
 
@@ -112,14 +114,14 @@ impl Val {
             Self::Literal(literal) => literal.shape().iter().map(|&n| Dim::fixed(n)).collect(),
             Self::Fill(_, dims) | Self::Repeat(_, dims) => dims.clone(),
             Self::View(view) => view.dims.clone(),
-            Self::Sequence(_) | Self::Unknown => Vec::new(),
+            Self::List(_) | Self::Unknown => Vec::new(),
         }
     }
 }
 
-/// A value that is no tensor.
+/// A list of tensors, which ONNX calls a sequence.
 #[derive(Clone, Debug)]
-pub(crate) enum Sequence {
+pub(crate) enum TensorList {
     /// The slices of a tensor along an axis, which they keep (of length 1) or not.
     Slices {
         tensor: Val,
@@ -127,13 +129,13 @@ pub(crate) enum Sequence {
         keeps_axis: bool,
     },
     List(Vec<Val>),
-    /// In the body of a loop, what was appended before, and what this step appends.
+    /// In the body of a loop, the list that the steps before left, with the tensor that this step appends.
     Grown(Option<Val>),
 }
 
-/// A matrix that stands between stages, or what a stage reads of it.
+/// A reference to a value: a matrix that stands between cells, or the step of it that a cell reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Reading {
+pub(crate) struct ValueRef {
     pub(crate) source: Source,
     /// The step that is read, where `source` is over time and the reader is not; for an
     /// op's output, the step that alone is computed.
@@ -150,7 +152,7 @@ pub(crate) enum Operand {
         shape: Vec<usize>,
     },
     /// A whole tensor under its dimensions.
-    Whole {
+    Tensor {
         source: Source,
         at: Option<i64>,
         dims: Vec<Dim>,
@@ -159,8 +161,8 @@ pub(crate) enum Operand {
     Constant(Rc<Literal>),
     /// A vector of integers, some of which are lengths that come with the request.
     Lengths(Vec<Int>),
-    /// Not an input of the operator: what tells the length of an axis, where no tensor does.
-    Length(AtomId),
+    /// The length of an axis, where no tensor has that axis. It is not an input of the operator.
+    Length(Symbol),
     Absent,
 }
 
@@ -186,14 +188,14 @@ pub(crate) struct RowOp {
     pub(crate) outputs: Vec<RowSpec>,
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
-    /// Of an operator on whole tensors: the dimensions of each output.
-    pub(crate) whole: Vec<Vec<Dim>>,
+    /// The dimensions of each output, for an operator on whole tensors; empty for an operator on rows.
+    pub(crate) tensor_dims: Vec<Vec<Dim>>,
     /// The number of recurrent operators upstream, along the longest path.
-    pub(crate) level: usize,
-    /// Integer outputs are at least 0 and below this.
+    pub(crate) recurrence_depth: usize,
+    /// If known, integer outputs are at least 0 and below this.
     pub(crate) bound: Option<usize>,
-    /// Its integers are at least 0 and less than the length of that axis.
-    pub(crate) counts: Option<AtomId>,
+    /// If given, its integers are at least 0 and less than the length of that axis.
+    pub(crate) counts: Option<Symbol>,
 }
 
 /// A graph input as the analysis sees it.
@@ -202,6 +204,6 @@ pub(crate) struct InputInfo {
     pub(crate) name: String,
     pub(crate) element: ElementType,
     pub(crate) dims: Vec<Dim>,
-    /// Elements index a table of this many rows.
+    /// The number of rows of the table that its elements index, if they index one.
     pub(crate) ids: Option<usize>,
 }

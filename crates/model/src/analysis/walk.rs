@@ -8,7 +8,7 @@ use crate::file::node::{Node, Subgraph};
 use crate::file::onnx_file::OnnxFile;
 
 impl Analysis {
-    /// Adds a node: its outputs are known afterwards, or why there are none.
+    /// Adds a node: afterwards its outputs are known, or the diagnostics say why not.
     pub(crate) fn add_node(&mut self, node: &Node, file: &OnnxFile) {
         let mut inputs = Vec::new();
         for name in &node.inputs {
@@ -49,13 +49,13 @@ impl Analysis {
         }
     }
 
-    /// The constants of a graph inside a node.
+    /// Adds the constants of a graph inside a node.
     pub(crate) fn add_initializers(&mut self, graph: &Subgraph) {
         for (name, literal) in &graph.initializers {
             let val = match literal {
                 Ok(literal) => Val::literal(literal.clone()),
                 Err(reason) => {
-                    self.block("initializer", name, reason);
+                    self.diagnose("initializer", name, reason);
                     Val::Unknown
                 }
             };
@@ -71,13 +71,13 @@ impl Analysis {
             _ if self.body.as_ref().is_some_and(|body| body.has(name)) => self.capture(name),
             Some(Ok(literal)) => Val::literal(literal.clone()),
             Some(Err(reason)) => {
-                self.block("initializer", name, reason);
+                self.diagnose("initializer", name, reason);
                 Val::Unknown
             }
             None => {
                 let reason = "nothing in the file makes it (sparse initializers and values from \
                               outside a subgraph are not supported)";
-                self.block("value", name, reason);
+                self.diagnose("value", name, reason);
                 Val::Unknown
             }
         };
@@ -89,12 +89,12 @@ impl Analysis {
         match self.value(name, file) {
             Val::View(view) => self.outputs.push((name.to_owned(), view)),
             Val::Unknown => {}
-            Val::Sequence(_) => self.block("output", name, "it is a sequence of tensors"),
+            Val::List(_) => self.diagnose("output", name, "it is a sequence of tensors"),
             Val::Literal(literal) if literal.data().is_none() => {
-                self.block("output", name, "it is made of the request's lengths alone");
+                self.diagnose("output", name, "it is made of the request's lengths alone");
             }
             Val::Literal(_) | Val::Fill(..) | Val::Repeat(..) => {
-                self.block("output", name, "it does not depend on the request");
+                self.diagnose("output", name, "it does not depend on the request");
             }
         }
     }

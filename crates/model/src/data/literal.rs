@@ -3,7 +3,7 @@
 use batchmaker_graph::{ElementType, TensorData};
 
 use crate::data::array::Array;
-use crate::data::symbolic::Int;
+use crate::data::int::Int;
 
 /// A tensor known at load; integers may contain the lengths of batch and time.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub(crate) enum Literal {
     Bool(Array<bool>),
 }
 
-/// Does the same to whatever array is inside.
+/// Applies an expression to the array inside a literal, whatever its element type.
 macro_rules! map_array {
     ($literal:expr, $array:ident => $body:expr) => {
         match $literal {
@@ -30,7 +30,15 @@ impl Literal {
         Self::Int(Array::vector(values), ElementType::I64)
     }
 
-    /// Lengths as floats that turned out to be numbers, as floats.
+    /// The number zero, of FLOAT or an integer type.
+    pub(crate) fn zero(element: ElementType) -> Self {
+        match element {
+            ElementType::F32 => Self::F32(Array::scalar(0.0)),
+            element => Self::Int(Array::scalar(Int::number(0)), element),
+        }
+    }
+
+    /// Converts lengths of element type FLOAT that turned out to be plain numbers to floats.
     pub(crate) fn settled(self) -> Self {
         match (&self, self.as_numbers()) {
             (Self::Int(array, ElementType::F32), Some(numbers)) => {

@@ -2,8 +2,11 @@
 //! requests are laid out. Nothing here knows ONNX operators.
 
 pub(crate) mod array;
+pub(crate) mod axes;
+pub(crate) mod dim;
 pub(crate) mod direction;
+pub(crate) mod int;
 pub(crate) mod layout;
 pub(crate) mod literal;
 pub(crate) mod named_cell;
-pub(crate) mod symbolic;
+pub(crate) mod symbol;

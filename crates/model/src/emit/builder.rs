@@ -1,6 +1,6 @@
 //! Writes operators on whole tensors into a program.
 //!
-//! Tensors are made and read under dimensions of their own; what lies between is reshaping and transposing by
+//! Tensors are written and read under dimensions of their own; what lies between is reshaping and transposing by
 //! way of a plain form, where axes that vary come first.
 
 use std::collections::BTreeMap;
@@ -11,10 +11,12 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Operand, Reading, RowOp, Source};
+use crate::analysis::value::{Operand, RowOp, Source, ValueRef};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, Factor, steps};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{AtomId, Dim, Factor, Int, steps};
+use crate::data::symbol::Symbol;
 use crate::emit::writer::Writer;
 use crate::file::attribute::{int_attribute, ints_attribute};
 
@@ -22,13 +24,13 @@ pub(crate) struct Builder<'a> {
     pub(crate) analysis: &'a Analysis,
     pub(crate) writer: Writer,
     /// The name of a tensor and the dimensions that it has.
-    pub(crate) tensors: BTreeMap<Reading, (String, Vec<Dim>)>,
-    /// Tensors that are others under other dimensions.
+    pub(crate) tensors: BTreeMap<ValueRef, (String, Vec<Dim>)>,
+    /// Tensors under further dimensions: the original's name, the dimensions, the name.
     converted: Vec<(String, Vec<Dim>, String)>,
     /// A tensor and its axis of that length.
-    known: BTreeMap<AtomId, (String, usize)>,
+    known: BTreeMap<Symbol, (String, usize)>,
     /// Vectors of one length.
-    pub(super) vectors: BTreeMap<AtomId, String>,
+    pub(super) vectors: BTreeMap<Symbol, String>,
 }
 
 impl<'a> Builder<'a> {
@@ -44,13 +46,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Writes an operator on whole tensors, number `index` of the analysis.
-    pub(crate) fn whole_op(&mut self, index: usize, op: &RowOp) -> Result<(), String> {
+    pub(crate) fn sequence_level_op(&mut self, index: usize, op: &RowOp) -> Result<(), String> {
         let mut names = Vec::new();
         for operand in &op.operands {
             names.push(match operand {
-                Operand::Whole { source, at, dims } => {
-                    let reading = self.analysis.resolve(*source, *at);
-                    self.tensor(reading, dims)?
+                Operand::Tensor { source, at, dims } => {
+                    let reference = self.analysis.resolve(*source, *at);
+                    self.tensor(reference, dims)?
                 }
                 Operand::Constant(literal) => self.writer.constant(literal),
                 Operand::Lengths(lengths) => self.lengths(lengths)?,
@@ -68,24 +70,24 @@ impl<'a> Builder<'a> {
             let first = self.constant(vec![0]);
             names[0] = self.op("Squeeze", &[&names[0].clone(), &first], vec![]);
         }
-        let mut made = Vec::new();
-        for (port, dims) in op.whole.iter().enumerate() {
-            let reading = Reading { source: Source::Op(index, port), at: None };
+        let mut produced = Vec::new();
+        for (port, dims) in op.tensor_dims.iter().enumerate() {
+            let reference = ValueRef { source: Source::Op(index, port), at: None };
             let name = self.writer.fresh();
-            self.tensors.insert(reading, (name.clone(), dims.clone()));
-            made.push(name);
+            self.tensors.insert(reference, (name.clone(), dims.clone()));
+            produced.push(name);
         }
-        let first = made[0].clone();
-        self.writer.op(&op.operator, names, made, attributes);
-        self.learn_lengths(&first, &op.whole[0]);
+        let first = produced[0].clone();
+        self.writer.op(&op.operator, names, produced, attributes);
+        self.learn_lengths(&first, &op.tensor_dims[0]);
         Ok(())
     }
 
     pub(crate) fn learn_lengths(&mut self, name: &str, dims: &[Dim]) {
-        for (axis, atom) in
-            dims.iter().enumerate().filter_map(|(axis, d)| Some((axis, d.as_atom()?)))
+        for (axis, symbol) in
+            dims.iter().enumerate().filter_map(|(axis, d)| Some((axis, d.as_symbol()?)))
         {
-            self.known.entry(atom).or_insert((name.to_owned(), axis));
+            self.known.entry(symbol).or_insert((name.to_owned(), axis));
         }
     }
 
@@ -111,16 +113,17 @@ impl<'a> Builder<'a> {
     }
 
     /// A vector that holds the length of one axis.
-    fn length(&mut self, atom: AtomId) -> Result<String, String> {
-        if let Some(name) = self.vectors.get(&atom) {
+    fn length(&mut self, symbol: Symbol) -> Result<String, String> {
+        if let Some(name) = self.vectors.get(&symbol) {
             return Ok(name.clone());
         }
-        let unknown = || format!("nothing tells the length of {}", self.analysis.axes.label(atom));
-        let (tensor, axis) = self.known.get(&atom).cloned().ok_or_else(unknown)?;
+        let unknown =
+            || format!("nothing tells the length of {}", self.analysis.axes.label(symbol));
+        let (tensor, axis) = self.known.get(&symbol).cloned().ok_or_else(unknown)?;
         let shape = self.op("Shape", &[&tensor], vec![]);
         let axis = self.constant(vec![axis as i64]);
         let name = self.op("Gather", &[&shape, &axis], vec![("axis", vec![0])]);
-        self.vectors.insert(atom, name.clone());
+        self.vectors.insert(symbol, name.clone());
         Ok(name)
     }
 
@@ -133,11 +136,11 @@ impl<'a> Builder<'a> {
         let mut parts = Vec::new();
         for int in ints {
             let mut sum: Option<String> = None;
-            for (number, atoms) in int.terms() {
+            for (number, symbols) in int.terms() {
                 let mut product =
-                    (number != 1 || atoms.is_empty()).then(|| self.constant(vec![number]));
-                for &atom in atoms {
-                    let length = self.length(atom)?;
+                    (number != 1 || symbols.is_empty()).then(|| self.constant(vec![number]));
+                for &symbol in symbols {
+                    let length = self.length(symbol)?;
                     product = Some(match product {
                         None => length,
                         Some(product) => self.op("Mul", &[&product, &length], vec![]),
@@ -164,7 +167,7 @@ impl<'a> Builder<'a> {
 
     fn reshape(&mut self, name: &str, dims: &[Dim]) -> Result<String, String> {
         let ints: Vec<Int> = dims.iter().map(|dim| self.analysis.axes.open_int(dim)).collect();
-        // One that is not a number may be left to the executor.
+        // One length that is not a number may be left to the executor.
         let is_open = |int: &Int| int.as_number().is_none();
         let target = match ints.iter().filter(|int| is_open(int)).count() {
             1 => {
@@ -173,56 +176,57 @@ impl<'a> Builder<'a> {
             }
             _ => self.lengths(&ints)?,
         };
-        let made = self.op("Reshape", &[name, &target], vec![]);
-        self.learn_lengths(&made, dims);
-        Ok(made)
+        let produced = self.op("Reshape", &[name, &target], vec![]);
+        self.learn_lengths(&produced, dims);
+        Ok(produced)
     }
 
-    /// A step of a tensor that was made at all steps.
+    /// Adds one step of a tensor that was produced at all steps.
     fn add_step(&mut self, source: Source, at: i64) -> Result<(), String> {
         let time = self.analysis.domain(source).time.ok_or("a step of no axis")?;
         let row = Dim::fixed(row_of(self.analysis, source).elements());
-        let all = self.tensor(Reading { source, at: None }, &[Dim::atom(time), row.clone()])?;
+        let all = self.tensor(ValueRef { source, at: None }, &[Dim::symbol(time), row.clone()])?;
         let index = self.constant(vec![at]);
         let step = self.op("Gather", &[&all, &index], vec![("axis", vec![0])]);
         let dims = vec![Dim::fixed(1), row];
-        self.tensors.insert(Reading { source, at: Some(at) }, (step, dims));
+        self.tensors.insert(ValueRef { source, at: Some(at) }, (step, dims));
         Ok(())
     }
 
-    /// What is read, under these dimensions.
-    pub(crate) fn tensor(&mut self, reading: Reading, dims: &[Dim]) -> Result<String, String> {
-        if let (Some(at), false) = (reading.at, self.tensors.contains_key(&reading)) {
-            self.add_step(reading.source, at)?;
+    /// The name of a value under these dimensions.
+    pub(crate) fn tensor(&mut self, reference: ValueRef, dims: &[Dim]) -> Result<String, String> {
+        if let (Some(at), false) = (reference.at, self.tensors.contains_key(&reference)) {
+            self.add_step(reference.source, at)?;
         }
-        let (name, from) = self.tensors[&reading].clone();
+        let (name, from) = self.tensors[&reference].clone();
         if from == dims {
             return Ok(name);
         }
         let known = self.converted.iter().find(|(of, as_, _)| *of == name && as_ == dims);
-        if let Some((.., made)) = known {
-            return Ok(made.clone());
+        if let Some((.., produced)) = known {
+            return Ok(produced.clone());
         }
         if steps(&from).len() > 1 || steps(dims).len() > 1 {
             let shape = self.analysis.axes.show(&from);
             return Err(format!("{shape} varies along more than one axis"));
         }
-        let made = self.convert(&name, &from, dims)?;
-        self.converted.push((name, dims.to_vec(), made.clone()));
-        Ok(made)
+        let produced = self.convert(&name, &from, dims)?;
+        self.converted.push((name, dims.to_vec(), produced.clone()));
+        Ok(produced)
     }
 
-    /// From one form to another by way of the plain form, where axes that vary come first.
+    /// Converts a tensor from dimensions `from` to `to` by way of the plain form, where axes that vary
+    /// come first.
     fn convert(&mut self, name: &str, from: &[Dim], to: &[Dim]) -> Result<String, String> {
         let factors = |dims: &[Dim]| -> Vec<Dim> {
             dims.iter().flat_map(|dim| &dim.0).map(|&factor| Dim(vec![factor])).collect()
         };
-        let varies = |dim: &Dim| matches!(dim.0[0], Factor::Atom(_));
+        let varies = |dim: &Dim| matches!(dim.0[0], Factor::Symbol(_));
         // The places of a list's factors when those that vary come first, by their ids.
         let plain_order = |list: &[Dim]| -> Vec<usize> {
             let mut order: Vec<usize> = (0..list.len()).collect();
             order.sort_by_key(|&at| match list[at].0[0] {
-                Factor::Atom(atom) => (0, atom.0),
+                Factor::Symbol(symbol) => (0, symbol.0),
                 Factor::Fixed(_) => (1, 0),
             });
             order

@@ -8,20 +8,23 @@ use batchmaker_graph::{
 
 use crate::analysis::ids::id_bound;
 use crate::analysis::recurrence::{Initial, SequenceLengths, operator_name};
-use crate::analysis::references::row_of;
+use crate::analysis::references::{needed, row_of};
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Reading, RecurrentPort, Scope, Source, View};
+use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef, View};
+use crate::data::dim::row_shape;
 use crate::data::named_cell::{CellInput, CellOutput, NamedCell};
-use crate::data::symbolic::row_shape;
 use crate::emit::recognise::tree_lstm::{Recognised, through_copies};
 use crate::emit::recurrent::fused_step;
-use crate::emit::row_program;
+use crate::emit::row_segment;
 use crate::emit::step_program::step_program;
 use crate::error::{Diagnostic, LoadError};
 use crate::partition::arg_max::{self, ArgMax};
-use crate::partition::segment::{Cut, Instance, Part, Segment, copy_plain_outputs, cut};
+use crate::partition::copies::copy_plain_outputs;
+use crate::partition::cut::cut;
+use crate::partition::segment::{Cut, Instance, Part, Segment};
 
-/// A cell of rows, in stages where parts of it have fused kernels.
+/// Compiles an analysed cell of rows: to a composite cell where parts of it have fused kernels, else to one
+/// program.
 pub(crate) fn compile(file: &str, analysis: &mut Analysis) -> Result<NamedCell, LoadError> {
     let arg_maxes = arg_max::find(analysis);
     if !(analysis.recurrents.is_empty() && arg_maxes.is_empty()) {
@@ -51,34 +54,34 @@ pub(crate) fn fused_tree(analysis: &Analysis, recognised: Recognised) -> NamedCe
 }
 
 fn row_wise(analysis: &Analysis) -> NamedCell {
-    let mut outputs: Vec<Reading> = Vec::new();
+    let mut outputs: Vec<ValueRef> = Vec::new();
     for (_, view) in &analysis.outputs {
-        let reading = Reading { source: view.source, at: None };
-        if !outputs.contains(&reading) {
-            outputs.push(reading);
+        let reference = ValueRef { source: view.source, at: None };
+        if !outputs.contains(&reference) {
+            outputs.push(reference);
         }
     }
-    let needed = needed(analysis, &outputs);
+    let needed = needed(analysis, outputs.iter().map(|reference| reference.source));
     let instances: Vec<Instance> = (0..analysis.ops.len())
         .filter(|&op| needed[op])
         .map(|op| Instance { op, at: None })
         .collect();
     let is_read = |input: usize| {
-        let reading = Reading { source: Source::Input(input), at: None };
+        let reference = ValueRef { source: Source::Input(input), at: None };
         let operands = instances.iter().flat_map(|instance| &analysis.ops[instance.op].operands);
-        operands.filter_map(|operand| analysis.reads(operand, None)).any(|read| read == reading)
+        operands.filter_map(|operand| analysis.reads(operand, None)).any(|read| read == reference)
     };
     let read: Vec<usize> = (0..analysis.inputs.len()).filter(|&input| is_read(input)).collect();
-    let inputs = read.iter().map(|&input| Reading { source: Source::Input(input), at: None });
+    let inputs = read.iter().map(|&input| ValueRef { source: Source::Input(input), at: None });
     let segment = Segment {
         instances,
         domain: Domain { time: None, batch: true },
         scope: Scope::Row,
-        level: 0,
+        recurrence_depth: 0,
         inputs: inputs.collect(),
         outputs: outputs.clone(),
     };
-    let cell = row_program::build(analysis, &segment);
+    let cell = row_segment::compile(analysis, &segment);
     let port_of = |index: usize| read.iter().position(|&known| known == index);
     let named = analysis.outputs.iter().map(|named| {
         let port = outputs.iter().position(|known| known.source == named.1.source);
@@ -104,7 +107,7 @@ fn composite(
     let mut registers = Registers::default();
     for (index, input) in analysis.inputs.iter().enumerate() {
         let source = Source::Input(index);
-        registers.add(Reading { source, at: None }, row_of(analysis, source));
+        registers.add(ValueRef { source, at: None }, row_of(analysis, source));
         if cut.stacks.inputs.contains_key(&index) {
             diagnostics.push(diagnostic(
                 "input",
@@ -113,9 +116,9 @@ fn composite(
             ));
         }
     }
-    let mut stages = Vec::new();
-    for &stage in &cut.parts {
-        stages.push(match stage {
+    let mut operations = Vec::new();
+    for &part in &cut.parts {
+        operations.push(match part {
             Part::Segment(index) => {
                 let segment = &cut.segments[index];
                 if let Some(arg_max) = cut.arg_max(segment) {
@@ -123,17 +126,18 @@ fn composite(
                     let row = RowSpec::flat(ElementType::I64, 1);
                     let writes = vec![registers.add(segment.outputs[0], row)];
                     let body = OperationBody::LinearArgMax(arg_max.fused.clone());
-                    stages.push(Operation { body, reads, writes });
+                    operations.push(Operation { body, reads, writes });
                     continue;
                 }
-                let cell = row_program::build(analysis, segment);
+                let cell = row_segment::compile(analysis, segment);
                 let CellBody::Program(program) = cell.body else {
                     unreachable!("a segment is a program")
                 };
                 let reads = segment.inputs.iter().map(|&read| Some(registers.find(&cut, read)));
                 let reads = reads.collect();
                 let written = segment.outputs.iter().zip(cell.outputs);
-                let writes = written.map(|(&reading, row)| registers.add(reading, row)).collect();
+                let writes =
+                    written.map(|(&reference, row)| registers.add(reference, row)).collect();
                 Operation { body: OperationBody::Program(program), reads, writes }
             }
             Part::Recurrent(index) => {
@@ -148,8 +152,8 @@ fn composite(
                     reads.push(match initial {
                         Initial::Zeros => None,
                         Initial::View(view) => {
-                            let reading = analysis.resolve(view.source, view.at);
-                            Some(registers.find(&cut, reading))
+                            let reference = analysis.resolve(view.source, view.at);
+                            Some(registers.find(&cut, reference))
                         }
                         Initial::Constant { .. } => {
                             let reason = "a first state that is a constant other than zero";
@@ -161,12 +165,12 @@ fn composite(
                 let row = RowSpec::flat(ElementType::F32, step.hidden_size);
                 let mut write = |port| {
                     let source = Source::Recurrent(index, port);
-                    registers.add(Reading { source, at: None }, row.clone())
+                    registers.add(ValueRef { source, at: None }, row.clone())
                 };
                 let writes: Vec<_> = step.last_states().iter().map(|&port| write(port)).collect();
-                // There is one step: every is the last.
+                // A cell does one step, which is also the last.
                 let every = Source::Recurrent(index, RecurrentPort::Every(0));
-                registers.alias(Reading { source: every, at: None }, writes[0]);
+                registers.alias(ValueRef { source: every, at: None }, writes[0]);
                 let is_one_step = match &recurrent.lengths {
                     SequenceLengths::All => true,
                     SequenceLengths::Constant(lengths) => lengths.iter().all(|&n| n == 1),
@@ -208,9 +212,9 @@ fn composite(
         });
         outputs.push(named_output(analysis, named, port));
     }
-    let parts: Vec<String> = stages
+    let parts: Vec<String> = operations
         .iter()
-        .map(|stage| match &stage.body {
+        .map(|operation| match &operation.body {
             OperationBody::Program(program) => program.summary.clone(),
             OperationBody::Step(step) => format!("{} (fused kernel)", operator_name(&step.kind)),
             OperationBody::LinearArgMax(_) => "MatMul, ArgMax (fused kernel)".to_owned(),
@@ -225,53 +229,39 @@ fn composite(
         precision: Precision::F32,
         body: CellBody::Composite(CompositeCell {
             registers: registers.rows,
-            operations: stages,
+            operations,
             outputs: ports,
         }),
     };
     Ok(NamedCell { cell, inputs, outputs, fused: false, why })
 }
 
-/// What stands between stages.
+/// The registers of a composite cell, by the values that they hold.
 #[derive(Default)]
 struct Registers {
     rows: Vec<RowSpec>,
-    by_reading: BTreeMap<Reading, usize>,
+    by_reference: BTreeMap<ValueRef, usize>,
 }
 
 impl Registers {
-    fn add(&mut self, reading: Reading, row: RowSpec) -> usize {
+    fn add(&mut self, reference: ValueRef, row: RowSpec) -> usize {
         self.rows.push(row);
-        self.by_reading.insert(reading, self.rows.len() - 1);
+        self.by_reference.insert(reference, self.rows.len() - 1);
         self.rows.len() - 1
     }
 
-    fn alias(&mut self, reading: Reading, register: usize) {
-        self.by_reading.insert(reading, register);
+    fn alias(&mut self, reference: ValueRef, register: usize) {
+        self.by_reference.insert(reference, register);
     }
 
-    fn find(&self, cut: &Cut, reading: Reading) -> usize {
-        self.by_reading[&cut.made(reading)]
+    fn find(&self, cut: &Cut, reference: ValueRef) -> usize {
+        self.by_reference[&cut.produced(reference)]
     }
 }
 
 fn diagnostic(operator: &str, node: &str, reason: &str) -> Diagnostic {
     let [operator, node, reason] = [operator, node, reason].map(str::to_owned);
     Diagnostic { operator, node, reason }
-}
-
-/// By op, whether `outputs` depend on it.
-fn needed(analysis: &Analysis, outputs: &[Reading]) -> Vec<bool> {
-    let mut needed = vec![false; analysis.ops.len()];
-    let mut open: Vec<Source> = outputs.iter().map(|reading| reading.source).collect();
-    while let Some(source) = open.pop() {
-        let Source::Op(op, _) = source else { continue };
-        if !std::mem::replace(&mut needed[op], true) {
-            let operands = analysis.ops[op].operands.iter();
-            open.extend(operands.filter_map(|o| Some(analysis.reads(o, None)?.source)));
-        }
-    }
-    needed
 }
 
 fn named_inputs(

@@ -6,16 +6,18 @@
 use rten_onnx::onnx::{GraphProto, ValueInfoProto};
 
 use crate::analysis::loop_body::{BodyEdges, BodyInput, COUNTER};
+use crate::analysis::references::needed;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Operand, Reading, RowOp, Source, View};
+use crate::analysis::value::{Domain, Operand, RowOp, Source, ValueRef, View};
+use crate::data::dim::Dim;
 use crate::data::direction::Direction;
-use crate::data::symbolic::{Dim, Int};
+use crate::data::int::Int;
 use crate::emit::builder::Builder;
 
 /// Writes a body, which was analysed without an axis of batch; all its names begin with `prefix`.
 ///
 /// # Errors
-/// See [`crate::emit::sequence_program::build`].
+/// See [`crate::emit::sequence_segment::compile`].
 pub(crate) fn graph(
     nested: &Analysis,
     edges: &BodyEdges,
@@ -30,20 +32,21 @@ pub(crate) fn graph(
     let number = builder.writer.input_as(info);
     let condition = builder.writer.input_as(info);
     add_inputs(&mut builder, nested, &number, prefix)?;
-    let needed = needed(nested, edges);
+    let views = edges.going.iter().chain(&edges.next).chain(&edges.every);
+    let needed = needed(nested, views.map(|view| view.source));
     for (index, op) in nested.ops.iter().enumerate().filter(|(index, _)| needed[*index]) {
-        match op.whole.is_empty() {
+        match op.tensor_dims.is_empty() {
             true => add_row_op(&mut builder, index, op)?,
-            false => builder.whole_op(index, op)?,
+            false => builder.sequence_level_op(index, op)?,
         }
     }
     let mut outputs = Vec::new();
     outputs.push(match &edges.going {
         None => condition,
-        Some(view) => builder.tensor(reading(nested, view), &[])?,
+        Some(view) => builder.tensor(reference(nested, view), &[])?,
     });
     for view in edges.next.iter().chain(&edges.every) {
-        outputs.push(builder.tensor(reading(nested, view), &view.dims)?);
+        outputs.push(builder.tensor(reference(nested, view), &view.dims)?);
     }
     for (port, name) in outputs.into_iter().enumerate() {
         // Not renamed: others may read it.
@@ -54,7 +57,7 @@ pub(crate) fn graph(
     Ok(builder.writer.into_graph())
 }
 
-fn reading(nested: &Analysis, view: &View) -> Reading {
+fn reference(nested: &Analysis, view: &View) -> ValueRef {
     nested.resolve(view.source, view.at)
 }
 
@@ -95,24 +98,9 @@ fn add_inputs(
         };
         builder.learn_lengths(&name, &dims);
         let source = Source::Input(index);
-        builder.tensors.insert(Reading { source, at: None }, (name, dims));
+        builder.tensors.insert(ValueRef { source, at: None }, (name, dims));
     }
     Ok(())
-}
-
-/// Which operators the edges depend on.
-fn needed(nested: &Analysis, edges: &BodyEdges) -> Vec<bool> {
-    let mut needed = vec![false; nested.ops.len()];
-    let views = edges.going.iter().chain(&edges.next).chain(&edges.every);
-    let mut open: Vec<Source> = views.map(|view| view.source).collect();
-    while let Some(source) = open.pop() {
-        let Source::Op(op, _) = source else { continue };
-        if !std::mem::replace(&mut needed[op], true) {
-            let operands = nested.ops[op].operands.iter();
-            open.extend(operands.filter_map(|o| Some(nested.reads(o, None)?.source)));
-        }
-    }
-    needed
 }
 
 /// An operator on rows, which are the steps of a tensor or one.
@@ -121,42 +109,42 @@ fn add_row_op(builder: &mut Builder<'_>, index: usize, op: &RowOp) -> Result<(),
     for operand in &op.operands {
         names.push(match operand {
             Operand::Rows { source, at, shape } => {
-                let reading = builder.analysis.resolve(*source, *at);
-                rows(builder, reading, shape, op.domain)?
+                let reference = builder.analysis.resolve(*source, *at);
+                rows(builder, reference, shape, op.domain)?
             }
             Operand::Constant(literal) => builder.writer.constant(literal),
             Operand::Absent => String::new(),
-            Operand::Whole { .. } | Operand::Lengths(_) | Operand::Length(_) => {
+            Operand::Tensor { .. } | Operand::Lengths(_) | Operand::Length(_) => {
                 unreachable!("an operator on rows reads rows")
             }
         });
     }
-    let mut made = Vec::new();
+    let mut produced = Vec::new();
     for (port, spec) in op.outputs.iter().enumerate() {
         let name = builder.writer.fresh();
-        let mut dims = vec![op.domain.time.map_or(Dim::fixed(1), Dim::atom)];
+        let mut dims = vec![op.domain.time.map_or(Dim::fixed(1), Dim::symbol)];
         dims.extend(spec.shape.iter().map(|&n| Dim::fixed(n)));
-        let reading = Reading { source: Source::Op(index, port), at: None };
-        builder.tensors.insert(reading, (name.clone(), dims));
-        made.push(name);
+        let reference = ValueRef { source: Source::Op(index, port), at: None };
+        builder.tensors.insert(reference, (name.clone(), dims));
+        produced.push(name);
     }
-    builder.writer.op(&op.operator, names, made, op.attributes.clone());
+    builder.writer.op(&op.operator, names, produced, op.attributes.clone());
     Ok(())
 }
 
-/// What is read as `[rows, ...shape]`, as many rows as the domain has.
+/// A value as `[rows, ...shape]`, with as many rows as the domain has.
 fn rows(
     builder: &mut Builder<'_>,
-    reading: Reading,
+    reference: ValueRef,
     shape: &[usize],
     domain: Domain,
 ) -> Result<String, String> {
-    let own = builder.analysis.domain(reading.source).time.filter(|_| reading.at.is_none());
-    let mut dims = vec![own.map_or(Dim::fixed(1), Dim::atom)];
+    let own = builder.analysis.domain(reference.source).time.filter(|_| reference.at.is_none());
+    let mut dims = vec![own.map_or(Dim::fixed(1), Dim::symbol)];
     dims.extend(shape.iter().map(|&n| Dim::fixed(n)));
-    let name = builder.tensor(reading, &dims)?;
+    let name = builder.tensor(reference, &dims)?;
     let Some(time) = domain.time.filter(|_| own.is_none()) else { return Ok(name) };
-    dims[0] = Dim::atom(time);
+    dims[0] = Dim::symbol(time);
     let ints: Vec<Int> = dims.iter().map(|dim| builder.analysis.axes.open_int(dim)).collect();
     let shape = builder.lengths(&ints)?;
     Ok(builder.op("Expand", &[&name, &shape], vec![]))

@@ -9,7 +9,7 @@ use crate::analysis::recurrence::{OperatorStep, Recurrent, Step, operator_name};
 use crate::data::direction::Direction;
 use crate::emit::step_program::step_program;
 
-/// The cell of its steps, what that is (for people), and whether a fused kernel runs it.
+/// The cell of a chain's steps, a description of it, and whether a fused kernel runs it.
 pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, String, bool) {
     match &recurrent.step {
         Step::Operator(step) => {
@@ -23,7 +23,7 @@ pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, Stri
     }
 }
 
-/// The cell of its steps, and what that is, for people.
+/// The cell of a recurrent operator's steps, and a description of it.
 fn operator_cell(
     step: &OperatorStep,
     direction: Direction,
@@ -42,9 +42,8 @@ fn operator_cell(
     let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
     let reads = (0..=states.len()).map(Some).collect();
     let body = OperationBody::Program(program);
-    let stages = vec![Operation { body, reads, writes: writes.clone() }];
-    let body =
-        CellBody::Composite(CompositeCell { registers, operations: stages, outputs: writes });
+    let operations = vec![Operation { body, reads, writes: writes.clone() }];
+    let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
 }
 
@@ -68,7 +67,7 @@ fn way(direction: Direction) -> &'static str {
     }
 }
 
-/// For people: what a chain of the cell is.
+/// A description of a chain of the cell.
 pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
     let (operator, way) = (operator_name(&cell.kind), way(direction));
     let mut text = format!("{operator}, {way} for each sequence, fused kernel");

@@ -15,7 +15,7 @@ pub(crate) fn with_states(
     mut named: NamedCell,
     states: &BTreeMap<String, String>,
 ) -> Result<NamedCell, String> {
-    // Of each state that the cell reads, its input and its output port.
+    // The input port and the output port of each state that the cell reads.
     let mut ports: Vec<(usize, usize)> = Vec::new();
     for (input, output) in states {
         let first = named.input(input).ok_or_else(|| format!("it has no input `{input}`"))?;
@@ -23,7 +23,7 @@ pub(crate) fn with_states(
         next.check_feeds(first).map_err(|reason| format!("its state: {reason}"))?;
         ports.extend(first.port.map(|port| (port, next.port)));
     }
-    // A state that the cell does not read is none.
+    // An input that the cell does not read is no state.
     named.inputs.retain(|input| input.port.is_some() || !states.contains_key(&input.name));
     if ports.is_empty() {
         return Ok(named);

@@ -9,8 +9,8 @@ use rten_onnx::onnx::AttributeProto;
 use crate::analysis::recurrence::OperatorStep;
 use crate::analysis::step_rule::{Activation, StepRule};
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::emit::writer::Writer;
 use crate::file::attribute::float_attribute;
 
@@ -94,9 +94,10 @@ impl Step<'_> {
         columns: usize,
         gates: std::ops::Range<usize>,
     ) -> String {
-        let hidden = self.recurrent.hidden_size;
-        let rows = gates.len() * hidden;
-        let part = &matrix[gates.start * hidden * columns..gates.end * hidden * columns];
+        let misses_recurrence = self.recurrent.hidden_size;
+        let rows = gates.len() * misses_recurrence;
+        let part = &matrix
+            [gates.start * misses_recurrence * columns..gates.end * misses_recurrence * columns];
         let weights = Array::new(vec![rows, columns], part.to_vec()).transposed(&[1, 0]);
         let weights = self.writer.constant(&Rc::new(Literal::F32(weights)));
         self.op("MatMul", &[value, &weights])
@@ -105,8 +106,9 @@ impl Step<'_> {
     /// Adds some gates' bias of W (`side` 0) or R (1).
     fn biased(&mut self, sum: String, side: usize, gates: std::ops::Range<usize>) -> String {
         let Some(b) = &self.recurrent.b else { return sum };
-        let (hidden, all) = (self.recurrent.hidden_size, b.len() / 2);
-        let part = &b[side * all + gates.start * hidden..side * all + gates.end * hidden];
+        let (misses_recurrence, all) = (self.recurrent.hidden_size, b.len() / 2);
+        let part = &b[side * all + gates.start * misses_recurrence
+            ..side * all + gates.end * misses_recurrence];
         let bias = self.floats(vec![part.len()], part.to_vec());
         self.op("Add", &[&sum, &bias])
     }
@@ -121,15 +123,15 @@ impl Step<'_> {
         self.biased(sum, 1, gates)
     }
 
-    /// Gate `index` of the first of so many.
+    /// Gate `index` of a sum of several gates, `[rows, gates * hidden_size]`.
     fn gate(&mut self, sum: &str, index: usize) -> String {
-        let hidden = self.recurrent.hidden_size as i64;
+        let misses_recurrence = self.recurrent.hidden_size as i64;
         let mut bound = |n: i64| {
             let numbers = vec![Int::number(n)];
             self.writer.constant(&Rc::new(Literal::ints(numbers)))
         };
-        let start = bound(index as i64 * hidden);
-        let (end, axis) = (bound((index as i64 + 1) * hidden), bound(1));
+        let start = bound(index as i64 * misses_recurrence);
+        let (end, axis) = (bound((index as i64 + 1) * misses_recurrence), bound(1));
         self.op("Slice", &[sum, &start, &end, &axis])
     }
 
@@ -176,7 +178,7 @@ impl Step<'_> {
                 self.op("Div", &[&sum, &below])
             }
             "Softplus" => {
-                // Without an overflow.
+                // This form does not overflow.
                 let one = self.scalar(1.0);
                 let above = self.op("Relu", &[&sum]);
                 let size = self.op("Abs", &[&sum]);
@@ -197,11 +199,11 @@ impl Step<'_> {
     }
 
     fn lstm(&mut self, x: &str, h: &str, c: &str, p: Option<&[f32]>) -> Vec<String> {
-        let hidden = self.recurrent.hidden_size;
+        let misses_recurrence = self.recurrent.hidden_size;
         let peep = |step: &mut Self, sum: String, gate: usize, c: &str| match p {
             Some(p) => {
-                let weights = p[gate * hidden..(gate + 1) * hidden].to_vec();
-                let weights = step.floats(vec![hidden], weights);
+                let weights = p[gate * misses_recurrence..(gate + 1) * misses_recurrence].to_vec();
+                let weights = step.floats(vec![misses_recurrence], weights);
                 let part = step.op("Mul", &[&weights, c]);
                 step.op("Add", &[&sum, &part])
             }
@@ -242,14 +244,14 @@ impl Step<'_> {
         let r = self.activated(0, r);
         let of_x = self.product(x, &recurrent.w, recurrent.input_size, 2..3);
         let of_x = self.biased(of_x, 0, 2..3);
-        let hidden = recurrent.hidden_size;
+        let misses_recurrence = recurrent.hidden_size;
         let of_h = if linear_before_reset {
-            let product = self.product(h, &recurrent.r, hidden, 2..3);
+            let product = self.product(h, &recurrent.r, misses_recurrence, 2..3);
             let product = self.biased(product, 1, 2..3);
             self.op("Mul", &[&r, &product])
         } else {
             let reset = self.op("Mul", &[&r, h]);
-            let product = self.product(&reset, &recurrent.r, hidden, 2..3);
+            let product = self.product(&reset, &recurrent.r, misses_recurrence, 2..3);
             self.biased(product, 1, 2..3)
         };
         let sum = self.op("Add", &[&of_x, &of_h]);

@@ -1,4 +1,4 @@
-//! Writes programs: small ONNX files, in a form that depends on what they compute alone, not on names.
+//! Writes programs: small ONNX files, in a form that depends on their computation alone, not on names.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use rten_onnx::onnx::{
 
 use crate::analysis::operator::ExecutorForm;
 use crate::analysis::table::OPERATORS;
-use crate::analysis::value::Reading;
+use crate::analysis::value::ValueRef;
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::tensor::to_tensor;
 
 /// The opset that programs are written in.
@@ -24,13 +24,13 @@ const PROGRAM_OPSET: i64 = 20;
 /// Writes a program.
 #[derive(Default)]
 pub(crate) struct Writer {
-    /// What all names begin with.
+    /// The prefix of all names.
     pub(crate) prefix: String,
     graph: GraphProto,
     /// The name of a matrix under a shape.
-    pub(super) names: BTreeMap<(Reading, Vec<usize>), String>,
-    /// The name and shape under which a matrix is made.
-    pub(super) natural: BTreeMap<Reading, (String, Vec<usize>)>,
+    pub(super) names: BTreeMap<(ValueRef, Vec<usize>), String>,
+    /// The name and shape under which a matrix is produced.
+    pub(super) natural: BTreeMap<ValueRef, (String, Vec<usize>)>,
     constants: Vec<(Rc<Literal>, String)>,
     values: usize,
 }
@@ -73,7 +73,7 @@ impl Writer {
         model.write_buf().expect("writing to memory does not fail").into()
     }
 
-    /// A name that nothing has.
+    /// A name that is not taken.
     pub(crate) fn fresh(&mut self) -> String {
         self.values += 1;
         format!("{}v{}", self.prefix, self.values - 1)
@@ -146,14 +146,14 @@ impl Writer {
     }
 
     /// A matrix as `[rows, ...shape]`.
-    pub(super) fn rows(&mut self, reading: Reading, shape: &[usize]) -> String {
-        if let Some(name) = self.names.get(&(reading, shape.to_vec())) {
+    pub(super) fn rows(&mut self, reference: ValueRef, shape: &[usize]) -> String {
+        if let Some(name) = self.names.get(&(reference, shape.to_vec())) {
             return name.clone();
         }
-        let (made, _) = self.natural[&reading].clone();
+        let (produced, _) = self.natural[&reference].clone();
         let name = self.fresh();
-        self.reshape(made, shape, name.clone());
-        self.names.insert((reading, shape.to_vec()), name.clone());
+        self.reshape(produced, shape, name.clone());
+        self.names.insert((reference, shape.to_vec()), name.clone());
         name
     }
 

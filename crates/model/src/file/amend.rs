@@ -1,13 +1,13 @@
-//! What is changed in an ONNX file before it is analysed: inputs bound to constants, and the batch
-//! brought to the front.
+//! Changes to an ONNX file before it is analysed: inputs bound to constants, and the batch brought to the
+//! front.
 
 use std::collections::BTreeMap;
 
 use batchmaker_graph::{ElementType, Tensor, TensorData};
 
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::Node;
 use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 
@@ -16,7 +16,7 @@ use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 pub struct Amendments {
     /// Inputs that are constants: of the input's shape, or one number for all of it.
     pub fixed: BTreeMap<String, Tensor>,
-    /// Inputs and outputs whose batch is another axis than 0. To who feeds and reads them, it is
+    /// Inputs and outputs whose batch is another axis than 0. Outside of the file it is
     /// axis 0, with the others after it in their order.
     pub batch_axis: BTreeMap<String, usize>,
     /// Inputs whose shape the file leaves open: their axes, the batch left out, in the file's order.
@@ -24,10 +24,10 @@ pub struct Amendments {
 }
 
 impl OnnxFile {
-    /// Applies what concerns the inputs and outputs that the file has.
+    /// Applies the changes to inputs and outputs that the file has.
     ///
     /// # Errors
-    /// What does not fit them.
+    /// If a change does not fit them.
     pub(crate) fn amend(&mut self, amendments: &Amendments) -> Result<(), String> {
         for (name, tensor) in &amendments.fixed {
             let Some(at) = self.inputs.iter().position(|input| input.name == *name) else {
@@ -180,7 +180,7 @@ fn constant(input: &GraphInput, tensor: &Tensor) -> Result<Literal, String> {
     })
 }
 
-/// As many elements as there are to be: those, or the only one everywhere.
+/// `count` elements: those of `data`, or its only one repeated.
 fn all<T: Clone>(data: &[T], count: usize) -> Vec<T> {
     if data.len() == count { data.to_vec() } else { vec![data[0].clone(); count] }
 }

@@ -1,4 +1,4 @@
-//! Where a model's files come from: a directory, or bytes compiled into the program.
+//! The files of a model, from a directory or compiled into the program.
 
 use std::borrow::Cow;
 use std::fs::{File, Metadata};
@@ -29,7 +29,7 @@ impl Files<'_> {
         self.read_by(name, all)
     }
 
-    /// Some of a file's bytes: from where on, and how many.
+    /// `length` bytes of a file, from byte `start` on.
     pub(crate) fn read_part(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Reads ONNX files, and amends them before they are analysed. What the operators mean is not known here.
+//! Reads ONNX files, and amends them before they are analysed. The meaning of operators is not known here.
 
 pub(crate) mod amend;
 pub(crate) mod attribute;

@@ -16,13 +16,13 @@ pub(crate) struct Node {
     pub(crate) inputs: Vec<String>,
     pub(crate) outputs: Vec<String>,
     pub(super) attributes: Vec<AttributeProto>,
-    /// By attribute.
+    /// The subgraphs, by the name of their attribute.
     pub(super) subgraphs: Vec<(String, Subgraph)>,
 }
 
 /// A graph inside a node, which may read values of the graphs around it.
 pub(crate) struct Subgraph {
-    /// Names, in order.
+    /// The names of its inputs, in order.
     pub(crate) inputs: Vec<String>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: Vec<(String, Result<Literal, String>)>,
@@ -116,7 +116,7 @@ impl Node {
         names
     }
 
-    /// The values that it and its subgraphs read; some may be made inside.
+    /// The values that it and its subgraphs read; some may be produced inside.
     pub(crate) fn reads(&self) -> Vec<&String> {
         let mut names: Vec<&String> = self.inputs.iter().collect();
         for (_, graph) in &self.subgraphs {

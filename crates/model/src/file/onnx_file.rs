@@ -1,5 +1,5 @@
-//! An ONNX file as nodes over named values. Reading only: what the operators mean is
-//! not known here.
+//! An ONNX file as nodes over named values. The meaning of operators is not
+//! known here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,20 +19,20 @@ pub(crate) struct OnnxFile {
     pub(crate) opset: i64,
     pub(crate) inputs: Vec<GraphInput>,
     pub(crate) outputs: Vec<String>,
-    /// Of each output, where the file declares it.
+    /// The rank of each output, where the file declares it.
     pub(crate) output_ranks: Vec<Option<usize>>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: HashMap<String, Result<Literal, String>>,
-    /// What is wrong with the graph as such.
+    /// Faults of the graph as such.
     pub(crate) diagnostics: Vec<Diagnostic>,
-    /// What its owner may want to know.
+    /// Notes for its owner.
     pub(crate) notes: Vec<String>,
 }
 
 pub(crate) struct GraphInput {
     pub(crate) name: String,
     pub(crate) element: Result<ElementType, String>,
-    /// None: the file does not say.
+    /// The dimensions; none: the file does not declare them.
     pub(crate) shape: Option<Vec<DeclaredDimension>>,
 }
 
@@ -156,13 +156,13 @@ impl OnnxFile {
     }
 }
 
-/// A name that comes a second time.
+/// The first name that occurs a second time.
 fn twice<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
     let mut known = HashSet::new();
     names.into_iter().find(|name| !known.insert(*name))
 }
 
-/// Nodes of a graph; `inside`: what stands before the numbers of those without a name.
+/// Reads the nodes of a graph. `inside` is the prefix of the labels of nodes without a name.
 fn read_nodes(nodes: Vec<NodeProto>, inside: &str, external: &External<'_>) -> Vec<Node> {
     let read = |(k, node): (usize, NodeProto)| {
         let label = match node.name {
@@ -192,7 +192,7 @@ fn read_nodes(nodes: Vec<NodeProto>, inside: &str, external: &External<'_>) -> V
 }
 
 impl OnnxFile {
-    /// Elements of all its constants.
+    /// The number of elements of all its constants.
     pub(crate) fn elements(&self) -> usize {
         let literals = self.initializers.values().flatten();
         literals.map(|literal| literal.shape().iter().product::<usize>()).sum()

@@ -6,8 +6,8 @@ use half::{bf16, f16};
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::files::Files;
 
 pub(super) struct External<'a> {
@@ -30,7 +30,7 @@ pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
     }
 }
 
-/// Bytes of an element as it is stored.
+/// The size in bytes of an element as the file stores it.
 fn element_size(data_type: DataType, element: ElementType) -> usize {
     match data_type {
         DataType::FLOAT16 | DataType::BFLOAT16 => 2,
@@ -101,7 +101,7 @@ fn read_external(
     bytes.map_err(|error| format!("external data: {error}"))
 }
 
-/// From the file's form; none where elements are missing.
+/// The literal of a tensor of the file; none where elements are missing.
 fn from_onnx(
     element: ElementType,
     shape: Vec<usize>,
@@ -178,7 +178,7 @@ pub(crate) fn is_converted(data_type: DataType) -> bool {
     matches!(data_type, DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE)
 }
 
-/// Weights of another float type as FLOAT, the nearest ones; none where elements are missing.
+/// Converts weights of another float type to the nearest FLOAT; none where elements are missing.
 fn converted(data_type: DataType, raw: Option<&[u8]>, tensor: &TensorProto) -> Option<Vec<f32>> {
     // Without raw data, the bits of 16-bit floats are in 32-bit integers.
     let bits = || tensor.int32_data.iter().map(|&bits| bits as u16);

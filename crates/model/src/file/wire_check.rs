@@ -1,7 +1,7 @@
-//! Whether a file's bytes are nested as those of an ONNX file: every field within the message that holds
-//! it, and no graph too deep inside others. What reads the file trusts lengths, and makes room for them.
+//! Checks that a file's bytes are nested as those of an ONNX file: every field within the message that holds
+//! it, and no graph too deep inside others. The protobuf reader trusts lengths, and allocates memory for them.
 
-/// How deep messages may lie in each other; a branch in a branch is four deeper.
+/// The deepest that messages may lie in each other; a branch in a branch is four deeper.
 const DEPTH_MAX: usize = 100;
 
 /// A message and, by field number, the messages in it. Other fields are numbers, strings or bytes.
@@ -21,7 +21,7 @@ static SEQUENCE: Message = Message(&[(1, &TYPE)]);
 static SHAPE: Message = Message(&[(1, &PLAIN)]);
 static PLAIN: Message = Message(&[]);
 
-/// Why the bytes are not an ONNX file's.
+/// Fails with the reason if the bytes are not those of an ONNX file.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     check_message(bytes, &MODEL, 0)
 }

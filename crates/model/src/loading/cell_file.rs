@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::analysis::driver::analyse;
 use crate::analysis::state::{Analysis, Subject};
 use crate::data::named_cell::NamedCell;
-use crate::data::symbolic::BATCH;
+use crate::data::symbol::BATCH;
 use crate::emit::bodies::BODIES;
 use crate::emit::cell::{compile, fused_tree};
 use crate::emit::recognise::tree_lstm::tree_cell;
@@ -53,7 +53,7 @@ impl NamedCell {
         }
     }
 
-    /// As [`Self::of_file`], but for what is recognised as more than rows.
+    /// As [`Self::of_file`], without the recognition of TreeLSTM cells.
     pub(crate) fn unrecognised(file: OnnxFile, amendments: &Amendments) -> Result<Self, LoadError> {
         let (file, mut analysis) = analyse_cell(file, amendments)?;
         compile(&file.name, &mut analysis)
@@ -75,13 +75,13 @@ fn analyse_cell(
     }
 }
 
-/// Every input and output is `[batch, ...row]`, and nothing binds the batch to one row.
+/// Checks that every input and output is `[batch, ...row]`, and that nothing binds the batch to one row.
 fn check_edges(analysis: &mut Analysis) {
     for index in 0..analysis.inputs.len() {
         let input = &analysis.inputs[index];
         let (name, dims) = (input.name.clone(), input.dims.clone());
         if dims.is_empty() && !analysis.diagnostics.iter().any(|b| b.node == name) {
-            analysis.block("input", &name, "it is a scalar; dimension 0 is the batch");
+            analysis.diagnose("input", &name, "it is a scalar; dimension 0 is the batch");
         }
         let row = dims.get(1..).unwrap_or_default();
         if row.iter().any(|dim| !dim.in_row()) {
@@ -90,24 +90,24 @@ fn check_edges(analysis: &mut Analysis) {
                 "its shape is {shape}; but for dimension 0, a cell's are fixed, and \
                                   a recurrent operator in it does one step"
             );
-            analysis.block("input", &name, &reason);
+            analysis.diagnose("input", &name, &reason);
         }
         if row.iter().any(|dim| dim.fixed_part() == 0) {
-            analysis.block("input", &name, "its rows are empty");
+            analysis.diagnose("input", &name, "its rows are empty");
         }
     }
     for index in 0..analysis.outputs.len() {
         let (name, view) = analysis.outputs[index].clone();
-        let is_batch_first = view.dims.first().and_then(|dim| dim.as_atom()) == Some(BATCH)
+        let is_batch_first = view.dims.first().and_then(|dim| dim.as_symbol()) == Some(BATCH)
             && view.dims[1..].iter().all(|dim| dim.in_row());
         if !is_batch_first {
             let shape = analysis.axes.show(&view.dims);
             let reason =
                 format!("its shape is {shape}; dimension 0 of a cell's output is the batch");
-            analysis.block("output", &name, &reason);
+            analysis.diagnose("output", &name, &reason);
         }
     }
     if analysis.bound.batch_is_one() {
-        analysis.block("graph", "batch", "an operator takes the batch to be one row");
+        analysis.diagnose("graph", "batch", "an operator takes the batch to be one row");
     }
 }

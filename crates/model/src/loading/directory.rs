@@ -1,4 +1,4 @@
-//! A model directory: what its `model.toml` says.
+//! The `model.toml` of a model directory.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,12 @@ use serde::Deserialize;
 use crate::data::direction::Direction;
 use crate::error::LoadError;
 use crate::file::files::Files;
-use crate::loading::load::MAX_LENGTH;
 use crate::loading::model::Tables;
 use crate::loading::text::{OutputTable, TextTable, Unit};
-use crate::unfold::templates::StepOutput;
+use crate::unfold::templates::used_cell::StepOutput;
+
+/// The most rows (steps of all sequences) that a request may carry, unless the model says.
+pub const MAX_LENGTH: usize = 65536;
 
 /// A directory, read.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub(crate) struct CellTable {
     pub(crate) priority: Option<i32>,
     #[serde(default)]
     pub(crate) batch_axis: BTreeMap<String, usize>,
-    /// Of inputs whose shape the file leaves open.
+    /// The rows of inputs whose shape the file leaves open.
     #[serde(default)]
     pub(crate) row: BTreeMap<String, Vec<usize>>,
 }

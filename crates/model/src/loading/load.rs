@@ -1,130 +1,34 @@
 //! Loading: from a path or embedded bytes to a [`Model`] whose cells are registered.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use batchmaker_graph::{Cell, CellRegistry, ModelId, ModelPriority, Precision, Tensor};
+use batchmaker_graph::{CellRegistry, Tensor};
 
 use crate::analysis::driver::analyse;
 use crate::analysis::state::Subject;
 use crate::data::named_cell::NamedCell;
 use crate::emit::bodies::BODIES;
-use crate::emit::sequence_program::unbuilt;
+use crate::emit::registration::{CellUse, LoadOptions, NewCell};
+use crate::emit::sequence_segment::unbuilt;
 use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
 use crate::loading::directory::{
-    self, CellTable, ChainTable, Directory, EncoderDecoderTable, TreeTable, UnfoldTable,
-    step_outputs,
+    self, CellTable, ChainTable, Directory, EncoderDecoderTable, MAX_LENGTH, TreeTable,
+    UnfoldTable, step_outputs,
 };
-use crate::loading::model::{CellUse, Model, Tables, Takes, Unfolding};
-use crate::partition::segment::cut;
-use crate::unfold::planner::{check_outputs, plan};
-use crate::unfold::templates::UsedCell;
+use crate::loading::model::{Model, Tables};
+use crate::partition::cut::cut;
+use crate::unfold::interface::check_outputs;
+use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
 use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
 use crate::unfold::templates::tree::Tree;
-
-/// The most chains in one batch of a recurrent cell, unless a limit is given. Beyond it
-/// throughput hardly rises and every step takes longer.
-pub const FUSED_BATCH_SIZE_MAX: u32 = 64;
-
-/// The most rows in one batch of a row-wise program, unless a limit is given. Rows of one
-/// sequence share a batch, so it is higher than a recurrent cell's.
-pub const PROGRAM_BATCH_SIZE_MAX: u32 = 256;
-
-/// The most rows (steps of all sequences) that a request may carry, unless the model says.
-pub const MAX_LENGTH: usize = 65536;
-
-/// How a model is loaded.
-#[derive(Clone, Debug)]
-pub struct LoadOptions {
-    /// The model's id in the registry.
-    pub model: ModelId,
-    /// The most rows in one batch, before what the model says.
-    pub max_batch_size: ByCell<u32>,
-    /// In which precision to keep weights, before what the model says. Cells that have none to choose
-    /// stay as they are.
-    pub precision: ByCell<Precision>,
-    /// What profiles say, after what the model says: by the identity of a cell in f32, as text.
-    pub profile: HashMap<String, ProfiledCell>,
-}
-
-impl LoadOptions {
-    /// Nothing but what models say.
-    pub fn new(model: ModelId) -> Self {
-        let (max_batch_size, precision) = (ByCell::default(), ByCell::default());
-        Self { model, max_batch_size, precision, profile: HashMap::new() }
-    }
-
-    /// Registers a cell, of which the model may say something itself.
-    pub(crate) fn register(
-        &self,
-        registry: &mut CellRegistry,
-        cell: &NewCell<'_>,
-        models_limit: Option<u32>,
-        models_precision: Option<Precision>,
-    ) -> CellUse {
-        let &NewCell { name, cell, priority, fused, why } = cell;
-        let identity = || cell.identity().to_string();
-        let profiled = match self.profile.is_empty() {
-            true => ProfiledCell::default(),
-            false => self.profile.get(&identity()).cloned().unwrap_or_default(),
-        };
-        let precision = self.precision.of(name).or(models_precision).or(profiled.precision);
-        let cell = cell.clone().in_precision(precision.unwrap_or_default());
-        let default = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-        let given = self.max_batch_size.of(name).or(models_limit);
-        let limit = given.or(profiled.max_batch_size.get(&cell.precision).copied());
-        let limit = limit.unwrap_or(default).max(1);
-        let rank = ModelPriority { model: self.model, priority };
-        let (name, why) = (name.to_owned(), why.to_owned());
-        let cell_type = registry.add(&name, cell, limit, rank);
-        CellUse { name, cell_type, fused, limit_given: given.is_some(), priority, why }
-    }
-}
-
-/// A cell to register; see [`CellUse`].
-pub(crate) struct NewCell<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) cell: &'a Cell,
-    pub(crate) priority: i32,
-    pub(crate) fused: bool,
-    pub(crate) why: &'a str,
-}
-
-/// What is said of all cells, or of some by name.
-#[derive(Clone, Debug)]
-pub struct ByCell<T> {
-    /// Of every cell, if anything.
-    pub all: Option<T>,
-    /// By a cell's name, before `all`.
-    pub cells: BTreeMap<String, T>,
-}
-
-impl<T> Default for ByCell<T> {
-    fn default() -> Self {
-        Self { all: None, cells: BTreeMap::new() }
-    }
-}
-
-impl<T: Copy> ByCell<T> {
-    /// The value for the cell called `name`, if there is one.
-    pub fn of(&self, name: &str) -> Option<T> {
-        self.cells.get(name).copied().or(self.all)
-    }
-}
-
-/// What a profile says of a cell.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProfiledCell {
-    /// The most rows in one batch, in each precision.
-    pub max_batch_size: BTreeMap<Precision, u32>,
-    /// In which precision to keep weights.
-    pub precision: Option<Precision>,
-}
+use crate::unfold::templates::used_cell::UsedCell;
+use crate::unfold::unfolding::{Takes, Unfolding};
 
 /// Loads an ONNX file, or a directory with a `model.toml`.
 ///
@@ -208,7 +112,7 @@ fn load_directory(
 struct Cells<'a> {
     files: &'a Files<'a>,
     cells: Vec<CellTable>,
-    /// Inputs that are constants, and which of them cells have.
+    /// Inputs that are constants, and those of them that cells have.
     fixed: BTreeMap<String, Tensor>,
     bound: BTreeSet<String>,
     used: Vec<CellUse>,
@@ -254,7 +158,7 @@ impl Cells<'_> {
         Ok(UsedCell { name: name.to_owned(), cell_type, cell })
     }
 
-    /// That every cell and every constant is used.
+    /// Checks that every cell and every constant is used.
     fn finish(self) -> Result<Vec<CellUse>, LoadError> {
         if let Some(name) = self.fixed.keys().find(|name| !self.bound.contains(*name)) {
             return Err(no_input(self.files, name));
@@ -325,7 +229,7 @@ impl Cells<'_> {
     }
 }
 
-/// `fixed` names what is no input.
+/// The error that `fixed` names a tensor that is no input.
 fn no_input(files: &Files<'_>, name: &str) -> LoadError {
     let reason = format!("fixed `{name}`: there is no such input");
     LoadError::Malformed { file: files.label("model.toml"), reason }

@@ -2,7 +2,7 @@
 
 pub(crate) mod cell_file;
 mod chain_cell;
-mod directory;
+pub(crate) mod directory;
 pub(crate) mod load;
 pub(crate) mod model;
 pub(crate) mod reply_plan;

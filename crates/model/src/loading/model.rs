@@ -4,105 +4,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, ElementType, InvalidGraph, InvalidRequest, NamedTensor, OutputTensor,
-    Parameters, Tensor, TensorData, Unfold, UnfoldError, Unfolded,
+    CellGraph, ElementType, InvalidGraph, InvalidRequest, NamedTensor, OutputTensor, Parameters,
+    Tensor, TensorData, UnfoldError, Unfolded,
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
+use crate::emit::registration::CellUse;
 use crate::error::LoadError;
 use crate::file::files::Files;
 use crate::loading::reply_plan::{PlannedOutput, ReplyPlan};
 use crate::loading::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
-/// A tensor of requests or replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorInfo {
-    /// Its name.
-    pub name: String,
-    /// Its element type.
-    pub element: ElementType,
-    /// Its axes; -1: a length that requests choose.
-    pub shape: Vec<i64>,
-}
-
-/// A cell of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellUse {
-    /// After an ONNX node: the operator's, or the last of a program's.
-    pub name: String,
-    /// The registered type; equal cells share one.
-    pub cell_type: CellTypeId,
-    /// Whether a fused kernel runs it, not the general executor.
-    pub fused: bool,
-    /// Whether its batch limit was given, by who loads it or by the model.
-    pub limit_given: bool,
-    /// Higher is preferred: later in the computation.
-    pub priority: i32,
-    /// What it does, what it is made of, and why it is a cell of its own.
-    pub why: String,
-}
-
-/// What turns requests into cell graphs, and what they and their replies look like.
-#[derive(Clone)]
-pub struct Unfolding {
-    /// The unfolding function.
-    pub unfolder: Arc<dyn Unfold>,
-    /// The tensors that it takes, in the order in which it takes them.
-    pub inputs: Vec<RequestTensor>,
-    /// The tensors that it gives.
-    pub outputs: Vec<ReplyTensor>,
-    /// The cells of its graphs, in order of computation.
-    pub cells: Vec<CellUse>,
-    /// The most rows that a request may carry.
-    pub max_length: usize,
-    /// The parameters that the function takes; others are refused before it is called.
-    pub takes: Takes,
-}
-
-/// The parameters that an unfolding function takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Takes {
-    /// Bounds on the steps of an open chain.
-    pub steps: bool,
-    /// Chunks of a session's sequence.
-    pub chunks: bool,
-}
-
-impl Takes {
-    /// The function takes no parameters.
-    pub const NONE: Self = Self { steps: false, chunks: false };
-    /// The function takes all parameters, or refuses them itself.
-    pub const ALL: Self = Self { steps: true, chunks: true };
-}
-
-/// A tensor of requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestTensor {
-    /// Name, type and shape.
-    pub info: TensorInfo,
-    /// What its axes and elements stand for.
-    pub layout: InputLayout,
-    /// The axis along which it holds one element a step, where it holds nothing else.
-    pub step_axis: Option<usize>,
-}
-
-/// A tensor of replies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplyTensor {
-    /// Name, type and shape.
-    pub info: TensorInfo,
-    /// The axis of the request's sequences, where there is one.
-    pub batch_axis: Option<usize>,
-}
-
-/// What a `model.toml` says beside the graph.
+/// The tables of a `model.toml` beside the graph.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) text: Option<TextTable>,
     pub(crate) outputs: BTreeMap<String, OutputTable>,
-    /// What its owner may want to know of its files.
+    /// Notes for its owner on how its files were read.
     pub(crate) notes: Vec<String>,
 }
 
@@ -118,7 +39,7 @@ pub struct Model {
     pub outputs: Vec<TensorInfo>,
     /// Its cells, in order of computation: how its graph was cut, and why.
     pub cells: Vec<CellUse>,
-    /// What its owner may want to know of how its files were read.
+    /// Notes for its owner on how its files were read.
     pub notes: Vec<String>,
     unfolding: Unfolding,
     text: Option<Text>,
@@ -212,7 +133,7 @@ impl Model {
         })
     }
 
-    /// What the tensors of a request look like, in the order of `inputs`.
+    /// The layouts of the tensors of a request, in the order of `inputs`.
     pub fn layouts(&self) -> Vec<InputLayout> {
         let layout = |(index, input): (usize, &RequestTensor)| {
             let text = self.text.as_ref().filter(|text| text.input == index);

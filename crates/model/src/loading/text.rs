@@ -1,4 +1,4 @@
-//! Text at the edge of a model: what `[inputs.text]` and `[outputs.NAME]` say.
+//! Text in requests and replies of a model: the tables `[inputs.text]` and `[outputs.NAME]`.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use serde::Deserialize;
 use crate::error::LoadError;
 use crate::file::files::Files;
 
-/// What one id stands for.
+/// The unit of text that one id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// A Unicode scalar value.
     Char,
-    /// What stands between Unicode white space.
+    /// A run of characters between Unicode white space.
     Word,
 }
 
@@ -206,7 +206,7 @@ impl Labels {
         let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
         let shape = self.joined_shape(&shape, join.is_some());
         let shape: Vec<usize> = shape.into_iter().map(|n| n as usize).collect();
-        // Of a row: a decoder may say nothing, so there may be none.
+        // The width of a row, which is 0 where a decoder gave no step.
         let width = tensor.shape().last().copied().unwrap_or(1);
         let label = |id: i64| {
             let found = usize::try_from(id).ok().and_then(|id| self.labels.get(id));

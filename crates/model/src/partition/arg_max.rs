@@ -15,7 +15,7 @@ pub(crate) struct ArgMax {
     pub(crate) fused: LinearArgMax,
 }
 
-/// All there are in an analysed cell.
+/// Finds all of them in an analysed cell.
 pub(crate) fn find(analysis: &Analysis) -> Vec<ArgMax> {
     (0..analysis.ops.len()).filter_map(|op| read(analysis, op)).collect()
 }

@@ -1,5 +1,10 @@
 //! Cuts an analysed file into segments: each is to be one cell.
 
 pub(crate) mod arg_max;
+pub(crate) mod copies;
+pub(crate) mod cut;
+mod group;
+mod lookups;
+mod order;
 pub(crate) mod segment;
 pub(crate) mod stacks;

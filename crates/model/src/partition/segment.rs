@@ -1,23 +1,16 @@
-//! The cut: which row ops become one program, and what runs after what.
-//!
-//! Row ops that the outputs and the recurrent operators need are *instances*: an op over
-//! all rows of its domain, or at one step (where only that step is needed, it alone is
-//! computed). Instances with equally many recurrent operators upstream, on the same
-//! domain and connected to each other make one segment; so do the ops of a fused arg-max.
+//! The parts of an analysed file: segments, each of which becomes one cell, and recurrent operators.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use batchmaker_graph::Lookup;
 
-use crate::analysis::recurrence::{Initial, Recurrent};
-use crate::analysis::references::uses;
+use crate::analysis::recurrence::Initial;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Operand, Reading, RowOp, Scope, Source, View};
+use crate::analysis::value::{Domain, Scope, Source, ValueRef, View};
 use crate::data::direction::Direction;
-use crate::data::symbolic::{BATCH, Dim, steps};
 use crate::partition::arg_max::ArgMax;
-use crate::partition::stacks::{self, Stacks};
+use crate::partition::stacks::Stacks;
 
 /// A row op over all rows, or at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,21 +19,21 @@ pub(crate) struct Instance {
     pub(crate) at: Option<i64>,
 }
 
-/// Instances that become one program.
+/// Instances that are compiled together into one cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     /// In order of computation.
     pub(crate) instances: Vec<Instance>,
     pub(crate) domain: Domain,
     pub(crate) scope: Scope,
-    pub(crate) level: usize,
-    /// What the program reads, in order of first use.
-    pub(crate) inputs: Vec<Reading>,
-    /// What others read of it.
-    pub(crate) outputs: Vec<Reading>,
+    pub(crate) recurrence_depth: usize,
+    /// The values that it reads, in order of first use.
+    pub(crate) inputs: Vec<ValueRef>,
+    /// The values of it that others read.
+    pub(crate) outputs: Vec<ValueRef>,
 }
 
-/// A cell to be.
+/// A part of a file that becomes one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Recurrent(usize),
@@ -50,15 +43,15 @@ pub(crate) enum Part {
 /// The whole file, cut.
 pub(crate) struct Cut {
     pub(crate) segments: Vec<Segment>,
-    /// Producers first.
+    /// All parts, producers first.
     pub(crate) parts: Vec<Part>,
     /// For each recurrent operator, the embedding op that it absorbs, and its table.
     pub(crate) lookups: Vec<Option<(usize, Arc<[f32]>)>>,
     pub(crate) stacks: Stacks,
     /// Products under an arg-max, each a segment of its own.
     pub(crate) arg_maxes: Vec<ArgMax>,
-    /// Ops that someone needs at every step: who needs one step reads it there.
-    full: BTreeSet<usize>,
+    /// Ops that are computed at every step, so that a reader of one step takes it from there.
+    pub(super) full: BTreeSet<usize>,
 }
 
 impl Analysis {
@@ -73,47 +66,12 @@ impl Analysis {
     }
 }
 
-/// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
-pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
-    copy_plain_outputs(analysis);
-    let mut cut = Cut {
-        segments: Vec::new(),
-        parts: Vec::new(),
-        lookups: find_lookups(analysis),
-        stacks: stacks::find(analysis),
-        arg_maxes,
-        full: (0..analysis.ops.len()).filter(|&op| analysis.ops[op].scope != Scope::Row).collect(),
-    };
-    let mut crossing: BTreeSet<Reading> = BTreeSet::new();
-    for (index, (_, view)) in analysis.outputs.iter().enumerate() {
-        if !cut.stacks.outputs.contains_key(&index) {
-            crossing.insert(analysis.resolve(view.source, view.at));
-        }
-    }
-    for index in 0..analysis.recurrents.len() {
-        crossing.extend(cut.recurrent_reads(analysis, index));
-    }
-    let instances = loop {
-        let instances = demanded(analysis, &cut, &crossing);
-        let whole = |instance: &Instance| Instance { at: None, ..*instance };
-        let both = instances.iter().filter(|i| i.at.is_some() && instances.contains(&whole(i)));
-        let both: Vec<usize> = both.map(|instance| instance.op).collect();
-        if both.is_empty() {
-            break instances;
-        }
-        cut.full.extend(both);
-    };
-    cut.segments = group(analysis, &cut, &instances, crossing);
-    cut.parts = order(analysis, &cut);
-    cut
-}
-
 impl Cut {
-    /// What a reading is made as: a step is read of all steps, unless it alone is computed.
-    pub(crate) fn made(&self, reading: Reading) -> Reading {
-        match reading.source {
-            Source::Op(op, _) if !self.full.contains(&op) => reading,
-            source => Reading { source, at: None },
+    /// The value as it is produced: at all steps, unless the one step alone is computed.
+    pub(crate) fn produced(&self, reference: ValueRef) -> ValueRef {
+        match reference.source {
+            Source::Op(op, _) if !self.full.contains(&op) => reference,
+            source => ValueRef { source, at: None },
         }
     }
 
@@ -124,8 +82,8 @@ impl Cut {
         Some(Lookup { table: table.clone(), width })
     }
 
-    /// What a recurrent operator's steps read, by input port.
-    pub(crate) fn step_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
+    /// The values that a recurrent operator's steps read, by input port.
+    pub(crate) fn step_reads(&self, analysis: &Analysis, index: usize) -> Vec<ValueRef> {
         let of_view = |(view, _): &(View, Direction)| analysis.resolve(view.source, view.at);
         let absorbed = self.lookups[index].as_ref();
         let ids = absorbed.and_then(|(op, _)| analysis.reads(&analysis.ops[*op].operands[1], None));
@@ -141,8 +99,8 @@ impl Cut {
         self.arg_maxes.iter().find(|arg_max| arg_max.ops.contains(&op))
     }
 
-    /// All that a recurrent operator reads of other stages: its steps' inputs, then first states.
-    pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<Reading> {
+    /// All values that a recurrent operator reads of other parts: its steps' inputs, then first states.
+    pub(crate) fn recurrent_reads(&self, analysis: &Analysis, index: usize) -> Vec<ValueRef> {
         let states = analysis.recurrents[index].initial.iter().enumerate();
         let states = states.filter_map(|(state, initial)| match initial {
             Initial::View(_) if self.stacks.initial.contains_key(&(index, state)) => None,
@@ -151,279 +109,4 @@ impl Cut {
         });
         self.step_reads(analysis, index).into_iter().chain(states).collect()
     }
-}
-
-/// An output must be a matrix over exactly its own axes that a cell writes; whatever is
-/// not gets an op that copies rows.
-pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
-    for index in 0..analysis.outputs.len() {
-        let (name, view) = analysis.outputs[index].clone();
-        let reading = analysis.resolve(view.source, view.at);
-        let wanted = Domain::of(&view.dims);
-        // Of whole sequences the rows of one stand together; an axis of both with time first is another
-        // order.
-        let is_time_first = |dim: &Dim| {
-            let mut atoms = dim.atoms();
-            atoms.next().is_some_and(|first| first != BATCH) && atoms.next().is_some()
-        };
-        let is_reordered =
-            view.dims.iter().any(is_time_first) && is_whole(analysis, reading.source);
-        let plain =
-            analysis.domain(reading.source) == wanted && reading.at.is_none() && !is_reordered;
-        if plain && !matches!(reading.source, Source::Input(_)) {
-            continue;
-        }
-        let shape = crate::data::symbolic::row_shape(&view.dims);
-        let level = analysis.level(view.source);
-        let label = match view.source {
-            Source::Op(op, _) => analysis.ops[op].label.clone(),
-            _ => format!("copy of {name}"),
-        };
-        let op = RowOp {
-            label,
-            operator: "Identity".to_owned(),
-            attributes: Vec::new(),
-            operands: vec![Operand::Rows {
-                source: view.source,
-                at: view.at,
-                shape: shape.clone(),
-            }],
-            outputs: vec![batchmaker_graph::RowSpec::new(view.element, shape)],
-            domain: wanted,
-            scope: Scope::Row,
-            whole: Vec::new(),
-            level,
-            bound: None,
-            counts: None,
-        };
-        analysis.ops.push(op);
-        let source = Source::Op(analysis.ops.len() - 1, 0);
-        analysis.outputs[index].1.source = source;
-        analysis.outputs[index].1.at = None;
-    }
-}
-
-/// Whether whole sequences are made or read of a source.
-fn is_whole(analysis: &Analysis, source: Source) -> bool {
-    let is_made = matches!(source, Source::Op(op, _) if analysis.ops[op].scope != Scope::Row);
-    let reads = |operand: &Operand| matches!(operand, Operand::Whole { source: read, .. } if *read == source);
-    is_made || analysis.ops.iter().flat_map(|op| &op.operands).any(reads)
-}
-
-/// Embeddings that feed recurrent operators and nothing else.
-fn find_lookups(analysis: &Analysis) -> Vec<Option<(usize, Arc<[f32]>)>> {
-    let lookup = |recurrent: &Recurrent| {
-        recurrent.operator()?;
-        let x = &recurrent.inputs[0].0;
-        let Source::Op(index, _) = x.source else { return None };
-        let op = &analysis.ops[index];
-        let ([Operand::Constant(table), Operand::Rows { source, at: None, shape }], "Gather") =
-            (&op.operands[..], op.operator.as_str())
-        else {
-            return None;
-        };
-        let ids = match source {
-            Source::Input(input) => analysis.inputs[*input].element,
-            Source::Op(op, port) => analysis.ops[*op].outputs[*port].element,
-            Source::Recurrent(..) | Source::Length(_) => return None,
-        };
-        let one_id = shape.iter().product::<usize>() == 1;
-        let whole = x.at.is_none() && op.domain == Domain::of(&x.dims);
-        let is_fused = |other: &Recurrent| other.operator().is_some_and(|step| step.rule.is_none());
-        let reads =
-            |other: &&Recurrent| other.inputs.iter().any(|(view, _)| view.source == x.source);
-        let readers = analysis.recurrents.iter().filter(reads);
-        let fits = table.shape().len() == 2
-            && table.as_f32().is_some()
-            && ids == batchmaker_graph::ElementType::I64
-            && readers.clone().all(|reader| is_fused(reader) && reader.inputs[0].0.at.is_none())
-            && uses(analysis, x.source) == readers.count();
-        (fits && one_id && whole).then_some(index)
-    };
-    // Of an op that several absorb, one table.
-    let mut tables: BTreeMap<usize, Arc<[f32]>> = BTreeMap::new();
-    let mut with_table = |op: usize| {
-        let Operand::Constant(literal) = &analysis.ops[op].operands[0] else { return None };
-        let data = &literal.as_f32()?.data;
-        Some((op, tables.entry(op).or_insert_with(|| data[..].into()).clone()))
-    };
-    let found: Vec<Option<usize>> = analysis.recurrents.iter().map(lookup).collect();
-    found.into_iter().map(|op| op.and_then(&mut with_table)).collect()
-}
-
-/// All instances that `readings` need.
-fn demanded(analysis: &Analysis, cut: &Cut, readings: &BTreeSet<Reading>) -> BTreeSet<Instance> {
-    let mut instances = BTreeSet::new();
-    let mut open: Vec<Reading> = readings.iter().copied().collect();
-    while let Some(reading) = open.pop() {
-        let Source::Op(op, _) = reading.source else { continue };
-        let instance = Instance { op, at: cut.made(reading).at };
-        if instances.insert(instance) {
-            let operands = analysis.ops[op].operands.iter();
-            open.extend(operands.filter_map(|operand| analysis.reads(operand, instance.at)));
-        }
-    }
-    instances
-}
-
-fn group(
-    analysis: &Analysis,
-    cut: &Cut,
-    instances: &BTreeSet<Instance>,
-    mut crossing: BTreeSet<Reading>,
-) -> Vec<Segment> {
-    let list: Vec<Instance> = instances.iter().copied().collect();
-    let position: BTreeMap<Instance, usize> =
-        list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
-    let after = phases(analysis, cut, &list);
-    let key = |i: usize| {
-        let Instance { op, .. } = list[i];
-        let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
-        let RowOp { level, scope, .. } = analysis.ops[op];
-        (level, analysis.instance_domain(list[i]), after[i], fused, scope)
-    };
-    let mut parent: Vec<usize> = (0..list.len()).collect();
-    fn find(parent: &mut [usize], mut i: usize) -> usize {
-        while parent[i] != i {
-            parent[i] = parent[parent[i]];
-            i = parent[i];
-        }
-        i
-    }
-    // Connected: one feeds the other, or both read the same rows.
-    let mut readers = BTreeMap::new();
-    for (i, instance) in list.iter().enumerate() {
-        for operand in &analysis.ops[instance.op].operands {
-            let Some(reading) = analysis.reads(operand, instance.at) else { continue };
-            let producer = match reading.source {
-                Source::Op(op, _) => {
-                    position.get(&Instance { op, at: cut.made(reading).at }).copied()
-                }
-                _ => None,
-            };
-            let other = match producer.filter(|&producer| key(producer) == key(i)) {
-                Some(producer) => producer,
-                None => *readers.entry((reading, key(i))).or_insert(i),
-            };
-            let (a, b) = (find(&mut parent, i), find(&mut parent, other));
-            parent[a.max(b)] = a.min(b);
-        }
-    }
-    let mut members: BTreeMap<usize, Vec<Instance>> = BTreeMap::new();
-    for (i, &instance) in list.iter().enumerate() {
-        members.entry(find(&mut parent, i)).or_default().push(instance);
-    }
-    let segment = |(root, instances): (usize, Vec<Instance>)| {
-        let (level, domain, .., scope) = key(root);
-        let inside: BTreeSet<Instance> = instances.iter().copied().collect();
-        let made_inside = |reading: &Reading| match reading.source {
-            Source::Op(op, _) => inside.contains(&Instance { op, at: cut.made(*reading).at }),
-            _ => false,
-        };
-        let mut inputs = Vec::new();
-        for instance in &instances {
-            for operand in &analysis.ops[instance.op].operands {
-                let reading = analysis.reads(operand, instance.at);
-                if let Some(reading) = reading.filter(|reading| !made_inside(reading))
-                    && !inputs.contains(&reading)
-                {
-                    inputs.push(reading);
-                }
-            }
-        }
-        Segment { instances, domain, scope, level, inputs, outputs: Vec::new() }
-    };
-    let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
-    crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));
-    let crossing: BTreeSet<Reading> =
-        crossing.into_iter().map(|reading| cut.made(reading)).collect();
-    for segment in &mut segments {
-        let inside: BTreeSet<Instance> = segment.instances.iter().copied().collect();
-        let outputs = crossing.iter().copied().filter(|reading| match reading.source {
-            Source::Op(op, _) => inside.contains(&Instance { op, at: reading.at }),
-            _ => false,
-        });
-        segment.outputs = outputs.collect();
-    }
-    segments
-}
-
-/// By instance (`list`, in the order of their ops), how often what it is made of changes on the longest
-/// path between recurrent operators: from rows of one domain to those of another, between rows and whole
-/// tensors, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
-/// never wait for each other.
-fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
-    let place = |reading: Reading| match reading.source {
-        Source::Op(op, _) => list.binary_search(&Instance { op, at: cut.made(reading).at }).ok(),
-        _ => None,
-    };
-    let reads = |at: usize| {
-        let Instance { op, at } = list[at];
-        let operands = analysis.ops[op].operands.iter();
-        operands.filter_map(move |operand| {
-            let reading = analysis.reads(operand, at)?;
-            // A step of what is made at all steps.
-            let is_step = reading.at.is_some() && cut.made(reading).at.is_none();
-            Some((place(reading)?, is_step))
-        })
-    };
-    let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));
-    let mut phases: Vec<usize> = vec![0; list.len()];
-    for at in 0..list.len() {
-        let after = |(before, is_step): (usize, bool)| {
-            let is_last = cut.arg_maxes.iter().any(|arg_max| arg_max.ops[0] == list[before].op);
-            phases[before] + usize::from(is_last || is_step || kind(before) != kind(at))
-        };
-        phases[at] = reads(at).map(after).max().unwrap_or(0);
-    }
-    // A tensor along several axes of steps stays inside a segment: it is made when it is first read.
-    for before in (0..list.len()).rev() {
-        let op = &analysis.ops[list[before].op];
-        if !op.whole.iter().any(|dims| steps(dims).len() > 1) {
-            continue;
-        }
-        let is_reader = |&at: &usize| {
-            let reader = &analysis.ops[list[at].op];
-            reader.level == op.level
-                && reader.scope == op.scope
-                && reads(at).any(|(read, _)| read == before)
-        };
-        let first = (before + 1..list.len()).filter(is_reader).map(|at| phases[at]).min();
-        phases[before] = first.unwrap_or(0).max(phases[before]);
-    }
-    phases
-}
-
-/// Producers before consumers; what is later in the file is later where both may be.
-fn order(analysis: &Analysis, cut: &Cut) -> Vec<Part> {
-    let segments = &cut.segments;
-    let recurrents = (0..analysis.recurrents.len()).map(Part::Recurrent);
-    let mut waiting: Vec<Part> = recurrents.chain((0..segments.len()).map(Part::Segment)).collect();
-    let reads = |stage: Part| match stage {
-        Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
-        Part::Segment(index) => segments[index].inputs.clone(),
-    };
-    let rank = |stage: &Part| match *stage {
-        Part::Recurrent(index) => (analysis.recurrents[index].level, 1),
-        Part::Segment(index) => (segments[index].level, 0),
-    };
-    waiting.sort_by_key(rank);
-    let mut made: BTreeSet<Reading> = BTreeSet::new();
-    let mut done = Vec::new();
-    while !waiting.is_empty() {
-        let ready = |stage: &Part| {
-            reads(*stage).iter().all(|reading| match reading.source {
-                Source::Input(_) | Source::Length(_) => true,
-                Source::Recurrent(index, _) => done.contains(&Part::Recurrent(index)),
-                Source::Op(..) => made.contains(&cut.made(*reading)),
-            })
-        };
-        let next = waiting.iter().position(ready).expect("stages wait for each other");
-        let stage = waiting.remove(next);
-        if let Part::Segment(index) = stage {
-            made.extend(segments[index].outputs.iter().copied());
-        }
-        done.push(stage);
-    }
-    done
 }

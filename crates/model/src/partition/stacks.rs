@@ -10,9 +10,10 @@ use crate::analysis::recurrence::Initial;
 use crate::analysis::references::uses;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, RecurrentPort, Source, View};
-use crate::data::symbolic::{BATCH, Dim};
+use crate::data::dim::Dim;
+use crate::data::symbol::BATCH;
 
-/// What is read and written layer by layer.
+/// The stacks of a file, which are read and written layer by layer.
 #[derive(Default)]
 pub(crate) struct Stacks {
     /// For an output: the recurrent operator and port of each layer.
@@ -53,9 +54,9 @@ pub(crate) fn find(analysis: &Analysis) -> Stacks {
 
 /// `[layers, batch, hidden]` with batch in rows, or 1.
 fn is_stack(dims: &[Dim]) -> bool {
-    let plain = |dim: &Dim| dim.atoms().next().is_none();
-    matches!(dims, [layers, batch, hidden] if plain(layers) && plain(hidden)
-        && (batch.is_one() || batch.as_atom() == Some(BATCH)))
+    let plain = |dim: &Dim| dim.symbols().next().is_none();
+    matches!(dims, [layers, batch, misses_recurrence] if plain(layers) && plain(misses_recurrence)
+        && (batch.is_one() || batch.as_symbol() == Some(BATCH)))
 }
 
 fn stacked_output(analysis: &Analysis, view: &View) -> Option<Vec<(usize, RecurrentPort)>> {
@@ -68,10 +69,11 @@ fn stacked_output(analysis: &Analysis, view: &View) -> Option<Vec<(usize, Recurr
     if op.outputs[0].shape.first() != Some(&view.dims[0].fixed_part()) {
         return None;
     }
-    let hidden = view.dims[2].fixed_part();
+    let misses_recurrence = view.dims[2].fixed_part();
     let layer = |operand: &Operand| match operand {
         Operand::Rows { source: Source::Recurrent(index, port), at: None, .. }
-            if !port.is_every() && analysis.recurrents[*index].row(*port).elements() == hidden =>
+            if !port.is_every()
+                && analysis.recurrents[*index].row(*port).elements() == misses_recurrence =>
         {
             Some((*index, *port))
         }

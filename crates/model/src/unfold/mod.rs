@@ -1,5 +1,13 @@
-//! Unfolders: what turns the tensors of a request into a graph of cells.
+//! Unfolders, which turn the tensors of a request into a graph of cells. The unfolder of a whole ONNX file walks
+//! a plan; the templates are for cells that files hold one by one.
 
+mod chunks;
+pub(crate) mod integers;
+pub(crate) mod interface;
+mod lengths;
+mod plan;
 pub(crate) mod planner;
+mod priorities;
 pub(crate) mod templates;
-pub(crate) mod unfold_plan;
+mod unfold_plan;
+pub(crate) mod unfolding;

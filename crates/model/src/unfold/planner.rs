@@ -1,4 +1,4 @@
-//! From an analysed, cut file to cell types and a [`Plan`].
+//! Registers the cells of an analysed, cut file, and makes its [`UnfoldPlan`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,82 +8,35 @@ use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
 use crate::analysis::recurrence::{Initial, Step};
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Reading, RecurrentPort, Scope, Source};
-use crate::data::layout::{Axis, Content, InputLayout};
-use crate::data::symbolic::{AtomId, BATCH, Dim, Factor, steps};
+use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef};
+use crate::data::dim::Dim;
+use crate::data::symbol::{BATCH, Symbol};
 use crate::emit::recurrent::cell;
-use crate::emit::{row_program, sequence_program};
-use crate::loading::load::{LoadOptions, NewCell};
-use crate::loading::model::{CellUse, ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};
+use crate::emit::registration::{CellUse, LoadOptions, NewCell};
+use crate::emit::{row_segment, sequence_segment};
 use crate::partition::segment::{Cut, Part, Segment};
-use crate::unfold::unfold_plan::{
-    ChainOrder, Extent, Plan, PlanAxis, PlanInput, PlanOutput, PlanRead, PlanSink, PlanStage,
-    PlanValue, is_wide,
+use crate::unfold::integers::is_wide;
+use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
+use crate::unfold::plan::{
+    ChainOrder, PlanAxis, PlanCell, PlanInput, PlanOutput, PlanRead, PlanSink, PlanValue,
+    UnfoldPlan,
 };
+use crate::unfold::priorities::priorities;
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};
 
 struct Planner<'a> {
     analysis: &'a Analysis,
     cut: &'a Cut,
     values: Vec<PlanValue>,
-    by_reading: HashMap<Reading, usize>,
+    by_reference: HashMap<ValueRef, usize>,
     /// The values of outputs that are stacks.
     stacked: HashMap<usize, usize>,
     /// The values of first states that the file holds.
     initial: HashMap<(usize, usize), usize>,
     /// The fewest steps along an axis that hold every step that is read by its number.
-    steps_min: HashMap<AtomId, usize>,
-    /// What is made or read by whole sequences: a sequence's rows stand together.
-    whole: BTreeSet<Reading>,
-}
-
-/// Why an output cannot be given back: its name and the reason.
-pub(crate) type OutputReason = (String, String);
-
-/// Checks that every output's axes are ones that rows can be given back under.
-pub(crate) fn check_outputs(analysis: &Analysis) -> Vec<OutputReason> {
-    let mut reasons = Vec::new();
-    let mut orders: HashMap<Reading, bool> = HashMap::new();
-    for (name, view) in &analysis.outputs {
-        if steps(&view.dims).len() > 1 {
-            let shape = analysis.axes.show(&view.dims);
-            reasons.push((name.clone(), format!("{shape} varies along more than one axis")));
-            continue;
-        }
-        let mixed = view.dims.iter().any(|dim| dim.in_row() && dim.atoms().next().is_some());
-        let reading = analysis.resolve(view.source, view.at);
-        let joint = view.dims.iter().any(|dim| dim.atoms().count() > 1);
-        let order = *orders.entry(reading).or_insert(time_first(&view.dims));
-        let atoms_lead = view.dims.first().is_some_and(|dim| dim.atoms().count() > 0);
-        if mixed || (joint && (order != time_first(&view.dims) || !atoms_lead)) {
-            let shape = analysis.axes.show(&view.dims);
-            reasons.push((name.clone(), format!("its axes {shape} mix rows and what is in them")));
-        }
-    }
-    reasons
-}
-
-fn time_first(dims: &[Dim]) -> bool {
-    dims.iter().flat_map(Dim::atoms).next().is_some_and(|first| first != BATCH)
-}
-
-fn extent(dim: &Dim) -> Extent {
-    match dim.0[..] {
-        [Factor::Atom(BATCH)] => Extent::Batch,
-        [Factor::Atom(steps)] => Extent::Steps(steps),
-        [Factor::Atom(_), ..] => Extent::Both(steps(std::slice::from_ref(dim))[0]),
-        _ => Extent::Fixed(dim.fixed_part()),
-    }
-}
-
-/// The order that brings the axes of rows to the front, where that is asked for with the batch first.
-fn rows_first(dims: &[Dim], is_batch_first: bool) -> Option<Vec<usize>> {
-    let (mut order, inside): (Vec<usize>, Vec<usize>) =
-        (0..dims.len()).partition(|&axis| !dims[axis].in_row());
-    if is_batch_first {
-        order.sort_by_key(|&axis| dims[axis].as_atom() != Some(BATCH));
-    }
-    order.extend(inside);
-    (!order.is_sorted()).then_some(order)
+    steps_min: HashMap<Symbol, usize>,
+    /// Values that sequence-level cells write or read: a sequence's rows stand together.
+    sequence_level: BTreeSet<ValueRef>,
 }
 
 /// Registers the cells of a file and plans how requests use them.
@@ -98,41 +51,41 @@ pub(crate) fn plan(
         analysis,
         cut,
         values: Vec::new(),
-        by_reading: HashMap::new(),
+        by_reference: HashMap::new(),
         stacked: HashMap::new(),
         initial: HashMap::new(),
         steps_min: HashMap::new(),
-        whole: BTreeSet::new(),
+        sequence_level: BTreeSet::new(),
     };
     for segment in cut.segments.iter().filter(|segment| segment.scope != Scope::Row) {
         let of = segment.inputs.iter().chain(&segment.outputs);
-        planner.whole.extend(of.map(|&reading| cut.made(reading)));
+        planner.sequence_level.extend(of.map(|&reference| cut.produced(reference)));
     }
     let inputs = planner.inputs();
     let constants = planner.constants();
     let lengths = planner.lengths();
     planner.matrices();
-    let mut stages = Vec::new();
     let mut cells = Vec::new();
-    for (&stage, priority) in cut.parts.iter().zip(priorities(analysis, cut)) {
-        let (planned, cell) = planner.stage(stage, priority, options, registry);
-        stages.push(planned);
-        cells.push(cell);
+    let mut used = Vec::new();
+    for (&part, priority) in cut.parts.iter().zip(priorities(analysis, cut)) {
+        let (planned, cell) = planner.part(part, priority, options, registry);
+        cells.push(planned);
+        used.push(cell);
     }
     let outputs = planner.outputs();
-    let mut plan = Plan {
+    let mut plan = UnfoldPlan {
         inputs,
         constants,
         lengths,
-        stages,
+        cells,
         outputs,
         batch: analysis.axes.length(BATCH).filter(|_| !analysis.bound.batch_is_one()),
         axes: planner.axes(),
         max_length,
         values: planner.values,
-        whole: None,
+        refuses_chunks: None,
     };
-    plan.whole = plan.why_whole();
+    plan.refuses_chunks = plan.why_no_chunks();
     let info = |name: &str, element, dims: &[Dim]| TensorInfo {
         name: name.to_owned(),
         element,
@@ -150,92 +103,25 @@ pub(crate) fn plan(
     });
     let (inputs, outputs) = (inputs.collect(), outputs.collect());
     let (unfolder, takes) = (Arc::new(plan), Takes::ALL);
-    Unfolding { unfolder, inputs, outputs, cells, max_length, takes }
-}
-
-/// The priority of each stage's cell, from 0 on: later in the computation is higher (section 4.3 of the
-/// BatchMaker paper). The number of recurrent operators upstream comes first; stages with equally many are in the
-/// order in which they wait for each other. Those of which neither waits for the other may be equal.
-fn priorities(analysis: &Analysis, cut: &Cut) -> Vec<i32> {
-    let level = |stage: Part| match stage {
-        Part::Segment(index) => 2 * cut.segments[index].level,
-        Part::Recurrent(index) => 2 * analysis.recurrents[index].level + 1,
-    };
-    // Stages of one level on the longest path to a stage.
-    let mut places: Vec<(usize, usize)> = Vec::new();
-    for &stage in &cut.parts {
-        let reads = match stage {
-            Part::Segment(index) => cut.segments[index].inputs.clone(),
-            Part::Recurrent(index) => cut.recurrent_reads(analysis, index),
-        };
-        let is_read = |before: Part| {
-            reads.iter().any(|&reading| match (before, reading.source) {
-                (Part::Recurrent(index), Source::Recurrent(read, _)) => index == read,
-                (Part::Segment(index), Source::Op(..)) => {
-                    cut.segments[index].outputs.contains(&cut.made(reading))
-                }
-                _ => false,
-            })
-        };
-        let before = cut
-            .parts
-            .iter()
-            .zip(&places)
-            .filter(|(before, (of, _))| *of == level(stage) && is_read(**before));
-        let depth = before.map(|(_, (_, depth))| depth + 1).max().unwrap_or(0);
-        places.push((level(stage), depth));
-    }
-    let ranks: BTreeSet<(usize, usize)> = places.iter().copied().collect();
-    let rank = |place: &(usize, usize)| ranks.range(..place).count() as i32;
-    places.iter().map(rank).collect()
-}
-
-fn layout(input: &PlanInput, plan: &Plan) -> InputLayout {
-    let axis = |&extent: &Extent| match extent {
-        Extent::Fixed(extent) => Axis::Fixed(extent),
-        Extent::Batch => plan.batch.map_or(Axis::Batch, Axis::Fixed),
-        Extent::Steps(axis) | Extent::Both(axis) => {
-            plan.axes[axis.0 as usize].length.map_or(Axis::Time, Axis::Fixed)
-        }
-    };
-    let content = input.ids.map_or(Content::Numbers, |ids| Content::Ids(ids as u64));
-    InputLayout { axes: input.axes.iter().map(axis).collect(), content, optional: false }
-}
-
-/// The axis of time, if there is one and every other is of batch or 1.
-fn step_axis(input: &PlanInput) -> Option<usize> {
-    let axes = &input.axes;
-    let mut times = (0..axes.len()).filter(|&axis| matches!(axes[axis], Extent::Steps(_)));
-    let inside = |axis: &Extent| !matches!(axis, Extent::Fixed(2..) | Extent::Both(_));
-    let first = times.next()?;
-    (times.next().is_none() && axes.iter().all(inside)).then_some(first)
-}
-
-/// The length of a dimension, -1 where requests choose it.
-fn length(analysis: &Analysis, dim: &Dim) -> i64 {
-    let factors = dim.0.iter().map(|factor| match factor {
-        Factor::Fixed(n) => Some(*n as i64),
-        Factor::Atom(atom) => analysis.axes.length(*atom).map(|n| n as i64),
-    });
-    factors.product::<Option<i64>>().unwrap_or(-1)
+    Unfolding { unfolder, inputs, outputs, cells: used, max_length, takes }
 }
 
 impl Planner<'_> {
-    /// All axes of steps, by their atoms' ids.
+    /// All axes of steps, by their symbols' ids.
     fn axes(&self) -> Vec<PlanAxis> {
         let axes = &self.analysis.axes;
-        let limits = |atom| self.analysis.limits.get(&atom).copied().unwrap_or((1, usize::MAX));
+        let limits = |symbol| self.analysis.limits.get(&symbol).copied().unwrap_or((1, usize::MAX));
         let mut planned: Vec<PlanAxis> = axes
             .all()
-            .map(|atom| PlanAxis {
-                length: axes.length(atom),
-                min: self.steps_min.get(&atom).copied().unwrap_or(1).max(limits(atom).0),
-                max: limits(atom).1,
+            .map(|symbol| PlanAxis {
+                length: axes.length(symbol),
+                min: self.steps_min.get(&symbol).copied().unwrap_or(1).max(limits(symbol).0),
+                max: limits(symbol).1,
                 windows: Vec::new(),
             })
             .collect();
-        for (made, of, windows) in axes.all_windows() {
-            planned[made.0 as usize].windows.push((of, windows));
+        for (produced, of, windows) in axes.all_windows() {
+            planned[produced.0 as usize].windows.push((of, windows));
         }
         planned
     }
@@ -245,28 +131,28 @@ impl Planner<'_> {
         self.values.len() - 1
     }
 
-    /// All readings of all stages and outputs.
-    fn readings(&self) -> Vec<Reading> {
-        let mut readings = Vec::new();
-        for stage in &self.cut.parts {
-            match *stage {
-                Part::Segment(index) => readings.extend(&self.cut.segments[index].inputs),
+    /// All values that parts and outputs read.
+    fn references(&self) -> Vec<ValueRef> {
+        let mut references = Vec::new();
+        for part in &self.cut.parts {
+            match *part {
+                Part::Segment(index) => references.extend(&self.cut.segments[index].inputs),
                 Part::Recurrent(index) => {
-                    readings.extend(self.cut.recurrent_reads(self.analysis, index));
+                    references.extend(self.cut.recurrent_reads(self.analysis, index));
                 }
             }
         }
         for (index, (_, view)) in self.analysis.outputs.iter().enumerate() {
             if !self.cut.stacks.outputs.contains_key(&index) {
-                readings.push(self.analysis.resolve(view.source, view.at));
+                references.push(self.analysis.resolve(view.source, view.at));
             }
         }
-        readings
+        references
     }
 
     fn inputs(&mut self) -> Vec<PlanInput> {
-        let readings = self.readings();
-        let mut in_programs: Vec<Reading> =
+        let references = self.references();
+        let mut in_programs: Vec<ValueRef> =
             self.cut.segments.iter().flat_map(|segment| segment.inputs.iter().copied()).collect();
         for (index, recurrent) in self.analysis.recurrents.iter().enumerate() {
             if matches!(recurrent.step, Step::Body(_)) {
@@ -277,8 +163,8 @@ impl Planner<'_> {
         for (index, input) in self.analysis.inputs.iter().enumerate() {
             let source = Source::Input(index);
             let stack = self.cut.stacks.inputs.get(&index).copied();
-            let of_input = |reading: &&Reading| reading.source == source;
-            let used = stack.is_some() || readings.iter().any(|reading| of_input(&reading));
+            let of_input = |reference: &&ValueRef| reference.source == source;
+            let used = stack.is_some() || references.iter().any(|reference| of_input(&reference));
             let narrow = is_wide(input.element) && in_programs.iter().any(|r| of_input(&r));
             let value = used.then(|| {
                 let mut row = row_of(self.analysis, source);
@@ -286,19 +172,20 @@ impl Planner<'_> {
                     row = RowSpec::flat(row.element, row.elements() / layers);
                 }
                 let domain = Domain::of(&input.dims);
-                let is_whole = self.whole.contains(&Reading { source, at: None });
-                let time_major = time_first(&input.dims) && !is_whole;
+                let is_sequence_level =
+                    self.sequence_level.contains(&ValueRef { source, at: None });
+                let time_major = time_first(&input.dims) && !is_sequence_level;
                 self.add(PlanValue { row, domain, time_major, slots: stack.unwrap_or(1) })
             });
             if let Some(value) = value {
-                self.by_reading.insert(Reading { source, at: None }, value);
+                self.by_reference.insert(ValueRef { source, at: None }, value);
             }
             inputs.push(PlanInput {
                 name: input.name.clone(),
                 axes: input.dims.iter().map(extent).collect(),
                 permutation: rows_first(
                     &input.dims,
-                    self.whole.contains(&Reading { source, at: None }),
+                    self.sequence_level.contains(&ValueRef { source, at: None }),
                 )
                 .filter(|_| stack.is_none()),
                 ids: input.ids,
@@ -327,32 +214,32 @@ impl Planner<'_> {
         constants
     }
 
-    /// A value for each length that a program is told.
-    fn lengths(&mut self) -> Vec<(usize, AtomId)> {
+    /// Adds a value for each length that a cell reads.
+    fn lengths(&mut self) -> Vec<(usize, Symbol)> {
         let mut lengths = Vec::new();
-        for reading in self.readings() {
-            if let Source::Length(atom) = reading.source
-                && !self.by_reading.contains_key(&reading)
+        for reference in self.references() {
+            if let Source::Length(symbol) = reference.source
+                && !self.by_reference.contains_key(&reference)
             {
-                let (row, domain) = (row_of(self.analysis, reading.source), Domain::default());
+                let (row, domain) = (row_of(self.analysis, reference.source), Domain::default());
                 let value = self.add(PlanValue { row, domain, time_major: false, slots: 1 });
-                self.by_reading.insert(reading, value);
-                lengths.push((value, atom));
+                self.by_reference.insert(reference, value);
+                lengths.push((value, symbol));
             }
         }
         lengths
     }
 
-    /// A value for all that is made by a stage and read by another or the reply.
+    /// Adds a value for each matrix that a cell writes and another or the reply reads.
     fn matrices(&mut self) {
-        let mut orders: HashMap<Reading, bool> = HashMap::new();
+        let mut orders: HashMap<ValueRef, bool> = HashMap::new();
         for (_, view) in &self.analysis.outputs {
-            let reading = self.analysis.resolve(view.source, view.at);
-            orders.entry(reading).or_insert(time_first(&view.dims));
+            let reference = self.analysis.resolve(view.source, view.at);
+            orders.entry(reference).or_insert(time_first(&view.dims));
         }
-        for reading in self.readings() {
-            let key = self.cut.made(reading);
-            if self.by_reading.contains_key(&key) || matches!(key.source, Source::Input(_)) {
+        for reference in self.references() {
+            let key = self.cut.produced(reference);
+            if self.by_reference.contains_key(&key) || matches!(key.source, Source::Input(_)) {
                 continue;
             }
             let domain = match key.source {
@@ -363,10 +250,10 @@ impl Planner<'_> {
                 source => self.analysis.domain(source),
             };
             let wanted = orders.get(&key).copied().unwrap_or(false);
-            let time_major = wanted && !self.whole.contains(&key);
+            let time_major = wanted && !self.sequence_level.contains(&key);
             let row = row_of(self.analysis, key.source);
             let value = self.add(PlanValue { row, domain, time_major, slots: 1 });
-            self.by_reading.insert(key, value);
+            self.by_reference.insert(key, value);
         }
         for (&output, layers) in &self.cut.stacks.outputs {
             let (first, port) = layers[0];
@@ -382,27 +269,27 @@ impl Planner<'_> {
         }
     }
 
-    fn read(&mut self, reading: Reading) -> PlanRead {
-        let key = self.cut.made(reading);
-        let at = reading.at.filter(|_| key.at.is_none());
+    fn read(&mut self, reference: ValueRef) -> PlanRead {
+        let key = self.cut.produced(reference);
+        let at = reference.at.filter(|_| key.at.is_none());
         if let Some(at) = at {
             let steps = if at < 0 { -at } else { at + 1 };
-            if let Some(axis) = self.values[self.by_reading[&key]].domain.time {
+            if let Some(axis) = self.values[self.by_reference[&key]].domain.time {
                 let min = self.steps_min.entry(axis).or_insert(1);
                 *min = (*min).max(steps as usize);
             }
         }
-        PlanRead { value: self.by_reading[&key], at, slot: 0 }
+        PlanRead { value: self.by_reference[&key], at, slot: 0 }
     }
 
-    fn stage(
+    fn part(
         &mut self,
-        stage: Part,
+        part: Part,
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
-    ) -> (PlanStage, CellUse) {
-        match stage {
+    ) -> (PlanCell, CellUse) {
+        match part {
             Part::Recurrent(index) => self.recurrent(index, priority, options, registry),
             Part::Segment(index) => {
                 let segment = &self.cut.segments[index];
@@ -417,7 +304,7 @@ impl Planner<'_> {
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
-    ) -> (PlanStage, CellUse) {
+    ) -> (PlanCell, CellUse) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
         let (cell, why, fused) = cell(recurrent, lookup);
@@ -428,7 +315,7 @@ impl Planner<'_> {
             None,
         );
         let reads = self.cut.step_reads(self.analysis, index);
-        let inputs = reads.into_iter().map(|reading| self.read(reading)).collect();
+        let inputs = reads.into_iter().map(|reference| self.read(reference)).collect();
         let initial = recurrent
             .initial
             .iter()
@@ -441,8 +328,8 @@ impl Planner<'_> {
                 Initial::View(view) => match self.cut.stacks.initial.get(&(index, state)) {
                     Some(&(input, slot)) => {
                         let source = Source::Input(input);
-                        let reading = Reading { source, at: None };
-                        Some(PlanRead { value: self.by_reading[&reading], at: None, slot })
+                        let reference = ValueRef { source, at: None };
+                        Some(PlanRead { value: self.by_reference[&reference], at: None, slot })
                     }
                     None => Some(self.read(self.analysis.resolve(view.source, view.at))),
                 },
@@ -451,10 +338,10 @@ impl Planner<'_> {
         let mut sinks = Vec::new();
         let ports = 0..recurrent.directions.len();
         for port in ports.flat_map(|port| [RecurrentPort::Every(port), RecurrentPort::Last(port)]) {
-            let reading = Reading { source: Source::Recurrent(index, port), at: None };
+            let reference = ValueRef { source: Source::Recurrent(index, port), at: None };
             let time = if port.is_every() { SinkTime::Every } else { SinkTime::Last };
             let number = port.number();
-            if let Some(&value) = self.by_reading.get(&reading) {
+            if let Some(&value) = self.by_reference.get(&reference) {
                 sinks.push(PlanSink { port: number, time, value, slot: 0 });
             }
             let mut stacks: Vec<_> = self.cut.stacks.outputs.iter().collect();
@@ -473,7 +360,10 @@ impl Planner<'_> {
             lengths: recurrent.lengths.clone(),
             keeps_state: recurrent.keeps_state(),
         });
-        (PlanStage { cell_type, chain, whole: false, domain, inputs, initial, sinks }, used)
+        (
+            PlanCell { cell_type, chain, is_sequence_level: false, domain, inputs, initial, sinks },
+            used,
+        )
     }
 
     fn segment(
@@ -482,7 +372,7 @@ impl Planner<'_> {
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
-    ) -> (PlanStage, CellUse) {
+    ) -> (PlanCell, CellUse) {
         let last = segment.instances.last().expect("a segment of nothing");
         let name = &self.analysis.ops[last.op].label;
         let over = match (segment.domain.time, segment.domain.batch) {
@@ -501,12 +391,15 @@ impl Planner<'_> {
             Scope::Row => "row-wise",
             Scope::Sequence | Scope::Request => "over whole sequences",
         };
-        let why = format!("{what}, {over}, at level {}: {}", segment.level, labels.join(", "));
+        let why = format!(
+            "{what}, {over}, at recurrence depth {}: {}",
+            segment.recurrence_depth,
+            labels.join(", ")
+        );
         let cell = match segment.scope {
-            Scope::Row => row_program::build(self.analysis, segment),
-            _ => {
-                sequence_program::build(self.analysis, segment).expect("it was built to be checked")
-            }
+            Scope::Row => row_segment::compile(self.analysis, segment),
+            _ => sequence_segment::compile(self.analysis, segment)
+                .expect("it was built to be checked"),
         };
         let used = options.register(
             registry,
@@ -514,22 +407,22 @@ impl Planner<'_> {
             None,
             None,
         );
-        let inputs = segment.inputs.iter().map(|&reading| self.read(reading)).collect();
+        let inputs = segment.inputs.iter().map(|&reference| self.read(reference)).collect();
         let sinks = segment
             .outputs
             .iter()
             .enumerate()
-            .map(|(port, reading)| PlanSink {
+            .map(|(port, reference)| PlanSink {
                 port,
                 time: SinkTime::Every,
-                value: self.by_reading[reading],
+                value: self.by_reference[reference],
                 slot: 0,
             })
             .collect();
-        let planned = PlanStage {
+        let planned = PlanCell {
             cell_type: used.cell_type,
             chain: None,
-            whole: segment.scope != Scope::Row,
+            is_sequence_level: segment.scope != Scope::Row,
             domain: segment.domain,
             inputs,
             initial: Vec::new(),
@@ -546,7 +439,7 @@ impl Planner<'_> {
                 outputs.push(PlanOutput { name: name.clone(), value, axes, permutation: None });
                 continue;
             }
-            let value = self.by_reading[&self.analysis.resolve(view.source, view.at)];
+            let value = self.by_reference[&self.analysis.resolve(view.source, view.at)];
             let planned = &self.values[value];
             // The value's own axes: those of its rows in their order, then a row's.
             let dims = &view.dims;

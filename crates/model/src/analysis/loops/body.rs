@@ -1,5 +1,4 @@
-//! The body of a `Loop` or `Scan` as a cell: what it reads of the graph around it, and which of that
-//! goes along the steps.
+//! Checks and clean-ups of the analysed body of a `Loop` or `Scan`, before it becomes a cell.
 
 use crate::analysis::ids::limit_ids;
 use crate::analysis::loop_body::BodyInput;
@@ -7,9 +6,10 @@ use crate::analysis::recurrence::Recurrent;
 use crate::analysis::references::uses;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source};
-use crate::data::symbolic::{AtomId, BATCH, Dim, steps};
+use crate::data::dim::{Dim, steps};
+use crate::data::symbol::{BATCH, Symbol};
 
-/// Drops what a body makes no use of: tensors of which it reads steps alone.
+/// Drops inputs that a body does not use: tensors of which it reads steps alone.
 pub(crate) fn drop_unread(nested: &mut Analysis) {
     let count = nested.inputs.len();
     let is_state = |edge: &BodyInput| matches!(edge, BodyInput::State);
@@ -22,7 +22,7 @@ pub(crate) fn drop_unread(nested: &mut Analysis) {
         }
     };
     for operand in nested.ops.iter_mut().flat_map(|op| &mut op.operands) {
-        if let Operand::Rows { source, .. } | Operand::Whole { source, .. } = operand {
+        if let Operand::Rows { source, .. } | Operand::Tensor { source, .. } = operand {
             place(source);
         }
     }
@@ -36,20 +36,20 @@ pub(crate) fn drop_unread(nested: &mut Analysis) {
     }
 }
 
-/// Where the batch is not known yet: the axis that states and steps share, else the first open one, is
-/// it.
+/// Finds the batch, where it is not known yet: the axis that states and steps share, else the first open one.
 pub(crate) fn find_batch(analysis: &mut Analysis, states: &[Vec<Dim>], slices: &[Vec<Dim>]) {
-    let atoms = |lists: &[Vec<Dim>]| -> Vec<AtomId> {
-        let all = lists.iter().flatten().filter_map(Dim::as_atom);
-        all.map(|atom| analysis.axes.find(atom)).collect()
+    let symbols = |lists: &[Vec<Dim>]| -> Vec<Symbol> {
+        let all = lists.iter().flatten().filter_map(Dim::as_symbol);
+        all.map(|symbol| analysis.axes.find(symbol)).collect()
     };
-    let (of_states, of_slices) = (atoms(states), atoms(slices));
-    if of_states.iter().chain(&of_slices).any(|&atom| atom == BATCH) {
+    let (of_states, of_slices) = (symbols(states), symbols(slices));
+    if of_states.iter().chain(&of_slices).any(|&symbol| symbol == BATCH) {
         return;
     }
-    let is_open =
-        |atom: &&AtomId| !analysis.axes.is_time(**atom) && analysis.axes.length(**atom).is_none();
-    let both = of_slices.iter().filter(is_open).find(|atom| of_states.contains(atom));
+    let is_open = |symbol: &&Symbol| {
+        !analysis.axes.is_time(**symbol) && analysis.axes.length(**symbol).is_none()
+    };
+    let both = of_slices.iter().filter(is_open).find(|symbol| of_states.contains(symbol));
     let either = || of_slices.iter().chain(&of_states).find(is_open);
     if let Some(&batch) = both.or_else(either) {
         // They differ: neither is time.
@@ -57,7 +57,7 @@ pub(crate) fn find_batch(analysis: &mut Analysis, states: &[Vec<Dim>], slices: &
     }
 }
 
-/// That what a body reads of the graph around it can be had a row at a time.
+/// Checks that every value which a body reads of the graph around it is available row by row.
 pub(crate) fn check_edges(
     outer: &mut Analysis,
     nested: &Analysis,

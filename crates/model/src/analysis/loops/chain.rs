@@ -11,19 +11,22 @@ use crate::analysis::loops::states::{check_ids, first_state};
 use crate::analysis::operators::arguments::axis_of;
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::state::{Analysis, Subject};
-use crate::analysis::value::{Domain, RecurrentPort, Sequence, Source, Val, View};
+use crate::analysis::value::{Domain, RecurrentPort, Source, TensorList, Val, View};
+use crate::data::axes::Axes;
+use crate::data::dim::{Dim, steps};
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::named_cell::NamedCell;
-use crate::data::symbolic::{AtomId, Axes, BATCH, Dim, Int, steps};
+use crate::data::symbol::{BATCH, Symbol};
 use crate::error::Diagnostic;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
-/// The name of what the state becomes that is the number of the step.
+/// The name of the next value of the state that holds the number of the step.
 const NEXT_NUMBER: &str = "\u{1}number of the next step";
 
 impl Loop<'_> {
-    /// A chain over the steps of a tensor.
+    /// The outputs of the loop as a chain over the steps of a tensor.
     pub(super) fn chain(
         &self,
         analysis: &mut Analysis,
@@ -41,9 +44,9 @@ impl Loop<'_> {
             let evaluated = self.evaluate_body(&mut nested, &shapes, inside, file);
             let next = evaluated.and_then(|()| self.next_states(&mut nested, &shapes, file));
             let done = match next {
-                Ok(next) if next == shapes => match analysis.draft {
-                    true => Ok(Some(self.draft_outputs(&mut nested, &shapes, file))),
-                    false => self.build(analysis, &mut nested, &shapes, file).map(Some),
+                Ok(next) if next == shapes => match analysis.has_roles() {
+                    true => self.build(analysis, &mut nested, &shapes, file).map(Some),
+                    false => Ok(Some(self.outputs_of_shapes(&mut nested, &shapes, file))),
                 },
                 Ok(next) => {
                     shapes = next;
@@ -63,7 +66,7 @@ impl Loop<'_> {
         Err(refuse("its states change their shapes".to_owned()))
     }
 
-    /// The values of a body's inputs.
+    /// Adds the body's inputs, with their values.
     pub(super) fn enter_body(
         &self,
         nested: &mut Analysis,
@@ -77,12 +80,12 @@ impl Loop<'_> {
             nested.values.insert(name.to_owned(), truth());
         }
         for (state, (name, val)) in self.state_inputs.iter().zip(&self.states).enumerate() {
-            if let Val::Sequence(list) = val {
-                let is_empty = matches!(&**list, Sequence::List(vals) if vals.is_empty());
+            if let Val::List(list) = val {
+                let is_empty = matches!(&**list, TensorList::List(vals) if vals.is_empty());
                 if !is_empty {
                     return Err(format!("its state `{name}` is a list that is not empty at first"));
                 }
-                nested.values.insert(name.clone(), Val::Sequence(Rc::new(Sequence::Grown(None))));
+                nested.values.insert(name.clone(), Val::List(Rc::new(TensorList::Grown(None))));
                 continue;
             }
             let element = val.element().ok_or("a state that nothing makes")?;
@@ -93,11 +96,13 @@ impl Loop<'_> {
         for (name, (val, axis, direction)) in self.step_inputs.iter().zip(&self.scanned) {
             let step = match val {
                 Val::View(view) => {
-                    if let Some(atom) = view.dims[*axis].as_atom().filter(|_| nested.draft) {
-                        if nested.axes.find(atom) == BATCH {
+                    if let Some(symbol) =
+                        view.dims[*axis].as_symbol().filter(|_| !nested.has_roles())
+                    {
+                        if nested.axes.find(symbol) == BATCH {
                             return Err("it goes along the batch".to_owned());
                         }
-                        nested.axes.mark_time(atom);
+                        nested.axes.mark_time(symbol);
                     }
                     Val::View(nested.add_step(view.clone(), *axis, *direction))
                 }
@@ -125,8 +130,8 @@ impl Loop<'_> {
             nested.add_node(node, file);
         }
         match self.goes_on.map(|name| nested.value(name, file)) {
-            // What the axes are does not hang on it.
-            _ if nested.draft => Ok(()),
+            // The roles of axes do not depend on it.
+            _ if !nested.has_roles() => Ok(()),
             None | Some(Val::Unknown) => Ok(()),
             Some(Val::Literal(bits)) if bits.as_bools().is_some_and(|bits| bits.data[0]) => Ok(()),
             Some(Val::Literal(_)) => Err("its condition ends it after one step".to_owned()),
@@ -145,21 +150,21 @@ impl Loop<'_> {
         for (state, name) in self.state_outputs.iter().enumerate() {
             let (first, before) = (&self.states[state], &shapes[state]);
             let after = match nested.value(name, file) {
-                Val::Sequence(_) if matches!(first, Val::Sequence(_)) => Vec::new(),
+                Val::List(_) if matches!(first, Val::List(_)) => Vec::new(),
                 Val::View(view) if Some(view.element) == first.element() => view.dims,
                 Val::View(view) => {
                     return Err(format!("its state `{name}` becomes {}", view.element));
                 }
-                Val::Sequence(_) | Val::Unknown => before.clone(),
+                Val::List(_) | Val::Unknown => before.clone(),
                 _ => return Err(format!("its state `{name}` becomes a constant")),
             };
             let same = |nested: &Analysis| {
                 let mut pairs = before.iter().zip(&after);
                 before.len() == after.len() && pairs.all(|(a, b)| nested.axes.same_dim(a, b))
             };
-            if nested.draft && before.len() == after.len() {
+            if !nested.has_roles() && before.len() == after.len() {
                 for (a, b) in before.iter().zip(&after) {
-                    if let (Some(a), Some(b)) = (a.as_atom(), b.as_atom()) {
+                    if let (Some(a), Some(b)) = (a.as_symbol(), b.as_symbol()) {
                         nested.axes.unify(a, b)?;
                     }
                 }
@@ -168,7 +173,7 @@ impl Loop<'_> {
             next.push(match same(nested) {
                 true => before.clone(),
                 _ if is_constant && is_repeated(&nested.axes, before, &after) => after,
-                _ if nested.draft => before.clone(),
+                _ if !nested.has_roles() => before.clone(),
                 _ => {
                     let (a, b) = (nested.axes.show(before), nested.axes.show(&after));
                     return Err(format!(
@@ -181,7 +186,7 @@ impl Loop<'_> {
     }
 
     /// Views of the right shapes, while roles are being found.
-    fn draft_outputs(
+    fn outputs_of_shapes(
         &self,
         nested: &mut Analysis,
         shapes: &[Vec<Dim>],
@@ -205,7 +210,7 @@ impl Loop<'_> {
             let (Some(element), Some(along)) = (val.element(), along) else { return Val::Unknown };
             let mut dims = val.dims();
             let axis = axis_of(axis, dims.len() + 1).unwrap_or(0);
-            dims.insert(axis, Dim::atom(along));
+            dims.insert(axis, Dim::symbol(along));
             view(element, dims)
         };
         let mut vals = Vec::new();
@@ -223,13 +228,13 @@ impl Loop<'_> {
     }
 
     /// The axis that the steps go along, of those that the body reads.
-    fn steps(&self, nested: &Analysis) -> Option<AtomId> {
+    fn steps(&self, nested: &Analysis) -> Option<Symbol> {
         let edges = nested.body.iter().flat_map(|body| &body.edges);
         let mut along = edges.filter_map(|edge| match edge {
-            BodyInput::Step { of, axis, .. } => of.dims[*axis].as_atom(),
+            BodyInput::Step { of, axis, .. } => of.dims[*axis].as_symbol(),
             _ => None,
         });
-        along.next().map(|atom| nested.axes.find(atom))
+        along.next().map(|symbol| nested.axes.find(symbol))
     }
 
     fn build(
@@ -242,7 +247,7 @@ impl Loop<'_> {
         let refuse = |reason: String| vec![self.node.diagnostic(reason)];
         for (name, first) in self.state_outputs.iter().zip(&self.states) {
             match (first, nested.value(name, file)) {
-                (Val::Sequence(_), list) => match appended(&list) {
+                (Val::List(_), list) => match appended(&list) {
                     None => {}
                     Some(Val::View(view)) => nested.outputs.push((appended_to(name), view)),
                     Some(_) => return Err(refuse(format!("it appends a constant to `{name}`"))),
@@ -266,7 +271,7 @@ impl Loop<'_> {
             return Err(Vec::new());
         }
         drop_unread(nested);
-        nested.rename_atoms();
+        nested.rename_symbols();
         nested.check_rows();
         if !nested.diagnostics.is_empty() {
             return Err(Vec::new());
@@ -278,11 +283,11 @@ impl Loop<'_> {
                 "a step makes `{name}`, {shape}, of more than its own rows"
             )));
         }
-        let along = self.steps(nested).filter(|&atom| {
+        let along = self.steps(nested).filter(|&symbol| {
             let all = nested.body.iter().flat_map(|body| &body.edges);
             all.into_iter().all(|edge| match edge {
                 BodyInput::Step { of, axis, .. } => {
-                    of.dims[*axis].as_atom().map(|own| nested.axes.find(own)) == Some(atom)
+                    of.dims[*axis].as_symbol().map(|own| nested.axes.find(own)) == Some(symbol)
                 }
                 _ => true,
             })
@@ -290,7 +295,7 @@ impl Loop<'_> {
         let Some(along) = along else {
             return Err(refuse("its steps go along no axis of the request".to_owned()));
         };
-        let length = nested.axes.int(&Dim::atom(along));
+        let length = nested.axes.int(&Dim::symbol(along));
         if self.trips.as_ref() != Some(&length) {
             return Err(refuse(
                 "it has other steps than the tensors that it goes along".to_owned(),
@@ -320,7 +325,7 @@ impl Loop<'_> {
         nested: &Analysis,
         named: NamedCell,
         shapes: &[Vec<Dim>],
-        along: AtomId,
+        along: Symbol,
     ) -> Result<Vec<Val>, String> {
         let port = |index: usize| named.input(&nested.inputs[index].name).and_then(|i| i.port);
         check_edges(analysis, nested, |index| port(index).is_some())?;
@@ -359,13 +364,14 @@ impl Loop<'_> {
         }
         let directions: Vec<Direction> =
             directions.into_iter().map(|way| way.unwrap_or(Direction::Forward)).collect();
-        let levels = read.iter().map(|(_, (view, _))| analysis.level(view.source));
-        let level = levels.max().unwrap_or(0);
+        let recurrence_depths =
+            read.iter().map(|(_, (view, _))| analysis.recurrence_depth(view.source));
+        let recurrence_depth = recurrence_depths.max().unwrap_or(0);
         let of_states = initial.iter().filter_map(|initial| match initial {
-            Initial::View(view) => Some(analysis.level(view.source)),
+            Initial::View(view) => Some(analysis.recurrence_depth(view.source)),
             _ => None,
         });
-        let level = of_states.max().unwrap_or(0).max(level);
+        let recurrence_depth = of_states.max().unwrap_or(0).max(recurrence_depth);
         let index = analysis.recurrents.len();
         let keeps_state = !named.cell.states.is_empty();
         let mut vals = Vec::new();
@@ -376,12 +382,12 @@ impl Loop<'_> {
         let put_together = |name: &str, axis: i64| -> Result<Val, String> {
             let (element, mut dims, port) = of(name).ok_or("an output that nothing makes")?;
             let axis = axis_of(axis, dims.len() + 1)?;
-            dims.insert(axis, Dim::atom(along));
+            dims.insert(axis, Dim::symbol(along));
             let source = Source::Recurrent(index, RecurrentPort::Every(port));
             Ok(Val::View(View { source, at: None, element, dims }))
         };
         for (name, first) in self.state_outputs.iter().zip(&self.states) {
-            if let Val::Sequence(_) = first {
+            if let Val::List(_) = first {
                 let name = appended_to(name);
                 vals.push(match of(&name) {
                     Some(_) => steps_of(put_together(&name, 0)?),
@@ -390,13 +396,13 @@ impl Loop<'_> {
                 continue;
             }
             let (element, dims, port) = of(name).ok_or("a state that nothing makes")?;
-            // Of a body that keeps no state every step stands for itself.
-            let (made, at) = match (keeps_state, directions[port]) {
+            // Without a state, every step stands for itself.
+            let (produced, at) = match (keeps_state, directions[port]) {
                 (true, _) => (RecurrentPort::Last(port), None),
                 (false, Direction::Forward) => (RecurrentPort::Every(port), Some(-1)),
                 (false, Direction::Reverse) => (RecurrentPort::Every(port), Some(0)),
             };
-            let source = Source::Recurrent(index, made);
+            let source = Source::Recurrent(index, produced);
             vals.push(Val::View(View { source, at, element, dims }));
         }
         for (name, axis, _) in &self.every {
@@ -410,36 +416,36 @@ impl Loop<'_> {
             lengths: SequenceLengths::All,
             initial,
             domain,
-            level,
+            recurrence_depth,
         });
         Ok(vals)
     }
 }
 
-/// What a step of a loop appends to a list.
+/// The tensor that a step of a loop appends to a list.
 fn appended(list: &Val) -> Option<Val> {
     match list {
-        Val::Sequence(list) => match &**list {
-            Sequence::Grown(val) => val.clone(),
+        Val::List(list) => match &**list {
+            TensorList::Grown(val) => val.clone(),
             _ => None,
         },
         _ => None,
     }
 }
 
-/// The name of what a step appends to the list `name`.
+/// The name of the tensor that a step appends to the list `name`.
 fn appended_to(name: &str) -> String {
     format!("\u{1}appended to {name}")
 }
 
 /// The list of a tensor's steps, along its first axis.
 fn steps_of(tensor: Val) -> Val {
-    Val::Sequence(Rc::new(Sequence::Slices { tensor, axis: 0, keeps_axis: false }))
+    Val::List(Rc::new(TensorList::Slices { tensor, axis: 0, keeps_axis: false }))
 }
 
 /// Whether a constant first state is the same for every sequence, and all else of it stays.
 fn is_repeated(axes: &Axes, before: &[Dim], after: &[Dim]) -> bool {
-    let is_batch = |dim: &Dim| dim.as_atom().map(|atom| axes.find(atom)) == Some(BATCH);
+    let is_batch = |dim: &Dim| dim.as_symbol().map(|symbol| axes.find(symbol)) == Some(BATCH);
     let mut pairs = before.iter().zip(after);
     before.len() == after.len()
         && pairs.all(|(a, b)| {

@@ -12,9 +12,11 @@ use crate::analysis::operators::sequence_level::emit::{emit_loop, operand_of};
 use crate::analysis::state::{Analysis, Subject};
 use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, Int};
+use crate::data::symbol::BATCH;
 use crate::file::attribute::ints_attribute;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
@@ -24,7 +26,7 @@ const TRIPS_MAX: i64 = 1 << 16;
 
 impl Loop<'_> {
     /// The outputs of the loop as one operator on whole tensors.
-    pub(super) fn whole(
+    pub(super) fn execute(
         &self,
         analysis: &mut Analysis,
         inside: &[&Node],
@@ -37,12 +39,12 @@ impl Loop<'_> {
         let outer = self.outer(analysis, inside);
         let iteration = analysis.axes.add("steps of a loop", None);
         let mut nested = analysis.nested(Subject::LoopBody, LoopBody::new(outer, iteration));
-        let made = self.body_of_whole(&mut nested, inside, file);
+        let produced = self.executed_body(&mut nested, inside, file);
         let has_batch = self.has_batch(&nested);
-        nested.rename_atoms();
+        nested.rename_symbols();
         let prefix = format!("loop{}_", analysis.ops.len());
-        let graph = match &made {
-            Ok(edges) if !has_batch && !nested.draft => {
+        let graph = match &produced {
+            Ok(edges) if !has_batch && nested.has_roles() => {
                 Some((analysis.bodies.graph)(&nested, edges, &prefix))
             }
             _ => None,
@@ -52,8 +54,8 @@ impl Loop<'_> {
         if let Some(first) = diagnostics.first() {
             return Err(format!("{} `{}`: {}", first.operator, first.node, first.reason));
         }
-        let edges = made?;
-        if has_batch && !analysis.draft {
+        let edges = produced?;
+        if has_batch && analysis.has_roles() {
             return match analysis.axes.length(BATCH) {
                 // The next pass takes one sequence a request.
                 None => {
@@ -64,13 +66,13 @@ impl Loop<'_> {
             };
         }
         let graph = graph.transpose()?;
-        self.emit_whole(analysis, &nested, edges, &trips, graph)
+        self.emit_executed(analysis, &nested, edges, &trips, graph)
     }
 
     /// Whether anything that it reads or makes has an axis of batch.
     fn has_batch(&self, nested: &Analysis) -> bool {
         let of = |dims: &[Dim]| {
-            dims.iter().flat_map(Dim::atoms).any(|atom| nested.axes.find(atom) == BATCH)
+            dims.iter().flat_map(Dim::symbols).any(|symbol| nested.axes.find(symbol) == BATCH)
         };
         let captured = nested.body.iter().flat_map(|body| &body.edges).any(|edge| match edge {
             BodyInput::Captured(view) | BodyInput::Step { of: view, .. } => of(&view.dims),
@@ -79,7 +81,7 @@ impl Loop<'_> {
         captured || self.states.iter().any(|val| of(&val.dims()))
     }
 
-    fn body_of_whole(
+    fn executed_body(
         &self,
         nested: &mut Analysis,
         inside: &[&Node],
@@ -117,10 +119,10 @@ impl Loop<'_> {
             let is_same = view.dims.len() == before.len()
                 && pairs.all(|(a, b)| nested.axes.same_dim(a, b))
                 && Some(view.element) == first.element();
-            if !is_same && !nested.draft {
+            nested.require(is_same, || {
                 let (a, b) = (nested.axes.show(before), nested.axes.show(&view.dims));
-                return Err(format!("its state `{name}` is {a} before a step and {b} after it"));
-            }
+                format!("its state `{name}` is {a} before a step and {b} after it")
+            })?;
             next.push(view);
         }
         let mut every = Vec::new();
@@ -130,7 +132,7 @@ impl Loop<'_> {
         Ok(BodyEdges { going, next, every })
     }
 
-    fn emit_whole(
+    fn emit_executed(
         &self,
         analysis: &mut Analysis,
         nested: &Analysis,
@@ -145,7 +147,7 @@ impl Loop<'_> {
             Some(count) => Dim::fixed(count as usize),
             None => dim_of(trips)?,
         };
-        if analysis.draft {
+        if !analysis.has_roles() {
             return Ok(self.outputs_of(&edges, &along));
         }
         let captured: Vec<(usize, View)> = nested
@@ -175,12 +177,13 @@ impl Loop<'_> {
         for val in &self.states {
             operands.push(operand_of(analysis, self.node, val)?);
         }
-        operands.extend(captured.iter().map(|(_, view)| Operand::Whole {
+        operands.extend(captured.iter().map(|(_, view)| Operand::Tensor {
             source: view.source,
             at: view.at,
             dims: view.dims.clone(),
         }));
-        operands.extend(trips.terms().flat_map(|(_, atoms)| atoms.to_vec()).map(Operand::Length));
+        operands
+            .extend(trips.terms().flat_map(|(_, symbols)| symbols.to_vec()).map(Operand::Length));
         let dims = self.outputs_of(&edges, &along);
         let outputs = dims.iter().filter_map(|val| Some((val.element()?, val.dims()))).collect();
         let mut vals = emit_loop(analysis, self.node, vec![body], operands, outputs)?;

@@ -1,4 +1,4 @@
-//! A `Loop` or `Scan`, whichever it is, and what of its body does not depend on the step.
+//! The common form of `Loop` and `Scan`, and the part of their bodies that does not depend on the step.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,20 +9,20 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::{Node, Subgraph};
 use crate::file::onnx_file::OnnxFile;
 
-/// A loop, whichever operator it is.
+/// A `Loop` or a `Scan`.
 pub(super) struct Loop<'a> {
     pub(super) node: &'a Node,
     pub(super) graph: &'a Subgraph,
-    /// None: as long as the condition holds.
+    /// The number of steps; none: the loop runs as long as its condition holds.
     pub(super) trips: Option<Int>,
-    /// First values.
+    /// The first values of the states.
     pub(super) states: Vec<Val>,
-    /// Tensors that the body is given a step of, along which axis, which way.
+    /// The tensors of which the body is given a step, each with the axis of steps and the direction.
     pub(super) scanned: Vec<(Val, usize, Direction)>,
     /// The body's inputs.
     pub(super) number: Option<&'a str>,
@@ -32,7 +32,7 @@ pub(super) struct Loop<'a> {
     /// The body's outputs.
     pub(super) goes_on: Option<&'a str>,
     pub(super) state_outputs: &'a [String],
-    /// With the axis of the steps in the whole, and which way they are put together.
+    /// The outputs of which every step is kept: name, axis of the steps in the result, direction.
     pub(super) every: Vec<(&'a str, i64, Direction)>,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Loop<'a> {
         self.node.output(self.states.len() + at).is_some()
     }
 
-    /// Computes what is the same at every step; the nodes that are left.
+    /// Computes the values that are the same at every step, and gives the remaining nodes.
     pub(super) fn hoist(&self, analysis: &mut Analysis, file: &OnnxFile) -> Vec<&'a Node> {
         let mut changing: HashSet<&str> = self.graph.inputs.iter().map(String::as_str).collect();
         let mut left = Vec::new();
@@ -166,7 +166,7 @@ impl<'a> Loop<'a> {
         left
     }
 
-    /// What the body reads of the graph around it.
+    /// The values of the graph around it that the body reads.
     pub(super) fn outer(&self, analysis: &mut Analysis, inside: &[&Node]) -> HashMap<String, Val> {
         let outputs = self.graph.outputs.iter();
         let names = inside.iter().flat_map(|node| node.reads()).chain(outputs);

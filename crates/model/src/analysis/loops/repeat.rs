@@ -6,7 +6,7 @@ use crate::analysis::operators::arguments::axis_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::direction::Direction;
-use crate::data::symbolic::Int;
+use crate::data::int::Int;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;

@@ -1,10 +1,10 @@
-//! The rules of `Loop` and `Scan`: which of the forms of a loop is served.
+//! The rules of `Loop` and `Scan`: whether a loop is served as a chain, by repeating its body, or as it stands.
 
 use crate::analysis::loops::form::Loop;
 use crate::analysis::operator::Inputs;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::symbolic::Int;
+use crate::data::int::Int;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
 
@@ -43,7 +43,7 @@ pub(crate) fn scan(
 /// Whether an input is downstream of a diagnostic: then axes of batch and steps may be missed.
 fn has_unknown(analysis: &mut Analysis, inputs: &Inputs) -> bool {
     let has_unknown = inputs.iter().flatten().any(|val| matches!(val, Val::Unknown));
-    analysis.hidden |= has_unknown;
+    analysis.misses_recurrence |= has_unknown;
     has_unknown
 }
 
@@ -87,7 +87,7 @@ fn evaluate(
             }
         }
     }
-    match a_loop.whole(analysis, &inside, file) {
+    match a_loop.execute(analysis, &inside, file) {
         Ok(vals) => return Ok(vals),
         Err(reason) if reason.is_empty() => {}
         Err(reason) => reasons.push(node.diagnostic(format!("as it stands: {reason}"))),

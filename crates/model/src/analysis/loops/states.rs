@@ -6,8 +6,9 @@ use crate::analysis::ids::limit_ids;
 use crate::analysis::recurrence::Initial;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
+use crate::data::dim::{Dim, row_shape, steps};
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, row_shape, steps};
+use crate::data::symbol::BATCH;
 
 /// The first value of a state that has the dimensions `dims` from then on.
 pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Result<Initial, String> {
@@ -29,11 +30,11 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
         Val::View(_) => Err("a first state is all of a sequence".to_owned()),
         Val::Fill(value, _) => constant(1, value.expanded(&row)),
         Val::Literal(literal) | Val::Repeat(literal, _) => {
-            // The literal under `dims`, of which it may lack the first.
+            // The literal with the leading axes of `dims` that it lacks.
             let mut shape = vec![1; dims.len().saturating_sub(literal.shape().len())];
             shape.extend(literal.shape());
             let literal = literal.reshaped(&shape);
-            let batch = dims.iter().position(|dim| dim.as_atom() == Some(BATCH));
+            let batch = dims.iter().position(|dim| dim.as_symbol() == Some(BATCH));
             let rows = batch.map_or(1, |axis| shape[axis]);
             if rows > 1 && analysis.axes.length(BATCH) != Some(rows) {
                 return Err(format!("a first state is of {rows} sequences"));
@@ -49,11 +50,11 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
             }
             constant(rows, literal.expanded(&shape))
         }
-        Val::Sequence(_) | Val::Unknown => Err("a first state that nothing makes".to_owned()),
+        Val::List(_) | Val::Unknown => Err("a first state that nothing makes".to_owned()),
     }
 }
 
-/// That the first value of a state indexes a table of `rows`.
+/// Checks that the first value of a state holds ids below `rows`.
 pub(super) fn check_ids(analysis: &mut Analysis, val: &Val, rows: usize) -> Result<(), String> {
     let fits = |literal: &Rc<Literal>| {
         let numbers = literal.as_numbers();

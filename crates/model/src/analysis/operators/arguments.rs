@@ -5,8 +5,9 @@ use std::rc::Rc;
 use crate::analysis::operator::Inputs;
 use crate::analysis::value::{Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, Factor};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Factor, Int};
 use crate::file::node::Node;
 
 pub(crate) fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {
@@ -14,7 +15,7 @@ pub(crate) fn input(inputs: &Inputs, index: usize) -> Result<&Val, String> {
     found.ok_or_else(|| format!("its input {index} is missing"))
 }
 
-/// `axis` counted from the front.
+/// The axis `axis` of a tensor of rank `rank`, counted from the front.
 pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize, String> {
     let from_front = if axis < 0 { axis + rank as i64 } else { axis };
     let found = usize::try_from(from_front).ok().filter(|&axis| axis < rank);
@@ -41,7 +42,7 @@ pub(crate) fn constant_input(
     }
 }
 
-/// No tensor has more axes.
+/// The most axes that a tensor may have.
 pub(crate) const RANK_MAX: usize = 64;
 
 /// The integers of an input that is a constant vector or scalar.
@@ -82,19 +83,19 @@ pub(crate) fn scalar(literal: &Literal) -> Option<Literal> {
 }
 
 pub(crate) fn dim_of(int: &Int) -> Result<Dim, String> {
-    let (number, atoms) = int.as_product().ok_or("a length that is a sum")?;
+    let (number, symbols) = int.as_product().ok_or("a length that is a sum")?;
     let number = usize::try_from(number).map_err(|_| "a negative length".to_owned())?;
-    let mut dim = Dim(atoms.iter().map(|&atom| Factor::Atom(atom)).collect());
+    let mut dim = Dim(symbols.iter().map(|&symbol| Factor::Symbol(symbol)).collect());
     dim.push(Factor::Fixed(number));
     Ok(dim)
 }
 
-/// The elements of a shape.
+/// The number of elements of a tensor of this shape; none where it overflows.
 pub(crate) fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
 }
 
-/// The element that all elements equal.
+/// The element that all elements are equal to, if there is one.
 pub(crate) fn uniform(literal: &Literal) -> Option<Literal> {
     fn same<T: PartialEq + Clone>(array: &Array<T>) -> Option<Array<T>> {
         let first = array.data.first()?;
@@ -107,7 +108,7 @@ pub(crate) fn uniform(literal: &Literal) -> Option<Literal> {
     })
 }
 
-/// The order of axes that a `Transpose` makes.
+/// The order of axes that a `Transpose` of a tensor of rank `rank` gives.
 pub(crate) fn permutation(node: &Node, rank: usize) -> Result<Vec<usize>, String> {
     let order: Vec<usize> = match node.ints("perm") {
         Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?,
@@ -121,7 +122,7 @@ pub(crate) fn permutation(node: &Node, rank: usize) -> Result<Vec<usize>, String
     }
 }
 
-/// What a `Slice` takes, an entry an axis.
+/// The bounds of a `Slice`, with one entry for each axis that it cuts.
 pub(crate) struct SliceBounds {
     pub(crate) starts: Vec<Int>,
     pub(crate) ends: Vec<Int>,

@@ -5,10 +5,11 @@ use std::rc::Rc;
 use crate::analysis::operators::arguments::{count, scalar};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim};
+use crate::data::symbol::BATCH;
 
-/// What an operator computes over.
+/// The domain that an operator computes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     /// Rows: axes of batch and steps stand outside of what it computes with.
@@ -53,21 +54,21 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
         .collect();
     match val {
         Val::View(view) => Ok(Operand::Rows { source: view.source, at: view.at, shape }),
-        Val::Fill(value, _) if value.data().is_none() && !analysis.draft => {
+        Val::Fill(value, _) if value.data().is_none() && analysis.has_roles() => {
             Err("an operand depends on the request's lengths".to_owned())
         }
         Val::Fill(value, _) => {
             // As long as its own axes within a row are, which no other operand may have.
             let ones = shape.iter().take_while(|&&n| n == 1).count();
             let count = shape.iter().try_fold(1usize, |count, &n| count.checked_mul(n));
-            if analysis.draft || count.is_none_or(|count| count > 1 << 20) {
+            if !analysis.has_roles() || count.is_none_or(|count| count > 1 << 20) {
                 return Ok(Operand::Constant(value.clone()));
             }
             let value = scalar(value).ok_or("a fill of several numbers")?;
             Ok(Operand::Constant(Rc::new(value.expanded(&shape[ones..]))))
         }
         Val::Literal(literal) => {
-            if analysis.draft {
+            if !analysis.has_roles() {
                 return Ok(Operand::Constant(literal.clone()));
             }
             let outside = (0..out.len()).filter(|&axis| !out[axis].in_row()).filter_map(own);
@@ -86,7 +87,7 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
             Ok(Operand::Constant(Rc::new(aligned)))
         }
         Val::Repeat(..) => Err("a constant is repeated along batch or time".to_owned()),
-        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
 pub(crate) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
     let once: Vec<usize> = wide
         .iter()
-        .map(|dim| if dim.atoms().next().is_some() { 1 } else { dim.fixed_part() })
+        .map(|dim| if dim.symbols().next().is_some() { 1 } else { dim.fixed_part() })
         .collect();
     if count(&once).is_none_or(|n| n > 1 << 24) {
         return Err("it repeats a constant beyond all reason".to_owned());
@@ -102,26 +103,27 @@ pub(crate) fn repeat(literal: &Literal, wide: Vec<Dim>) -> Result<Val, String> {
     Ok(Val::repeated(Rc::new(literal.expanded(&once)), wide))
 }
 
-/// Of an axis of steps and a fixed one that are as long as each other, on whole tensors, that of steps.
-/// Where the first is open, an exporter wrote a number in its place: the next pass knows.
+/// The axis of steps, of an axis of steps and a fixed one of the same length, over whole sequences. If the
+/// axis of steps has no length yet, an exporter wrote a number in its place: the axis is bound to it, which
+/// the next pass takes into account.
 pub(crate) fn same_length(analysis: &mut Analysis, a: &Dim, b: &Dim, over: Over) -> Option<Dim> {
-    let (open, fixed) = match (a.as_atom(), b.as_atom()) {
+    let (open, fixed) = match (a.as_symbol(), b.as_symbol()) {
         (Some(_), None) => (a, b),
         (None, Some(_)) => (b, a),
         _ => return None,
     };
-    let (atom, length) = (open.as_atom()?, analysis.fixed(fixed)?);
-    match analysis.axes.length(atom) {
+    let (symbol, length) = (open.as_symbol()?, analysis.fixed(fixed)?);
+    match analysis.axes.length(symbol) {
         Some(n) if n == length && over == Over::Sequences => Some(open.clone()),
-        None if atom != BATCH && length > 1 => {
-            analysis.bind(analysis.axes.find(atom), length);
+        None if symbol != BATCH && length > 1 => {
+            analysis.bind(analysis.axes.find(symbol), length);
             None
         }
         _ => None,
     }
 }
 
-/// Makes `dim` what both dimensions are.
+/// Makes `dim` the dimension that both operands share; the error says that they differ.
 pub(crate) fn merge(
     analysis: &mut Analysis,
     dim: &mut Dim,
@@ -131,17 +133,17 @@ pub(crate) fn merge(
     if analysis.axes.same_dim(dim, other) {
         return Ok(());
     }
-    if let (Some(a), Some(b)) = (dim.as_atom(), other.as_atom()) {
+    if let (Some(a), Some(b)) = (dim.as_symbol(), other.as_symbol()) {
         return analysis.axes.unify(a, b);
     }
     let (a, b) = (analysis.axes.int(dim), analysis.axes.int(other));
-    if analysis.draft && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
-        if dim.as_atom().is_none() {
+    if !analysis.has_roles() && (a == b || a.as_number().is_none() || b.as_number().is_none()) {
+        if dim.as_symbol().is_none() {
             *dim = other.clone();
         }
         return Ok(());
     }
-    if !analysis.draft
+    if analysis.has_roles()
         && let Some(taken) = same_length(analysis, dim, other, over)
     {
         *dim = taken;

@@ -10,12 +10,13 @@ use crate::analysis::operators::arguments::{axis_of, dim_of, input, int_list};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Int};
+use crate::data::symbol::BATCH;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
-/// x tanh(softplus(x)).
+/// `Mish`: x tanh(softplus(x)).
 pub(crate) fn mish(
     analysis: &mut Analysis,
     node: &Node,
@@ -27,7 +28,7 @@ pub(crate) fn mish(
     apply(analysis, node, "Mul", vec![], vec![x.clone(), gate]).map(|val| vec![val])
 }
 
-/// Along an axis of 1 an `Expand`, along another the tensor beside itself.
+/// `Tile`: an `Expand` along an axis of length 1, a `Concat` of copies along another.
 pub(crate) fn tile(
     analysis: &mut Analysis,
     node: &Node,
@@ -76,7 +77,7 @@ fn root_mean_square(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val
     apply(analysis, node, "Sqrt", vec![], vec![mean])
 }
 
-/// x / sqrt(mean(x²) + epsilon) * scale.
+/// `RMSNormalization`: x / sqrt(mean(x²) + epsilon) * scale.
 pub(crate) fn rms_normalization(
     analysis: &mut Analysis,
     node: &Node,
@@ -88,7 +89,7 @@ pub(crate) fn rms_normalization(
     apply(analysis, node, "Mul", vec![], vec![unit, scale]).map(|val| vec![val])
 }
 
-/// Y, Mean and InvStdDev.
+/// `LayerNormalization` with its statistics: Y, Mean and InvStdDev.
 pub(crate) fn layer_normalization(
     analysis: &mut Analysis,
     node: &Node,
@@ -107,7 +108,7 @@ pub(crate) fn layer_normalization(
     Ok(vec![y, mean, inverse])
 }
 
-/// Sums of products of one or two tensors, as one matrix product.
+/// `Einsum`: sums of products of one or two tensors, as one matrix product.
 pub(crate) fn einsum(
     analysis: &mut Analysis,
     node: &Node,
@@ -123,7 +124,7 @@ pub(crate) fn einsum(
     let to: Vec<char> = match to {
         Some(to) => to.chars().collect(),
         None => {
-            // Those that come once, in the order of the alphabet.
+            // The letters that occur once, in the order of the alphabet.
             let all: Vec<char> = terms.iter().flatten().copied().collect();
             let mut once = all.clone();
             once.retain(|letter| all.iter().filter(|other| *other == letter).count() == 1);
@@ -207,7 +208,7 @@ fn product(
     (b, of_b): Lettered,
     to: &[char],
 ) -> Result<Lettered, String> {
-    // What neither the other tensor nor the output has is summed over first.
+    // Axes that neither the other tensor nor the output has are summed over first.
     let a = sum(analysis, node, a, of_a.clone(), |l| of_b.contains(&l) || to.contains(&l))?;
     let b = sum(analysis, node, b, of_b.clone(), |l| of_a.contains(&l) || to.contains(&l))?;
     let (of_a, of_b) = (a.1.clone(), b.1.clone());
@@ -238,7 +239,7 @@ fn product(
     Ok((val, [shared, left, right].concat()))
 }
 
-/// The axes after the first `count` as two, of so many each.
+/// Joins the axes after the first `count` into two: of `rows` axes and of `columns` axes.
 fn as_matrix(
     analysis: &mut Analysis,
     node: &Node,
@@ -257,20 +258,20 @@ fn as_matrix(
     apply(analysis, node, "Reshape", vec![], vec![val, Val::literal(Literal::ints(shape))])
 }
 
-/// The integers 0, 1, …, as many as a length of the request.
+/// The integers from 0 to `length` - 1, where `length` is a length of the request.
 pub(super) fn range(analysis: &mut Analysis, node: &Node, length: &Int) -> Result<Val, String> {
     let one = Rc::new(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
     let dims = vec![dim_of(length)?];
     let axis = Val::literal(Literal::Int(Array::scalar(Int::number(0)), ElementType::I64));
     let from_one =
         apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;
-    let atom = dims[0].as_atom();
-    if atom == Some(BATCH) {
+    let symbol = dims[0].as_symbol();
+    if symbol == Some(BATCH) {
         return Err("it has as many numbers as the batch has sequences".to_owned());
     }
     let from_zero = apply(analysis, node, "Sub", vec![], vec![from_one, Val::Literal(one)])?;
     if let Some(op) = analysis.ops.last_mut() {
-        op.counts = atom;
+        op.counts = symbol;
     }
     Ok(from_zero)
 }

@@ -10,8 +10,8 @@ use crate::analysis::operators::composed;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::Node;
 
 /// `Constant`.

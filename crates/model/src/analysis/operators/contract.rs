@@ -11,8 +11,8 @@ use crate::analysis::operators::broadcast::{Over, align, broadcast_dims, repeat}
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, row_shape};
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, row_shape};
 use crate::file::node::Node;
 
 /// `MatMul`.
@@ -55,7 +55,7 @@ fn product(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec
     }
 }
 
-/// That products are of floats.
+/// Refuses products of integers.
 pub(super) fn check_floats(operands: &[&Val]) -> Result<(), String> {
     match operands.iter().all(|val| val.element().is_none_or(|e| e == ElementType::F32)) {
         true => Ok(()),
@@ -237,7 +237,7 @@ fn add(
     Ok(analysis.emit(node, operator, vec![], operands, vec![(ElementType::F32, out)]))
 }
 
-/// With its statistics constant, a scale and an offset for each channel (axis 1).
+/// `BatchNormalization` with constant statistics: a scale and an offset for each channel (axis 1).
 pub(crate) fn batch_normalization(
     analysis: &mut Analysis,
     node: &Node,

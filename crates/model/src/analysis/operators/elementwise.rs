@@ -12,8 +12,8 @@ use crate::analysis::operators::broadcast::{align, broadcast, repeat};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Dim;
 use crate::file::node::Node;
 
 /// The operands of an operator that computes element by element.
@@ -39,7 +39,10 @@ pub(crate) fn attributes(
     }
 }
 
-/// The entry of the table of operators; a rule of this file is of no other operator.
+/// What the table of operators says of a node that computes element by element.
+///
+/// # Panics
+/// If the node is of another operator.
 pub(crate) fn entry(analysis: &Analysis, node: &Node) -> &'static Elementwise<Analysis> {
     let operator = analysis.operators.find(&node.operator);
     operator.and_then(|operator| operator.elementwise).expect("an element-wise operator")
@@ -120,7 +123,7 @@ fn constants(
     Ok(Val::Fill(Rc::new(value), dims))
 }
 
-/// Of constants and one number repeated along `dims`.
+/// Folds constants of which some are one number repeated along `dims`.
 fn repeated(
     elementwise: &Elementwise<Analysis>,
     node: &Node,
@@ -137,7 +140,7 @@ fn repeated(
     let mut shape = vec![1; dims.len().checked_sub(folded.shape().len())?];
     shape.extend(folded.shape());
     let fits = |(&own, dim): (&usize, &Dim)| {
-        own == 1 || (dim.atoms().next().is_none() && own == dim.fixed_part())
+        own == 1 || (dim.symbols().next().is_none() && own == dim.fixed_part())
     };
     let fits = shape.iter().zip(&dims).all(fits);
     fits.then(|| repeat(&folded.reshaped(&shape), dims).ok())?
@@ -163,7 +166,7 @@ pub(crate) fn check_division(operands: &[&Val]) -> Result<(), String> {
     }
     let is_safe = match operands.get(1) {
         Some(Val::Literal(literal) | Val::Fill(literal, _)) => {
-            // By -1 the least integer overflows, which ends the process.
+            // The least integer divided by -1 overflows, which ends the process.
             let is_safe = |&number: &i64| {
                 i32::try_from(number).is_ok_and(|number| number != 0 && number != -1)
             };

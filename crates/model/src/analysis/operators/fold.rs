@@ -4,8 +4,8 @@
 use batchmaker_graph::ElementType;
 
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::node::Node;
 
 /// Two constants of one type.
@@ -37,7 +37,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Floats that are integers, as such.
+/// An array of floats as integers, if all of them are whole.
 fn whole_numbers(array: &Array<f32>) -> Option<Array<Int>> {
     let is_whole = |x: &f32| x.fract() == 0.0 && x.abs() < 1e6;
     let ints = array.data.iter().map(|&x| Int::number(x as i64)).collect();
@@ -93,7 +93,7 @@ pub(crate) fn arithmetic(
     folded.map(Literal::settled)
 }
 
-/// As [`arithmetic`], of integers that are plain numbers.
+/// As [`arithmetic`], for integers that are plain numbers.
 pub(crate) fn of_numbers(operands: &[&Literal], f: fn(i64, i64) -> Option<i64>) -> Option<Literal> {
     let folded = match Pair::of(operands)? {
         Pair::Int(a, b, element) => {

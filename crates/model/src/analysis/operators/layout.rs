@@ -1,4 +1,4 @@
-//! Operators that move elements: most of them change only how rows are looked at.
+//! Operators that move elements: most of them change the view of rows alone.
 
 use std::rc::Rc;
 
@@ -14,9 +14,9 @@ use crate::analysis::operators::broadcast::repeat;
 use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
-use crate::data::array::Array;
+use crate::data::dim::{Dim, Factor, row_axis, row_shape};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Factor, Int, row_axis, row_shape};
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
@@ -28,13 +28,13 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), dims)),
         Val::Literal(literal) => {
             let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
-            if dims.iter().any(|dim| dim.atoms().next().is_some()) {
+            if dims.iter().any(|dim| dim.symbols().next().is_some()) {
                 return Err("a constant takes a shape that depends on the request".to_owned());
             }
             Ok(Val::literal(literal.reshaped(&shape)))
         }
         Val::Repeat(..) => Err("a repeated constant is reshaped".to_owned()),
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -58,12 +58,9 @@ pub(crate) fn dropout(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     Ok(vec![input(inputs, 0)?.clone()])
 }
 
-/// The truth of numbers: all but zero are true.
+/// Casts numbers to truth values: all but zero are true.
 fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
-    let zero = match view.element {
-        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
-        element => Literal::Int(Array::scalar(Int::number(0)), element),
-    };
+    let zero = Literal::zero(view.element);
     let outputs = || vec![(ElementType::Bool, view.dims.clone())];
     let operands = vec![analysis.operand(view), Operand::Constant(Rc::new(zero))];
     let is_zero = analysis.emit(node, "Equal", vec![], operands, outputs());
@@ -127,7 +124,7 @@ fn cast_to(
             }
             Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
         }
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -146,7 +143,7 @@ pub(crate) fn transpose(
             analysis.afford(literal.shape())?;
             Ok(vec![Val::literal(literal.transposed(&permutation))])
         }
-        Val::Fill(..) | Val::Repeat(..) | Val::Sequence(_) | Val::Unknown => {
+        Val::Fill(..) | Val::Repeat(..) | Val::List(_) | Val::Unknown => {
             relabelled(val, moved).map(|val| vec![val])
         }
         Val::View(view) => {
@@ -195,7 +192,7 @@ pub(crate) fn reshape(
         target[hole] = exactly_over(&total, &others).ok_or_else(show)?;
     }
     let regrouped = regroup(analysis, &dims, &target);
-    if regrouped.is_none() && !analysis.draft {
+    if regrouped.is_none() && analysis.has_roles() {
         bind_frozen(analysis, &dims, &target);
     }
     relabelled(val, regrouped.ok_or_else(show)?).map(|val| vec![val])
@@ -228,8 +225,8 @@ fn regroup(analysis: &Analysis, dims: &[Dim], target: &[Int]) -> Option<Vec<Dim>
                 dim.push(factor);
                 continue;
             }
-            // A fixed factor (in a draft, one that may turn out fixed) is split in two.
-            if matches!(factor, Factor::Atom(_)) && !analysis.draft {
+            // A fixed factor (or one that may turn out fixed) is split in two.
+            if matches!(factor, Factor::Symbol(_)) && analysis.has_roles() {
                 return None;
             }
             let (n, part) = (step.as_number()?, missing.as_number()?);
@@ -255,26 +252,22 @@ pub(crate) fn flatten(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
     let dims = val.dims();
     let axis = node.int("axis").unwrap_or(1);
     let axis = if axis == dims.len() as i64 { dims.len() } else { axis_of(axis, dims.len())? };
-    let joined = |dims: &[Dim]| {
-        let mut dim = Dim(Vec::new());
-        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|factor| dim.push(factor));
-        dim
-    };
-    relabelled(val, vec![joined(&dims[..axis]), joined(&dims[axis..])]).map(|val| vec![val])
+    relabelled(val, vec![Dim::joined(&dims[..axis]), Dim::joined(&dims[axis..])])
+        .map(|val| vec![val])
 }
 
-/// Where an exporter wrote a number in place of an axis that varies, binds that axis to it: the next
-/// pass knows.
+/// Binds an axis that varies to the number that an exporter wrote in its place, if it did; the next pass takes
+/// this into account.
 fn bind_frozen(analysis: &mut Analysis, dims: &[Dim], target: &[Int]) {
     for (dim, wanted) in dims.iter().zip(target) {
         if analysis.axes.int(dim) == *wanted {
             continue;
         }
         let frozen = wanted.as_number().and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
-        if let (Some(atom), Some(length)) = (dim.as_atom(), frozen)
-            && analysis.axes.length(atom).is_none()
+        if let (Some(symbol), Some(length)) = (dim.as_symbol(), frozen)
+            && analysis.axes.length(symbol).is_none()
         {
-            analysis.bind(analysis.axes.find(atom), length);
+            analysis.bind(analysis.axes.find(symbol), length);
         }
         return;
     }
@@ -293,18 +286,18 @@ pub(super) fn bind_to_one(
     if dim.is_one() {
         return Ok(bound);
     }
-    let Some(atom) = dim.as_atom() else {
+    let Some(symbol) = dim.as_symbol() else {
         let shape = analysis.axes.show(&view.dims);
         return Err(format!("it takes axis {axis} of {shape} to be of length 1"));
     };
-    let atom = analysis.axes.find(atom);
-    match analysis.axes.length(atom) {
+    let symbol = analysis.axes.find(symbol);
+    match analysis.axes.length(symbol) {
         Some(n) if n != 1 => return Err(format!("an axis of length {n} is taken to be 1")),
         _ => {}
     }
-    match atom {
-        _ if analysis.draft => {}
-        _ if analysis.bind(atom, 1) => {}
+    match symbol {
+        _ if !analysis.has_roles() => {}
+        _ if analysis.bind(symbol, 1) => {}
         _ => return Err("it takes an axis that varies to be of length 1".to_owned()),
     }
     Ok(bound)
@@ -324,9 +317,9 @@ pub(crate) fn squeeze(
         }
         None => {
             let varies = |dim: &Dim| analysis.axes.int(dim).as_number().is_none();
-            if dims.iter().any(varies) && !analysis.draft {
-                return Err("which axes it drops depends on the request".to_owned());
-            }
+            analysis.require(!dims.iter().any(varies), || {
+                "which axes it drops depends on the request".to_owned()
+            })?;
             let one = |dim: &Dim| analysis.axes.int(dim).as_number() == Some(1);
             (0..dims.len()).filter(|&axis| one(&dims[axis])).collect()
         }
@@ -399,9 +392,9 @@ fn expanded(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
     }
     match val {
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), wide)),
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
         Val::Literal(literal) => {
-            let plain = wide.iter().all(|dim| dim.atoms().next().is_none());
+            let plain = wide.iter().all(|dim| dim.symbols().next().is_none());
             let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();
             if plain && count(&shape).is_some_and(|n| n <= 1 << 24) {
                 analysis.afford(&shape)?;

@@ -1,5 +1,4 @@
-//! Lengths of the request, and numbers of a loop's steps, as data: where they are not only counted with
-//! but computed on.
+//! Lengths of the request, and numbers of a loop's steps, as data, where operators compute on them.
 
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
@@ -9,18 +8,20 @@ use crate::analysis::operator::Inputs;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{AtomId, BATCH, Dim, Int, Windows};
+use crate::data::symbol::{BATCH, Symbol, Windows};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 
-/// The length that a constant is, of which no number is known.
+/// The symbolic length that a constant holds, if it holds one.
 fn length_of(literal: &Literal) -> Option<Int> {
     let [int] = &literal.as_ints()?.data[..] else { return None };
     literal.data().is_none().then(|| int.clone())
 }
 
-/// The inputs, lengths among them as data; none where there are none.
+/// The inputs with lengths turned into data; none if no input is a length.
 pub(crate) fn as_data(
     analysis: &mut Analysis,
     node: &Node,
@@ -53,15 +54,15 @@ fn length(
     element: ElementType,
     rank: usize,
 ) -> Result<Val, String> {
-    let terms: Vec<(i64, Vec<AtomId>)> =
-        int.terms().map(|(number, atoms)| (number, atoms.to_vec())).collect();
+    let terms: Vec<(i64, Vec<Symbol>)> =
+        int.terms().map(|(number, symbols)| (number, symbols.to_vec())).collect();
     let number =
         |n: i64| Val::literal(Literal::Int(Array::scalar(Int::number(n)), ElementType::I64));
     let mut sum = None;
-    for (factor, atoms) in terms {
+    for (factor, symbols) in terms {
         let mut product = None;
-        for atom in atoms {
-            let length = Val::View(of_axis(analysis, node, atom)?);
+        for symbol in symbols {
+            let length = Val::View(of_axis(analysis, node, symbol)?);
             product = Some(match product {
                 None => length,
                 Some(product) => apply(analysis, node, "Mul", vec![], vec![product, length])?,
@@ -92,10 +93,10 @@ fn length(
     }
 }
 
-/// The length of an axis; of a loop's own, the number of steps up to this one.
-fn of_axis(analysis: &mut Analysis, node: &Node, atom: AtomId) -> Result<View, String> {
+/// The length of an axis; for the axis of a loop's steps, the number of steps up to this one.
+fn of_axis(analysis: &mut Analysis, node: &Node, symbol: Symbol) -> Result<View, String> {
     let of_request = View {
-        source: Source::Length(atom),
+        source: Source::Length(symbol),
         at: None,
         element: ElementType::I64,
         dims: Vec::new(),
@@ -103,8 +104,8 @@ fn of_axis(analysis: &mut Analysis, node: &Node, atom: AtomId) -> Result<View, S
     if analysis.body.is_none() {
         return Ok(of_request);
     }
-    let Some(counter) = analysis.counter(atom) else {
-        return Ok(analysis.capture_length(of_request, atom));
+    let Some(counter) = analysis.counter(symbol) else {
+        return Ok(analysis.capture_length(of_request, symbol));
     };
     let one = Val::literal(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
     match apply(analysis, node, "Add", vec![], vec![Val::View(counter), one])? {
@@ -124,13 +125,13 @@ pub(crate) fn windows_of_length(analysis: &mut Analysis, operands: &[&Val]) -> O
     };
     let stride = stride.as_number().filter(|&stride| stride > 0)?;
     // The length of an axis and a number.
-    let atom = length.terms().find_map(|(number, atoms)| match atoms {
-        [atom] if number == 1 && *atom != BATCH => Some(*atom),
+    let symbol = length.terms().find_map(|(number, symbols)| match symbols {
+        [symbol] if number == 1 && *symbol != BATCH => Some(*symbol),
         _ => None,
     })?;
-    let more = length.minus(&Int::atom(atom))?.as_number()?;
+    let more = length.minus(&Int::symbol(symbol))?.as_number()?;
     let windows = Windows { extra: more - stride, stride };
-    let count = Int::atom(analysis.axes.windows(atom, windows));
+    let count = Int::symbol(analysis.axes.windows(symbol, windows));
     let shape = if a.shape().len() < b.shape().len() { b.shape() } else { a.shape() };
     Some(Val::literal(Literal::Int(Array::new(shape.to_vec(), vec![count]), a.element())))
 }

@@ -8,17 +8,17 @@ use crate::analysis::dispatch::apply;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, input, int_list};
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Sequence, Val};
+use crate::analysis::value::{TensorList, Val};
 use crate::data::array::Array;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::Int;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
 /// The longest list that is put together tensor by tensor.
 const LIST_MAX: usize = 512;
 
-/// Unless something of its inputs is downstream of a diagnostic, what `rule` makes of them.
+/// Applies `rule`, unless a part of the inputs is downstream of a diagnostic.
 fn known(inputs: &Inputs, rule: impl FnOnce() -> Result<Val, String>) -> Result<Vec<Val>, String> {
     match inputs.iter().flatten().any(is_unknown) {
         true => Ok(vec![Val::Unknown]),
@@ -80,22 +80,22 @@ pub(crate) fn concat_list(
 fn is_unknown(val: &Val) -> bool {
     match val {
         Val::Unknown => true,
-        Val::Sequence(sequence) => match &**sequence {
-            Sequence::Slices { tensor, .. } => is_unknown(tensor),
-            Sequence::List(vals) => vals.iter().any(is_unknown),
-            Sequence::Grown(val) => val.iter().any(is_unknown),
+        Val::List(sequence) => match &**sequence {
+            TensorList::Slices { tensor, .. } => is_unknown(tensor),
+            TensorList::List(vals) => vals.iter().any(is_unknown),
+            TensorList::Grown(val) => val.iter().any(is_unknown),
         },
         _ => false,
     }
 }
 
 fn list(vals: Vec<Val>) -> Val {
-    Val::Sequence(Rc::new(Sequence::List(vals)))
+    Val::List(Rc::new(TensorList::List(vals)))
 }
 
-fn sequence(inputs: &Inputs) -> Result<&Sequence, String> {
+fn sequence(inputs: &Inputs) -> Result<&TensorList, String> {
     match input(inputs, 0)? {
-        Val::Sequence(sequence) => Ok(sequence),
+        Val::List(sequence) => Ok(sequence),
         _ => Err("its input is no sequence".to_owned()),
     }
 }
@@ -105,16 +105,16 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
     let axis = axis_of(node.int("axis").unwrap_or(0), tensor.dims().len())?;
     let keeps_axis = node.int("keepdims").unwrap_or(1) != 0;
     let Some(of) = inputs.get(1).and_then(Option::as_ref) else {
-        return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })));
+        return Ok(Val::List(Rc::new(TensorList::Slices { tensor, axis, keeps_axis })));
     };
     let sizes = match of {
         Val::Literal(literal) => literal.as_numbers().map(|sizes| (sizes, literal.shape().len())),
         _ => None,
     };
     let sizes = match sizes.ok_or("the lengths of its parts depend on the request")? {
-        // As ONNX Runtime and PyTorch's exporter have it.
+        // ONNX Runtime and PyTorch's exporter read it so.
         (one, 0) if one == [1] => {
-            return Ok(Val::Sequence(Rc::new(Sequence::Slices { tensor, axis, keeps_axis })));
+            return Ok(Val::List(Rc::new(TensorList::Slices { tensor, axis, keeps_axis })));
         }
         (one, 0) if one[0] > 0 => {
             let length = analysis.need_fixed(&tensor.dims()[axis], "splits")? as i64;
@@ -124,8 +124,8 @@ fn split(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, S
     };
     let is_size = |size: &i64| (1..=1 << 31).contains(size);
     let length = analysis.fixed(&tensor.dims()[axis]);
-    let whole: Option<i64> = sizes.iter().all(is_size).then(|| sizes.iter().sum());
-    if sizes.len() > LIST_MAX || whole.is_none() || length.is_some_and(|n| whole != Some(n as i64))
+    let total: Option<i64> = sizes.iter().all(is_size).then(|| sizes.iter().sum());
+    if sizes.len() > LIST_MAX || total.is_none() || length.is_some_and(|n| total != Some(n as i64))
     {
         return Err(format!("{} parts that are not those of its axis", sizes.len()));
     }
@@ -148,7 +148,7 @@ fn insert(inputs: &Inputs) -> Result<Val, String> {
         Some(_) => Some(numbers_of_one(inputs, 2).ok_or("its position is not constant")?),
     };
     Ok(match sequence(inputs)? {
-        Sequence::List(vals) => {
+        TensorList::List(vals) => {
             if vals.len() >= LIST_MAX {
                 return Err(format!("a list grows beyond {LIST_MAX} tensors"));
             }
@@ -160,11 +160,11 @@ fn insert(inputs: &Inputs) -> Result<Val, String> {
             vals.insert(place, val);
             list(vals)
         }
-        Sequence::Grown(None) if place.is_none() => {
-            Val::Sequence(Rc::new(Sequence::Grown(Some(val))))
+        TensorList::Grown(None) if place.is_none() => {
+            Val::List(Rc::new(TensorList::Grown(Some(val))))
         }
-        Sequence::Grown(_) => return Err("a step of a loop appends more than one tensor".into()),
-        Sequence::Slices { .. } => return Err("it appends to the steps of a tensor".to_owned()),
+        TensorList::Grown(_) => return Err("a step of a loop appends more than one tensor".into()),
+        TensorList::Slices { .. } => return Err("it appends to the steps of a tensor".to_owned()),
     })
 }
 
@@ -177,11 +177,11 @@ fn numbers_of_one(inputs: &Inputs, index: usize) -> Option<i64> {
 
 fn at(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     match sequence(inputs)? {
-        Sequence::List(vals) => {
+        TensorList::List(vals) => {
             let place = numbers_of_one(inputs, 1).ok_or("its position depends on the request")?;
             Ok(vals[axis_of(place, vals.len())?].clone())
         }
-        Sequence::Slices { tensor, axis, keeps_axis } => {
+        TensorList::Slices { tensor, axis, keeps_axis } => {
             let position = int_list(inputs, 1).filter(|list| list.len() == 1);
             let position = position.ok_or("its position depends on the request")?.remove(0);
             let index = Val::literal(Literal::Int(Array::scalar(position), ElementType::I64));
@@ -192,15 +192,15 @@ fn at(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, Stri
                 false => Ok(val),
             }
         }
-        Sequence::Grown(_) => Err("it reads what the loop appends".to_owned()),
+        TensorList::Grown(_) => Err("it reads what the loop appends".to_owned()),
     }
 }
 
 fn length(analysis: &Analysis, inputs: &Inputs) -> Result<Val, String> {
     let length = match sequence(inputs)? {
-        Sequence::List(vals) => Int::number(vals.len() as i64),
-        Sequence::Slices { tensor, axis, .. } => analysis.axes.int(&tensor.dims()[*axis]),
-        Sequence::Grown(_) => return Err("it counts what the loop appends".to_owned()),
+        TensorList::List(vals) => Int::number(vals.len() as i64),
+        TensorList::Slices { tensor, axis, .. } => analysis.axes.int(&tensor.dims()[*axis]),
+        TensorList::Grown(_) => return Err("it counts what the loop appends".to_owned()),
     };
     Ok(Val::literal(Literal::Int(Array::scalar(length), ElementType::I64)))
 }
@@ -209,7 +209,7 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
     let is_new = node.int("new_axis").unwrap_or(0) != 0;
     let axis = node.int("axis").ok_or("it has no axis")?;
     match sequence(inputs)? {
-        Sequence::List(vals) => {
+        TensorList::List(vals) => {
             let rank = vals.first().ok_or("it joins nothing")?.dims().len() + usize::from(is_new);
             let axis = axis_of(axis, rank)?;
             let mut parts = vals.clone();
@@ -220,7 +220,7 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
             }
             apply(analysis, node, "Concat", vec![int_attribute("axis", axis as i64)], parts)
         }
-        Sequence::Slices { tensor, axis: own, keeps_axis } => {
+        TensorList::Slices { tensor, axis: own, keeps_axis } => {
             let (mut tensor, own) = (tensor.clone(), *own);
             let rank = tensor.dims().len() - usize::from(!keeps_axis) + usize::from(is_new);
             let axis = axis_of(axis, rank)?;
@@ -244,7 +244,7 @@ fn concat(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, 
             let shape = Val::literal(Literal::ints(shape));
             apply(analysis, node, "Reshape", Vec::new(), vec![tensor, shape])
         }
-        Sequence::Grown(_) => Err("it joins what the loop appends".to_owned()),
+        TensorList::Grown(_) => Err("it joins what the loop appends".to_owned()),
     }
 }
 

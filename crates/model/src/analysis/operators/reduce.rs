@@ -9,12 +9,13 @@ use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, input, numbers};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
+use crate::data::dim::{Dim, row_axis, row_shape};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int, row_axis, row_shape};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
-/// The tensor that an operator goes along the axes of.
+/// The input along whose axes the operator computes.
 fn tensor(inputs: &Inputs) -> Result<&View, String> {
     match input(inputs, 0)? {
         Val::View(view) => Ok(view),
@@ -103,7 +104,7 @@ pub(crate) fn layer_normalization(
     Ok(analysis.emit(node, "LayerNormalization", attributes, operands, same(view)))
 }
 
-/// That a mean, a norm or a logarithm is of floats.
+/// Refuses means, norms and logarithms of integers.
 pub(super) fn check_type(node: &Node, view: &View) -> Result<(), String> {
     let is_of_any =
         matches!(&*node.operator, "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum");

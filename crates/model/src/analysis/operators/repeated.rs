@@ -8,7 +8,7 @@ use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
 use crate::analysis::operators::broadcast::{Over, broadcast_dims};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::symbolic::Dim;
+use crate::data::dim::Dim;
 use crate::file::node::Node;
 
 /// The constant, of length 1 along the axes that it is repeated along.
@@ -51,7 +51,7 @@ fn broadcast(
             Val::Literal(literal) if literal.shape().len() == out.len() => {
                 Ok(Val::repeated(literal, out.clone()))
             }
-            val if val.dims() == out || analysis.draft => Ok(val),
+            val if val.dims() == out || !analysis.has_roles() => Ok(val),
             _ => Err("a constant is repeated along the axes of the request".to_owned()),
         })
         .collect()
@@ -68,7 +68,7 @@ fn moved(
         return Err("its indices are repeated along batch or time".to_owned());
     };
     let vals = rule(analysis, node, plain)?;
-    // What becomes of axes is read off a constant whose axes have lengths of their own.
+    // Applied to a probe whose axes have lengths of their own, the rule shows where axes move.
     let marks: Vec<Dim> = (0..dims.len()).map(|axis| Dim::fixed(1000 + axis)).collect();
     let probe = Val::Fill(Rc::new(literal.gathered_first()), marks);
     let mut probes = plain.to_vec();
@@ -87,7 +87,7 @@ fn moved(
         };
         let out: Option<Vec<Dim>> = (0..rank)
             .map(|axis| match axis_of(axis) {
-                Some(from) if from < dims.len() && dims[from].atoms().next().is_some() => {
+                Some(from) if from < dims.len() && dims[from].symbols().next().is_some() => {
                     (literal.shape()[axis] == 1).then(|| dims[from].clone())
                 }
                 None if moved.is_none() => None,

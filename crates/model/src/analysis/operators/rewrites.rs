@@ -10,12 +10,12 @@ use crate::analysis::operators::broadcast::align;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, row_shape};
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int, row_shape};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
-/// `log(1 + exp(x))` as `max(x, 0) + log(1 + exp(-|x|))`, which has no overflow.
+/// `Softplus`: `log(1 + exp(x))` as `max(x, 0) + log(1 + exp(-|x|))`, which has no overflow.
 pub(crate) fn softplus(
     analysis: &mut Analysis,
     node: &Node,
@@ -25,9 +25,9 @@ pub(crate) fn softplus(
     let Val::View(view) = operands[0] else { return Ok(None) };
     let mut emit = |operator: &str, operands: Vec<Operand>| {
         let outputs = vec![(view.element, view.dims.clone())];
-        let made = analysis.emit(node, operator, vec![], operands, outputs);
-        match &made[0] {
-            Val::View(view) => (analysis.operand(view), made),
+        let produced = analysis.emit(node, operator, vec![], operands, outputs);
+        match &produced[0] {
+            Val::View(view) => (analysis.operand(view), produced),
             _ => unreachable!("an operator gives a view"),
         }
     };
@@ -42,7 +42,7 @@ pub(crate) fn softplus(
     Ok(Some(emit("Add", vec![above, rest]).1))
 }
 
-/// 1 above zero, -1 below, 0 at either zero.
+/// `Sign`: 1 above zero, -1 below, 0 at either zero.
 pub(crate) fn sign(
     analysis: &mut Analysis,
     node: &Node,
@@ -50,11 +50,7 @@ pub(crate) fn sign(
     _: &[Dim],
 ) -> Result<Option<Vec<Val>>, String> {
     let Val::View(view) = operands[0] else { return Ok(None) };
-    let zero = match view.element {
-        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
-        element => Literal::Int(Array::scalar(Int::number(0)), element),
-    };
-    let zero = Operand::Constant(Rc::new(zero));
+    let zero = Operand::Constant(Rc::new(Literal::zero(view.element)));
     let to = match view.element {
         ElementType::F32 => DataType::FLOAT,
         ElementType::I64 => DataType::INT64,
@@ -78,7 +74,7 @@ pub(crate) fn sign(
     Ok(Some(analysis.emit(node, "Sub", vec![], parts, outputs)))
 }
 
-/// The slope times x where x is below zero.
+/// `PRelu`: the slope times x where x is below zero.
 pub(crate) fn p_relu(
     analysis: &mut Analysis,
     node: &Node,
@@ -89,9 +85,10 @@ pub(crate) fn p_relu(
     let element = operands[0].element().unwrap_or(ElementType::F32);
     let zero = Operand::Constant(Rc::new(Literal::F32(Array::scalar(0.0))));
     let mut emit = |operator: &str, element, operands| {
-        let made = analysis.emit(node, operator, vec![], operands, vec![(element, dims.to_vec())]);
-        match &made[0] {
-            Val::View(view) => (analysis.operand(view), made),
+        let produced =
+            analysis.emit(node, operator, vec![], operands, vec![(element, dims.to_vec())]);
+        match &produced[0] {
+            Val::View(view) => (analysis.operand(view), produced),
             _ => unreachable!("an operator gives a view"),
         }
     };
@@ -142,14 +139,14 @@ fn scaled_elu(
         if factor != Some(1.0) {
             let mut operands = vec![analysis.operand(view)];
             operands.extend(factor.map(number));
-            let mut made = analysis.emit(node, operator, attributes, operands, same());
-            val = made.remove(0);
+            let mut produced = analysis.emit(node, operator, attributes, operands, same());
+            val = produced.remove(0);
         }
     }
     Some(vec![val])
 }
 
-/// A square as a product.
+/// `Pow`: a square is written as a product.
 pub(crate) fn power(
     analysis: &mut Analysis,
     node: &Node,
@@ -165,7 +162,7 @@ pub(crate) fn power(
     Ok(Some(analysis.emit(node, "Mul", vec![], twice, same)))
 }
 
-/// The one number that is an operator's second operand.
+/// The second operand, if it is one number.
 fn exponent(operands: &[&Val]) -> Option<f32> {
     match operands.get(1)? {
         Val::Literal(literal) | Val::Fill(literal, _) if literal.shape().len() <= 1 => {

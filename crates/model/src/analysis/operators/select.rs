@@ -16,8 +16,10 @@ use crate::analysis::operators::sequence_level::emit::first_rows_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::{Dim, row_axis};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, Int, row_axis};
+use crate::data::symbol::BATCH;
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 
@@ -64,7 +66,7 @@ fn gathered(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
             return Ok(Val::Fill(value.clone(), dims));
         }
         Val::Repeat(..) => return Err("it chooses of a repeated constant".to_owned()),
-        Val::Sequence(_) | Val::Unknown => return Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => return Ok(Val::Unknown),
     };
     if let Some(length) = analysis.fixed(&dims[axis]) {
         let positions = numbers
@@ -95,12 +97,12 @@ fn gathered(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
 
 /// Index `index` of an axis of batch or time; its dimension becomes 1.
 fn choose(analysis: &mut Analysis, view: &View, axis: usize, index: i64) -> Result<View, String> {
-    match view.dims[axis].as_atom().map(|atom| analysis.axes.find(atom)) {
-        Some(atom) if atom != BATCH && !analysis.draft => {
+    match view.dims[axis].as_symbol().map(|symbol| analysis.axes.find(symbol)) {
+        Some(symbol) if symbol != BATCH && analysis.has_roles() => {
             Ok(analysis.select_time(view, axis, index))
         }
         Some(BATCH) if index == 0 || index == -1 => bind_to_one(analysis, view, axis),
-        Some(_) if analysis.draft => {
+        Some(_) if !analysis.has_roles() => {
             let mut view = view.clone();
             view.dims[axis] = Dim::fixed(1);
             Ok(view)
@@ -207,7 +209,7 @@ fn slice_axis(
     }
 }
 
-/// As many of a constant's first rows as an axis of the request has.
+/// The first rows of a constant along `axis`: as many as an axis of the request is long.
 fn first_rows(
     analysis: &mut Analysis,
     node: &Node,
@@ -217,12 +219,12 @@ fn first_rows(
 ) -> Result<Val, String> {
     let reason = || "its bounds depend on the request".to_owned();
     let along = dim_of(end)?;
-    let atom = along.as_atom().filter(|_| start.as_number() == Some(0) && step == 1);
-    let atom = atom.ok_or_else(reason)?;
-    if atom == BATCH {
+    let symbol = along.as_symbol().filter(|_| start.as_number() == Some(0) && step == 1);
+    let symbol = symbol.ok_or_else(reason)?;
+    if symbol == BATCH {
         return Err(reason());
     }
-    analysis.limit_steps(atom, 1, literal.shape()[axis]);
+    analysis.limit_steps(symbol, 1, literal.shape()[axis]);
     let mut dims: Vec<Dim> = literal.shape().iter().map(|&n| Dim::fixed(n)).collect();
     dims[axis] = along;
     first_rows_of(analysis, node, literal, axis, dims)
@@ -252,7 +254,7 @@ pub(crate) fn take_positions(
             let once = literal.gathered(axis, positions, &[positions.len()]);
             Ok(Val::repeated(Rc::new(once), dims))
         }
-        Val::Sequence(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
         Val::View(view) => {
             let row = row_axis(&old, axis) as i64;
             let contiguous = positions.windows(2).all(|pair| pair[1] == pair[0] + 1);

@@ -9,7 +9,7 @@ use crate::analysis::value::{Operand, RowOp, Source};
 use crate::data::array::Array;
 use crate::data::literal::Literal;
 
-/// What a row op computes, of one row.
+/// The formula that a row op computes for one row.
 #[derive(Debug)]
 pub(super) enum Expression {
     /// An input of the cell, as it is or looked up.
@@ -22,7 +22,7 @@ pub(super) enum Expression {
     Product(Rc<Expression>, Rc<Expression>),
     /// Element by element.
     Sum(Rc<Expression>, Rc<Expression>),
-    /// One after the other.
+    /// The elements of several formulas, one after the other.
     Joined(Vec<Rc<Expression>>),
 }
 
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         Self { analysis, known: HashMap::new() }
     }
 
-    /// What a source is; none where it is nothing of the kind.
+    /// The formula of a source; none where it is no such formula.
     pub(super) fn read(&mut self, source: Source) -> Option<Rc<Expression>> {
         if let Some(known) = self.known.get(&source) {
             return known.clone();

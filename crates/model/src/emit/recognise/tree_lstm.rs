@@ -15,16 +15,17 @@ pub(crate) struct Recognised {
     pub(crate) cell: TreeCell,
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: [Source; 2],
-    /// For people.
+    /// A description.
     pub(crate) summary: String,
 }
 
-/// A TreeLSTM cell has less than half as many, however its gates are spelled.
+/// The most operands of a cell that is compared with a TreeLSTM, which has less than half as many however its
+/// gates are spelled.
 const OPERANDS_MAX: usize = 256;
 
 /// The TreeLSTM cell that an analysed cell is, if it is one: it may give back h, c or both.
 pub(crate) fn tree_cell(analysis: &Analysis) -> Option<Recognised> {
-    // Formulas are trees: of parts that are read again and again they would be endless.
+    // Formulas are trees: a part that is read several times is repeated each time.
     let operands = analysis.ops.iter().map(|op| op.operands.len()).sum::<usize>();
     if operands > OPERANDS_MAX {
         return None;
@@ -65,7 +66,7 @@ pub(crate) fn tree_cell(analysis: &Analysis) -> Option<Recognised> {
     (fits && is_all).then_some(Recognised { cell, inputs, outputs, summary })
 }
 
-/// Through operators that change nothing.
+/// The source behind operators that change nothing.
 pub(crate) fn through_copies(analysis: &Analysis, source: Source) -> Source {
     let Source::Op(op, 0) = source else { return source };
     match (&*analysis.ops[op].operator, analysis.ops[op].operands.first()) {
@@ -80,7 +81,7 @@ fn is_h(h: &Rc<Expression>, c: &Rc<Expression>) -> bool {
     output_gate(h, c).is_some()
 }
 
-/// `h = o tanh(c)`: o.
+/// The gate o of `h = o tanh(c)`.
 fn output_gate(h: &Expression, c: &Rc<Expression>) -> Option<Affine> {
     let Expression::Product(a, b) = h else { return None };
     [(a, b), (b, a)].into_iter().find_map(|(gate, state)| {
@@ -98,7 +99,7 @@ fn gate_of(gate: &Expression, function: Function) -> Option<Affine> {
     }
 }
 
-/// `i u`: both.
+/// The sums under i and u of `i u`.
 fn written(product: &Expression) -> Option<[Affine; 2]> {
     let Expression::Product(a, b) = product else { return None };
     [(a, b), (b, a)]
@@ -106,7 +107,7 @@ fn written(product: &Expression) -> Option<[Affine; 2]> {
         .find_map(|(i, u)| Some([gate_of(i, Function::Sigmoid)?, gate_of(u, Function::Tanh)?]))
 }
 
-/// `f c` of a child: f, and the input that c is.
+/// The sums under f of a child's `f c`, and the input that c is.
 fn kept(product: &Expression) -> Option<(Affine, Input)> {
     let Expression::Product(a, b) = product else { return None };
     [(a, b), (b, a)].into_iter().find_map(|(f, c)| {
@@ -115,7 +116,7 @@ fn kept(product: &Expression) -> Option<(Affine, Input)> {
     })
 }
 
-/// `c = i u`.
+/// The leaf cell, if `c = i u`.
 fn leaf(o: &Affine, c: &Expression) -> Option<(TreeCell, Vec<usize>)> {
     let [i, u] = written(c)?;
     let gates = [&i, o, &u];
@@ -139,7 +140,7 @@ fn leaf(o: &Affine, c: &Expression) -> Option<(TreeCell, Vec<usize>)> {
     Some((cell, vec![x.index]))
 }
 
-/// `c = i u + f_l c_l + f_r c_r`, in any order.
+/// The inner cell, if `c = i u + f_l c_l + f_r c_r`, in any order.
 fn inner(o: &Affine, c: &Rc<Expression>) -> Option<(TreeCell, Vec<usize>)> {
     let mut terms = Vec::new();
     flatten(c, &mut terms);

@@ -7,9 +7,9 @@ use batchmaker_graph::{
 
 use crate::data::direction::Direction;
 use crate::data::layout::Axis;
-use crate::loading::model::{ReplyTensor, RequestTensor};
-use crate::unfold::templates::row_tensor::RowTensor;
-use crate::unfold::templates::{KindError, StepOutput, UsedCell, check_length, common_rows};
+use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
+use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 
 /// Chains of one cell whose states pass from step to step.
 ///
@@ -22,7 +22,7 @@ pub struct Chain {
     sequence: Vec<RowTensor>,
     constant: Vec<RowTensor>,
     states: Vec<State>,
-    /// By the cell's input port.
+    /// The feed of each of the cell's input ports.
     feeds: Vec<Feed>,
     outputs: Vec<Output>,
     max_length: usize,
@@ -36,7 +36,7 @@ struct State {
     state: usize,
 }
 
-/// What an input port is fed: a position in the list of its kind.
+/// The tensor that feeds an input port: a position in the list of sequences or of constants.
 #[derive(Clone, Copy, Debug)]
 enum Feed {
     Sequence(usize),

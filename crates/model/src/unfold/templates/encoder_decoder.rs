@@ -1,4 +1,4 @@
-//! `kind = "encoder_decoder"`: the decoder feeds on its own output until it says stop.
+//! `kind = "encoder_decoder"`: the decoder feeds on its own output until it reaches its end of sequence.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use batchmaker_graph::{
 use crate::data::direction::Direction;
 use crate::data::layout::Axis;
 use crate::data::named_cell::CellInput;
-use crate::loading::model::{ReplyTensor, RequestTensor};
-use crate::unfold::templates::row_tensor::RowTensor;
-use crate::unfold::templates::{KindError, StepOutput, UsedCell, check_length, common_rows};
+use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
+use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 
 /// A chain of an encoder's cell over the source, and an open chain of a decoder's cell that begins
-/// with what the encoder ended with (section 7.4 of the BatchMaker paper).
+/// with the encoder's last state (section 7.4 of the BatchMaker paper).
 ///
 /// Request: a tensor `[T, ...row]` for each input of the encoder that is fed one row a step.
 #[derive(Clone, Debug)]
@@ -23,10 +23,10 @@ pub struct EncoderDecoder {
     encoder: UsedCell,
     direction: Direction,
     sequence: Vec<RowTensor>,
-    /// By the encoder's input port, a position in `sequence`.
+    /// The position in `sequence` of the tensor that feeds each input port of the encoder.
     feeds: Vec<usize>,
     decoder: UsedCell,
-    /// By the decoder's states.
+    /// The first value of each of the decoder's states.
     first: Vec<First>,
     stop: Option<Stop>,
     max_steps: StepBound,
@@ -39,20 +39,20 @@ pub struct EncoderDecoder {
 pub struct StepBound {
     /// For each row of the source.
     pub per_input: f64,
-    /// Besides.
+    /// The steps beside these.
     pub plus: u32,
 }
 
-/// What is said of a decoder besides its cell, by the names of the cell's inputs.
+/// The rules of a decoder besides its cell, by the names of the cell's inputs.
 #[derive(Clone, Debug)]
 pub struct DecoderRules<'a> {
     /// Inputs that are fed the output of the step before: their first rows, each an element.
     pub start: &'a BTreeMap<String, i64>,
     /// States that begin with an output of the encoder's last step.
     pub init: &'a BTreeMap<String, String>,
-    /// The output, and its element, that end the chain.
+    /// The output, and its value, that end the chain.
     pub stop: Option<(&'a str, i64)>,
-    /// The bound.
+    /// The most steps.
     pub max_steps: StepBound,
 }
 
@@ -180,7 +180,7 @@ impl EncoderDecoder {
     }
 }
 
-/// What each state of the decoder begins with.
+/// The first value of each state of the decoder.
 fn first_states(
     encoder: &UsedCell,
     decoder: &UsedCell,

@@ -1,11 +1,13 @@
 //! Request tensors that feed cells, and their checks.
 
-use batchmaker_graph::{CellGraphBuilder, InvalidRequest, RowSpec, Tensor, ValueIndex};
+use batchmaker_graph::{
+    CellGraphBuilder, InvalidRequest, NamedTensor, RowSpec, Tensor, ValueIndex,
+};
 
 use crate::data::layout::{Axis, Content, InputLayout};
 use crate::data::named_cell::CellInput;
-use crate::loading::model::{RequestTensor, TensorInfo};
-use crate::unfold::unfold_plan::check_integers;
+use crate::unfold::integers::check_integers;
+use crate::unfold::unfolding::{RequestTensor, TensorInfo};
 
 /// A request tensor of rows that feed a cell's input: `[...row]`, or `[rows, ...row]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ impl RowTensor {
         Self { name, row, ids, narrow }
     }
 
-    /// As part of a model's interface: with a row for each of `rows`, or one row alone.
+    /// Describes it as part of a model's interface: with a row for each of `rows`, or one row alone.
     pub fn described(&self, rows: Option<Axis>, optional: bool) -> RequestTensor {
         let own = self.row.shape.iter();
         let axes = rows.into_iter().chain(own.clone().map(|&n| Axis::Fixed(n))).collect();
@@ -94,5 +96,40 @@ impl RowTensor {
         let expected = format!("[{leading}{}]", axes.join(", ")).replace(", ]", "]");
         let name = &self.name;
         InvalidRequest(format!("tensor `{name}`: expected shape {expected}, got {found:?}{why}"))
+    }
+}
+
+/// The number of rows that all sequences of a request have, and the name of the last of them; none if there are
+/// no sequences.
+pub(super) fn common_rows<'a>(
+    sequences: &'a [RowTensor],
+    tensors: &[NamedTensor],
+) -> Result<Option<(usize, &'a str)>, InvalidRequest> {
+    let mut common: Option<(usize, &str)> = None;
+    for (row, tensor) in sequences.iter().zip(tensors) {
+        let (name, count) = (&row.name, row.check_rows(&tensor.tensor)?);
+        if let Some((known, by)) = common.filter(|&(known, _)| known != count) {
+            let shape = tensor.tensor.shape();
+            return Err(InvalidRequest(format!(
+                "tensor `{name}`: expected {known} rows as in tensor `{by}`, got {shape:?}"
+            )));
+        }
+        common = Some((count, name));
+    }
+    Ok(common)
+}
+
+/// Refuses a request of more than `max_length` rows; `name` is that of the tensor to blame.
+pub(super) fn check_length(
+    name: &str,
+    rows: usize,
+    max_length: usize,
+) -> Result<(), InvalidRequest> {
+    match rows <= max_length {
+        true => Ok(()),
+        false => {
+            let text = format!("tensor `{name}`: expected at most {max_length} rows, got {rows}");
+            Err(InvalidRequest(text))
+        }
     }
 }

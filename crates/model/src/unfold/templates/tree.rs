@@ -8,11 +8,11 @@ use batchmaker_graph::{
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
-use crate::loading::model::{ReplyTensor, RequestTensor, TensorInfo};
-use crate::unfold::templates::row_tensor::RowTensor;
-use crate::unfold::templates::{KindError, StepOutput, UsedCell, check_length, common_rows};
+use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
+use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo};
 
-/// The name of the tensor that says what a tree looks like.
+/// The name of the tensor that holds a tree's structure: the children of its inner nodes.
 const CHILDREN: &str = "children";
 
 /// Trees of one leaf cell and one inner cell.
@@ -24,10 +24,10 @@ const CHILDREN: &str = "children";
 pub struct Tree {
     leaf: UsedCell,
     inner: UsedCell,
-    /// What feeds the leaf's inputs: positions in `tensors`, by port.
+    /// The positions in `tensors` of the tensors that feed the leaf's inputs, by port.
     leaf_feeds: Vec<usize>,
     tensors: Vec<RowTensor>,
-    /// What feeds the inner cell's inputs: a child and a position in `features`, by port.
+    /// The child and the position in `features` that feed the inner cell's inputs, by port.
     inner_feeds: Vec<(usize, usize)>,
     arity: usize,
     features: Vec<Feature>,
@@ -35,11 +35,11 @@ pub struct Tree {
     max_length: usize,
 }
 
-/// What every node has: an output of both cells.
+/// A value that every node has: an output of both cells.
 #[derive(Clone, Debug)]
 struct Feature {
     name: String,
-    /// As the leaf's file has it.
+    /// A row, as the leaf's file declares it.
     row: RowSpec,
     /// Output ports.
     leaf: usize,

@@ -7,12 +7,13 @@ use batchmaker_graph::ElementType;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, view};
 use crate::analysis::operators::reduce::check_type;
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, whole};
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int};
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
 
@@ -32,7 +33,7 @@ pub(crate) fn softmax(
     let op = SequenceOp {
         operator: node.operator.clone(),
         attributes: vec![int_attribute("axis", axis as i64)],
-        operands: vec![whole(x)],
+        operands: vec![tensor(x)],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),
         is_along_first: axis != 0,
@@ -57,7 +58,7 @@ pub(crate) fn arg(
             int_attribute("keepdims", keep),
             int_attribute("select_last_index", node.int("select_last_index").unwrap_or(0)),
         ],
-        operands: vec![whole(x)],
+        operands: vec![tensor(x)],
         outputs: vec![(ElementType::I64, out)],
         is_independent: !has_batch(&x.dims[axis..=axis]),
         is_along_first: axis != 0,
@@ -95,7 +96,7 @@ pub(crate) fn reduce(
     let op = SequenceOp {
         operator: node.operator.clone(),
         attributes: vec![int_attribute("keepdims", keep)],
-        operands: vec![whole(x), ints(axes.iter().map(|&axis| axis as i64))],
+        operands: vec![tensor(x), ints(axes.iter().map(|&axis| axis as i64))],
         outputs: vec![(x.element, out)],
         is_independent: !mixes,
         is_along_first: !axes.contains(&0),
@@ -114,7 +115,7 @@ pub(crate) fn layer_normalization(
     for dim in &x.dims[axis..] {
         analysis.need_fixed(dim, "normalises over")?;
     }
-    let mut operands = vec![whole(x)];
+    let mut operands = vec![tensor(x)];
     for (index, name) in [(1, "scale"), (2, "bias")] {
         operands.push(match inputs.get(index) {
             Some(Some(_)) => Operand::Constant(constant_input(inputs, index, name)?),
@@ -148,7 +149,7 @@ pub(crate) fn trilu(
         let shape = analysis.axes.show(&x.dims);
         return Err(format!("triangles of {shape}"));
     }
-    let mut operands = vec![whole(x)];
+    let mut operands = vec![tensor(x)];
     if inputs.get(1).is_some_and(Option::is_some) {
         operands.push(Operand::Constant(constant_input(inputs, 1, "k")?));
     }
@@ -180,7 +181,7 @@ pub(crate) fn cumulative_sum(
     let op = SequenceOp {
         operator: "CumSum".to_owned(),
         attributes: vec![],
-        operands: vec![whole(x), Operand::Constant(Rc::new(axis_of_rows))],
+        operands: vec![tensor(x), Operand::Constant(Rc::new(axis_of_rows))],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),
         is_along_first: axis != 0,

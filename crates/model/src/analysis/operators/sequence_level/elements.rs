@@ -9,12 +9,11 @@ use crate::analysis::operators::arguments::{input, view};
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::contract::check_floats;
 use crate::analysis::operators::elementwise::{self, entry};
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, whole};
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
-use crate::data::array::Array;
+use crate::data::dim::Dim;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{Dim, Int};
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
@@ -81,9 +80,8 @@ pub(crate) fn elementwise(
         .map(|val| val.dims())
         .collect();
     let is_given = broadcast_dims(analysis, &given, Over::Sequences)? == out;
-    if !is_given && !analysis.draft {
-        return Err("a constant is repeated along the axes of the request".to_owned());
-    }
+    analysis
+        .require(is_given, || "a constant is repeated along the axes of the request".to_owned())?;
     let element = elementwise.gives.element(&vals)?;
     let mut operands = vals.iter().map(|val| operand(val)).collect::<Result<Vec<_>, _>>()?;
     if operands.iter().any(|operand| matches!(operand, Operand::Lengths(_))) {
@@ -117,7 +115,7 @@ pub(crate) fn cast(
     let op = SequenceOp {
         operator: "Cast".to_owned(),
         attributes: vec![int_attribute("to", data_type.0.into())],
-        operands: vec![whole(x)],
+        operands: vec![tensor(x)],
         outputs: vec![(element_type(data_type)?, x.dims.clone())],
         is_independent: true,
         is_along_first: true,
@@ -125,14 +123,13 @@ pub(crate) fn cast(
     op.add(analysis, node)
 }
 
-/// The truth of numbers: all but zero are true.
+/// Casts numbers to truth values: all but zero are true.
 fn is_not_zero(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
     let x = view(inputs, 0)?.clone();
-    let zero = match x.element {
-        ElementType::Bool => return Ok(Val::View(x)),
-        ElementType::F32 => Literal::F32(Array::scalar(0.0)),
-        element => Literal::Int(Array::scalar(Int::number(0)), element),
-    };
+    if x.element == ElementType::Bool {
+        return Ok(Val::View(x));
+    }
+    let zero = Literal::zero(x.element);
     let is_zero = apply(analysis, node, "Equal", vec![], vec![Val::View(x), Val::literal(zero)])?;
     apply(analysis, node, "Not", vec![], vec![is_zero])
 }

@@ -12,8 +12,10 @@ use rten_onnx::onnx::AttributeProto;
 use crate::analysis::operator::Inputs;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, Val, View};
+use crate::data::dim::{Dim, row_shape, steps};
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, Int, row_shape, steps};
+use crate::data::symbol::BATCH;
 use crate::file::node::Node;
 
 /// An operator on whole tensors.
@@ -24,7 +26,7 @@ pub(super) struct SequenceOp {
     pub(super) outputs: Vec<(ElementType, Vec<Dim>)>,
     /// Whether a sequence's part of the outputs depends on its part of the inputs alone.
     pub(super) is_independent: bool,
-    /// Whether so does each part along axis 0, which is that of the outputs too.
+    /// Whether each part of the outputs along axis 0 depends on the same part of the inputs alone.
     pub(super) is_along_first: bool,
 }
 
@@ -34,7 +36,7 @@ impl SequenceOp {
         self.add_as(analysis, node, None)
     }
 
-    /// As [`Self::add`]. `of_rows`: how it is written in other operators, where it is an operator on rows.
+    /// As [`Self::add`]. `of_rows` writes it in other operators, if it turns out to be an operator on rows.
     pub(super) fn add_as(
         self,
         analysis: &mut Analysis,
@@ -43,11 +45,11 @@ impl SequenceOp {
     ) -> Result<Vec<Val>, String> {
         let Self { operator, attributes, operands, outputs, is_independent, is_along_first } = self;
         let batches =
-            |dims: &Vec<Dim>| dims.iter().flat_map(Dim::atoms).filter(|&a| a == BATCH).count();
-        if !analysis.draft && outputs.iter().any(|(_, dims)| batches(dims) > 1) {
-            return Err("the batch is two of its axes".to_owned());
-        }
-        let on_rows = on_rows(&operands, &outputs).filter(|_| is_along_first && !analysis.draft);
+            |dims: &Vec<Dim>| dims.iter().flat_map(Dim::symbols).filter(|&a| a == BATCH).count();
+        let has_batch_twice = outputs.iter().any(|(_, dims)| batches(dims) > 1);
+        analysis.require(!has_batch_twice, || "the batch is two of its axes".to_owned())?;
+        let on_rows =
+            on_rows(&operands, &outputs).filter(|_| is_along_first && analysis.has_roles());
         if let Some(operands) = on_rows {
             if let Some(of_rows) = of_rows
                 && let Some(val) = of_rows(analysis, node, &attributes, &operands, &outputs[0].1)
@@ -57,11 +59,11 @@ impl SequenceOp {
             return Ok(analysis.emit(node, &operator, attributes, operands, outputs));
         }
         let mut of = operands.iter().filter_map(|operand| match operand {
-            Operand::Whole { dims, .. } => Some(dims),
+            Operand::Tensor { dims, .. } => Some(dims),
             _ => None,
         });
         let is_batched = of.any(|dims| has_batch(dims));
-        if !analysis.draft && (analysis.is_cell() || (is_batched && !is_independent)) {
+        if analysis.has_roles() && (analysis.is_cell() || (is_batched && !is_independent)) {
             if !analysis.is_cell() && analysis.axes.length(BATCH).is_none() {
                 // The next pass takes one sequence a request.
                 analysis.bind(BATCH, 1);
@@ -69,7 +71,10 @@ impl SequenceOp {
                 return Err("rows of the batch interact".to_owned());
             }
         }
-        let level = sources_of(&operands).map(|source| analysis.level(source)).max().unwrap_or(0);
+        let recurrence_depth = sources_of(&operands)
+            .map(|source| analysis.recurrence_depth(source))
+            .max()
+            .unwrap_or(0);
         let mut domain = Domain::default();
         for (_, dims) in &outputs {
             domain = domain.union(Domain::of(dims));
@@ -78,7 +83,7 @@ impl SequenceOp {
         let of_lengths = sources_of(&operands).all(|source| is_of_lengths(analysis, source));
         let operands = operands.into_iter().map(|operand| match of_lengths {
             true => operand,
-            false => beside(analysis, operand, scope, level),
+            false => beside(analysis, operand, scope, recurrence_depth),
         });
         let operands = operands.collect();
         let index = analysis.ops.len();
@@ -90,8 +95,8 @@ impl SequenceOp {
             outputs: outputs.iter().map(|(e, dims)| RowSpec::new(*e, row_shape(dims))).collect(),
             domain,
             scope,
-            whole: outputs.iter().map(|(_, dims)| dims.clone()).collect(),
-            level,
+            tensor_dims: outputs.iter().map(|(_, dims)| dims.clone()).collect(),
+            recurrence_depth,
             bound: None,
             counts: None,
         });
@@ -107,16 +112,16 @@ impl SequenceOp {
 pub(super) type OfRows =
     fn(&mut Analysis, &Node, &[AttributeProto], &[Operand], &[Dim]) -> Option<Val>;
 
-/// Whether constants are repeated along steps alone: what is made of them depends on lengths, and on no
-/// other sequence.
+/// Whether constants are repeated along steps, and nothing depends on the batch: the result depends on lengths
+/// alone, and on no other sequence.
 pub(crate) fn varies(inputs: &Inputs) -> bool {
     let is_filled = |val: &Val| matches!(val, Val::Fill(_, dims) if !steps(dims).is_empty());
     let of_batch = |val: &Val| has_batch(&val.dims());
     inputs.iter().flatten().any(is_filled) && !inputs.iter().flatten().any(of_batch)
 }
 
-/// The inputs, those that are constants repeated along steps as tensors.
-pub(crate) fn made(
+/// The inputs with constants that are repeated along steps turned into tensors.
+pub(crate) fn materialised(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -141,7 +146,7 @@ pub(crate) fn made(
     inputs.iter().map(make).collect()
 }
 
-/// As many first rows of a constant along `axis` as `dims` say.
+/// The first rows of a constant along `axis`: as many as `dims[axis]`.
 pub(crate) fn first_rows_of(
     analysis: &mut Analysis,
     node: &Node,
@@ -170,7 +175,7 @@ pub(crate) fn operand_of(
     node: &Node,
     val: &Val,
 ) -> Result<Operand, String> {
-    match made(analysis, node, &[Some(val.clone())])?.pop().flatten() {
+    match materialised(analysis, node, &[Some(val.clone())])?.pop().flatten() {
         Some(Val::Fill(value, dims)) => {
             let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
             Ok(Operand::Constant(Rc::new(value.expanded(&shape))))
@@ -198,32 +203,38 @@ pub(crate) fn emit_loop(
 fn is_of_lengths(analysis: &Analysis, source: Source) -> bool {
     let Source::Op(op, _) = source else { return false };
     analysis.ops[op].operands.iter().all(|operand| match operand {
-        Operand::Whole { source, .. } | Operand::Rows { source, .. } => {
+        Operand::Tensor { source, .. } | Operand::Rows { source, .. } => {
             is_of_lengths(analysis, *source)
         }
         _ => true,
     })
 }
 
-/// What is made of lengths and varies along several axes of steps, once more for a reader of that scope
-/// and level: such tensors do not leave the segment that they are read in.
-fn beside(analysis: &mut Analysis, operand: Operand, scope: Scope, level: usize) -> Operand {
-    let Operand::Whole { source: Source::Op(index, port), at, dims } = operand else {
+/// Duplicates the operator behind an operand that is made of lengths and varies along several axes of steps, for
+/// a reader of that scope and recurrence depth: such tensors do not leave the segment that reads them.
+fn beside(
+    analysis: &mut Analysis,
+    operand: Operand,
+    scope: Scope,
+    recurrence_depth: usize,
+) -> Operand {
+    let Operand::Tensor { source: Source::Op(index, port), at, dims } = operand else {
         return operand;
     };
     if steps(&dims).len() < 2 || !is_of_lengths(analysis, Source::Op(index, port)) {
-        return Operand::Whole { source: Source::Op(index, port), at, dims };
+        return Operand::Tensor { source: Source::Op(index, port), at, dims };
     }
     let mut op = analysis.ops[index].clone();
     let operands = std::mem::take(&mut op.operands);
-    op.operands = operands.into_iter().map(|o| beside(analysis, o, scope, level)).collect();
-    (op.scope, op.level) = (scope, level);
+    op.operands =
+        operands.into_iter().map(|o| beside(analysis, o, scope, recurrence_depth)).collect();
+    (op.scope, op.recurrence_depth) = (scope, recurrence_depth);
     analysis.ops.push(op);
-    Operand::Whole { source: Source::Op(analysis.ops.len() - 1, port), at, dims }
+    Operand::Tensor { source: Source::Op(analysis.ops.len() - 1, port), at, dims }
 }
 
-pub(super) fn whole(view: &View) -> Operand {
-    Operand::Whole { source: view.source, at: view.at, dims: view.dims.clone() }
+pub(super) fn tensor(view: &View) -> Operand {
+    Operand::Tensor { source: view.source, at: view.at, dims: view.dims.clone() }
 }
 
 pub(super) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
@@ -231,12 +242,12 @@ pub(super) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
 }
 
 pub(super) fn has_batch(dims: &[Dim]) -> bool {
-    dims.iter().any(|dim| dim.atoms().any(|atom| atom == BATCH))
+    dims.iter().any(|dim| dim.symbols().any(|symbol| symbol == BATCH))
 }
 
 fn sources_of(operands: &[Operand]) -> impl Iterator<Item = Source> + '_ {
     operands.iter().filter_map(|operand| match operand {
-        Operand::Whole { source, .. } => Some(*source),
+        Operand::Tensor { source, .. } => Some(*source),
         _ => None,
     })
 }
@@ -246,14 +257,16 @@ fn on_rows(operands: &[Operand], outputs: &[(ElementType, Vec<Dim>)]) -> Option<
     let lead = outputs.first()?.1.first()?;
     let is_of_rows = |dims: &[Dim]| {
         dims.split_first().is_some_and(|(first, rest)| {
-            first == lead && !first.in_row() && rest.iter().all(|dim| dim.atoms().next().is_none())
+            first == lead
+                && !first.in_row()
+                && rest.iter().all(|dim| dim.symbols().next().is_none())
         })
     };
     if steps(std::slice::from_ref(lead)).len() > 1 || !outputs.iter().all(|(_, d)| is_of_rows(d)) {
         return None;
     }
     let operand = |operand: &Operand| match operand {
-        Operand::Whole { source, at, dims } => {
+        Operand::Tensor { source, at, dims } => {
             let rows = Operand::Rows { source: *source, at: *at, shape: row_shape(dims) };
             is_of_rows(dims).then_some(rows)
         }
@@ -266,7 +279,7 @@ fn on_rows(operands: &[Operand], outputs: &[(ElementType, Vec<Dim>)]) -> Option<
 /// A value that depends on the request, or a constant tensor, as it is.
 pub(super) fn operand(val: &Val) -> Result<Operand, String> {
     match val {
-        Val::View(view) => Ok(whole(view)),
+        Val::View(view) => Ok(tensor(view)),
         Val::Literal(literal) if literal.data().is_some() => Ok(Operand::Constant(literal.clone())),
         Val::Literal(literal) => match &**literal {
             Literal::Int(array, ElementType::I64) if array.shape.len() <= 1 => {
@@ -278,8 +291,8 @@ pub(super) fn operand(val: &Val) -> Result<Operand, String> {
             Err("an operand depends on the request's lengths".to_owned())
         }
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
-        // Where it stands beside a tensor that has these axes.
+        // It broadcasts with a tensor that has these axes.
         Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
-        Val::Sequence(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }

@@ -7,12 +7,14 @@ use crate::analysis::operators::arguments::{
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::sequence_level::along::reduced;
 use crate::analysis::operators::sequence_level::emit::{
-    SequenceOp, has_batch, ints, operand, whole,
+    SequenceOp, has_batch, ints, operand, tensor,
 };
 use crate::analysis::operators::sequence_level::windows::windows;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
-use crate::data::symbolic::{BATCH, Dim, Factor, Int, Windows};
+use crate::data::dim::{Dim, Factor};
+use crate::data::int::Int;
+use crate::data::symbol::{BATCH, Windows};
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 
@@ -30,7 +32,7 @@ pub(crate) fn transpose(
     let op = SequenceOp {
         operator: "Transpose".to_owned(),
         attributes: vec![ints_attribute("perm", order.iter().map(|&axis| axis as i64).collect())],
-        operands: vec![whole(x)],
+        operands: vec![tensor(x)],
         outputs: vec![(x.element, order.iter().map(|&axis| x.dims[axis].clone()).collect())],
         is_independent: true,
         is_along_first: order.first() == Some(&0),
@@ -89,7 +91,8 @@ fn reshaped(
     let mut dim = |int: &Int| {
         let at = left.iter().position(|dim| {
             let is_same = analysis.axes.int(dim) == *int;
-            is_same && (analysis.draft || dim.as_atom().is_some_and(|atom| atom != BATCH))
+            is_same
+                && (!analysis.has_roles() || dim.as_symbol().is_some_and(|symbol| symbol != BATCH))
         });
         at.map_or_else(|| dim_of(int), |at| Ok(left.remove(at).clone()))
     };
@@ -104,7 +107,7 @@ fn relabelled(analysis: &Analysis, inputs: &Inputs, out: Vec<Dim>) -> Result<Seq
     let is_independent = match (first(&x.dims), first(&out)) {
         (None, None) => true,
         (Some(from), Some(to)) => {
-            let leads = |dim: &Dim| dim.0.first() == Some(&Factor::Atom(BATCH));
+            let leads = |dim: &Dim| dim.0.first() == Some(&Factor::Symbol(BATCH));
             from == to && x.dims[..from] == out[..to] && leads(&x.dims[from]) && leads(&out[to])
         }
         _ => false,
@@ -112,7 +115,7 @@ fn relabelled(analysis: &Analysis, inputs: &Inputs, out: Vec<Dim>) -> Result<Seq
     Ok(SequenceOp {
         operator: "Reshape".to_owned(),
         attributes: vec![],
-        operands: vec![whole(x), target],
+        operands: vec![tensor(x), target],
         outputs: vec![(x.element, out)],
         is_independent,
         is_along_first: false,
@@ -129,12 +132,7 @@ pub(crate) fn flatten(
     let rank = dims.len();
     let axis = node.int("axis").unwrap_or(1);
     let axis = if axis == rank as i64 { rank } else { axis_of(axis, rank)? };
-    let joined = |dims: &[Dim]| {
-        let mut dim = Dim(Vec::new());
-        dims.iter().flat_map(|dim| dim.0.iter().copied()).for_each(|f| dim.push(f));
-        dim
-    };
-    let out = vec![joined(&dims[..axis]), joined(&dims[axis..])];
+    let out = vec![Dim::joined(&dims[..axis]), Dim::joined(&dims[axis..])];
     relabelled(analysis, inputs, out)?.add(analysis, node)
 }
 
@@ -148,14 +146,13 @@ pub(crate) fn squeeze(
     let rank = dims.len();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
         Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
-        None if dims.iter().any(|dim| dim.atoms().next().is_some()) && !analysis.draft => {
+        None if dims.iter().any(|dim| dim.symbols().next().is_some()) && analysis.has_roles() => {
             return Err("which axes it drops depends on the request".to_owned());
         }
         None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
     };
-    if axes.iter().any(|&axis| !dims[axis].is_one()) && !analysis.draft {
-        return Err("it drops an axis that varies".to_owned());
-    }
+    let is_one = axes.iter().all(|&axis| dims[axis].is_one());
+    analysis.require(is_one, || "it drops an axis that varies".to_owned())?;
     let out = reduced(&dims, &axes, false);
     relabelled(analysis, inputs, out)?.add(analysis, node)
 }
@@ -198,7 +195,7 @@ pub(crate) fn expand(
     let op = SequenceOp {
         operator: "Expand".to_owned(),
         attributes: vec![],
-        operands: vec![whole(x), shape],
+        operands: vec![tensor(x), shape],
         outputs: vec![(x.element, out)],
         is_independent: true,
         is_along_first: false,
@@ -251,8 +248,8 @@ pub(crate) fn concat(
 
 /// `Slice`.
 ///
-/// A part of one axis of steps whose length follows from that of all: what is left without the first
-/// and the last so many, every so many of them, or all backwards.
+/// It takes a part of an axis of steps whose length follows from that of the axis: all but a number of first and
+/// last steps, one step of every `by`, or all steps backwards.
 pub(crate) fn slice(
     analysis: &mut Analysis,
     node: &Node,
@@ -267,7 +264,7 @@ pub(crate) fn slice(
     for (at, &axis) in axes.iter().enumerate() {
         let (dim, by) = (&x.dims[axis], by[at]);
         let length = analysis.axes.int(dim);
-        // From the end, where it is written as the length less a number.
+        // The length less a number counts from the end.
         let number = |int: &Int| {
             int.as_number().or_else(|| int.minus(&length)?.as_number().filter(|&n| n < 0))
         };
@@ -294,10 +291,12 @@ pub(crate) fn slice(
         }
         out[axis] = match (start, end, by) {
             (-1, ..=FAR_BELOW, -1) => dim.clone(),
-            // The last so many.
-            (..0, _, 1) if is_to_end && dim.as_atom().is_some() => {
+            // The last `-start` steps.
+            (..0, _, 1) if is_to_end && dim.as_symbol().is_some() => {
                 let count = usize::try_from(-start).map_err(|_| "a start beyond all reason")?;
-                dim.as_atom().into_iter().for_each(|a| analysis.limit_steps(a, count, usize::MAX));
+                dim.as_symbol()
+                    .into_iter()
+                    .for_each(|a| analysis.limit_steps(a, count, usize::MAX));
                 Dim::fixed(count)
             }
             (0.., _, 1..) if is_to_end => {
@@ -316,7 +315,7 @@ pub(crate) fn slice(
         operator: "Slice".to_owned(),
         attributes: vec![],
         operands: vec![
-            whole(x),
+            tensor(x),
             ints(firsts),
             ints(lasts),
             ints(axes.iter().map(|&axis| axis as i64)),

@@ -7,16 +7,18 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, scalar, view};
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, whole};
+use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;
+use crate::data::dim::Dim;
+use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbolic::{BATCH, Dim, Int, Windows};
+use crate::data::symbol::{BATCH, Windows};
 use crate::file::attribute::{int_attribute, ints_attribute, string_attribute};
 use crate::file::node::Node;
 
-/// Windows over an axis.
+/// The dimension that counts windows over an axis of dimension `dim`.
 pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> Result<Dim, String> {
     if windows.stride < 1 {
         return Err("a stride below 1".to_owned());
@@ -24,8 +26,8 @@ pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> R
     if windows == (Windows { extra: -1, stride: 1 }) {
         return Ok(dim.clone());
     }
-    match dim.as_atom() {
-        Some(atom) if atom != BATCH => Ok(Dim::atom(analysis.axes.windows(atom, windows))),
+    match dim.as_symbol() {
+        Some(symbol) if symbol != BATCH => Ok(Dim::symbol(analysis.axes.windows(symbol, windows))),
         _ => {
             let length = analysis.fixed(dim).ok_or("windows over an axis that is no one length")?;
             let count = windows.count(length).ok_or("windows wider than their axis")?;
@@ -39,7 +41,7 @@ struct Spatial {
     kernel: Vec<i64>,
     strides: Vec<i64>,
     dilations: Vec<i64>,
-    /// First those before, then those after.
+    /// The pads before each axis, then those after each.
     pads: Vec<i64>,
 }
 
@@ -141,7 +143,7 @@ pub(crate) fn convolution(
     let spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
     let mut out = vec![x.dims[0].clone(), Dim::fixed(outputs)];
     out.extend(spatial.out(analysis, &x.dims, false)?);
-    let mut operands = vec![whole(x), Operand::Constant(weights)];
+    let mut operands = vec![tensor(x), Operand::Constant(weights)];
     if inputs.get(2).is_some_and(Option::is_some) {
         let bias = constant_input(inputs, 2, "B")?;
         if bias.shape() != [outputs] {
@@ -164,8 +166,8 @@ pub(crate) fn convolution(
     op.add_as(analysis, node, Some(convolution_of_rows))
 }
 
-/// A convolution along one axis that rows hold, as a product of its windows with its weights, which is
-/// one product for all rows. None: it is another convolution.
+/// Writes a convolution along one axis that lies within rows as a product of its windows with its weights,
+/// which is one product for all rows. It gives none for any other convolution.
 fn convolution_of_rows(
     analysis: &mut Analysis,
     node: &Node,
@@ -260,8 +262,8 @@ fn convolution_of_rows(
     Some(Val::View(view))
 }
 
-/// Rows of `shape` before their two axes were swapped (by a convolution before this one, which put the
-/// features in front), and the activation after that.
+/// The source of rows of `shape` before their two axes were swapped (by a convolution before this one, which put
+/// the features in front), and the activation after the swap.
 #[expect(clippy::type_complexity, reason = "an operator and its attributes")]
 fn before_transposing(
     analysis: &Analysis,
@@ -317,7 +319,7 @@ pub(crate) fn pool(
         attributes.push(int_attribute("count_include_pad", include));
     }
     let is_independent = !has_batch(&x.dims[2..]);
-    let (operator, operands) = (node.operator.clone(), vec![whole(x)]);
+    let (operator, operands) = (node.operator.clone(), vec![tensor(x)]);
     let outputs = vec![(x.element, out)];
     let op = SequenceOp {
         operator,
@@ -349,7 +351,7 @@ pub(crate) fn global_pool(
     let op = SequenceOp {
         operator: operator.to_owned(),
         attributes: vec![int_attribute("keepdims", 1)],
-        operands: vec![whole(x), ints(2..x.dims.len() as i64)],
+        operands: vec![tensor(x), ints(2..x.dims.len() as i64)],
         outputs: vec![(x.element, out)],
         is_independent: !has_batch(&x.dims[2..]),
         is_along_first: true,
@@ -397,7 +399,7 @@ pub(crate) fn pad(
     if mode != "constant" && is_early {
         return Err(format!("mode {mode} along other axes than the last two"));
     }
-    let mut operands = vec![whole(x), ints(pads)];
+    let mut operands = vec![tensor(x), ints(pads)];
     if mode == "constant" {
         operands.push(match (inputs.get(2), node.float("value")) {
             (Some(Some(_)), _) => {

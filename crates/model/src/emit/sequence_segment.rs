@@ -1,4 +1,4 @@
-//! A segment of operators on whole tensors as a program: see [`SequenceCell`].
+//! Compiles a segment of sequence-level operators to a program: see [`SequenceCell`].
 //!
 //! Between segments a tensor stands in its *plain* form: `[batch, steps, row]`, as far as it has these
 //! axes. Inside, operators want it under dimensions of their own; what lies between is reshaping and
@@ -9,30 +9,31 @@ use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Reading, Scope, Source};
-use crate::data::symbolic::{BATCH, Dim};
+use crate::analysis::value::{Domain, Scope, Source, ValueRef};
+use crate::data::dim::Dim;
+use crate::data::symbol::BATCH;
 use crate::emit::builder::Builder;
 use crate::emit::writer::value_info;
 use crate::error::Diagnostic;
 use crate::partition::segment::{Cut, Segment};
 
-/// The plain form of what is read.
-fn plain(analysis: &Analysis, reading: Reading) -> (Domain, RowSpec, Vec<Dim>) {
-    let mut domain = analysis.domain(reading.source);
-    domain.time = domain.time.filter(|_| reading.at.is_none());
-    let row = row_of(analysis, reading.source);
+/// The plain form of a value.
+fn plain(analysis: &Analysis, reference: ValueRef) -> (Domain, RowSpec, Vec<Dim>) {
+    let mut domain = analysis.domain(reference.source);
+    domain.time = domain.time.filter(|_| reference.at.is_none());
+    let row = row_of(analysis, reference.source);
     let mut dims = Vec::new();
-    dims.extend(domain.batch.then(|| Dim::atom(BATCH)));
-    dims.extend(domain.time.map(Dim::atom));
+    dims.extend(domain.batch.then(|| Dim::symbol(BATCH)));
+    dims.extend(domain.time.map(Dim::symbol));
     dims.extend(row.shape.iter().map(|&n| Dim::fixed(n)));
     (domain, row, dims)
 }
 
-/// Makes the cell of a segment.
+/// Compiles a segment to a cell.
 ///
 /// # Errors
-/// A tensor that varies along several axes of steps and is read outside, or a length that nothing tells.
-pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, String> {
+/// A tensor that varies along several axes of steps and is read outside, or a length that no tensor has.
+pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, String> {
     let mut builder = Builder::new(analysis);
     let mut cell = Cell {
         precision: Precision::F32,
@@ -42,17 +43,17 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
         outputs: Vec::new(),
     };
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-    for &reading in &segment.inputs {
-        let (domain, row, dims) = plain(analysis, reading);
+    for &reference in &segment.inputs {
+        let (domain, row, dims) = plain(analysis, reference);
         let axes = PortAxes { batch: domain.batch, steps: domain.time.is_some() };
         let name = builder.writer.input_as(|name| info(name, axes, &row));
-        if let Source::Length(atom) = reading.source {
+        if let Source::Length(symbol) = reference.source {
             let one = builder.constant(vec![1]);
             let vector = builder.op("Reshape", &[&name, &one], vec![]);
-            builder.vectors.insert(atom, vector);
+            builder.vectors.insert(symbol, vector);
         }
         builder.learn_lengths(&name, &dims);
-        builder.tensors.insert(reading, (name, dims));
+        builder.tensors.insert(reference, (name, dims));
         inputs.push(axes);
         cell.inputs.push(row);
     }
@@ -60,12 +61,12 @@ pub(crate) fn build(analysis: &Analysis, segment: &Segment) -> Result<Cell, Stri
     for instance in &segment.instances {
         let op = &analysis.ops[instance.op];
         summary.push(&op.operator);
-        builder.whole_op(instance.op, op)?;
+        builder.sequence_level_op(instance.op, op)?;
     }
-    for (port, &reading) in segment.outputs.iter().enumerate() {
-        let (domain, row, dims) = plain(analysis, reading);
+    for (port, &reference) in segment.outputs.iter().enumerate() {
+        let (domain, row, dims) = plain(analysis, reference);
         let axes = PortAxes { batch: domain.batch, steps: domain.time.is_some() };
-        let name = builder.tensor(reading, &dims)?;
+        let name = builder.tensor(reference, &dims)?;
         let out = format!("out{port}");
         // Not renamed: others may read it.
         builder.writer.node("Identity", vec![name], vec![out.clone()], Vec::new());
@@ -91,10 +92,10 @@ fn info(name: &str, axes: PortAxes, row: &RowSpec) -> ValueInfoProto {
     info
 }
 
-/// Segments over whole tensors that are no programs, and why.
+/// The diagnostics of sequence-level segments that do not compile.
 pub(crate) fn unbuilt(cut: &Cut, analysis: &Analysis) -> Vec<Diagnostic> {
     let of = |segment: &Segment| {
-        let reason = build(analysis, segment).err()?;
+        let reason = compile(analysis, segment).err()?;
         let op = &analysis.ops[segment.instances.last()?.op];
         let (operator, node) = (op.operator.clone(), op.label.clone());
         Some(Diagnostic { operator, node, reason })

@@ -1,0 +1,24 @@
+//! Symbolic dimensions: lengths that are known only when a request comes.
+
+/// A length that is known only when a request comes: the number of sequences, or a number of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Symbol(pub(crate) u32);
+
+/// The number of sequences.
+pub(crate) const BATCH: Symbol = Symbol(0);
+
+/// How many windows fit an axis: `floor((length + extra) / stride) + 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Windows {
+    /// The number of elements that padding adds, less the number that one window covers.
+    pub(crate) extra: i64,
+    pub(crate) stride: i64,
+}
+
+impl Windows {
+    /// The number of windows over an axis of `length` elements; none if not even one fits.
+    pub(crate) fn count(self, length: usize) -> Option<usize> {
+        let room = i64::try_from(length).ok()?.checked_add(self.extra)?;
+        (room >= 0).then(|| (room / self.stride) as usize + 1)
+    }
+}

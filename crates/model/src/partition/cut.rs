@@ -1,0 +1,69 @@
+//! The cut: which row ops become one cell, and what runs after what.
+//!
+//! Row ops that the outputs and the recurrent operators need are *instances*: an op over
+//! all rows of its domain, or at one step (where only that step is needed, it alone is
+//! computed). Instances with equally many recurrent operators upstream, on the same
+//! domain and connected to each other make one segment; so do the ops of a fused arg-max.
+
+use std::collections::BTreeSet;
+
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Scope, Source, ValueRef};
+use crate::partition::arg_max::ArgMax;
+use crate::partition::copies::copy_plain_outputs;
+use crate::partition::group::group;
+use crate::partition::lookups::find_lookups;
+use crate::partition::order::order;
+use crate::partition::segment::{Cut, Instance};
+use crate::partition::stacks;
+
+/// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
+pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
+    copy_plain_outputs(analysis);
+    let mut cut = Cut {
+        segments: Vec::new(),
+        parts: Vec::new(),
+        lookups: find_lookups(analysis),
+        stacks: stacks::find(analysis),
+        arg_maxes,
+        full: (0..analysis.ops.len()).filter(|&op| analysis.ops[op].scope != Scope::Row).collect(),
+    };
+    let mut crossing: BTreeSet<ValueRef> = BTreeSet::new();
+    for (index, (_, view)) in analysis.outputs.iter().enumerate() {
+        if !cut.stacks.outputs.contains_key(&index) {
+            crossing.insert(analysis.resolve(view.source, view.at));
+        }
+    }
+    for index in 0..analysis.recurrents.len() {
+        crossing.extend(cut.recurrent_reads(analysis, index));
+    }
+    let instances = loop {
+        let instances = demanded(analysis, &cut, &crossing);
+        let every_step = |instance: &Instance| Instance { at: None, ..*instance };
+        let both =
+            instances.iter().filter(|i| i.at.is_some() && instances.contains(&every_step(i)));
+        let both: Vec<usize> = both.map(|instance| instance.op).collect();
+        if both.is_empty() {
+            break instances;
+        }
+        cut.full.extend(both);
+    };
+    cut.segments = group(analysis, &cut, &instances, crossing);
+    cut.parts = order(analysis, &cut);
+    cut
+}
+
+/// All instances that `references` need.
+fn demanded(analysis: &Analysis, cut: &Cut, references: &BTreeSet<ValueRef>) -> BTreeSet<Instance> {
+    let mut instances = BTreeSet::new();
+    let mut open: Vec<ValueRef> = references.iter().copied().collect();
+    while let Some(reference) = open.pop() {
+        let Source::Op(op, _) = reference.source else { continue };
+        let instance = Instance { op, at: cut.produced(reference).at };
+        if instances.insert(instance) {
+            let operands = analysis.ops[op].operands.iter();
+            open.extend(operands.filter_map(|operand| analysis.reads(operand, instance.at)));
+        }
+    }
+    instances
+}

@@ -1,0 +1,139 @@
+//! Groups instances into segments.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{RowOp, Source, ValueRef};
+use crate::data::dim::steps;
+use crate::partition::segment::{Cut, Instance, Segment};
+
+pub(super) fn group(
+    analysis: &Analysis,
+    cut: &Cut,
+    instances: &BTreeSet<Instance>,
+    mut crossing: BTreeSet<ValueRef>,
+) -> Vec<Segment> {
+    let list: Vec<Instance> = instances.iter().copied().collect();
+    let position: BTreeMap<Instance, usize> =
+        list.iter().enumerate().map(|(i, &instance)| (instance, i)).collect();
+    let after = phases(analysis, cut, &list);
+    let key = |i: usize| {
+        let Instance { op, .. } = list[i];
+        let fused = cut.arg_maxes.iter().position(|arg_max| arg_max.ops.contains(&op));
+        let RowOp { recurrence_depth, scope, .. } = analysis.ops[op];
+        (recurrence_depth, analysis.instance_domain(list[i]), after[i], fused, scope)
+    };
+    let mut parent: Vec<usize> = (0..list.len()).collect();
+    fn find(parent: &mut [usize], mut i: usize) -> usize {
+        while parent[i] != i {
+            parent[i] = parent[parent[i]];
+            i = parent[i];
+        }
+        i
+    }
+    // Connected: one feeds the other, or both read the same rows.
+    let mut readers = BTreeMap::new();
+    for (i, instance) in list.iter().enumerate() {
+        for operand in &analysis.ops[instance.op].operands {
+            let Some(reference) = analysis.reads(operand, instance.at) else { continue };
+            let producer = match reference.source {
+                Source::Op(op, _) => {
+                    position.get(&Instance { op, at: cut.produced(reference).at }).copied()
+                }
+                _ => None,
+            };
+            let other = match producer.filter(|&producer| key(producer) == key(i)) {
+                Some(producer) => producer,
+                None => *readers.entry((reference, key(i))).or_insert(i),
+            };
+            let (a, b) = (find(&mut parent, i), find(&mut parent, other));
+            parent[a.max(b)] = a.min(b);
+        }
+    }
+    let mut members: BTreeMap<usize, Vec<Instance>> = BTreeMap::new();
+    for (i, &instance) in list.iter().enumerate() {
+        members.entry(find(&mut parent, i)).or_default().push(instance);
+    }
+    let segment = |(root, instances): (usize, Vec<Instance>)| {
+        let (recurrence_depth, domain, .., scope) = key(root);
+        let inside: BTreeSet<Instance> = instances.iter().copied().collect();
+        let is_produced_inside = |reference: &ValueRef| match reference.source {
+            Source::Op(op, _) => inside.contains(&Instance { op, at: cut.produced(*reference).at }),
+            _ => false,
+        };
+        let mut inputs = Vec::new();
+        for instance in &instances {
+            for operand in &analysis.ops[instance.op].operands {
+                let reference = analysis.reads(operand, instance.at);
+                if let Some(reference) =
+                    reference.filter(|reference| !is_produced_inside(reference))
+                    && !inputs.contains(&reference)
+                {
+                    inputs.push(reference);
+                }
+            }
+        }
+        Segment { instances, domain, scope, recurrence_depth, inputs, outputs: Vec::new() }
+    };
+    let mut segments: Vec<Segment> = members.into_iter().map(segment).collect();
+    crossing.extend(segments.iter().flat_map(|segment| segment.inputs.iter().copied()));
+    let crossing: BTreeSet<ValueRef> =
+        crossing.into_iter().map(|reference| cut.produced(reference)).collect();
+    for segment in &mut segments {
+        let inside: BTreeSet<Instance> = segment.instances.iter().copied().collect();
+        let outputs = crossing.iter().copied().filter(|reference| match reference.source {
+            Source::Op(op, _) => inside.contains(&Instance { op, at: reference.at }),
+            _ => false,
+        });
+        segment.outputs = outputs.collect();
+    }
+    segments
+}
+
+/// For each instance of `list`, which is in the order of ops, counts how often its inputs change on the longest
+/// path between recurrent operators: from rows of one domain to those of another, between rows and whole
+/// tensors, before and after a fused arg-max. Instances of one segment are of one phase, so that segments
+/// never wait for each other.
+fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
+    let place = |reference: ValueRef| match reference.source {
+        Source::Op(op, _) => {
+            list.binary_search(&Instance { op, at: cut.produced(reference).at }).ok()
+        }
+        _ => None,
+    };
+    let reads = |at: usize| {
+        let Instance { op, at } = list[at];
+        let operands = analysis.ops[op].operands.iter();
+        operands.filter_map(move |operand| {
+            let reference = analysis.reads(operand, at)?;
+            // One step of a value that is produced at all steps.
+            let is_step = reference.at.is_some() && cut.produced(reference).at.is_none();
+            Some((place(reference)?, is_step))
+        })
+    };
+    let kind = |at: usize| (analysis.ops[list[at].op].scope, analysis.instance_domain(list[at]));
+    let mut phases: Vec<usize> = vec![0; list.len()];
+    for at in 0..list.len() {
+        let after = |(before, is_step): (usize, bool)| {
+            let is_last = cut.arg_maxes.iter().any(|arg_max| arg_max.ops[0] == list[before].op);
+            phases[before] + usize::from(is_last || is_step || kind(before) != kind(at))
+        };
+        phases[at] = reads(at).map(after).max().unwrap_or(0);
+    }
+    // A tensor along several axes of steps stays inside a segment: it is produced when it is first read.
+    for before in (0..list.len()).rev() {
+        let op = &analysis.ops[list[before].op];
+        if !op.tensor_dims.iter().any(|dims| steps(dims).len() > 1) {
+            continue;
+        }
+        let is_reader = |&at: &usize| {
+            let reader = &analysis.ops[list[at].op];
+            reader.recurrence_depth == op.recurrence_depth
+                && reader.scope == op.scope
+                && reads(at).any(|(read, _)| read == before)
+        };
+        let first = (before + 1..list.len()).filter(is_reader).map(|at| phases[at]).min();
+        phases[before] = first.unwrap_or(0).max(phases[before]);
+    }
+    phases
+}

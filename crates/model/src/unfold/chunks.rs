@@ -1,0 +1,65 @@
+//! Checks whether a sequence may come in chunks: every output must depend on the steps so far alone.
+
+use crate::analysis::recurrence::SequenceLengths;
+use crate::unfold::plan::{PlanRead, UnfoldPlan};
+
+impl UnfoldPlan {
+    /// The reason that a sequence cannot come in chunks, if a value depends on more than the steps so far.
+    pub(crate) fn why_no_chunks(&self) -> Option<&'static str> {
+        let mut time = None;
+        for cell in self.cells.iter().filter(|cell| cell.chain.is_some()) {
+            let own = cell.domain.time;
+            if own.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some()) {
+                return Some("its sequences have one length");
+            }
+            if own.is_some_and(|axis| !self.axes[axis.0 as usize].windows.is_empty())
+                || *time.get_or_insert(own) != own
+            {
+                return Some("its steps are not those of its input");
+            }
+        }
+        if self.cells.iter().any(|cell| cell.is_sequence_level) {
+            return Some("a part of it takes all steps at once");
+        }
+        if !self.lengths.is_empty() {
+            return Some("it computes on the length of its sequence");
+        }
+        if self.cells.iter().all(|cell| cell.chain.is_none()) {
+            return Some("it keeps no state");
+        }
+        // Values without an axis of time that are computed from a sequence: the state so far, or a step.
+        let mut so_far = vec![false; self.values.len()];
+        for cell in &self.cells {
+            let over_time = cell.domain.time.is_some();
+            let is_so_far = |read: &PlanRead| {
+                let over_time = self.values[read.value].domain.time.is_some();
+                let is_step = over_time && read.at.is_some();
+                so_far[read.value] || is_step
+            };
+            let reads = cell.inputs.iter().chain(cell.initial.iter().flatten());
+            if let Some(order) = &cell.chain
+                && order.is_backwards()
+            {
+                return Some("its steps depend on the end of its sequence");
+            }
+            if let Some(order) = &cell.chain
+                && order.lengths != SequenceLengths::All
+            {
+                return Some("it is told the lengths of its sequences");
+            }
+            if reads.clone().any(|read| read.at.is_some_and(|at| at != -1)) {
+                return Some("it reads a step by its number");
+            }
+            if cell.initial.iter().flatten().any(is_so_far)
+                || (over_time && cell.inputs.iter().any(is_so_far))
+            {
+                return Some("its steps depend on the end of its sequence");
+            }
+            let is_made_of = over_time || reads.clone().any(is_so_far);
+            for sink in &cell.sinks {
+                so_far[sink.value] |= is_made_of && self.values[sink.value].domain.time.is_none();
+            }
+        }
+        None
+    }
+}

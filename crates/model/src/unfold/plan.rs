@@ -1,0 +1,147 @@
+//! The plan by which the requests of a whole ONNX file are unfolded: all that is known before a request comes.
+
+use batchmaker_graph::{CellTypeId, RowSpec, SinkTime, TensorData};
+
+use crate::analysis::recurrence::SequenceLengths;
+use crate::analysis::value::Domain;
+use crate::data::direction::Direction;
+use crate::data::symbol::{Symbol, Windows};
+
+/// The length of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Fixed(usize),
+    Batch,
+    Steps(Symbol),
+    /// Batch times steps, in the order of the value's rows.
+    Both(Symbol),
+}
+
+/// A request tensor.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanInput {
+    pub(crate) name: String,
+    pub(crate) axes: Vec<Extent>,
+    /// The permutation that brings the axes of rows to the front; none: they are there already.
+    pub(crate) permutation: Option<Vec<usize>>,
+    /// Elements must be in 0..ids.
+    pub(crate) ids: Option<usize>,
+    /// 64-bit integers must fit 32 bits, all that cells compute with.
+    pub(crate) narrow: bool,
+    /// The value that it becomes; none: nothing reads it.
+    pub(crate) value: Option<usize>,
+}
+
+/// A matrix of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanValue {
+    pub(crate) row: RowSpec,
+    pub(crate) domain: Domain,
+    /// Whether the rows of a step stand together, rather than those of a sequence.
+    pub(crate) time_major: bool,
+    /// How often the domain's rows stand one after the other.
+    pub(crate) slots: usize,
+}
+
+/// The rows that a cell reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanRead {
+    pub(crate) value: usize,
+    /// The step, where the value is over time and the reader is not.
+    pub(crate) at: Option<i64>,
+    pub(crate) slot: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanSink {
+    pub(crate) port: usize,
+    pub(crate) time: SinkTime,
+    pub(crate) value: usize,
+    pub(crate) slot: usize,
+}
+
+/// The rows that a chain's steps take, and their order.
+#[derive(Clone, Debug)]
+pub(crate) struct ChainOrder {
+    /// The direction along the rows, by input port.
+    pub(crate) reads: Vec<Direction>,
+    /// The direction along the rows, by output port.
+    pub(crate) writes: Vec<Direction>,
+    pub(crate) lengths: SequenceLengths,
+    /// Whether a step depends on the one before; if not, its steps are independent rows.
+    pub(crate) keeps_state: bool,
+}
+
+impl ChainOrder {
+    /// Whether steps go from the last row to the first.
+    pub(super) fn is_backwards(&self) -> bool {
+        self.reads.iter().chain(&self.writes).any(|&way| way == Direction::Reverse)
+    }
+}
+
+/// A cell and its runs.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanCell {
+    pub(crate) cell_type: CellTypeId,
+    /// The order of a chain's steps; none: the nodes are independent rows.
+    pub(crate) chain: Option<ChainOrder>,
+    /// Whether a node takes all steps of its inputs and gives all steps of its outputs.
+    pub(crate) is_sequence_level: bool,
+    pub(crate) domain: Domain,
+    pub(crate) inputs: Vec<PlanRead>,
+    pub(crate) initial: Vec<Option<PlanRead>>,
+    pub(crate) sinks: Vec<PlanSink>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PlanOutput {
+    pub(crate) name: String,
+    pub(crate) value: usize,
+    pub(crate) axes: Vec<Extent>,
+    pub(crate) permutation: Option<Vec<usize>>,
+}
+
+impl PlanOutput {
+    /// The reply tensor's axis of batch.
+    pub(crate) fn batch_axis(&self) -> Option<usize> {
+        let own = self.axes.iter().position(|&axis| axis == Extent::Batch)?;
+        match &self.permutation {
+            Some(permutation) => permutation.iter().position(|&axis| axis == own),
+            None => Some(own),
+        }
+    }
+}
+
+/// All that is known of a file's unfolding before a request comes.
+#[derive(Clone, Debug)]
+pub(crate) struct UnfoldPlan {
+    pub(crate) inputs: Vec<PlanInput>,
+    pub(crate) values: Vec<PlanValue>,
+    /// Values that every request is given: first states that the file holds.
+    pub(crate) constants: Vec<(usize, TensorData)>,
+    /// Values that are the lengths of axes.
+    pub(crate) lengths: Vec<(usize, Symbol)>,
+    pub(crate) cells: Vec<PlanCell>,
+    pub(crate) outputs: Vec<PlanOutput>,
+    /// The number of sequences of a request, where the file fixes it.
+    pub(crate) batch: Option<usize>,
+    /// Axes of steps, by their symbols' ids.
+    pub(crate) axes: Vec<PlanAxis>,
+    /// The most rows a request may carry.
+    pub(crate) max_length: usize,
+    /// The reason that a sequence cannot come in chunks, if there is one.
+    pub(crate) refuses_chunks: Option<&'static str>,
+}
+
+/// An axis of steps.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanAxis {
+    /// The length, where the file fixes it.
+    pub(crate) length: Option<usize>,
+    /// The fewest steps that hold every step that is read by its number.
+    pub(crate) min: usize,
+    /// The most that the file has constants for.
+    pub(crate) max: usize,
+    /// The axes whose windows it counts; more than one where such counts turned out to be equal.
+    pub(crate) windows: Vec<(Symbol, Windows)>,
+}
