@@ -11,7 +11,7 @@ use crate::analysis::value::Val;
 use crate::data::dim::steps;
 use crate::file::node::Node;
 
-/// What another operator, in the place of `node`, makes of tensors.
+/// Applies another operator, in the place of `node`, to tensors; gives its first output.
 pub(super) fn apply(
     analysis: &mut Analysis,
     node: &Node,
@@ -96,7 +96,7 @@ pub(super) fn on_rows(
     follow(analysis, operator, operator.on_rows.or(operator.on_constants), node, inputs)
 }
 
-/// What a rule makes of the inputs, where constants that are repeated are treated as the table says.
+/// Applies a rule to the inputs, with constants that are repeated treated as the table says.
 fn follow(
     analysis: &mut Analysis,
     operator: &Operator<Analysis>,
@@ -115,7 +115,7 @@ fn follow(
     }
 }
 
-/// What the compiler knows of a node's operator.
+/// The entry of a node's operator in the table.
 pub(super) fn entry(
     analysis: &Analysis,
     node: &Node,

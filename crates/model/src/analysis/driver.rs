@@ -81,7 +81,7 @@ fn pass(
     analysis
 }
 
-/// Where there is no recurrent operator, the batch is the first input's first axis, if that is open, and
+/// The roles of a file without a recurrent operator: the batch is the first input's first axis, if that is open, and
 /// those that are called like it.
 fn first_axes(file: &OnnxFile) -> Roles {
     let first = |input: &GraphInput| input.shape.as_ref()?.first().cloned();

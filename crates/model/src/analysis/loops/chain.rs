@@ -362,8 +362,10 @@ impl Loop<'_> {
                 return Err(format!("it puts `{name}` together both ways"));
             }
         }
-        let directions: Vec<Direction> =
-            directions.into_iter().map(|way| way.unwrap_or(Direction::Forward)).collect();
+        let directions: Vec<Direction> = directions
+            .into_iter()
+            .map(|direction| direction.unwrap_or(Direction::Forward))
+            .collect();
         let recurrence_depths =
             read.iter().map(|(_, (view, _))| analysis.recurrence_depth(view.source));
         let recurrence_depth = recurrence_depths.max().unwrap_or(0);
