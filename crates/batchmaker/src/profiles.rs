@@ -28,18 +28,19 @@ pub struct Profiles {
     notes: Vec<String>,
 }
 
-/// What is known of a cell.
+/// The profile of a cell.
 #[derive(Clone, Debug)]
 struct Known {
     name: String,
     profile: CellProfile,
-    /// Of the worker that it was measured on.
+    /// The threads of the worker that it was measured on.
     threads: usize,
-    /// How many cells of its model share a request's time.
+    /// The number of cells of its model that share a request's time.
     stepped_cells: usize,
 }
 
-/// Where the profile of a model at `path` is kept; here, for one that comes with the project.
+/// The file that keeps the profile of a model at `path`; `profile.json` here, if the path is neither a file nor a
+/// folder.
 pub fn profile_beside(path: &Path) -> PathBuf {
     match (path.is_dir(), path.is_file()) {
         (true, _) => path.join(FILE),
@@ -50,10 +51,10 @@ pub fn profile_beside(path: &Path) -> PathBuf {
 
 impl Profiles {
     /// Reads the profile that was named, or those beside models. Those that were not made on the machine
-    /// of `device` are told of and ignored.
+    /// of `device` are noted and ignored.
     ///
     /// # Errors
-    /// Where the named one cannot be read. One beside a model that cannot is told of and passed over.
+    /// The named profile cannot be read. One beside a model that cannot be read is noted and passed over.
     pub fn read<'a>(
         named: Option<&Path>,
         beside: impl Iterator<Item = &'a Path>,
@@ -103,7 +104,7 @@ impl Profiles {
         self.files.entry(file).or_default().insert(model.to_owned(), profile);
     }
 
-    /// What loading the model of that name should know, whose profile would be kept in `file`. A file
+    /// The profiles of the cells of the model of that name, whose profile would be kept in `file`. A file
     /// that does not have the name may know the model by another; but in one that is shared with other
     /// models, precisions are theirs.
     pub fn of_model(
@@ -135,7 +136,7 @@ impl Profiles {
         cells.map(of_cell).collect()
     }
 
-    /// What is known of a loaded cell.
+    /// The profile of a loaded cell.
     fn known(&self, cell: &CellType) -> Option<&Known> {
         self.cells.get(&identity_in_f32(cell))
     }
@@ -222,10 +223,10 @@ impl Profiles {
         self.notes.append(&mut notes);
     }
 
-    /// Tells a device how to run batches of loaded cells.
+    /// Gives a device the plans of loaded cells.
     ///
     /// # Errors
-    /// Where plans are not of the device.
+    /// A plan is not one of the device.
     pub fn plan(&self, registry: &CellRegistry, device: &dyn Device) -> Result<(), DeviceError> {
         for cell in registry.cell_types() {
             let plans = self.curve(cell).map_or_else(Vec::new, Curve::plans);
@@ -241,7 +242,7 @@ impl Profiles {
         self.choice(cell, goal).map(|choice| choice.max_batch_size)
     }
 
-    /// How much work may be submitted ahead: the least that any loaded cell asks for.
+    /// The submission window: the shortest that any loaded cell asks for.
     pub fn submission_window(&self, registry: &CellRegistry, goal: Goal) -> Option<Duration> {
         let cells = registry.cell_types().iter();
         cells.filter_map(|cell| self.choice(cell, goal)?.submission_window).min()

@@ -7,7 +7,7 @@ use batchmaker_graph::InvalidRequest;
 
 use crate::error::EngineError;
 
-/// How much may be in flight, and how much is.
+/// The bounds on what is in flight, and what is in flight.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) max_requests: usize,
@@ -68,7 +68,10 @@ impl Drop for Permit {
     }
 }
 
-/// Adds `more` unless that goes over `max`; then tells what is in use.
+/// Adds `more` to `in_use`.
+///
+/// # Errors
+/// The sum would exceed `max`: what is in use.
 fn take(in_use: &AtomicUsize, more: usize, max: usize) -> Result<(), usize> {
     let add = |in_use: usize| in_use.checked_add(more).filter(|&sum| sum <= max);
     in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).map(drop)

@@ -45,7 +45,7 @@ impl Engine {
     /// position here as its id, and starts the workers.
     ///
     /// # Errors
-    /// Where the device cannot run a cell, or has not what the configuration asks for.
+    /// The device cannot run a cell, or does not give what the configuration asks for.
     pub fn start(
         models: Vec<Model>,
         registry: &CellRegistry,
@@ -199,7 +199,7 @@ impl Engine {
         Ok(Pending::new(values, plan, steps, Some((id, shared.inbox.clone()))))
     }
 
-    /// Forgets a request that neither the manager nor the device has.
+    /// Drops a request that neither the manager nor the device has.
     fn take_back(&self, id: RequestId) {
         let mut requests = lock(&self.shared.requests);
         drop(requests.take_back(id));
@@ -233,7 +233,7 @@ impl Engine {
         Err(InvalidRequest(text.to_owned()).into())
     }
 
-    /// What is in flight, and what has run.
+    /// The counts of what is in flight and what has run.
     pub fn statistics(&self) -> Statistics {
         let manager = lock(&self.shared.manager);
         let names = self.shared.cell_names.iter().zip(0..);

@@ -21,20 +21,20 @@ pub enum EngineError {
     /// As many requests are in flight as the engine admits; the client may try again later.
     #[error("{in_flight} requests are in flight, which is the limit: try again later")]
     Overloaded {
-        /// How many.
+        /// The requests in flight.
         in_flight: usize,
     },
     /// The requests in flight hold as much memory as the engine admits; the client may try again
     /// later.
     #[error("the requests in flight hold {bytes} bytes, which is near the limit: try again later")]
     MemoryInUse {
-        /// How many.
+        /// The bytes in use.
         bytes: usize,
     },
     /// As many sessions hold state as the engine admits; the client may try again later.
     #[error("{sessions} sessions are open, which is the limit: try again later")]
     TooManySessions {
-        /// How many.
+        /// The open sessions.
         sessions: usize,
     },
     /// An earlier chunk of the request's session was given up, or its state was lost; the client
@@ -44,7 +44,7 @@ pub enum EngineError {
     /// The engine takes no more requests.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// The model computed what its own tables cannot put into words.
+    /// The model computed an id that its vocabulary has no line for.
     #[error(transparent)]
     Reply(ReplyError),
     /// The request was cancelled.

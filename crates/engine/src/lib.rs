@@ -1,5 +1,5 @@
-//! The engine: threads, channels and the clock. It joins the manager and a device, and is
-//! the public Rust API.
+//! The engine: threads, channels and the clock. It joins the manager and a device. Programs use it
+//! through the crate `batchmaker`.
 //!
 //! ```text
 //!  submit ──► device.admit ──► inbox ──► worker thread ──► manager ──► rounds ──► device queue
@@ -9,7 +9,7 @@
 //!
 //! Each worker has a thread. There is no manager thread: the manager is behind a lock and runs on
 //! whichever worker asks for work. A worker without work blocks on its bell, which its queue rings when
-//! it has something to report, and whoever submits a request.
+//! it has something to report, as does a thread that submits a request.
 
 #![forbid(unsafe_code)]
 

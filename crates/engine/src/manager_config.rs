@@ -1,4 +1,4 @@
-//! Gives the device the cell types, and tells the manager what it has to know of the device.
+//! Gives the device the cell types, and configures the manager for the device.
 
 use batchmaker_device::{Capabilities, Device, DeviceError};
 use batchmaker_graph::{CellRegistry, CellTypeId};
@@ -6,10 +6,10 @@ use batchmaker_manager::{Config, Policy};
 
 use crate::config::EngineConfig;
 
-/// Workers have a bit each.
+/// The most workers of an engine: each has a bit of a 64-bit word.
 const MAX_WORKERS: u16 = 64;
 
-/// What the manager has to know of the device, which is given all cell types.
+/// Gives the device all cell types, and returns the manager's configuration for it.
 pub(crate) fn manager_config(
     registry: &CellRegistry,
     device: &dyn Device,

@@ -37,7 +37,7 @@ enum Awaited {
 /// Rows of steps that were computed, in their order.
 pub(crate) type StepRows = (Range<u32>, Vec<TensorData>);
 
-/// Where the steps of a reply come from.
+/// The stream of a reply's steps, and the plan that makes tensors of them.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(crate) receiver: UnboundedReceiver<StepRows>,

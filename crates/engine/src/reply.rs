@@ -1,4 +1,4 @@
-//! Replies, and what a worker sends in order that whoever waits can put one together.
+//! Replies, and the values that a worker sends for one.
 
 use std::time::Instant;
 

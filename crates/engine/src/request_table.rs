@@ -15,7 +15,7 @@ pub(crate) struct RequestTable {
     generations: Vec<u32>,
     free: Vec<u32>,
     entries: Vec<Option<Entry>>,
-    /// Requests whose steps are sent as they come.
+    /// Requests whose steps are sent as they are computed.
     streamed: Vec<RequestId>,
     /// Reads that a lost worker was asked for, and that any other can do.
     orphans: Vec<Read>,
@@ -28,12 +28,12 @@ struct Entry {
     responder: Responder,
     /// Reads of its values that workers were asked for and that have not arrived.
     reads: u32,
-    /// How it ended, once it has: then it is answered when nothing is being read any more.
+    /// The outcome, once the request has ended: it is answered when nothing is being read any more.
     end: Option<(Outcome, RequestTimes)>,
     values: Vec<TensorData>,
 }
 
-/// What is to be done about a request, by the worker that asks.
+/// The next action for a request, which the worker that asks takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// Nothing yet.
@@ -45,7 +45,7 @@ pub(crate) enum Due {
 }
 
 impl Due {
-    /// Puts what is due on the list that it belongs to.
+    /// Puts the action on its list.
     pub(crate) fn sort_into(self, reads: &mut Vec<Read>, answers: &mut Vec<RequestId>) {
         match self {
             Self::Nothing => {}
@@ -75,8 +75,8 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Asks for the steps that are new of all requests that want them as they come, where the manager
-    /// says how many nodes of a run are complete. What `reads` is given is to be read.
+    /// Adds to `reads` the reads of new steps of all streamed requests. `completed` gives the number of
+    /// complete nodes of a run.
     pub(crate) fn ask_for_steps(
         &mut self,
         completed: impl Fn(RequestId, RunIndex) -> u32,
@@ -97,14 +97,14 @@ impl RequestTable {
         }
     }
 
-    /// Notes how a request ended.
+    /// Records the outcome of a request.
     pub(crate) fn end(&mut self, request: RequestId, outcome: Outcome, times: RequestTimes) -> Due {
         let entry = self.entry(request);
         entry.end = Some((outcome, times));
         entry.due(request, false)
     }
 
-    /// Takes what was read of a request, or why it could not be.
+    /// Takes the values that were read of a request, or the reason why they could not be.
     pub(crate) fn arrived(&mut self, read: Read, data: Result<Vec<TensorData>, Arc<str>>) -> Due {
         let Some(request) = read.request() else { return Due::Nothing };
         let entry = self.entry(request);
@@ -148,17 +148,17 @@ impl RequestTable {
         !self.orphans.is_empty()
     }
 
-    /// Says of which session a request in flight is a chunk.
+    /// Sets the session that a request in flight is a chunk of.
     pub(crate) fn set_session(&mut self, request: RequestId, session: SessionId) {
         self.entry(request).responder.session = Some(session);
     }
 
-    /// Of which session a request in flight is a chunk.
+    /// The session that a request in flight is a chunk of.
     pub(crate) fn session(&mut self, request: RequestId) -> Option<SessionId> {
         self.entry(request).responder.session
     }
 
-    /// Notes that a chain of a request in flight reached its end of sequence.
+    /// Records that a chain of a request in flight reached its end of sequence.
     pub(crate) fn note_end_of_sequence(&mut self, end: EndOfSequence) {
         let index = end.request.index as usize;
         if self.generations[index] == end.request.generation
@@ -179,7 +179,7 @@ impl RequestTable {
         self.entries[index].take().expect("a request in flight has an entry")
     }
 
-    /// Takes out a request that the manager never heard of.
+    /// Takes out a request that the manager was not notified of.
     pub(crate) fn take_back(&mut self, request: RequestId) -> Responder {
         self.take_out(request).responder
     }
@@ -204,7 +204,7 @@ impl RequestTable {
         unended.map(|((index, _), &generation)| RequestId { index, generation }).collect()
     }
 
-    /// Those who still wait for an answer, when nobody is left to give it.
+    /// Takes out all requests, when no worker is left to answer them.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (RequestId, Responder)> + '_ {
         let entries = (0..).zip(&mut self.entries).zip(&self.generations);
         entries.filter_map(|((index, entry), &generation)| {
@@ -224,7 +224,7 @@ impl RequestTable {
 }
 
 impl Entry {
-    /// What is to be done now; `has_outputs` says that there is nothing more to read.
+    /// The next action. `has_outputs` says that there is nothing more to read.
     fn due(&mut self, request: RequestId, has_outputs: bool) -> Due {
         match &self.end {
             Some(_) if self.reads > 0 => Due::Nothing,

@@ -1,4 +1,4 @@
-//! What the engine counts: batches by the manager, time by the workers.
+//! Counts of the engine: batches by the manager, time by the workers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,9 +11,9 @@ pub struct CellStatistics {
     pub tasks: u64,
     /// Nodes in them.
     pub nodes: u64,
-    /// Rows in them that are no nodes: padding.
+    /// Rows of padding in them.
     pub padding: u64,
-    /// Nodes in them of chains that had said stop: computed by nobody.
+    /// Nodes in them of chains that had reached their end of sequence, which no device computed.
     pub wasted: u64,
     /// By size from 0 on, padding included: how many of these batches.
     pub batches_by_size: Vec<u64>,
@@ -40,7 +40,7 @@ pub struct SessionStatistics {
     pub broken: u64,
 }
 
-/// What the engine holds now, and where its time went.
+/// The state of an engine, and where its time went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Requests in flight, each with a permit.

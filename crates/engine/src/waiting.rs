@@ -1,9 +1,9 @@
 //! Which workers wait for something to do, and how they are woken.
 //!
-//! A worker that finds nothing to do says that it waits ([`Waiting::begin`]), looks once more, and
-//! blocks on its bell. Whoever has work for it makes the work visible first (in the inbox, or in a turn
-//! under the manager's lock), then looks who waits. One of the two sees the other, so that no work
-//! is left beside a worker that waits.
+//! A worker that finds nothing to do marks itself as waiting ([`Waiting::begin`]), looks for work once
+//! more, and blocks on its bell. A thread that has work for it first makes the work visible (in the inbox, or
+//! in a turn under the manager's lock), then looks for waiting workers. One of the two sees the other, so
+//! that no work is left beside a worker that waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use batchmaker_device::Bell;
 use batchmaker_graph::WorkerId;
 
-/// See the module's first lines.
+/// The workers that wait, and their bells.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     bells: Vec<Arc<Bell>>,
@@ -42,8 +42,8 @@ impl Waiting {
         &self.bells[worker.index()]
     }
 
-    /// Counts a turn, which has made its work visible to whoever takes the manager's lock after it.
-    /// Who is not among [`those_waiting`](Self::those_waiting) afterwards sees the count.
+    /// Counts a turn, which has made its work visible to later holders of the manager's lock. A worker that
+    /// is not among [`those_waiting`](Self::those_waiting) afterwards sees the count.
     pub(crate) fn note_turn(&self) -> u64 {
         self.turns.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -52,7 +52,7 @@ impl Waiting {
         self.turns.load(Ordering::SeqCst)
     }
 
-    /// Notes that a worker waits from now on; `is_idle` if it has no task in flight.
+    /// Marks a worker as waiting; `is_idle` if it has no task in flight.
     pub(crate) fn begin(&self, worker: WorkerId, is_idle: bool) {
         if is_idle {
             self.idle.fetch_or(bit(worker), Ordering::SeqCst);
@@ -60,7 +60,7 @@ impl Waiting {
         self.waiting.fetch_or(bit(worker), Ordering::SeqCst);
     }
 
-    /// Notes that a worker waits no longer. Tells whether somebody woke it.
+    /// Marks a worker as no longer waiting. Returns whether another thread woke it.
     pub(crate) fn end(&self, worker: WorkerId) -> bool {
         self.idle.fetch_and(!bit(worker), Ordering::SeqCst);
         self.waiting.fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) == 0
@@ -71,7 +71,7 @@ impl Waiting {
         (0..u64::BITS).filter(move |worker| waiting & (1 << worker) != 0).map(WorkerId)
     }
 
-    /// Wakes a worker, if it waits. Tells whether it did.
+    /// Wakes a worker, if it waits. Returns whether it did.
     pub(crate) fn wake(&self, worker: WorkerId) -> bool {
         let did_wait = self.waiting.fetch_and(!bit(worker), Ordering::SeqCst) & bit(worker) != 0;
         if did_wait {

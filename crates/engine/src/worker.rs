@@ -27,9 +27,9 @@ struct Worker<'a> {
     shared: &'a Shared,
     id: WorkerId,
     bell: Arc<Bell>,
-    /// Or why it is lost.
+    /// The queue, or the reason why it is lost.
     queue: Result<Box<dyn TaskQueue>, Arc<str>>,
-    /// What the manager has to hear.
+    /// Completions that the manager was not notified of.
     news: Vec<Completion>,
     /// Tasks to submit.
     round: Vec<BatchedTask>,
@@ -84,7 +84,7 @@ impl<'a> Worker<'a> {
             if let Ok(queue) = &mut self.queue {
                 queue.poll(&mut completions);
             } else if shared.workers_up() > 0 {
-                // Whoever is up does what is left.
+                // Workers that are up do what is left.
                 return shared.inbox.waiting.wake_one();
             }
             let polled_ns = shared.inbox.now_ns();
@@ -103,7 +103,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes reads that arrived. Tells whether there is something for the manager.
+    /// Takes reads that arrived. Returns whether there is something for the manager.
     fn sort(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut requests = None;
         for completion in completions.drain(..) {
@@ -168,8 +168,8 @@ impl<'a> Worker<'a> {
         drop(lost_queue);
     }
 
-    /// Hands the manager what the queue reported. Gives the queue if it is lost: its end may take
-    /// long.
+    /// Notifies the manager of what the queue reported. Returns the queue if it is lost: dropping it may
+    /// take long.
     fn report(&mut self, manager: &mut Manager, now_ns: u64) -> Option<Box<dyn TaskQueue>> {
         let worker = self.id;
         let mut lost_queue = None;
@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
     ) {
         let (shared, ended) = (self.shared, self.shared.inbox.instant_of(now_ns));
         for Finished { request, outcome, queue_ns, total_ns } in all {
-            // Cancelled by nobody but for want of workers.
+            // No client cancelled it: no worker is left.
             let outcome = match (outcome, shared.lost.get()) {
                 (Outcome::Cancelled, Some(reason)) => {
                     Outcome::Failed(Failure::WorkerLost(reason.clone()))
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Leaves what is to be read to workers that are up and share the memory; else it is lost.
+    /// Leaves the reads to workers that are up and share the memory; without such workers they fail.
     fn pass_reads_on(&mut self, reason: &Arc<str>) {
         if self.reads.is_empty() {
             return;
@@ -267,7 +267,7 @@ impl<'a> Worker<'a> {
         let mut requests = lock(&shared.requests);
         if shared.placement == StatePlacement::Shared && shared.workers_up() > 0 {
             requests.leave_orphans(&mut self.reads);
-            // Whoever took a turn after this worker's last, and waits next, looks again.
+            // A worker that took a turn after this one's last, and waits next, looks again.
             shared.inbox.waiting.note_turn();
             return;
         }
@@ -294,12 +294,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits until the queue reports something or somebody has something for the manager. Tells
+    /// Waits until the queue reports something or another thread has something for the manager. Returns
     /// whether it is the latter.
     fn wait(&mut self, seen: u64) -> bool {
         let shared = self.shared;
         shared.inbox.waiting.begin(self.id, !self.is_busy);
-        // Whoever takes a turn from now on sees that this worker waits. Turns since its own may have
+        // A thread that takes a turn from now on sees that this worker waits. Turns since its own may have
         // made work for it.
         let has_work = || {
             shared.inbox.waiting.turns() != self.turns_seen

@@ -50,9 +50,9 @@ impl RowSpec {
 /// A body in operations has the input ports, then the states for inputs.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// What a row goes through.
+    /// The computation of a row.
     pub body: CellBody,
-    /// Of the products of fused kernels in it.
+    /// The precision of the weights of its fused kernels.
     pub precision: Precision,
     /// The input ports.
     pub inputs: Vec<RowSpec>,
@@ -63,7 +63,7 @@ pub struct Cell {
     pub outputs: Vec<RowSpec>,
 }
 
-/// What a cell computes.
+/// The computation of a cell.
 #[derive(Clone, Debug)]
 pub enum CellBody {
     /// A step of a recurrent operator, run by a fused kernel.
@@ -74,7 +74,7 @@ pub enum CellBody {
     Program(Program),
     /// Programs and steps of recurrent operators, one after the other.
     Composite(CompositeCell),
-    /// What takes all steps of a sequence at once.
+    /// A program that takes all steps of a sequence at once.
     Sequence(SequenceCell),
 }
 
@@ -85,9 +85,9 @@ pub enum CellBody {
 pub struct SequenceCell {
     /// Its inputs and outputs are `[sequences, steps, ...row]`, each with the axes that its port has.
     pub program: Program,
-    /// Of each input port.
+    /// The axes of each input port.
     pub inputs: Vec<PortAxes>,
-    /// Of each output port.
+    /// The axes of each output port.
     pub outputs: Vec<PortAxes>,
 }
 
@@ -115,7 +115,7 @@ pub struct CompositeCell {
 /// A operation of a [`CompositeCell`].
 #[derive(Clone, Debug)]
 pub struct Operation {
-    /// What it computes.
+    /// The computation of a row.
     pub body: OperationBody,
     /// The registers that it reads: of a program, one for each input; of a step, x, then each
     /// state, which is zero where there is none.
@@ -124,7 +124,7 @@ pub struct Operation {
     pub writes: Vec<usize>,
 }
 
-/// What a operation computes.
+/// The computation of an [`Operation`].
 #[derive(Clone, Debug)]
 pub enum OperationBody {
     /// See [`Program`].
@@ -185,7 +185,7 @@ pub struct RecurrentCell {
     pub lookup: Option<Lookup>,
 }
 
-/// What tells one recurrent operator's step from another's.
+/// The recurrent operator that a cell is a step of, with the attributes that change its equations.
 #[derive(Clone, Debug)]
 pub enum RecurrentKind {
     /// Gates i, o, f, c.
@@ -200,7 +200,7 @@ pub enum RecurrentKind {
     },
     /// One gate.
     Rnn {
-        /// What is done to its sum.
+        /// The function that is applied to its sum.
         activation: RnnActivation,
     },
 }
@@ -257,7 +257,7 @@ impl RecurrentKind {
 /// ```
 #[derive(Clone)]
 pub enum TreeCell {
-    /// Sees a word. Input port: x.
+    /// A leaf, which has an input. Input port: x.
     Leaf {
         /// Elements of x.
         input_size: usize,
@@ -270,7 +270,7 @@ pub enum TreeCell {
         /// A table that turns the input port into one id, if x is an embedding.
         lookup: Option<Lookup>,
     },
-    /// Sees its two children. Input ports: h and c of the left one, h and c of the right one.
+    /// An inner node, which has two children. Input ports: h and c of the left one, h and c of the right one.
     Inner {
         /// Elements of h and c.
         hidden_size: usize,
@@ -360,7 +360,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// What makes two cells one type: a hash of body, attributes, weights, shapes, types and precision
+/// The identity of a cell: cells of one identity are one type. A hash of body, attributes, weights, shapes, types and precision
 /// (section 4.2 of the BatchMaker paper). Names play no part.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CellIdentity([u8; 32]);

@@ -38,18 +38,18 @@ pub enum SinkTime {
     Last,
 }
 
-/// Where an output port of a run goes.
+/// The rows that a run writes from one output port of its cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sink {
     /// The cell's output port.
     pub port: usize,
     /// When it is written.
     pub time: SinkTime,
-    /// Where.
+    /// The rows.
     pub rows: Rows,
 }
 
-/// How the nodes of a run depend on each other.
+/// The dependencies between the nodes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
     /// Node `i + 1` takes the state that node `i` leaves.
@@ -60,17 +60,17 @@ pub enum RunKind {
     Nodes,
 }
 
-/// How much of a producer a node of a consumer needs: the watermark's rule.
+/// The nodes of a producer that a node of a consumer waits for: the rule of the watermark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Node `i` needs the first `i + 1 + offset` nodes (as many as there are).
     Lockstep {
-        /// Nodes that the producer must be ahead.
+        /// The number of nodes by which the producer must lead.
         offset: i64,
     },
     /// Every node needs the first `nodes` nodes.
     First {
-        /// That many.
+        /// The number of nodes.
         nodes: u32,
     },
 }
@@ -80,13 +80,13 @@ pub enum Need {
 pub struct Edge {
     /// The run that must make progress.
     pub producer: RunIndex,
-    /// How far.
+    /// The nodes of the producer that each node waits for.
     pub need: Need,
 }
 
 impl Need {
-    /// How many of the consumer's `length` nodes may run when the producer has run the first
-    /// `progress` of its `producer_length`: the watermark.
+    /// The watermark: the number of the consumer's `length` nodes that may run once the producer has run the
+    /// first `progress` of its `producer_length` nodes.
     pub fn available(self, progress: u32, producer_length: u32, length: u32) -> u32 {
         match self {
             _ if progress >= producer_length => length,
@@ -104,39 +104,39 @@ impl Need {
 pub struct Run {
     /// The type of the nodes.
     pub cell_type: CellTypeId,
-    /// How they depend on each other.
+    /// The dependencies between the nodes.
     pub kind: RunKind,
-    /// How many they are; at least 1. Of a chain with a stop, at most so many.
+    /// The number of nodes, at least 1; the most nodes of a chain with a stop.
     pub length: u32,
-    /// What feeds each input port.
+    /// The rows that feed each input port.
     pub inputs: Vec<Rows>,
     /// A chain's first state for each state of the cell: a row, or zeros.
     pub initial: Vec<Option<Rows>>,
-    /// What becomes of the output ports.
+    /// The rows that the output ports write.
     pub sinks: Vec<Sink>,
-    /// What must have run before.
+    /// The runs that this one waits for.
     pub edges: Vec<Edge>,
-    /// Of [`RunKind::Nodes`], for each node: how many of the run's first nodes must run before it.
-    /// Never falls from one node to the next. Empty for other kinds.
+    /// For each node of a run of [`RunKind::Nodes`], the number of the run's first nodes that must run
+    /// before it, which never falls from one node to the next. Empty for other kinds.
     pub precedence: Arc<[u32]>,
     /// The condition that ends a chain before its bound. The node whose output meets it writes nothing, even
     /// if it is the last node.
     pub stop: Option<Stop>,
 }
 
-/// An open chain runs until a node's output says stop, or to its bound (the paper's section 7.4:
+/// The condition that ends an open chain, which else runs to its bound (the paper's section 7.4:
 /// a decoder, up to its `<eos>`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
     /// An output port of one I64 element.
     pub port: usize,
-    /// The element that says so.
+    /// The element that ends the chain.
     pub value: i64,
 }
 
 impl Run {
-    /// How many nodes, from the first on, have what they need of their own run once the first
-    /// `submitted` of it are submitted.
+    /// The number of nodes, from the first on, that wait for nothing more of their own run once its first
+    /// `submitted` nodes are submitted.
     pub fn reach(&self, submitted: u32) -> u32 {
         self.kind.reach(submitted, self.length, &self.precedence)
     }
@@ -173,7 +173,7 @@ impl RunKind {
     }
 }
 
-/// What of its sequence a request brings. A client may send one in chunks, which make a *session*:
+/// The part of its sequence that a request brings. A client may send a sequence in chunks, which make a *session*:
 /// the states of its chains stay in their slots from chunk to chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chunk {
@@ -198,7 +198,7 @@ pub struct CellGraph {
 }
 
 impl CellGraph {
-    /// What of its sequence the request brings.
+    /// The part of its sequence that the request brings.
     pub fn chunk(&self) -> Chunk {
         self.chunk
     }

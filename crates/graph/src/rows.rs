@@ -11,7 +11,7 @@ pub struct Rows {
     pub value: ValueIndex,
     /// Which of its rows.
     pub order: RowOrder,
-    /// How many rows from that one on a node uses: more than 1 only at ports of a
+    /// The number of rows, from that one on, that a node uses: more than 1 only at ports of a
     /// [`crate::SequenceCell`] that take all steps.
     pub span: u32,
 }

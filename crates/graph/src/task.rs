@@ -8,15 +8,15 @@ use crate::{CellTypeId, RequestId, RunIndex, SlotId, TaskId, WorkerId};
 pub struct BatchedTask {
     /// The task's number on its worker.
     pub id: TaskId,
-    /// Who runs it.
+    /// The worker that runs it.
     pub worker: WorkerId,
     /// The type of all its cells.
     pub cell_type: CellTypeId,
-    /// Which cells.
+    /// The nodes.
     pub work: Work,
 }
 
-/// Where the workers keep states and values.
+/// The memories in which workers keep states and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatePlacement {
     /// All workers share one memory; what a lost worker computed before remains.
@@ -42,7 +42,7 @@ pub enum Work {
         leaves: Vec<SlotId>,
         /// Chains that join the list.
         joins: Vec<Join>,
-        /// How many steps to run; at least 1.
+        /// The number of steps to run, at least 1.
         steps: u32,
     },
 }
@@ -50,15 +50,15 @@ pub enum Work {
 /// Nodes of one run: `count` rows of a row-wise run, or one step of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Whose nodes.
+    /// The request of the nodes.
     pub request: RequestId,
-    /// Which run of the request.
+    /// The run of the request.
     pub run: RunIndex,
     /// The first node.
     pub first: u32,
-    /// How many nodes; 1 for a chain.
+    /// The number of nodes; 1 for a chain.
     pub count: u32,
-    /// Where a chain's state lives; none for a row-wise run.
+    /// The slot of a chain's state; none for a row-wise run.
     pub slot: Option<SlotId>,
     /// The worker whose memory holds the chain's state, where that is another one.
     pub moved_from: Option<WorkerId>,
@@ -67,11 +67,11 @@ pub struct Item {
 /// A chain that enters a roster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Join {
-    /// Whose chain.
+    /// The request of the chain.
     pub request: RequestId,
-    /// Which run of the request.
+    /// The run of the request.
     pub run: RunIndex,
-    /// Where its state lives. At step 0 the device sets it to the initial state.
+    /// The slot of its state. At step 0 the device sets the state to the initial one.
     pub slot: SlotId,
     /// The step it runs first; rises by one every step.
     pub step: u32,
@@ -79,13 +79,13 @@ pub struct Join {
     pub moved_from: Option<WorkerId>,
 }
 
-/// A chain said stop: see [`crate::Stop`].
+/// A chain reached its end of sequence: the output of its last node met its [`Stop`](crate::Stop).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndOfSequence {
-    /// Whose.
+    /// The request of the chain.
     pub request: RequestId,
-    /// Which run of the request.
+    /// The run of the request.
     pub run: RunIndex,
-    /// How many nodes it ran, the one that said so included.
+    /// The number of nodes that it ran, the one that met the condition included.
     pub nodes: u32,
 }

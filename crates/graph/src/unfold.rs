@@ -16,7 +16,7 @@ pub struct NamedTensor {
     pub tensor: Tensor,
 }
 
-/// Why a request cannot be unfolded; the client's to mend. The text names the
+/// Why a request cannot be unfolded; the client must change it. The text names the
 /// tensor, what was expected and what came.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -25,13 +25,13 @@ pub struct InvalidRequest(pub String);
 /// A request as a cell graph, with the tensors at its edge.
 #[derive(Clone, Debug)]
 pub struct Unfolded {
-    /// What to compute.
+    /// The cells to run.
     pub graph: CellGraph,
     /// The elements of the graph's input values, in the order of
     /// [`CellGraph::inputs`], laid out as rows. Rows of zeros follow where one brings fewer rows
     /// than its value has.
     pub inputs: Vec<Tensor>,
-    /// How the reply's tensors are read from values.
+    /// The tensors of the reply, each with the value that holds its elements.
     pub outputs: Vec<OutputTensor>,
 }
 
@@ -47,20 +47,20 @@ pub struct OutputTensor {
     /// The rows under their own axes, before `permutation`.
     pub shape: Vec<usize>,
     /// A chain with a stop whose nodes the rows are of, one each: the tensor holds those before the
-    /// node that said stop, and `shape` begins with their number if none does.
+    /// node that met the chain's stop; `shape` begins with the number of nodes, which holds if none does.
     pub until: Option<RunIndex>,
-    /// How to order the axes ([`Tensor::permuted`]); none: as they are.
+    /// The order of the axes in the reply ([`Tensor::permuted`]); none: as they are.
     pub permutation: Option<Vec<usize>>,
 }
 
-/// What a client says of a request besides tensors.
+/// The parameters of a request besides its tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     /// The most steps that an open chain may run.
     pub max_steps: Option<u32>,
-    /// How many steps an open chain is to run, whatever its output says.
+    /// The number of steps that an open chain runs, whatever its output.
     pub force_steps: Option<u32>,
-    /// Whether the tensors are a chunk of a session's sequence.
+    /// The part of its sequence that the tensors are.
     pub chunk: Chunk,
 }
 
@@ -76,10 +76,10 @@ impl Parameters {
         }
     }
 
-    /// Refuses what only open chains take.
+    /// Refuses the parameters that only open chains take.
     ///
     /// # Errors
-    /// If there is any of it.
+    /// If one is given.
     pub fn refuse_steps(&self) -> Result<(), InvalidRequest> {
         let given = [("max_steps", self.max_steps), ("force_steps", self.force_steps)];
         match given.into_iter().find(|(_, value)| value.is_some()) {

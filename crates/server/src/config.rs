@@ -1,23 +1,23 @@
-//! What a server is told when it starts.
+//! The configuration of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// What a server is told when it starts.
+/// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Where it takes requests. Port 0 takes any that is free.
+    /// The address for requests. Port 0 takes a free port.
     pub http: SocketAddr,
-    /// Where it tells its metrics and its health, if anywhere but under `http`.
+    /// The address for metrics and health, beside `http`.
     pub metrics: Option<SocketAddr>,
     /// The most bytes of a request's body, as it comes and decompressed.
     pub body_bytes_max: usize,
-    /// How long requests in flight may take once the server is told to stop.
+    /// The time that requests in flight may take once the server stops.
     pub grace: Duration,
-    /// How long a client may take to send a request's head; the same for a connection kept
-    /// open without one.
+    /// The time that a client may take to send a request's head, and that a connection may be kept open
+    /// without one.
     pub head_timeout: Duration,
-    /// How long a body may pause.
+    /// The time that a body may pause.
     pub body_timeout: Duration,
 }
 

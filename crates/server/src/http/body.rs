@@ -10,19 +10,19 @@ use http_body_util::BodyExt;
 
 use crate::http::error::HttpError;
 
-/// What is read, at most, of a body that is not wanted: a client that still sends when it is
+/// The most bytes that are read of a body that is not wanted: a client that still sends when it is
 /// refused would lose the reply to a broken connection.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
-/// What is reserved for a body on its client's word alone.
+/// The most bytes that are reserved for a body because its client announced them.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
 
-/// What a body may be.
+/// The limits of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
     /// The most bytes, as it comes and decompressed.
     pub(crate) bytes_max: usize,
-    /// How long it may pause.
+    /// The time that it may pause.
     pub(crate) timeout: Duration,
 }
 
@@ -40,7 +40,7 @@ pub(crate) async fn read(
         Ok(_) => None,
     };
     if let Some(refusal) = refusal {
-        // Who waits to be told to go on has sent nothing yet.
+        // A client that expects `100 Continue` has sent nothing yet.
         if !headers.contains_key(EXPECT) {
             discard(body, limits).await;
         }

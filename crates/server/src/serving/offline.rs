@@ -8,7 +8,7 @@ use wire::{DataFormat, InferRequest, Tensor};
 use crate::serving::error::ServeError;
 use crate::serving::{exchange, parameters};
 
-/// What [`encode`] must know of the request.
+/// The parts of a request that its reply repeats.
 #[derive(Debug)]
 pub struct Context(exchange::Context);
 

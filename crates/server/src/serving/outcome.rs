@@ -1,6 +1,6 @@
 //! The outcomes of a request, as metrics count them.
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     /// It has a reply.
@@ -40,7 +40,7 @@ impl Outcome {
     }
 }
 
-/// Where a request that was answered spent its time.
+/// The times of a request that was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Phases {
     /// Decoding, checking and submitting, in nanoseconds.

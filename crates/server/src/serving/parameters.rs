@@ -13,16 +13,16 @@ pub(crate) const SESSION: &str = "x-session-id";
 /// Bytes of a session's name: it is kept for as long as the session.
 const SESSION_NAME_MAX: usize = 256;
 
-/// How a request wants to be served.
+/// The scheduling that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scheduling {
     /// 1 is served first; 0 comes after every other.
     pub(crate) priority: u32,
-    /// How long its client will wait, from the moment that the request is here.
+    /// The time that its client waits, from when the request is complete.
     pub(crate) timeout: Option<Duration>,
-    /// What bounds the steps of a decoder.
+    /// The bounds on the steps of a decoder.
     pub(crate) steps: batchmaker::Parameters,
-    /// If it brings a chunk of a session's sequence.
+    /// The session's chunk that it brings.
     pub(crate) session: Option<SessionChunk>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn read(
     Ok(scheduling)
 }
 
-/// What the parameters and the header say of a session.
+/// The session that the parameters and the header name.
 fn session(
     parameters: &Parameters,
     header: Option<&str>,

@@ -8,7 +8,7 @@ use crate::analysis::loop_body::{BodyEdges, BodyInput, LoopBody};
 use crate::analysis::loops::form::Loop;
 use crate::analysis::operators::arguments::{axis_of, dim_of};
 use crate::analysis::operators::dispatch::apply;
-use crate::analysis::operators::sequence_level::emit::{emit_loop, operand_of};
+use crate::analysis::operators::sequence_op::{emit_loop, operand_of};
 use crate::analysis::state::{Analysis, Subject};
 use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;

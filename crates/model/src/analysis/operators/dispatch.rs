@@ -5,7 +5,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
 use crate::analysis::operators::repeated;
-use crate::analysis::operators::sequence_level::emit::{materialised, varies};
+use crate::analysis::operators::sequence_op::{materialised, varies};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::dim::steps;

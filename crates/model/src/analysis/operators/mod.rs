@@ -17,3 +17,4 @@ pub(super) mod repeated;
 pub(super) mod rewrites;
 pub(super) mod select;
 pub(super) mod sequence_level;
+pub(super) mod sequence_op;

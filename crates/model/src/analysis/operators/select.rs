@@ -12,7 +12,7 @@ use crate::analysis::operators::arguments::{
 };
 use crate::analysis::operators::broadcast::{Over, merge};
 use crate::analysis::operators::layout::bind_to_one;
-use crate::analysis::operators::sequence_level::emit::first_rows_of;
+use crate::analysis::operators::sequence_op::first_rows_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;

@@ -7,7 +7,7 @@ use batchmaker_graph::ElementType;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, view};
 use crate::analysis::operators::reduce::check_type;
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, tensor};
+use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;

@@ -9,7 +9,7 @@ use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::contract::check_floats;
 use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::elementwise::{self, entry};
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, tensor};
+use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, operand, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::dim::Dim;

@@ -6,10 +6,8 @@ use crate::analysis::operators::arguments::{
 };
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::sequence_level::along::reduced;
-use crate::analysis::operators::sequence_level::emit::{
-    SequenceOp, has_batch, ints, operand, tensor,
-};
 use crate::analysis::operators::sequence_level::windows::windows;
+use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, operand, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::dim::{Dim, Factor};

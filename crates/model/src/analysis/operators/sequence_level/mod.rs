@@ -3,6 +3,5 @@
 
 pub(in crate::analysis) mod along;
 pub(in crate::analysis) mod elements;
-pub(in crate::analysis) mod emit;
 pub(in crate::analysis) mod layout;
 pub(in crate::analysis) mod windows;

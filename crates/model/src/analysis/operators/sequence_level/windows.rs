@@ -7,7 +7,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, scalar, view};
-use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, ints, tensor};
+use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;

@@ -19,25 +19,25 @@ use crate::data::symbol::BATCH;
 use crate::file::node::Node;
 
 /// An operator on whole tensors.
-pub(super) struct SequenceOp {
-    pub(super) operator: String,
-    pub(super) attributes: Vec<AttributeProto>,
-    pub(super) operands: Vec<Operand>,
-    pub(super) outputs: Vec<(ElementType, Vec<Dim>)>,
+pub(crate) struct SequenceOp {
+    pub(crate) operator: String,
+    pub(crate) attributes: Vec<AttributeProto>,
+    pub(crate) operands: Vec<Operand>,
+    pub(crate) outputs: Vec<(ElementType, Vec<Dim>)>,
     /// Whether a sequence's part of the outputs depends on its part of the inputs alone.
-    pub(super) is_independent: bool,
+    pub(crate) is_independent: bool,
     /// Whether each part of the outputs along axis 0 depends on the same part of the inputs alone.
-    pub(super) is_along_first: bool,
+    pub(crate) is_along_first: bool,
 }
 
 impl SequenceOp {
     /// Adds the operator; gives a view of each output.
-    pub(super) fn add(self, analysis: &mut Analysis, node: &Node) -> Result<Vec<Val>, String> {
+    pub(crate) fn add(self, analysis: &mut Analysis, node: &Node) -> Result<Vec<Val>, String> {
         self.add_as(analysis, node, None)
     }
 
     /// As [`Self::add`]. `of_rows` writes it in other operators, if it turns out to be an operator on rows.
-    pub(super) fn add_as(
+    pub(crate) fn add_as(
         self,
         analysis: &mut Analysis,
         node: &Node,
@@ -109,7 +109,7 @@ impl SequenceOp {
 
 /// Writes an operator on rows in others, given its attributes, operands and the dimensions of its output;
 /// none: it stays as it is.
-pub(super) type OfRows =
+pub(crate) type OfRows =
     fn(&mut Analysis, &Node, &[AttributeProto], &[Operand], &[Dim]) -> Option<Val>;
 
 /// Whether constants are repeated along steps, and nothing depends on the batch: the result depends on lengths
@@ -233,15 +233,15 @@ fn beside(
     Operand::Tensor { source: Source::Op(analysis.ops.len() - 1, port), at, dims }
 }
 
-pub(super) fn tensor(view: &View) -> Operand {
+pub(crate) fn tensor(view: &View) -> Operand {
     Operand::Tensor { source: view.source, at: view.at, dims: view.dims.clone() }
 }
 
-pub(super) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
+pub(crate) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
     Operand::Constant(Rc::new(Literal::ints(values.into_iter().map(Int::number).collect())))
 }
 
-pub(super) fn has_batch(dims: &[Dim]) -> bool {
+pub(crate) fn has_batch(dims: &[Dim]) -> bool {
     dims.iter().any(|dim| dim.symbols().any(|symbol| symbol == BATCH))
 }
 
@@ -277,7 +277,7 @@ fn on_rows(operands: &[Operand], outputs: &[(ElementType, Vec<Dim>)]) -> Option<
 }
 
 /// A value that depends on the request, or a constant tensor, as it is.
-pub(super) fn operand(val: &Val) -> Result<Operand, String> {
+pub(crate) fn operand(val: &Val) -> Result<Operand, String> {
     match val {
         Val::View(view) => Ok(tensor(view)),
         Val::Literal(literal) if literal.data().is_some() => Ok(Operand::Constant(literal.clone())),
