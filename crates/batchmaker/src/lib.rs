@@ -17,7 +17,7 @@
 //! let text = Tensor::new(vec![1], TensorData::Bytes(vec![b"Alle Menschen sind frei".to_vec()]));
 //! let reply = engine.run("langid", Request::new().input("text", text))?;
 //! let language = reply.output("language").ok_or("no such output")?;
-//! assert_eq!(*language.data(), TensorData::Bytes(vec![b"de".to_vec()]));
+//! assert_eq!(*language.data(), TensorData::Bytes(vec![b"deu".to_vec()]));
 //! # Ok(())
 //! # }
 //! ```
