@@ -54,7 +54,7 @@ def main():
         if response.status != 200:
             raise RuntimeError(f"{response.status}: {reply['error']}")
         [output] = reply["outputs"]
-        data, width = output["data"], output["shape"][2]
+        data, width = output["data"], output["shape"][-1]
         return [data[first : first + width] for first in range(0, len(data), width)]
 
     def loss(paragraph):

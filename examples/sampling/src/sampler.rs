@@ -69,12 +69,11 @@ fn sample_text(
     Ok(text)
 }
 
-/// The logits after the last step of a chunk, `[vocabulary]`, of a reply's `logits`,
-/// `[1, steps, vocabulary]`.
+/// The logits after the last step of a chunk, `[vocabulary]`, of a reply's `logits`, `[steps, vocabulary]`.
 fn last_logits(reply: &Reply, vocabulary: usize) -> anyhow::Result<&[f32]> {
     let logits = reply.output("logits").context("the model has no output `logits`")?;
     match (logits.shape(), logits.data()) {
-        (&[1, steps, width], TensorData::F32(data)) if steps > 0 && width == vocabulary => {
+        (&[steps, width], TensorData::F32(data)) if steps > 0 && width == vocabulary => {
             Ok(&data[(steps - 1) * width..])
         }
         (shape, _) => bail!("`logits` of shape {shape:?} for {vocabulary} characters"),
