@@ -72,7 +72,18 @@ impl Default for EngineBuilder {
     }
 }
 
+impl Engine {
+    /// A builder without models.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+}
+
 impl EngineBuilder {
+    /// The most tasks that are formed for a worker at a time, unless
+    /// [`max_tasks_to_submit`](Self::max_tasks_to_submit) sets another number.
+    pub const MAX_TASKS_TO_SUBMIT: u32 = batchmaker_manager::Config::MAX_TASKS_TO_SUBMIT;
+
     /// Adds the models at a path: an ONNX file, a model directory, or a folder of these.
     pub fn model(mut self, path: impl Into<PathBuf>) -> Self {
         self.sources.push(Source::Path(path.into()));

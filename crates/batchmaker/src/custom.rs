@@ -1,10 +1,10 @@
 //! Models with an unfolding function of the program's own.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellRegistry, CellTypeId, ElementType, InvalidRequest, ModelPriority, NamedTensor,
-    Parameters, Unfold, UnfoldError, Unfolded,
+    Cell, CellRegistry, ElementType, InvalidRequest, ModelPriority, NamedTensor, Parameters,
+    Unfold, UnfoldError, Unfolded,
 };
 use batchmaker_model::{
     Axis, CellUse, Content, FUSED_BATCH_SIZE_MAX, InputLayout, LoadError, LoadOptions, MAX_LENGTH,
@@ -12,22 +12,8 @@ use batchmaker_model::{
     Unfolding,
 };
 
+use crate::cell_handle::CellHandle;
 use crate::graph::Graph;
-
-/// A cell of a [`CustomModel`], which hands it out.
-#[derive(Clone, Debug)]
-pub struct CellHandle(Arc<CustomCell>);
-
-/// A cell of a custom model.
-#[derive(Debug)]
-pub(crate) struct CustomCell {
-    name: String,
-    cell: Cell,
-    fused: bool,
-    why: String,
-    /// The type, once an engine was built.
-    id: OnceLock<CellTypeId>,
-}
 
 /// A request as an unfolding function sees it: its tensors bear the names, data types and ranks that the
 /// model declares.
@@ -113,17 +99,16 @@ impl CustomModel {
     /// compete, those added later, which come later in the computation, are preferred.
     pub fn cell(&mut self, name: &str, cell: Cell) -> CellHandle {
         let (fused, why) = (cell.is_fused(), "a cell of the program's own".to_owned());
-        self.add(CustomCell { name: name.to_owned(), cell, fused, why, id: OnceLock::new() })
+        self.add(CellHandle::new(name, cell, fused, why))
     }
 
     /// Adds a cell that was read from a file, as [`cell`](Self::cell) does.
     pub fn cell_file(&mut self, name: &str, file: NamedCell) -> CellHandle {
         let NamedCell { cell, fused, why, .. } = file;
-        self.add(CustomCell { name: name.to_owned(), cell, fused, why, id: OnceLock::new() })
+        self.add(CellHandle::new(name, cell, fused, why))
     }
 
-    fn add(&mut self, cell: CustomCell) -> CellHandle {
-        let handle = CellHandle(Arc::new(cell));
+    fn add(&mut self, handle: CellHandle) -> CellHandle {
         self.cells.push(handle.clone());
         handle
     }
@@ -170,16 +155,15 @@ impl CustomModel {
     ) -> Result<Model, LoadError> {
         let mut cells = Vec::new();
         for (handle, priority) in self.cells.iter().zip(0..) {
-            let CustomCell { name, cell, fused, why, id } = &*handle.0;
+            let (name, fused, why) = (handle.name(), handle.is_fused(), handle.why());
             let given = options.max_batch_size.of(name);
-            let most = if *fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-            let precision = options.precision.of(name).unwrap_or(cell.precision);
+            let most = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
+            let precision = options.precision.of(name).unwrap_or(handle.cell().precision);
             let rank = ModelPriority { model: options.model, priority };
-            let cell = cell.clone().in_precision(precision);
+            let cell = handle.cell().clone().in_precision(precision);
             let cell_type = registry.add(name, cell, given.unwrap_or(most), rank);
-            id.set(cell_type).expect("a custom model belongs to one engine");
-            let (name, fused, why) = (name.clone(), *fused, why.clone());
-            let limit_given = given.is_some();
+            handle.set_id(cell_type);
+            let (name, why, limit_given) = (name.to_owned(), why.to_owned(), given.is_some());
             cells.push(CellUse { name, cell_type, fused, limit_given, priority, why });
         }
         let Self { name, version, inputs, outputs, unfold, max_length, cells: handles } = self;
@@ -222,25 +206,5 @@ impl UnfoldRequest {
         let position = self.tensors.iter().position(|tensor| tensor.name == name);
         let missing = || InvalidRequest(format!("the unfolding function finds no tensor `{name}`"));
         Ok(self.tensors.remove(position.ok_or_else(missing)?).tensor)
-    }
-}
-
-impl CellHandle {
-    /// The cell.
-    pub fn cell(&self) -> &Cell {
-        &self.0.cell
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// Whether both handles are of one cell.
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(crate) fn id(&self) -> Option<CellTypeId> {
-        self.0.id.get().copied()
     }
 }

@@ -7,8 +7,6 @@ use batchmaker_device::Device;
 use batchmaker_engine::{BatchLimits, EngineError, Pending, Reply, Request, Statistics};
 use batchmaker_model::Model;
 
-use crate::builder::EngineBuilder;
-use crate::session::Session;
 use crate::stream::Stream;
 
 /// Serves models on this machine. Clones share one engine; when the last one is dropped, requests in
@@ -57,11 +55,6 @@ impl From<batchmaker_engine::Engine> for Engine {
 }
 
 impl Engine {
-    /// A builder without models.
-    pub fn builder() -> EngineBuilder {
-        EngineBuilder::default()
-    }
-
     /// The models, in the order of their names.
     pub fn models(&self) -> Vec<&Model> {
         self.engine.models()
@@ -97,10 +90,9 @@ impl Engine {
         Ok(Stream::new(self.submit(model, request.streamed())?))
     }
 
-    /// A session of a model: a sequence that comes in chunks, between which its state stays in the engine.
-    pub fn session(&self, model: &str) -> Session {
-        let number = self.sessions.fetch_add(1, Ordering::Relaxed);
-        Session::new(self.clone(), model, number)
+    /// The number of a new session.
+    pub(crate) fn next_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A reference that does not keep the engine alive, for a thread that watches it.

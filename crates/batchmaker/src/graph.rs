@@ -5,7 +5,7 @@ use batchmaker_graph::{
     PlacedNodes, RowSpec, Rows, Sink, SinkTime, Tensor, Unfolded, ValueIndex,
 };
 
-use crate::custom::CellHandle;
+use crate::cell_handle::CellHandle;
 
 /// Rows that the request brings, or that cells write and read.
 #[derive(Clone, Copy, Debug)]

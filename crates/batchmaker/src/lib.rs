@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod builder;
+mod cell_handle;
 mod custom;
 mod engine;
 mod error;
@@ -53,7 +54,8 @@ pub use batchmaker_model::{
 };
 pub use batchmaker_profile::{FileError, Goal};
 pub use builder::{EngineBuilder, Prepared};
-pub use custom::{CellHandle, CustomModel, UnfoldRequest};
+pub use cell_handle::CellHandle;
+pub use custom::{CustomModel, UnfoldRequest};
 pub use engine::{Engine, WeakEngine};
 pub use error::BuildError;
 pub use graph::{Graph, Node, Operand, Run, Value, ValueRows};

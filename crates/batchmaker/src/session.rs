@@ -35,12 +35,15 @@ pub struct Session {
     has_begun: bool,
 }
 
-impl Session {
-    pub(crate) fn new(engine: Engine, model: &str, number: u64) -> Self {
-        let key = SessionKey::Local(number);
-        Self { engine, model: model.to_owned(), key, has_begun: false }
+impl Engine {
+    /// A session of a model: a sequence that comes in chunks, between which its state stays in the engine.
+    pub fn session(&self, model: &str) -> Session {
+        let key = SessionKey::Local(self.next_session());
+        Session { engine: self.clone(), model: model.to_owned(), key, has_begun: false }
     }
+}
 
+impl Session {
     /// Submits the next chunk. Chunks run in the order in which they are submitted; the next one may be
     /// submitted before the reply to the one before is there.
     ///

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use batchmaker::{Goal, Isa, Policy, Precision, WORKERS_MAX};
+use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, WORKERS_MAX};
 use batchmaker_bench::Workload;
 
 use clap::{Args, Parser, Subcommand};
@@ -349,7 +349,7 @@ pub(crate) struct MachineArgs {
     pub(crate) goal: Goal,
 
     /// The most batches that a worker is given at once (MaxTasksToSubmit)
-    #[arg(long, value_name = "N", default_value_t = batchmaker_manager::Config::MAX_TASKS_TO_SUBMIT, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = EngineBuilder::MAX_TASKS_TO_SUBMIT, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_tasks_to_submit: u32,
 
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
@@ -365,7 +365,7 @@ impl Default for MachineArgs {
             cells: CellArgs::default(),
             profile: None,
             goal: Goal::default(),
-            max_tasks_to_submit: batchmaker_manager::Config::MAX_TASKS_TO_SUBMIT,
+            max_tasks_to_submit: EngineBuilder::MAX_TASKS_TO_SUBMIT,
             isa: None,
         }
     }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use batchmaker::{BatchLimits, Loaded, Model, Prepared, Profiles, WeakEngine};
+use batchmaker::{
+    BatchLimits, CellRegistry, CellType, Loaded, Model, Precision, Prepared, Profiles, WeakEngine,
+};
 use batchmaker_device::{Device, DeviceError};
-use batchmaker_graph::{CellRegistry, CellType, Precision};
 use batchmaker_profile::{Goal, ModelProfile, Profile};
 
 use crate::profile::measure_cells;

@@ -1,9 +1,9 @@
-//! Why a model cannot be loaded.
+//! Errors of loading a model.
 
 use std::collections::HashSet;
 use std::fmt;
 
-/// Why a model cannot be loaded; the model's owner's to mend.
+/// The reason that a model cannot be loaded, for its owner to mend.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file is missing or cannot be read.
@@ -11,7 +11,7 @@ pub enum LoadError {
     File {
         /// The file, as it was named.
         file: String,
-        /// What went wrong.
+        /// The fault.
         reason: String,
     },
     /// A file is not what it should be.
@@ -19,7 +19,7 @@ pub enum LoadError {
     Malformed {
         /// The file, as it was named.
         file: String,
-        /// What is wrong, and what was expected.
+        /// The fault, and the expected form.
         reason: String,
     },
     /// A well-formed ONNX graph cannot be served; every reason is given.
@@ -27,7 +27,7 @@ pub enum LoadError {
     Refused {
         /// The file, as it was named.
         file: String,
-        /// All that stands in the way, in file order.
+        /// Every obstacle to serving it, in file order.
         diagnostics: Vec<Diagnostic>,
     },
 }
@@ -42,14 +42,14 @@ impl LoadError {
     }
 }
 
-/// Something in an ONNX graph that stands in the way of serving it.
+/// An obstacle in an ONNX graph to serving it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     /// The ONNX operator, or `graph`, `input`, `output`, `initializer`.
     pub operator: String,
     /// The node's name, or `OP_k` where it has none; the tensor's name otherwise.
     pub node: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

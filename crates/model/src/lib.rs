@@ -13,9 +13,9 @@
 //! |---|---|
 //! | `data` | plain data: arrays, constants, symbolic dimensions, layouts, cells by the names of their ports |
 //! | `file` | reads ONNX files, and amends them: inputs bound to constants, batches on other axes |
-//! | `analysis` | finds what every value is; holds the rules of all operators, and the table that registers them |
+//! | `analysis` | finds what every value is; holds the rules of all operators and the table that registers them |
 //! | `partition` | cuts an analysed file into segments, and orders them |
-//! | `emit` | compiles segments, recurrent steps and bodies of loops to cells; recognises cells of fused kernels |
+//! | `emit` | compiles segments, recurrent steps and bodies of loops to cells; recognises fused cells |
 //! | `unfold` | plans how requests use the cells, and walks the plan; the unfold templates of `model.toml` |
 //! | `loading` | files and directories, cells as files, `model.toml` with its tables of text; the [`Model`] |
 //!

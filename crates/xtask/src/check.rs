@@ -4,10 +4,12 @@ use crate::arrows;
 use crate::cargo::cargo;
 
 /// The calls of cargo, each with its environment variables.
-const STEPS: [(&str, &[(&str, &str)]); 4] = [
+const STEPS: [(&str, &[(&str, &str)]); 5] = [
     ("fmt --all --check", &[]),
     ("clippy --workspace --all-targets -- -D warnings", &[]),
     ("test --workspace", &[]),
+    // A crate outside the workspace, as a user of the library has it.
+    ("run --quiet --manifest-path tests/library/Cargo.toml --target-dir target", &[]),
     ("doc --workspace --no-deps", &[("RUSTDOCFLAGS", "-Dwarnings")]),
 ];
 

@@ -35,8 +35,8 @@ impl Analysis {
         let body = self.body.as_ref();
         let edges = body.map_or(&[][..], |body| &body.edges);
         let is_same = |edge: &BodyInput| match edge {
-            BodyInput::Step { of: known, axis: along, direction: way } => {
-                let same = (known.source, known.at, *along, *way);
+            BodyInput::Step { of: known, axis: along, direction: other } => {
+                let same = (known.source, known.at, *along, *other);
                 same == (of.source, of.at, axis, direction) && known.dims == of.dims
             }
             _ => false,

@@ -81,8 +81,8 @@ fn pass(
     analysis
 }
 
-/// Where there is no recurrent operator, the batch is the first input's first axis, if that is open, and
-/// those that are called like it.
+/// The roles of a file without a recurrent operator: the batch is the first input's first axis, if that is open,
+/// and first axes of the same name.
 fn first_axes(file: &OnnxFile) -> Roles {
     let first = |input: &GraphInput| input.shape.as_ref()?.first().cloned();
     let Some(batch) = file.inputs.first().and_then(first) else { return Roles::new() };

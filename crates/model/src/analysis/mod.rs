@@ -14,12 +14,11 @@
 //!
 //! From below: facts about values (`value`, `recurrence`, `loop_body`), the form of the table of operators
 //! (`operator`), the state of an analysis (`state`) and what is asked of it (`facts`, `references`, `ids`,
-//! `rows`, `limits`, `capture`), how a node is treated (`dispatch`, `walk`), the rules (`operators`,
+//! `rows`, `limits`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
 //! `recurrent`, `loops`, `branch`), the `table` of all of them, and the `driver` on top.
 
 mod branch;
 mod capture;
-mod dispatch;
 pub(crate) mod driver;
 mod facts;
 pub(crate) mod ids;

@@ -64,7 +64,7 @@ pub(crate) enum OnRepeated {
     MoveAxes,
 }
 
-/// How the general executor differs from the specification of an operator, or limits it.
+/// A peculiarity of the general executor in running an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExecutorForm {
     AsSpecified,
@@ -133,7 +133,7 @@ pub(crate) type OtherOperands = fn(&Node, &Inputs) -> Result<Vec<Operand>, Strin
 /// none if the operator stays as it is.
 pub(crate) type Rewrite<A> = fn(&mut A, &Node, &[&Val], &[Dim]) -> Result<Option<Vec<Val>>, String>;
 
-/// Which inputs of a node are operands.
+/// The inputs of a node that are operands.
 #[derive(Clone, Copy)]
 pub(crate) enum Operands {
     All,

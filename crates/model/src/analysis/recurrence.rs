@@ -29,7 +29,7 @@ pub(crate) struct Recurrent {
 /// A step of one direction of a recurrent operator.
 pub(crate) struct OperatorStep {
     pub(crate) kind: RecurrentKind,
-    /// How the step departs from the fused kernels; none: a fused kernel does it.
+    /// The departures of the step from the fused kernels; none: a fused kernel does it.
     pub(crate) rule: Option<StepRule>,
     pub(crate) input_size: usize,
     pub(crate) hidden_size: usize,
@@ -70,7 +70,7 @@ pub(crate) enum Step {
     Body(NamedCell),
 }
 
-/// How many steps each sequence has: input `sequence_lens`. What a chain does not reach is zero.
+/// The number of steps of each sequence: input `sequence_lens`. Rows that a chain does not reach are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SequenceLengths {
     /// Every sequence has all steps that there are.

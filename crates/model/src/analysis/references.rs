@@ -54,7 +54,7 @@ impl Analysis {
     }
 }
 
-/// How many operands, states and outputs read a source.
+/// The number of operands, states and outputs that read a source.
 pub(crate) fn uses(analysis: &Analysis, source: Source) -> usize {
     let operands = analysis.ops.iter().flat_map(|op| &op.operands);
     let by_ops = operands

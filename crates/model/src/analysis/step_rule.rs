@@ -5,7 +5,7 @@ use batchmaker_graph::{RecurrentKind, RnnActivation};
 
 use crate::file::node::Node;
 
-/// How the step of one direction departs from the fused kernels.
+/// The departures of the step of one direction from the fused kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StepRule {
     /// The activations: f, g, h for an LSTM; f, g for a GRU; f for an RNN.

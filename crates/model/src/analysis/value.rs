@@ -10,7 +10,7 @@ use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::data::symbol::{BATCH, Symbol};
 
-/// Which axes rows of a matrix run along: those of the batch, and of steps, at most one.
+/// The axes that rows of a matrix run along: the batch, and at most one axis of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Domain {
     pub(crate) time: Option<Symbol>,
@@ -166,10 +166,10 @@ pub(crate) enum Operand {
     Absent,
 }
 
-/// How much of a request one application of an operator takes in.
+/// The part of a request that one application of an operator takes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
-    /// A row: the operator is the same function of every row of `[rows, ...]`.
+    /// One row: the operator is the same function of every row of `[rows, ...]`.
     Row,
     /// All steps of a sequence, whatever the others of its batch are.
     Sequence,

@@ -1,7 +1,7 @@
 //! Goes through the nodes of a graph, each by its rule in the table of operators.
 
-use crate::analysis::dispatch;
 use crate::analysis::operator::Inputs;
+use crate::analysis::operators::dispatch;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::file::node::{Node, Subgraph};

@@ -1,8 +1,8 @@
-//! Which way a chain of steps goes along the rows of a sequence.
+//! The direction in which a chain of steps goes along the rows of a sequence.
 
 use batchmaker_graph::Rows;
 
-/// Which end of a sequence is the first step.
+/// The end of a sequence at which its steps begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Row 0.

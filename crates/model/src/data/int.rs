@@ -117,7 +117,7 @@ impl Int {
         self.terms.iter().map(quotient).collect::<Option<Vec<_>>>().map(Self::of)
     }
 
-    /// How two integers compare, where that does not depend on a symbol. Symbols are at least 1.
+    /// Compares two integers, if the result does not depend on a symbol. Symbols are at least 1.
     fn compare(&self, other: &Self) -> Option<Ordering> {
         let difference = self.minus(other)?;
         let with_symbols = || difference.terms().filter(|(_, symbols)| !symbols.is_empty());

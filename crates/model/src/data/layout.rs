@@ -1,4 +1,4 @@
-//! What a request of one sequence looks like: enough for a load generator to draw one.
+//! The layout of requests of one sequence, by which a load generator can draw them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,28 +17,28 @@ pub struct InputLayout {
 /// An axis of a request tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Always so long.
+    /// An axis of this length in every request.
     Fixed(usize),
-    /// A row a sequence.
+    /// An axis with a row for each sequence.
     Batch,
-    /// A row a step; of a tree, a row a leaf.
+    /// An axis with a row for each step, or for each leaf of a tree.
     Time,
-    /// A row for each inner node of a tree.
+    /// An axis with a row for each inner node of a tree.
     Inner,
 }
 
-/// What the elements of a request tensor may be.
+/// The values that the elements of a request tensor may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Anything of the tensor's type.
     Numbers,
     /// Integers from 0 to one less than this.
     Ids(u64),
-    /// One string, a character a step.
+    /// One string, each character of which is a step.
     Chars,
-    /// One string, a word a step.
+    /// One string, each word of which is a step.
     Words,
-    /// Node ids: of a tree's inner nodes, their children.
+    /// Node ids: the children of a tree's inner nodes.
     Children,
 }
 

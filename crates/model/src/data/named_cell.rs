@@ -13,7 +13,7 @@ pub struct NamedCell {
     pub outputs: Vec<CellOutput>,
     /// Whether a fused kernel runs it, not the general executor.
     pub fused: bool,
-    /// What it does and what it is made of.
+    /// A description: its purpose and the operators that it is made of.
     pub why: String,
 }
 
@@ -30,7 +30,7 @@ pub struct CellInput {
     pub narrow: bool,
     /// The cell's input port; none where it is a state, or the cell makes no use of it.
     pub port: Option<usize>,
-    /// Which of the cell's states it is, if it is one.
+    /// The index of the cell's state that it is, if it is a state.
     pub state: Option<usize>,
 }
 
@@ -60,10 +60,10 @@ impl NamedCell {
 }
 
 impl CellOutput {
-    /// Whether every row of it may feed `input`.
+    /// Checks that every row of it may feed `input`.
     ///
     /// # Errors
-    /// Why not: rows of another kind, or integers that a table has no rows for.
+    /// If the rows differ in type or shape, or hold integers that a table has no rows for.
     pub fn check_feeds(&self, input: &CellInput) -> Result<(), String> {
         let (from, to) = (&self.name, &input.name);
         let show = |row: &RowSpec| format!("{} {:?}", row.element, row.shape);

@@ -7,7 +7,7 @@ pub(crate) struct Symbol(pub(crate) u32);
 /// The number of sequences.
 pub(crate) const BATCH: Symbol = Symbol(0);
 
-/// How many windows fit an axis: `floor((length + extra) / stride) + 1`.
+/// The number of windows that fit an axis: `floor((length + extra) / stride) + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
     /// The number of elements that padding adds, less the number that one window covers.

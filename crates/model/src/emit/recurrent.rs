@@ -35,8 +35,8 @@ fn operator_cell(
         let why = chain_summary(&step, direction);
         return (Cell::recurrent(step), why);
     };
-    let way = way(direction);
-    let why = format!("{}, {way} for each sequence, general executor", program.summary);
+    let steps = describe(direction);
+    let why = format!("{}, {steps} for each sequence, general executor", program.summary);
     let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
     let registers = [&inputs[..], &states, &states].concat();
     let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
@@ -60,7 +60,7 @@ pub(crate) fn fused_step(step: &OperatorStep, lookup: Option<Lookup>) -> Recurre
     }
 }
 
-fn way(direction: Direction) -> &'static str {
+fn describe(direction: Direction) -> &'static str {
     match direction {
         Direction::Forward => "a chain of steps",
         Direction::Reverse => "a chain of steps from the last row to the first",
@@ -69,8 +69,8 @@ fn way(direction: Direction) -> &'static str {
 
 /// A description of a chain of the cell.
 pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
-    let (operator, way) = (operator_name(&cell.kind), way(direction));
-    let mut text = format!("{operator}, {way} for each sequence, fused kernel");
+    let (operator, steps) = (operator_name(&cell.kind), describe(direction));
+    let mut text = format!("{operator}, {steps} for each sequence, fused kernel");
     if let Some(lookup) = &cell.lookup {
         text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
     }

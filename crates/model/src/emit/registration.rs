@@ -12,7 +12,7 @@ pub const FUSED_BATCH_SIZE_MAX: u32 = 64;
 /// sequence share a batch, so it is higher than a recurrent cell's.
 pub const PROGRAM_BATCH_SIZE_MAX: u32 = 256;
 
-/// How a model is loaded.
+/// The options with which a model is loaded.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// The model's id in the registry.

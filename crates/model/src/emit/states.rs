@@ -51,7 +51,7 @@ pub(crate) fn with_states(
     Ok(named)
 }
 
-/// How many ports before `port` are no states.
+/// The number of ports before `port` that are no states.
 fn number_of_others(port: usize, state: impl Fn(usize) -> Option<usize>) -> usize {
     (0..port).filter(|&port| state(port).is_none()).count()
 }

@@ -1,4 +1,4 @@
-//! From files to a model that is ready to be served.
+//! Loads models: files and directories become a [`Model`](model::Model) that is ready to be served.
 
 pub(crate) mod cell_file;
 mod chain_cell;

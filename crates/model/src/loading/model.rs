@@ -70,7 +70,7 @@ impl Model {
     /// A model with an unfolding function of one's own.
     ///
     /// # Errors
-    /// Where two tensors have one name.
+    /// If two tensors have one name.
     pub fn new(name: &str, version: &str, unfolding: Unfolding) -> Result<Self, LoadError> {
         let (name, version) = (name.to_owned(), version.to_owned());
         let tables = Tables { name, version, ..Tables::default() };

@@ -64,7 +64,7 @@ fn parts(op: &RowOp) -> (&str, &[Operand]) {
     (&op.operator, &op.operands)
 }
 
-/// The op whose output nobody else reads.
+/// The op whose output has no other reader.
 fn only_read_by(analysis: &Analysis, operand: &Operand) -> Option<usize> {
     let Operand::Rows { source, at: None, .. } = operand else { return None };
     let Source::Op(op, 0) = *source else { return None };

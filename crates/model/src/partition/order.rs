@@ -30,7 +30,7 @@ pub(super) fn order(analysis: &Analysis, cut: &Cut) -> Vec<Part> {
                 Source::Op(..) => produced.contains(&cut.produced(*reference)),
             })
         };
-        let next = waiting.iter().position(ready).expect("stages wait for each other");
+        let next = waiting.iter().position(ready).expect("parts wait for each other");
         let part = waiting.remove(next);
         if let Part::Segment(index) = part {
             produced.extend(segments[index].outputs.iter().copied());

@@ -4,7 +4,7 @@
 //! ones. As rows, a stack is the layers' rows one after the other, so that each layer
 //! writes (or reads) its own and nothing need be computed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::analysis::recurrence::Initial;
 use crate::analysis::references::uses;
@@ -17,11 +17,11 @@ use crate::data::symbol::BATCH;
 #[derive(Default)]
 pub(crate) struct Stacks {
     /// For an output: the recurrent operator and port of each layer.
-    pub(crate) outputs: HashMap<usize, Vec<(usize, RecurrentPort)>>,
+    pub(crate) outputs: BTreeMap<usize, Vec<(usize, RecurrentPort)>>,
     /// For a first state (recurrent operator; 0: h, 1: c): the input and the layer.
-    pub(crate) initial: HashMap<(usize, usize), (usize, usize)>,
+    pub(crate) initial: BTreeMap<(usize, usize), (usize, usize)>,
     /// The layers of inputs that are stacks.
-    pub(crate) inputs: HashMap<usize, usize>,
+    pub(crate) inputs: BTreeMap<usize, usize>,
 }
 
 pub(crate) fn find(analysis: &Analysis) -> Stacks {
@@ -31,7 +31,7 @@ pub(crate) fn find(analysis: &Analysis) -> Stacks {
             stacks.outputs.insert(index, layers);
         }
     }
-    let mut found = HashMap::new();
+    let mut found = BTreeMap::new();
     for (index, recurrent) in analysis.recurrents.iter().enumerate() {
         for (state, initial) in recurrent.initial.iter().enumerate() {
             if let Initial::View(view) = initial

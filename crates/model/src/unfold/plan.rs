@@ -39,7 +39,7 @@ pub(crate) struct PlanValue {
     pub(crate) domain: Domain,
     /// Whether the rows of a step stand together, rather than those of a sequence.
     pub(crate) time_major: bool,
-    /// How often the domain's rows stand one after the other.
+    /// The number of times that the domain's rows stand one after the other.
     pub(crate) slots: usize,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct ChainOrder {
 impl ChainOrder {
     /// Whether steps go from the last row to the first.
     pub(super) fn is_backwards(&self) -> bool {
-        self.reads.iter().chain(&self.writes).any(|&way| way == Direction::Reverse)
+        self.reads.iter().chain(&self.writes).any(|&direction| direction == Direction::Reverse)
     }
 }
 

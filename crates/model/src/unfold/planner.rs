@@ -344,9 +344,7 @@ impl Planner<'_> {
             if let Some(&value) = self.by_reference.get(&reference) {
                 sinks.push(PlanSink { port: number, time, value, slot: 0 });
             }
-            let mut stacks: Vec<_> = self.cut.stacks.outputs.iter().collect();
-            stacks.sort_by_key(|(output, _)| **output);
-            for (output, layers) in stacks {
+            for (output, layers) in &self.cut.stacks.outputs {
                 let value = self.stacked[output];
                 let slots = (0..layers.len()).filter(|&slot| layers[slot] == (index, port));
                 sinks.extend(slots.map(|slot| PlanSink { port: number, time, value, slot }));

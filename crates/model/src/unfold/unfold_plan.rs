@@ -105,7 +105,7 @@ impl Unfold for UnfoldPlan {
                 if length == 0 {
                     continue;
                 }
-                let ordered = |rows: Rows, way: Option<Direction>| match way {
+                let ordered = |rows: Rows, direction: Option<Direction>| match direction {
                     Some(Direction::Reverse) => rows.reversed(length),
                     _ => rows,
                 };

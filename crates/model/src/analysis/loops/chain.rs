@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::analysis::dispatch::apply;
 use crate::analysis::loop_body::{BodyInput, COUNTER, LoopBody};
 use crate::analysis::loops::body::{check_edges, drop_unread, find_batch};
 use crate::analysis::loops::form::{Loop, integer, truth};
 use crate::analysis::loops::states::{check_ids, first_state};
 use crate::analysis::operators::arguments::axis_of;
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::recurrence::{Initial, Recurrent, SequenceLengths, Step};
 use crate::analysis::state::{Analysis, Subject};
 use crate::analysis::value::{Domain, RecurrentPort, Source, TensorList, Val, View};
@@ -362,8 +362,10 @@ impl Loop<'_> {
                 return Err(format!("it puts `{name}` together both ways"));
             }
         }
-        let directions: Vec<Direction> =
-            directions.into_iter().map(|way| way.unwrap_or(Direction::Forward)).collect();
+        let directions: Vec<Direction> = directions
+            .into_iter()
+            .map(|direction| direction.unwrap_or(Direction::Forward))
+            .collect();
         let recurrence_depths =
             read.iter().map(|(_, (view, _))| analysis.recurrence_depth(view.source));
         let recurrence_depth = recurrence_depths.max().unwrap_or(0);

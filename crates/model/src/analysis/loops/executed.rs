@@ -3,11 +3,11 @@
 
 use rten_onnx::onnx::{AttributeProto, AttributeType, GraphProto};
 
-use crate::analysis::dispatch::apply;
 use crate::analysis::ids::limit_ids;
 use crate::analysis::loop_body::{BodyEdges, BodyInput, LoopBody};
 use crate::analysis::loops::form::Loop;
 use crate::analysis::operators::arguments::{axis_of, dim_of};
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::sequence_level::emit::{emit_loop, operand_of};
 use crate::analysis::state::{Analysis, Subject};
 use crate::analysis::value::{Operand, Source, Val, View};

@@ -109,7 +109,7 @@ impl<'a> Loop<'a> {
         let at = |name: &str, index: usize| {
             node.ints(name).map_or(Some(0), |list| list.get(index).copied())
         };
-        let way = |name: &str, index: usize| match at(name, index) {
+        let direction = |name: &str, index: usize| match at(name, index) {
             Some(0) => Ok(Direction::Forward),
             Some(1) => Ok(Direction::Reverse),
             _ => Err(format!("its {name} are wrong")),
@@ -119,14 +119,14 @@ impl<'a> Loop<'a> {
         };
         let scanned = scanned.into_iter().enumerate().map(|(index, val)| {
             let axis = axis_of(axis("scan_input_axes", index)?, val.dims().len())?;
-            Ok((val, axis, way("scan_input_directions", index)?))
+            Ok((val, axis, direction("scan_input_directions", index)?))
         });
         let scanned = scanned.collect::<Result<Vec<_>, String>>()?;
         let (state_inputs, step_inputs) = graph.inputs.split_at(count);
         let (state_outputs, every) = graph.outputs.split_at(count);
         let every = every.iter().enumerate().map(|(index, name)| {
             let axis = axis("scan_output_axes", index)?;
-            Ok((&**name, axis, way("scan_output_directions", index)?))
+            Ok((&**name, axis, direction("scan_output_directions", index)?))
         });
         let (of, along, _) = &scanned[0];
         Ok(Self {
@@ -145,7 +145,7 @@ impl<'a> Loop<'a> {
         })
     }
 
-    /// Whether anybody may read what output `at` of those puts together.
+    /// Whether the file uses output `at` of those that keep every step.
     pub(super) fn is_used(&self, at: usize) -> bool {
         self.node.output(self.states.len() + at).is_some()
     }

@@ -1,8 +1,8 @@
 //! A loop as its body again and again.
 
-use crate::analysis::dispatch::apply;
 use crate::analysis::loops::form::{Loop, integer, truth};
 use crate::analysis::operators::arguments::axis_of;
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::direction::Direction;

@@ -24,7 +24,7 @@ pub(crate) fn broadcast(analysis: &mut Analysis, operands: &[&Val]) -> Result<Ve
     broadcast_dims(analysis, &all, Over::Rows)
 }
 
-/// As [`broadcast`], of operands of these dimensions.
+/// As [`broadcast`], for operands of the dimensions `all`.
 pub(crate) fn broadcast_dims(
     analysis: &mut Analysis,
     all: &[Vec<Dim>],

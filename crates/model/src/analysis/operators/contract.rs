@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::dispatch;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::input;
 use crate::analysis::operators::broadcast::{Over, align, broadcast_dims, repeat};
+use crate::analysis::operators::dispatch;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;

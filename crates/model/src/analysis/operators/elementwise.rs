@@ -39,7 +39,7 @@ pub(crate) fn attributes(
     }
 }
 
-/// What the table of operators says of a node that computes element by element.
+/// The entry in the table of operators of a node that computes element by element.
 ///
 /// # Panics
 /// If the node is of another operator.

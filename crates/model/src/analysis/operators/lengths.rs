@@ -3,8 +3,8 @@
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::dispatch::apply;
 use crate::analysis::operator::Inputs;
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, Val, View};
 use crate::data::array::Array;

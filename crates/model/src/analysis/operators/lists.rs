@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
 
-use crate::analysis::dispatch::apply;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, input, int_list};
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{TensorList, Val};
 use crate::data::array::Array;

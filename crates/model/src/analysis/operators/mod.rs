@@ -6,6 +6,7 @@ pub(super) mod broadcast;
 pub(super) mod composed;
 pub(super) mod constants;
 pub(super) mod contract;
+pub(super) mod dispatch;
 pub(super) mod elementwise;
 pub(super) mod fold;
 pub(super) mod layout;

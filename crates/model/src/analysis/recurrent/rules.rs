@@ -53,7 +53,7 @@ pub(crate) fn rnn(
     Ok(add(analysis, node, inputs, RecurrentKind::Rnn { activation }))
 }
 
-/// Adds the operator, of a kind without peepholes, and every reason that stands in its way.
+/// Adds the operator, of a kind without peepholes, and a diagnostic for every reason that it cannot be served.
 fn add(analysis: &mut Analysis, node: &Node, inputs: &Inputs, kind: RecurrentKind) -> Vec<Val> {
     let (outputs, reasons) = evaluate(analysis, node, inputs, kind);
     analysis.diagnostics.extend(reasons.into_iter().map(|reason| node.diagnostic(reason)));
@@ -170,12 +170,12 @@ fn evaluate(
             r: part(&r, direction),
             b: b.as_ref().map(|b| part(b, direction)),
         };
-        let way = directions[direction];
+        let along = directions[direction];
         analysis.recurrents.push(Recurrent {
             label,
-            directions: vec![way; step.kind.states()],
+            directions: vec![along; step.kind.states()],
             step: Step::Operator(step),
-            inputs: vec![(x.clone(), way)],
+            inputs: vec![(x.clone(), along)],
             lengths: lengths.clone(),
             initial,
             domain: Domain::of(&x.dims),

@@ -32,7 +32,7 @@ pub struct Chain {
 struct State {
     /// The tensor of the first state.
     first: RowTensor,
-    /// Which of the cell's states it is.
+    /// The index of the cell's state.
     state: usize,
 }
 
@@ -55,7 +55,7 @@ impl Chain {
     /// request's `sequence` and `constant` tensors.
     ///
     /// # Errors
-    /// Where names or rows do not fit.
+    /// If names or rows do not fit.
     pub fn new(
         step: UsedCell,
         direction: Direction,
@@ -116,7 +116,7 @@ impl Chain {
         self.outputs.iter().map(|output| output.named.described(&output.row)).collect()
     }
 
-    /// How many steps the sequences have.
+    /// The number of steps of the sequences.
     fn steps(&self, tensors: &[NamedTensor]) -> Result<usize, InvalidRequest> {
         let (steps, name) = common_rows(&self.sequence, tensors)?.expect("a chain has a sequence");
         check_length(name, steps, self.max_length)?;

@@ -34,10 +34,10 @@ pub struct EncoderDecoder {
     max_length: usize,
 }
 
-/// How many steps a decoder runs at most: `ceil(per_input * T + plus)`.
+/// The most steps that a decoder runs: `ceil(per_input * T + plus)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepBound {
-    /// For each row of the source.
+    /// The steps for each row of the source.
     pub per_input: f64,
     /// The steps beside these.
     pub plus: u32,
@@ -79,7 +79,7 @@ impl EncoderDecoder {
     /// decoder's.
     ///
     /// # Errors
-    /// Where names or rows do not fit.
+    /// If names or rows do not fit.
     pub fn new(
         encoder: UsedCell,
         (sequence, direction): (&[String], Direction),
@@ -152,7 +152,7 @@ impl EncoderDecoder {
         self.outputs.iter().map(|output| output.named.described(&output.row)).collect()
     }
 
-    /// How many steps the decoder runs at most, and what ends it before.
+    /// The most steps that the decoder runs, and the condition that ends it before.
     fn steps(
         &self,
         source: usize,

@@ -51,7 +51,7 @@ impl Tree {
     /// the outputs of its children: per child, inputs of the cell and outputs of the child.
     ///
     /// # Errors
-    /// Where names or rows do not fit.
+    /// If names or rows do not fit.
     pub fn new(
         leaf: UsedCell,
         sequence: &[String],

@@ -3,11 +3,11 @@
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::dispatch::apply;
 use crate::analysis::operator::{Inputs, Operands};
 use crate::analysis::operators::arguments::{input, view};
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::contract::check_floats;
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::elementwise::{self, entry};
 use crate::analysis::operators::sequence_level::emit::{SequenceOp, has_batch, operand, tensor};
 use crate::analysis::state::Analysis;

@@ -11,8 +11,8 @@ use crate::analysis::value::Val;
 use crate::data::dim::steps;
 use crate::file::node::Node;
 
-/// What another operator, in the place of `node`, makes of tensors.
-pub(super) fn apply(
+/// Applies another operator, in the place of `node`, to tensors; gives its first output.
+pub(crate) fn apply(
     analysis: &mut Analysis,
     node: &Node,
     operator: &str,
@@ -29,7 +29,7 @@ pub(super) fn apply(
 }
 
 /// The node's outputs, or why it cannot be served.
-pub(super) fn evaluate(
+pub(crate) fn evaluate(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -87,7 +87,7 @@ pub(super) fn evaluate(
 }
 
 /// The node's outputs by its operator's rule on rows or on constants.
-pub(super) fn on_rows(
+pub(crate) fn on_rows(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
@@ -96,7 +96,7 @@ pub(super) fn on_rows(
     follow(analysis, operator, operator.on_rows.or(operator.on_constants), node, inputs)
 }
 
-/// What a rule makes of the inputs, where constants that are repeated are treated as the table says.
+/// Applies a rule to the inputs, with constants that are repeated treated as the table says.
 fn follow(
     analysis: &mut Analysis,
     operator: &Operator<Analysis>,
@@ -115,8 +115,8 @@ fn follow(
     }
 }
 
-/// What the compiler knows of a node's operator.
-pub(super) fn entry(
+/// The entry of a node's operator in the table.
+pub(crate) fn entry(
     analysis: &Analysis,
     node: &Node,
 ) -> Result<&'static Operator<Analysis>, String> {
