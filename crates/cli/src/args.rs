@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use batchmaker::{EngineBuilder, Goal, Isa, Policy, Precision, WORKERS_MAX};
 use batchmaker_bench::Workload;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::quantities::{address, bytes, duration, period};
 
 /// Serves recurrent neural networks with cellular batching: requests join and leave the running
 /// batch at every step.
@@ -30,13 +33,15 @@ pub(crate) enum Command {
 /// Serve models over HTTP (Open Inference Protocol)
 ///
 /// Prints one line that begins with `ready` once every port listens. SIGTERM or Ctrl-C answers what
-/// was accepted, then ends; a second one ends at once.
+/// was accepted, then ends; a second one ends at once. Models are read once: to serve changed files, start again
+/// (SIGHUP changes nothing).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   batchmaker serve                              the models that come with the project
   batchmaker serve tagger.onnx                  an ONNX file, under the name `tagger`
   batchmaker serve models/ --http 0.0.0.0:8000  a folder of models, for the whole network
+  batchmaker serve m.onnx --http 9000 --metrics 9002 --max-memory-bytes 2GiB --session-idle 10m
   batchmaker serve m.onnx --workers 2 --threads-per-worker 1 --max-batch-size 128")]
 pub(crate) struct ServeArgs {
     /// ONNX files, model directories, or folders of them [default: the models that come with the
@@ -44,32 +49,35 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) models: Vec<PathBuf>,
 
-    /// Where to serve HTTP; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    /// Where to serve HTTP: a port of this machine alone, such as 8000, or an address and a port, such as
+    /// 0.0.0.0:8000 for the whole network; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = address)]
     pub(crate) http: SocketAddr,
 
-    /// Where to serve Prometheus metrics, on /metrics
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8002")]
+    /// Where to serve Prometheus metrics, on /metrics; written as for --http
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8002", value_parser = address)]
     pub(crate) metrics: SocketAddr,
 
     /// The most requests in flight; more are answered with 503
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_requests: u32,
 
-    /// The most memory for the values of requests in flight; more are answered with 503
-    #[arg(long, value_name = "BYTES", default_value_t = 4 << 30)]
+    /// The most memory for the values of requests in flight, such as 512MiB, 4GB or 4294967296; more are
+    /// answered with 503
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
     pub(crate) max_memory_bytes: usize,
 
     /// The most sessions (sequences that come in chunks) that hold state; more are answered with 503
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_sessions: u32,
 
-    /// How long a session may be idle before it ends and its state is dropped
-    #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
-    pub(crate) session_idle: f64,
+    /// How long a session may be idle before it ends and its state is dropped: seconds, or a duration such as
+    /// 90s, 5m or 1h
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = period)]
+    pub(crate) session_idle: Duration,
 
-    /// The largest request body, after decompression
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    /// The largest request body, after decompression, such as 64MiB or 100MB
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub(crate) max_body_bytes: usize,
 
     /// How requests share batches: cellular, or padded or merged to compare with (see bench --help)
@@ -81,9 +89,9 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) calibrate: bool,
 
-    /// After SIGTERM, how long to wait for what was accepted
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    pub(crate) grace: u64,
+    /// After SIGTERM, how long to wait for what was accepted: seconds, or a duration such as 500ms or 2m
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = duration)]
+    pub(crate) grace: Duration,
 
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
@@ -183,9 +191,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "RATE,…", group = "load", value_delimiter = ',', value_parser = rate)]
     pub(crate) sweep: Vec<f64>,
 
-    /// How long each policy and rate is measured, unless --requests says otherwise
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    /// How long each policy and rate is measured, unless --requests says otherwise: seconds, or a duration such
+    /// as 500ms or 2m
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = period)]
+    pub(crate) seconds: Duration,
 
     /// Requests of each policy and rate [default: as many as --seconds take]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -312,11 +321,6 @@ fn max_error(text: &str) -> Result<f64, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
     rate.ok_or_else(|| "expected requests a second, above 0".to_owned())
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds: &f64| (0.001..1e6).contains(seconds));
-    seconds.ok_or_else(|| "expected seconds, from 0.001 up".to_owned())
 }
 
 /// What `serve`, `run` and `bench` compute with.

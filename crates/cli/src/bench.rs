@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use batchmaker::{Axis, CellRegistry, CellTypeId, Content, Engine, Machine, Policy, Profiles};
@@ -126,7 +125,7 @@ fn loads(args: &BenchArgs, arity: Option<u32>, in_flight_max: usize) -> anyhow::
     let turns = if takes_turns { TURNS } else { 1 };
     let load = |rate_rps: Option<f64>| {
         let default = match rate_rps {
-            Some(rate) => ((rate * args.seconds) as usize).max(REQUESTS_MIN),
+            Some(rate) => ((rate * args.seconds.as_secs_f64()) as usize).max(REQUESTS_MIN),
             None => SATURATED_REQUESTS,
         };
         let requests = args.requests.map_or(default, |requests| requests as usize);
@@ -138,7 +137,7 @@ fn loads(args: &BenchArgs, arity: Option<u32>, in_flight_max: usize) -> anyhow::
         let parts = usize::from(args.turns.unwrap_or(turns)).min(requests);
         let (workload, seed) = (args.workload.to_string(), args.seed);
         let is_timed = rate_rps.is_none() && args.requests.is_none();
-        let time = is_timed.then(|| Duration::from_secs_f64(args.seconds));
+        let time = is_timed.then_some(args.seconds);
         Ok(Load { workload, seed, rate_rps, trace, parts, in_flight_max, time })
     };
     rates.into_iter().map(load).collect()

@@ -30,19 +30,24 @@ fn cells<'a>(
     model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
 }
 
+/// A model's inputs, and whether a request may leave each out.
+fn inputs(model: &Model) -> impl Iterator<Item = (&TensorInfo, bool)> {
+    model.inputs.iter().zip(model.layouts().into_iter().map(|layout| layout.optional))
+}
+
 fn how(cell: &CellUse) -> &'static str {
     if cell.fused { "fused" } else { "general" }
 }
 
 fn as_text(model: &Model, loaded: &Loaded) -> String {
     let mut text = format!("{}, version {}\n", model.name, model.version);
-    let tensors = |text: &mut String, title: &str, tensors: &[TensorInfo]| {
-        for TensorInfo { name, element, shape } in tensors {
-            let _ = writeln!(text, "  {title} {name}: {element} {shape:?}");
-        }
-    };
-    tensors(&mut text, "input ", &model.inputs);
-    tensors(&mut text, "output", &model.outputs);
+    for (TensorInfo { name, element, shape }, optional) in inputs(model) {
+        let mark = if optional { ", optional" } else { "" };
+        let _ = writeln!(text, "  input  {name}: {element} {shape:?}{mark}");
+    }
+    for TensorInfo { name, element, shape } in &model.outputs {
+        let _ = writeln!(text, "  output {name}: {element} {shape:?}");
+    }
     for note in &model.notes {
         let _ = writeln!(text, "  note   {note}");
     }
@@ -75,9 +80,11 @@ fn human_bytes(bytes: usize) -> String {
 }
 
 fn as_json(model: &Model, loaded: &Loaded) -> Value {
-    let tensors = |tensors: &[TensorInfo]| -> Vec<Value> {
-        let tensor = |TensorInfo { name, element, shape }: &TensorInfo| json!({ "name": name, "datatype": element.to_string(), "shape": shape });
-        tensors.iter().map(tensor).collect()
+    let tensor = |TensorInfo { name, element, shape }: &TensorInfo| json!({ "name": name, "datatype": element.to_string(), "shape": shape });
+    let input = |(info, optional): (&TensorInfo, bool)| {
+        let mut described = tensor(info);
+        described["optional"] = optional.into();
+        described
     };
     let cell = |(cell, cell_type): (&CellUse, &CellType)| {
         json!({
@@ -95,8 +102,8 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
     json!({
         "name": model.name,
         "version": model.version,
-        "inputs": tensors(&model.inputs),
-        "outputs": tensors(&model.outputs),
+        "inputs": inputs(model).map(input).collect::<Vec<_>>(),
+        "outputs": model.outputs.iter().map(tensor).collect::<Vec<_>>(),
         "notes": model.notes,
         "cells": cells(model, loaded).map(cell).collect::<Vec<_>>(),
     })

@@ -8,6 +8,7 @@ mod calibrate;
 mod inspect;
 mod models;
 mod profile;
+mod quantities;
 mod run;
 mod serve;
 mod start;

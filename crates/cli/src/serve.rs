@@ -1,7 +1,6 @@
 //! `batchmaker serve`.
 
 use std::io::Write;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use batchmaker_server::{Server, ServerConfig, Stopped};
@@ -18,7 +17,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         requests: args.max_requests as usize,
         bytes: args.max_memory_bytes,
         sessions: args.max_sessions as usize,
-        session_idle: Duration::from_secs_f64(args.session_idle),
+        session_idle: args.session_idle,
     };
     let prepared = prepare(&args.models, &args.machine, args.policy, limits)?;
     let names: Vec<String> =
@@ -32,7 +31,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         http: args.http,
         metrics: Some(args.metrics),
         body_bytes_max: args.max_body_bytes,
-        grace: Duration::from_secs(args.grace),
+        grace: args.grace,
         ..ServerConfig::default()
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the server's threads")?;
@@ -40,6 +39,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         let server = Server::bind(config, engine)?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hang_up = signal(SignalKind::hangup())?;
         let addresses = server.addresses();
         let metrics = addresses.metrics.map(|at| format!(", metrics http://{at}/metrics"));
         println!(
@@ -68,9 +68,14 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
                 let _ = then.send(());
             }
         });
+        tokio::spawn(async move {
+            while hang_up.recv().await.is_some() {
+                report("models are not reloaded while serving, and nothing changed; start again for new files");
+            }
+        });
         let stop = async {
             let _ = stop.await;
-            eprintln!("batchmaker: answering what was accepted, then stopping");
+            report("answering what was accepted, then stopping");
         };
         let abort = async {
             let _ = abort.await;
@@ -80,4 +85,9 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             Stopped::BrokenOff => bail!("stopped before every request was answered"),
         }
     })
+}
+
+/// Prints a line on standard error, which is gone where the terminal was closed.
+fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "batchmaker: {line}");
 }

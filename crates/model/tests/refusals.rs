@@ -169,16 +169,113 @@ fn files_that_are_no_models() {
          lengths, got \"fast\""
     );
     assert_eq!(
-        load(b"", "[unfold]\nkind = \"encoder_decoder\""),
-        "model.toml: unfold: missing field `encoder`"
+        load(b"", "max_length = 9\n[unfold]\nkind = \"encoder_decoder\""),
+        "model.toml: line 2, `[unfold]`: missing field `encoder`"
     );
     assert_eq!(
         load(b"", "[unfold]\nkind = \"tree\"\nleaf = {}"),
-        "model.toml: unfold: missing field `cell`"
+        "model.toml: line 3, `leaf = {}`: missing field `cell`"
     );
     assert_eq!(
         load(b"", "[unfold]\nkind = \"onnx\"\ngraph = \"../m.onnx\""),
         "../m.onnx: a file outside the model's directory"
     );
     assert!(load(b"", "[unfold]\nkind = \"onnx\"").contains("missing field `graph`"));
+}
+
+#[test]
+fn vocabularies_too_short_for_their_outputs() {
+    let choice = NodeProto {
+        attribute: vec![int("axis", 2), int("keepdims", 0)],
+        ..node("ArgMax", "choose", &["x"], &["ids"])
+    };
+    let mut graph = Graph::new(vec![choice, node("Identity", "copy", &["x"], &["scores"])], &[]);
+    graph.graph.output =
+        vec![info("ids", DataType::INT64, &["T", "B"]), info("scores", DataType::FLOAT, &[])];
+    let bytes = graph.bytes();
+    let load = |labels: &str, output: &str| {
+        let toml = format!("{TOML}[outputs.label]\nvocabulary = \"labels.txt\"\n{output}");
+        let files: &[(&str, &[u8])] = &[("m.onnx", &bytes), ("labels.txt", labels.as_bytes())];
+        let loaded = load_files(files, &toml, &mut CellRegistry::default());
+        loaded.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let (ids, scores) = ("tensor = \"ids\"", "tensor = \"scores\"\ntop = 1");
+    assert_eq!(load("a\nb\nc\n", ids), Ok(()));
+    assert_eq!(load("a\nb\nc\nnever\n", ids), Ok(()));
+    assert_eq!(load("a\nb\nc\n", scores), Ok(()));
+    assert_eq!(
+        load("a\nb\n", ids).unwrap_err(),
+        "labels.txt: it has 2 lines; output `ids` holds ids 0 to 2, which need 3 (outputs.label)"
+    );
+    assert_eq!(
+        load("a\nb\n", scores).unwrap_err(),
+        "labels.txt: it has 2 lines; output `scores` [-1, -1, 3] needs 3, a line for each score of \
+         a row (outputs.label)"
+    );
+    assert_eq!(load("", ids).unwrap_err(), "labels.txt: a vocabulary without a line");
+}
+
+#[test]
+fn vocabularies_too_short_for_their_decoders() {
+    // A step whose next token is the greatest of three scores.
+    let choice = NodeProto {
+        attribute: vec![int("axis", 1), int("keepdims", 0)],
+        ..node("ArgMax", "choose", &["scores"], &["next"])
+    };
+    let mut graph = Graph::new(vec![node("Tanh", "squash", &["x"], &["scores"]), choice], &[]);
+    graph.graph.input = vec![info("x", DataType::FLOAT, &["batch", "3"])];
+    graph.graph.output = vec![info("next", DataType::INT64, &["batch"])];
+    let toml = "[[cell]]\nname = \"step\"\ngraph = \"m.onnx\"\n\
+                [unfold]\nkind = \"chain\"\ncell = \"step\"\nsequence = [\"x\"]\n\
+                [unfold.outputs]\ntoken = { from = \"next\", every_step = true }\n\
+                [outputs.text]\ntensor = \"token\"\nvocabulary = \"v.txt\"\njoin = \"\"\n";
+    let bytes = graph.bytes();
+    let load = |vocabulary: &str| {
+        let files: &[(&str, &[u8])] = &[("m.onnx", &bytes), ("v.txt", vocabulary.as_bytes())];
+        load_files(files, toml, &mut CellRegistry::default()).map(|_| ())
+    };
+    assert!(load("a\nb\nc\n").is_ok());
+    assert_eq!(
+        load("a\nb\n").unwrap_err().to_string(),
+        "v.txt: it has 2 lines; output `token` holds ids 0 to 2, which need 3 (outputs.text)"
+    );
+}
+
+#[test]
+fn one_number_fills_an_input_of_any_shape() {
+    let load = |temperature: &str| {
+        let scale = node("Mul", "scale", &["x", "temperature"], &["scaled"]);
+        let recurrent = node("LSTM", "lstm", &["scaled", "W", "R"], &["Y"]);
+        let mut graph = Graph::new(vec![scale, recurrent], &["Y"]);
+        graph.graph.input.push(info("temperature", DataType::FLOAT, &["n", "3"]));
+        let toml = format!("fixed = {{ temperature = {temperature} }}\n{TOML}");
+        let loaded = load_files(&[("m.onnx", &graph.bytes())], &toml, &mut CellRegistry::default());
+        loaded.map(|model| model.inputs.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(load("0.8"), Ok(1));
+    assert_eq!(load("[[0.8, 0.8, 0.8]]"), Ok(1));
+    assert_eq!(
+        load("[0.8]").unwrap_err(),
+        "model.toml: fixed `temperature`: expected shape [n, 3] or one number, got [1]"
+    );
+}
+
+#[test]
+fn a_fixed_length_of_time_is_noted() {
+    let notes = |time: &str, batch: &str| {
+        let mut graph = Graph::new(vec![lstm(vec![])], &["Y"]);
+        graph.graph.input = vec![info("x", DataType::FLOAT, &[time, batch, "3"])];
+        graph.load(&mut CellRegistry::default()).unwrap().notes
+    };
+    let note = |steps: &str| {
+        format!(
+            "input `x` takes exactly {steps}: the file fixes its axis 0, which is time; export it \
+             with a dynamic axis to serve sequences of any length"
+        )
+    };
+    assert_eq!(notes("T", "B"), [""; 0]);
+    assert_eq!(notes("T", "1"), [""; 0]);
+    assert_eq!(notes("24", "B"), [note("24 steps")]);
+    assert_eq!(notes("24", "24"), [note("24 steps")]);
+    assert_eq!(notes("1", "B"), [note("1 step")]);
 }

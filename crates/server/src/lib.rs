@@ -47,5 +47,5 @@ mod lifecycle;
 mod serving;
 
 pub use config::ServerConfig;
-pub use lifecycle::{Addresses, Server, ServerError, Stopped};
+pub use lifecycle::{Addresses, ListenError, Server, ServerError, Stopped};
 pub use serving::offline;

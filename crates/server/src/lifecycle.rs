@@ -24,19 +24,29 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the engine may take to let go of requests that were broken off.
 const BREAK_OFF_MAX: Duration = Duration::from_secs(2);
 
-/// Why a server cannot start. One line each, which says what to do.
+/// The reason that a server cannot start, in one line that says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// A port cannot be had.
-    #[error("cannot listen on {address} ({port}): {}", advice(.source, .port))]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the port is for: `HTTP` or `metrics`.
-        port: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
+    /// Addresses that cannot be listened on: all of them, so that one correction is enough.
+    #[error("{}", joined(.0))]
+    Listen(Vec<ListenError>),
+}
+
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} ({port}): {}", advice(.source, .port))]
+pub struct ListenError {
+    /// The address.
+    pub address: SocketAddr,
+    /// The purpose of the port: `HTTP` or `metrics`.
+    pub port: &'static str,
+    /// The system's reason.
+    pub source: io::Error,
+}
+
+fn joined(errors: &[ListenError]) -> String {
+    let errors: Vec<String> = errors.iter().map(ListenError::to_string).collect();
+    errors.join("; ")
 }
 
 fn advice(error: &io::Error, port: &str) -> String {
@@ -89,10 +99,18 @@ impl Server {
     /// Binds every port. Clients can connect from here on, and are answered once it runs.
     ///
     /// # Errors
-    /// Where a port cannot be had.
+    /// If an address cannot be listened on; the error names all such addresses.
     pub fn bind(config: ServerConfig, engine: Engine) -> Result<Self, ServerError> {
-        let (http, http_address) = listen("HTTP", config.http)?;
-        let metrics = config.metrics.map(|address| listen("metrics", address)).transpose()?;
+        let http = listen("HTTP", config.http);
+        let metrics = config.metrics.map(|address| listen("metrics", address)).transpose();
+        let ((http, http_address), metrics) = match (http, metrics) {
+            (Ok(http), Ok(metrics)) => (http, metrics),
+            (http, metrics) => {
+                return Err(ServerError::Listen(
+                    http.err().into_iter().chain(metrics.err()).collect(),
+                ));
+            }
+        };
         let (metrics, metrics_address) = metrics.unzip();
         let limits = BodyLimits { bytes_max: config.body_bytes_max, timeout: config.body_timeout };
         let state = Arc::new(HttpState { app: Arc::new(App::new(engine)), limits });
@@ -190,7 +208,7 @@ async fn shut_down(engine: Engine) {
 fn listen(
     port: &'static str,
     address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), ServerError> {
+) -> Result<(TcpListener, SocketAddr), ListenError> {
     let open = || {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -204,7 +222,7 @@ fn listen(
         let address = listener.local_addr()?;
         Ok((listener, address))
     };
-    open().map_err(|source| ServerError::Listen { address, port, source })
+    open().map_err(|source| ListenError { address, port, source })
 }
 
 fn adopt(listener: TcpListener) -> tokio::net::TcpListener {

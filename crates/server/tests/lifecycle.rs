@@ -230,4 +230,7 @@ fn a_busy_port_is_one_line_that_says_what_to_do() {
     assert_eq!(refusal(ServerConfig { http: address, ..config() }), expected("HTTP", "http"));
     let metrics = ServerConfig { metrics: Some(address), ..config() };
     assert_eq!(refusal(metrics), expected("metrics", "metrics"));
+    let both = ServerConfig { http: address, metrics: Some(address), ..config() };
+    let expected = [expected("HTTP", "http"), expected("metrics", "metrics")];
+    assert_eq!(refusal(both), expected.join("; "));
 }

@@ -153,6 +153,15 @@ impl Analysis {
         roles
     }
 
+    /// Whether steps of a recurrence go along an axis of an input whose length the file fixes. (Of axes of fixed
+    /// length, only these have a role of steps.)
+    pub(crate) fn is_fixed_time(&self, file: &OnnxFile, input: usize, axis: usize) -> bool {
+        let declared = file.inputs[input].shape.as_ref().and_then(|shape| shape.get(axis));
+        let symbol = self.axes.find(self.symbols[input][axis]);
+        matches!(declared, Some(DeclaredDimension::Static(_)))
+            && self.by_key.values().any(|steps| self.axes.find(*steps) == symbol)
+    }
+
     /// Binds an axis of inputs to a length from the next pass on; false if `symbol` is no axis of inputs.
     pub(crate) fn bind(&mut self, symbol: Symbol, length: usize) -> bool {
         if symbol == BATCH {

@@ -14,7 +14,8 @@ use crate::file::onnx_file::{DeclaredDimension, GraphInput, OnnxFile};
 /// Changes to an ONNX file.
 #[derive(Clone, Debug, Default)]
 pub struct Amendments {
-    /// Inputs that are constants: of the input's shape, or one number for all of it.
+    /// Inputs that are constants: of the input's shape, or one number for all of it. Where the file leaves an axis
+    /// of the input open, one number has length 1 along it.
     pub fixed: BTreeMap<String, Tensor>,
     /// Inputs and outputs whose batch is another axis than 0. Outside of the file it is
     /// axis 0, with the others after it in their order.
@@ -134,24 +135,23 @@ fn constant(input: &GraphInput, tensor: &Tensor) -> Result<Literal, String> {
         };
         shape.len() == declared.len() && pairs.into_iter().all(is_like)
     };
-    let known: Option<Vec<usize>> = declared
-        .iter()
-        .map(|of| match of {
-            DeclaredDimension::Static(n) => Some(*n),
-            DeclaredDimension::Named(_) | DeclaredDimension::Unnamed => None,
+    let with_open_as_one = || {
+        declared.iter().map(|of| match of {
+            DeclaredDimension::Static(n) => *n,
+            DeclaredDimension::Named(_) | DeclaredDimension::Unnamed => 1,
         })
-        .collect();
-    let shape = match known {
-        _ if fits(tensor.shape()) => tensor.shape().to_vec(),
-        Some(shape) if tensor.shape().is_empty() => shape,
-        _ => {
+    };
+    let shape: Vec<usize> = match tensor.shape() {
+        shape if fits(shape) => shape.to_vec(),
+        [] => with_open_as_one().collect(),
+        got => {
             let show = |of: &DeclaredDimension| match of {
                 DeclaredDimension::Static(n) => n.to_string(),
                 DeclaredDimension::Named(name) => name.clone(),
                 DeclaredDimension::Unnamed => "?".to_owned(),
             };
             let declared: Vec<String> = declared.iter().map(show).collect();
-            let (declared, got) = (declared.join(", "), tensor.shape());
+            let declared = declared.join(", ");
             return Err(format!("expected shape [{declared}] or one number, got {got:?}"));
         }
     };

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use batchmaker_graph::{CellRegistry, Tensor};
 
 use crate::analysis::driver::analyse;
+use crate::analysis::ids::id_bound;
 use crate::analysis::state::Subject;
+use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
 use crate::emit::bodies::BODIES;
 use crate::emit::registration::{CellUse, LoadOptions, NewCell};
@@ -16,18 +18,19 @@ use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
-use crate::loading::directory::{
-    self, CellTable, ChainTable, Directory, EncoderDecoderTable, MAX_LENGTH, TreeTable,
-    UnfoldTable, step_outputs,
-};
+use crate::loading::directory::{self, Directory, MAX_LENGTH, UnfoldTable};
 use crate::loading::model::{Model, Tables};
+use crate::loading::newcomer_notes::{fixed_lengths, missing_model_toml};
+use crate::loading::toml_tables::{
+    CellTable, ChainTable, EncoderDecoderTable, TreeTable, step_outputs,
+};
 use crate::partition::cut::cut;
 use crate::unfold::interface::check_outputs;
 use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
 use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
 use crate::unfold::templates::tree::Tree;
-use crate::unfold::templates::used_cell::UsedCell;
+use crate::unfold::templates::used_cell::{StepOutput, UsedCell};
 use crate::unfold::unfolding::{Takes, Unfolding};
 
 /// Loads an ONNX file, or a directory with a `model.toml`.
@@ -56,7 +59,8 @@ pub fn load(
     };
     let files = Files::Folder(folder.to_owned());
     let (name, file) = (text(path.file_stem())?, text(path.file_name())?);
-    let tables = Tables { name, version: "1".to_owned(), ..Tables::default() };
+    let notes = missing_model_toml(folder, path).into_iter().collect();
+    let tables = Tables { name, version: "1".to_owned(), notes, ..Tables::default() };
     let file = OnnxFile::read(&files, &file)?;
     load_graph(&file, &files, tables, MAX_LENGTH, options, registry)
 }
@@ -94,9 +98,18 @@ fn load_directory(
     }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
-    let (used, bound, notes) = (Vec::new(), BTreeSet::new(), &mut tables.notes);
-    let registry_copy = &mut registered;
-    let cells = Cells { files, cells, fixed, bound, used, notes, options, registry: registry_copy };
+    let (used, bound) = (Vec::new(), BTreeSet::new());
+    let (registry_copy, tables_of_cells) = (&mut registered, &mut tables);
+    let cells = Cells {
+        files,
+        cells,
+        fixed,
+        bound,
+        used,
+        tables: tables_of_cells,
+        options,
+        registry: registry_copy,
+    };
     let unfolding = match unfold {
         UnfoldTable::Onnx { .. } => unreachable!("it was loaded above"),
         UnfoldTable::Chain(table) => cells.chain(&table, max_length),
@@ -116,7 +129,8 @@ struct Cells<'a> {
     fixed: BTreeMap<String, Tensor>,
     bound: BTreeSet<String>,
     used: Vec<CellUse>,
-    notes: &'a mut Vec<String>,
+    /// The model's tables, which take notes on the cells' files and bounds on outputs.
+    tables: &'a mut Tables,
     options: &'a LoadOptions,
     registry: &'a mut CellRegistry,
 }
@@ -141,7 +155,7 @@ impl Cells<'_> {
             return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
         };
         let file = OnnxFile::read(self.files, &table.graph)?;
-        self.notes.extend(file.notes.iter().cloned());
+        self.tables.notes.extend(file.notes.iter().cloned());
         let of_file = self.fixed.keys().filter(|name| file.has_input(name)).cloned();
         self.bound.extend(of_file);
         let (fixed, rows) = (self.fixed.clone(), table.row.clone());
@@ -156,6 +170,21 @@ impl Cells<'_> {
         let cell_type = used.cell_type;
         self.used.push(used);
         Ok(UsedCell { name: name.to_owned(), cell_type, cell })
+    }
+
+    /// Records the bounds of integer outputs: `from` finds the bounds of the cell outputs that a reply's tensor
+    /// is made of.
+    fn bound_outputs<const N: usize>(
+        &mut self,
+        outputs: &[StepOutput],
+        from: impl Fn(&str) -> [Option<usize>; N],
+    ) {
+        for output in outputs {
+            let bounds: Option<Vec<usize>> = from(&output.from).into_iter().collect();
+            if let Some(bound) = bounds.and_then(|bounds| bounds.into_iter().max()) {
+                self.tables.id_bounds.insert(output.name.clone(), bound);
+            }
+        }
     }
 
     /// Checks that every cell and every constant is used.
@@ -176,6 +205,7 @@ impl Cells<'_> {
         let step = self.take_step(&table.cell, &table.state)?;
         let direction = table.direction().map_err(|reason| self.malformed(reason))?;
         let outputs = step_outputs(&table.outputs);
+        self.bound_outputs(&outputs, |name| [bound_of(&step, name)]);
         let rows = [&table.sequence[..], &table.constant[..]];
         let chain = Chain::new(step, direction, rows, outputs, max_length);
         let chain = chain.map_err(|reason| self.malformed(reason))?;
@@ -204,6 +234,9 @@ impl Cells<'_> {
             },
         };
         let (outputs, sequence) = (step_outputs(outputs), &encoder.sequence);
+        self.bound_outputs(&outputs, |name| {
+            [name.strip_prefix("decoder.").and_then(|name| bound_of(&decoder_cell, name))]
+        });
         let direction = encoder.direction().map_err(|reason| self.malformed(reason))?;
         let sequence = (&sequence[..], direction);
         let unfolder =
@@ -219,6 +252,7 @@ impl Cells<'_> {
         let leaf = self.take(&table.leaf.cell)?;
         let inner = self.take(&table.internal.cell)?;
         let outputs = step_outputs(&table.outputs);
+        self.bound_outputs(&outputs, |name| [bound_of(&leaf, name), bound_of(&inner, name)]);
         let (sequence, children) = (&table.leaf.sequence, &table.internal.children);
         let tree = Tree::new(leaf, sequence, inner, children, outputs, max_length);
         let tree = tree.map_err(|reason| self.malformed(reason))?;
@@ -227,6 +261,11 @@ impl Cells<'_> {
         let (unfolder, takes) = (Arc::new(tree), Takes::NONE);
         Ok(Unfolding { unfolder, inputs, outputs, cells, max_length, takes })
     }
+}
+
+/// The number that the integers of a cell's output are below, if its file implies one.
+fn bound_of(cell: &UsedCell, output: &str) -> Option<usize> {
+    cell.cell.output(output)?.bound
 }
 
 /// The error that `fixed` names a tensor that is no input.
@@ -251,6 +290,9 @@ fn load_graph(
     if !analysis.diagnostics.is_empty() {
         return Err(LoadError::refused(file.name.clone(), analysis.diagnostics));
     }
+    tables.notes.extend(fixed_lengths(file, &analysis));
+    let bound = |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));
+    tables.id_bounds = analysis.outputs.iter().filter_map(bound).collect();
     let cut = cut(&mut analysis, Vec::new());
     let diagnostics = unbuilt(&cut, &analysis);
     if !diagnostics.is_empty() {

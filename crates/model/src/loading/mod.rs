@@ -5,5 +5,9 @@ mod chain_cell;
 pub(crate) mod directory;
 pub(crate) mod load;
 pub(crate) mod model;
+#[cfg(test)]
+mod model_toml_page;
+mod newcomer_notes;
 pub(crate) mod reply_plan;
 mod text;
+mod toml_tables;

@@ -23,6 +23,8 @@ pub(crate) struct Tables {
     pub(crate) version: String,
     pub(crate) text: Option<TextTable>,
     pub(crate) outputs: BTreeMap<String, OutputTable>,
+    /// The number that all integers of an output are below, for each output whose cells imply one.
+    pub(crate) id_bounds: BTreeMap<String, usize>,
     /// Notes for its owner on how its files were read.
     pub(crate) notes: Vec<String>,
 }
@@ -92,7 +94,8 @@ impl Model {
         }
         let mut labels = Vec::new();
         for (name, table) in &tables.outputs {
-            labels.push(Arc::new(output_labels(name, table, &unfolding, files)?));
+            let bound = tables.id_bounds.get(&table.tensor).copied();
+            labels.push(Arc::new(output_labels(name, table, &unfolding, bound, files)?));
         }
         let mut outputs = Vec::new();
         for ReplyTensor { info, batch_axis } in &unfolding.outputs {
@@ -407,10 +410,12 @@ impl Text {
     }
 }
 
+/// The labels that output `name` of `model.toml` maps a tensor to, whose integers are all below `bound`.
 fn output_labels(
     name: &str,
     table: &OutputTable,
     unfolding: &Unfolding,
+    bound: Option<usize>,
     files: &Files<'_>,
 ) -> Result<Labels, LoadError> {
     let tensor = &table.tensor;
@@ -420,6 +425,7 @@ fn output_labels(
         return refuse(format!("the graph has no output `{tensor}`"));
     };
     let labels = read_vocabulary(files, &table.vocabulary)?;
+    let vocabulary = |reason| LoadError::Malformed { file: files.label(&table.vocabulary), reason };
     let integer = matches!(info.element, ElementType::I64 | ElementType::I32);
     match table.top {
         Some(k) => {
@@ -431,10 +437,13 @@ fn output_labels(
                 return refuse("`top` and `join` exclude each other".to_owned());
             }
             if info.shape.last() != Some(&count) {
+                let needed = match info.shape.last() {
+                    Some(scores @ 0..) => format!("needs {scores}, a line for each score of a row"),
+                    _ => "has no last axis of fixed length, which `top` needs".to_owned(),
+                };
                 let shape = &info.shape;
-                return refuse(format!(
-                    "the vocabulary has {count} lines, the last axis of `{tensor}` {shape:?} not"
-                ));
+                let reason = format!("it has {count} lines; output `{tensor}` {shape:?} {needed}");
+                return Err(vocabulary(format!("{reason} (outputs.{name})")));
             }
             if k == 0 || k > labels.len() {
                 return refuse(format!("top: expected 1 to {count}, got {k}"));
@@ -444,6 +453,13 @@ fn output_labels(
             return refuse(format!("expected ids; `{tensor}` is {}", info.element));
         }
         None => {}
+    }
+    if let Some(needed) = bound.filter(|&bound| table.top.is_none() && bound > labels.len()) {
+        let (lines, last) = (labels.len(), needed - 1);
+        return Err(vocabulary(format!(
+            "it has {lines} lines; output `{tensor}` holds ids 0 to {last}, which need {needed} \
+             (outputs.{name})"
+        )));
     }
     Ok(Labels {
         name: name.to_owned(),

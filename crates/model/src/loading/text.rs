@@ -19,7 +19,10 @@ pub(crate) enum Unit {
 
 /// `[inputs.text]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table [inputs.text] with keys such as tensor = \"token\""
+)]
 pub(crate) struct TextTable {
     pub(crate) tensor: String,
     pub(crate) vocabulary: String,
@@ -31,7 +34,10 @@ pub(crate) struct TextTable {
 
 /// `[outputs.NAME]`.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table such as { tensor = \"ids\", vocabulary = \"labels.txt\" }"
+)]
 pub(crate) struct OutputTable {
     pub(crate) tensor: String,
     pub(crate) vocabulary: String,
@@ -39,9 +45,13 @@ pub(crate) struct OutputTable {
     pub(crate) top: Option<usize>,
 }
 
-/// A vocabulary's file: line n, from 0, is id n.
+/// Reads a vocabulary's file, which has at least one line: line n, from 0, is id n.
 pub(crate) fn read_vocabulary(files: &Files<'_>, name: &str) -> Result<Vec<String>, LoadError> {
     let text = files.read_text(name)?;
+    if text.is_empty() {
+        let (file, reason) = (files.label(name), "a vocabulary without a line".to_owned());
+        return Err(LoadError::Malformed { file, reason });
+    }
     let lines = text.lines().enumerate().map(|(number, line)| {
         unescape(line).ok_or_else(|| LoadError::Malformed {
             file: files.label(name),
@@ -85,9 +95,6 @@ impl Tokenizer {
         let lines = read_vocabulary(files, &table.vocabulary)?;
         let malformed =
             |reason| LoadError::Malformed { file: files.label(&table.vocabulary), reason };
-        if lines.is_empty() {
-            return Err(malformed("a vocabulary without a line".to_owned()));
-        }
         let count = lines.len();
         let mut ids = HashMap::with_capacity(count);
         for (id, line) in lines.into_iter().enumerate() {
