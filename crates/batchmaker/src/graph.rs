@@ -206,9 +206,10 @@ impl Graph {
             outputs.push(OutputTensor { name, value, rows, shape, until, permutation });
         }
         if let Some((name, ..)) = self.outputs.first() {
-            return Err(InvalidGraph(format!(
-                "the model declares no output `{name}`, or no second"
-            )));
+            return Err(InvalidGraph(match declared.contains(name) {
+                true => format!("output `{name}` is made twice"),
+                false => format!("the model declares no output `{name}`"),
+            }));
         }
         Ok(Unfolded { graph: self.builder.finish()?, inputs: self.inputs, outputs })
     }

@@ -140,8 +140,10 @@ fn each_mistake_is_an_error() {
             let integers = graph.value(ElementType::I64, &[1], 1);
             graph.chain(&cells.sum, 3).input(x).first_state(0, integers).add();
         }),
-        ("there is no output `other`", |_, _, sums, graph| graph.output("other", sums, &[3])),
-        ("shape [4] for 3 elements", |_, _, sums, graph| graph.output("sums", sums, &[4])),
+        ("the model declares no output `other`", |_, _, sums, graph| {
+            graph.output("other", sums, &[3]);
+        }),
+        ("output `sums` is made twice", |_, _, sums, graph| graph.output("sums", sums, &[3])),
         ("no value holds byte strings", |_, _, _, graph| {
             graph.value(ElementType::Bytes, &[], 1);
         }),
@@ -191,6 +193,30 @@ fn a_wrong_request_is_the_clients_to_change() {
     let error = ask(&start(model)).unwrap_err();
     assert!(matches!(error, EngineError::Invalid(_)), "{error:?}");
     assert_eq!(error.to_string(), "tensor `x`: more than 2 numbers");
+}
+
+#[test]
+fn outputs_are_checked_against_what_the_model_declares() {
+    let error = |output: fn(&mut Graph, Value)| {
+        let model = CustomModel::new("sums")
+            .input("x", ElementType::F32, &[-1])
+            .output("sums", ElementType::F32, &[-1])
+            .unfold(move |mut request, graph| {
+                let x = graph.input(request.take("x")?, &[1]);
+                output(graph, x);
+                Ok(())
+            });
+        ask(&start(model)).unwrap_err().to_string()
+    };
+    let none = error(|_, _| {});
+    assert!(none.contains("there is no output `sums`"), "{none}");
+    let shape = error(|graph, x| graph.output("sums", x, &[4]));
+    assert!(shape.contains("output `sums`: shape [4] for 3 elements"), "{shape}");
+    let element = error(|graph, _| {
+        let integers = graph.value(ElementType::I64, &[1], 3);
+        graph.output("sums", integers, &[3]);
+    });
+    assert!(element.contains("output `sums`: value1 holds INT64, not FP32"), "{element}");
 }
 
 #[test]
