@@ -462,14 +462,14 @@ mod tests {
     }
 
     /// Adds a mistake to a graph with values x and y.
-    type Mistake = dyn Fn(&mut CellGraphBuilder, ValueIndex, ValueIndex);
+    type Mistake<'a> = dyn Fn(&mut CellGraphBuilder, ValueIndex, ValueIndex) + 'a;
 
     #[test]
     fn each_mistake_is_named() {
         let rows = |graph: &mut CellGraphBuilder, length, input, sinks| {
             graph.rows(CellTypeId(0), length, vec![input], sinks);
         };
-        let table: [(&str, &Mistake); 17] = [
+        let table: [(&str, &Mistake<'_>); 17] = [
             ("run0: it has no nodes", &|graph, x, _| rows(graph, 0, Rows::one(x, 0), vec![])),
             ("run0: row 4 of value0, which has 4", &|graph, x, _| {
                 rows(graph, 5, Rows::all(x), vec![]);

@@ -243,15 +243,15 @@ mod tests {
     }
 
     /// Adds a mistake to a graph with values x and y.
-    type Mistake = dyn Fn(&mut CellGraphBuilder, ValueIndex, ValueIndex);
+    type Mistake<'a> = dyn Fn(&mut CellGraphBuilder, ValueIndex, ValueIndex) + 'a;
 
     #[test]
     fn each_mistake_is_named() {
         let six = || TensorData::F32(vec![0.0; 6]);
         let none = || vec![None, None];
-        let of = |add: &Mistake| mistake(&lstm(false), floats(X), six(), add);
+        let of = |add: &Mistake<'_>| mistake(&lstm(false), floats(X), six(), add);
         assert_eq!(of(&|graph, x, y| chain(graph, x, none(), vec![every(0, y),])), "");
-        let table: [(&str, &Mistake); 9] = [
+        let table: [(&str, &Mistake<'_>); 9] = [
             ("run0: there is no cell9", &|graph, x, _| {
                 graph.chain(CellTypeId(9), 2, vec![Rows::all(x)], none(), vec![]);
             }),
