@@ -25,8 +25,8 @@ pub enum Operand {
 #[derive(Clone, Debug, Default)]
 pub struct DagBuilder {
     nodes: Vec<Node>,
-    /// For each kind of row that nodes give, how many there are.
-    given: Vec<(RowSpec, u32)>,
+    /// For each kind of row that nodes give, and the port that gives it, the number of rows.
+    given: Vec<((RowSpec, usize), u32)>,
     /// The first mistake.
     error: Option<String>,
 }
@@ -72,11 +72,13 @@ impl DagBuilder {
             self.error.get_or_insert(reason);
             return NodeId(u32::MAX);
         }
-        let outputs = cell.outputs.iter().map(|row| {
-            let kind = match self.given.iter().position(|(known, _)| known == row) {
+        // Rows of one port lie one after the other, so that outputs of several nodes are a range.
+        let outputs = cell.outputs.iter().enumerate().map(|(port, row)| {
+            let is_kind = |known: &((RowSpec, usize), u32)| known.0.0 == *row && known.0.1 == port;
+            let kind = match self.given.iter().position(is_kind) {
                 Some(kind) => kind,
                 None => {
-                    self.given.push((row.clone(), 0));
+                    self.given.push(((row.clone(), port), 0));
                     self.given.len() - 1
                 }
             };
@@ -114,7 +116,7 @@ impl DagBuilder {
             graph.fail(reason);
             return PlacedNodes { outputs: Vec::new() };
         }
-        let given = self.given.iter().map(|(row, count)| graph.value(row.clone(), *count));
+        let given = self.given.iter().map(|((row, _), count)| graph.value(row.clone(), *count));
         let given: Vec<ValueIndex> = given.collect();
         let place = |&(kind, row): &(usize, u32)| (given[kind], row);
         let outputs = self.nodes.iter().map(|node| node.outputs.iter().map(place).collect());
