@@ -210,7 +210,7 @@ impl EngineBuilder {
 }
 
 impl Prepared {
-    /// What the owner of the models may want to know of how they were loaded, a sentence each.
+    /// Notes for the owner of the models on how they were loaded, a sentence each.
     pub fn notes(&self) -> Vec<&str> {
         self.loaded.notes().collect()
     }

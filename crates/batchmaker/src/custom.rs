@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellRegistry, ElementType, InvalidRequest, ModelPriority, NamedTensor, Parameters,
-    Unfold, UnfoldError, Unfolded,
+    Cell, CellRegistry, ElementType, InvalidRequest, NamedTensor, Parameters, Unfold, UnfoldError,
+    Unfolded,
 };
 use batchmaker_model::{
-    Axis, CellUse, Content, FUSED_BATCH_SIZE_MAX, InputLayout, LoadError, LoadOptions, MAX_LENGTH,
-    Model, NamedCell, PROGRAM_BATCH_SIZE_MAX, ReplyTensor, RequestTensor, Takes, TensorInfo,
-    Unfolding,
+    Axis, Content, InputLayout, LoadError, LoadOptions, MAX_LENGTH, Model, NamedCell, NewCell,
+    ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding,
 };
 
 use crate::cell_handle::CellHandle;
@@ -155,16 +154,14 @@ impl CustomModel {
     ) -> Result<Model, LoadError> {
         let mut cells = Vec::new();
         for (handle, priority) in self.cells.iter().zip(0..) {
-            let (name, fused, why) = (handle.name(), handle.is_fused(), handle.why());
-            let given = options.max_batch_size.of(name);
-            let most = if fused { FUSED_BATCH_SIZE_MAX } else { PROGRAM_BATCH_SIZE_MAX };
-            let precision = options.precision.of(name).unwrap_or(handle.cell().precision);
-            let rank = ModelPriority { model: options.model, priority };
-            let cell = handle.cell().clone().in_precision(precision);
-            let cell_type = registry.add(name, cell, given.unwrap_or(most), rank);
-            handle.set_id(cell_type);
-            let (name, why, limit_given) = (name.to_owned(), why.to_owned(), given.is_some());
-            cells.push(CellUse { name, cell_type, fused, limit_given, priority, why });
+            let (name, cell) = (handle.name(), handle.cell());
+            let (fused, why) = (handle.is_fused(), handle.why());
+            let new = NewCell { name, cell, priority, fused, why };
+            // A profile may choose the precision of a cell for which the program chose none.
+            let chosen = (cell.precision != Precision::default()).then_some(cell.precision);
+            let used = options.register(registry, &new, None, chosen);
+            handle.set_id(used.cell_type);
+            cells.push(used);
         }
         let Self { name, version, inputs, outputs, unfold, max_length, cells: handles } = self;
         let declared = outputs.iter().map(|output| output.info.name.clone()).collect();

@@ -43,7 +43,7 @@ pub enum BuildError {
     /// A limit or precision was set for a cell that no model has, or that does not take it.
     #[error("{reason} (there are: {})", cells.join(", "))]
     Cell {
-        /// What is wrong.
+        /// The mistake.
         reason: String,
         /// The option: `max_batch_size` or `precision`.
         option: &'static str,

@@ -18,7 +18,7 @@ pub struct Value {
 #[derive(Clone, Copy, Debug)]
 pub struct Node(NodeId);
 
-/// What feeds an input port of a node.
+/// The row or output that feeds an input port of a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand {
     /// A row of a value.
@@ -44,7 +44,7 @@ pub struct Graph {
     error: Option<String>,
 }
 
-/// What an output tensor is read from.
+/// The rows that an output tensor is read from.
 #[derive(Debug)]
 enum Source {
     Value(Value),

@@ -38,6 +38,8 @@ mod stream;
 mod trial;
 
 pub use batchmaker_cpu::Isa;
+/// The contract of devices, for a device of one's own ([`Prepared::start_on`]).
+pub use batchmaker_device as device;
 pub use batchmaker_device::{Device, DeviceError};
 pub use batchmaker_engine::{
     BatchLimits, CellStatistics, EngineError, Pending, Reply, Request, SessionChunk, SessionKey,
@@ -50,7 +52,8 @@ pub use batchmaker_graph::{
 };
 pub use batchmaker_manager::{Failure, PadTo, Padding, Policy};
 pub use batchmaker_model::{
-    Axis, CellUse, Content, InputLayout, LoadError, Model, NamedCell, ReplyError, TensorInfo,
+    Amendments, Axis, CellInput, CellOutput, CellUse, Content, Diagnostic, InputLayout, LoadError,
+    Model, NamedCell, ReplyError, ReplyPlan, StepPlan, TensorInfo,
 };
 pub use batchmaker_profile::{FileError, Goal};
 pub use builder::{EngineBuilder, Prepared};

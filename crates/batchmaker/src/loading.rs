@@ -23,7 +23,7 @@ pub struct EmbeddedModel {
     pub files: &'static [(&'static str, &'static [u8])],
 }
 
-/// Where a model comes from.
+/// The source of a model.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// An ONNX file, a model directory, or a folder of these.
@@ -32,7 +32,7 @@ pub(crate) enum Source {
     Custom(CustomModel),
 }
 
-/// How cells are loaded.
+/// The batch limits and precisions that cells are loaded with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CellOptions {
     pub(crate) max_batch_size: ByCell<u32>,
@@ -55,7 +55,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// What the owner of the models may want to know of how they were loaded, a sentence each.
+    /// Notes for the owner of the models on how they were loaded, a sentence each.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         let of_models = self.models.iter().flat_map(|model| &model.notes);
         self.profiles.notes().iter().chain(of_models).map(String::as_str)
@@ -63,7 +63,7 @@ impl Loaded {
 }
 
 impl Source {
-    /// Where its profile is kept, if it has a place.
+    /// The file that keeps its profile, if there is one.
     fn profile_file(&self) -> Option<PathBuf> {
         match self {
             Self::Path(path) => Some(profile_beside(path)),
@@ -89,7 +89,7 @@ impl Source {
     }
 }
 
-/// Which profiles are taken into account.
+/// The profiles that are taken into account.
 pub(crate) enum ProfileChoice<'a> {
     /// None.
     Ignore,

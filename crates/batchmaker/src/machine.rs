@@ -1,4 +1,4 @@
-//! How an engine shares out the cores of this machine.
+//! Divides the cores of this machine among the workers of an engine.
 
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
@@ -67,7 +67,7 @@ impl Cores {
         Machine { workers: 1, threads_per_worker: 1, isa: self.isa }.device()
     }
 
-    /// Shares the cores out for the cells of loaded models.
+    /// Divides the cores among workers, by the sizes of the loaded models' cells.
     pub fn machine(self, cells: &CellRegistry) -> Machine {
         let mut of_models: BTreeMap<ModelId, usize> = BTreeMap::new();
         let mut is_small = true;

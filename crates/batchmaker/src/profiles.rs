@@ -24,7 +24,7 @@ pub struct Profiles {
     is_named: bool,
     /// By identity in f32: how a cell is best run is the same in all models.
     cells: HashMap<String, Known>,
-    /// What the owner of the models may want to know of the profiles, a sentence each.
+    /// Notes for the owner of the models on the profiles, a sentence each.
     notes: Vec<String>,
 }
 
@@ -167,7 +167,7 @@ impl Profiles {
         goal.choose(self.curve(cell)?, self.known(cell)?.stepped_cells)
     }
 
-    /// What the owner of the models may want to know of the profiles, a sentence each.
+    /// Notes for the owner of the models on the profiles, a sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

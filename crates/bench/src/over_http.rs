@@ -61,7 +61,7 @@ pub enum HttpError {
     Unknown {
         /// The address that was asked.
         url: Uri,
-        /// What the answer lacks.
+        /// The part that the answer lacks.
         reason: String,
     },
     /// See [`NoLength`].

@@ -53,7 +53,7 @@ pub(crate) fn add(
     builder
 }
 
-/// What the error of a builder means on the command line.
+/// Puts the error of a builder in terms of the command line.
 pub(crate) fn explain(error: BuildError) -> anyhow::Error {
     match error {
         BuildError::NoModel(path) => {

@@ -78,7 +78,7 @@ impl Default for Capabilities {
     }
 }
 
-/// How a device runs a cell type that it has materialised.
+/// The properties of a cell type that a device has materialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Materialized {
     /// The code that runs its batches.

@@ -9,7 +9,7 @@ use batchmaker_manager::{Config, Policy};
 pub struct EngineConfig {
     /// The number of workers; each has a thread and a queue of the device.
     pub workers: u16,
-    /// How requests share batches.
+    /// The policy that forms batches of requests.
     pub policy: Policy,
     /// The most tasks that are formed for a worker at a time: see [`Config::max_tasks_to_submit`].
     pub max_tasks_to_submit: u32,
@@ -23,7 +23,7 @@ pub struct EngineConfig {
     pub max_bytes: usize,
     /// The most sessions that may hold state; one more is refused as overload.
     pub max_sessions: usize,
-    /// How long a session may be idle before it ends.
+    /// The time that a session may be idle before it ends.
     pub session_idle: Duration,
 }
 

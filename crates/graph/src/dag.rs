@@ -8,7 +8,7 @@ use crate::{Cell, CellGraphBuilder, CellTypeId, RowSpec, Rows, Sink, SinkTime, V
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 
-/// What feeds an input port of a node.
+/// The row or output that feeds an input port of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A row of a value of the graph.
@@ -39,7 +39,7 @@ struct Node {
     outputs: Vec<(usize, u32)>,
 }
 
-/// Where the outputs of nodes lie once they are part of a graph.
+/// The rows that the outputs of nodes have once the nodes are part of a graph.
 #[derive(Clone, Debug)]
 pub struct PlacedNodes {
     outputs: Vec<Vec<(ValueIndex, u32)>>,

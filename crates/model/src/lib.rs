@@ -40,7 +40,8 @@ pub use data::direction::Direction;
 pub use data::layout::{Axis, Content, InputLayout};
 pub use data::named_cell::{CellInput, CellOutput, NamedCell};
 pub use emit::registration::{
-    ByCell, CellUse, FUSED_BATCH_SIZE_MAX, LoadOptions, PROGRAM_BATCH_SIZE_MAX, ProfiledCell,
+    ByCell, CellUse, FUSED_BATCH_SIZE_MAX, LoadOptions, NewCell, PROGRAM_BATCH_SIZE_MAX,
+    ProfiledCell,
 };
 pub use error::{Diagnostic, LoadError};
 pub use file::amend::Amendments;

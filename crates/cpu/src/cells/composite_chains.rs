@@ -145,7 +145,7 @@ impl CompositeChains {
         resources: &mut CompositeResources<'_>,
     ) -> Result<(), CompositeError> {
         let left = roster.0.leave(leaves, |_| ());
-        left.expect("the manager knows who is on a roster");
+        left.expect("the manager names only chains on the roster");
         let chain = |join: &Join| {
             let memory = memory_of(join.request);
             let course = device::Chain::joining(&memory.graph, join, memory.has_ended(join.run));

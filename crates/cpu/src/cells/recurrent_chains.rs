@@ -361,7 +361,7 @@ impl RecurrentChains {
                 inputs.blocks.give_back(projected);
             }
         });
-        left.expect("the manager knows who is on a roster");
+        left.expect("the manager names only chains on the roster");
         for join in joins {
             let memory = memory_of(join.request);
             let course = device::Chain::joining(&memory.graph, join, false);

@@ -34,7 +34,7 @@ impl LoadOptions {
     }
 
     /// Registers a cell. `models_limit` and `models_precision` are the model's own choices.
-    pub(crate) fn register(
+    pub fn register(
         &self,
         registry: &mut CellRegistry,
         cell: &NewCell<'_>,
@@ -60,13 +60,19 @@ impl LoadOptions {
     }
 }
 
-/// A cell to register; see [`CellUse`].
-pub(crate) struct NewCell<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) cell: &'a Cell,
-    pub(crate) priority: i32,
-    pub(crate) fused: bool,
-    pub(crate) why: &'a str,
+/// A cell to register; its fields are those of [`CellUse`].
+#[derive(Clone, Copy, Debug)]
+pub struct NewCell<'a> {
+    /// See [`CellUse::name`].
+    pub name: &'a str,
+    /// The cell.
+    pub cell: &'a Cell,
+    /// See [`CellUse::priority`].
+    pub priority: i32,
+    /// See [`CellUse::fused`].
+    pub fused: bool,
+    /// See [`CellUse::why`].
+    pub why: &'a str,
 }
 
 /// A choice for all cells, or for some by name.

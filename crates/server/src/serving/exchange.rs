@@ -40,20 +40,11 @@ pub(crate) fn submit(
     Ok((Context { model_name, model_version, id, requested }, pending))
 }
 
-/// The response to a request. The form of each of its tensors is still to be looked up in the second.
-pub(crate) fn response(
-    context: Context,
-    reply: Reply,
-) -> Result<(wire::InferResponse, RequestedOutputs), ServeError> {
+/// The body of the response to a request, in the forms that it asks for.
+pub(crate) fn encode(context: Context, reply: Reply) -> Result<wire::EncodedBody, ServeError> {
     let Context { model_name, model_version, id, requested } = context;
     let outputs = reply.outputs.into_iter().map(tensors::to_wire).collect::<Result<_, _>>()?;
     let parameters = wire::Parameters::new();
     let response = wire::InferResponse { model_name, model_version, id, parameters, outputs };
-    Ok((response, requested))
-}
-
-/// The body of the response to a request, as HTTP and files have it.
-pub(crate) fn encode(context: Context, reply: Reply) -> Result<wire::EncodedBody, ServeError> {
-    let (response, requested) = response(context, reply)?;
     Ok(wire::encode_response(&response, |name| requested.format_of(name))?)
 }

@@ -7,7 +7,7 @@ use batchmaker_wire::{InferRequest, Parameter, Parameters};
 
 use crate::serving::error::ServeError;
 
-/// The name of the header (HTTP) or metadata (gRPC) that may name a session, so that proxies can hash it.
+/// The name of the header that may name a session, so that proxies can hash it.
 pub(crate) const SESSION: &str = "x-session-id";
 
 /// Bytes of a session's name: it is kept for as long as the session.

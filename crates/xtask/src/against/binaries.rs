@@ -11,7 +11,8 @@ use anyhow::{Context, bail, ensure};
 use super::folder::FOLDER;
 use crate::batchmaker::{output, succeed};
 
-const PACKAGE: &str = "batchmaker";
+/// The binary. Its package is the default member of the workspace, whose name differs between commits.
+const BINARY: &str = "batchmaker";
 
 /// Which builds to compare.
 #[derive(Debug, clap::Args)]
@@ -88,7 +89,7 @@ impl Build {
             commit: Some(sha.clone()),
         };
         let name = git(&["show", "--no-patch", "--format=%h %s", &sha])?;
-        let binary = source.program(PACKAGE, &["build", "--bin", PACKAGE], "bin")?;
+        let binary = source.program(BINARY, &["build", "--release", "--bin", BINARY], "bin")?;
         Ok(Self { name, binary, source: Some(source) })
     }
 
@@ -102,7 +103,7 @@ impl Build {
         if !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
             name += ", with changes that are not committed";
         }
-        let binary = source.program(PACKAGE, &["build", "--bin", PACKAGE], "bin")?;
+        let binary = source.program(BINARY, &["build", "--release", "--bin", BINARY], "bin")?;
         Ok(Self { name, binary, source: Some(source) })
     }
 
@@ -112,30 +113,28 @@ impl Build {
             let name = &self.name;
             format!("{package} cannot be benchmarked: '{name}' was given without its tree; skip it")
         })?;
-        source.program(package, &["bench", "--no-run"], "bench")
+        source.program(package, &["bench", "--no-run", "--package", package], "bench")
     }
 }
 
 impl Source {
-    /// Builds a program of `package`, and keeps a copy. `kind` is what cargo calls its target.
-    fn program(&self, package: &str, verb: &[&str], kind: &str) -> anyhow::Result<PathBuf> {
+    /// Builds a program with the arguments `build` of cargo, and keeps a copy under `name`. `kind` is the kind of
+    /// its target in cargo's messages.
+    fn program(&self, name: &str, build: &[&str], kind: &str) -> anyhow::Result<PathBuf> {
         let commit = self.commit.as_deref().map_or("now", |commit| &commit[..12]);
-        let kept = Path::new(FOLDER).join("binaries").join(format!("{package}-{kind}-{commit}"));
+        let kept = Path::new(FOLDER).join("binaries").join(format!("{name}-{kind}-{commit}"));
         let kept = std::path::absolute(kept)?;
         if self.commit.is_some() && kept.is_file() {
             return Ok(kept);
         }
         self.check_out()?;
-        eprintln!("building {package} in {}", self.tree.display());
+        eprintln!("building {name} in {}", self.tree.display());
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target).args(verb);
-        if verb[0] == "build" {
-            cargo.arg("--release");
-        }
-        cargo.args(["--package", package, "--message-format", "json-render-diagnostics"]);
+        cargo.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target).args(build);
+        cargo.args(["--message-format", "json-render-diagnostics"]);
         let messages = output(&mut cargo)?;
         let built = executable(&messages, kind)
-            .with_context(|| format!("cargo built no {kind} of {package}"))?;
+            .with_context(|| format!("cargo built no {kind} of {name}"))?;
         std::fs::create_dir_all(kept.parent().context("a folder")?)?;
         // A program that runs is not written over, but may be replaced.
         let copy = kept.with_extension("new");
