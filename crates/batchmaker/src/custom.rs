@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    Cell, CellRegistry, ElementType, InvalidRequest, NamedTensor, Parameters, Unfold, UnfoldError,
-    Unfolded,
+    Cell, CellRegistry, ElementType, InvalidRequest, NamedTensor, Parameters, Precision, Unfold,
+    UnfoldError, Unfolded,
 };
 use batchmaker_model::{
     Axis, Content, InputLayout, LoadError, LoadOptions, MAX_LENGTH, Model, NamedCell, NewCell,
