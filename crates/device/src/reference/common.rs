@@ -6,10 +6,16 @@ use crate::reference::row::Row;
 
 /// The input row that a cell computes on, from its input port's row: the row of the table `lookup` for
 /// the id in `row`, or `row` itself where the cell has no table.
+///
+/// # Panics
+/// If the table has no row of the id.
 pub fn input(lookup: Option<&Lookup>, row: &Row) -> Vec<f64> {
     match lookup {
         None => row.floats().to_vec(),
-        Some(lookup) => lookup.row(row.ints()[0]).iter().map(|&x| f64::from(x)).collect(),
+        Some(lookup) => {
+            let x = lookup.row(row.ints()[0]).unwrap_or_else(|unknown| panic!("{unknown}"));
+            x.iter().map(|&x| f64::from(x)).collect()
+        }
     }
 }
 
