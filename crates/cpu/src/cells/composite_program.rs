@@ -12,7 +12,7 @@ use super::arg_max::arg_max;
 use super::batch_job::{Job, WORTH_THREADS, project_rows};
 use super::embedding::Embedding;
 use super::packing::pack;
-use crate::strategies::execution_strategy::{ProjectionAhead, Split};
+use crate::strategies::execution_strategy::{InputProjection, Split};
 use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised [`CompositeCell`].
@@ -60,7 +60,7 @@ impl CompositeProgram {
     pub(crate) fn new(
         packing: Packing,
         cell: &CompositeCell,
-        projection: ProjectionAhead,
+        projection: InputProjection,
     ) -> Result<Self, CompositeError> {
         let row = |&register: &usize| cell.registers[register].clone();
         let load = |(index, operation): (usize, &Operation)| {
@@ -73,7 +73,7 @@ impl CompositeProgram {
                 }
                 OperationBody::Step(step) => {
                     let (cell, lookup) = (pack(packing, step)?, step.lookup.clone());
-                    let is_projected = projection != ProjectionAhead::Never;
+                    let is_projected = projection != InputProjection::Never;
                     let embedding =
                         lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
                     LoadedBody::Step { cell, embedding }
@@ -324,7 +324,7 @@ mod tests {
             CompositeProgram::new(
                 batchmaker_kernels::Isa::best().into(),
                 cell,
-                ProjectionAhead::Measured,
+                InputProjection::Measured,
             )
             .unwrap()
         };

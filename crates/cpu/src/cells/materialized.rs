@@ -94,11 +94,11 @@ impl MaterializedCell {
             }
             CellBody::Composite(composite) if !cell.states.is_empty() => {
                 let chains =
-                    CompositeChains::new(packing, cell, composite, config.projection_ahead)?;
+                    CompositeChains::new(packing, cell, composite, config.input_projection)?;
                 Self::CompositeChains(Box::new(chains))
             }
             CellBody::Composite(composite) => {
-                let program = CompositeProgram::new(packing, composite, config.projection_ahead)?;
+                let program = CompositeProgram::new(packing, composite, config.input_projection)?;
                 Self::Composite { program: Box::new(program), inputs }
             }
         })

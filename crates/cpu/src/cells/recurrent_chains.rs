@@ -18,7 +18,7 @@ use super::recurrent_chain::{RecurrentChain, is_from_request};
 use crate::config::CpuConfig;
 use crate::memory::request_memory::RequestMemory;
 use crate::memory::state_arena::{StateArena, StateSlot};
-use crate::strategies::execution_strategy::{ExecutionStrategy, ProjectionAhead, Split};
+use crate::strategies::execution_strategy::{ExecutionStrategy, InputProjection, Split};
 use crate::strategies::plan::{LivePlan, SeenPlan};
 use crate::strategies::tuner::Tuner;
 use crate::threads::thread_group::ThreadGroup;
@@ -35,7 +35,7 @@ pub(crate) struct RecurrentChains {
     /// The number of states: h, then c.
     states: usize,
     slots: StateArena,
-    projection: ProjectionAhead,
+    projection: InputProjection,
     plan: Arc<LivePlan>,
 }
 
@@ -56,10 +56,10 @@ impl RecurrentChains {
         config: &CpuConfig,
         plan: Arc<LivePlan>,
     ) -> Result<Self, KernelError> {
-        let projection = config.projection_ahead;
+        let projection = config.input_projection;
         let packed = pack(packing, cell)?;
         let slots = StateArena::new(packed.hidden_size(), packed.c_len());
-        let is_projected = projection != ProjectionAhead::Never;
+        let is_projected = projection != InputProjection::Never;
         let inputs = ChainInputs::new(packed, cell.lookup.clone(), is_projected);
         Ok(Self { inputs, states: cell.kind.states(), slots, projection, plan })
     }
@@ -277,10 +277,10 @@ impl RecurrentChains {
         let (macs, x_macs) = (size * cell.step_macs(), cell.projection_macs());
         let is_projection_open = |pre_projection: bool| match self.projection {
             _ if x_macs == 0 || self.inputs.is_table_projected() => !pre_projection,
-            ProjectionAhead::Never => !pre_projection,
-            ProjectionAhead::Always => pre_projection,
+            InputProjection::Never => !pre_projection,
+            InputProjection::Always => pre_projection,
             // Where the blocks of some chains only fit, the measurement would be of neither strategy.
-            ProjectionAhead::Measured => !pre_projection || batch.inputs.blocks.fit(size),
+            InputProjection::Measured => !pre_projection || batch.inputs.blocks.fit(size),
         };
         let is_split_open = |split: Split| match split {
             Split::None if threads == 1 => true,

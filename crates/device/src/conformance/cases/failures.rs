@@ -18,7 +18,7 @@ use crate::contract::{DeviceError, TaskDone};
 
 pub(super) fn cases() -> Vec<Case> {
     let with_failing_input = |name: &str, body: fn(&dyn Subject, i64) -> Check| {
-        let body = move |subject: &dyn Subject| match subject.poison() {
+        let body = move |subject: &dyn Subject| match subject.failing_input() {
             None => Ok(Outcome::Skipped("no task can be made to fail".to_owned())),
             Some(failing) => body(subject, failing).map(|()| Outcome::Passed),
         };
