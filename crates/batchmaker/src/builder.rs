@@ -242,7 +242,7 @@ impl Prepared {
     }
 }
 
-fn set<T>(known: &mut batchmaker_model::ByCell<T>, cell: Option<&str>, value: T) {
+fn set<T>(known: &mut batchmaker_model::PerCell<T>, cell: Option<&str>, value: T) {
     match cell {
         None => known.all = Some(value),
         Some(cell) => drop(known.cells.insert(cell.to_owned(), value)),

@@ -14,15 +14,15 @@ struct CustomCell {
     name: String,
     cell: Cell,
     fused: bool,
-    why: String,
+    description: String,
     /// The cell's type, once an engine was built.
     id: OnceLock<CellTypeId>,
 }
 
 impl CellHandle {
-    pub(crate) fn new(name: &str, cell: Cell, fused: bool, why: String) -> Self {
+    pub(crate) fn new(name: &str, cell: Cell, fused: bool, description: String) -> Self {
         let (name, id) = (name.to_owned(), OnceLock::new());
-        Self(Arc::new(CustomCell { name, cell, fused, why, id }))
+        Self(Arc::new(CustomCell { name, cell, fused, description, id }))
     }
 
     /// The cell.
@@ -39,8 +39,8 @@ impl CellHandle {
         self.0.fused
     }
 
-    pub(crate) fn why(&self) -> &str {
-        &self.0.why
+    pub(crate) fn description(&self) -> &str {
+        &self.0.description
     }
 
     /// Whether both handles are of one cell.

@@ -97,14 +97,14 @@ impl CustomModel {
     /// Adds a cell, and returns the handle that unfolding functions name it by. Where cells of the model
     /// compete, those added later, which come later in the computation, are preferred.
     pub fn cell(&mut self, name: &str, cell: Cell) -> CellHandle {
-        let (fused, why) = (cell.is_fused(), "a cell of the program's own".to_owned());
-        self.add(CellHandle::new(name, cell, fused, why))
+        let (fused, description) = (cell.is_fused(), "a cell of the program's own".to_owned());
+        self.add(CellHandle::new(name, cell, fused, description))
     }
 
     /// Adds a cell that was read from a file, as [`cell`](Self::cell) does.
     pub fn cell_file(&mut self, name: &str, file: NamedCell) -> CellHandle {
-        let NamedCell { cell, fused, why, .. } = file;
-        self.add(CellHandle::new(name, cell, fused, why))
+        let NamedCell { cell, fused, description, .. } = file;
+        self.add(CellHandle::new(name, cell, fused, description))
     }
 
     fn add(&mut self, handle: CellHandle) -> CellHandle {
@@ -155,8 +155,8 @@ impl CustomModel {
         let mut cells = Vec::new();
         for (handle, priority) in self.cells.iter().zip(0..) {
             let (name, cell) = (handle.name(), handle.cell());
-            let (fused, why) = (handle.is_fused(), handle.why());
-            let new = NewCell { name, cell, priority, fused, why };
+            let (fused, description) = (handle.is_fused(), handle.description());
+            let new = NewCell { name, cell, priority, fused, description };
             // A profile may choose the precision of a cell for which the program chose none.
             let chosen = (cell.precision != Precision::default()).then_some(cell.precision);
             let used = options.register(registry, &new, None, chosen);

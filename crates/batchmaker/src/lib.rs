@@ -52,8 +52,8 @@ pub use batchmaker_graph::{
 };
 pub use batchmaker_manager::{Failure, PadTo, Padding, Policy};
 pub use batchmaker_model::{
-    Amendments, Axis, CellInput, CellOutput, CellUse, Content, Diagnostic, InputLayout, LoadError,
-    Model, NamedCell, ReplyError, ReplyPlan, StepPlan, TensorInfo,
+    Amendments, Axis, CellInput, CellOutput, Content, Diagnostic, InputLayout, LoadError, Model,
+    ModelCell, NamedCell, ReplyError, ReplyPlan, StepPlan, TensorInfo,
 };
 pub use batchmaker_profile::{FileError, Goal};
 pub use builder::{EngineBuilder, Prepared};

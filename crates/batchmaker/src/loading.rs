@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use batchmaker_graph::{Cell, CellRegistry, ModelId, Precision};
-use batchmaker_model::{ByCell, LoadOptions, Model, ProfiledCell};
+use batchmaker_model::{LoadOptions, Model, PerCell, ProfiledCell};
 use batchmaker_profile::Goal;
 
 use crate::custom::CustomModel;
@@ -35,8 +35,8 @@ pub(crate) enum Source {
 /// The batch limits and precisions that cells are loaded with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CellOptions {
-    pub(crate) max_batch_size: ByCell<u32>,
-    pub(crate) precision: ByCell<Precision>,
+    pub(crate) max_batch_size: PerCell<u32>,
+    pub(crate) precision: PerCell<Precision>,
 }
 
 /// Models that are loaded, and their cell types.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
+use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection, Isa};
 use batchmaker_device::DeviceError;
 use batchmaker_graph::{CellRegistry, ModelId};
 
@@ -100,7 +100,7 @@ impl Machine {
     /// The system gives no threads.
     pub fn device(self) -> Result<CpuDevice, DeviceError> {
         CpuDevice::new(CpuConfig {
-            projection_ahead: ProjectionAhead::Measured,
+            input_projection: InputProjection::Measured,
             threads_per_worker: self.threads_per_worker,
             isa: self.isa,
             pin_threads: true,

@@ -78,7 +78,7 @@ pub struct Measured {
 /// Every request of the warm-up failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{policy}: every request fails: {error}")]
-pub struct NothingWorks {
+pub struct WarmUpFailed {
     /// The contender's policy.
     pub policy: String,
     /// The error of the first request.
@@ -95,7 +95,7 @@ pub fn compare<S: Service>(
     contenders: &mut [Contender<S>],
     between: &mut dyn FnMut(),
     progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<Vec<Measured>, NothingWorks> {
+) -> Result<Vec<Measured>, WarmUpFailed> {
     let mut warm_up_requests = 0;
     for contender in contenders.iter_mut() {
         warm_up_requests = warm_up(load, contender)?;
@@ -160,7 +160,7 @@ fn read<S: Service>(service: &S) -> Reading {
 }
 
 /// Sends requests so that a contender allocates its memory and starts its threads. Gives the number of requests.
-fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<u64, NothingWorks> {
+fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<u64, WarmUpFailed> {
     let shapes = load.trace.arrivals.iter().map(|arrival| arrival.shape.clone());
     let trace = Trace::saturated(shapes.take(load.in_flight_max.min(WARM_UP_MAX)).collect());
     let service = &mut contender.service;
@@ -172,7 +172,7 @@ fn warm_up<S: Service>(load: &Load, contender: &mut Contender<S>) -> Result<u64,
     });
     match errors.next() {
         Some(Some(error)) if errors.all(|error| error.is_some()) => {
-            Err(NothingWorks { policy: contender.policy.clone(), error: error.clone() })
+            Err(WarmUpFailed { policy: contender.policy.clone(), error: error.clone() })
         }
         _ => Ok(sent.len() as u64),
     }

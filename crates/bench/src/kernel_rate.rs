@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use batchmaker::CellStatistics;
-use batchmaker_device::{CellsAlone, Device, DeviceError, Effort};
+use batchmaker_device::{CellTimer, Device, DeviceError, Effort};
 use batchmaker_graph::{CellType, CellTypeId};
 
 /// Seconds a batch, by cell type and batch size.
@@ -22,7 +22,7 @@ impl KernelRate {
     /// # Errors
     /// Where the device has no queue, or a batch fails.
     pub fn measure(device: &Arc<dyn Device>, cell_types: &[CellType]) -> Result<Self, DeviceError> {
-        let mut cells = CellsAlone::new(device.clone())?;
+        let mut cells = CellTimer::new(device.clone())?;
         let by_cell = (0..).zip(cell_types).map(|(id, cell_type)| {
             let limit = cell_type.max_batch_size as usize;
             let time = |size| {

@@ -44,7 +44,7 @@ mod table;
 mod trace;
 mod workload;
 
-pub use compare::{Contender, Load, Measured, NothingWorks, Progress, compare};
+pub use compare::{Contender, Load, Measured, Progress, WarmUpFailed, compare};
 pub use distribution::{Distribution, Recorder};
 pub use driver::{Answer, Service};
 pub use in_process::InProcess;

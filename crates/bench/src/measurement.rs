@@ -226,7 +226,7 @@ fn add_difference(total: &mut Statistics, before: &Statistics, after: &Statistic
         total.tasks += after.tasks - before.tasks;
         total.nodes += after.nodes - before.nodes;
         total.padding += after.padding - before.padding;
-        total.wasted += after.wasted - before.wasted;
+        total.past_end_of_sequence += after.past_end_of_sequence - before.past_end_of_sequence;
         let sizes = total.batches_by_size.len().max(after.batches_by_size.len());
         total.batches_by_size.resize(sizes, 0);
         let earlier = before.batches_by_size.iter().copied().chain(std::iter::repeat(0));
@@ -264,7 +264,7 @@ fn cell_report(cell: &CellStatistics) -> CellReport {
         batch_p50: median.map_or(0, |(size, _)| size as u64),
         batch_max: sizes().next_back().map_or(0, |(size, _)| size as u64),
         padding_share: cell.padding as f64 / (cell.nodes + cell.padding).max(1) as f64,
-        wasted_share: cell.wasted as f64 / cell.nodes.max(1) as f64,
+        wasted_share: cell.past_end_of_sequence as f64 / cell.nodes.max(1) as f64,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use batchmaker::{CellType, CellUse, Loaded, Model, Precision, TensorInfo};
+use batchmaker::{CellType, Loaded, Model, ModelCell, Precision, TensorInfo};
 use serde_json::{Value, json};
 
 use crate::args::{InspectArgs, MachineArgs};
@@ -26,7 +26,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
 fn cells<'a>(
     model: &'a Model,
     loaded: &'a Loaded,
-) -> impl Iterator<Item = (&'a CellUse, &'a CellType)> {
+) -> impl Iterator<Item = (&'a ModelCell, &'a CellType)> {
     model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
 }
 
@@ -35,7 +35,7 @@ fn inputs(model: &Model) -> impl Iterator<Item = (&TensorInfo, bool)> {
     model.inputs.iter().zip(model.layouts().into_iter().map(|layout| layout.optional))
 }
 
-fn how(cell: &CellUse) -> &'static str {
+fn how(cell: &ModelCell) -> &'static str {
     if cell.fused { "fused" } else { "general" }
 }
 
@@ -65,7 +65,7 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
             human_bytes(cell_type.cell.weight_bytes()),
             cell_type.cell.state_bytes(),
             cell_type.identity,
-            cell.why,
+            cell.description,
         );
     }
     text
@@ -86,12 +86,12 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
         described["optional"] = optional.into();
         described
     };
-    let cell = |(cell, cell_type): (&CellUse, &CellType)| {
+    let cell = |(cell, cell_type): (&ModelCell, &CellType)| {
         json!({
             "name": cell.name,
             "type": cell_type.identity.to_string(),
             "how": how(cell),
-            "why": cell.why,
+            "why": cell.description,
             "priority": cell.priority,
             "precision": cell_type.cell.precision.to_string(),
             "max_batch_size": cell_type.max_batch_size,

@@ -14,7 +14,7 @@ use batchmaker_device::{Device, DeviceError};
 
 use batchmaker_profile::{
     CellProfile, Difference, GoOn, MeasureError, ModelProfile, Profile, cell_curve, difference,
-    in_precision, is_stepped, precisions_of, table,
+    in_precision, is_stepped, precisions_of, profile_table,
 };
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -95,7 +95,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         together = difference;
     }
     bar.finish_and_clear();
-    print!("{}", table(&of_model, &device, args.goal));
+    print!("{}", profile_table(&of_model, &device, args.goal));
     if let Some(difference) = together {
         println!("in these precisions together: {difference}");
     }

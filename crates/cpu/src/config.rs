@@ -2,7 +2,7 @@
 
 use batchmaker_kernels::Isa;
 
-use crate::strategies::execution_strategy::ProjectionAhead;
+use crate::strategies::execution_strategy::InputProjection;
 
 /// The configuration of a CPU device.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct CpuConfig {
     /// that the process may use.
     pub pin_threads: bool,
     /// Whether inputs are projected before the steps that need them.
-    pub projection_ahead: ProjectionAhead,
+    pub input_projection: InputProjection,
 }
 
 impl Default for CpuConfig {
@@ -24,7 +24,7 @@ impl Default for CpuConfig {
             threads_per_worker: 1,
             isa: Isa::best(),
             pin_threads: false,
-            projection_ahead: ProjectionAhead::default(),
+            input_projection: InputProjection::default(),
         }
     }
 }

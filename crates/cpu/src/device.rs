@@ -67,7 +67,7 @@ impl Device for CpuDevice {
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
         let materialized = Materialized { runner: runner(&cell.cell.body), rows_max: None };
         let _one = self.materializing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.state.give_again(id, cell.identity) {
+        if self.state.retain(id, cell.identity) {
             return Ok(materialized);
         }
         // Packing takes a while, and batches of other types go on meanwhile.
@@ -77,12 +77,12 @@ impl Device for CpuDevice {
             cell: cell.name.clone(),
             reason: error.to_string(),
         })?;
-        self.state.give(id, cell, new);
+        self.state.insert(id, cell, new);
         Ok(materialized)
     }
 
     fn release(&self, id: CellTypeId) {
-        self.state.take_back(id);
+        self.state.release(id);
     }
 
     fn queue(

@@ -1,4 +1,4 @@
-//! The state of a device that its queues share: the cell types that it was given, and the requests in
+//! The state of a device that its queues share: the cell types that it has, and the requests in
 //! flight.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::memory::request_memory::RequestMemory;
 /// The cell types and requests of a device.
 #[derive(Default)]
 pub(crate) struct DeviceState {
-    cells: RwLock<Vec<Option<GivenCell>>>,
+    cells: RwLock<Vec<Option<HeldCell>>>,
     /// The number of token ids of all cells whose output depends on one token id alone.
     token_ids: AtomicUsize,
     /// The requests in flight, by position of their ids.
@@ -24,45 +24,46 @@ pub(crate) struct DeviceState {
 
 type Admitted = (RequestId, Arc<RequestMemory>);
 
-/// A cell type that the device was given.
-struct GivenCell {
+/// A materialised cell type, and the number of its users.
+struct HeldCell {
     identity: CellIdentity,
-    /// The number of times that it was given and not yet given back.
-    count: usize,
+    /// The number of times that it was materialised and not yet released.
+    users: usize,
     ports: CellPorts,
     cell: Arc<MaterializedCell>,
 }
 
 impl DeviceState {
-    /// Counts cell type `id` as given once more, and returns true; false if the device does not have it.
+    /// Counts one more user of cell type `id`, and returns true; false if the device does not have it.
     ///
     /// # Panics
     /// If `id` stands for a cell of another identity.
-    pub(crate) fn give_again(&self, id: CellTypeId, identity: CellIdentity) -> bool {
+    pub(crate) fn retain(&self, id: CellTypeId, identity: CellIdentity) -> bool {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(given)) = cells.get_mut(id.index()) else { return false };
-        assert_eq!(given.identity, identity, "{id} stands for another cell");
-        given.count += 1;
+        let Some(Some(held)) = cells.get_mut(id.index()) else { return false };
+        assert_eq!(held.identity, identity, "{id} stands for another cell");
+        held.users += 1;
         true
     }
 
     /// Adds cell type `id`, which the device did not have and has now materialised.
-    pub(crate) fn give(&self, id: CellTypeId, given: &CellType, cell: MaterializedCell) {
+    pub(crate) fn insert(&self, id: CellTypeId, cell_type: &CellType, cell: MaterializedCell) {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         if cells.len() <= id.index() {
             cells.resize_with(id.index() + 1, || None);
         }
         self.token_ids.fetch_add(cell.token_ids(), Ordering::Relaxed);
-        let (identity, ports) = (given.identity, CellPorts::of(&given.cell));
-        cells[id.index()] = Some(GivenCell { identity, count: 1, ports, cell: Arc::new(cell) });
+        let (identity, ports) = (cell_type.identity, CellPorts::of(&cell_type.cell));
+        cells[id.index()] = Some(HeldCell { identity, users: 1, ports, cell: Arc::new(cell) });
     }
 
-    /// Takes cell type `id` back once; drops it when it was given no more often.
-    pub(crate) fn take_back(&self, id: CellTypeId) {
+    /// Counts one user of cell type `id` less, and drops the cell with its last user.
+    pub(crate) fn release(&self, id: CellTypeId) {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let given = cells[id.index()].as_mut().expect("a cell type is released once it was taken");
-        given.count -= 1;
-        if given.count == 0 {
+        let held = cells[id.index()].as_mut();
+        let held = held.expect("a cell type is released as often as it was materialised");
+        held.users -= 1;
+        if held.users == 0 {
             cells[id.index()] = None;
         }
     }
@@ -74,7 +75,7 @@ impl DeviceState {
     pub(crate) fn cell(&self, id: CellTypeId) -> Arc<MaterializedCell> {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
         match cells.get(id.index()) {
-            Some(Some(given)) => given.cell.clone(),
+            Some(Some(held)) => held.cell.clone(),
             _ => panic!("a task names {id}, which is not here"),
         }
     }
@@ -100,10 +101,10 @@ impl DeviceState {
     ) -> Result<(), DeviceError> {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
         check_request(&graph, &inputs, |cell_type| {
-            cells.get(cell_type.index())?.as_ref().map(|given| &given.ports)
+            cells.get(cell_type.index())?.as_ref().map(|held| &held.ports)
         })?;
         let has_token_ids = |cell_type: CellTypeId| {
-            cells[cell_type.index()].as_ref().is_some_and(|given| given.cell.token_ids() > 0)
+            cells[cell_type.index()].as_ref().is_some_and(|held| held.cell.token_ids() > 0)
         };
         let memory = Arc::new(RequestMemory::new(graph, inputs, has_token_ids));
         drop(cells);

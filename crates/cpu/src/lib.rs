@@ -32,4 +32,4 @@ pub mod tuning;
 pub use batchmaker_kernels::Isa;
 pub use config::CpuConfig;
 pub use device::CpuDevice;
-pub use strategies::execution_strategy::ProjectionAhead;
+pub use strategies::execution_strategy::InputProjection;

@@ -1,7 +1,7 @@
 //! The CPU device conforms: with one and two workers, one and two threads a worker, each instruction set
 //! of this machine, and inputs projected before the steps or not.
 
-use batchmaker_cpu::{CpuConfig, CpuDevice, Isa, ProjectionAhead};
+use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection, Isa};
 use batchmaker_device::conformance::{Instance, Subject, run_all};
 
 /// Cases that no CPU can pass: its memory has no bound of its own, it ends tasks whole, and cannot be lost.
@@ -18,9 +18,9 @@ struct Cpu {
 
 impl Subject for Cpu {
     fn name(&self) -> String {
-        let CpuConfig { threads_per_worker, isa, projection_ahead, .. } = &self.config;
+        let CpuConfig { threads_per_worker, isa, input_projection, .. } = &self.config;
         let workers = self.workers;
-        format!("{workers}x{threads_per_worker} {isa}, projection ahead {projection_ahead:?}")
+        format!("{workers}x{threads_per_worker} {isa}, input projection {input_projection:?}")
     }
 
     fn make(&self) -> Instance {
@@ -32,7 +32,7 @@ impl Subject for Cpu {
     }
 
     /// The general executor has integers of 32 bits.
-    fn poison(&self) -> Option<i64> {
+    fn failing_input(&self) -> Option<i64> {
         Some(1 << 40)
     }
 }
@@ -71,7 +71,7 @@ fn one_worker_of_two_threads() {
 
 #[test]
 fn inputs_projected_ahead_or_not() {
-    for projection_ahead in [ProjectionAhead::Always, ProjectionAhead::Never] {
-        check(1, CpuConfig { projection_ahead, ..with_threads(2) });
+    for input_projection in [InputProjection::Always, InputProjection::Never] {
+        check(1, CpuConfig { input_projection, ..with_threads(2) });
     }
 }

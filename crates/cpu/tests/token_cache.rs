@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
+use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection};
 use batchmaker_device::{Device, LoneWorker};
 use batchmaker_graph::{
     Cell, CellGraph, CellGraphBuilder, CellRegistry, CellTypeId, ElementType, Item, Join, Lookup,
@@ -294,15 +294,15 @@ fn chains_over_cached_token_ids_have_the_same_bits() {
     let expected = play_chains(&mut worker(&numbers), &numbers, graphs, length);
     let lookup = Lookup { table: table.clone(), width: INPUT };
     let cell = lstm(&mut Random(3), Some(lookup));
-    use ProjectionAhead::{Always, Measured, Never};
-    for (projection_ahead, threads_per_worker) in [(Measured, 1), (Always, 3), (Never, 1)] {
-        let config = CpuConfig { projection_ahead, threads_per_worker, ..CpuConfig::default() };
+    use InputProjection::{Always, Measured, Never};
+    for (input_projection, threads_per_worker) in [(Measured, 1), (Always, 3), (Never, 1)] {
+        let config = CpuConfig { input_projection, threads_per_worker, ..CpuConfig::default() };
         let device = device(config, [Cell::recurrent(cell.clone())]);
         let worker = &mut worker(&device);
         for turn in ["fresh", "after these", "after others", "after others, again"] {
             let graphs = sentences.iter().map(as_ids).collect();
             let actual = play_chains(worker, &device, graphs, length);
-            assert!(actual == expected, "{projection_ahead:?}, {turn}");
+            assert!(actual == expected, "{input_projection:?}, {turn}");
             play_chains(worker, &device, others.iter().map(as_ids).collect(), length);
         }
     }

@@ -10,7 +10,7 @@
 //! | `bell.rs` | the bell that wakes a waiting worker |
 //! | `chain.rs` | a chain in a batch from step to step, and the roster: for devices to use |
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
-//! | `cells_alone.rs` | the time of batches of a cell on that worker |
+//! | `cell_timer.rs` | the time of batches of a cell on that worker |
 //! | `plan.rs` | the results of measuring a cell |
 //! | `conformance/` | the suite that every device passes |
 //! | `reference/` | the equations of cells in f64: what devices are compared with |
@@ -18,7 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
-mod cells_alone;
+mod cell_timer;
 mod chain;
 pub mod conformance;
 mod contract;
@@ -27,7 +27,7 @@ mod plan;
 pub mod reference;
 
 pub use bell::Bell;
-pub use cells_alone::{CellsAlone, Effort};
+pub use cell_timer::{CellTimer, Effort};
 pub use chain::{Chain, Origin, Roster, RosterError};
 pub use contract::{
     Capabilities, Completion, Device, DeviceError, Materialized, Read, Runner, StatePlace,

@@ -244,7 +244,7 @@ impl Engine {
                 tasks: counts.tasks,
                 nodes: counts.nodes,
                 padding: counts.padding,
-                wasted: counts.wasted,
+                past_end_of_sequence: counts.past_end_of_sequence,
                 batches_by_size: manager.batches_by_size(CellTypeId(cell_type)).to_vec(),
                 slots_in_use: counts.slots_in_use,
                 waiting: counts.waiting,

@@ -14,7 +14,7 @@ pub struct CellStatistics {
     /// Rows of padding in them.
     pub padding: u64,
     /// Nodes in them of chains that had reached their end of sequence, which no device computed.
-    pub wasted: u64,
+    pub past_end_of_sequence: u64,
     /// By size from 0 on, padding included: how many of these batches.
     pub batches_by_size: Vec<u64>,
     /// State slots in use now.

@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice, ProjectionAhead};
+use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection};
 use batchmaker_engine::{Engine, EngineConfig, EngineError, Policy, Request, Tensor, TensorData};
 use batchmaker_graph::{CellRegistry, ModelId};
-use batchmaker_model::{ByCell, LoadOptions, load};
+use batchmaker_model::{LoadOptions, PerCell, load};
 
 fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engine {
     let config = EngineConfig { workers, max_requests, ..EngineConfig::default() };
@@ -15,12 +15,12 @@ fn langid(workers: u16, threads_per_worker: usize, max_requests: usize) -> Engin
 }
 
 fn langid_with(threads_per_worker: usize, config: &EngineConfig) -> Engine {
-    start("../../models/langid", ByCell::default(), threads_per_worker, config)
+    start("../../models/langid", PerCell::default(), threads_per_worker, config)
 }
 
 fn start(
     model: &str,
-    max_batch_size: ByCell<u32>,
+    max_batch_size: PerCell<u32>,
     threads_per_worker: usize,
     config: &EngineConfig,
 ) -> Engine {
@@ -83,7 +83,7 @@ fn a_reply_is_the_same_alone_and_together() {
 /// layer below: projected ahead or not, replies are the same.
 #[test]
 fn projecting_ahead_changes_no_bit() {
-    let outputs = |model: &str, projection_ahead, threads_per_worker| -> Vec<_> {
+    let outputs = |model: &str, input_projection, threads_per_worker| -> Vec<_> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../model/tests/vectors")
             .join(model)
@@ -92,7 +92,7 @@ fn projecting_ahead_changes_no_bit() {
         let options = LoadOptions::new(ModelId(0));
         let loaded = load(&path, &options, &mut registry).unwrap();
         let input = loaded.inputs[0].name.clone();
-        let cpu = CpuConfig { threads_per_worker, projection_ahead, ..CpuConfig::default() };
+        let cpu = CpuConfig { threads_per_worker, input_projection, ..CpuConfig::default() };
         let device = Arc::new(CpuDevice::new(cpu).unwrap());
         let config = EngineConfig::default();
         let engine = Engine::start(vec![loaded], &registry, device, &config).unwrap();
@@ -117,10 +117,10 @@ fn projecting_ahead_changes_no_bit() {
         pending.into_iter().map(|pending| pending.wait().unwrap().outputs).collect()
     };
     for model in ["lstm1", "lstm2_batch_first", "tagger"] {
-        let never = outputs(model, ProjectionAhead::Never, 1);
+        let never = outputs(model, InputProjection::Never, 1);
         for threads in [1, 2] {
-            assert_eq!(outputs(model, ProjectionAhead::Always, threads), never, "{model} always");
-            assert_eq!(outputs(model, ProjectionAhead::Measured, threads), never, "{model}");
+            assert_eq!(outputs(model, InputProjection::Always, threads), never, "{model} always");
+            assert_eq!(outputs(model, InputProjection::Measured, threads), never, "{model}");
         }
     }
 }
@@ -130,7 +130,7 @@ fn projecting_ahead_changes_no_bit() {
 fn padded_rows_of_every_step_change_nothing() {
     let tagger = |limit, threads, policy: &str| {
         let policy = policy.parse().unwrap();
-        let limits = ByCell { all: Some(limit), ..ByCell::default() };
+        let limits = PerCell { all: Some(limit), ..PerCell::default() };
         let config = EngineConfig { policy, ..EngineConfig::default() };
         start("../model/tests/vectors/tagger.onnx", limits, threads, &config)
     };

@@ -283,6 +283,16 @@ pub enum TreeCell {
     },
 }
 
+/// An embedding has no row of this id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("id {id} looks up a table of {rows} rows")]
+pub struct UnknownId {
+    /// The id.
+    pub id: i64,
+    /// The number of rows of the table.
+    pub rows: usize,
+}
+
 /// An embedding table fused into its consumer: the consumer's input port is one I64
 /// id, and row `id` of the table is what it computes on.
 #[derive(Clone)]
@@ -299,14 +309,17 @@ impl Lookup {
         self.table.len() / self.width.max(1)
     }
 
-    /// The row of `id`.
+    /// The row of `id`, `[width]`.
     ///
-    /// # Panics
-    /// If there is none: ids are checked where requests come in.
-    pub fn row(&self, id: i64) -> &[f32] {
-        let id = usize::try_from(id).ok().filter(|&id| id < self.rows());
-        let id = id.expect("ids are checked where requests come in");
-        &self.table[id * self.width..][..self.width]
+    /// # Errors
+    /// If the table has no such row. The ids that a request brings are checked when it is admitted; those that
+    /// cells compute are known only when they are looked up.
+    pub fn row(&self, id: i64) -> Result<&[f32], UnknownId> {
+        let rows = self.rows();
+        match usize::try_from(id) {
+            Ok(row) if row < rows => Ok(&self.table[row * self.width..][..self.width]),
+            _ => Err(UnknownId { id, rows }),
+        }
     }
 }
 

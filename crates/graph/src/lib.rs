@@ -27,7 +27,7 @@ pub use builder::{CellGraphBuilder, InvalidGraph};
 pub use cell::{
     Cell, CellBody, CellIdentity, CompositeCell, LinearArgMax, Lookup, Operation, OperationBody,
     PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, SequenceCell,
-    TreeCell,
+    TreeCell, UnknownId,
 };
 pub use cell_graph::{CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use check::{CellPorts, check_request};

@@ -10,7 +10,7 @@ pub(crate) struct BatchCounters {
     /// Rows of batches that are no nodes.
     pub(crate) padding: u64,
     /// Steps submitted of chains past their end of sequence.
-    pub(crate) wasted: u64,
+    pub(crate) past_end_of_sequence: u64,
 }
 
 impl BatchCounters {

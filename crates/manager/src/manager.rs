@@ -25,7 +25,7 @@ pub struct CellTypeStatistics {
     /// Rows in them that are no nodes.
     pub padding: u64,
     /// Nodes in them of chains past their end of sequence.
-    pub wasted: u64,
+    pub past_end_of_sequence: u64,
     /// The number of slots that hold a chain's state now.
     pub slots_in_use: usize,
     /// The number of subgraphs that wait outside a running batch with a ready node.
@@ -126,7 +126,7 @@ impl Manager {
             tasks: counters.batches,
             nodes: counters.nodes,
             padding: counters.padding,
-            wasted: counters.wasted,
+            past_end_of_sequence: counters.past_end_of_sequence,
             slots_in_use: self.batching.slots_in_use(cell_type),
             waiting: self.batching.waiting(cell_type),
         }

@@ -142,10 +142,10 @@ fn play(seed: u64, workers: u16, tasks_to_submit: u32, step_ns: u64, lookahead: 
     for cell_type in [ENCODER, DECODER] {
         assert_eq!(manager.statistics(cell_type).slots_in_use, 0);
     }
-    assert_eq!(manager.statistics(ENCODER).wasted, 0);
-    let wasted = manager.statistics(DECODER).wasted;
-    assert!(wasted >= after_stop, "{wasted} wasted of {after_stop} seen");
-    wasted
+    assert_eq!(manager.statistics(ENCODER).past_end_of_sequence, 0);
+    let past_end = manager.statistics(DECODER).past_end_of_sequence;
+    assert!(past_end >= after_stop, "{past_end} steps past the end, {after_stop} seen");
+    past_end
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn chains_that_reach_their_end_free_their_slots() {
 
 /// Steps that take longer than a millisecond are submitted one at a time where chains may stop.
 #[test]
-fn little_is_wasted_where_steps_are_long() {
-    let wasted = |step_ns| (0..50).map(|seed| play(seed, 1, 5, step_ns, 0)).sum::<u64>();
-    let (short, long) = (wasted(1_000), wasted(20_000_000));
+fn few_steps_run_past_the_end_where_steps_are_long() {
+    let past_end = |step_ns| (0..50).map(|seed| play(seed, 1, 5, step_ns, 0)).sum::<u64>();
+    let (short, long) = (past_end(1_000), past_end(20_000_000));
     assert!(long * 5 < short, "{long} of long steps, {short} of short ones");
 }

@@ -40,7 +40,7 @@ pub use data::direction::Direction;
 pub use data::layout::{Axis, Content, InputLayout};
 pub use data::named_cell::{CellInput, CellOutput, NamedCell};
 pub use emit::registration::{
-    ByCell, CellUse, FUSED_BATCH_SIZE_MAX, LoadOptions, NewCell, PROGRAM_BATCH_SIZE_MAX,
+    FUSED_BATCH_SIZE_MAX, LoadOptions, ModelCell, NewCell, PROGRAM_BATCH_SIZE_MAX, PerCell,
     ProfiledCell,
 };
 pub use error::{Diagnostic, LoadError};
@@ -52,6 +52,6 @@ pub use loading::reply_plan::{ReplyError, ReplyPlan, StepPlan};
 pub use unfold::templates::chain::Chain;
 pub use unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
 pub use unfold::templates::row_tensor::RowTensor;
+pub use unfold::templates::template_cell::{StepOutput, TemplateCell, TemplateError};
 pub use unfold::templates::tree::Tree;
-pub use unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
 pub use unfold::unfolding::{ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};

@@ -131,7 +131,11 @@ fn an_embedding_is_looked_up_in_the_step() {
 fn a_classifier_of_the_last_step_computes_it_alone() {
     let (model, _) = check("classifier");
     assert_eq!(model.cells.len(), 3, "{:?}", names(&model));
-    assert!(model.cells[2].why.contains("once a sequence"), "{}", model.cells[2].why);
+    assert!(
+        model.cells[2].description.contains("once a sequence"),
+        "{}",
+        model.cells[2].description
+    );
 }
 
 #[test]

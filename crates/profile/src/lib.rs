@@ -25,4 +25,4 @@ pub use file::{CellProfile, Curve, FileError, ModelProfile, Point, Profile};
 pub use goal::{Choice, Goal};
 pub use machine::Machine;
 pub use measure::{GoOn, MeasureError, cell_curve, in_precision, is_stepped, precisions_of};
-pub use table::table;
+pub use table::profile_table;

@@ -10,7 +10,7 @@ use crate::goal::Goal;
 
 /// A table a cell: times and throughputs over size of batch in each precision, how the device ran
 /// them, how far replies are from those in f32, and the limits that a goal leads to.
-pub fn table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String {
+pub fn profile_table(profile: &ModelProfile, device: &dyn Device, goal: Goal) -> String {
     let mut text = String::new();
     for (name, cell) in &profile.cells {
         let threads = if profile.threads == 1 { "thread" } else { "threads" };

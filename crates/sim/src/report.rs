@@ -35,7 +35,7 @@ pub struct Summary {
     /// Rows of padding in these batches.
     pub padding: u64,
     /// Chains that reached their end of sequence.
-    pub stops: u64,
+    pub ends_of_sequence: u64,
     /// Rows and states copied between workers.
     pub copies: u64,
     /// Cancellations, those of finished and unknown requests among them.
@@ -76,7 +76,7 @@ impl AddAssign for Summary {
         self.batches += other.batches;
         self.nodes += other.nodes;
         self.padding += other.padding;
-        self.stops += other.stops;
+        self.ends_of_sequence += other.ends_of_sequence;
         self.copies += other.copies;
         self.cancellations += other.cancellations;
         self.failed_tasks += other.failed_tasks;
@@ -108,7 +108,7 @@ impl fmt::Display for Summary {
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;
-        writeln!(f, "stops          {}", self.stops)?;
+        writeln!(f, "ends           {}", self.ends_of_sequence)?;
         writeln!(f, "copies         {}", self.copies)?;
         writeln!(f, "cancellations  {}", self.cancellations)?;
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;

@@ -1,7 +1,6 @@
 //! Rows that are real: cells computed one node at a time, by their equations, and programs by the
 //! general executor.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -168,16 +167,15 @@ impl Arithmetic for Cells {
                 Ok(outputs.into_iter().zip(&cell.outputs).map(rows).collect())
             }
             Programs::None => {
-                let no_programs = |_: &Program, _: &[Row]| None;
-                node(cell, inputs, states, &no_programs).ok_or_else(String::new)
+                let no_programs =
+                    |_: &Program, _: &[Row]| Err("the cell has no program".to_owned());
+                node(cell, inputs, states, &no_programs)
             }
             Programs::Operations(programs) => {
-                let error = RefCell::new(String::from("a program that is not here"));
                 let run = |program: &Program, rows: &[Row]| {
-                    let ran = run_stage(programs, program, rows, &self.thread);
-                    ran.map_err(|reason| error.replace(reason)).ok()
+                    run_operation(programs, program, rows, &self.thread)
                 };
-                node(cell, inputs, states, &run).ok_or_else(|| error.take())
+                node(cell, inputs, states, &run)
             }
         }
     }
@@ -187,23 +185,22 @@ impl Arithmetic for Cells {
     }
 }
 
-/// The output rows of a node of a cell with fused kernels, in the cell's element types; none where one
-/// of its programs fails.
+/// The output rows of a node of a cell with fused kernels, in the cell's element types.
 fn node(
     cell: &Cell,
     inputs: &[Vec<TensorData>],
     states: &[TensorData],
     run_program: reference::RunProgram<'_>,
-) -> Option<Vec<Vec<TensorData>>> {
+) -> Result<Vec<Vec<TensorData>>, String> {
     let row = |data: &TensorData| Row::of(data, 0..data.len());
     let inputs: Vec<Row> = inputs.iter().map(|rows| row(&rows[0])).collect();
     let states: Vec<Row> = states.iter().map(row).collect();
     let outputs = reference::outputs(cell, &inputs, &states, run_program)?;
     let data = |(row, spec): (Row, &RowSpec)| vec![row.to_data(spec.element)];
-    Some(outputs.into_iter().zip(&cell.outputs).map(data).collect())
+    Ok(outputs.into_iter().zip(&cell.outputs).map(data).collect())
 }
 
-fn run_stage(
+fn run_operation(
     programs: &OperationPrograms,
     program: &Program,
     rows: &[Row],

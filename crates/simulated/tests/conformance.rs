@@ -35,7 +35,7 @@ impl Subject for Simulated {
     }
 
     /// The general executor has integers of 32 bits.
-    fn poison(&self) -> Option<i64> {
+    fn failing_input(&self) -> Option<i64> {
         Some(1 << 40)
     }
 

@@ -1,6 +1,6 @@
 //! The inputs of chains, and their projection before the steps that need them.
 
-use batchmaker_graph::Lookup;
+use batchmaker_graph::{Lookup, UnknownId};
 use batchmaker_kernels::{ProjectionRow, Recurrence, XPart};
 
 use super::batch_job::project_rows;
@@ -70,6 +70,24 @@ impl ChainInputs {
     /// Whether projections of token ids are cached.
     pub(crate) fn is_cached(&self) -> bool {
         self.embedding.as_ref().is_some_and(Embedding::is_cached)
+    }
+
+    /// Checks the token ids of a chain's next `known` steps, whose inputs are written. Those that came with
+    /// the request were checked when it was admitted.
+    ///
+    /// # Safety
+    /// The chain has rows of [`Self::row_bytes`] bytes as inputs, and those of these steps are written.
+    pub(crate) unsafe fn check_ids(
+        &self,
+        chain: &RecurrentChain,
+        known: u32,
+    ) -> Result<(), UnknownId> {
+        let Some(embedding) = self.embedding.as_ref().filter(|_| !chain.is_x_known) else {
+            return Ok(());
+        };
+        let steps = chain.course.step()..chain.known_end(known);
+        // SAFETY: the inputs of these steps are written, and each is one I64.
+        embedding.check(steps.map(|step| unsafe { chain.token_id(step) }))
     }
 
     /// Where the input of a chain's step lies, if it has no projected block.

@@ -19,7 +19,7 @@ use crate::memory::raw_lines::LINE;
 use crate::memory::request_memory::RequestMemory;
 use crate::memory::row_arena::RowArena;
 use crate::memory::row_pointers::RowPointers;
-use crate::strategies::execution_strategy::ProjectionAhead;
+use crate::strategies::execution_strategy::InputProjection;
 use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised composite cell type with states.
@@ -91,7 +91,7 @@ impl CompositeChains {
         packing: Packing,
         cell: &Cell,
         composite: &CompositeCell,
-        projection: ProjectionAhead,
+        projection: InputProjection,
     ) -> Result<Self, CompositeError> {
         let mut floats = 0;
         let states = cell.states.iter().map(|row| {

@@ -2,7 +2,7 @@
 
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
 use batchmaker_graph::{
-    CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData,
+    CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData, UnknownId,
 };
 use batchmaker_kernels::{
     KernelError, LinearParameters, PackedLinear, Packing, Recurrence, StepRow, XPart,
@@ -12,7 +12,7 @@ use super::arg_max::arg_max;
 use super::batch_job::{Job, WORTH_THREADS, project_rows};
 use super::embedding::Embedding;
 use super::packing::pack;
-use crate::strategies::execution_strategy::{ProjectionAhead, Split};
+use crate::strategies::execution_strategy::{InputProjection, Split};
 use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised [`CompositeCell`].
@@ -50,6 +50,8 @@ pub(crate) enum CompositeError {
     Program(#[from] ExecutorError),
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    #[error("a cell computed an id that its consumer does not know: {0}")]
+    Id(#[from] UnknownId),
 }
 
 impl CompositeProgram {
@@ -58,7 +60,7 @@ impl CompositeProgram {
     pub(crate) fn new(
         packing: Packing,
         cell: &CompositeCell,
-        projection: ProjectionAhead,
+        projection: InputProjection,
     ) -> Result<Self, CompositeError> {
         let row = |&register: &usize| cell.registers[register].clone();
         let load = |(index, operation): (usize, &Operation)| {
@@ -71,7 +73,7 @@ impl CompositeProgram {
                 }
                 OperationBody::Step(step) => {
                     let (cell, lookup) = (pack(packing, step)?, step.lookup.clone());
-                    let is_projected = projection != ProjectionAhead::Never;
+                    let is_projected = projection != InputProjection::Never;
                     let embedding =
                         lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
                     LoadedBody::Step { cell, embedding }
@@ -121,7 +123,7 @@ impl CompositeProgram {
                     let x = read(0).expect("a step reads x").borrow(&registers);
                     let h = read(1).map(|read| read.borrow(&registers));
                     let states = States { h, c, has_c: reads.len() > 2 };
-                    step(&**cell, embedding.as_ref(), rows, x, states, group)
+                    step(&**cell, embedding.as_ref(), rows, x, states, group)?
                 }
                 LoadedBody::ArgMax(linear) => {
                     let x = reads[0].expect("an arg-max reads x").borrow(&registers);
@@ -180,6 +182,9 @@ struct States<'a> {
 }
 
 /// One step of `rows` rows: the states after it, from x (or token ids) and the states before it.
+///
+/// # Errors
+/// If the embedding lacks a token id.
 fn step(
     cell: &dyn Recurrence,
     embedding: Option<&Embedding>,
@@ -187,7 +192,7 @@ fn step(
     x: &TensorData,
     states: States<'_>,
     group: &mut ThreadGroup,
-) -> Vec<TensorData> {
+) -> Result<Vec<TensorData>, UnknownId> {
     let (hidden, input, c_len) = (cell.hidden_size(), cell.input_size(), cell.c_len());
     let zeros;
     let h_in = match states.h {
@@ -207,6 +212,7 @@ fn step(
     assert_eq!((h_in.len(), c.len()), (rows * hidden, rows * c_len), "states are the cell's");
     let c_first = c.as_mut_ptr();
     if let (TensorData::I64(ids), Some(embedding)) = (x, embedding) {
+        embedding.check(ids.iter().copied())?;
         project_new_ids(cell, embedding, ids, group);
     }
     let x_of = |row: usize| match (x, embedding) {
@@ -231,7 +237,7 @@ fn step(
     unsafe { job.run(group) };
     let mut after = vec![TensorData::F32(h_out)];
     after.extend(states.has_c.then_some(TensorData::F32(c)));
-    after
+    Ok(after)
 }
 
 /// Projects the token ids that the projection cache lacks.
@@ -318,7 +324,7 @@ mod tests {
             CompositeProgram::new(
                 batchmaker_kernels::Isa::best().into(),
                 cell,
-                ProjectionAhead::Measured,
+                InputProjection::Measured,
             )
             .unwrap()
         };

@@ -3,7 +3,7 @@
 //! A token id's part of the sums of a step depends on nothing but the token id. A small table is projected as
 //! a whole; of a large one, the rows of ids that occur are projected and cached.
 
-use batchmaker_graph::Lookup;
+use batchmaker_graph::{Lookup, UnknownId};
 use batchmaker_kernels::{Lines, ProjectionRow, Recurrence, XPart};
 
 use crate::memory::token_cache::{Claim, TokenCache};
@@ -53,9 +53,20 @@ impl Embedding {
         matches!(self.projected, Projected::Cached(_))
     }
 
-    /// The input of a step for token id `id`: its projection, if it is there, or its row of the table.
+    /// Checks that the table has a row of each of `ids`.
+    pub(crate) fn check(&self, ids: impl IntoIterator<Item = i64>) -> Result<(), UnknownId> {
+        ids.into_iter().try_for_each(|id| self.lookup.row(id).map(drop))
+    }
+
+    /// The row of the table of an id that was checked.
+    fn row(&self, id: i64) -> &[f32] {
+        self.lookup.row(id).expect("ids are checked before their rows are used")
+    }
+
+    /// The input of a step for token id `id`, which was checked: its projection, if it is there, or its row
+    /// of the table.
     pub(crate) fn x(&self, id: i64) -> (*const f32, XPart) {
-        let row = self.lookup.row(id);
+        let row = self.row(id);
         let projected = match &self.projected {
             Projected::No => None,
             Projected::Table(rows, stride) => Some(&rows.as_slice()[id as usize * stride..]),
@@ -67,11 +78,11 @@ impl Embedding {
         }
     }
 
-    /// Claims the projection of token id `id`, if it is to be cached and is not yet, and returns the row to
+    /// Claims the projection of token id `id`, which was checked, if it is to be cached and is not yet, and returns the row to
     /// project.
     pub(crate) fn claim(&self, id: i64) -> Option<(ProjectionRow, Claim)> {
         let Projected::Cached(cache) = &self.projected else { return None };
-        let x = self.lookup.row(id).as_ptr();
+        let x = self.row(id).as_ptr();
         let claim = cache.claim(id as usize)?;
         Some((ProjectionRow { x, projected: claim.row() }, claim))
     }

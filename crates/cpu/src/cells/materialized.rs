@@ -6,7 +6,7 @@ use batchmaker_device::{Runner, StatePlace};
 use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
 use batchmaker_graph::{
     CellBody, CellType, EndOfSequence, Operation, OperationBody, RequestId, RowSpec, TensorData,
-    Work,
+    UnknownId, Work,
 };
 use batchmaker_kernels::KernelError;
 
@@ -49,6 +49,8 @@ pub(crate) enum CellError {
     Kernel(#[from] KernelError),
     #[error(transparent)]
     Composite(#[from] CompositeError),
+    #[error("a cell computed an id that its consumer does not know: {0}")]
+    Id(#[from] UnknownId),
 }
 
 /// The threads and buffers that a queue runs batches with.
@@ -92,11 +94,11 @@ impl MaterializedCell {
             }
             CellBody::Composite(composite) if !cell.states.is_empty() => {
                 let chains =
-                    CompositeChains::new(packing, cell, composite, config.projection_ahead)?;
+                    CompositeChains::new(packing, cell, composite, config.input_projection)?;
                 Self::CompositeChains(Box::new(chains))
             }
             CellBody::Composite(composite) => {
-                let program = CompositeProgram::new(packing, composite, config.projection_ahead)?;
+                let program = CompositeProgram::new(packing, composite, config.input_projection)?;
                 Self::Composite { program: Box::new(program), inputs }
             }
         })
@@ -173,9 +175,9 @@ impl MaterializedCell {
                 unsafe {
                     match work {
                         Work::Roster { leaves, joins, steps } => {
-                            chains.run_roster(roster, leaves, joins, *steps, memory_of, group);
+                            chains.run_roster(roster, leaves, joins, *steps, memory_of, group)?;
                         }
-                        Work::Rows(items) => chains.run_items(batch, items, memory_of, group),
+                        Work::Rows(items) => chains.run_items(batch, items, memory_of, group)?,
                     }
                 }
             }
@@ -209,7 +211,7 @@ impl MaterializedCell {
             }
             (Self::Tree(nodes), _, Work::Rows(items)) => {
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
-                unsafe { nodes.run(items, memory_of, *token_ids, tree_buffers, group) };
+                unsafe { nodes.run(items, memory_of, *token_ids, tree_buffers, group) }?;
             }
             _ => unreachable!("a roster of row-wise cells, or a chain without one"),
         }

@@ -42,6 +42,12 @@ impl RecurrentChain {
         end.min(self.course.length())
     }
 
+    /// Leaves out the next `steps` steps, whose task failed: the states after them are undefined.
+    pub(crate) fn skip(&mut self, steps: u32) {
+        self.course.advance(steps);
+        self.ids_claimed = self.ids_claimed.max(self.course.step());
+    }
+
     /// The number of steps after which a projection ends that another one should follow.
     pub(crate) fn steps_projected(&self) -> Option<u32> {
         let (step, end) = (self.course.step(), self.projected.as_ref()?.steps().end);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use batchmaker_device as device;
 use batchmaker_device::{Origin, Roster, StatePlace};
-use batchmaker_graph::{Item, Join, RecurrentCell, RequestId, SinkTime, SlotId, TensorData};
+use batchmaker_graph::{
+    Item, Join, RecurrentCell, RequestId, SinkTime, SlotId, TensorData, UnknownId,
+};
 use batchmaker_kernels::{KernelError, Packing, StepRow, XPart};
 
 use super::batch_job::{Job, WORTH_THREADS};
@@ -16,7 +18,7 @@ use super::recurrent_chain::{RecurrentChain, is_from_request};
 use crate::config::CpuConfig;
 use crate::memory::request_memory::RequestMemory;
 use crate::memory::state_arena::{StateArena, StateSlot};
-use crate::strategies::execution_strategy::{ExecutionStrategy, ProjectionAhead, Split};
+use crate::strategies::execution_strategy::{ExecutionStrategy, InputProjection, Split};
 use crate::strategies::plan::{LivePlan, SeenPlan};
 use crate::strategies::tuner::Tuner;
 use crate::threads::thread_group::ThreadGroup;
@@ -33,7 +35,7 @@ pub(crate) struct RecurrentChains {
     /// The number of states: h, then c.
     states: usize,
     slots: StateArena,
-    projection: ProjectionAhead,
+    projection: InputProjection,
     plan: Arc<LivePlan>,
 }
 
@@ -54,10 +56,10 @@ impl RecurrentChains {
         config: &CpuConfig,
         plan: Arc<LivePlan>,
     ) -> Result<Self, KernelError> {
-        let projection = config.projection_ahead;
+        let projection = config.input_projection;
         let packed = pack(packing, cell)?;
         let slots = StateArena::new(packed.hidden_size(), packed.c_len());
-        let is_projected = projection != ProjectionAhead::Never;
+        let is_projected = projection != InputProjection::Never;
         let inputs = ChainInputs::new(packed, cell.lookup.clone(), is_projected);
         Ok(Self { inputs, states: cell.kind.states(), slots, projection, plan })
     }
@@ -152,14 +154,26 @@ impl RecurrentChains {
         StepRow { x, x_part, h_in, h_out, c: chain.slot.c(), y }
     }
 
-    /// Runs `steps` steps of `batch`.
+    /// Runs `steps` steps of `batch`. If a cell computed a token id that the embedding lacks, no step runs.
     ///
     /// # Safety
     /// The inputs of these steps are written, and nobody writes them until this returns. Until then nobody
     /// else accesses the chains' slots and the rows that their sinks write.
-    unsafe fn run(&self, batch: &mut RecurrentRoster, steps: u32, group: &mut ThreadGroup) {
+    unsafe fn run(
+        &self,
+        batch: &mut RecurrentRoster,
+        steps: u32,
+        group: &mut ThreadGroup,
+    ) -> Result<(), UnknownId> {
         if batch.roster.chains.is_empty() {
-            return;
+            return Ok(());
+        }
+        // SAFETY: the inputs of `steps` steps are written, of the rows' size, which `chain` checked.
+        let check = |chain: &RecurrentChain| unsafe { self.inputs.check_ids(chain, steps) };
+        if let Err(unknown) = batch.roster.chains.iter().try_for_each(check) {
+            // The next task goes on behind this one.
+            batch.roster.chains.iter_mut().for_each(|chain| chain.skip(steps));
+            return Err(unknown);
         }
         // Sinks after every step, but for the kernel's own, want each step's end.
         let is_every =
@@ -179,6 +193,7 @@ impl RecurrentChains {
             // SAFETY: the caller vouches for the inputs of `left` steps, slots and sinks.
             left -= unsafe { self.run_at_once(batch, at_once, left, group) };
         }
+        Ok(())
     }
 
     /// Runs some of the next `steps` steps, and returns how many.
@@ -262,10 +277,10 @@ impl RecurrentChains {
         let (macs, x_macs) = (size * cell.step_macs(), cell.projection_macs());
         let is_projection_open = |pre_projection: bool| match self.projection {
             _ if x_macs == 0 || self.inputs.is_table_projected() => !pre_projection,
-            ProjectionAhead::Never => !pre_projection,
-            ProjectionAhead::Always => pre_projection,
+            InputProjection::Never => !pre_projection,
+            InputProjection::Always => pre_projection,
             // Where the blocks of some chains only fit, the measurement would be of neither strategy.
-            ProjectionAhead::Measured => !pre_projection || batch.inputs.blocks.fit(size),
+            InputProjection::Measured => !pre_projection || batch.inputs.blocks.fit(size),
         };
         let is_split_open = |split: Split| match split {
             Split::None if threads == 1 => true,
@@ -354,7 +369,7 @@ impl RecurrentChains {
         steps: u32,
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
         group: &mut ThreadGroup,
-    ) {
+    ) -> Result<(), UnknownId> {
         let RecurrentRoster { roster: list, inputs, .. } = &mut *roster;
         let left = list.leave(leaves, |chain| {
             if let Some(projected) = chain.projected.take() {
@@ -369,7 +384,7 @@ impl RecurrentChains {
             list.chains.push(unsafe { self.chain(memory, course) });
         }
         // SAFETY: the caller vouches for inputs, slots and sinks.
-        unsafe { self.run(roster, steps, group) };
+        unsafe { self.run(roster, steps, group) }
     }
 
     /// Runs one step of each of `items`, a batch of its own, in the empty roster `batch`.
@@ -383,7 +398,7 @@ impl RecurrentChains {
         items: &[Item],
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
         group: &mut ThreadGroup,
-    ) {
+    ) -> Result<(), UnknownId> {
         let chain = |item: &Item| {
             let memory = memory_of(item.request);
             let course = device::Chain::of_item(&memory.graph, item, false);
@@ -392,11 +407,12 @@ impl RecurrentChains {
         };
         batch.roster.chains.extend(items.iter().map(chain));
         // SAFETY: the caller vouches for inputs, slots and sinks.
-        unsafe { self.run(batch, 1, group) };
+        let ran = unsafe { self.run(batch, 1, group) };
         for chain in batch.roster.chains.drain(..) {
             if let Some(projected) = chain.projected {
                 batch.inputs.blocks.give_back(projected);
             }
         }
+        ran
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use batchmaker_graph::{Item, Lookup, RequestId, Run, TreeCell};
+use batchmaker_graph::{Item, Lookup, RequestId, Run, TreeCell, UnknownId};
 use batchmaker_kernels::{
     KernelError, PackedTreeInner, PackedTreeLeaf, Packing, Side, TreeChild, TreeInnerParameters,
     TreeInnerRow, TreeLeafParameters, TreeLeafRow, XPart,
@@ -93,7 +93,8 @@ impl TreeNodes {
         }
     }
 
-    /// Runs the nodes of `items` as one batch, on a device whose cells have `token_ids` token ids in all.
+    /// Runs the nodes of `items` as one batch, on a device whose cells have `token_ids` token ids in all. If a
+    /// cell computed a token id that the embedding lacks, no node runs.
     ///
     /// # Safety
     /// The rows that the nodes read are written, and nobody writes them until this returns. Until then nobody
@@ -105,11 +106,15 @@ impl TreeNodes {
         token_ids: usize,
         buffers: &mut TreeBuffers,
         group: &mut ThreadGroup,
-    ) {
+    ) -> Result<(), UnknownId> {
         for item in items {
             let memory = memory_of(item.request);
             // SAFETY: the caller promises that the rows that nodes read are written.
-            unsafe { self.list(item, &memory, token_ids, buffers) };
+            let listed = unsafe { self.list(item, &memory, token_ids, buffers) };
+            if listed.is_err() {
+                buffers.clear();
+                return listed;
+            }
             buffers.memories.push(memory);
         }
         match &self.packed {
@@ -142,6 +147,7 @@ impl TreeNodes {
             unsafe { std::ptr::copy_nonoverlapping(from, to, self.hidden_size) };
         }
         buffers.clear();
+        Ok(())
     }
 
     /// Projects the children that are listed for it, then runs the nodes.
@@ -205,6 +211,9 @@ impl TreeNodes {
     /// Lists the nodes of an item in `buffers`. Padding past the end of its run is left out. Leaves whose states
     /// are cached are not listed: their states are copied.
     ///
+    /// # Errors
+    /// If the embedding lacks the token id of a leaf.
+    ///
     /// # Safety
     /// The rows that the nodes read are written, and nobody writes them until the batch has run. Until then
     /// nobody else accesses the rows that the nodes write.
@@ -214,7 +223,7 @@ impl TreeNodes {
         memory: &RequestMemory,
         token_ids: usize,
         buffers: &mut TreeBuffers,
-    ) {
+    ) -> Result<(), UnknownId> {
         let run = &memory.graph.runs()[item.run.index()];
         let input = |port: usize, row_bytes: usize| {
             let rows = memory.rows(&run.inputs[port]);
@@ -247,7 +256,7 @@ impl TreeNodes {
                     let [h, c] = outputs(node, buffers);
                     // SAFETY: the row is one id, written before the node could run.
                     let id = unsafe { ids.row(node).cast::<i64>().read() };
-                    let x = token_input.lookup.row(id).as_ptr();
+                    let x = token_input.lookup.row(id)?.as_ptr();
                     let id = id as usize;
                     set_token_id(memory, run, node, token_input.first + id);
                     if let Some(known) = token_input.states.lookup(id) {
@@ -288,6 +297,7 @@ impl TreeNodes {
                 }
             }
         }
+        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Whether inputs are projected before the steps that need them. It changes no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProjectionAhead {
+pub enum InputProjection {
     /// Where measurement says that it is faster, for each cell type and size of batch.
     #[default]
     Measured,

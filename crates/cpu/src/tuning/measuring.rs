@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use batchmaker_device::{CellsAlone, Device, DeviceError, Effort, Measurement, Roofs};
+use batchmaker_device::{CellTimer, Device, DeviceError, Effort, Measurement, Roofs};
 use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
 use batchmaker_kernels::KernelError;
 
@@ -34,7 +34,7 @@ enum Subject {
     /// Its configurations are ranked by the performance model, and the first few are run.
     Ranked(Box<(Trial, Probe)>),
     /// It runs on a device of its own, which tries out how.
-    Alone(CellsAlone),
+    Alone(CellTimer),
 }
 
 impl Measuring {
@@ -128,7 +128,7 @@ impl Subject {
             _ => {
                 let device = new_device()?;
                 device.materialize(CellTypeId(0), cell)?;
-                Ok(Self::Alone(CellsAlone::new(device)?))
+                Ok(Self::Alone(CellTimer::new(device)?))
             }
         }
     }
@@ -137,7 +137,7 @@ impl Subject {
 /// Seconds of a batch, in a thread that is put on its core.
 fn batch_s(
     config: &CpuConfig,
-    alone: &mut CellsAlone,
+    alone: &mut CellTimer,
     cell: &CellType,
     rows: usize,
 ) -> Result<f64, DeviceError> {

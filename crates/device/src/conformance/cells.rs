@@ -244,6 +244,24 @@ pub(super) fn linear_with_equal_sums() -> LinearArgMax {
     LinearArgMax { input_size, output_size, w: w.into(), b: None }
 }
 
+/// The number of ids that [`choice`] can compute: more than an embedding of the suite has rows.
+pub(super) const CHOICES: usize = 2 * IDS as usize;
+
+/// The index of the greatest of [`CHOICES`] elements.
+pub(super) fn choice() -> Cell {
+    let mut w = vec![0.0; CHOICES * CHOICES];
+    w.iter_mut().step_by(CHOICES + 1).for_each(|diagonal| *diagonal = 1.0);
+    arg_max(LinearArgMax { input_size: CHOICES, output_size: CHOICES, w: w.into(), b: None })
+}
+
+/// A row-wise composite cell: a step of a GRU over an embedding, from a state of zeros.
+pub(super) fn step_over_embedding() -> Cell {
+    let (_, hidden) = SMALL;
+    let gru = embedded(recurrent(RecurrentKind::Gru { linear_before_reset: true }, SMALL));
+    let operations = vec![operation(OperationBody::Step(gru), &[Some(0), None], &[1])];
+    composite(vec![id()], Vec::new(), vec![floats(hidden)], operations, vec![1])
+}
+
 /// A leaf and an inner node of a TreeLSTM.
 pub(super) fn tree(is_over_embedding: bool, (input, hidden): (usize, usize)) -> [Cell; 2] {
     let mut numbers = Numbers::new(60);

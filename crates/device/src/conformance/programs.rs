@@ -104,6 +104,10 @@ impl SuiteProgram {
 }
 
 /// Runs the suite's programs, for [`crate::reference::outputs`].
-pub fn run_program(program: &Program, inputs: &[Row]) -> Option<Vec<Row>> {
-    SuiteProgram::of(program).map(|known| known.run(inputs))
+///
+/// # Errors
+/// If the program is not one of the suite.
+pub fn run_program(program: &Program, inputs: &[Row]) -> Result<Vec<Row>, String> {
+    let known = SuiteProgram::of(program).ok_or("a program that the suite does not know")?;
+    Ok(known.run(inputs))
 }

@@ -51,7 +51,7 @@ pub trait Subject {
     /// An integer that makes a task fail when a row of
     /// [`SuiteProgram::Add`](super::SuiteProgram::Add) has it as its first input; none where no
     /// task can be made to fail.
-    fn poison(&self) -> Option<i64> {
+    fn failing_input(&self) -> Option<i64> {
         None
     }
 

@@ -1,15 +1,21 @@
 //! The parts that several cells share: the lookup of an id in a table, and the logistic function.
 
-use batchmaker_graph::Lookup;
+use batchmaker_graph::{Lookup, UnknownId};
 
 use crate::reference::row::Row;
 
 /// The input row that a cell computes on, from its input port's row: the row of the table `lookup` for
 /// the id in `row`, or `row` itself where the cell has no table.
-pub fn input(lookup: Option<&Lookup>, row: &Row) -> Vec<f64> {
+///
+/// # Errors
+/// If the table has no row of the id.
+pub fn input(lookup: Option<&Lookup>, row: &Row) -> Result<Vec<f64>, UnknownId> {
     match lookup {
-        None => row.floats().to_vec(),
-        Some(lookup) => lookup.row(row.ints()[0]).iter().map(|&x| f64::from(x)).collect(),
+        None => Ok(row.floats().to_vec()),
+        Some(lookup) => {
+            let x = lookup.row(row.ints()[0])?;
+            Ok(x.iter().map(|&x| f64::from(x)).collect())
+        }
     }
 }
 

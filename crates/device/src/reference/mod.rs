@@ -21,6 +21,7 @@ mod tree;
 
 use batchmaker_graph::{
     Cell, CellBody, CompositeCell, LinearArgMax, Operation, OperationBody, Precision, Program,
+    UnknownId,
 };
 
 pub use common::input;
@@ -31,13 +32,14 @@ pub use tree::{tree_inner, tree_leaf};
 use products::Operand;
 
 /// Runs a program on its inputs: a row for each port, or all rows of a port's span, one after the
-/// other. Returns the rows of its outputs, or none for a program that it does not know.
-pub type RunProgram<'a> = &'a dyn Fn(&Program, &[Row]) -> Option<Vec<Row>>;
+/// other. Returns the rows of its outputs, or why it fails.
+pub type RunProgram<'a> = &'a dyn Fn(&Program, &[Row]) -> Result<Vec<Row>, String>;
 
 /// The output rows of one node of `cell`, from a row for each input port and each state. The new values
 /// of states come first.
 ///
-/// None where `run_program` does not know one of the cell's programs.
+/// # Errors
+/// If one of the cell's programs fails, or an embedding lacks an id.
 ///
 /// # Panics
 /// If rows are not of the ports' types and sizes.
@@ -46,14 +48,17 @@ pub fn outputs(
     inputs: &[Row],
     states: &[Row],
     run_program: RunProgram<'_>,
-) -> Option<Vec<Row>> {
+) -> Result<Vec<Row>, String> {
     match &cell.body {
         CellBody::Recurrent(recurrent) => {
-            let x = input(recurrent.lookup.as_ref(), &inputs[0]);
+            let x = input(recurrent.lookup.as_ref(), &inputs[0]).map_err(reason)?;
             let states: Vec<Vec<f64>> = states.iter().map(|row| row.floats().to_vec()).collect();
-            Some(floats(step(cell.precision, recurrent, &x, &states)))
+            Ok(floats(step(cell.precision, recurrent, &x, &states)))
         }
-        CellBody::Tree(tree) => Some(floats(tree::node(cell.precision, tree, inputs).into())),
+        CellBody::Tree(tree) => {
+            let states = tree::node(cell.precision, tree, inputs).map_err(reason)?;
+            Ok(floats(states.into()))
+        }
         CellBody::Program(program) => run_program(program, inputs),
         CellBody::Sequence(whole) => run_program(&whole.program, inputs),
         CellBody::Composite(operations) => {
@@ -80,7 +85,7 @@ fn composite(
     cell: &CompositeCell,
     registers: Vec<Row>,
     run_program: RunProgram<'_>,
-) -> Option<Vec<Row>> {
+) -> Result<Vec<Row>, String> {
     let mut registers: Vec<Option<Row>> = registers.into_iter().map(Some).collect();
     registers.resize(cell.registers.len(), None);
     for Operation { body, reads, writes } in &cell.operations {
@@ -91,7 +96,8 @@ fn composite(
                 run_program(program, &inputs)?
             }
             OperationBody::Step(recurrent) => {
-                let x = input(recurrent.lookup.as_ref(), &read(&reads[0].expect("x")));
+                let x = read(&reads[0].expect("x"));
+                let x = input(recurrent.lookup.as_ref(), &x).map_err(reason)?;
                 let state = |port: usize| match reads.get(1 + port).copied().flatten() {
                     Some(register) => read(&register).floats().to_vec(),
                     None => vec![0.0; recurrent.hidden_size],
@@ -108,7 +114,11 @@ fn composite(
             registers[register] = Some(row);
         }
     }
-    Some(cell.outputs.iter().map(|&at| registers[at].clone().expect("it is written")).collect())
+    Ok(cell.outputs.iter().map(|&at| registers[at].clone().expect("it is written")).collect())
+}
+
+fn reason(unknown: UnknownId) -> String {
+    unknown.to_string()
 }
 
 fn floats(rows: Vec<Vec<f64>>) -> Vec<Row> {

@@ -1,6 +1,6 @@
 //! The cells of a binary TreeLSTM (Tai, Socher and Manning, 2015).
 
-use batchmaker_graph::{Precision, TreeCell};
+use batchmaker_graph::{Precision, TreeCell, UnknownId};
 
 use crate::reference::common::{input, sigmoid};
 use crate::reference::products::{Operand, bias};
@@ -54,18 +54,25 @@ pub fn tree_inner(
     })
 }
 
-/// h and c of a node from its input ports' rows.
-pub(super) fn node(precision: Precision, cell: &TreeCell, inputs: &[Row]) -> [Vec<f64>; 2] {
-    match cell {
+/// The states h and c of a node from its input ports' rows.
+///
+/// # Errors
+/// If the embedding lacks the id of a leaf.
+pub(super) fn node(
+    precision: Precision,
+    cell: &TreeCell,
+    inputs: &[Row],
+) -> Result<[Vec<f64>; 2], UnknownId> {
+    Ok(match cell {
         TreeCell::Leaf { hidden_size, w, b, lookup, .. } => {
-            let x = input(lookup.as_ref(), &inputs[0]);
+            let x = input(lookup.as_ref(), &inputs[0])?;
             tree_leaf(precision, *hidden_size, w, b.as_deref(), &x)
         }
         TreeCell::Inner { l, r, b, .. } => {
             let children = [0, 1, 2, 3].map(|port| inputs[port].floats());
             tree_inner(precision, [l, r], b.as_deref(), children)
         }
-    }
+    })
 }
 
 /// h and c from c and o of each unit.

@@ -9,7 +9,7 @@ use batchmaker_graph::{
     NodeId, Operand, OutputTensor, Parameters, RowSpec, TreeCell, Unfold, UnfoldError, Unfolded,
 };
 use batchmaker_model::{
-    Axis, CellUse, Content, InputLayout, LoadOptions, Model, ReplyTensor, RequestTensor, Takes,
+    Axis, Content, InputLayout, LoadOptions, Model, ModelCell, ReplyTensor, RequestTensor, Takes,
     TensorInfo, Unfolding, load,
 };
 
@@ -125,9 +125,9 @@ fn trees(model: ModelId, registry: &mut CellRegistry) -> Model {
     let mut add = |name: &str, cell: &Cell, priority| {
         let rank = ModelPriority { model, priority };
         let cell_type = registry.add(name, cell.clone(), 64, rank);
-        let (name, why) = (name.to_owned(), String::new());
+        let (name, description) = (name.to_owned(), String::new());
         let (fused, limit_given) = (true, true);
-        cells.push(CellUse { name, cell_type, fused, limit_given, priority, why });
+        cells.push(ModelCell { name, cell_type, fused, limit_given, priority, description });
         cell_type
     };
     let cell_types = [add("leaf", &leaf, 0), add("inner", &inner, 1)];

@@ -201,8 +201,8 @@ impl RequestProcessor {
         if place == Place::Ended {
             return;
         }
-        let wasted = self.pool.readiness().submitted(index) - chain.nodes;
-        self.pool.queues[cell_type].counters.wasted += u64::from(wasted);
+        let past_end = self.pool.readiness().submitted(index) - chain.nodes;
+        self.pool.queues[cell_type].counters.past_end_of_sequence += u64::from(past_end);
         self.withdraw(index);
         let subgraph = &mut self.pool.requests[index];
         subgraph.length = subgraph.submitted;

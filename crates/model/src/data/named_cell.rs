@@ -14,7 +14,7 @@ pub struct NamedCell {
     /// Whether a fused kernel runs it, not the general executor.
     pub fused: bool,
     /// A description: its purpose and the operators that it is made of.
-    pub why: String,
+    pub description: String,
 }
 
 /// An input of a cell's file.

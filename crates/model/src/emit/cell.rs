@@ -49,7 +49,7 @@ pub(crate) fn fused_tree(analysis: &Analysis, recognised: Recognised) -> NamedCe
         outputs: outputs.collect(),
         cell: Cell::tree(cell),
         fused: true,
-        why: summary,
+        description: summary,
     }
 }
 
@@ -88,12 +88,12 @@ fn row_wise(analysis: &Analysis) -> NamedCell {
         named_output(analysis, named, port.expect("all are there"))
     });
     let outputs = named.collect();
-    let why = match &cell.body {
+    let description = match &cell.body {
         CellBody::Program(program) => format!("row by row: {}", program.summary),
         _ => String::new(),
     };
     let inputs = named_inputs(analysis, false, port_of);
-    NamedCell { cell, inputs, outputs, fused: false, why }
+    NamedCell { cell, inputs, outputs, fused: false, description }
 }
 
 /// A cell with recurrent operators or an arg-max in it, cut as a whole file would be.
@@ -220,7 +220,7 @@ fn composite(
             OperationBody::LinearArgMax(_) => "MatMul, ArgMax (fused kernel)".to_owned(),
         })
         .collect();
-    let why = format!("row by row: {}", parts.join(", "));
+    let description = format!("row by row: {}", parts.join(", "));
     let inputs = named_inputs(analysis, false, Some);
     let cell = Cell {
         inputs: registers.rows[..analysis.inputs.len()].to_vec(),
@@ -233,7 +233,7 @@ fn composite(
             outputs: ports,
         }),
     };
-    Ok(NamedCell { cell, inputs, outputs, fused: false, why })
+    Ok(NamedCell { cell, inputs, outputs, fused: false, description })
 }
 
 /// The registers of a composite cell, by the values that they hold.

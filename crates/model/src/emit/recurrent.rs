@@ -13,12 +13,13 @@ use crate::emit::step_program::step_program;
 pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, String, bool) {
     match &recurrent.step {
         Step::Operator(step) => {
-            let (cell, why) = operator_cell(step, recurrent.directions[0], lookup);
-            (cell, why, step.rule.is_none())
+            let (cell, description) = operator_cell(step, recurrent.directions[0], lookup);
+            (cell, description, step.rule.is_none())
         }
         Step::Body(named) => {
-            let why = format!("a loop over the steps of each sequence, {}", named.why);
-            (named.cell.clone(), why, named.fused)
+            let description =
+                format!("a loop over the steps of each sequence, {}", named.description);
+            (named.cell.clone(), description, named.fused)
         }
     }
 }
@@ -32,11 +33,11 @@ fn operator_cell(
     let states = vec![RowSpec::flat(ElementType::F32, step.hidden_size); step.kind.states()];
     let Some(program) = step_program(step, &vec![true; states.len()]) else {
         let step = fused_step(step, lookup);
-        let why = chain_summary(&step, direction);
-        return (Cell::recurrent(step), why);
+        let description = chain_summary(&step, direction);
+        return (Cell::recurrent(step), description);
     };
     let steps = describe(direction);
-    let why = format!("{}, {steps} for each sequence, general executor", program.summary);
+    let description = format!("{}, {steps} for each sequence, general executor", program.summary);
     let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
     let registers = [&inputs[..], &states, &states].concat();
     let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
@@ -44,7 +45,7 @@ fn operator_cell(
     let body = OperationBody::Program(program);
     let operations = vec![Operation { body, reads, writes: writes.clone() }];
     let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
-    (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, why)
+    (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
 }
 
 /// A step for a fused kernel, over an embedding if that is absorbed.

@@ -18,10 +18,10 @@ pub struct LoadOptions {
     /// The model's id in the registry.
     pub model: ModelId,
     /// The most rows in one batch, which takes precedence over the model's own limits.
-    pub max_batch_size: ByCell<u32>,
+    pub max_batch_size: PerCell<u32>,
     /// The precision of weights, which takes precedence over the model's own choice. Cells without weights of
     /// a choosable precision stay as they are.
-    pub precision: ByCell<Precision>,
+    pub precision: PerCell<Precision>,
     /// The choices of profiles, which yield to the model's own: by the identity of a cell in f32, as text.
     pub profile: HashMap<String, ProfiledCell>,
 }
@@ -29,7 +29,7 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// Options that leave every choice to models.
     pub fn new(model: ModelId) -> Self {
-        let (max_batch_size, precision) = (ByCell::default(), ByCell::default());
+        let (max_batch_size, precision) = (PerCell::default(), PerCell::default());
         Self { model, max_batch_size, precision, profile: HashMap::new() }
     }
 
@@ -40,8 +40,8 @@ impl LoadOptions {
         cell: &NewCell<'_>,
         models_limit: Option<u32>,
         models_precision: Option<Precision>,
-    ) -> CellUse {
-        let &NewCell { name, cell, priority, fused, why } = cell;
+    ) -> ModelCell {
+        let &NewCell { name, cell, priority, fused, description } = cell;
         let identity = || cell.identity().to_string();
         let profiled = match self.profile.is_empty() {
             true => ProfiledCell::default(),
@@ -54,43 +54,43 @@ impl LoadOptions {
         let limit = given.or(profiled.max_batch_size.get(&cell.precision).copied());
         let limit = limit.unwrap_or(default).max(1);
         let rank = ModelPriority { model: self.model, priority };
-        let (name, why) = (name.to_owned(), why.to_owned());
+        let (name, description) = (name.to_owned(), description.to_owned());
         let cell_type = registry.add(&name, cell, limit, rank);
-        CellUse { name, cell_type, fused, limit_given: given.is_some(), priority, why }
+        ModelCell { name, cell_type, fused, limit_given: given.is_some(), priority, description }
     }
 }
 
-/// A cell to register; its fields are those of [`CellUse`].
+/// A cell to register; its fields are those of [`ModelCell`].
 #[derive(Clone, Copy, Debug)]
 pub struct NewCell<'a> {
-    /// See [`CellUse::name`].
+    /// See [`ModelCell::name`].
     pub name: &'a str,
     /// The cell.
     pub cell: &'a Cell,
-    /// See [`CellUse::priority`].
+    /// See [`ModelCell::priority`].
     pub priority: i32,
-    /// See [`CellUse::fused`].
+    /// See [`ModelCell::fused`].
     pub fused: bool,
-    /// See [`CellUse::why`].
-    pub why: &'a str,
+    /// See [`ModelCell::description`].
+    pub description: &'a str,
 }
 
 /// A choice for all cells, or for some by name.
 #[derive(Clone, Debug)]
-pub struct ByCell<T> {
+pub struct PerCell<T> {
     /// The choice for every cell, if there is one.
     pub all: Option<T>,
     /// Choices by a cell's name, which take precedence over `all`.
     pub cells: BTreeMap<String, T>,
 }
 
-impl<T> Default for ByCell<T> {
+impl<T> Default for PerCell<T> {
     fn default() -> Self {
         Self { all: None, cells: BTreeMap::new() }
     }
 }
 
-impl<T: Copy> ByCell<T> {
+impl<T: Copy> PerCell<T> {
     /// The value for the cell called `name`, if there is one.
     pub fn of(&self, name: &str) -> Option<T> {
         self.cells.get(name).copied().or(self.all)
@@ -108,7 +108,7 @@ pub struct ProfiledCell {
 
 /// A cell of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellUse {
+pub struct ModelCell {
     /// Its name, after an ONNX node: the recurrent operator, or the last node of its segment.
     pub name: String,
     /// The registered type; equal cells share one.
@@ -120,5 +120,5 @@ pub struct CellUse {
     /// Higher is preferred: later in the computation.
     pub priority: i32,
     /// A description: its purpose, the nodes that it is made of, and why it is a cell of its own.
-    pub why: String,
+    pub description: String,
 }

@@ -31,7 +31,7 @@ pub(crate) fn with_states(
     let composite = composite(&named.cell);
     if let Some((cell, order)) = recurrent_step(&composite, named.cell.inputs.len(), &ports) {
         ports = order.into_iter().map(|state| ports[state]).collect();
-        named.why = chain_summary(&cell, Direction::Forward);
+        named.description = chain_summary(&cell, Direction::Forward);
         named.fused = true;
         named.cell = Cell::recurrent(cell);
     } else {

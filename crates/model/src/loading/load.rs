@@ -12,7 +12,7 @@ use crate::analysis::state::Subject;
 use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
 use crate::emit::bodies::BODIES;
-use crate::emit::registration::{CellUse, LoadOptions, NewCell};
+use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
 use crate::emit::sequence_segment::unbuilt;
 use crate::error::{Diagnostic, LoadError};
 use crate::file::amend::Amendments;
@@ -29,8 +29,8 @@ use crate::unfold::interface::check_outputs;
 use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
 use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
+use crate::unfold::templates::template_cell::{StepOutput, TemplateCell};
 use crate::unfold::templates::tree::Tree;
-use crate::unfold::templates::used_cell::{StepOutput, UsedCell};
 use crate::unfold::unfolding::{Takes, Unfolding};
 
 /// Loads an ONNX file, or a directory with a `model.toml`.
@@ -128,7 +128,7 @@ struct Cells<'a> {
     /// Inputs that are constants, and those of them that cells have.
     fixed: BTreeMap<String, Tensor>,
     bound: BTreeSet<String>,
-    used: Vec<CellUse>,
+    used: Vec<ModelCell>,
     /// The model's tables, which take notes on the cells' files and bounds on outputs.
     tables: &'a mut Tables,
     options: &'a LoadOptions,
@@ -141,7 +141,7 @@ impl Cells<'_> {
     }
 
     /// Reads and registers the cell `name`, the next in the order of computation.
-    fn take(&mut self, name: &str) -> Result<UsedCell, LoadError> {
+    fn take(&mut self, name: &str) -> Result<TemplateCell, LoadError> {
         self.take_step(name, &BTreeMap::new())
     }
 
@@ -150,7 +150,7 @@ impl Cells<'_> {
         &mut self,
         name: &str,
         states: &BTreeMap<String, String>,
-    ) -> Result<UsedCell, LoadError> {
+    ) -> Result<TemplateCell, LoadError> {
         let Some(table) = self.cells.iter().find(|cell| cell.name == name).cloned() else {
             return Err(self.malformed(format!("unfold: there is no [[cell]] named `{name}`")));
         };
@@ -163,13 +163,13 @@ impl Cells<'_> {
         let cell = NamedCell::step_of_file(file, &amendments, states)?
             .map_err(|reason| self.malformed(format!("cell `{name}`: {reason}")))?;
         let priority = table.priority.unwrap_or(self.used.len() as i32);
-        let NamedCell { cell: body, fused, why, .. } = &cell;
-        let new = NewCell { name, cell: body, priority, fused: *fused, why };
+        let NamedCell { cell: body, fused, description, .. } = &cell;
+        let new = NewCell { name, cell: body, priority, fused: *fused, description };
         let used =
             self.options.register(self.registry, &new, table.max_batch_size, table.precision);
         let cell_type = used.cell_type;
         self.used.push(used);
-        Ok(UsedCell { name: name.to_owned(), cell_type, cell })
+        Ok(TemplateCell { name: name.to_owned(), cell_type, cell })
     }
 
     /// Records the bounds of integer outputs: `from` finds the bounds of the cell outputs that a reply's tensor
@@ -188,7 +188,7 @@ impl Cells<'_> {
     }
 
     /// Checks that every cell and every constant is used.
-    fn finish(self) -> Result<Vec<CellUse>, LoadError> {
+    fn finish(self) -> Result<Vec<ModelCell>, LoadError> {
         if let Some(name) = self.fixed.keys().find(|name| !self.bound.contains(*name)) {
             return Err(no_input(self.files, name));
         }
@@ -264,7 +264,7 @@ impl Cells<'_> {
 }
 
 /// The number that the integers of a cell's output are below, if its file implies one.
-fn bound_of(cell: &UsedCell, output: &str) -> Option<usize> {
+fn bound_of(cell: &TemplateCell, output: &str) -> Option<usize> {
     cell.cell.output(output)?.bound
 }
 

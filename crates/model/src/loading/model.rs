@@ -9,7 +9,7 @@ use batchmaker_graph::{
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
-use crate::emit::registration::CellUse;
+use crate::emit::registration::ModelCell;
 use crate::error::LoadError;
 use crate::file::files::Files;
 use crate::loading::reply_plan::{PlannedOutput, ReplyPlan};
@@ -40,7 +40,7 @@ pub struct Model {
     /// The tensors of a reply.
     pub outputs: Vec<TensorInfo>,
     /// Its cells, in order of computation: how its graph was cut, and why.
-    pub cells: Vec<CellUse>,
+    pub cells: Vec<ModelCell>,
     /// Notes for its owner on how its files were read.
     pub notes: Vec<String>,
     unfolding: Unfolding,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::data::direction::Direction;
 use crate::loading::text::{OutputTable, TextTable, Unit};
-use crate::unfold::templates::used_cell::StepOutput;
+use crate::unfold::templates::template_cell::StepOutput;
 
 /// `[[cell]]`.
 #[derive(Clone, Debug, Deserialize)]

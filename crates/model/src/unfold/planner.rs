@@ -12,7 +12,7 @@ use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef};
 use crate::data::dim::Dim;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::emit::recurrent::cell;
-use crate::emit::registration::{CellUse, LoadOptions, NewCell};
+use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
 use crate::emit::{row_segment, sequence_segment};
 use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::integers::is_wide;
@@ -288,7 +288,7 @@ impl Planner<'_> {
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
-    ) -> (PlanCell, CellUse) {
+    ) -> (PlanCell, ModelCell) {
         match part {
             Part::Recurrent(index) => self.recurrent(index, priority, options, registry),
             Part::Segment(index) => {
@@ -304,13 +304,19 @@ impl Planner<'_> {
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
-    ) -> (PlanCell, CellUse) {
+    ) -> (PlanCell, ModelCell) {
         let recurrent = &self.analysis.recurrents[index];
         let lookup = self.cut.lookup_table(self.analysis, index);
-        let (cell, why, fused) = cell(recurrent, lookup);
+        let (cell, description, fused) = cell(recurrent, lookup);
         let used = options.register(
             registry,
-            &NewCell { name: &recurrent.label, cell: &cell, priority, fused, why: &why },
+            &NewCell {
+                name: &recurrent.label,
+                cell: &cell,
+                priority,
+                fused,
+                description: &description,
+            },
             None,
             None,
         );
@@ -370,7 +376,7 @@ impl Planner<'_> {
         priority: i32,
         options: &LoadOptions,
         registry: &mut CellRegistry,
-    ) -> (PlanCell, CellUse) {
+    ) -> (PlanCell, ModelCell) {
         let last = segment.instances.last().expect("a segment of nothing");
         let name = &self.analysis.ops[last.op].label;
         let over = match (segment.domain.time, segment.domain.batch) {
@@ -389,7 +395,7 @@ impl Planner<'_> {
             Scope::Row => "row-wise",
             Scope::Sequence | Scope::Request => "over whole sequences",
         };
-        let why = format!(
+        let description = format!(
             "{what}, {over}, at recurrence depth {}: {}",
             segment.recurrence_depth,
             labels.join(", ")
@@ -401,7 +407,7 @@ impl Planner<'_> {
         };
         let used = options.register(
             registry,
-            &NewCell { name, cell: &cell, priority, fused: false, why: &why },
+            &NewCell { name, cell: &cell, priority, fused: false, description: &description },
             None,
             None,
         );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use batchmaker_graph::{ElementType, Unfold};
 
 use crate::data::layout::InputLayout;
-use crate::emit::registration::CellUse;
+use crate::emit::registration::ModelCell;
 
 /// An unfolder, which turns requests into cell graphs, with the tensors that it takes and gives.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub struct Unfolding {
     /// The tensors that it gives.
     pub outputs: Vec<ReplyTensor>,
     /// The cells of its graphs, in order of computation.
-    pub cells: Vec<CellUse>,
+    pub cells: Vec<ModelCell>,
     /// The most rows that a request may carry.
     pub max_length: usize,
     /// The parameters that the function takes; others are refused before it is called.

@@ -129,7 +129,7 @@ impl Metrics {
             self.counter(BATCHES, labels()).absolute(cell.tasks);
             self.counter(NODES, labels()).absolute(cell.nodes);
             self.counter(PADDING, labels()).absolute(cell.padding);
-            self.counter(WASTED, labels()).absolute(cell.wasted);
+            self.counter(WASTED, labels()).absolute(cell.past_end_of_sequence);
         }
         let sessions = &statistics.sessions;
         self.gauge(SESSIONS, vec![]).set(sessions.open as f64);

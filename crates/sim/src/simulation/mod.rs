@@ -291,7 +291,7 @@ impl Simulation<'_> {
         steps: Option<u32>,
     ) -> Result<(), Broken> {
         for chain in self.reports.take_ends(worker, task, steps) {
-            self.summary.stops += 1;
+            self.summary.ends_of_sequence += 1;
             self.streams.end_of_sequence(chain);
             let seen = Observation::EndOfSequence { chain };
             self.handle_if_cellular(Event::EndOfSequence { chain }, &seen)?;

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use batchmaker_graph::{CellRegistry, ModelId, Precision};
-use batchmaker_model::{ByCell, LoadOptions};
+use batchmaker_model::{LoadOptions, PerCell};
 use batchmaker_wire::EncodedBody;
 use serde_json::Value;
 
@@ -223,7 +223,7 @@ fn drawn(
     let mut subjects = Vec::new();
     for Taken { entry, fused_alike } in taken {
         let options = LoadOptions {
-            precision: ByCell { all: Some(precision), ..ByCell::default() },
+            precision: PerCell { all: Some(precision), ..PerCell::default() },
             ..LoadOptions::new(ModelId(0))
         };
         let mut registry = CellRegistry::default();

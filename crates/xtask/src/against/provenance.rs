@@ -171,7 +171,7 @@ mod tests {
     use std::path::Path;
 
     use batchmaker_graph::{ModelId, NamedTensor, Tensor, TensorData};
-    use batchmaker_model::{ByCell, LoadOptions};
+    use batchmaker_model::{LoadOptions, PerCell};
 
     use super::*;
     use Claim::{Bits, Close, Rounded};
@@ -179,7 +179,7 @@ mod tests {
     /// The claims of the replies of a committed model, to a request of three ids or rows.
     fn claims(model: &str, input: &str, data: TensorData, precision: Precision) -> Vec<Claim> {
         let options = LoadOptions {
-            precision: ByCell { all: Some(precision), ..ByCell::default() },
+            precision: PerCell { all: Some(precision), ..PerCell::default() },
             ..LoadOptions::new(ModelId(0))
         };
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(model);

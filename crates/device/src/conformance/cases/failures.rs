@@ -18,7 +18,7 @@ use crate::contract::{DeviceError, TaskDone};
 
 pub(super) fn cases() -> Vec<Case> {
     let with_failing_input = |name: &str, body: fn(&dyn Subject, i64) -> Check| {
-        let body = move |subject: &dyn Subject| match subject.poison() {
+        let body = move |subject: &dyn Subject| match subject.failing_input() {
             None => Ok(Outcome::Skipped("no task can be made to fail".to_owned())),
             Some(failing) => body(subject, failing).map(|()| Outcome::Passed),
         };
@@ -36,7 +36,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Checks that the second of three tasks failed, with a reason.
-fn check_second_failed(done: &[TaskDone]) -> Check {
+pub(super) fn check_second_failed(done: &[TaskDone]) -> Check {
     let [first, second, third] = done else { return Err(format!("{done:?}")) };
     let of = |done: &TaskDone| done.result.clone().map_err(|reason| reason.to_string());
     of(first).map_err(|reason| format!("the task before failed: {reason}"))?;

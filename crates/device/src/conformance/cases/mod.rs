@@ -2,6 +2,7 @@
 
 mod admission;
 mod chains;
+mod computed_ids;
 mod ends;
 mod failures;
 mod lifetimes;
@@ -35,6 +36,7 @@ pub fn cases() -> Vec<Case> {
         streams::cases(),
         rounds::cases(),
         failures::cases(),
+        computed_ids::cases(),
         losses::cases(),
         lifetimes::cases(),
         admission::cases(),

@@ -8,7 +8,7 @@ use batchmaker_graph::{
 use crate::data::direction::Direction;
 use crate::data::layout::Axis;
 use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
-use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::templates::template_cell::{StepOutput, TemplateCell, TemplateError};
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 
 /// Chains of one cell whose states pass from step to step.
@@ -17,7 +17,7 @@ use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 /// that is fed the same row every step, and, if the client has them, first states, `[...row]`.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    step: UsedCell,
+    step: TemplateCell,
     direction: Direction,
     sequence: Vec<RowTensor>,
     constant: Vec<RowTensor>,
@@ -57,15 +57,15 @@ impl Chain {
     /// # Errors
     /// If names or rows do not fit.
     pub fn new(
-        step: UsedCell,
+        step: TemplateCell,
         direction: Direction,
         [sequence, constant]: [&[String]; 2],
         outputs: Vec<StepOutput>,
         max_length: usize,
-    ) -> Result<Self, KindError> {
+    ) -> Result<Self, TemplateError> {
         let rows_of = |names: &[String]| {
             let row = |name: &String| Ok(RowTensor::of(step.input(name)?));
-            names.iter().map(row).collect::<Result<Vec<_>, KindError>>()
+            names.iter().map(row).collect::<Result<Vec<_>, TemplateError>>()
         };
         let (sequence, constant) = (rows_of(sequence)?, rows_of(constant)?);
         if sequence.is_empty() {
@@ -99,7 +99,7 @@ impl Chain {
             let from = step.output(&named.from)?;
             Ok(Output { port: from.port, row: from.row.clone(), named })
         };
-        let outputs = outputs.into_iter().map(output).collect::<Result<_, KindError>>()?;
+        let outputs = outputs.into_iter().map(output).collect::<Result<_, TemplateError>>()?;
         Ok(Self { direction, sequence, constant, states, feeds, outputs, max_length, step })
     }
 

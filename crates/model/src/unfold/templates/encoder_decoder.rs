@@ -11,7 +11,7 @@ use crate::data::direction::Direction;
 use crate::data::layout::Axis;
 use crate::data::named_cell::CellInput;
 use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
-use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::templates::template_cell::{StepOutput, TemplateCell, TemplateError};
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 
 /// A chain of an encoder's cell over the source, and an open chain of a decoder's cell that begins
@@ -20,12 +20,12 @@ use crate::unfold::unfolding::{ReplyTensor, RequestTensor};
 /// Request: a tensor `[T, ...row]` for each input of the encoder that is fed one row a step.
 #[derive(Clone, Debug)]
 pub struct EncoderDecoder {
-    encoder: UsedCell,
+    encoder: TemplateCell,
     direction: Direction,
     sequence: Vec<RowTensor>,
     /// The position in `sequence` of the tensor that feeds each input port of the encoder.
     feeds: Vec<usize>,
-    decoder: UsedCell,
+    decoder: TemplateCell,
     /// The first value of each of the decoder's states.
     first: Vec<First>,
     stop: Option<Stop>,
@@ -81,15 +81,15 @@ impl EncoderDecoder {
     /// # Errors
     /// If names or rows do not fit.
     pub fn new(
-        encoder: UsedCell,
+        encoder: TemplateCell,
         (sequence, direction): (&[String], Direction),
-        decoder: UsedCell,
+        decoder: TemplateCell,
         rules: &DecoderRules<'_>,
         outputs: Vec<StepOutput>,
         max_length: usize,
-    ) -> Result<Self, KindError> {
+    ) -> Result<Self, TemplateError> {
         let row = |name: &String| Ok(RowTensor::of(encoder.input(name)?));
-        let sequence = sequence.iter().map(row).collect::<Result<Vec<_>, KindError>>()?;
+        let sequence = sequence.iter().map(row).collect::<Result<Vec<_>, TemplateError>>()?;
         if sequence.is_empty() {
             return Err("unfold.encoder.sequence names no input".to_owned());
         }
@@ -126,7 +126,7 @@ impl EncoderDecoder {
             let from = decoder.output(name)?;
             Ok(Output { port: from.port, row: from.row.clone(), named })
         };
-        let outputs = outputs.into_iter().map(output).collect::<Result<_, KindError>>()?;
+        let outputs = outputs.into_iter().map(output).collect::<Result<_, TemplateError>>()?;
         let max_steps = rules.max_steps;
         Ok(Self {
             encoder,
@@ -182,13 +182,13 @@ impl EncoderDecoder {
 
 /// The first value of each state of the decoder.
 fn first_states(
-    encoder: &UsedCell,
-    decoder: &UsedCell,
+    encoder: &TemplateCell,
+    decoder: &TemplateCell,
     rules: &DecoderRules<'_>,
-) -> Result<Vec<First>, KindError> {
+) -> Result<Vec<First>, TemplateError> {
     let states = decoder.cell.cell.states.len();
     let mut first = vec![First::Zeros; states];
-    let state_of = |name: &String| -> Result<(&CellInput, usize), KindError> {
+    let state_of = |name: &String| -> Result<(&CellInput, usize), TemplateError> {
         let input = decoder.input(name)?;
         let state = input.state.ok_or_else(|| {
             format!("cell `{}`: its input `{name}` is neither fed nor a state", decoder.name)

@@ -4,5 +4,5 @@
 pub(crate) mod chain;
 pub(crate) mod encoder_decoder;
 pub(crate) mod row_tensor;
+pub(crate) mod template_cell;
 pub(crate) mod tree;
-pub(crate) mod used_cell;

@@ -9,7 +9,7 @@ use batchmaker_graph::{
 
 use crate::data::layout::{Axis, Content, InputLayout};
 use crate::unfold::templates::row_tensor::{RowTensor, check_length, common_rows};
-use crate::unfold::templates::used_cell::{KindError, StepOutput, UsedCell};
+use crate::unfold::templates::template_cell::{StepOutput, TemplateCell, TemplateError};
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo};
 
 /// The name of the tensor that holds a tree's structure: the children of its inner nodes.
@@ -22,8 +22,8 @@ const CHILDREN: &str = "children";
 /// `children`, INT32 `[M, arity]`.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    leaf: UsedCell,
-    inner: UsedCell,
+    leaf: TemplateCell,
+    inner: TemplateCell,
     /// The positions in `tensors` of the tensors that feed the leaf's inputs, by port.
     leaf_feeds: Vec<usize>,
     tensors: Vec<RowTensor>,
@@ -53,13 +53,13 @@ impl Tree {
     /// # Errors
     /// If names or rows do not fit.
     pub fn new(
-        leaf: UsedCell,
+        leaf: TemplateCell,
         sequence: &[String],
-        inner: UsedCell,
+        inner: TemplateCell,
         children: &[BTreeMap<String, String>],
         outputs: Vec<StepOutput>,
         max_length: usize,
-    ) -> Result<Self, KindError> {
+    ) -> Result<Self, TemplateError> {
         if children.is_empty() {
             return Err("an inner node has at least one child".to_owned());
         }
@@ -145,7 +145,7 @@ impl Tree {
 }
 
 impl Feature {
-    fn new(leaf: &UsedCell, inner: &UsedCell, name: &str) -> Result<Self, KindError> {
+    fn new(leaf: &TemplateCell, inner: &TemplateCell, name: &str) -> Result<Self, TemplateError> {
         let (of_leaf, of_inner) = (leaf.output(name)?, inner.output(name)?);
         if of_leaf.row != of_inner.row {
             return Err(format!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_device::{CellsAlone, Device, Effort};
+use batchmaker_device::{CellTimer, Device, Effort};
 use batchmaker_graph::{
     Cell, CellRegistry, CellTypeId, ModelId, ModelPriority, RecurrentCell, RecurrentKind,
     RnnActivation,
@@ -26,9 +26,9 @@ fn chains_of_one_size_leave_before_those_of_the_next_join() {
     let [cell] = registry.cell_types() else { unreachable!("one was added") };
     let device = CpuDevice::new(CpuConfig::default()).unwrap();
     device.materialize(CellTypeId(0), cell).unwrap();
-    let mut alone = CellsAlone::new(Arc::new(device)).unwrap();
+    let mut timer = CellTimer::new(Arc::new(device)).unwrap();
     let effort = Effort { time: Duration::ZERO, runs: 2, steps: 3 };
     for size in [1, 4, 2, 8] {
-        assert!(alone.batch_s(CellTypeId(0), cell, size, effort).unwrap() > 0.0);
+        assert!(timer.batch_s(CellTypeId(0), cell, size, effort).unwrap() > 0.0);
     }
 }

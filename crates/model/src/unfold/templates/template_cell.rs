@@ -29,7 +29,7 @@ impl StepOutput {
 
 /// A registered cell as an unfolding function uses it.
 #[derive(Clone, Debug)]
-pub struct UsedCell {
+pub struct TemplateCell {
     /// Its name in the model.
     pub name: String,
     /// Its type.
@@ -39,15 +39,15 @@ pub struct UsedCell {
 }
 
 /// The reason that cells and the tables about them do not make a model; the text names the place.
-pub type KindError = String;
+pub type TemplateError = String;
 
-impl UsedCell {
+impl TemplateCell {
     /// The feed of each input port, in the order of ports. `feeds` gives the feed of an input of the cell's file
     /// that is no state, by its name.
     ///
     /// # Errors
     /// If an input is fed by nothing.
-    pub fn feeds<F>(&self, feeds: impl Fn(&str) -> Option<F>) -> Result<Vec<F>, KindError> {
+    pub fn feeds<F>(&self, feeds: impl Fn(&str) -> Option<F>) -> Result<Vec<F>, TemplateError> {
         let mut by_port: Vec<(usize, F)> = Vec::new();
         for input in self.cell.inputs.iter().filter(|input| input.state.is_none()) {
             let (cell, name) = (&self.name, &input.name);
@@ -64,7 +64,7 @@ impl UsedCell {
     ///
     /// # Errors
     /// If there is none.
-    pub fn input(&self, name: &str) -> Result<&CellInput, KindError> {
+    pub fn input(&self, name: &str) -> Result<&CellInput, TemplateError> {
         let cell = &self.name;
         self.cell.input(name).ok_or_else(|| format!("cell `{cell}` has no input `{name}`"))
     }
@@ -73,7 +73,7 @@ impl UsedCell {
     ///
     /// # Errors
     /// If there is none.
-    pub fn output(&self, name: &str) -> Result<&CellOutput, KindError> {
+    pub fn output(&self, name: &str) -> Result<&CellOutput, TemplateError> {
         let cell = &self.name;
         self.cell.output(name).ok_or_else(|| format!("cell `{cell}` has no output `{name}`"))
     }

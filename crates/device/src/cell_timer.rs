@@ -31,13 +31,13 @@ impl Default for Effort {
 }
 
 /// The first worker of a device, which runs batches of cells that the device has materialised.
-pub struct CellsAlone {
+pub struct CellTimer {
     worker: LoneWorker,
     /// By cell type, the chains on its roster, in the first slots.
     standing: HashMap<CellTypeId, u32>,
 }
 
-impl CellsAlone {
+impl CellTimer {
     /// Takes the queue of the first worker.
     ///
     /// # Errors
