@@ -100,7 +100,7 @@ impl Engine {
         WeakEngine { engine: Arc::downgrade(&self.engine), sessions: self.sessions.clone() }
     }
 
-    /// What is in flight, and what has run.
+    /// Returns counts of the requests in flight and of the batches that have run.
     pub fn statistics(&self) -> Statistics {
         self.engine.statistics()
     }

@@ -22,7 +22,7 @@ pub struct Profiles {
     /// of the files beside models.
     files: HashMap<Option<PathBuf>, BTreeMap<String, ModelProfile>>,
     is_named: bool,
-    /// By identity in f32: how a cell is best run is the same in all models.
+    /// Measurements by the identity of a cell in f32: the best way to run a cell is the same in all models.
     cells: HashMap<String, Known>,
     /// Notes for the owner of the models on the profiles, a sentence each.
     notes: Vec<String>,

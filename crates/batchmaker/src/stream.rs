@@ -36,7 +36,7 @@ impl Stream {
         self.pending.next_steps().await
     }
 
-    /// As [`next`](Self::next), for a thread that may block.
+    /// Does the same as [`next`](Self::next), for a thread that may block.
     pub fn wait_next(&mut self) -> Option<Vec<NamedTensor>> {
         self.pending.wait_for_steps()
     }
@@ -49,7 +49,7 @@ impl Stream {
         self.pending.await
     }
 
-    /// As [`reply`](Self::reply), for a thread that may block.
+    /// Does the same as [`reply`](Self::reply), for a thread that may block.
     ///
     /// # Errors
     /// The request failed.

@@ -40,13 +40,13 @@ pub struct Contender<S> {
     pub policy: String,
     /// The model that requests are for.
     pub model: String,
-    /// How many workers it has; none over HTTP.
+    /// The number of its workers; none over HTTP.
     pub workers: Option<u16>,
     /// The system that takes the requests.
     pub service: S,
 }
 
-/// How far a comparison has come.
+/// The progress of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// The policy that is being measured.
@@ -69,7 +69,7 @@ pub struct Measured {
     pub cells: Vec<CellStatistics>,
     /// Wall time, in seconds.
     pub wall_s: f64,
-    /// How long compute threads waited for a core, in seconds; 0 where the system does not report it.
+    /// The time that compute threads waited for a core, in seconds; 0 where the system does not report it.
     pub descheduled_s: f64,
     /// The error of the first request that failed.
     pub first_error: Option<String>,

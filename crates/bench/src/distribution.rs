@@ -56,7 +56,7 @@ impl Recorder {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// How many times were recorded.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }

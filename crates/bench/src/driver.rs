@@ -16,7 +16,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::shape::Shape;
 use crate::trace::Trace;
 
-/// How often a [`Watch`] is called.
+/// The time between two calls of a [`Watch`].
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A system that requests are sent to.
@@ -41,14 +41,14 @@ pub trait Service {
     fn statistics(&self) -> Option<Statistics>;
 }
 
-/// How a request was answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// With a reply.
     Reply {
         /// When the reply came.
         at: Instant,
-        /// How long it waited for its first batch, and how long from there to the reply; unknown
+        /// The time that it waited for its first batch, and the time from there to the reply; unknown
         /// over a wire.
         queue_and_compute_ns: Option<(u64, u64)>,
     },
@@ -56,7 +56,7 @@ pub enum Answer {
     Error(String),
 }
 
-/// How long answers gather in a saturated run before others are sent in their place: a generator
+/// The time that answers gather in a saturated run before others are sent in their place: a generator
 /// that takes a core from the workers for each answer would measure itself.
 const GATHER: Duration = Duration::from_micros(200);
 
@@ -77,7 +77,7 @@ pub(crate) struct Sent {
     pub(crate) answer: Answer,
 }
 
-/// How to play requests that have no times.
+/// The order in which requests without times are played.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saturation {
     /// A request is sent whenever fewer than this are in flight.

@@ -1,4 +1,4 @@
-//! How long the batches of a run take at the kernels' own rate: each cell type run alone on a
+//! The time of the batches of a run at the kernels' own rate: each cell type run alone on a
 //! device of its own, with no manager, no arrivals and no replies. The time that a run took
 //! beyond that is the cost of the system around the kernels.
 
@@ -20,7 +20,7 @@ impl KernelRate {
     /// nothing else, at powers of two and halfway between, up to the type's limit.
     ///
     /// # Errors
-    /// Where the device has no queue, or a batch fails.
+    /// If the device has no queue, or a batch fails.
     pub fn measure(device: &Arc<dyn Device>, cell_types: &[CellType]) -> Result<Self, DeviceError> {
         let mut cells = CellTimer::new(device.clone())?;
         let by_cell = (0..).zip(cell_types).map(|(id, cell_type)| {

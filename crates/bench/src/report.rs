@@ -24,24 +24,24 @@ pub struct Report {
     pub requests: u64,
     /// Requests answered by an error, which count nowhere else.
     pub errors: u64,
-    /// How much later than intended requests were sent: the load generator's own error. None when
+    /// The delay of requests against their intended times: the load generator's own error. None when
     /// saturated.
     pub lateness_ms: Option<Lateness>,
     /// Requests answered a second.
     pub throughput_rps: f64,
     /// Steps of answered requests (their lengths) a second; padding is not counted.
     pub steps_per_s: f64,
-    /// From the intended arrival to the answer.
+    /// The time from the intended arrival to the answer.
     pub latency_ms: Distribution,
-    /// From the arrival to the start of the first cell.
+    /// The time from the arrival to the start of the first cell.
     pub queue_ms: Option<Distribution>,
-    /// From the start of the first cell to the answer.
+    /// The time from the start of the first cell to the answer.
     pub compute_ms: Option<Distribution>,
-    /// How each cell was batched, by its name.
+    /// The batches of each cell, by its name.
     pub cells: Option<BTreeMap<String, CellReport>>,
     /// The share of wall time that workers spent in cells.
     pub busy: Option<f64>,
-    /// Where the processor's time went.
+    /// The uses of the processor's time.
     pub cpu_s: Option<CpuSeconds>,
     /// The model's name.
     pub model: String,
@@ -49,14 +49,14 @@ pub struct Report {
     pub warm_up: u64,
     /// The cost of scheduling.
     pub manager_ns: Option<ManagerNs>,
-    /// How batches grew and shrank.
+    /// The growth of batches over time.
     pub batch_over_time: Option<Vec<BatchSample>>,
     /// Processor time of the load generator itself, in seconds.
     pub client_cpu_s: Option<f64>,
     /// Whether the server kept up with the rate. Where it did not, the queue grew to the end, and
     /// latencies depend on how long the run was.
     pub sustained: bool,
-    /// How much of the compute threads' time went into cells at the kernels' own rate; absent
+    /// The share of the compute threads' time that went into cells at the kernels' own rate; absent
     /// unless it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelTime>,
@@ -83,7 +83,7 @@ impl KernelTime {
     }
 }
 
-/// How late the load generator was, in milliseconds.
+/// The delay of the load generator, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lateness {
     /// The median.
@@ -94,7 +94,7 @@ pub struct Lateness {
     pub max: f64,
 }
 
-/// How one cell was batched.
+/// The batches of one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellReport {
     /// Batched tasks run.

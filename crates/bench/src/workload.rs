@@ -1,4 +1,4 @@
-//! How long the requests of a run are, or which trees: drawn from a distribution, fixed, or sampled
+//! The lengths or trees of the requests of a run: drawn from a distribution, fixed, or sampled
 //! from files.
 //! Not what they hold (inputs are drawn for the model that gets them) and not when they arrive
 //! (see [`Trace`](crate::Trace)).
@@ -24,7 +24,7 @@ const EUROPARL_LOG_MEAN: f64 = 2.9585;
 /// The standard deviation of that logarithm.
 const EUROPARL_LOG_DEVIATION: f64 = 0.6627;
 
-/// Where the lengths of requests come from. Written as on the command line: [`FromStr`] reads what
+/// The source of the lengths of requests. Written as on the command line: [`FromStr`] reads what
 /// [`Display`](fmt::Display) writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Workload {

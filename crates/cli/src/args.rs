@@ -49,12 +49,12 @@ pub(crate) struct ServeArgs {
     #[arg(value_name = "MODEL")]
     pub(crate) models: Vec<PathBuf>,
 
-    /// Where to serve HTTP: a port of this machine alone, such as 8000, or an address and a port, such as
+    /// The address to serve HTTP on: a port of this machine alone, such as 8000, or an address and a port, such as
     /// 0.0.0.0:8000 for the whole network; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000", value_parser = address)]
     pub(crate) http: SocketAddr,
 
-    /// Where to serve Prometheus metrics, on /metrics; written as for --http
+    /// The address to serve Prometheus metrics on, under /metrics; written as for --http
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8002", value_parser = address)]
     pub(crate) metrics: SocketAddr,
 
@@ -71,7 +71,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_sessions: u32,
 
-    /// How long a session may be idle before it ends and its state is dropped: seconds, or a duration such as
+    /// The time that a session may be idle before it ends and its state is dropped: seconds, or a duration such as
     /// 90s, 5m or 1h
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = period)]
     pub(crate) session_idle: Duration,
@@ -80,7 +80,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub(crate) max_body_bytes: usize,
 
-    /// How requests share batches: cellular, or padded or merged to compare with (see bench --help)
+    /// The policy by which requests share batches: cellular, or padded or merged to compare with (see bench --help)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
 
@@ -175,7 +175,7 @@ pub(crate) struct BenchArgs {
     /// --url, the name that it is served under
     pub(crate) model: PathBuf,
 
-    /// How long sequences are
+    /// The lengths of sequences
     #[arg(long, value_name = "WORKLOAD", default_value = "europarl")]
     pub(crate) workload: Workload,
 
@@ -191,7 +191,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "RATE,…", group = "load", value_delimiter = ',', value_parser = rate)]
     pub(crate) sweep: Vec<f64>,
 
-    /// How long each policy and rate is measured, unless --requests says otherwise: seconds, or a duration such
+    /// The time that each policy and rate is measured, unless --requests says otherwise: seconds, or a duration such
     /// as 500ms or 2m
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = period)]
     pub(crate) seconds: Duration,
@@ -200,7 +200,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) requests: Option<u32>,
 
-    /// How requests share batches; repeatable [default: cellular]
+    /// The policy by which requests share batches; repeatable [default: cellular]
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Vec<Policy>,
 
@@ -209,7 +209,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) turns: Option<u16>,
 
-    /// Of lengths, arrivals and inputs
+    /// The seed of lengths, arrivals and inputs
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -220,7 +220,7 @@ pub(crate) struct BenchArgs {
     ])]
     pub(crate) url: Option<String>,
 
-    /// How many requests --saturate keeps in flight [default: 4 times the largest batch limit;
+    /// The number of requests that --saturate keeps in flight [default: 4 times the largest batch limit;
     /// with --url 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) in_flight: Option<u32>,
@@ -268,7 +268,7 @@ pub(crate) struct ProfileArgs {
     /// An ONNX file, a model directory, or the name of a model that comes with the project
     pub(crate) model: PathBuf,
 
-    /// Where to keep it [default: profile.json beside the model, or here for one that comes with the
+    /// The file to write [default: profile.json beside the model, or here for one that comes with the
     /// project]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -283,7 +283,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "E", value_parser = max_error)]
     pub(crate) max_error: Option<f64>,
 
-    /// What the table's last line is for (see serve --help)
+    /// The goal that the table's last line is for (see serve --help)
     #[arg(long, value_name = "GOAL", default_value_t = Goal::Throughput)]
     pub(crate) goal: Goal,
 
@@ -296,7 +296,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "WORKLOAD")]
     pub(crate) workload: Option<Workload>,
 
-    /// Of random requests
+    /// The seed of random requests
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -323,7 +323,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "expected requests a second, above 0".to_owned())
 }
 
-/// What `serve`, `run` and `bench` compute with.
+/// The options of computation that `serve`, `run` and `bench` share.
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     /// Workers; each runs batches of its own [default: one a core, or one of all cores where the
@@ -342,7 +342,7 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
 
-    /// What to choose batch limits for, and how much work is submitted ahead, from a profile:
+    /// The goal for which a profile chooses batch limits and the submission window:
     /// throughput, latency, p90:MS or p90:MS:STEPS: 90 % of requests of up to STEPS steps (50) within MS
     /// milliseconds
     #[arg(long, value_name = "GOAL", default_value_t = Goal::Throughput)]
@@ -371,7 +371,7 @@ impl Default for MachineArgs {
     }
 }
 
-/// What cells are loaded with.
+/// The options with which cells are loaded.
 #[derive(Debug, Default, Args)]
 pub(crate) struct CellArgs {
     /// The most rows in a batch, of all cells or of one; repeatable

@@ -86,7 +86,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
     measure(args, contenders, in_flight_max, kernels)
 }
 
-/// What the kernels' own rate is measured with.
+/// The settings with which the kernels' own rate is measured.
 struct Kernels {
     machine: Machine,
     registry: CellRegistry,
@@ -143,7 +143,7 @@ fn loads(args: &BenchArgs, arity: Option<u32>, in_flight_max: usize) -> anyhow::
     rates.into_iter().map(load).collect()
 }
 
-/// How many children the nodes of a model's trees have, if it is a model of trees; `-` is none.
+/// The number of children of the nodes of a model's trees, if it is a model of trees; `-` is none.
 fn arity_of(model: &Path) -> anyhow::Result<Option<u32>> {
     if model == Path::new("-") {
         return Ok(None);

@@ -17,7 +17,7 @@ use crate::profile::measure_cells;
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// What there is to measure, and what the server is told of it.
+/// The cells to measure, and the reports to the server.
 pub(crate) struct Calibration {
     subjects: Vec<Subject>,
     threads: usize,
@@ -25,7 +25,7 @@ pub(crate) struct Calibration {
     device: Box<dyn Device>,
     goal: Goal,
     registry: CellRegistry,
-    /// By cell type, whether its batch limit was given.
+    /// Whether the batch limit of a cell type was given, by cell type.
     is_limit_given: Vec<bool>,
     profiles: Profiles,
 }
@@ -81,7 +81,7 @@ impl Calibration {
     /// Starts measuring, in a thread that ends with the engine.
     ///
     /// # Errors
-    /// Where the system gives no thread.
+    /// If the system gives no thread.
     pub(crate) fn start(mut self, engine: WeakEngine) -> std::io::Result<()> {
         let calibrate = move || {
             for subject in std::mem::take(&mut self.subjects) {

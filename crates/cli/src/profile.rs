@@ -116,7 +116,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
 /// threads. `tell` is told what comes, and `go_on` asked before each size of batch.
 ///
 /// # Errors
-/// As for the device, but for precisions that it does not take.
+/// If the device fails, but for precisions that it does not take.
 pub(crate) fn measure_cells(
     device: &dyn Device,
     threads: usize,

@@ -1,6 +1,6 @@
 //! Addresses, sizes and durations as people write them on a command line.
 //!
-//! What has one meaning is read; the answer to anything else shows what would be read. A suffix such as `4G`
+//! A text that has one meaning is read; the answer to any other text shows what would be read. A suffix such as `4G`
 //! is refused: some programs take it for 10^9 and others for 2^30.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

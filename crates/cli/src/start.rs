@@ -1,4 +1,4 @@
-//! From arguments to an engine.
+//! Starts an engine from the arguments of a command.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use batchmaker::{Engine, EngineBuilder, Policy, Prepared};
 use crate::args::{CellArgs, MachineArgs};
 use crate::models::{add, explain};
 
-/// How much may be in flight.
+/// The bounds of the work in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) requests: usize,

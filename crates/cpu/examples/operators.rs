@@ -26,7 +26,7 @@ use batchmaker_graph::{
 use batchmaker_kernels::peaks;
 use core_affinity::CoreId;
 
-/// How long a limit of the machine is measured.
+/// The time that a limit of the machine is measured.
 const PEAK: Duration = Duration::from_millis(20);
 
 /// Floats that each thread sweeps over: 128 MiB, more than a last-level cache.

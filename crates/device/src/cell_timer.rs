@@ -33,7 +33,7 @@ impl Default for Effort {
 /// The first worker of a device, which runs batches of cells that the device has materialised.
 pub struct CellTimer {
     worker: LoneWorker,
-    /// By cell type, the chains on its roster, in the first slots.
+    /// The chains on the roster of each cell type, in the first slots.
     standing: HashMap<CellTypeId, u32>,
 }
 

@@ -19,7 +19,7 @@ pub struct Chain {
     step: u32,
     /// The number of its nodes; steps from there on are padding.
     length: u32,
-    /// Where its state is when it joins.
+    /// The place of its state when it joins.
     origin: Origin,
     stop: Option<Stop>,
     /// Whether its request is a chunk of a session, to which it leaves its state.
@@ -27,7 +27,7 @@ pub struct Chain {
     has_ended: bool,
 }
 
-/// Where the state of a chain is when it joins a batch.
+/// The place of a chain's state when it joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In no slot yet: it is the first state of the run, [`batchmaker_graph::Run::initial`].
@@ -72,7 +72,7 @@ impl Chain {
         Self::joining(graph, &Join { request, run, slot, step, moved_from }, has_ended)
     }
 
-    /// Where its state is when it joins.
+    /// The place of its state when it joins.
     pub fn origin(&self) -> Origin {
         self.origin
     }

@@ -59,7 +59,7 @@ pub struct Capabilities {
     /// A worker is given its next round while at most this many of its tasks are unfinished. 0 for
     /// a device that computes within [`TaskQueue::poll`]; 1 or more keeps an asynchronous one busy.
     pub lookahead: u32,
-    /// How long a worker polls for a completion before it blocks.
+    /// The time that a worker polls for a completion before it blocks.
     pub poll_for: Duration,
 }
 

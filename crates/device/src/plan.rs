@@ -1,7 +1,7 @@
 //! The results of measuring a cell on a device: times, plans and upper bounds of the speed.
 
-/// How a device runs batches of some size of a cell. Only devices of the kind that made it can read it
-/// ([`Device::describe`](crate::Device::describe)); others keep it, as JSON whose members may
+/// The configuration in which a device runs batches of some size of a cell. Only devices of the kind that made
+/// it can read it ([`Device::describe`](crate::Device::describe)); others keep it, as JSON whose members may
 /// change their order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExecutionPlan(String);

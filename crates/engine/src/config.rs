@@ -1,4 +1,4 @@
-//! What an engine is started with, and the limits that can change while it runs.
+//! The configuration that an engine is started with, and the limits that can change while it runs.
 
 use std::time::Duration;
 

@@ -72,7 +72,7 @@ impl Pending {
         plan.tensors(rows, data).ok()
     }
 
-    /// As [`Self::next_steps`], for a thread that may block.
+    /// Does the same as [`Self::next_steps`], for a thread that may block.
     pub fn wait_for_steps(&mut self) -> Option<Vec<NamedTensor>> {
         let Steps { receiver, plan } = self.steps.as_mut()?;
         let (rows, data) = receiver.blocking_recv()?;

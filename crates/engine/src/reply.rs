@@ -35,9 +35,9 @@ pub(crate) struct Computed {
 /// The times of a request that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTimes {
-    /// From admission to the first batch, in nanoseconds.
+    /// The time from admission to the first batch, in nanoseconds.
     pub(crate) queue_ns: u64,
-    /// From the first batch to the end of the last one, in nanoseconds.
+    /// The time from the first batch to the end of the last one, in nanoseconds.
     pub(crate) compute_ns: u64,
     /// When the last batch ended.
     pub(crate) ended: Instant,

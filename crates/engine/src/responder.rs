@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::reply::{Computed, RequestTimes};
 use crate::streaming::Streamed;
 
-/// Where the values of a request in flight go.
+/// The receiver of the values of a request in flight.
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) sender: oneshot::Sender<Result<Computed, EngineError>>,
@@ -18,7 +18,7 @@ pub(crate) struct Responder {
     pub(crate) ends: Vec<EndOfSequence>,
     /// The session that the request brings a chunk of.
     pub(crate) session: Option<SessionId>,
-    /// Where the steps go as they are computed, if they are wanted.
+    /// The receiver of steps as they are computed, if they are wanted.
     pub(crate) streamed: Option<Box<Streamed>>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Sessions {
 #[derive(Debug, Default)]
 struct Table {
     by_key: HashMap<(ModelId, SessionKey), SessionId>,
-    /// By position of the id.
+    /// The sessions, by position of the id.
     entries: Vec<Entry>,
     free: Vec<u32>,
     /// Whether each session ends after the chunks that were accepted.

@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     workers_up: AtomicU64,
     /// Why nothing runs any more: set once all workers are lost.
     pub(crate) lost: OnceLock<Arc<str>>,
-    /// How long a worker with work in flight polls before it blocks.
+    /// The time that a worker with work in flight polls before it blocks.
     pub(crate) poll_for: Duration,
     pub(crate) times: Times,
     pub(crate) placement: StatePlacement,

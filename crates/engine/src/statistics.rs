@@ -15,7 +15,7 @@ pub struct CellStatistics {
     pub padding: u64,
     /// Nodes in them of chains that had reached their end of sequence, which no device computed.
     pub past_end_of_sequence: u64,
-    /// By size from 0 on, padding included: how many of these batches.
+    /// The number of batches of each size from 0 on, padding included.
     pub batches_by_size: Vec<u64>,
     /// State slots in use now.
     pub slots_in_use: usize,
@@ -66,7 +66,7 @@ pub struct Statistics {
     pub device_ns: u64,
 }
 
-/// Where the time of the workers' threads went, their sleep left out.
+/// The uses of the time of the workers' threads, their sleep left out.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     manager_ns: AtomicU64,

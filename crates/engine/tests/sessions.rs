@@ -76,7 +76,7 @@ impl Talk {
     }
 }
 
-/// What may end a session.
+/// The events that may end a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ending {
     /// A chunk in flight is given up.

@@ -1,5 +1,5 @@
-//! What one row or one sequence costs, beside what it cost when one row was padded to two and one sequence was
-//! not: microseconds of the processor (Linux), in turns.
+//! Measures the time of one row and of one sequence, beside their time where one row is padded to two and one
+//! sequence is not: microseconds of the processor (Linux), in turns.
 //!
 //! ```text
 //! cargo run --release -p batchmaker-executor --example single_row [sequences]

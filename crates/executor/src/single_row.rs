@@ -14,7 +14,7 @@ use crate::row_count::{has_unknown_products, may_be_sensitive};
 use crate::shape_check::{Operation, ShapeCheck, shape_checks};
 use crate::single_row_branch::{BranchOutput, add_branch, output_info};
 
-/// How a single row or sequence is run.
+/// The form in which a single row or sequence is run.
 pub(crate) enum SingleRow {
     /// Like any batch.
     Plain,

@@ -368,7 +368,7 @@ fn products(cases: &mut Vec<Case>) {
     }
 }
 
-/// What models are made of.
+/// Operators that models are made of.
 fn networks(cases: &mut Vec<Case>) {
     for k in [37, 515] {
         // Layers with a bias, which rten adds in the product.

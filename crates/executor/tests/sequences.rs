@@ -33,7 +33,7 @@ fn norm(writer: &mut Writer, x: &str, width: usize) -> String {
     writer.op("LayerNormalization", &[x, &scale, &bias], vec![int("axis", -1)])
 }
 
-/// As older exporters write a layer normalisation.
+/// A layer normalisation as older exporters write it.
 fn norm_in_parts(writer: &mut Writer, x: &str, width: usize) -> String {
     let axes = writer.ints(&[-1]);
     let mean = writer.op("ReduceMean", &[x, &axes], vec![]);

@@ -61,7 +61,7 @@ id!(
 pub struct RequestId {
     /// Position in the tables of requests; small and reused.
     pub index: u32,
-    /// How often the position was used before.
+    /// The number of earlier uses of the position.
     pub generation: u32,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Debug for RequestId {
 pub struct SlotId {
     /// Position in the state memory of the cell type.
     pub index: u32,
-    /// How often the position was used before.
+    /// The number of earlier uses of the position.
     pub generation: u32,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Debug for SlotId {
 pub struct SessionId {
     /// Position in the tables of sessions; small and reused.
     pub index: u32,
-    /// How often the position was used before.
+    /// The number of earlier uses of the position.
     pub generation: u32,
 }
 

@@ -67,7 +67,7 @@ pub enum TaskForm {
     Rows,
 }
 
-/// How requests share batches.
+/// The policy by which requests share batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
     /// Cells of one type share a batch, whatever request and step they are of; requests
@@ -186,7 +186,7 @@ pub struct Config {
     /// up to `lookahead` tasks more. The documentation of the crate says what this means for pinning,
     /// cell types and priorities.
     pub lookahead: u32,
-    /// How requests share batches. Only [`Policy::Cellular`] has a use for the next three.
+    /// The policy by which requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
     pub max_tasks_to_submit: u32,

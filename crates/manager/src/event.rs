@@ -107,7 +107,7 @@ pub enum Failure {
     SessionLost,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Every node ran.
@@ -124,7 +124,7 @@ pub enum Outcome {
 pub struct Finished {
     /// The request.
     pub request: RequestId,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
     /// The time from arrival to the first task that held one of its nodes, in nanoseconds.
     pub queue_ns: u64,

@@ -63,7 +63,7 @@ struct Pair {
 struct InFlight {
     task: TaskId,
     batches: u32,
-    /// How many of them are complete.
+    /// The number of them that are complete.
     done: u32,
 }
 

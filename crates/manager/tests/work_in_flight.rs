@@ -368,7 +368,7 @@ fn limits_stay_below_what_was_prepared_for() {
     .assert_eq(&play.trace);
 }
 
-/// How long a step takes is known however tasks overlap: each from the end of the one before. Here
+/// The time of a step is known however tasks overlap: each is timed from the end of the one before. Here
 /// one takes 100 µs, so that rounds of 250 µs have two steps.
 #[test]
 fn steps_are_timed_from_the_end_of_those_before() {

@@ -1,4 +1,4 @@
-//! What is refused at load, and in which words.
+//! Files that are refused at load, and the messages.
 
 use batchmaker_graph::CellRegistry;
 use rten_onnx::onnx::{AttributeProto, DataType, GraphProto, NodeProto};

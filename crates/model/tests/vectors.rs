@@ -1,4 +1,4 @@
-//! What ONNX Runtime computes, computed through cell graphs (`vectors/make.py` writes both
+//! Cell graphs compute what ONNX Runtime computes (`vectors/make.py` writes both
 //! the files and the results).
 
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! How far replies are from others to the same requests.
+//! The distance of replies from others to the same requests.
 
 use std::fmt;
 
 use batchmaker_graph::{Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-/// How far some replies are from others.
+/// The distance of some replies from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
     /// The largest difference of two numbers, over the largest finite magnitude of its tensor, at least

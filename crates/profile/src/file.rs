@@ -55,7 +55,7 @@ pub struct CellProfile {
 /// Time over size of batch, in one precision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// How far the model's replies are from those in f32 where this cell alone is in the precision;
+    /// The distance of the model's replies from those in f32 where this cell alone is in the precision;
     /// none where that was not measured.
     pub difference: Option<Difference>,
     /// Sizes ascending.

@@ -18,10 +18,10 @@ use crate::serving::app::App;
 /// Connections that the system keeps until they are accepted: clients come in bursts.
 const BACKLOG: i32 = 4096;
 
-/// How often samples are folded into histograms.
+/// The time between two foldings of samples into histograms.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long the engine may take to let go of requests that were broken off.
+/// The time that the engine has to end requests that were cancelled.
 const BREAK_OFF_MAX: Duration = Duration::from_secs(2);
 
 /// The reason that a server cannot start, in one line that says what to do.
@@ -67,7 +67,7 @@ fn advice(error: &io::Error, port: &str) -> String {
     }
 }
 
-/// Where a server listens.
+/// The addresses that a server listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// Requests.
@@ -76,7 +76,7 @@ pub struct Addresses {
     pub metrics: Option<SocketAddr>,
 }
 
-/// How a server ended.
+/// The end of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// Every request in flight was answered.
@@ -118,7 +118,7 @@ impl Server {
         Ok(Self { config, state, addresses, http, metrics })
     }
 
-    /// Where it listens; ports that were 0 are known here.
+    /// The addresses that it listens on, with the ports that the system chose for 0.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }

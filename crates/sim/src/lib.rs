@@ -59,7 +59,7 @@ use trace::Trace;
 /// The number of the last events that a [`Violation`] holds.
 const TRACE_LINES: usize = 40;
 
-/// How to run a simulation.
+/// The options of a simulation.
 #[derive(Default)]
 pub struct Options<'a> {
     /// Gets a line for every event, task and answer.

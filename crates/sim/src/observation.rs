@@ -83,7 +83,7 @@ pub(crate) enum Observation<'a> {
     Drained,
 }
 
-/// How a task ended.
+/// The end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskEnd<'a> {
     Complete,

@@ -15,7 +15,7 @@ use crate::virtual_device::VirtualDevice;
 /// The core behind its lock, with what can be read without the lock.
 pub(crate) struct SharedCore {
     core: Mutex<Core>,
-    /// By worker: whether its unit is to be lost, or is.
+    /// Whether the unit of each worker is to be lost, or is lost.
     lost: Vec<AtomicBool>,
     faults: Faults,
 }

@@ -40,7 +40,7 @@ pub struct CellCost {
 pub struct VirtualConfig {
     /// The number of workers.
     pub workers: usize,
-    /// Where states and values live.
+    /// The placement of states and values.
     pub memory: StatePlacement,
     /// A cost for each cell type; those beyond the list cost nothing.
     pub costs: Vec<CellCost>,
@@ -88,7 +88,7 @@ pub struct VirtualDevice<A: Arithmetic> {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// From [`VirtualDevice::lose`] to [`VirtualDevice::restore`].
+    /// Whether the worker is lost: from [`VirtualDevice::lose`] to [`VirtualDevice::restore`].
     is_lost: bool,
     waiting: VecDeque<BatchedTask>,
     /// The chains that reached their end of sequence in the running task and were not reported, each

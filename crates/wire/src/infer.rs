@@ -31,7 +31,7 @@ pub struct InferResponse {
     pub outputs: Vec<Tensor>,
 }
 
-/// How a tensor's elements travel in an HTTP body.
+/// The form of a tensor's elements in an HTTP body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DataFormat {
     /// As `data` in the JSON.

@@ -67,7 +67,7 @@ pub struct ModelConfig {
     /// Present where every request belongs to a sequence; `perf_analyzer` then sends sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sequence_batching: Option<SequenceBatching>,
-    /// How replies answer requests.
+    /// The relation of replies to requests.
     #[serde(default)]
     pub model_transaction_policy: TransactionPolicy,
     /// Parameters of the backend.
@@ -103,7 +103,7 @@ pub struct ConfigTensor {
 pub enum VersionPolicy {
     /// The highest ones.
     Latest {
-        /// How many.
+        /// The number.
         num_versions: u32,
     },
 }
@@ -115,14 +115,14 @@ impl Default for VersionPolicy {
     }
 }
 
-/// How sequences of requests are kept.
+/// The options of sequences of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SequenceBatching {
-    /// How long a sequence may be silent before it is given up, in microseconds.
+    /// The time that a sequence may be silent before it is given up, in microseconds.
     pub max_sequence_idle_microseconds: u64,
 }
 
-/// How replies answer requests.
+/// The relation of replies to requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransactionPolicy {
     /// Whether a request may have any number of replies, rather than one.

@@ -113,7 +113,7 @@ impl From<String> for Parameter {
     }
 }
 
-/// As JSON writes it: text in quotes.
+/// Writes it as JSON does: text in quotes.
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

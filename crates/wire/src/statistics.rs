@@ -24,14 +24,14 @@ pub struct ModelStatistics {
     pub inference_count: u64,
     /// Launches that answered them.
     pub execution_count: u64,
-    /// Where the requests spent their time.
+    /// The time that requests spent in each phase.
     pub inference_stats: InferenceStatistics,
-    /// Where launches spent their time, by batch size.
+    /// The time that batches spent in each phase, by batch size.
     #[serde(default)]
     pub batch_stats: Vec<BatchStatistics>,
 }
 
-/// Where requests spent their time.
+/// The time that requests spent in each phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InferenceStatistics {

@@ -77,7 +77,7 @@ macro_rules! data_of_type {
 pub(crate) use data_of_type;
 
 impl TensorData {
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         with_values!(self, values => values.len())
     }

@@ -1,4 +1,4 @@
-//! What one side writes, the other reads back: requests and replies of any tensors, in JSON, in
+//! One side reads back what the other wrote: requests and replies of any tensors, in JSON, in
 //! binary and in both.
 
 use batchmaker_wire::{

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// Turns of each system, whose medians count
     #[arg(long, default_value_t = 7)]
     repeats: u32,
-    /// Where the figures go, a JSON object a size
+    /// The file that receives the figures, a JSON object a size
     #[arg(long, default_value = "target/peers/operators.jsonl")]
     runs: String,
 }

@@ -27,7 +27,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it serves, as `http://127.0.0.1:8000`.
+    /// The address that it serves on, as `http://127.0.0.1:8000`.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

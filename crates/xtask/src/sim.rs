@@ -29,7 +29,7 @@ const PROFILE: [(&str, &str); 3] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How many seeds to run
+    /// The number of seeds to run
     #[arg(long, default_value_t = 1000, conflicts_with = "seed")]
     seeds: u64,
     /// The first of them

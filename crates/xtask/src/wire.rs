@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// Hidden and input size of the LSTM that is made
     #[arg(long, default_value_t = 256)]
     hidden: u32,
-    /// How long sequences are
+    /// The lengths of sequences
     #[arg(long, default_value = "europarl")]
     workload: String,
     /// Requests in flight

@@ -25,7 +25,7 @@ impl Copy {
         copy
     }
 
-    /// What the command prints, in lines.
+    /// The lines that the command prints.
     fn findings(&self) -> Vec<String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_batchmaker-xtask"));
         let output = command.arg("arrows").current_dir(&self.root).output().unwrap();

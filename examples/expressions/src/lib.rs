@@ -30,7 +30,7 @@ const NODES_MAX: usize = 4096;
 /// which they end.
 ///
 /// # Errors
-/// Where a cell cannot be loaded.
+/// If a cell cannot be loaded.
 pub fn model(folder: &Path) -> Result<CustomModel, LoadError> {
     let mut model = CustomModel::new("expressions");
     // Later cells of the computation are preferred where cells compete.
@@ -101,7 +101,7 @@ impl Part {
 /// The different parts of an expression, arguments before functions; the last is all of it.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The mistake in the text.
 pub fn parts(text: &str) -> Result<Vec<Part>, String> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ");
     let mut parts = Vec::new();

@@ -9,7 +9,7 @@ use rand_distr::Distribution;
 use rand_distr::weighted::WeightedIndex;
 use rand_pcg::Pcg64;
 
-/// How texts are sampled.
+/// The options with which texts are sampled.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampling {
     /// The text that each sample continues, at least one character.

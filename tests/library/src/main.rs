@@ -1,4 +1,4 @@
-//! What a user of the library writes: an unfolding function over a cell of the program's own, a session
+//! A program that uses the library: an unfolding function over a cell of the program's own, a session
 //! and a stream.
 
 use batchmaker::{

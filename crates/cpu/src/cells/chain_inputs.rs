@@ -90,7 +90,7 @@ impl ChainInputs {
         embedding.check(steps.map(|step| unsafe { chain.token_id(step) }))
     }
 
-    /// Where the input of a chain's step lies, if it has no projected block.
+    /// Returns the address of the input of a chain's step, if it has no projected block.
     ///
     /// # Safety
     /// The chain has rows of [`Self::row_bytes`] bytes as inputs, and that of `step` is written.

@@ -75,12 +75,12 @@ impl State {
         self.row.elements() * self.row.element.bytes()
     }
 
-    /// Where the state lies in a chain's slot.
+    /// Returns the address of the state in a chain's slot.
     fn of(&self, chain: &Chain) -> RowPointers {
         self.at(chain.slot)
     }
 
-    /// Where the state lies in a slot.
+    /// Returns the address of the state in a slot.
     fn at(&self, slot: *mut f32) -> RowPointers {
         RowPointers::one(slot.wrapping_add(self.offset).cast(), self.bytes())
     }

@@ -21,7 +21,7 @@ pub(crate) struct RecurrentChain {
     pub(crate) ids_claimed: u32,
     /// The projections of the next steps, if there are any.
     pub(crate) projected: Option<ProjectedSteps>,
-    /// Where h goes after every step, if anywhere.
+    /// Receives h after every step, if a sink wants it.
     pub(crate) y: Option<RowPointers>,
     /// Every other sink: its time, the output port, and the rows that it writes.
     pub(crate) other_sinks: Vec<(SinkTime, usize, RowPointers)>,

@@ -65,8 +65,8 @@ impl TreeBuffers {
         })
     }
 
-    /// Where the projection of `h`, a child on `side` that depends on `token_id` alone, lies, or will lie
-    /// before the nodes run; none if it is not cached.
+    /// Returns the address of the projection of `h`, a child on `side` that depends on `token_id` alone; none if
+    /// it is not cached. The projection may be written only just before the nodes run.
     pub(crate) fn projection(
         &mut self,
         projected: &[TokenCache; 2],

@@ -78,7 +78,7 @@ impl ProjectedSteps {
         self.steps.clone()
     }
 
-    /// Where a step's projection lies, `[projected_len]`, if there is space for it. The address is valid
+    /// Returns the address of a step's projection, `[projected_len]`, if there is space for it. The address is valid
     /// until the block is given back and taken again, or dropped.
     pub(crate) fn row(&self, step: u32) -> Option<*mut f32> {
         let block = self.block.as_ref()?;

@@ -1,4 +1,4 @@
-//! Where the rows of a run's port lie in the memory of a request.
+//! The addresses of the rows of a run's port in the memory of a request.
 
 use std::ptr::NonNull;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Whether inputs are projected before the steps that need them. It changes no bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputProjection {
-    /// Where measurement says that it is faster, for each cell type and size of batch.
+    /// It happens where measurement says that it is faster, for each cell type and size of batch.
     #[default]
     Measured,
     /// Wherever inputs are known.

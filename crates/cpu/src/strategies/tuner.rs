@@ -17,7 +17,7 @@ const TRIALS: u32 = 3;
 /// close is the fastest, and now and then more than that.
 const LOOK_AGAIN: [(u32, f32); 2] = [(150, 4.0), (25, 1.3)];
 
-/// Where a strategy is planned, one of this many choices goes to a strategy that was not tried.
+/// One of this many choices goes to a strategy that was not tried, where a strategy is planned.
 const TRY_OTHERS: u32 = 20;
 
 /// The costs of the strategies, by size of batch.

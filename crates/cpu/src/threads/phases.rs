@@ -16,14 +16,14 @@ pub(crate) const ITEMS_MAX: usize = u16::MAX as usize;
 
 /// The state that the members of a group share while they work on phases.
 pub(crate) struct Phases {
-    /// What is left of the members' shares: the phase (32 bits), the next item, the end (16 each).
+    /// The remainder of each member's share: the phase (32 bits), the next item, the end (16 each).
     /// A share of an earlier phase stands for one of this phase that nobody has touched.
     shares: Box<[Share]>,
     /// The number of items done in all phases.
     done: Signal,
 }
 
-/// What is left of a share, in a cache line of its own, or two that are fetched together.
+/// The remainder of a share, in a cache line of its own, or two that are fetched together.
 #[derive(Default)]
 #[repr(align(128))]
 struct Share(AtomicU64);

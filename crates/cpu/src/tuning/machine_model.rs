@@ -50,7 +50,7 @@ impl MachineModel {
     /// Measures the machine for a worker of `threads` threads.
     ///
     /// # Errors
-    /// Where the machine lacks the instructions.
+    /// If the machine lacks the instructions.
     pub fn measure(isa: Isa, threads: usize) -> Result<Self, KernelError> {
         let mut group = ThreadGroup::new("machine", threads, |_| {})
             .map_err(|_| KernelError::IsaUnavailable(isa))?;
@@ -77,7 +77,7 @@ impl MachineModel {
     /// that products in a packing's precision are made of.
     ///
     /// # Errors
-    /// Where the machine lacks the instructions.
+    /// If the machine lacks the instructions.
     pub fn flops(packing: Packing) -> Result<f64, KernelError> {
         let _ = peaks::products(packing, 1)?;
         Ok(best(TRIALS, || {

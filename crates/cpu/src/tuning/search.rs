@@ -51,7 +51,7 @@ pub fn candidates(ranked: &[(Configuration, f64)]) -> Vec<Configuration> {
 /// The fastest of the [`candidates`], and its nanoseconds a step.
 ///
 /// # Errors
-/// Where the system gives no threads.
+/// If the system gives no threads.
 pub fn search(
     model: &PerformanceModel<'_>,
     trial: &mut Trial,

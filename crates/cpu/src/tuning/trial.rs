@@ -54,7 +54,7 @@ impl Trial {
     /// least of several runs, which take `at_least` together.
     ///
     /// # Errors
-    /// Where the system gives no more threads.
+    /// If the system gives no more threads.
     pub fn step_ns(
         &mut self,
         configuration: &Configuration,

@@ -47,9 +47,9 @@ pub(super) struct Chain {
     pub(super) chunk: Chunk,
     pub(super) length: u32,
     pub(super) order: Order,
-    /// By input port: a row for each node.
+    /// The inputs by port: a row for each node.
     pub(super) inputs: Vec<TensorData>,
-    /// By state: a row; zeros where there is none.
+    /// The initial states: a row each; zeros where there is none.
     pub(super) initial: Vec<Option<TensorData>>,
     pub(super) sinks: Sinks,
     pub(super) stop: Option<Stop>,

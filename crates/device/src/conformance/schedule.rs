@@ -13,7 +13,7 @@ pub(super) enum Form {
     Rows,
 }
 
-/// How chains are run.
+/// The form in which chains are run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     pub(super) form: Form,

@@ -107,7 +107,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What a seed stands for.
+/// The configuration that a seed stands for.
 struct Scenario {
     device: SimulatedConfig,
     /// Whether requests may fail.

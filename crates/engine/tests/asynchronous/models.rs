@@ -21,7 +21,7 @@ const FILES: [&str; 4] = [
     "models/g2p",
 ];
 
-/// What a request asks for.
+/// The form of reply that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Two layers over vectors: every step, and streamed.

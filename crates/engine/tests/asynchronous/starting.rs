@@ -1,4 +1,4 @@
-//! What an engine refuses to start with, and that it leaves nothing behind then.
+//! Configurations that an engine refuses to start with; it leaves nothing behind then.
 
 use std::sync::Arc;
 

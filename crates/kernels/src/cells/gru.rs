@@ -41,7 +41,7 @@ const VECTORS_BEFORE: usize = 4;
 const GROUPS_ZR: usize = 2;
 const GROUPS_H: usize = 4;
 
-/// Where the reset gate acts.
+/// The place where the reset gate acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reset {
     /// On h, before its product with the weights of the candidate: `linear_before_reset` 0.
@@ -64,7 +64,7 @@ pub struct GruParameters<'a> {
     pub r: &'a [f32],
     /// Biases of x, then of h, `[6 * hidden]`. `None` is zero.
     pub b: Option<&'a [f32]>,
-    /// Where the reset gate acts.
+    /// The place where the reset gate acts.
     pub reset: Reset,
 }
 
@@ -345,7 +345,7 @@ fn new_state<S: Arithmetic>(simd: S, z: S::Vector, n: S::Vector, h: S::Vector) -
     simd.flush_subnormal(simd.mul_add(z, simd.sub(h, n), n))
 }
 
-/// From the sums of z, r and R_h h to the new state.
+/// Computes the new state from the sums of z, r and R_h h.
 #[derive(Clone, Copy)]
 struct AfterProduct<'a> {
     hidden_size: usize,
@@ -381,7 +381,7 @@ impl<S: Simd> Finish<S> for AfterProduct<'_> {
     }
 }
 
-/// From the sums of z and r to z and r h, in the two halves of `c`.
+/// Computes z and r h, in the two halves of `c`, from the sums of z and r.
 #[derive(Clone, Copy)]
 struct GatesBeforeProduct<'a> {
     hidden_size: usize,
@@ -414,7 +414,7 @@ impl<S: Simd> Finish<S> for GatesBeforeProduct<'_> {
     }
 }
 
-/// From the sums of the candidate, and z in `c`, to the new state.
+/// Computes the new state from the sums of the candidate, and z in `c`.
 #[derive(Clone, Copy)]
 struct StateBeforeProduct<'a> {
     hidden_size: usize,

@@ -83,7 +83,7 @@ impl ArgMax {
 pub struct ArgMaxRow {
     /// `[input]`.
     pub x: *const f32,
-    /// Where the greatest output so far stands, and goes; [`ArgMax::NONE`] at first.
+    /// The greatest output so far, which the call updates; [`ArgMax::NONE`] at first.
     pub best: *mut ArgMax,
 }
 

@@ -201,7 +201,7 @@ impl SimdOp for Step<'_> {
     }
 }
 
-/// From the sums to the new state.
+/// Computes the new state from the sums.
 #[derive(Clone, Copy)]
 struct Activations<'a> {
     lstm: &'a PackedLstm,

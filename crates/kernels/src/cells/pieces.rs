@@ -149,7 +149,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Where the sums of a panel's row lie.
+    /// Returns the address of the sums of a panel's row.
     ///
     /// # Safety
     /// Panel and row are the piece's, and the buffer that the sums lie in is alive.

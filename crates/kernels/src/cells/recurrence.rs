@@ -14,7 +14,7 @@ use std::ops::Range;
 use crate::products::tiling::Tilings;
 use crate::simd::isa::Isa;
 
-/// Where one row of a batch lies. Pointers, since rows lie in slots and request buffers, and since
+/// The addresses of one row of a batch. They are pointers, since rows lie in slots and request buffers, and since
 /// threads write disjoint units of one row.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -46,7 +46,7 @@ unsafe impl Sync for StepRow {}
 pub struct ProjectionRow {
     /// The input, `[input]`.
     pub x: *const f32,
-    /// Where its projection goes, `[projected_len]`.
+    /// Receives its projection, `[projected_len]`.
     pub projected: *mut f32,
 }
 

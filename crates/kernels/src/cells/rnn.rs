@@ -195,7 +195,7 @@ impl SimdOp for Step<'_> {
     }
 }
 
-/// From the sums to the new state.
+/// Computes the new state from the sums.
 #[derive(Clone, Copy)]
 struct Activations<'a> {
     rnn: &'a PackedRnn,

@@ -43,7 +43,7 @@ pub(crate) struct ProductRow {
     pub(crate) input: *const f32,
     /// The numbers that the sums start from, `[vector][lane]`.
     pub(crate) start: *const f32,
-    /// Where the sums go, `[vector][lane]`. May be where they start from.
+    /// Receives the sums, `[vector][lane]`. It may be the array that they start from.
     pub(crate) sums: *mut f32,
 }
 

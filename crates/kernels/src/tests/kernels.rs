@@ -37,7 +37,7 @@ fn or_null(output: &mut [f32]) -> *mut f32 {
     if output.is_empty() { ptr::null_mut() } else { output.as_mut_ptr() }
 }
 
-/// Where the arrays of one row lie.
+/// The addresses of the arrays of one row.
 pub(super) struct Row {
     pub(super) inputs: Vec<*const f32>,
     pub(super) outputs: Vec<*mut f32>,
@@ -192,7 +192,7 @@ struct Step {
     x: XPart,
 }
 
-/// Where outputs of a step stand among its outputs.
+/// The places of the outputs of a step among its outputs.
 pub(super) const STEP_C: usize = 1;
 pub(super) const STEP_Y: usize = 2;
 

@@ -124,7 +124,7 @@ fn bf16_gives_the_same_bits_by_vectors() {
     check_same_bits(Format::Bf16, |target| !is_by_tiles(target));
 }
 
-/// How far outputs of a step may be from those of f32, with weights of ordinary size.
+/// The distance that outputs of a step may have from those of f32, with weights of ordinary size.
 #[test]
 fn steps_are_near_those_of_f32() {
     let mut random = Random(7);

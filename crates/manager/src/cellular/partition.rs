@@ -1,4 +1,4 @@
-//! How a request becomes subgraphs: one for each run of its cell graph.
+//! Divides a request into subgraphs: one for each run of its cell graph.
 
 use batchmaker_graph::{RunIndex, TaskId};
 

@@ -80,7 +80,7 @@ impl RosterBatch<'_> {
         (key, index)
     }
 
-    /// How many steps the roster can run as it is; none if it is empty.
+    /// Returns the number of steps that the roster can run as it is; none if it is empty.
     fn steps_until_leave(&mut self) -> Option<u64> {
         loop {
             let (step, index) = self.roster().first_leave_step()?;

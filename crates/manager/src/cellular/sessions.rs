@@ -43,7 +43,7 @@ pub(super) enum SessionAction {
 struct Session {
     generation: u32,
     is_open: bool,
-    /// By run of each chunk's graph, the slot that the chain left; empty while the first chunk runs.
+    /// The slot that the chain left, by run of each chunk's graph; empty while the first chunk runs.
     kept: Vec<Option<Kept>>,
     /// The chunk that runs.
     current: Option<RequestId>,

@@ -20,7 +20,7 @@ pub(super) struct QueueKey {
     pub(super) run: RunIndex,
 }
 
-/// Where a subgraph stands.
+/// The progress of a subgraph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It is in no queue: no node is ready for any worker, or it lacks a slot.
@@ -49,7 +49,7 @@ pub(super) struct Stay {
 pub(super) struct SubgraphEdge {
     /// The subgraph that is depended on.
     pub(super) producer: SubgraphIndex,
-    /// How many nodes of the producer each node needs.
+    /// The number of the producer's nodes that each node needs.
     pub(super) need: Need,
 }
 

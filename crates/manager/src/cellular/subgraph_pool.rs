@@ -37,7 +37,7 @@ impl SubgraphPool {
         }
     }
 
-    /// Where the states of chains live.
+    /// The placement of the states of chains.
     pub(super) fn state_placement(&self) -> StatePlacement {
         self.state_placement
     }

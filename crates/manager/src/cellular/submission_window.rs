@@ -1,4 +1,4 @@
-//! How many steps of one cell type's chains are submitted at a time.
+//! The number of steps of one cell type's chains that are submitted at a time.
 
 /// The most work, in nanoseconds of steps, that is submitted of chains that may reach their end of
 /// sequence meanwhile.

@@ -1,4 +1,4 @@
-//! How a closed batch is formed: its graphs, level by level, as tasks within the batch limits.
+//! Forms a closed batch: its graphs, level by level, as tasks within the batch limits.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::graph_batching::merged::Nodes;
 /// A batch while it is formed for a worker.
 pub(super) struct BatchFormer<'a> {
     pub(super) batch: Batch,
-    /// By cell type.
+    /// The tasks by cell type.
     pub(super) cells: &'a mut [Cell],
     /// The state of `worker`.
     pub(super) state: &'a mut Worker,

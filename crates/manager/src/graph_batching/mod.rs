@@ -52,7 +52,7 @@ pub(crate) struct GraphBatching {
     now: u64,
     cells: Vec<Cell>,
     workers: Vec<Worker>,
-    /// By the index of the request's id.
+    /// The requests by the index of their ids.
     requests: Vec<Option<Request>>,
     buckets: Buckets,
     arrivals: u64,

@@ -1,7 +1,7 @@
 //! Algorithm 1 as the paper writes it: every node on its own, every queue scanned, a counter
 //! of tasks in flight for every subgraph. Slow and plain; the oracle for the manager.
 //!
-//! What the paper does not have is lookahead: a worker may be given a round while tasks of it are
+//! The paper has no lookahead; here a worker may be given a round while tasks of it are
 //! unfinished. The counter pins as before; a round is formed as if these tasks were over.
 
 use std::collections::{BTreeMap, BTreeSet};

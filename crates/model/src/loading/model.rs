@@ -272,7 +272,7 @@ impl Model {
         Ok(())
     }
 
-    /// How the tensors in `outputs`, or all of them, are made of the graph's output values.
+    /// Plans how the tensors in `outputs`, or all of them, are made of the graph's output values.
     fn plan_reply(
         &self,
         unfolded: &Unfolded,

@@ -1,4 +1,4 @@
-//! How the reply to a request is put together from the values of its cell graph: planned when the
+//! Puts the reply to a request together from the values of its cell graph: planned when the
 //! request is unfolded, carried out by whoever waits for the reply.
 
 use std::ops::Range;

@@ -1,3 +1,3 @@
-//! What the integration tests share.
+//! Helpers that the integration tests share.
 
 pub(crate) mod interpreter;

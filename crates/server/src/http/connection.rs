@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower_service::Service;
 
-/// How long to wait where the process has no room for a connection.
+/// The wait before the next attempt where the process has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often a silent HTTP/2 client is asked whether it is there, and how long it may think.
+/// The time after which a silent HTTP/2 client is pinged, and the time that it has to answer.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -68,7 +68,7 @@ fn is_of_connection(kind: ErrorKind) -> bool {
     matches!(kind, ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// How long a connection that is still at its first request's head keeps a stopping server.
+/// The time that a stopping server waits for a connection that is still sending the head of its first request.
 const HEAD_TIMEOUT_AT_STOP: Duration = Duration::from_secs(1);
 
 async fn serve_connection(

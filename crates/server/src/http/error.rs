@@ -35,7 +35,7 @@ impl From<WireError> for HttpError {
 }
 
 impl HttpError {
-    /// How metrics count a request that ends with the error.
+    /// The outcome that metrics count for a request that ends with the error.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Serve(error) => error.outcome(),

@@ -27,7 +27,7 @@ pub(crate) enum ServeError {
 }
 
 impl ServeError {
-    /// How metrics count a request that ends with the error.
+    /// The outcome that metrics count for a request that ends with the error.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::Engine(error) => outcome_of(error),

@@ -10,7 +10,7 @@ use crate::serving::error::ServeError;
 use crate::serving::parameters::Scheduling;
 use crate::serving::tensors;
 
-/// What a response repeats of its request.
+/// The fields of a request that its response repeats.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) model_name: String,

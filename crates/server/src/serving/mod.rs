@@ -1,4 +1,4 @@
-//! What every door of the server shares, whatever the transport: parameters and tensors of a request,
+//! Everything that is independent of the transport: parameters and tensors of a request,
 //! deadlines, text generation, the outcome of a request and its metrics. Nothing here knows HTTP.
 
 pub(crate) mod app;

@@ -45,7 +45,7 @@ impl Outcome {
 pub(crate) struct Phases {
     /// Decoding, checking and submitting, in nanoseconds.
     pub(crate) input_ns: u64,
-    /// From admission to the first batch, in nanoseconds.
+    /// The time from admission to the first batch, in nanoseconds.
     pub(crate) queue_ns: u64,
     /// From the first batch to the reply, in nanoseconds.
     pub(crate) compute_ns: u64,

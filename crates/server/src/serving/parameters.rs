@@ -1,4 +1,4 @@
-//! What the parameters of a request mean. One that means nothing here is refused by name.
+//! The parameters of a request. One that has no meaning here is refused by name.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the server reports of itself and its models, as types of the protocol: metadata, configuration,
+//! The server's reports about itself and its models, as types of the protocol: metadata, configuration,
 //! statistics, the index of the repository.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const EXTENSIONS: [&str; 5] =
 
 const BACKEND: &str = "batchmaker";
 
-/// What Triton calls the framework and the format of a model.
+/// Triton's names for the framework and the format of a model.
 const PLATFORM: &str = "batchmaker_onnx";
 
 /// The metadata of the server.

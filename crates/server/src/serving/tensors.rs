@@ -62,7 +62,7 @@ pub(crate) fn to_wire(output: NamedTensor) -> Result<wire::Tensor, ServeError> {
         .map_err(|error| ServeError::Internal(format!("output '{name}': {error}")))
 }
 
-/// What the wire calls a type of elements.
+/// The protocol's name for a type of elements.
 pub(crate) fn datatype_of(element: ElementType) -> wire::Datatype {
     match element {
         ElementType::F32 => wire::Datatype::Fp32,

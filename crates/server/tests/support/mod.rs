@@ -40,7 +40,7 @@ pub fn engine(pause: Duration, max_requests: usize) -> Engine {
     batchmaker_engine::Engine::start(vec![model], &registry, device, &config).unwrap().into()
 }
 
-/// What a test changes of the ports' defaults.
+/// The settings of the ports that a test changes.
 pub fn config() -> ServerConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     ServerConfig { http: any, metrics: Some(any), ..ServerConfig::default() }
@@ -158,7 +158,7 @@ pub fn with(mut body: Value, member: &str, value: Value) -> Value {
     body
 }
 
-/// What came back.
+/// The response.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,

@@ -60,9 +60,9 @@ fn session_id(index: u32) -> SessionId {
 pub(crate) struct Harness {
     checker: Box<dyn Checker>,
     ledger: Ledger,
-    /// By worker, the last task submitted.
+    /// The last task submitted, by worker.
     last_task: [u64; 2],
-    /// By worker, the last task reported as over.
+    /// The last task reported as over, by worker.
     reported: [u64; 2],
 }
 

@@ -1,4 +1,4 @@
-//! How the simulation reports a rule that was broken.
+//! The report of a rule that was broken.
 
 /// A broken rule: the checker that found it, and the finding in words.
 pub(crate) struct Broken {

@@ -35,7 +35,7 @@ pub(crate) struct Build {
     pub(crate) name: String,
     /// The path of `batchmaker`.
     pub(crate) binary: PathBuf,
-    /// Where its other programs can be built; none of a binary that was given.
+    /// The checkout that its other programs can be built in; none of a binary that was given.
     source: Option<Source>,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Arguments {
     /// A line for every model, not for every kind
     #[arg(long)]
     every: bool,
-    /// Where the figures go, a JSON object a model, precision and instruction set
+    /// The file that receives the figures, a JSON object a model, precision and instruction set
     #[arg(long, default_value = "target/against/bits.jsonl")]
     runs: PathBuf,
 }
@@ -160,7 +160,7 @@ fn isas(named: &[String], builds: &Builds) -> anyhow::Result<Vec<String>> {
     Ok(all)
 }
 
-/// How a build cuts a model: its cells, and whether they are fused; or why it refuses it.
+/// The cells that a build makes of a model, and whether they are fused; or the reason for which it refuses the model.
 fn inspect(build: &Build, path: &Path) -> anyhow::Result<Result<Vec<(String, bool)>, String>> {
     let mut command = Command::new(&build.binary);
     command.arg("inspect").arg(path).arg("--json");

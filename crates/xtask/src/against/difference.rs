@@ -1,4 +1,4 @@
-//! How far a tensor is from another, and how far it may be.
+//! The distance of a tensor from another, and the distance that it may have.
 
 use batchmaker_wire::{Tensor, TensorData};
 
@@ -8,7 +8,7 @@ pub(crate) const CLOSE: f64 = 1e-5;
 /// The difference that one step of rounding in a reduced precision makes, over the same.
 pub(crate) const ROUNDED: f64 = 1.0 / 128.0;
 
-/// How far an output of one build may be from that of another.
+/// The distance that an output of one build may have from that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
     /// Recurrent cells alone computed it: equal in bits.
@@ -20,7 +20,7 @@ pub(crate) enum Claim {
     Rounded,
 }
 
-/// How far a tensor is from another.
+/// The distance of a tensor from another.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Difference {
     /// Not a bit.
@@ -44,7 +44,7 @@ impl Claim {
 }
 
 impl Difference {
-    /// How far `found` is from `wanted`.
+    /// Returns the distance of `found` from `wanted`.
     pub(crate) fn of(found: &Tensor, wanted: &Tensor) -> Self {
         if found.shape() != wanted.shape() || found.datatype() != wanted.datatype() {
             return Self::Other(format!(

@@ -69,7 +69,7 @@ pub(crate) enum Side {
     Now,
 }
 
-/// Where requests come from that are not drawn.
+/// The sources of requests that are not drawn.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Data {
     /// Trees of the load `trees`, a labelled one a line, as those of the Stanford Sentiment Treebank

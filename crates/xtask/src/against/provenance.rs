@@ -1,4 +1,4 @@
-//! How far an output may differ between two builds: this follows from the kernels and programs that compute
+//! The distance that an output may have between two builds: it follows from the kernels and programs that compute
 //! it in the cell graph of the request.
 
 use std::collections::HashMap;

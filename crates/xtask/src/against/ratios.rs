@@ -19,7 +19,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// How much better it is now; above 1, it is better. 0 if nothing was answered now.
+    /// The speed now over the speed before; above 1, it is better. 0 if nothing was answered now.
     pub(crate) fn ratio(self, better: Better) -> f64 {
         match better {
             _ if self.now <= 0.0 => 0.0,

@@ -30,7 +30,7 @@ pub(crate) struct Job {
     /// A description for messages.
     pub(crate) what: String,
     pub(crate) bodies: Vec<wire::EncodedBody>,
-    /// How far outputs may differ.
+    /// The distance that outputs may have.
     claims: HashMap<String, Claim>,
 }
 
@@ -42,7 +42,7 @@ impl Job {
         Self { what: what.to_owned(), bodies: Vec::new(), claims }
     }
 
-    /// How far an output of the reply may differ. One that the graph does not name is made of the
+    /// Returns the distance that an output of the reply may have. One that the graph does not name is made of the
     /// others.
     pub(crate) fn claim(&self, output: &str) -> Claim {
         let of_any = || self.claims.values().copied().max().unwrap_or(Claim::Bits);
@@ -146,7 +146,7 @@ fn session(
     Ok(Some(Job { what, bodies, claims: cells.claims(&unfolded) }))
 }
 
-/// How large a request is.
+/// The size of a request.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     /// Steps of a sequence, or inner nodes of a tree.

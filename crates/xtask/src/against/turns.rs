@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     wanted: Vec<(String, f64)>,
     #[command(flatten)]
     data: Data,
-    /// Where the figures go, a JSON object a load and turn
+    /// The file that receives the figures, a JSON object a load and turn
     #[arg(long, default_value = "target/against/turns.jsonl")]
     runs: PathBuf,
 }

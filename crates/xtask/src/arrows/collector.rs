@@ -9,7 +9,7 @@ use syn::{Attribute, Ident, Item, ItemMod, Meta, UseTree, Visibility};
 use super::source::{Contents, Import, Mention};
 use super::test_only::{attributes_of, is_test_only};
 
-/// What a module says, and the modules that it declares, which only name their files or stand inside it.
+/// Collects the contents of a module, and the modules that it declares, which only name their files or stand inside it.
 #[derive(Default)]
 pub(super) struct Collector<'ast> {
     pub(super) contents: Contents,

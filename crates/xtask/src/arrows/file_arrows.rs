@@ -103,7 +103,7 @@ impl Arrows {
     }
 }
 
-/// What a mention in `module` names.
+/// Returns the targets of a mention in `module`.
 fn targets_of(resolver: &Resolver<'_>, module: ModuleId, mention: &Mention) -> Vec<Target> {
     let targets = resolver.resolve(module, &mention.path);
     match &mention.path[..] {

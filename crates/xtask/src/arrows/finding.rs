@@ -1,4 +1,4 @@
-//! What a check has found wrong.
+//! A mistake that a check has found.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub(super) struct Finding {
     pub(super) crate_name: String,
     /// A file relative to the workspace, with a line if there is one.
     pub(super) place: String,
-    /// What stands there, and why it is wrong.
+    /// The text of the line, and the reason that it is wrong.
     pub(super) text: String,
 }
 

@@ -32,7 +32,7 @@ struct Reader<'a> {
     source: CrateSource,
 }
 
-/// Where a module stands: its file, and the folder where the files of its children are. Both are relative to
+/// The place of a module: its file, and the folder that holds the files of its children. Both are relative to
 /// `src`.
 struct Place {
     file: FileId,

@@ -5,7 +5,7 @@
 
 use super::source::{CrateSource, Import, Module, ModuleId};
 
-/// What a path names.
+/// The targets that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// An item that this module defines.
@@ -29,7 +29,7 @@ pub(super) struct Resolver<'a> {
 type Followed = Vec<(ModuleId, usize)>;
 
 impl Resolver<'_> {
-    /// What `path` names in module `from`: nothing for names of other packages and of local variables.
+    /// Returns the targets that `path` names in module `from`: none for names of other packages and of local variables.
     pub(super) fn resolve(&self, from: ModuleId, path: &[String]) -> Vec<Target> {
         self.follow(from, path, &mut Followed::new())
     }
@@ -57,7 +57,7 @@ impl Resolver<'_> {
         self.descend(found, rest, followed)
     }
 
-    /// What `rest` names inside `targets`.
+    /// Returns the targets that `rest` names inside `targets`.
     fn descend(
         &self,
         targets: Vec<Target>,
@@ -86,7 +86,7 @@ impl Resolver<'_> {
         found
     }
 
-    /// What `name` means in `module`. `is_last` says that no further name follows in the path.
+    /// Returns the targets that `name` has in `module`. `is_last` says that no further name follows in the path.
     fn lookup(
         &self,
         module: ModuleId,
@@ -133,7 +133,7 @@ impl Resolver<'_> {
         found
     }
 
-    /// What `name` means in the module whose names a glob import of `module` brings in.
+    /// Returns the targets that `name` has in the module whose names a glob import of `module` brings in.
     fn lookup_in_glob(
         &self,
         module: ModuleId,

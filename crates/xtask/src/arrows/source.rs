@@ -33,7 +33,7 @@ pub(super) struct Module {
     pub(super) contents: Contents,
 }
 
-/// What the code of one module says, without the modules inside it.
+/// The imports, mentions and items of one module, without the modules inside it.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// Names of the items that are defined here: functions, types, traits, constants, macros.

@@ -68,7 +68,7 @@ impl Planted {
         std::fs::write(path, text).unwrap();
     }
 
-    /// What the checks find, a string a finding.
+    /// The findings of the checks, a string each.
     fn findings(&self) -> Vec<String> {
         check(Path::new(&self.root)).unwrap().iter().map(ToString::to_string).collect()
     }

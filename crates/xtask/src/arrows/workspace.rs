@@ -77,12 +77,12 @@ impl Crate {
         format!("{CRATES}/{}/src/{}", self.name, self.source.files[file.0].display())
     }
 
-    /// Where an arrow begins: the file and line.
+    /// The file and line where an arrow begins.
     pub(super) fn place(&self, arrow: &Arrow) -> String {
         format!("{}:{}", self.path(arrow.from), arrow.line)
     }
 
-    /// What an arrow stands for.
+    /// The reason of an arrow.
     pub(super) fn describe(&self, arrow: &Arrow) -> String {
         format!("uses `{}`, which {} defines", arrow.path, self.path(arrow.to))
     }

@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     /// Bidirectional LSTMs, beside ONNX Runtime
     #[arg(long, conflicts_with_all = ["trees", "pairs"])]
     bidirectional: bool,
-    /// How long sequences are: europarl, europarl:MAX or fixed:LEN
+    /// The lengths of sequences: europarl, europarl:MAX or fixed:LEN
     #[arg(long, default_value = "europarl")]
     workload: String,
     /// Trees instead of sequences, of this file: a labelled tree a line, as (3 (2 not) (1 bad))
@@ -59,13 +59,13 @@ pub(crate) struct Arguments {
     /// The number of times that each point is measured, each time with other draws
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     repeats: u16,
-    /// How long a rate is measured
+    /// The time that a rate is measured
     #[arg(long, default_value_t = 30.0)]
     seconds: f64,
-    /// How long saturation is measured
+    /// The time that saturation is measured
     #[arg(long, default_value_t = 20.0)]
     saturated_seconds: f64,
-    /// How long a configuration is tried
+    /// The time that a configuration is tried
     #[arg(long, default_value_t = 5.0)]
     screening_seconds: f64,
     /// Rates, as shares of the best peer's saturated throughput
@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     /// Seed of the first repeat's lengths, arrivals and inputs
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the figures go, a JSON object a run
+    /// The file that receives the figures, a JSON object a run
     #[arg(long, default_value = "target/peers/runs.jsonl")]
     runs: PathBuf,
 }

@@ -17,7 +17,7 @@ thread_local! {
     static FREE_BUFFERS: RefCell<Vec<Box<Buffer>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Where the inputs of some rows stand.
+/// The addresses of the inputs of some rows.
 struct Buffer {
     elements: Lines,
     scales: [f32; ROWS_MAX],

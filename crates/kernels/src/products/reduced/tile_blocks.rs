@@ -14,7 +14,7 @@ pub(super) struct Block {
     pub(super) inputs_high: *const u8,
     pub(super) inputs_stride: usize,
     pub(super) weights: *const u8,
-    /// From a tile of k to the next.
+    /// The stride from a tile of k to the next.
     pub(super) weights_step: usize,
     /// Weights that are needed soon, `fetch_lines` lines for each tile of k. They need not be readable.
     pub(super) fetch: *const u8,
