@@ -176,10 +176,9 @@ impl<A: Arithmetic> Batch<'_, A> {
             return Ok(());
         }
         for sink in &run.sinks {
-            let to = match (&node.chain, sink.time) {
-                (Some(member), time) => member.chain.sink_node(time, node.node),
-                (None, SinkTime::Every) => Some(node.node),
-                (None, SinkTime::Last) => (node.node + 1 == run.length).then_some(0),
+            let to = match &node.chain {
+                Some(member) => member.chain.sink_node(sink.time, node.node),
+                None => run.sink_node(sink.time, node.node),
             };
             let Some(to) = to else { continue };
             let first = sink.rows.row(to);
