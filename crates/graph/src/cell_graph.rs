@@ -87,6 +87,7 @@ pub struct Edge {
 impl Need {
     /// The watermark: the number of the consumer's `length` nodes that may run once the producer has run the
     /// first `progress` of its `producer_length` nodes.
+    #[inline]
     pub fn available(self, progress: u32, producer_length: u32, length: u32) -> u32 {
         match self {
             _ if progress >= producer_length => length,
@@ -164,13 +165,27 @@ impl Run {
 
 impl RunKind {
     /// [`Run::reach`] of a run of this kind.
+    #[inline]
     pub fn reach(self, submitted: u32, length: u32, precedence: &[u32]) -> u32 {
         match self {
             Self::Chain => submitted.saturating_add(1).min(length),
             Self::Rows => length,
-            Self::Nodes => precedence.partition_point(|&before| before <= submitted) as u32,
+            Self::Nodes => {
+                submitted + count_up_to(submitted, precedence, submitted as usize) as u32
+            }
         }
     }
+}
+
+/// The number of elements of `ascending`, from position `first` on, that are at most `bound`. The search widens
+/// from `first` on, since the nodes that wait for nothing are few beside a large run.
+fn count_up_to(bound: u32, ascending: &[u32], first: usize) -> usize {
+    let rest = ascending.get(first..).unwrap_or_default();
+    let mut end = 1;
+    while rest.get(end).is_some_and(|&value| value <= bound) {
+        end *= 2;
+    }
+    rest[..rest.len().min(end + 1)].partition_point(|&value| value <= bound)
 }
 
 /// The part of its sequence that a request brings. A client may send a sequence in chunks, which make a *session*:

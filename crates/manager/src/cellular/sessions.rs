@@ -148,6 +148,7 @@ impl Sessions {
 
     /// The next action of any session, until there is none: to start a chunk, to fail one that cannot go
     /// on, or to free the slots of a session that ends or is cut.
+    #[inline]
     pub(super) fn next_action(&mut self) -> Option<SessionAction> {
         while let Some(&id) = self.to_settle.front() {
             let action = self.is_open(id).then(|| self.next_action_of(id)).flatten();

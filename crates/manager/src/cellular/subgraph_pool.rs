@@ -91,7 +91,14 @@ impl SubgraphPool {
     }
 
     /// Counts the ready nodes of the subgraphs that depend on members of a roster anew.
+    #[inline]
     pub(super) fn wake_consumers_of_roster(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        if !self.queues[cell_type].roster(worker).producers().is_empty() {
+            self.wake_consumers_of_producers(cell_type, worker);
+        }
+    }
+
+    fn wake_consumers_of_producers(&mut self, cell_type: CellTypeId, worker: WorkerId) {
         for position in 0..self.queues[cell_type].roster(worker).producers().len() {
             self.wake_consumers(self.queues[cell_type].roster(worker).producers()[position]);
         }
