@@ -215,8 +215,8 @@ impl Prepared {
         self.loaded.notes().collect()
     }
 
-    /// Starts an engine on this machine's cores. Each model has answered a request of zeros before it is
-    /// returned.
+    /// Starts an engine on this machine's cores. Each model that runs programs and takes numbers has
+    /// answered a request of zeros before it is returned.
     ///
     /// # Errors
     /// A model cannot be run, or the machine does not give what is wanted.

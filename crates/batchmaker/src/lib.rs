@@ -1,5 +1,4 @@
-//! BatchMaker as a library: serves recurrent and staged neural networks by cellular batching, within a
-//! program.
+//! BatchMaker as a library: serves recurrent neural networks by cellular batching, within a program.
 //!
 //! A request is unfolded into a graph of *cells*. Cells of one type are batched whatever request they come
 //! from, and requests join and leave the running batch at every step. The program loads ONNX files or
@@ -46,11 +45,12 @@ pub use batchmaker_engine::{
     SessionStatistics, Statistics,
 };
 pub use batchmaker_graph::{
-    Cell, CellRegistry, CellType, CellTypeId, ElementType, InvalidGraph, InvalidRequest, Lookup,
-    NamedTensor, Parameters, Precision, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
-    Tensor, TensorData, TreeCell,
+    Cell, CellBody, CellRegistry, CellType, CellTypeId, CompositeCell, ElementType, InvalidGraph,
+    InvalidRequest, LinearArgMax, Lookup, NamedTensor, Operation, OperationBody, Parameters,
+    PortAxes, Precision, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
+    SequenceCell, Tensor, TensorData, TreeCell,
 };
-pub use batchmaker_manager::{Failure, PadTo, Padding, Policy};
+pub use batchmaker_manager::{Failure, Merging, PadTo, Padding, Policy};
 pub use batchmaker_model::{
     Amendments, Axis, CellInput, CellOutput, Content, Diagnostic, InputLayout, LoadError, Model,
     ModelCell, NamedCell, ReplyError, ReplyPlan, StepPlan, TensorInfo,

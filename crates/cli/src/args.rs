@@ -252,10 +252,10 @@ pub(crate) struct BenchArgs {
 
 /// Measure a model's cells on this machine, and choose how to run them
 ///
-/// For every recurrent cell, size of batch and precision, a performance model ranks the ways of running it, and
-/// the first few are run. What is found goes to a file beside the model, where `serve`, `run` and
-/// `bench` find it: how to run batches, how large they may be, and, if --max-error allows one, a
-/// faster precision of weights.
+/// Cells are measured in each precision over sizes of batch. For recurrent cells, a performance model ranks the
+/// configurations, and the best few are run. The result goes to a file beside the model, where `serve`, `run` and
+/// `bench` find it: how to run batches, how large they may be, and, if --max-error allows one, a faster
+/// precision of weights.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

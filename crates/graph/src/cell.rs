@@ -112,7 +112,7 @@ pub struct CompositeCell {
     pub outputs: Vec<usize>,
 }
 
-/// A operation of a [`CompositeCell`].
+/// An operation of a [`CompositeCell`].
 #[derive(Clone, Debug)]
 pub struct Operation {
     /// The computation of a row.

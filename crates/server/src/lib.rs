@@ -25,8 +25,8 @@
 //! | `http/error.rs`, `response.rs` | the table of statuses, and responses of JSON |
 //!
 //! Nothing here batches or waits for a batch: a handler submits its request and awaits the reply.
-//! When its client leaves, the handler is dropped, and with it the request. Types of the wire end
-//! in this crate.
+//! When its client leaves, the handler or the streamed body is dropped, and with it the request. Types of
+//! the wire end in this crate.
 //!
 //! ```no_run
 //! # async fn example(engine: batchmaker::Engine) -> Result<(), batchmaker_server::ServerError> {

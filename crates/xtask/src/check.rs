@@ -1,4 +1,4 @@
-//! `cargo xtask check`: everything that CI checks.
+//! `cargo xtask check`: everything that CI checks of Rust.
 
 use crate::arrows;
 use crate::cargo::cargo;

@@ -29,7 +29,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Automation {
-    /// Checks everything that CI checks; stops at the first failure
+    /// Checks everything that CI checks of Rust; stops at the first failure
     Check,
     /// Checks that crates, folders and files use one another in the order that ARCHITECTURE.md states
     #[command(after_help = arrows::EXAMPLES)]
