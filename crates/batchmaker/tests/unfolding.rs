@@ -1,7 +1,15 @@
 //! Unfolding functions that break each rule get an error that names it, and the engine goes on.
 //!
 //! The cells are small and the device runs scalar kernels on one thread, so that an interpreter that looks
-//! for undefined behaviour can run this file: `cargo +nightly miri test -p batchmaker --test unfolding`.
+//! for undefined behaviour can run this file:
+//!
+//! ```console
+//! MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-tree-borrows -Zmiri-ignore-leaks" \
+//!     cargo +nightly miri test -p batchmaker --test unfolding
+//! ```
+//!
+//! The device reads the processor's description, and the threads of rayon, which outlive a test, need the
+//! other two flags.
 
 use std::sync::Arc;
 
