@@ -90,7 +90,6 @@ impl TreeBuffers {
         self.ids.clear();
         self.leaves.clear();
         self.inner.clear();
-        self.copies.clear();
         self.to_project.iter_mut().for_each(Vec::clear);
         self.memories.clear();
     }

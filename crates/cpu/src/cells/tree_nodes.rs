@@ -53,6 +53,23 @@ struct TokenInput {
     states: TokenCache,
 }
 
+impl TokenInput {
+    /// Checks that the embedding has the token id of each leaf of an item.
+    ///
+    /// # Safety
+    /// The rows that the leaves read are written, and nobody writes them until this returns.
+    unsafe fn check(&self, item: &Item, memory: &RequestMemory) -> Result<(), UnknownId> {
+        let run = &memory.graph.runs()[item.run.index()];
+        let ids = memory.rows(&run.inputs[0]);
+        assert_eq!(ids.row_bytes, size_of::<i64>(), "an id is one I64");
+        for node in item.first..run.length.min(item.first + item.count) {
+            // SAFETY: the row is one id; the caller promises that it is written.
+            self.lookup.row(unsafe { ids.row(node).cast::<i64>().read() })?;
+        }
+        Ok(())
+    }
+}
+
 /// The children of a node, and the input ports of their h and c.
 const SIDES: [(Side, usize, usize); 2] = [(Side::Left, 0, 1), (Side::Right, 2, 3)];
 
@@ -107,14 +124,18 @@ impl TreeNodes {
         buffers: &mut TreeBuffers,
         group: &mut ThreadGroup,
     ) -> Result<(), UnknownId> {
+        if let Packed::Leaf { token_input: Some(token_input), .. } = &self.packed {
+            // All of them first: caches know the token ids of rows from when these are listed.
+            for item in items {
+                // SAFETY: the caller promises that the rows that nodes read are written.
+                unsafe { token_input.check(item, &memory_of(item.request)) }?;
+            }
+        }
         for item in items {
             let memory = memory_of(item.request);
-            // SAFETY: the caller promises that the rows that nodes read are written.
-            let listed = unsafe { self.list(item, &memory, token_ids, buffers) };
-            if listed.is_err() {
-                buffers.clear();
-                return listed;
-            }
+            // SAFETY: the caller promises that the rows that nodes read are written; their token ids were
+            // checked.
+            unsafe { self.list(item, &memory, token_ids, buffers) };
             buffers.memories.push(memory);
         }
         match &self.packed {
@@ -211,7 +232,7 @@ impl TreeNodes {
     /// Lists the nodes of an item in `buffers`. Padding past the end of its run is left out. Leaves whose states
     /// are cached are not listed: their states are copied.
     ///
-    /// # Errors
+    /// # Panics
     /// If the embedding lacks the token id of a leaf.
     ///
     /// # Safety
@@ -223,7 +244,7 @@ impl TreeNodes {
         memory: &RequestMemory,
         token_ids: usize,
         buffers: &mut TreeBuffers,
-    ) -> Result<(), UnknownId> {
+    ) {
         let run = &memory.graph.runs()[item.run.index()];
         let input = |port: usize, row_bytes: usize| {
             let rows = memory.rows(&run.inputs[port]);
@@ -256,7 +277,7 @@ impl TreeNodes {
                     let [h, c] = outputs(node, buffers);
                     // SAFETY: the row is one id, written before the node could run.
                     let id = unsafe { ids.row(node).cast::<i64>().read() };
-                    let x = token_input.lookup.row(id)?.as_ptr();
+                    let x = token_input.lookup.row(id).expect("ids were checked").as_ptr();
                     let id = id as usize;
                     set_token_id(memory, run, node, token_input.first + id);
                     if let Some(known) = token_input.states.lookup(id) {
@@ -297,7 +318,6 @@ impl TreeNodes {
                 }
             }
         }
-        Ok(())
     }
 }
 
