@@ -153,7 +153,8 @@ fn where_time_goes(report: &Report) -> String {
             "{name}: {tasks} tasks, batch mean {mean}, p50 {p50}, max {max}, padding {padding} %"
         );
         if cell.wasted_share > 0.0 {
-            let _ = write!(text, ", after a stop {} %", number(100.0 * cell.wasted_share));
+            let _ =
+                write!(text, ", past the end of sequence {} %", number(100.0 * cell.wasted_share));
         }
         lines.push(("cell", text));
     }

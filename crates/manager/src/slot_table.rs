@@ -2,8 +2,8 @@
 
 use batchmaker_graph::SlotId;
 
-/// The slots of one cell type. Grows with the number in use; a freed slot is used
-/// again under the next generation, the lowest index first come.
+/// The slots of one cell type. The table grows with the number in use. The slot that was freed last is used
+/// first, under its next generation.
 #[derive(Debug, Default)]
 pub(crate) struct SlotTable {
     generations: Vec<u32>,

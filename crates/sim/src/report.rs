@@ -108,7 +108,7 @@ impl fmt::Display for Summary {
         )?;
         writeln!(f, "tasks          {} ({} batches)", self.tasks, self.batches)?;
         writeln!(f, "nodes          {} (and {} of padding)", self.nodes, self.padding)?;
-        writeln!(f, "ends           {}", self.ends_of_sequence)?;
+        writeln!(f, "ends of sequence {}", self.ends_of_sequence)?;
         writeln!(f, "copies         {}", self.copies)?;
         writeln!(f, "cancellations  {}", self.cancellations)?;
         writeln!(f, "failed tasks   {}", self.failed_tasks)?;

@@ -26,7 +26,7 @@ const WINDOW_STREAM: u64 = 0x1656_67b1_0000_0000;
 const LIMITS_STREAM: u64 = 0x85eb_ca77_0000_0000;
 
 /// Separates the draw of the lookahead.
-const LOOKWINDOW_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
+const LOOKAHEAD_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
 
 /// Separates the draws of a device's bounds: slots, and rows of a batch.
 const BOUNDS_STREAM: u64 = 0x9e37_79b1_0000_0000;
@@ -122,7 +122,7 @@ impl Scenario {
             .collect();
         let policy = policy(&mut Rng::new(seed ^ POLICY_STREAM));
         let submission_window_ns = submission_window_ns(&mut Rng::new(seed ^ WINDOW_STREAM));
-        let lookahead = lookahead(&mut Rng::new(seed ^ LOOKWINDOW_STREAM));
+        let lookahead = lookahead(&mut Rng::new(seed ^ LOOKAHEAD_STREAM));
         let mut manager = Config {
             policy,
             submission_window_ns,

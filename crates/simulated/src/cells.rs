@@ -100,7 +100,7 @@ impl Programs {
             CellBody::Sequence(whole) => {
                 Self::Sequences(SequenceProgram::new(whole, &cell.inputs, &cell.outputs)?)
             }
-            CellBody::Composite(composite) => Self::Operations(stage_programs(composite)?),
+            CellBody::Composite(composite) => Self::Operations(operation_programs(composite)?),
         })
     }
 
@@ -118,7 +118,7 @@ fn address(program: &Program) -> usize {
     program.bytes.as_ptr() as usize
 }
 
-fn stage_programs(cell: &CompositeCell) -> Result<OperationPrograms, ExecutorError> {
+fn operation_programs(cell: &CompositeCell) -> Result<OperationPrograms, ExecutorError> {
     let row = |&register: &usize| cell.registers[register].clone();
     let mut programs = HashMap::new();
     for operation in &cell.operations {

@@ -114,7 +114,7 @@ fn a_stale_generation_is_refused() {
 }
 
 #[test]
-fn a_piece_begins_with_what_the_one_before_left() {
+fn a_chunk_begins_with_what_the_one_before_left() {
     for memory in [StatePlacement::Shared, StatePlacement::PerWorker] {
         let moved_from = (memory == StatePlacement::PerWorker).then_some(WorkerId(0));
         for (worker, moved_from) in [(0, None), (1, moved_from)] {
@@ -131,7 +131,7 @@ fn a_piece_begins_with_what_the_one_before_left() {
 }
 
 #[test]
-fn a_piece_begins_with_nothing_else() {
+fn a_chunk_begins_with_nothing_else() {
     let first_step = |slot, moved_from| task(1, 1, steps(vec![join(0, slot, 0, moved_from)], 1));
     // The slot of another chain, one that was freed since, and one in another memory.
     let others = [SlotId { index: 1, generation: 0 }, SlotId { index: 0, generation: 1 }];

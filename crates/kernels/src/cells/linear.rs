@@ -174,7 +174,7 @@ impl PackedLinear {
     /// # Safety
     /// For each row `x` is readable and `y` is writable, with the lengths that [`LinearRow`]
     /// gives, aligned as f32. The outputs of `panels` in `y` are accessed by nobody else, and no
-    /// `y` overlaps an `x`.
+    /// `y` overlaps an `x`. Nobody writes `x` until this returns.
     pub unsafe fn multiply(&self, rows: &[LinearRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.target.unit.vectorize(Multiply { linear: self, rows, panels });
@@ -189,7 +189,8 @@ impl PackedLinear {
     ///
     /// # Safety
     /// For each row `x` is readable with the length that [`ArgMaxRow`] gives, aligned as f32;
-    /// `best` is initialised, and accessed by nobody else.
+    /// `best` is initialised, aligned as an [`ArgMax`], accessed by nobody else, and overlaps no `x`.
+    /// Nobody writes `x` until this returns.
     pub unsafe fn argmax(&self, rows: &[ArgMaxRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.target.unit.vectorize(FindMax { linear: self, rows, panels });

@@ -123,7 +123,8 @@ pub trait Recurrence: Send + Sync + Debug {
     /// # Safety
     /// For each row `x` is readable and `projected` is writable and aligned as f32, with the
     /// lengths that [`ProjectionRow`] gives. The given panels of `projected` are accessed by
-    /// nobody else.
+    /// nobody else. Nobody writes `x` until this returns, and no `projected` overlaps an `x` or the
+    /// `projected` of another row.
     unsafe fn project(&self, rows: &[ProjectionRow], panels: Range<usize>);
 
     /// Runs the given panels of one phase of a step.

@@ -172,7 +172,8 @@ impl PackedTreeInner {
     /// # Safety
     /// For each row `x`, which is an h, is readable, `[hidden]`, and `projected` is writable,
     /// `[projected_len]`, aligned as f32. The given panels of `projected` are accessed by nobody
-    /// else.
+    /// else. Nobody writes `x` until this returns, and no `projected` overlaps an `x` or the `projected`
+    /// of another row.
     pub unsafe fn project(&self, side: Side, rows: &[ProjectionRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         let part = match side {
@@ -191,7 +192,8 @@ impl PackedTreeInner {
     /// For each row what [`TreeChild`] points to is readable, with the lengths given there, and
     /// where it is a projection, the given panels of it are initialised. The node's `h` and `c` are
     /// writable, `[hidden]` each, aligned as f32. The units of `panels` in them are accessed by
-    /// nobody else, and they overlap no child's.
+    /// nobody else, and they overlap no child's. What is read is initialised, and nobody writes it until
+    /// this returns.
     pub unsafe fn step(&self, rows: &[TreeInnerRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.target.unit.vectorize(Step { inner: self, rows, panels });

@@ -122,7 +122,8 @@ impl PackedTreeLeaf {
     /// # Safety
     /// For each row `x` is readable, `h` and `c` are writable, with the lengths that
     /// [`TreeLeafRow`] gives, aligned as f32. The units of `panels` in `h` and `c` are accessed by
-    /// nobody else, and no `h` or `c` overlaps an `x`.
+    /// nobody else, and no `h` or `c` overlaps an `x`. `x` is initialised, and nobody writes it until
+    /// this returns.
     pub unsafe fn step(&self, rows: &[TreeLeafRow], panels: Range<usize>) {
         check_panels(&panels, self.panels);
         self.target.unit.vectorize(Step { leaf: self, rows, panels });

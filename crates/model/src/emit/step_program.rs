@@ -94,10 +94,9 @@ impl Step<'_> {
         columns: usize,
         gates: std::ops::Range<usize>,
     ) -> String {
-        let misses_recurrence = self.recurrent.hidden_size;
-        let rows = gates.len() * misses_recurrence;
-        let part = &matrix
-            [gates.start * misses_recurrence * columns..gates.end * misses_recurrence * columns];
+        let hidden_size = self.recurrent.hidden_size;
+        let rows = gates.len() * hidden_size;
+        let part = &matrix[gates.start * hidden_size * columns..gates.end * hidden_size * columns];
         let weights = Array::new(vec![rows, columns], part.to_vec()).transposed(&[1, 0]);
         let weights = self.writer.constant(&Rc::new(Literal::F32(weights)));
         self.op("MatMul", &[value, &weights])
@@ -106,9 +105,8 @@ impl Step<'_> {
     /// Adds some gates' bias of W (`side` 0) or R (1).
     fn biased(&mut self, sum: String, side: usize, gates: std::ops::Range<usize>) -> String {
         let Some(b) = &self.recurrent.b else { return sum };
-        let (misses_recurrence, all) = (self.recurrent.hidden_size, b.len() / 2);
-        let part = &b[side * all + gates.start * misses_recurrence
-            ..side * all + gates.end * misses_recurrence];
+        let (hidden_size, all) = (self.recurrent.hidden_size, b.len() / 2);
+        let part = &b[side * all + gates.start * hidden_size..side * all + gates.end * hidden_size];
         let bias = self.floats(vec![part.len()], part.to_vec());
         self.op("Add", &[&sum, &bias])
     }
@@ -125,13 +123,13 @@ impl Step<'_> {
 
     /// Gate `index` of a sum of several gates, `[rows, gates * hidden_size]`.
     fn gate(&mut self, sum: &str, index: usize) -> String {
-        let misses_recurrence = self.recurrent.hidden_size as i64;
+        let hidden_size = self.recurrent.hidden_size as i64;
         let mut bound = |n: i64| {
             let numbers = vec![Int::number(n)];
             self.writer.constant(&Rc::new(Literal::ints(numbers)))
         };
-        let start = bound(index as i64 * misses_recurrence);
-        let (end, axis) = (bound((index as i64 + 1) * misses_recurrence), bound(1));
+        let start = bound(index as i64 * hidden_size);
+        let (end, axis) = (bound((index as i64 + 1) * hidden_size), bound(1));
         self.op("Slice", &[sum, &start, &end, &axis])
     }
 
@@ -199,11 +197,11 @@ impl Step<'_> {
     }
 
     fn lstm(&mut self, x: &str, h: &str, c: &str, p: Option<&[f32]>) -> Vec<String> {
-        let misses_recurrence = self.recurrent.hidden_size;
+        let hidden_size = self.recurrent.hidden_size;
         let peep = |step: &mut Self, sum: String, gate: usize, c: &str| match p {
             Some(p) => {
-                let weights = p[gate * misses_recurrence..(gate + 1) * misses_recurrence].to_vec();
-                let weights = step.floats(vec![misses_recurrence], weights);
+                let weights = p[gate * hidden_size..(gate + 1) * hidden_size].to_vec();
+                let weights = step.floats(vec![hidden_size], weights);
                 let part = step.op("Mul", &[&weights, c]);
                 step.op("Add", &[&sum, &part])
             }
@@ -244,14 +242,14 @@ impl Step<'_> {
         let r = self.activated(0, r);
         let of_x = self.product(x, &recurrent.w, recurrent.input_size, 2..3);
         let of_x = self.biased(of_x, 0, 2..3);
-        let misses_recurrence = recurrent.hidden_size;
+        let hidden_size = recurrent.hidden_size;
         let of_h = if linear_before_reset {
-            let product = self.product(h, &recurrent.r, misses_recurrence, 2..3);
+            let product = self.product(h, &recurrent.r, hidden_size, 2..3);
             let product = self.biased(product, 1, 2..3);
             self.op("Mul", &[&r, &product])
         } else {
             let reset = self.op("Mul", &[&r, h]);
-            let product = self.product(&reset, &recurrent.r, misses_recurrence, 2..3);
+            let product = self.product(&reset, &recurrent.r, hidden_size, 2..3);
             self.biased(product, 1, 2..3)
         };
         let sum = self.op("Add", &[&of_x, &of_h]);

@@ -114,9 +114,9 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
         let message = error.message();
-        let before = error.span().and_then(|span| text.get(..span.start));
-        // What is missing from the whole file is on no line.
-        let Some(before) = before.filter(|before| !before.is_empty()) else {
+        // A key that is missing from the whole file is on no line: its span is empty.
+        let span = error.span().filter(|span| *span != (0..0));
+        let Some(before) = span.and_then(|span| text.get(..span.start)) else {
             return message.to_owned();
         };
         let number = before.matches('\n').count();

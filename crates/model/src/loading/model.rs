@@ -198,7 +198,7 @@ impl Model {
             parameters.refuse_steps()?;
         }
         if !self.unfolding.takes.chunks {
-            parameters.refuse_chunks("its graph does not follow one sequence")?;
+            parameters.refuse_chunks("its unfolding function takes no chunks")?;
         }
         let tensors = self.sort(tensors)?;
         let unfolded = self.unfolding.unfolder.unfold(tensors, parameters)?;

@@ -55,7 +55,7 @@ pub(crate) fn find(analysis: &Analysis) -> Stacks {
 /// `[layers, batch, hidden]` with batch in rows, or 1.
 fn is_stack(dims: &[Dim]) -> bool {
     let plain = |dim: &Dim| dim.symbols().next().is_none();
-    matches!(dims, [layers, batch, misses_recurrence] if plain(layers) && plain(misses_recurrence)
+    matches!(dims, [layers, batch, hidden_size] if plain(layers) && plain(hidden_size)
         && (batch.is_one() || batch.as_symbol() == Some(BATCH)))
 }
 
@@ -69,11 +69,11 @@ fn stacked_output(analysis: &Analysis, view: &View) -> Option<Vec<(usize, Recurr
     if op.outputs[0].shape.first() != Some(&view.dims[0].fixed_part()) {
         return None;
     }
-    let misses_recurrence = view.dims[2].fixed_part();
+    let hidden_size = view.dims[2].fixed_part();
     let layer = |operand: &Operand| match operand {
         Operand::Rows { source: Source::Recurrent(index, port), at: None, .. }
             if !port.is_every()
-                && analysis.recurrents[*index].row(*port).elements() == misses_recurrence =>
+                && analysis.recurrents[*index].row(*port).elements() == hidden_size =>
         {
             Some((*index, *port))
         }

@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 
 /// Something that is to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Happening {
+pub(super) enum SimulationEvent {
     /// A request arrives: a position in the scenario's arrivals.
     Arrive(usize),
     /// A chunk arrives: a position in the scenario's sessions, and one in its chunks.
@@ -39,7 +39,7 @@ pub(super) enum Happening {
 /// The happenings to come: the earliest first and, of those at one time, the first to be entered.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
-    happenings: BinaryHeap<Reverse<(u64, u64, Happening)>>,
+    happenings: BinaryHeap<Reverse<(u64, u64, SimulationEvent)>>,
     entered: u64,
 }
 
@@ -48,34 +48,34 @@ impl Agenda {
     pub(super) fn of(scenario: &Scenario) -> Self {
         let mut agenda = Self::default();
         for (position, arrival) in scenario.arrivals.iter().enumerate() {
-            agenda.enter(arrival.time_ns, Happening::Arrive(position));
+            agenda.enter(arrival.time_ns, SimulationEvent::Arrive(position));
         }
         for (session, plan) in scenario.sessions.iter().enumerate() {
             for (position, chunk) in plan.chunks.iter().enumerate() {
-                agenda.enter(chunk.time_ns, Happening::Chunk { session, chunk: position });
+                agenda.enter(chunk.time_ns, SimulationEvent::Chunk { session, chunk: position });
             }
             if let Some(time_ns) = plan.ends_ns {
-                agenda.enter(time_ns, Happening::EndSession(session));
+                agenda.enter(time_ns, SimulationEvent::EndSession(session));
             }
         }
         for (position, &(time_ns, _)) in scenario.faults.iter().enumerate() {
-            agenda.enter(time_ns, Happening::Fault(position));
+            agenda.enter(time_ns, SimulationEvent::Fault(position));
         }
         for (position, &(time_ns, _)) in scenario.limits.iter().enumerate() {
-            agenda.enter(time_ns, Happening::Limits(position));
+            agenda.enter(time_ns, SimulationEvent::Limits(position));
         }
-        agenda.enter(scenario.calm_ns, Happening::Calm);
+        agenda.enter(scenario.calm_ns, SimulationEvent::Calm);
         agenda
     }
 
     /// Enters what happens at `time_ns`.
-    pub(super) fn enter(&mut self, time_ns: u64, happening: Happening) {
+    pub(super) fn enter(&mut self, time_ns: u64, happening: SimulationEvent) {
         self.entered += 1;
         self.happenings.push(Reverse((time_ns, self.entered, happening)));
     }
 
     /// Takes out what happens next, with its time in nanoseconds.
-    pub(super) fn next(&mut self) -> Option<(u64, Happening)> {
+    pub(super) fn next(&mut self) -> Option<(u64, SimulationEvent)> {
         let Reverse((time_ns, _, happening)) = self.happenings.pop()?;
         Some((time_ns, happening))
     }

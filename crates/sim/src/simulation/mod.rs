@@ -31,7 +31,7 @@ use crate::scenario::{Disturbances, Fault, Limits, Scenario, Target};
 use crate::sessions::Sessions;
 use crate::trace::Trace;
 
-use agenda::{Agenda, Happening};
+use agenda::{Agenda, SimulationEvent};
 pub(crate) use broken::Broken;
 use broken::broken;
 use clients::{Admitted, Clients};
@@ -86,7 +86,7 @@ impl<'a> Simulation<'a> {
             self.observed.trace.now(time_ns);
             self.summary.steps += 1;
             self.happen(happening)?;
-            if happening == Happening::Calm {
+            if happening == SimulationEvent::Calm {
                 let agenda = self.agenda.len() as u64;
                 steps_left = Some(self.observed.steps_to_drain() + 2 * agenda);
             } else if let Some(steps) = &mut steps_left {
@@ -100,51 +100,51 @@ impl<'a> Simulation<'a> {
         Ok(self.summary)
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), Broken> {
+    fn happen(&mut self, happening: SimulationEvent) -> Result<(), Broken> {
         match happening {
-            Happening::Arrive(position) => {
+            SimulationEvent::Arrive(position) => {
                 self.arrive(self.scenario.arrivals[position].clone(), None)?;
             }
-            Happening::Chunk { session, chunk } => self.arrive_in(session, chunk)?,
-            Happening::EndSession(session) => self.end_session(session)?,
-            Happening::Fault(position) => match self.scenario.faults[position].1 {
+            SimulationEvent::Chunk { session, chunk } => self.arrive_in(session, chunk)?,
+            SimulationEvent::EndSession(session) => self.end_session(session)?,
+            SimulationEvent::Fault(position) => match self.scenario.faults[position].1 {
                 Fault::Cancel(target) => self.cancel(target)?,
                 Fault::Down { worker, for_ns } => self.down(worker, for_ns)?,
             },
-            Happening::Limits(position) => {
+            SimulationEvent::Limits(position) => {
                 let (_, Limits { batch_max, submission_window_ns }) =
                     self.scenario.limits[position].clone();
                 self.summary.limits += 1;
                 let event = Event::Limits { batch_max: batch_max.clone(), submission_window_ns };
                 self.handle(event, &Observation::Limits { batch_max: &batch_max })?;
             }
-            Happening::Up(worker) => self.up(worker)?,
-            Happening::Advanced { worker, life, task, steps } => {
+            SimulationEvent::Up(worker) => self.up(worker)?,
+            SimulationEvent::Advanced { worker, life, task, steps } => {
                 if self.reports.life(worker) == life {
                     self.advanced(worker, task, steps);
                 }
                 return Ok(());
             }
-            Happening::ReportSteps { worker, life, task, steps } => {
+            SimulationEvent::ReportSteps { worker, life, task, steps } => {
                 if self.reports.life(worker) != life {
                     return Ok(());
                 }
                 self.report_steps(worker, task, steps)?;
             }
-            Happening::Ran { worker, life, is_failed } => {
+            SimulationEvent::Ran { worker, life, is_failed } => {
                 if self.reports.life(worker) != life {
                     return Ok(());
                 }
                 return self.ran(worker, is_failed);
             }
-            Happening::ReportTask { worker, life, task, is_failed } => {
+            SimulationEvent::ReportTask { worker, life, task, is_failed } => {
                 if self.reports.life(worker) != life {
                     return Ok(());
                 }
                 self.report_task(worker, task, is_failed)?;
             }
-            Happening::Ask(_) => {}
-            Happening::Calm => self.calm()?,
+            SimulationEvent::Ask(_) => {}
+            SimulationEvent::Calm => self.calm()?,
         }
         self.ask_all(happening)?;
         self.stream()?;
@@ -208,7 +208,7 @@ impl Simulation<'_> {
         self.summary.lost_workers += 1;
         self.device.lose(worker);
         self.observed.lose_rosters(worker);
-        self.agenda.enter(self.now_ns + for_ns, Happening::Up(worker));
+        self.agenda.enter(self.now_ns + for_ns, SimulationEvent::Up(worker));
         if self.sabotage == Sabotage::UnreportedLoss {
             return Ok(());
         }
@@ -242,7 +242,7 @@ impl Simulation<'_> {
         let time_ns = self.now_ns + late_ns;
         let arrives_ns = self.reports.send(worker, task, Some(steps), ends, time_ns);
         let life = self.reports.life(worker);
-        self.agenda.enter(arrives_ns, Happening::ReportSteps { worker, life, task, steps });
+        self.agenda.enter(arrives_ns, SimulationEvent::ReportSteps { worker, life, task, steps });
     }
 
     fn report_steps(&mut self, worker: WorkerId, task: TaskId, steps: u32) -> Result<(), Broken> {
@@ -260,7 +260,8 @@ impl Simulation<'_> {
         let late_ns = self.rng.within(0..=self.disturbances.reports_late_ns_max);
         let arrives_ns = self.reports.send(worker, task, None, ends, self.now_ns + late_ns);
         let life = self.reports.life(worker);
-        self.agenda.enter(arrives_ns, Happening::ReportTask { worker, life, task, is_failed });
+        self.agenda
+            .enter(arrives_ns, SimulationEvent::ReportTask { worker, life, task, is_failed });
         self.start(worker)
     }
 
@@ -303,18 +304,18 @@ impl Simulation<'_> {
 /// Work.
 impl Simulation<'_> {
     /// Lets the workers ask for work, starting from any of them.
-    fn ask_all(&mut self, after: Happening) -> Result<(), Broken> {
+    fn ask_all(&mut self, after: SimulationEvent) -> Result<(), Broken> {
         let workers = self.reports.workers();
         let first = self.rng.index(workers);
         for position in 0..workers {
             let worker = WorkerId(((first + position) % workers) as u32);
-            let must_ask = after == Happening::Ask(worker);
+            let must_ask = after == SimulationEvent::Ask(worker);
             let is_late = self.rng.chance(self.disturbances.asks_late_percent);
             if is_late && !must_ask && !self.observed.manager.is_busy(worker) {
                 let later_ns = self.now_ns + self.rng.within(0..=100_000);
                 // Only where nothing else would make it ask.
                 if self.observed.manager.has_work_for(worker) {
-                    self.agenda.enter(later_ns, Happening::Ask(worker));
+                    self.agenda.enter(later_ns, SimulationEvent::Ask(worker));
                 }
                 continue;
             }
@@ -364,12 +365,12 @@ impl Simulation<'_> {
                 for steps in 1..batches.min(good.saturating_add(1)) {
                     if self.progress_rng.chance(60) {
                         let after_ns = cost_ns * slowness * u64::from(steps) / u64::from(batches);
-                        let advanced = Happening::Advanced { worker, life, task, steps };
+                        let advanced = SimulationEvent::Advanced { worker, life, task, steps };
                         self.agenda.enter(self.now_ns + after_ns, advanced);
                     }
                 }
             }
-            let ran = Happening::Ran { worker, life, is_failed };
+            let ran = SimulationEvent::Ran { worker, life, is_failed };
             self.agenda.enter(self.now_ns + started.cost_ns * slowness, ran);
         }
         Ok(())
@@ -462,7 +463,7 @@ impl Simulation<'_> {
         let position = self.sessions.position(session);
         if self.sessions.going_on(position).is_some() {
             let later_ns = self.scenario.sessions[position].ends_after_break_ns;
-            self.agenda.enter(self.now_ns + later_ns, Happening::EndSession(position));
+            self.agenda.enter(self.now_ns + later_ns, SimulationEvent::EndSession(position));
         }
     }
 }

@@ -163,7 +163,7 @@ impl<'a> Maker<'a> {
                 let (base, now) = (program(&self.builds.base)?, program(&self.builds.now)?);
                 (Measure::Manager { base, now }, "ns, median", Better::Less)
             }
-            name => unreachable!("{name} is in GOALS alone"),
+            name => unreachable!("{name} is in LOADS alone"),
         };
         Ok(Load { name, wanted, unit, better, measure })
     }

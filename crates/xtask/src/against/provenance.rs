@@ -79,7 +79,7 @@ impl Cells {
     /// The cells of a model that was loaded into `registry`.
     pub(crate) fn of(model: &Model, registry: &CellRegistry) -> Self {
         let cell = |of: CellTypeId| (of, Cell::clone(&registry.get(of).cell));
-        Self(model.cells.iter().map(|cell_use| cell(cell_use.cell_type)).collect())
+        Self(model.cells.iter().map(|model_cell| cell(model_cell.cell_type)).collect())
     }
 
     /// Whether any of them has a precision to choose.
@@ -125,13 +125,13 @@ fn ports(cell: &Cell, inputs: Vec<Claim>, states: Vec<Claim>) -> Vec<Claim> {
     match &cell.body {
         CellBody::Recurrent(_) | CellBody::Tree(_) => all(Kind::of_kernel(cell.precision)),
         CellBody::Program(program) => all(Kind::of_program(program)),
-        CellBody::Sequence(whole) => all(Kind::of_program(&whole.program)),
-        CellBody::Composite(composite) => of_stages(composite, cell.precision, inputs, states),
+        CellBody::Sequence(sequence) => all(Kind::of_program(&sequence.program)),
+        CellBody::Composite(composite) => of_operations(composite, cell.precision, inputs, states),
     }
 }
 
 /// Operation by operation, and step by step until nothing more changes.
-fn of_stages(
+fn of_operations(
     cell: &CompositeCell,
     precision: Precision,
     inputs: Vec<Claim>,

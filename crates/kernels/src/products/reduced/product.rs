@@ -31,7 +31,7 @@ impl ReducedProduct<'_> {
     /// The matrix was packed for `simd` with `VECTORS` vectors a panel and has the product's panels. For
     /// each panel and row, `matrix.inputs` elements of the input and `VECTORS * LANES` elements of the start
     /// are readable, and as many of the sums are writable. Until this returns nobody else accesses the sums,
-    /// and no sums overlap an input, or a start other than their own. `operand` is empty or was filled from
+    /// nobody writes inputs or starts, and no sums overlap an input, other sums, or a start other than their own. `operand` is empty or was filled from
     /// the same rows' inputs for the same matrix.
     #[inline(always)]
     pub(crate) unsafe fn multiply<S: Simd, const VECTORS: usize>(

@@ -72,7 +72,7 @@ pub(crate) fn evaluate(
     match (is_constant, operator.on_sequences) {
         (true, rule) if varies(inputs) => {
             let inputs = materialised(analysis, node, inputs)?;
-            let rule = rule.ok_or("not supported")?;
+            let rule = rule.ok_or(reason)?;
             rule(analysis, node, &inputs)
         }
         (true, _) | (false, None) => Err(reason),

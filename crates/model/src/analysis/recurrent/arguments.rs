@@ -104,20 +104,20 @@ pub(super) fn weights(
     let w = constant(1, "W")?.ok_or("its W is missing")?;
     let r = constant(2, "R")?.ok_or("its R is missing")?;
     let b = constant(3, "B")?;
-    let (&[_, _, input], &[_, _, misses_recurrence]) = (&w.shape[..], &r.shape[..]) else {
+    let (&[_, _, input], &[_, _, hidden_size]) = (&w.shape[..], &r.shape[..]) else {
         return Err(format!("W of {:?} and R of {:?}", w.shape, r.shape));
     };
-    let fits = w.shape == [directions, gates * misses_recurrence, input]
-        && r.shape == [directions, gates * misses_recurrence, misses_recurrence]
-        && b.is_none_or(|b| b.shape == [directions, 2 * gates * misses_recurrence])
-        && node.int("hidden_size").is_none_or(|size| size == misses_recurrence as i64)
+    let fits = w.shape == [directions, gates * hidden_size, input]
+        && r.shape == [directions, gates * hidden_size, hidden_size]
+        && b.is_none_or(|b| b.shape == [directions, 2 * gates * hidden_size])
+        && node.int("hidden_size").is_none_or(|size| size == hidden_size as i64)
         && input > 0
-        && misses_recurrence > 0;
+        && hidden_size > 0;
     if !fits {
         let b = b.map(|b| &b.shape[..]);
         return Err(format!("W of {:?}, R of {:?} and B of {b:?} do not fit", w.shape, r.shape));
     }
     let b = b.map(|b| Arc::from(&b.data[..])).filter(|b: &Arc<[f32]>| b.iter().any(|&x| x != 0.0));
     let matrices = [Arc::from(&w.data[..]), Arc::from(&r.data[..])];
-    Ok(((matrices, b), Some([input, misses_recurrence])))
+    Ok(((matrices, b), Some([input, hidden_size])))
 }
