@@ -7,6 +7,14 @@
 //! - A `pub use` of something that the module's own children define is no arrow: it only gives the item a
 //!   shorter path. Any other `pub use` is an import.
 //! - `mod child;`, links in documentation, visibilities and code for tests are no arrows.
+//!
+//! What is not seen:
+//!
+//! - A method, or a function named by its type (`Type::new`), counts for the file of the type, though an `impl`
+//!   elsewhere may define it.
+//! - An arrow to a function of `lib.rs`, of `mod.rs` or of a file that no row names is not followed to what that
+//!   function uses.
+//! - Names inside format strings, and files that `#[path]` or `include!` bring in.
 
 use std::collections::BTreeSet;
 
