@@ -17,7 +17,8 @@ pub struct Reply {
     pub queue_ns: u64,
     /// The time from the first batch to the reply, in nanoseconds.
     pub compute_ns: u64,
-    /// When the reply was complete.
+    /// When the reply was there: the time at which its values came, and the time that it took to make tensors
+    /// of them. It does not matter when somebody took the reply.
     pub answered: Instant,
 }
 
@@ -30,6 +31,8 @@ pub(crate) struct Computed {
     /// The chains that reached their end of sequence.
     pub(crate) ends: Vec<EndOfSequence>,
     pub(crate) times: RequestTimes,
+    /// When they were sent.
+    pub(crate) sent: Instant,
 }
 
 /// The times of a request that has ended.
@@ -73,14 +76,16 @@ impl Computed {
             data
         };
         let values = graph.outputs().iter().map(value).collect();
-        let times = RequestTimes { queue_ns: 0, compute_ns: 0, ended: Instant::now() };
-        Self { values, ends: Vec::new(), times }
+        let sent = Instant::now();
+        let times = RequestTimes { queue_ns: 0, compute_ns: 0, ended: sent };
+        Self { values, ends: Vec::new(), times, sent }
     }
 
     /// Puts the reply together as `plan` says.
     pub(crate) fn into_reply(self, plan: ReplyPlan) -> Result<Reply, EngineError> {
+        let begun = Instant::now();
         let outputs = plan.reply(self.values, &self.ends).map_err(EngineError::Reply)?;
-        let answered = Instant::now();
+        let answered = self.sent + begun.elapsed();
         let RequestTimes { queue_ns, compute_ns, ended } = self.times;
         let since_end_ns = (answered - ended).as_nanos() as u64;
         Ok(Reply { outputs, queue_ns, compute_ns: compute_ns + since_end_ns, answered })

@@ -1,5 +1,7 @@
 //! The worker's side of a request in flight: where its values go, and the permit that it holds.
 
+use std::time::Instant;
+
 use batchmaker_graph::{EndOfSequence, SessionId, TensorData};
 use batchmaker_manager::{Failure, Outcome};
 use tokio::sync::oneshot;
@@ -50,7 +52,8 @@ impl Ended {
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {
                 let ends = std::mem::take(&mut self.responder.ends);
-                Ok(Computed { values: self.values, ends, times: self.times })
+                let sent = Instant::now();
+                Ok(Computed { values: self.values, ends, times: self.times, sent })
             }
         };
         self.responder.send(result);

@@ -91,6 +91,7 @@ impl Readiness<'_> {
 
     /// The leave step, as things are, of a member of the worker's roster of `cell_type`; none for a
     /// subgraph that left. Its index may have gone to a member of another roster since.
+    #[inline]
     pub(super) fn leave_step(
         &self,
         index: SubgraphIndex,

@@ -110,6 +110,7 @@ impl RosterBatch<'_> {
         }
     }
 
+    #[inline]
     fn leave_step(&self, index: SubgraphIndex) -> Option<u64> {
         self.pool.readiness().leave_step(index, self.cell_type, self.worker)
     }
