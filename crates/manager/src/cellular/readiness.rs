@@ -67,16 +67,17 @@ impl Readiness<'_> {
     /// on.
     pub(super) fn available(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
         let subgraph = &self.requests[index];
-        let watermark = |edge: &SubgraphEdge| {
-            let progress = if self.pinned_to(edge.producer) == Some(worker) {
-                self.submitted(edge.producer)
+        let mut available = subgraph.length;
+        for &SubgraphEdge { producer, need } in &subgraph.edges {
+            let progress = if self.pinned_to(producer) == Some(worker) {
+                self.submitted(producer)
             } else {
-                self.completed(edge.producer)
+                self.completed(producer)
             };
-            let producer_length = self.requests[edge.producer].length;
-            edge.need.available(progress, producer_length, subgraph.length)
-        };
-        subgraph.edges.iter().map(watermark).min().unwrap_or(subgraph.length)
+            let of_edge = need.available(progress, self.requests[producer].length, subgraph.length);
+            available = available.min(of_edge);
+        }
+        available
     }
 
     /// The number of nodes that `worker` may run now.
