@@ -11,6 +11,7 @@ use batchmaker_graph::Precision;
 use batchmaker_manager::Policy;
 use batchmaker_profile::Goal;
 
+use crate::available_memory::available_bytes;
 use crate::custom::CustomModel;
 use crate::engine::Engine;
 use crate::error::BuildError;
@@ -43,6 +44,7 @@ pub struct EngineBuilder {
     workers: Option<u16>,
     threads_per_worker: Option<usize>,
     isa: Option<Isa>,
+    max_memory_bytes: Option<usize>,
     config: EngineConfig,
 }
 
@@ -67,6 +69,7 @@ impl Default for EngineBuilder {
             workers: None,
             threads_per_worker: None,
             isa: None,
+            max_memory_bytes: None,
             config: EngineConfig::default(),
         }
     }
@@ -171,9 +174,18 @@ impl EngineBuilder {
         self
     }
 
-    /// Sets the most bytes that the values of all requests in flight may hold.
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
-        self.config.max_bytes = bytes;
+    /// Sets the most requests of one model in flight. Without it, a model may have all places where it is the
+    /// only one, and three quarters of them otherwise.
+    pub fn max_requests_per_model(mut self, requests: usize) -> Self {
+        self.config.max_requests_per_model = Some(requests);
+        self
+    }
+
+    /// Sets the most bytes that requests may hold, from their first byte to the last of their replies, with the
+    /// states of open sessions. Without it, half of the memory that the machine, or the container, gives this
+    /// process.
+    pub fn max_memory_bytes(mut self, bytes: usize) -> Self {
+        self.max_memory_bytes = Some(bytes);
         self
     }
 
@@ -197,7 +209,8 @@ impl EngineBuilder {
         let mut loaded = load(self.sources, &self.cells, &choice)?;
         let machine = cores.machine(&loaded.registry);
         loaded.profiles.note_threads(&loaded.registry, machine.threads_per_worker);
-        Ok(Prepared { loaded, machine, config: self.config })
+        let max_memory_bytes = self.max_memory_bytes.unwrap_or_else(|| available_bytes() / 2);
+        Ok(Prepared { loaded, machine, config: EngineConfig { max_memory_bytes, ..self.config } })
     }
 
     /// Loads the models and starts an engine.

@@ -183,14 +183,14 @@ impl Unfold for CustomUnfolder {
     fn unfold(
         &self,
         tensors: Vec<NamedTensor>,
-        _parameters: &Parameters,
+        parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
-        let mut graph = Graph::new(&self.cells);
+        let mut graph = Graph::new(&self.cells, parameters);
         match &self.unfold {
             Some(unfold) => unfold(UnfoldRequest { tensors }, &mut graph)?,
             None => graph.fail("the model has no unfolding function".to_owned()),
         }
-        Ok(graph.finish(&self.outputs)?)
+        graph.finish(&self.outputs)
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use batchmaker_device::Device;
-use batchmaker_engine::{BatchLimits, EngineError, Pending, Reply, Request, Statistics};
+use batchmaker_engine::{
+    BatchLimits, EngineError, MemoryBudget, Pending, Permit, Reply, Request, Statistics,
+};
 use batchmaker_model::Model;
 
 use crate::stream::Stream;
@@ -88,6 +91,36 @@ impl Engine {
     /// As for [`submit`](Self::submit).
     pub fn stream(&self, model: &str, request: Request) -> Result<Stream, EngineError> {
         Ok(Stream::new(self.submit(model, request.streamed())?))
+    }
+
+    /// Takes the right to submit a request to a model, for who has costly work to do before the request can be
+    /// submitted, or can wait until it fits the budget:
+    ///
+    /// ```
+    /// # use batchmaker::{Engine, EngineError, Pending, Request};
+    /// async fn submit(engine: &Engine, model: &str, request: Request) -> Result<Pending, EngineError> {
+    ///     let permit = engine.permit(model)?;
+    ///     let mut memory = engine.memory().arrival();
+    ///     memory.grow_to(request.bytes()).await?;
+    ///     permit.unfold(request, memory)?.submit_when_it_fits().await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// There is no such model, as many requests are in flight as may be, or the engine is closing or lost.
+    pub fn permit(&self, model: &str) -> Result<Permit, EngineError> {
+        self.engine.permit(model)
+    }
+
+    /// The byte budget that requests, their replies and open sessions share. A program may let other things count
+    /// in it.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        self.engine.memory()
+    }
+
+    /// The time after which a request that was refused as overload is likely to find a place.
+    pub fn retry_after(&self) -> Duration {
+        self.engine.retry_after()
     }
 
     /// The number of a new session.

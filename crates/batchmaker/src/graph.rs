@@ -2,7 +2,8 @@
 
 use batchmaker_graph::{
     CellGraphBuilder, CellTypeId, DagBuilder, ElementType, InvalidGraph, NodeId, OutputTensor,
-    PlacedNodes, RowSpec, Rows, Sink, SinkTime, Tensor, Unfolded, ValueIndex,
+    Parameters, PlacedNodes, RowSpec, Rows, Sink, SinkTime, Tensor, UnfoldError, Unfolded,
+    ValueIndex,
 };
 
 use crate::cell_handle::CellHandle;
@@ -91,9 +92,9 @@ fn index(row: usize) -> u32 {
 }
 
 impl Graph {
-    pub(crate) fn new(cells: &[CellHandle]) -> Self {
+    pub(crate) fn new(cells: &[CellHandle], parameters: &Parameters) -> Self {
         Self {
-            builder: CellGraphBuilder::new(),
+            builder: CellGraphBuilder::for_request(parameters),
             nodes: DagBuilder::new(),
             cells: cells.to_vec(),
             inputs: Vec::new(),
@@ -183,9 +184,9 @@ impl Graph {
     }
 
     /// The unfolded request, whose outputs stand in the order of `declared`.
-    pub(crate) fn finish(mut self, declared: &[String]) -> Result<Unfolded, InvalidGraph> {
+    pub(crate) fn finish(mut self, declared: &[String]) -> Result<Unfolded, UnfoldError> {
         if let Some(reason) = self.error {
-            return Err(InvalidGraph(reason));
+            return Err(InvalidGraph(reason).into());
         }
         let placed = self.nodes.add_to(&mut self.builder);
         let mut outputs = Vec::with_capacity(declared.len());
@@ -206,10 +207,11 @@ impl Graph {
             outputs.push(OutputTensor { name, value, rows, shape, until, permutation });
         }
         if let Some((name, ..)) = self.outputs.first() {
-            return Err(InvalidGraph(match declared.contains(name) {
+            let reason = match declared.contains(name) {
                 true => format!("output `{name}` is made twice"),
                 false => format!("the model declares no output `{name}`"),
-            }));
+            };
+            return Err(InvalidGraph(reason).into());
         }
         Ok(Unfolded { graph: self.builder.finish()?, inputs: self.inputs, outputs })
     }

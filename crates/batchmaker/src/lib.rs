@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod available_memory;
 mod builder;
 mod cell_handle;
 mod custom;
@@ -41,8 +42,8 @@ pub use batchmaker_cpu::Isa;
 pub use batchmaker_device as device;
 pub use batchmaker_device::{Device, DeviceError};
 pub use batchmaker_engine::{
-    BatchLimits, CellStatistics, EngineError, Pending, Reply, Request, SessionChunk, SessionKey,
-    SessionStatistics, Statistics,
+    BatchLimits, CellStatistics, EngineError, MemoryBudget, Pending, Permit, Reply, Request,
+    Reservation, SessionChunk, SessionKey, SessionStatistics, Statistics, UnfoldedRequest,
 };
 pub use batchmaker_graph::{
     Cell, CellBody, CellRegistry, CellType, CellTypeId, CompositeCell, ElementType, InvalidGraph,

@@ -62,10 +62,16 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_requests: u32,
 
-    /// The most memory for the values of requests in flight, such as 512MiB, 4GB or 4294967296; more are
-    /// answered with 503
-    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
-    pub(crate) max_memory_bytes: usize,
+    /// The most requests in flight to one model; more are answered with 503 [default: all where there is one
+    /// model, three quarters of --max-requests where there are several]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_requests_per_model: Option<u32>,
+
+    /// The most memory for requests, from their first byte to the last of their replies, for sessions and for
+    /// connections, such as 512MiB, 4GB or 4294967296. Requests that do not fit wait a moment, then are answered
+    /// with 503; those that never could with 413 [default: half of the memory of the machine or container]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) max_memory_bytes: Option<usize>,
 
     /// The most sessions (sequences that come in chunks) that hold state; more are answered with 503
     #[arg(long, value_name = "N", default_value_t = 4096)]

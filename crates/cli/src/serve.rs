@@ -15,6 +15,7 @@ use crate::start::{Limits, prepare, start};
 pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let limits = Limits {
         requests: args.max_requests as usize,
+        requests_per_model: args.max_requests_per_model.map(|requests| requests as usize),
         bytes: args.max_memory_bytes,
         sessions: args.max_sessions as usize,
         session_idle: args.session_idle,

@@ -12,7 +12,9 @@ use crate::models::{add, explain};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) requests: usize,
-    pub(crate) bytes: usize,
+    pub(crate) requests_per_model: Option<usize>,
+    /// None: the library's default.
+    pub(crate) bytes: Option<usize>,
     pub(crate) sessions: usize,
     pub(crate) session_idle: Duration,
 }
@@ -20,7 +22,13 @@ pub(crate) struct Limits {
 impl Limits {
     /// The limits of an engine that serves the requests of this process alone.
     pub(crate) fn of_own(requests: usize) -> Self {
-        Self { requests, bytes: usize::MAX, sessions: usize::MAX, session_idle: Duration::MAX }
+        Self {
+            requests,
+            requests_per_model: Some(requests),
+            bytes: Some(usize::MAX),
+            sessions: usize::MAX,
+            session_idle: Duration::MAX,
+        }
     }
 }
 
@@ -35,11 +43,7 @@ pub(crate) fn prepare(
     if let Some(profile) = &args.profile {
         builder = builder.profile(profile);
     }
-    let builder = builder
-        .max_requests(limits.requests)
-        .max_bytes(limits.bytes)
-        .sessions(limits.sessions, limits.session_idle);
-    let prepared = builder.load().map_err(explain)?;
+    let prepared = bounded(builder, limits).load().map_err(explain)?;
     print_notes(&prepared);
     Ok(prepared)
 }
@@ -51,17 +55,23 @@ pub(crate) fn prepare_plainly(
     cells: &CellArgs,
 ) -> anyhow::Result<Prepared> {
     let limits = Limits::of_own(usize::MAX);
-    let builder = add(builder(args), paths, cells).without_profiles().max_requests(limits.requests);
-    builder
-        .max_bytes(limits.bytes)
-        .sessions(limits.sessions, limits.session_idle)
-        .load()
-        .map_err(explain)
+    let builder = add(builder(args), paths, cells).without_profiles();
+    bounded(builder, limits).load().map_err(explain)
 }
 
 /// Starts an engine. Each of its models has answered once.
 pub(crate) fn start(prepared: Prepared) -> anyhow::Result<Engine> {
     prepared.start().map_err(explain)
+}
+
+fn bounded(mut builder: EngineBuilder, limits: Limits) -> EngineBuilder {
+    if let Some(requests) = limits.requests_per_model {
+        builder = builder.max_requests_per_model(requests);
+    }
+    if let Some(bytes) = limits.bytes {
+        builder = builder.max_memory_bytes(bytes);
+    }
+    builder.max_requests(limits.requests).sessions(limits.sessions, limits.session_idle)
 }
 
 fn builder(args: &MachineArgs) -> EngineBuilder {

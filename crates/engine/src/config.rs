@@ -18,9 +18,12 @@ pub struct EngineConfig {
     pub submission_window: Option<Duration>,
     /// The most requests in flight; one more is refused as overload.
     pub max_requests: usize,
-    /// The most bytes that the values of all requests in flight may hold: inputs, outputs and
-    /// the values between cells.
-    pub max_bytes: usize,
+    /// The most requests of one model in flight. None: `max_requests` where there is one model, and three
+    /// quarters of it where there are several, so that none of them takes all places.
+    pub max_requests_per_model: Option<usize>,
+    /// The most bytes that requests, from their first byte to the last of their replies, and the states of
+    /// sessions may hold.
+    pub max_memory_bytes: usize,
     /// The most sessions that may hold state; one more is refused as overload.
     pub max_sessions: usize,
     /// The time that a session may be idle before it ends.
@@ -35,10 +38,20 @@ impl Default for EngineConfig {
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
             submission_window: None,
             max_requests: 4096,
-            max_bytes: 4 << 30,
+            max_requests_per_model: None,
+            max_memory_bytes: 4 << 30,
             max_sessions: 4096,
             session_idle: Duration::from_secs(300),
         }
+    }
+}
+
+impl EngineConfig {
+    /// The most requests of one model in flight, where there are `models`.
+    pub(crate) fn max_requests_per_model(&self, models: usize) -> usize {
+        let default =
+            if models > 1 { self.max_requests.div_ceil(4) * 3 } else { self.max_requests };
+        self.max_requests_per_model.unwrap_or(default).min(self.max_requests)
     }
 }
 

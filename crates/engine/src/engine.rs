@@ -4,29 +4,24 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use batchmaker_device::{Device, DeviceError, TaskQueue};
-use batchmaker_graph::{
-    CellGraph, CellRegistry, CellTypeId, Chunk, InvalidRequest, ModelId, RequestId, RunKind,
-    SessionId, WorkerId,
-};
+use batchmaker_graph::{CellRegistry, CellTypeId, ModelId, WorkerId};
 use batchmaker_manager::{Event, Manager};
 use batchmaker_model::Model;
-use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::oneshot;
 
 use crate::config::{BatchLimits, EngineConfig};
 use crate::error::EngineError;
 use crate::lock::lock;
 use crate::manager_config::{manager_config, release_cells};
-use crate::pending::{Pending, Steps};
-use crate::reply::{Computed, Reply};
+use crate::memory::MemoryBudget;
+use crate::pending::Pending;
+use crate::permit::Permit;
 use crate::request::Request;
-use crate::responder::Responder;
 use crate::served_model::ServedModel;
 use crate::shared::Shared;
 use crate::statistics::{CellStatistics, Statistics};
-use crate::streaming::Streamed;
 use crate::worker;
 
 /// Bytes of address space for a worker's stack: executors of programs recur along chains of operators.
@@ -54,11 +49,12 @@ impl Engine {
     ) -> Result<Self, DeviceError> {
         let capabilities = device.capabilities();
         let manager = Manager::new(manager_config(registry, &*device, &capabilities, config)?);
+        let count = models.len();
         let served = models.into_iter().zip(0..).map(|(model, id)| {
             let served = ServedModel { id: ModelId(id), model };
             (served.model.name.clone(), Arc::new(served))
         });
-        let shared = Arc::new(Shared::new(device, &capabilities, manager, registry, config));
+        let shared = Arc::new(Shared::new(device, &capabilities, manager, registry, count, config));
         // From here on, dropping the engine stops the workers that were started and releases the cells.
         let threads = Mutex::default();
         let engine = Self { shared: shared.clone(), models: served.collect(), threads };
@@ -114,123 +110,30 @@ impl Engine {
     /// # Errors
     /// The request is wrong, there is no such model, or the engine is full, closing or lost.
     pub fn submit(&self, model: &str, request: Request) -> Result<Pending, EngineError> {
-        let shared = &self.shared;
+        self.permit(model)?.unfold(request, self.memory().arrival())?.submit()
+    }
+
+    /// Takes the right to submit a request to a model. For who has to do costly work before the request can be
+    /// submitted, or can wait until it fits the budget: [`submit`](Self::submit) is this,
+    /// [`Permit::unfold`] and [`UnfoldedRequest::submit`](crate::UnfoldedRequest::submit).
+    ///
+    /// # Errors
+    /// There is no such model, or as many requests are in flight as may be, or the engine is closing or lost.
+    pub fn permit(&self, model: &str) -> Result<Permit, EngineError> {
         let served = self.models.get(model);
         let served = served.ok_or_else(|| EngineError::UnknownModel(model.to_owned()))?;
-        if shared.is_closing.load(Ordering::SeqCst) {
-            return Err(EngineError::ShuttingDown);
-        }
-        if let Some(reason) = shared.lost.get() {
-            return Err(EngineError::DeviceLost(reason.clone()));
-        }
-        let Request { mut tensors, mut parameters, priority, session, outputs, stream } = request;
-        let mut entering = None;
-        parameters.chunk = Chunk::Whole;
-        if let Some(part) = session {
-            self.check_sessions()?;
-            if part.end && !part.start && tensors.is_empty() {
-                shared.sessions.end(served, &part.key, &shared.inbox)?;
-                return Ok(Pending::answered(Reply::empty()));
-            }
-            let (found, completed) = shared.sessions.prepare(served, part, tensors)?;
-            parameters.chunk = found.chunk();
-            (entering, tensors) = (Some(found), completed);
-        }
-        let mut permit = shared.admission.permit()?;
-        let (unfolded, plan) = served.model.unfold(tensors, &parameters, &outputs)?;
-        let graph = Arc::new(unfolded.graph);
-        if graph.runs().is_empty() && entering.is_some() {
-            return Err(InvalidRequest("a chunk of a sequence without a step".to_owned()).into());
-        }
-        if entering.is_some() {
-            self.check_slots(&graph)?;
-        }
-        let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
-        let states = chains.map(|run| shared.state_bytes[run.cell_type.index()]);
-        permit.add_bytes(graph.bytes() + states.sum::<usize>())?;
-        if graph.runs().is_empty() {
-            let computed = Computed::without_runs(&graph, unfolded.inputs);
-            return computed.into_reply(plan).map(Pending::answered);
-        }
-        let step_plan = if stream { plan.steps(&graph).map(Arc::new) } else { None };
-        let (streamed, steps) = match step_plan {
-            None => (None, None),
-            Some(plan) => {
-                let (sender, receiver) = unbounded_channel();
-                let streamed = Streamed::new(plan.clone(), sender);
-                (Some(Box::new(streamed)), Some(Steps { receiver, plan }))
-            }
-        };
-        let (sender, values) = oneshot::channel();
-        let (ends, session) = (Vec::new(), None);
-        let responder = Responder { sender, permit, ends, session, streamed };
-        let id = lock(&shared.requests).insert(responder);
-        let id = id.ok_or(EngineError::ShuttingDown)?;
-        if let Err(error) = shared.device.admit(id, graph.clone(), unfolded.inputs) {
-            self.take_back(id);
-            return Err(match error {
-                DeviceError::Full { .. } => {
-                    EngineError::MemoryInUse { bytes: shared.admission.bytes() }
-                }
-                DeviceError::Graph(error) => EngineError::Unfolding(error),
-                DeviceError::Lost(reason) => EngineError::DeviceLost(reason.into()),
-                error => EngineError::DeviceLost(error.to_string().into()),
-            });
-        }
-        let arrive = |session: Option<SessionId>| {
-            if let Some(session) = session {
-                lock(&shared.requests).set_session(id, session);
-            }
-            let model = served.id;
-            shared.inbox.send(Event::Arrive { request: id, model, priority, graph, session });
-        };
-        match entering {
-            None => arrive(None),
-            Some(entering) => {
-                let arrive = |id| arrive(Some(id));
-                let entered = shared.sessions.enter(served, entering, &shared.inbox, arrive);
-                if let Err(error) = entered {
-                    shared.device.retire(id);
-                    self.take_back(id);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(Pending::new(values, plan, steps, Some((id, shared.inbox.clone()))))
+        Permit::new(self.shared.clone(), served.clone())
     }
 
-    /// Drops a request that neither the manager nor the device has.
-    fn take_back(&self, id: RequestId) {
-        let mut requests = lock(&self.shared.requests);
-        drop(requests.take_back(id));
-        if requests.len() == 0 {
-            self.shared.drained.notify_all();
-        }
+    /// The budget that requests, their replies and open sessions share. Its other holders count too.
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.shared.memory
     }
 
-    /// Checks that the device has slots for all chains of a session at once.
-    fn check_slots(&self, graph: &CellGraph) -> Result<(), EngineError> {
-        let Some(max) = self.shared.slots_max else { return Ok(()) };
-        let mut chains: HashMap<CellTypeId, u32> = HashMap::new();
-        for run in graph.runs().iter().filter(|run| run.kind == RunKind::Chain) {
-            *chains.entry(run.cell_type).or_default() += 1;
-        }
-        match chains.values().max() {
-            Some(&most) if most > max => {
-                let text =
-                    format!("a session of {most} chains of one cell; the device holds {max}");
-                Err(InvalidRequest(text).into())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn check_sessions(&self) -> Result<(), EngineError> {
-        if self.shared.takes_sessions {
-            return Ok(());
-        }
-        let text = "sessions need the policy 'cellular': closed batches take whole sequences";
-        Err(InvalidRequest(text.to_owned()).into())
+    /// The time after which a request that was refused as overload is likely to find a place: in this time, as
+    /// many requests are answered as are in flight.
+    pub fn retry_after(&self) -> Duration {
+        self.shared.admission.mean_stay()
     }
 
     /// The counts of what is in flight and what has run.
@@ -254,6 +157,8 @@ impl Engine {
         Statistics {
             permits_in_use: self.shared.admission.requests(),
             permits: self.shared.admission.max_requests,
+            memory_bytes: self.shared.memory.bytes_in_use(),
+            memory_bytes_max: self.shared.memory.bytes_max(),
             workers: self.shared.inbox.waiting.workers(),
             workers_up: self.shared.workers_up() as usize,
             sessions: self.shared.sessions.statistics(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::{InvalidGraph, InvalidRequest, UnfoldError};
+use batchmaker_graph::{InvalidGraph, InvalidRequest};
 use batchmaker_manager::Failure;
 use batchmaker_model::ReplyError;
 
@@ -23,6 +23,35 @@ pub enum EngineError {
     Overloaded {
         /// The requests in flight.
         in_flight: usize,
+    },
+    /// As many requests to one model are in flight as the engine admits; the client may try again later.
+    #[error(
+        "{in_flight} requests to model '{model}' are in flight, which is its limit: try again later"
+    )]
+    ModelOverloaded {
+        /// The model.
+        model: String,
+        /// The requests to it in flight.
+        in_flight: usize,
+    },
+    /// The request needs more memory than the engine will ever give it; the client must send a smaller one.
+    #[error(
+        "the request needs {bytes} bytes; it can have {bytes_max}, a part of the memory for requests"
+    )]
+    TooLarge {
+        /// The bytes that it needs, as far as they are known.
+        bytes: usize,
+        /// The bytes that it can have.
+        bytes_max: usize,
+    },
+    /// The request has so many sequences or nodes that their records alone are too large; the client must send
+    /// a smaller one.
+    #[error(
+        "the request has too many sequences or nodes: their records may take {bytes_max} bytes"
+    )]
+    TooManyRuns {
+        /// The bytes that the records of one request's graph can have.
+        bytes_max: usize,
     },
     /// The requests in flight hold as much memory as the engine admits; the client may try again
     /// later.
@@ -56,15 +85,6 @@ pub enum EngineError {
     /// The device could not run it.
     #[error("the request failed: {}", reason(.0))]
     Failed(Failure),
-}
-
-impl From<UnfoldError> for EngineError {
-    fn from(error: UnfoldError) -> Self {
-        match error {
-            UnfoldError::Request(error) => Self::Invalid(error),
-            UnfoldError::Graph(error) => Self::Unfolding(error),
-        }
-    }
 }
 
 fn reason(failure: &Failure) -> String {

@@ -22,6 +22,8 @@ use crate::reply::{Computed, Reply};
 pub struct Pending {
     reply: Awaited,
     steps: Option<Steps>,
+    /// The bytes of the reply's tensors and of what the caller makes of them, at most.
+    bytes: usize,
     /// The request to cancel when this is dropped before the reply is there.
     in_flight: Option<(RequestId, Arc<Inbox>)>,
 }
@@ -30,6 +32,7 @@ pub struct Pending {
 #[derive(Debug)]
 enum Awaited {
     Values(oneshot::Receiver<Result<Computed, EngineError>>, ReplyPlan),
+    Computed(Result<Computed, EngineError>, ReplyPlan),
     Reply(Reply),
     Taken,
 }
@@ -50,14 +53,42 @@ impl Pending {
         values: oneshot::Receiver<Result<Computed, EngineError>>,
         plan: ReplyPlan,
         steps: Option<Steps>,
+        bytes: usize,
         in_flight: Option<(RequestId, Arc<Inbox>)>,
     ) -> Self {
-        Self { reply: Awaited::Values(values, plan), steps, in_flight }
+        Self { reply: Awaited::Values(values, plan), steps, bytes, in_flight }
     }
 
     /// A request whose reply is there already.
     pub(crate) fn answered(reply: Reply) -> Self {
-        Self { reply: Awaited::Reply(reply), steps: None, in_flight: None }
+        Self { reply: Awaited::Reply(reply), steps: None, bytes: 0, in_flight: None }
+    }
+
+    /// An upper bound of the bytes that the reply's tensors, and what the caller makes of them
+    /// ([`Request::reply_factor`](crate::Request::reply_factor)), will hold.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Waits until the reply can be put together: after that, [`wait`](Self::wait) does so without waiting, on
+    /// whatever thread calls it. For a large reply this takes a while, which a thread that serves others may not
+    /// have.
+    pub async fn ready(&mut self) {
+        std::future::poll_fn(|context| self.poll_values(context)).await;
+    }
+
+    fn poll_values(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Awaited::Values(values, _) = &mut self.reply {
+            let Poll::Ready(received) = Pin::new(values).poll(context) else {
+                return Poll::Pending;
+            };
+            self.in_flight = None;
+            let received = received.unwrap_or(Err(EngineError::Cancelled));
+            if let Awaited::Values(_, plan) = std::mem::replace(&mut self.reply, Awaited::Taken) {
+                self.reply = Awaited::Computed(received, plan);
+            }
+        }
+        Poll::Ready(())
     }
 
     /// The steps of the reply that were computed since the last call: the reply's tensors that have a
@@ -87,6 +118,7 @@ impl Pending {
                 self.in_flight = None;
                 result?.into_reply(plan)
             }
+            Awaited::Computed(computed, plan) => computed?.into_reply(plan),
             Awaited::Reply(reply) => Ok(reply),
             Awaited::Taken => Err(EngineError::Cancelled),
         }
@@ -99,22 +131,16 @@ impl Future for Pending {
     /// # Panics
     /// If it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let received = match &mut self.reply {
-            Awaited::Values(values, _) => match Pin::new(values).poll(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(received) => Some(received.unwrap_or(Err(EngineError::Cancelled))),
-            },
-            Awaited::Reply(_) | Awaited::Taken => None,
-        };
-        self.in_flight = None;
-        let reply = match (std::mem::replace(&mut self.reply, Awaited::Taken), received) {
-            (Awaited::Values(_, plan), Some(received)) => {
-                received.and_then(|computed| computed.into_reply(plan))
+        if self.poll_values(context).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(match std::mem::replace(&mut self.reply, Awaited::Taken) {
+            Awaited::Computed(computed, plan) => {
+                computed.and_then(|values| values.into_reply(plan))
             }
-            (Awaited::Reply(reply), _) => Ok(reply),
-            (Awaited::Values(..) | Awaited::Taken, _) => panic!("polled after it was ready"),
-        };
-        Poll::Ready(reply)
+            Awaited::Reply(reply) => Ok(reply),
+            Awaited::Values(..) | Awaited::Taken => panic!("polled after it was ready"),
+        })
     }
 }
 

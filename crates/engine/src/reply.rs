@@ -6,9 +6,10 @@ use batchmaker_graph::{CellGraph, EndOfSequence, NamedTensor, Tensor, TensorData
 use batchmaker_model::ReplyPlan;
 
 use crate::error::EngineError;
+use crate::memory::Reservation;
 
 /// The outputs that a model computed for a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub struct Reply {
     /// The output tensors, in the order in which the request names them or the model declares them.
@@ -20,6 +21,9 @@ pub struct Reply {
     /// When the reply was there: the time at which its values came, and the time that it took to make tensors
     /// of them. It does not matter when somebody took the reply.
     pub answered: Instant,
+    /// The bytes of the engine's budget that the tensors hold, and what the caller makes of them
+    /// ([`Request::reply_factor`](crate::Request::reply_factor)): whoever keeps them for long keeps this.
+    pub memory: Option<Reservation>,
 }
 
 /// The values that were computed for a request, as a worker sends them. Who waits for the reply puts
@@ -33,6 +37,8 @@ pub(crate) struct Computed {
     pub(crate) times: RequestTimes,
     /// When they were sent.
     pub(crate) sent: Instant,
+    /// The bytes that the values, the reply and what the caller makes of it need.
+    pub(crate) memory: Reservation,
 }
 
 /// The times of a request that has ended.
@@ -55,14 +61,19 @@ impl Reply {
 
     /// The reply to a request that asked for nothing.
     pub(crate) fn empty() -> Self {
-        Self { outputs: Vec::new(), queue_ns: 0, compute_ns: 0, answered: Instant::now() }
+        let (outputs, answered) = (Vec::new(), Instant::now());
+        Self { outputs, queue_ns: 0, compute_ns: 0, answered, memory: None }
     }
 }
 
 impl Computed {
     /// The values of a request that has nothing to run, as its sequences have no steps: each output is
     /// an input or rows of zeros.
-    pub(crate) fn without_runs(graph: &CellGraph, mut inputs: Vec<Tensor>) -> Self {
+    pub(crate) fn without_runs(
+        graph: &CellGraph,
+        mut inputs: Vec<Tensor>,
+        memory: Reservation,
+    ) -> Self {
         let value = |&value: &ValueIndex| {
             let spec = &graph.values()[value.index()];
             let elements = spec.rows as usize * spec.row.elements();
@@ -78,7 +89,7 @@ impl Computed {
         let values = graph.outputs().iter().map(value).collect();
         let sent = Instant::now();
         let times = RequestTimes { queue_ns: 0, compute_ns: 0, ended: sent };
-        Self { values, ends: Vec::new(), times, sent }
+        Self { values, ends: Vec::new(), times, sent, memory }
     }
 
     /// Puts the reply together as `plan` says.
@@ -88,6 +99,7 @@ impl Computed {
         let answered = self.sent + begun.elapsed();
         let RequestTimes { queue_ns, compute_ns, ended } = self.times;
         let since_end_ns = (answered - ended).as_nanos() as u64;
-        Ok(Reply { outputs, queue_ns, compute_ns: compute_ns + since_end_ns, answered })
+        let (compute_ns, memory) = (compute_ns + since_end_ns, Some(self.memory));
+        Ok(Reply { outputs, queue_ns, compute_ns, answered, memory })
     }
 }

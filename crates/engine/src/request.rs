@@ -1,6 +1,6 @@
 //! A request to a model, and the session that it may belong to.
 
-use batchmaker_graph::{NamedTensor, Parameters, Tensor};
+use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
 
 /// A request to a model.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,9 @@ pub struct Request {
     /// Whether the steps of the reply are wanted as they are computed
     /// ([`Pending::next_steps`](crate::Pending::next_steps)).
     pub stream: bool,
+    /// The bytes that the caller holds for each byte of the reply's tensors, for as long as it holds the
+    /// [`Reply`](crate::Reply): what it encodes them to. They count in the engine's budget.
+    pub reply_factor: usize,
 }
 
 impl Request {
@@ -75,6 +78,22 @@ impl Request {
     pub fn session(mut self, chunk: SessionChunk) -> Self {
         self.session = Some(chunk);
         self
+    }
+
+    /// An upper bound of the bytes of the input tensors, and of the ids that texts among them become.
+    pub fn bytes(&self) -> usize {
+        let bytes = |tensor: &NamedTensor| {
+            let data = tensor.tensor.data();
+            match data {
+                TensorData::Bytes(texts) => {
+                    // An id for each byte at most.
+                    let ids = texts.iter().map(|text| text.len() * ElementType::I64.bytes());
+                    data.heap_bytes() + ids.sum::<usize>()
+                }
+                _ => data.heap_bytes(),
+            }
+        };
+        self.tensors.iter().map(bytes).sum()
     }
 
     /// Asks for the steps of the reply as they are computed.

@@ -1,4 +1,4 @@
-//! The worker's side of a request in flight: where its values go, and the permit that it holds.
+//! The worker's side of a request in flight: where its values go, and what it holds.
 
 use std::time::Instant;
 
@@ -6,8 +6,9 @@ use batchmaker_graph::{EndOfSequence, SessionId, TensorData};
 use batchmaker_manager::{Failure, Outcome};
 use tokio::sync::oneshot;
 
-use crate::admission::Permit;
+use crate::admission::Place;
 use crate::error::EngineError;
+use crate::memory::Reservation;
 use crate::reply::{Computed, RequestTimes};
 use crate::streaming::Streamed;
 
@@ -15,7 +16,11 @@ use crate::streaming::Streamed;
 #[derive(Debug)]
 pub(crate) struct Responder {
     pub(crate) sender: oneshot::Sender<Result<Computed, EngineError>>,
-    pub(crate) permit: Permit,
+    /// The request's place among those in flight.
+    pub(crate) place: Place,
+    /// The bytes that the request holds, and how many of them its reply needs.
+    pub(crate) memory: Reservation,
+    pub(crate) reply_bytes: usize,
     /// The chains of the request that reached their end of sequence.
     pub(crate) ends: Vec<EndOfSequence>,
     /// The session that the request brings a chunk of.
@@ -37,9 +42,10 @@ pub(crate) struct Ended {
 impl Responder {
     /// Sends a result. Nobody may be there to take it.
     pub(crate) fn send(self, result: Result<Computed, EngineError>) {
-        // The permit is freed first, so that a client that has its reply finds it free.
-        drop(self.permit);
-        let _ = self.sender.send(result);
+        let Self { sender, place, memory, .. } = self;
+        // These are free first, so that a client that has its reply finds them free.
+        drop((place, memory));
+        let _ = sender.send(result);
     }
 }
 
@@ -51,9 +57,10 @@ impl Ended {
             Outcome::Failed(Failure::SessionLost) => Err(EngineError::SessionLost),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {
-                let ends = std::mem::take(&mut self.responder.ends);
+                let Responder { ends, memory, reply_bytes, .. } = &mut self.responder;
+                let (ends, memory) = (std::mem::take(ends), memory.split(*reply_bytes));
                 let sent = Instant::now();
-                Ok(Computed { values: self.values, ends, times: self.times, sent })
+                Ok(Computed { values: self.values, ends, times: self.times, sent, memory })
             }
         };
         self.responder.send(result);

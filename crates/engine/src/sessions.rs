@@ -15,6 +15,7 @@ use batchmaker_manager::Event;
 use crate::error::EngineError;
 use crate::inbox::Inbox;
 use crate::lock::lock;
+use crate::memory::Reservation;
 use crate::request::{SessionChunk, SessionKey};
 use crate::served_model::ServedModel;
 use crate::statistics::SessionStatistics;
@@ -50,6 +51,8 @@ struct Entry {
     chunks: usize,
     last_chunk: Option<Instant>,
     static_inputs: Arc<[NamedTensor]>,
+    /// The bytes of its states and static inputs.
+    memory: Option<Reservation>,
 }
 
 /// A chunk on its way to the manager.
@@ -66,6 +69,11 @@ pub(crate) struct Entering {
 impl Entering {
     pub(crate) fn chunk(&self) -> Chunk {
         if self.id.is_none() { Chunk::First } else { Chunk::Next }
+    }
+
+    /// The bytes of the static inputs of a session that it begins.
+    pub(crate) fn static_bytes(&self) -> usize {
+        self.static_inputs.iter().map(|tensor| tensor.tensor.data().heap_bytes()).sum()
     }
 }
 
@@ -95,11 +103,13 @@ impl Sessions {
         Ok((Entering { model, part, id: Some(id), static_inputs: Arc::default() }, tensors))
     }
 
-    /// Accepts a chunk whose request is admitted: `arrive` sends it to the manager.
+    /// Accepts a chunk whose request is admitted: `arrive` sends it to the manager. A session that begins holds
+    /// `memory` to its end.
     pub(crate) fn enter(
         &self,
         served: &ServedModel,
         entering: Entering,
+        memory: Reservation,
         inbox: &Inbox,
         arrive: impl FnOnce(SessionId),
     ) -> Result<(), EngineError> {
@@ -121,7 +131,7 @@ impl Sessions {
                     table.statistics.ended_by_client += 1;
                     table.end(before, inbox);
                 }
-                table.begin(key, static_inputs)
+                table.begin(key, static_inputs, memory)
             }
         };
         table.entries[id.index as usize].chunks += 1;
@@ -231,6 +241,7 @@ impl Table {
         &mut self,
         key: (ModelId, SessionKey),
         static_inputs: Arc<[NamedTensor]>,
+        memory: Reservation,
     ) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -239,6 +250,7 @@ impl Table {
         let entry = &mut self.entries[index as usize];
         entry.key = Some(key.clone());
         entry.static_inputs = static_inputs;
+        entry.memory = Some(memory);
         let id = SessionId { index, generation: entry.generation };
         self.by_key.insert(key, id);
         self.statistics.begun += 1;

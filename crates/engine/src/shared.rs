@@ -1,16 +1,23 @@
 //! The state that the submitters of requests and the workers of an engine share.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use batchmaker_device::{Capabilities, Device};
-use batchmaker_graph::{CellRegistry, StatePlacement, WorkerId};
+use batchmaker_graph::{
+    CellGraph, CellRegistry, CellTypeId, InvalidRequest, RequestId, RunKind, StatePlacement,
+    WorkerId,
+};
 use batchmaker_manager::{Manager, Policy};
 
 use crate::admission::Admission;
 use crate::config::EngineConfig;
+use crate::error::EngineError;
 use crate::inbox::Inbox;
+use crate::lock::lock;
+use crate::memory::MemoryBudget;
 use crate::request_table::RequestTable;
 use crate::sessions::Sessions;
 use crate::statistics::Times;
@@ -25,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) drained: Condvar,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) sessions: Sessions,
     /// Whether new requests are refused.
     pub(crate) is_closing: AtomicBool,
@@ -48,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) state_bytes: Vec<usize>,
     /// See [`Capabilities::slots_max`].
     pub(crate) slots_max: Option<u32>,
+    /// See [`Capabilities::bytes_max`].
+    device_bytes_max: Option<usize>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -63,11 +73,12 @@ impl Shared {
         capabilities: &Capabilities,
         manager: Manager,
         registry: &CellRegistry,
+        models: usize,
         config: &EngineConfig,
     ) -> Self {
-        let max_bytes = capabilities
-            .bytes_max
-            .map_or(config.max_bytes, |of_device| of_device.min(config.max_bytes));
+        let memory = MemoryBudget::new(config.max_memory_bytes);
+        let max_requests = config.max_requests;
+        let per_model = config.max_requests_per_model(models);
         let workers_up = (0..config.workers).fold(0, |bits, worker| bits | 1 << worker);
         Self {
             device,
@@ -75,7 +86,8 @@ impl Shared {
             requests: Mutex::default(),
             drained: Condvar::new(),
             inbox: Arc::new(Inbox::new(usize::from(config.workers))),
-            admission: Admission::new(config.max_requests, max_bytes),
+            admission: Admission::new(max_requests, per_model, models),
+            memory,
             sessions: Sessions::new(config.max_sessions, config.session_idle),
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -89,6 +101,7 @@ impl Shared {
             takes_sessions: config.policy == Policy::Cellular,
             state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
             slots_max: capabilities.slots_max,
+            device_bytes_max: capabilities.bytes_max,
         }
     }
 
@@ -103,5 +116,46 @@ impl Shared {
         if self.workers_up.fetch_and(!bit, Ordering::SeqCst) == bit {
             let _ = self.lost.set(reason.clone());
         }
+    }
+
+    /// Drops a request that neither the manager nor the device has.
+    pub(crate) fn take_back(&self, id: RequestId) {
+        let mut requests = lock(&self.requests);
+        drop(requests.take_back(id));
+        if requests.len() == 0 {
+            self.drained.notify_all();
+        }
+    }
+
+    /// Checks that the device has slots for all chains of a session at once.
+    pub(crate) fn check_slots(&self, graph: &CellGraph) -> Result<(), EngineError> {
+        let Some(max) = self.slots_max else { return Ok(()) };
+        let mut chains: HashMap<CellTypeId, u32> = HashMap::new();
+        for run in graph.runs().iter().filter(|run| run.kind == RunKind::Chain) {
+            *chains.entry(run.cell_type).or_default() += 1;
+        }
+        match chains.values().max() {
+            Some(&most) if most > max => {
+                let text =
+                    format!("a session of {most} chains of one cell; the device holds {max}");
+                Err(InvalidRequest(text).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the device can ever hold the request's values.
+    pub(crate) fn check_values(&self, graph: &CellGraph) -> Result<(), EngineError> {
+        let (bytes, bytes_max) = (graph.bytes(), self.device_bytes_max.unwrap_or(usize::MAX));
+        if bytes > bytes_max { Err(EngineError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// Checks that the policy takes sessions.
+    pub(crate) fn check_sessions(&self) -> Result<(), EngineError> {
+        if self.takes_sessions {
+            return Ok(());
+        }
+        let text = "sessions need the policy 'cellular': closed batches take whole sequences";
+        Err(InvalidRequest(text.to_owned()).into())
     }
 }

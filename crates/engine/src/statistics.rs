@@ -47,6 +47,10 @@ pub struct Statistics {
     pub permits_in_use: usize,
     /// The most there may be.
     pub permits: usize,
+    /// Bytes that requests, replies, sessions and whoever else shares the budget hold.
+    pub memory_bytes: usize,
+    /// The most there may be.
+    pub memory_bytes_max: usize,
     /// Workers that were started.
     pub workers: usize,
     /// Workers whose part of the device is not lost.

@@ -6,6 +6,7 @@ use crate::ids::{CellTypeId, RunIndex, ValueIndex};
 use crate::readiness::{order_of_readiness, own_producers};
 use crate::rows::{RowOrder, Rows};
 use crate::tensor::ElementType;
+use crate::unfold::{Parameters, UnfoldError};
 use crate::writers::{Writer, Writers};
 
 /// Why a cell graph cannot run: the unfolding function that built it is wrong.
@@ -15,6 +16,19 @@ pub struct InvalidGraph(pub String);
 
 /// The most bytes of one value: what fits an allocation.
 const VALUE_BYTES_MAX: usize = isize::MAX as usize;
+
+/// An upper bound of the bytes that a run takes beside its ports: its own record, and those of the manager and
+/// of a device while it is in flight.
+const RUN_RECORD_BYTES: usize = size_of::<Run>() + 1024;
+
+/// An upper bound of the bytes that a port of a run takes: its rows, and who writes them.
+const PORT_RECORD_BYTES: usize = 2 * size_of::<Sink>() + size_of::<Edge>();
+
+/// An upper bound of the bytes that a value takes beside its rows.
+const VALUE_RECORD_BYTES: usize = size_of::<ValueSpec>() + size_of::<Writers>() + 128;
+
+/// The bytes of the builder's note of who writes a row.
+const ROW_RECORD_BYTES: usize = size_of::<Option<(u32, u32)>>();
 
 /// Builds a [`CellGraph`], run by run, producers before consumers.
 ///
@@ -30,7 +44,9 @@ pub struct CellGraphBuilder {
     is_input: Vec<bool>,
     /// Bytes of all values.
     bytes: usize,
-    error: Option<InvalidGraph>,
+    /// See [`Parameters::graph_bytes_max`].
+    record_bytes_max: Option<usize>,
+    error: Option<UnfoldError>,
 }
 
 /// A run as it is described, before its edges are known.
@@ -45,10 +61,33 @@ struct NewRun {
     stop: Option<Stop>,
 }
 
+impl NewRun {
+    /// An upper bound of the bytes that the run takes, as [`CellGraph::record_bytes`] counts them.
+    fn record_bytes(&self) -> usize {
+        let rows = self.inputs.iter().chain(self.initial.iter().flatten());
+        let rows = rows.chain(self.sinks.iter().map(|sink| &sink.rows));
+        let listed = rows.map(|rows| match &rows.order {
+            RowOrder::Strided { .. } => 0,
+            RowOrder::Listed(listed) => size_of_val(&listed[..]),
+        });
+        let listed: usize = listed.sum();
+        let ports = self.inputs.len() + self.initial.len() + self.sinks.len();
+        RUN_RECORD_BYTES + ports * PORT_RECORD_BYTES + listed + size_of_val(&self.precedence[..])
+    }
+}
+
 impl CellGraphBuilder {
     /// An empty graph.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty graph for a request with these parameters, which bound its size and say which part of its
+    /// sequence it is.
+    pub fn for_request(parameters: &Parameters) -> Self {
+        let mut builder = Self::of_chunk(parameters.chunk);
+        builder.record_bytes_max = parameters.graph_bytes_max;
+        builder
     }
 
     /// An empty graph for a chunk of a sequence.
@@ -69,6 +108,9 @@ impl CellGraphBuilder {
             Some(sum) => self.bytes = sum,
             None => self.fail(format!("{rows} rows of {row:?} do not fit the memory")),
         }
+        if !self.count_records(VALUE_RECORD_BYTES + size_of_val(&row.shape[..])) {
+            return ValueIndex(u32::MAX);
+        }
         self.graph.values.push(ValueSpec { row, rows });
         self.writers.push(Writers::default());
         self.is_input.push(false);
@@ -79,7 +121,9 @@ impl CellGraphBuilder {
     pub fn input(&mut self, row: RowSpec, rows: u32) -> ValueIndex {
         let value = self.value(row, rows);
         self.graph.inputs.push(value);
-        self.is_input[value.index()] = true;
+        if let Some(is_input) = self.is_input.get_mut(value.index()) {
+            *is_input = true;
+        }
         value
     }
 
@@ -173,8 +217,8 @@ impl CellGraphBuilder {
     /// The graph.
     ///
     /// # Errors
-    /// The first mistake that was made.
-    pub fn finish(self) -> Result<CellGraph, InvalidGraph> {
+    /// The first mistake that was made, or that the graph is too large.
+    pub fn finish(self) -> Result<CellGraph, UnfoldError> {
         match self.error {
             None => Ok(self.graph),
             Some(error) => Err(error),
@@ -183,7 +227,19 @@ impl CellGraphBuilder {
 
     /// Records a mistake that a caller of the builder found.
     pub(crate) fn fail(&mut self, reason: String) {
-        self.error.get_or_insert(InvalidGraph(reason));
+        self.error.get_or_insert(InvalidGraph(reason).into());
+    }
+
+    /// Counts bytes of records. Returns whether they are within the bound; if they are not, the graph is given up.
+    fn count_records(&mut self, bytes: usize) -> bool {
+        self.graph.record_bytes += bytes;
+        match self.record_bytes_max {
+            Some(bytes_max) if self.graph.record_bytes > bytes_max => {
+                self.error.get_or_insert(UnfoldError::TooLarge { bytes_max });
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Records a mistake in a run; its index stands for no run.
@@ -193,7 +249,7 @@ impl CellGraphBuilder {
     }
 
     fn run(&mut self, new: NewRun) -> RunIndex {
-        if self.error.is_some() {
+        if self.error.is_some() || !self.count_records(new.record_bytes()) {
             return RunIndex(u32::MAX);
         }
         let index = RunIndex(self.graph.runs.len() as u32);
@@ -270,6 +326,9 @@ impl CellGraphBuilder {
             let (length, is_open) = (new.length, new.stop.is_some());
             let writer = Writer { run, time: *time, rows: rows.clone(), length, is_open };
             let count = self.graph.values[value].rows as usize;
+            if self.writers[value].is_empty() && !self.count_records(count * ROW_RECORD_BYTES) {
+                return Err("its rows are too many".to_owned());
+            }
             self.writers[value].add(writer, written(sink), count)?;
         }
         Ok(())
@@ -458,7 +517,7 @@ mod tests {
         add(&mut graph, x, y);
         // What follows a mistake is ignored.
         graph.rows(CellTypeId(0), 4, vec![Rows::all(x)], vec![every(y, 0, 1)]);
-        graph.finish().unwrap_err().0
+        graph.finish().unwrap_err().to_string()
     }
 
     /// Adds a mistake to a graph with values x and y.
@@ -533,12 +592,12 @@ mod tests {
         let x = later.input(row(), 1);
         later.chain(CellTypeId(0), 1, vec![], vec![Some(Rows::one(x, 0))], vec![]);
         let expected = "run0: a later chunk's chain begins with the state that it finds";
-        assert_eq!(later.finish().unwrap_err().0, expected);
+        assert_eq!(later.finish().unwrap_err().to_string(), expected);
         let mut large = CellGraphBuilder::new();
         large.value(RowSpec::new(ElementType::F32, [usize::MAX / 8]), u32::MAX);
-        assert!(large.finish().unwrap_err().0.contains("do not fit the memory"));
+        assert!(large.finish().unwrap_err().to_string().contains("do not fit the memory"));
         let mut text = CellGraphBuilder::new();
         text.input(RowSpec::new(ElementType::Bytes, []), 1);
-        assert_eq!(text.finish().unwrap_err().0, "no value holds byte strings");
+        assert_eq!(text.finish().unwrap_err().to_string(), "no value holds byte strings");
     }
 }

@@ -29,6 +29,13 @@ pub struct ValueSpec {
     pub rows: u32,
 }
 
+impl ValueSpec {
+    /// The bytes of all rows.
+    pub fn bytes(&self) -> usize {
+        self.rows as usize * self.row.elements() * self.row.element.bytes()
+    }
+}
+
 /// When a run writes an output port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkTime {
@@ -210,6 +217,7 @@ pub struct CellGraph {
     pub(crate) inputs: Vec<ValueIndex>,
     pub(crate) outputs: Vec<ValueIndex>,
     pub(crate) runs: Vec<Run>,
+    pub(crate) record_bytes: usize,
 }
 
 impl CellGraph {
@@ -245,10 +253,13 @@ impl CellGraph {
 
     /// Bytes of all values.
     pub fn bytes(&self) -> usize {
-        let bytes = |value: &ValueSpec| {
-            value.rows as usize * value.row.elements() * value.row.element.bytes()
-        };
-        self.values.iter().map(bytes).sum()
+        self.values.iter().map(ValueSpec::bytes).sum()
+    }
+
+    /// An upper bound of the bytes that the graph itself takes while its request is in flight: its runs and their
+    /// rows, and what the manager and a device keep for each.
+    pub fn record_bytes(&self) -> usize {
+        self.record_bytes
     }
 
     /// The number of nodes: cells to run.

@@ -220,7 +220,7 @@ mod tests {
             add(&mut dag, x);
             let placed = dag.add_to(&mut graph);
             graph.output(placed.output(NodeId(7), 0).0);
-            graph.finish().unwrap_err().0
+            graph.finish().unwrap_err().to_string()
         };
         let a = CellTypeId(0);
         assert_eq!(mistake(&|_, _| {}), "there is no value4294967295");

@@ -39,7 +39,7 @@ pub use precision::{Precision, UnknownPrecision};
 pub use registry::{CellRegistry, CellType, ModelPriority};
 pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, EndOfSequence, Item, Join, StatePlacement, Work};
-pub use tensor::{ElementType, Tensor, TensorData};
+pub use tensor::{ElementType, Tensor, TensorData, byte_string_bytes};
 pub use unfold::{
     InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, UnfoldError, Unfolded,
 };

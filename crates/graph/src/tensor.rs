@@ -46,6 +46,14 @@ impl fmt::Display for ElementType {
     }
 }
 
+/// An upper bound of the bytes that an element of [`TensorData::Bytes`] takes, as part of its vector and as an
+/// allocation of its own.
+pub fn byte_string_bytes(length: usize) -> usize {
+    /// What allocators add, and round up to.
+    const ALLOCATION_BYTES: usize = 32;
+    size_of::<Vec<u8>>() + if length > 0 { length + ALLOCATION_BYTES } else { 0 }
+}
+
 /// The elements of a tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TensorData {
@@ -70,6 +78,14 @@ impl TensorData {
             ElementType::I32 => Self::I32(vec![0; count]),
             ElementType::Bool => Self::Bool(vec![false; count]),
             ElementType::Bytes => Self::Bytes(vec![Vec::new(); count]),
+        }
+    }
+
+    /// An upper bound of the bytes that the elements take. A byte string counts its allocation.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Bytes(strings) => strings.iter().map(|text| byte_string_bytes(text.len())).sum(),
+            numbers => numbers.len() * numbers.element().bytes(),
         }
     }
 

@@ -62,6 +62,9 @@ pub struct Parameters {
     pub force_steps: Option<u32>,
     /// The part of its sequence that the tensors are.
     pub chunk: Chunk,
+    /// The most bytes that the records of the request's graph may take ([`CellGraph::record_bytes`]); none: any
+    /// number.
+    pub graph_bytes_max: Option<usize>,
 }
 
 impl Parameters {
@@ -100,6 +103,12 @@ pub enum UnfoldError {
     /// The unfolding function is wrong; the model's author must change it.
     #[error(transparent)]
     Graph(#[from] InvalidGraph),
+    /// The records of the graph take more than [`Parameters::graph_bytes_max`].
+    #[error("the records of the request's cell graph take more than {bytes_max} bytes")]
+    TooLarge {
+        /// The bound, in bytes.
+        bytes_max: usize,
+    },
 }
 
 /// The unfolding function of a model: turns a request into a cell graph (section 4.1 of the BatchMaker
@@ -112,7 +121,7 @@ pub trait Unfold: Send + Sync {
     ///
     /// # Errors
     /// [`UnfoldError::Request`] for whatever else is wrong with the request,
-    /// [`UnfoldError::Graph`] where the graph cannot run. A graph that does not fit its cells is refused
+    /// [`UnfoldError::Graph`] where the graph cannot run, [`UnfoldError::TooLarge`] where it has too many runs. A graph that does not fit its cells is refused
     /// when the request is admitted ([`check_request`](crate::check_request)).
     fn unfold(
         &self,

@@ -29,6 +29,11 @@ pub(crate) struct Writer {
 }
 
 impl Writers {
+    /// Whether no run writes the value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.writers.is_empty()
+    }
+
     /// Adds a writer of the rows of its first `written` nodes, in a value of `rows` rows.
     ///
     /// # Errors

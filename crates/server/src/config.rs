@@ -19,6 +19,16 @@ pub struct ServerConfig {
     pub head_timeout: Duration,
     /// The time that a body may pause.
     pub body_timeout: Duration,
+    /// The time that a body may take in all.
+    pub body_time_max: Duration,
+    /// The least rate at which a body must come and a reply must be taken, in bytes a second. 0: any.
+    pub rate_min: u64,
+    /// The time that a client may take nothing of its reply.
+    pub reply_timeout: Duration,
+    /// The time that a request waits for memory before it is refused as overload.
+    pub memory_wait: Duration,
+    /// The threads for work on large requests and replies.
+    pub heavy_threads: usize,
 }
 
 impl Default for ServerConfig {
@@ -30,6 +40,11 @@ impl Default for ServerConfig {
             grace: Duration::from_secs(30),
             head_timeout: Duration::from_secs(120),
             body_timeout: Duration::from_secs(30),
+            body_time_max: Duration::from_secs(300),
+            rate_min: 1024,
+            reply_timeout: Duration::from_secs(30),
+            memory_wait: Duration::from_secs(1),
+            heavy_threads: 2,
         }
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::config::ServerConfig;
 use crate::http::{BodyLimits, HttpState, metrics_router, router, serve_port};
 use crate::serving::app::App;
+use crate::serving::heavy_work::HeavyWork;
 
 /// Connections that the system keeps until they are accepted: clients come in bursts.
 const BACKLOG: i32 = 4096;
@@ -112,8 +113,15 @@ impl Server {
             }
         };
         let (metrics, metrics_address) = metrics.unzip();
-        let limits = BodyLimits { bytes_max: config.body_bytes_max, timeout: config.body_timeout };
-        let state = Arc::new(HttpState { app: Arc::new(App::new(engine)), limits });
+        let limits = BodyLimits {
+            bytes_max: config.body_bytes_max,
+            pause_max: config.body_timeout,
+            time_max: config.body_time_max,
+            rate_min: config.rate_min,
+        };
+        let heavy_work = HeavyWork::new(config.heavy_threads);
+        let app = Arc::new(App::new(engine, heavy_work, config.memory_wait));
+        let state = Arc::new(HttpState { app, limits });
         let addresses = Addresses { http: http_address, metrics: metrics_address };
         Ok(Self { config, state, addresses, http, metrics })
     }

@@ -8,15 +8,16 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::datatype::Datatype;
+use crate::encoded::{Elements, EncodedRequest, EncodedTensor};
 use crate::error::{WireError, excerpt};
 use crate::infer::{DataFormat, InferRequest, InferResponse, RequestedOutput, RequestedOutputs};
-use crate::json_data::{self, JsonData};
+use crate::json_data::JsonData;
 use crate::json_head::{
-    self, OutputHead, OutputJson, ParametersJson, RequestHead, RequestJson, ResponseHead,
+    self, Objects, OutputHead, OutputJson, ParametersJson, RequestHead, RequestJson, ResponseHead,
     ResponseJson, TensorHead, TensorJson,
 };
 use crate::parameter::{Parameter, Parameters};
-use crate::tensor::{Tensor, TensorData, element_count, parse_shape};
+use crate::tensor::{Tensor, TensorData, parse_shape};
 
 /// The header, in lower case, whose value is [`EncodedBody::header_length`].
 pub const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -27,6 +28,9 @@ const BINARY_DATA_SIZE: &str = "binary_data_size";
 const BINARY_DATA: &str = "binary_data";
 /// On a request: whether the outputs that do not say are to come in binary.
 const BINARY_DATA_OUTPUT: &str = "binary_data_output";
+
+/// The most bytes of a request's JSON beside the elements of its tensors.
+const FIELDS_BYTES_MAX: usize = 1 << 20;
 
 /// A body and the header that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +51,21 @@ pub fn decode_request(
     body: &[u8],
     header_length: Option<usize>,
 ) -> Result<InferRequest, WireError> {
+    read_request(body, header_length)?.decode()
+}
+
+/// Reads the body of a request but for its tensors' elements, which stay as they came: what the request wants, and
+/// what its tensors will take, is known before anything is made of them.
+///
+/// # Errors
+/// As for [`decode_request`].
+pub fn read_request(
+    body: &[u8],
+    header_length: Option<usize>,
+) -> Result<EncodedRequest<'_>, WireError> {
     let (json, binary) = split(body, header_length)?;
     let head: RequestHead<'_> = json_head::parse(json).map_err(|e| e.within("request"))?;
+    check_fields(json, head.inputs.as_ref()).map_err(|e| e.within("request"))?;
     let own = || -> Result<_, WireError> {
         let mut parameters = json_head::parameters(head.parameters)?;
         let default_format = take_format(&mut parameters, BINARY_DATA_OUTPUT)?.unwrap_or_default();
@@ -58,9 +75,23 @@ pub fn decode_request(
     let Some(inputs) = head.inputs else {
         return Err(WireError::invalid("request: inputs are missing, expected a list of tensors"));
     };
-    let inputs = decode_tensors("input", inputs.0, binary)?;
+    let inputs = read_tensors("input", inputs.0, binary)?;
     let list = decode_outputs(head.outputs.map_or_else(Vec::new, |outputs| outputs.0))?;
-    Ok(InferRequest { id, parameters, inputs, outputs: RequestedOutputs { list, default_format } })
+    let outputs = RequestedOutputs { list, default_format };
+    Ok(EncodedRequest { id, parameters, inputs, outputs })
+}
+
+/// Checks that what surrounds the elements of tensors is short: a field of JSON takes far more memory than its text.
+fn check_fields(json: &str, inputs: Option<&Objects<TensorHead<'_>>>) -> Result<(), WireError> {
+    let tensors = inputs.map_or(&[][..], |inputs| &inputs.0);
+    let data = tensors.iter().filter_map(|tensor| tensor.data).map(|data| data.get().len());
+    let around = json.len() - data.sum::<usize>();
+    if around <= FIELDS_BYTES_MAX {
+        return Ok(());
+    }
+    Err(WireError::invalid(format!(
+        "the JSON around the data of tensors has {around} bytes, expected at most {FIELDS_BYTES_MAX}"
+    )))
 }
 
 /// Reads the body of a reply, as [`decode_request`] reads a request's.
@@ -85,7 +116,8 @@ pub fn decode_response(
     };
     let mut response = own().map_err(|e| e.within("response"))?;
     let outputs = head.outputs.map_or_else(Vec::new, |outputs| outputs.0);
-    response.outputs = decode_tensors("output", outputs, binary)?;
+    let outputs = read_tensors("output", outputs, binary)?;
+    response.outputs = outputs.into_iter().map(EncodedTensor::decode).collect::<Result<_, _>>()?;
     Ok(response)
 }
 
@@ -152,17 +184,19 @@ fn split(body: &[u8], header_length: Option<usize>) -> Result<(&str, Option<&[u8
     Ok((json, binary))
 }
 
-/// Reads the tensors of a list and, one after the other, their bytes, which must be all there are.
-fn decode_tensors(
-    role: &str,
-    heads: Vec<TensorHead<'_>>,
-    mut binary: Option<&[u8]>,
-) -> Result<Vec<Tensor>, WireError> {
+/// Reads the tensors of a list but for their elements; the bytes of these follow each other, and must be all there
+/// are.
+fn read_tensors<'a>(
+    role: &'static str,
+    heads: Vec<TensorHead<'a>>,
+    mut binary: Option<&'a [u8]>,
+) -> Result<Vec<EncodedTensor<'a>>, WireError> {
     let mut tensors = Vec::with_capacity(heads.len());
     for (index, head) in heads.into_iter().enumerate() {
         let name = decode_name(role, index, head.name)?;
         let place = place(role, &name);
-        tensors.push(decode_tensor(name, &head, &mut binary).map_err(|e| e.within(&place))?);
+        let tensor = read_tensor(role, name, &head, &mut binary);
+        tensors.push(tensor.map_err(|e| e.within(&place))?);
     }
     check_names_differ(role, tensors.iter().map(|tensor| &*tensor.name))?;
     match binary {
@@ -174,22 +208,20 @@ fn decode_tensors(
     }
 }
 
-fn decode_tensor(
+fn read_tensor<'a>(
+    role: &'static str,
     name: String,
-    head: &TensorHead<'_>,
-    binary: &mut Option<&[u8]>,
-) -> Result<Tensor, WireError> {
+    head: &TensorHead<'a>,
+    binary: &mut Option<&'a [u8]>,
+) -> Result<EncodedTensor<'a>, WireError> {
     let datatype: String = json_head::required(head.datatype, "datatype", "a string")?;
     let datatype: Datatype = datatype.parse()?;
     let dimensions: Vec<i64> = json_head::required(head.shape, "shape", "a list of integers")?;
     let shape = parse_shape(&dimensions)?;
     let mut parameters = json_head::parameters(head.parameters)?;
-    let data = match (head.data, parameters.remove(BINARY_DATA_SIZE)) {
-        (Some(text), None) => json_data::parse(datatype, &shape, text.get())?,
-        (None, Some(size)) => {
-            let bytes = take_bytes(binary, &size)?;
-            TensorData::from_le_bytes(datatype, element_count(&shape)?, bytes)?
-        }
+    let elements = match (head.data, parameters.remove(BINARY_DATA_SIZE)) {
+        (Some(text), None) => Elements::Json(text.get()),
+        (None, Some(size)) => Elements::Binary(take_bytes(binary, &size)?),
         (Some(_), Some(_)) => {
             return Err(WireError::invalid(format!(
                 "has both data and {BINARY_DATA_SIZE}, expected one of them"
@@ -201,9 +233,7 @@ fn decode_tensor(
             )));
         }
     };
-    let mut tensor = Tensor::new(name, shape, data)?;
-    tensor.parameters = parameters;
-    Ok(tensor)
+    Ok(EncodedTensor { role, name, parameters, shape, datatype, elements })
 }
 
 /// Takes the next `size` bytes of what follows the JSON.
@@ -265,7 +295,7 @@ fn check_names_differ<'a>(
 }
 
 /// The name of a tensor in a message.
-fn place(role: &str, name: &str) -> String {
+pub(crate) fn place(role: &str, name: &str) -> String {
     format!("{role} '{}'", excerpt(name))
 }
 

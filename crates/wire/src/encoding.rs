@@ -51,22 +51,24 @@ impl fmt::Display for ContentEncoding {
     }
 }
 
-/// Undoes `encoding`; a body that was not encoded is not copied.
+/// Undoes `encoding`. Before the decoded bytes take more memory, `may_hold` is asked for as many in all.
 ///
 /// # Errors
 /// [`WireError::TooLarge`] as soon as there are more than `limit_bytes`, so that a small body
-/// cannot make a large one; [`WireError::Invalid`] where `body` is not whole and sound.
-pub fn decompress(
+/// cannot make a large one; [`WireError::Invalid`] where `body` is not whole and sound; what `may_hold` says.
+pub fn decompress<E: From<WireError>>(
     encoding: ContentEncoding,
     body: &[u8],
     limit_bytes: usize,
-) -> Result<Cow<'_, [u8]>, WireError> {
-    let decoded = match encoding {
-        ContentEncoding::Identity => Cow::Borrowed(body),
-        ContentEncoding::Gzip => Cow::Owned(gunzip(body, limit_bytes)?),
-        ContentEncoding::Deflate => Cow::Owned(inflate(body, limit_bytes)?),
-    };
-    if decoded.len() > limit_bytes { Err(WireError::TooLarge { limit_bytes }) } else { Ok(decoded) }
+    may_hold: impl FnMut(usize) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
+    let mut decoded = Decoded { bytes: Vec::new(), limit_bytes, may_hold };
+    match encoding {
+        ContentEncoding::Identity => decoded.copy(body)?,
+        ContentEncoding::Gzip => decoded.gunzip(body)?,
+        ContentEncoding::Deflate => decoded.inflate(body)?,
+    }
+    Ok(decoded.bytes)
 }
 
 /// Applies `encoding`, at the speed that suits a reply.
@@ -87,41 +89,96 @@ pub fn compress(encoding: ContentEncoding, body: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Reads at most one byte more than the limit, which is enough to know that it is passed.
-fn gunzip(body: &[u8], limit_bytes: usize) -> Result<Vec<u8>, WireError> {
-    let mut decoded = Vec::new();
-    let mut reader = MultiGzDecoder::new(body).take((limit_bytes as u64).saturating_add(1));
-    match reader.read_to_end(&mut decoded) {
-        Ok(_) => Ok(decoded),
-        Err(error) => Err(WireError::invalid(format!("the body is not sound gzip: {error}"))),
-    }
+/// Bytes that are decoded, within limits.
+struct Decoded<F> {
+    bytes: Vec<u8>,
+    limit_bytes: usize,
+    may_hold: F,
 }
 
-/// As [`gunzip`]. The readers of `flate2` take a stream that breaks off for one that ended, hence
-/// the loop.
-fn inflate(body: &[u8], limit_bytes: usize) -> Result<Vec<u8>, WireError> {
+impl<F> Decoded<F> {
+    /// The bytes that are decoded at a time, at least.
     const GROWTH_BYTES: usize = 32 << 10;
-    let unsound = |what: &str| WireError::invalid(format!("the body is not sound deflate: {what}"));
-    let mut state = Decompress::new(is_zlib(body));
-    let mut decoded = Vec::new();
-    while decoded.len() <= limit_bytes {
-        if decoded.len() == decoded.capacity() {
-            decoded.reserve(GROWTH_BYTES);
+
+    /// Makes room for more bytes: twice as many as there are, but one more than the limit at most, which is enough
+    /// to know that it is passed.
+    fn grow<E: From<WireError>>(&mut self) -> Result<(), E>
+    where
+        F: FnMut(usize) -> Result<(), E>,
+    {
+        let Self { bytes, limit_bytes, may_hold } = self;
+        if bytes.len() > *limit_bytes {
+            return Err(WireError::TooLarge { limit_bytes: *limit_bytes }.into());
         }
-        let rest = &body[state.total_in() as usize..];
-        let before = (state.total_in(), decoded.len());
-        let status = state
-            .decompress_vec(rest, &mut decoded, FlushDecompress::None)
-            .map_err(|error| unsound(&error.to_string()))?;
-        if status == Status::StreamEnd {
-            let over = body.len() - state.total_in() as usize;
-            return if over == 0 { Ok(decoded) } else { Err(unsound("bytes follow its end")) };
+        if bytes.len() < bytes.capacity() {
+            return Ok(());
         }
-        if before == (state.total_in(), decoded.len()) {
-            return Err(unsound("it breaks off"));
+        let more = bytes.len().max(Self::GROWTH_BYTES);
+        let capacity = (bytes.len() + more).min(limit_bytes.saturating_add(1));
+        // The old bytes and the new ones, while they are copied.
+        may_hold(bytes.len() + capacity)?;
+        bytes.reserve_exact(capacity - bytes.len());
+        Ok(())
+    }
+
+    fn copy<E: From<WireError>>(&mut self, body: &[u8]) -> Result<(), E>
+    where
+        F: FnMut(usize) -> Result<(), E>,
+    {
+        if body.len() > self.limit_bytes {
+            return Err(WireError::TooLarge { limit_bytes: self.limit_bytes }.into());
+        }
+        (self.may_hold)(body.len())?;
+        self.bytes = body.to_vec();
+        Ok(())
+    }
+
+    fn gunzip<E: From<WireError>>(&mut self, body: &[u8]) -> Result<(), E>
+    where
+        F: FnMut(usize) -> Result<(), E>,
+    {
+        let mut reader = MultiGzDecoder::new(body);
+        loop {
+            self.grow()?;
+            let room = self.bytes.capacity() - self.bytes.len();
+            let read = reader.by_ref().take(room as u64).read_to_end(&mut self.bytes);
+            let read = read.map_err(|error| {
+                WireError::invalid(format!("the body is not sound gzip: {error}"))
+            })?;
+            if read < room {
+                return Ok(());
+            }
         }
     }
-    Ok(decoded)
+
+    /// The readers of `flate2` take a stream that breaks off for one that ended, hence the loop.
+    fn inflate<E: From<WireError>>(&mut self, body: &[u8]) -> Result<(), E>
+    where
+        F: FnMut(usize) -> Result<(), E>,
+    {
+        let unsound =
+            |what: &str| WireError::invalid(format!("the body is not sound deflate: {what}"));
+        let mut state = Decompress::new(is_zlib(body));
+        loop {
+            self.grow()?;
+            let rest = &body[state.total_in() as usize..];
+            let before = (state.total_in(), self.bytes.len());
+            let status = state
+                .decompress_vec(rest, &mut self.bytes, FlushDecompress::None)
+                .map_err(|error| unsound(&error.to_string()))?;
+            if status == Status::StreamEnd {
+                let over = body.len() - state.total_in() as usize;
+                return match (over, self.bytes.len() > self.limit_bytes) {
+                    (_, true) => Err(WireError::TooLarge { limit_bytes: self.limit_bytes }.into()),
+                    (0, false) => Ok(()),
+                    _ => Err(unsound("bytes follow its end").into()),
+                };
+            }
+            if before == (state.total_in(), self.bytes.len()) {
+                return Err(unsound("it breaks off").into());
+            }
+        }
+    }
 }
 
 /// Whether deflate data has a zlib header (RFC 1950, section 2.2): compression method 8, and the
@@ -144,6 +201,14 @@ mod tests {
 
     const ENCODINGS: [ContentEncoding; 3] =
         [ContentEncoding::Identity, ContentEncoding::Gzip, ContentEncoding::Deflate];
+
+    fn decompress(
+        encoding: ContentEncoding,
+        body: &[u8],
+        limit_bytes: usize,
+    ) -> Result<Vec<u8>, WireError> {
+        super::decompress(encoding, body, limit_bytes, |_| Ok(()))
+    }
 
     fn bare_deflate(body: &[u8], level: Compression) -> Vec<u8> {
         let mut encoder = DeflateEncoder::new(Vec::new(), level);
@@ -173,6 +238,25 @@ mod tests {
                 let error = decompress(encoding, &bomb, limit_bytes).unwrap_err();
                 assert_eq!(error, WireError::TooLarge { limit_bytes });
             }
+        }
+    }
+
+    #[test]
+    fn memory_is_asked_for_before_it_is_taken() {
+        let zeros = vec![0; 1 << 20];
+        for encoding in [ContentEncoding::Gzip, ContentEncoding::Deflate] {
+            let bomb = compress(encoding, &zeros);
+            let mut asked = 0;
+            let may_hold = |bytes| {
+                asked = bytes;
+                match bytes {
+                    ..200_000 => Ok(()),
+                    _ => Err(WireError::invalid("no more")),
+                }
+            };
+            let error = super::decompress(encoding, &bomb, zeros.len(), may_hold).unwrap_err();
+            assert_eq!(error, WireError::invalid("no more"));
+            assert!((200_000..400_000).contains(&asked), "{asked}");
         }
     }
 

@@ -33,6 +33,7 @@
 
 mod body;
 mod datatype;
+mod encoded;
 mod encoding;
 mod error;
 mod infer;
@@ -49,8 +50,10 @@ pub use half::{bf16, f16};
 
 pub use body::{
     EncodedBody, HEADER_LENGTH, decode_request, decode_response, encode_request, encode_response,
+    read_request,
 };
 pub use datatype::Datatype;
+pub use encoded::{EncodedRequest, EncodedTensor};
 pub use encoding::{ContentEncoding, compress, decompress};
 pub use error::WireError;
 pub use infer::{DataFormat, InferRequest, InferResponse, RequestedOutput, RequestedOutputs};

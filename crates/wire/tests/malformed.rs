@@ -199,7 +199,7 @@ fn lists_and_fields_are_bounded() {
     let long = format!(r#"{{"inputs":[{{"name":"{}"}}]}}"#, "x".repeat(1 << 20));
     assert_eq!(
         refusal(&long, None),
-        "input 0 (from 0): name has 1048578 bytes, expected at most 1048576"
+        "request: the JSON around the data of tensors has 1048600 bytes, expected at most 1048576"
     );
 }
 

@@ -464,6 +464,7 @@ fn output_labels(
     Ok(Labels {
         name: name.to_owned(),
         tensor: tensor.clone(),
+        longest: labels.iter().map(String::len).max().unwrap_or(0),
         labels,
         join: table.join.clone(),
         top: table.top,

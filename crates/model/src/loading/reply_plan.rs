@@ -113,6 +113,16 @@ impl ReplyPlan {
         self.outputs.into_iter().map(tensor).collect()
     }
 
+    /// An upper bound of the bytes of the reply's tensors.
+    pub fn bytes(&self, graph: &CellGraph) -> usize {
+        let bytes = |output: &PlannedOutput| {
+            let elements = output.tensor.shape.iter().product::<usize>();
+            let element = graph.values()[output.tensor.value.index()].row.element;
+            elements * output.labels.as_ref().map_or(element.bytes(), |labels| labels.text_bytes())
+        };
+        self.outputs.iter().map(bytes).sum()
+    }
+
     /// The plan of the reply's steps; none where no chain writes a tensor of the reply row by row.
     pub fn steps(&self, graph: &CellGraph) -> Option<StepPlan> {
         let runs = graph.runs().iter().enumerate().rev();

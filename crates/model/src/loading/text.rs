@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use batchmaker_graph::{InvalidRequest, Tensor, TensorData};
+use batchmaker_graph::{InvalidRequest, Tensor, TensorData, byte_string_bytes};
 use serde::Deserialize;
 
 use crate::error::LoadError;
@@ -171,11 +171,21 @@ pub(crate) struct Labels {
     pub(crate) name: String,
     pub(crate) tensor: String,
     pub(crate) labels: Vec<String>,
+    /// The bytes of the longest label.
+    pub(crate) longest: usize,
     pub(crate) join: Option<String>,
     pub(crate) top: Option<usize>,
 }
 
 impl Labels {
+    /// An upper bound of the bytes of an element's text.
+    pub(crate) fn text_bytes(&self) -> usize {
+        /// What is added to a label: a score, or what joins it to the next.
+        const ADDED_BYTES: usize = 16;
+        let join = self.join.as_ref().map_or(0, String::len);
+        byte_string_bytes(self.longest + join + ADDED_BYTES)
+    }
+
     /// The shape of the text that a tensor of `shape` becomes.
     pub(crate) fn shape(&self, shape: &[i64]) -> Vec<i64> {
         self.joined_shape(shape, self.join.is_some())
@@ -265,6 +275,7 @@ mod tests {
             name: "text".to_owned(),
             tensor: "ids".to_owned(),
             labels: ["a", "b", "c"].map(str::to_owned).into(),
+            longest: 1,
             join: Some(" ".to_owned()),
             top: None,
         };
@@ -326,6 +337,7 @@ mod tests {
             name: "language".to_owned(),
             tensor: "ids".to_owned(),
             labels: vec!["x".to_owned(), "y".to_owned(), "z".to_owned()],
+            longest: 1,
             join: None,
             top: None,
         };

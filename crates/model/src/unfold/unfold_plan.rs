@@ -67,7 +67,7 @@ impl Unfold for UnfoldPlan {
             .iter()
             .map(|cell| self.chain_lengths(cell, &tensors, &lengths))
             .collect::<Result<_, _>>()?;
-        let mut graph = CellGraphBuilder::of_chunk(chunk);
+        let mut graph = CellGraphBuilder::for_request(parameters);
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
             check_integers(&input.name, (input.ids, input.narrow), tensor.tensor.data())?;

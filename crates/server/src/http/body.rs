@@ -1,21 +1,34 @@
-//! Reading a body, within limits of size and of patience.
+//! Reading a body, within limits of size, of memory and of patience.
 
 use std::time::Duration;
 
-use axum::body::{Body, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, EXPECT};
-use batchmaker_wire::{ContentEncoding, WireError, decompress};
+use batchmaker::Reservation;
+use batchmaker_wire::{ContentEncoding, WireError};
 use http_body_util::BodyExt;
+use tokio::time::Instant;
 
 use crate::http::error::HttpError;
+use crate::serving::app::App;
+use crate::serving::exchange::within;
 
 /// The most bytes that are read of a body that is not wanted: a client that still sends when it is
 /// refused would lose the reply to a broken connection.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
-/// The most bytes that are reserved for a body because its client announced them.
-const RESERVED_BYTES_MAX: usize = 1 << 20;
+/// The time for which a body that is not wanted is read.
+const DISCARDED_FOR_MAX: Duration = Duration::from_secs(10);
+
+/// The most bytes of the body of a request that is not for a model.
+const SMALL_BYTES_MAX: usize = 64 << 10;
+
+/// The bytes by which a body's part of the budget grows.
+const GROWTH_BYTES: usize = 64 << 10;
+
+/// The time over which the least rate is looked at.
+const RATE_OVER: Duration = Duration::from_secs(10);
 
 /// The limits of a body.
 #[derive(Clone, Copy, Debug)]
@@ -23,47 +36,108 @@ pub(crate) struct BodyLimits {
     /// The most bytes, as it comes and decompressed.
     pub(crate) bytes_max: usize,
     /// The time that it may pause.
-    pub(crate) timeout: Duration,
+    pub(crate) pause_max: Duration,
+    /// The time that it may take in all.
+    pub(crate) time_max: Duration,
+    /// The least bytes a second.
+    pub(crate) rate_min: u64,
 }
 
-/// Reads a body and undoes its encoding.
+/// How a body came so far.
+struct Pace {
+    limits: BodyLimits,
+    end: Instant,
+    /// The begin of the time over which the rate is looked at now, and the bytes that came since.
+    since: Instant,
+    bytes: u64,
+}
+
+/// Reads a body as it comes. `memory` grows with it, and waits where there is none.
 pub(crate) async fn read(
     headers: &HeaderMap,
     mut body: Body,
     limits: BodyLimits,
-) -> Result<Vec<u8>, HttpError> {
+    app: &App,
+    memory: &mut Reservation,
+) -> Result<(Vec<u8>, ContentEncoding), HttpError> {
     let encoding = content_encoding(headers);
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let refusal = match &encoding {
-        Err(error) => Some(error.clone()),
-        Ok(_) if expected > limits.bytes_max => Some(too_large(limits)),
-        Ok(_) => None,
+    let encoding = match encoding {
+        Ok(encoding) if expected <= limits.bytes_max => encoding,
+        Ok(_) => return Err(refuse(headers, body, limits, too_large(limits)).await),
+        Err(error) => return Err(refuse(headers, body, limits, error).await),
     };
-    if let Some(refusal) = refusal {
-        // A client that expects `100 Continue` has sent nothing yet.
-        if !headers.contains_key(EXPECT) {
+    let mut pace = Pace::begin(limits);
+    // Memory that is announced is taken as it is filled.
+    let mut bytes = Vec::with_capacity(expected);
+    while let Some(data) = pace.next_data(&mut body).await? {
+        if data.len() > limits.bytes_max - bytes.len() {
             discard(body, limits).await;
+            return Err(too_large(limits));
         }
-        return Err(refusal);
+        let length = bytes.len() + data.len();
+        let held = match length <= bytes.capacity() {
+            true if expected > 0 => length.next_multiple_of(GROWTH_BYTES).min(expected),
+            true => bytes.capacity(),
+            // A body of unknown length.
+            false => length.max(2 * bytes.capacity()).min(limits.bytes_max),
+        };
+        if held > memory.bytes() {
+            if let Err(error) = within(app, memory.grow_to(held)).await {
+                drop(bytes);
+                discard(body, limits).await;
+                return Err(error.into());
+            }
+            pace.wait_is_over();
+        }
+        if length > bytes.capacity() {
+            bytes.reserve_exact(held - bytes.len());
+        }
+        bytes.extend_from_slice(&data);
     }
-    let mut bytes = Vec::with_capacity(expected.min(RESERVED_BYTES_MAX));
-    while let Some(data) = next_data(&mut body, limits).await? {
+    Ok((bytes, encoding))
+}
+
+/// Reads the short body of a request that is not for a model.
+pub(crate) async fn read_small(
+    headers: &HeaderMap,
+    mut body: Body,
+    limits: BodyLimits,
+) -> Result<Vec<u8>, HttpError> {
+    let limits = BodyLimits { bytes_max: SMALL_BYTES_MAX.min(limits.bytes_max), ..limits };
+    if body.size_hint().lower() > limits.bytes_max as u64 {
+        return Err(refuse(headers, body, limits, too_large(limits)).await);
+    }
+    let (mut pace, mut bytes) = (Pace::begin(limits), Vec::new());
+    while let Some(data) = pace.next_data(&mut body).await? {
         if data.len() > limits.bytes_max - bytes.len() {
             discard(body, limits).await;
             return Err(too_large(limits));
         }
         bytes.extend_from_slice(&data);
     }
-    match encoding? {
-        ContentEncoding::Identity => Ok(bytes),
-        encoding => Ok(decompress(encoding, &bytes, limits.bytes_max)?.into_owned()),
-    }
+    Ok(bytes)
 }
 
-/// Reads what is left of a body for nothing, unless it is too long for that.
+/// Reads a body that is refused for nothing, unless its client waits to be asked for it.
+async fn refuse(
+    headers: &HeaderMap,
+    body: Body,
+    limits: BodyLimits,
+    error: HttpError,
+) -> HttpError {
+    // A client that expects `100 Continue` has sent nothing yet.
+    if !headers.contains_key(EXPECT) {
+        discard(body, limits).await;
+    }
+    error
+}
+
+/// Reads what is left of a body for nothing, unless it is too long or too slow for that.
 pub(crate) async fn discard(mut body: Body, limits: BodyLimits) {
-    let mut left = DISCARDED_BYTES_MAX;
-    while let Ok(Some(data)) = next_data(&mut body, limits).await {
+    let limits = BodyLimits { time_max: limits.time_max.min(DISCARDED_FOR_MAX), ..limits };
+    let (mut pace, mut left) = (Pace::begin(limits), DISCARDED_BYTES_MAX);
+    while let Ok(Some(data)) = pace.next_data(&mut body).await {
         match left.checked_sub(data.len()) {
             Some(fewer) => left = fewer,
             None => return,
@@ -71,20 +145,57 @@ pub(crate) async fn discard(mut body: Body, limits: BodyLimits) {
     }
 }
 
-async fn next_data(
-    body: &mut Body,
-    limits: BodyLimits,
-) -> Result<Option<axum::body::Bytes>, HttpError> {
-    loop {
-        let frame = tokio::time::timeout(limits.timeout, body.frame()).await;
-        match frame.map_err(|_| HttpError::SlowBody(limits.timeout.as_secs()))? {
-            None => return Ok(None),
-            Some(Err(error)) => return Err(HttpError::BrokenBody(error.to_string())),
-            Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) => return Ok(Some(data)),
-                Err(_trailers) => continue,
-            },
+impl Pace {
+    fn begin(limits: BodyLimits) -> Self {
+        let since = Instant::now();
+        Self { limits, end: since + limits.time_max, since, bytes: 0 }
+    }
+
+    /// The client was kept waiting: its rate counts from now on.
+    fn wait_is_over(&mut self) {
+        (self.since, self.bytes) = (Instant::now(), 0);
+    }
+
+    async fn next_data(&mut self, body: &mut Body) -> Result<Option<Bytes>, HttpError> {
+        loop {
+            let until = self.end.min(Instant::now() + self.limits.pause_max);
+            let frame = tokio::time::timeout_at(until, body.frame()).await;
+            match frame.map_err(|_| self.too_slow())? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(HttpError::BrokenBody(error.to_string())),
+                Some(Ok(frame)) => {
+                    // Trailers are skipped.
+                    if let Ok(data) = frame.into_data() {
+                        self.count(data.len())?;
+                        return Ok(Some(data));
+                    }
+                }
+            }
         }
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), HttpError> {
+        self.bytes += bytes as u64;
+        let elapsed = self.since.elapsed();
+        if elapsed < RATE_OVER {
+            return Ok(());
+        }
+        if self.bytes < self.limits.rate_min.saturating_mul(elapsed.as_secs()) {
+            return Err(HttpError::SlowBody(format!(
+                "it came at less than {} bytes a second",
+                self.limits.rate_min
+            )));
+        }
+        (self.since, self.bytes) = (Instant::now(), 0);
+        Ok(())
+    }
+
+    fn too_slow(&self) -> HttpError {
+        let BodyLimits { pause_max, time_max, .. } = self.limits;
+        HttpError::SlowBody(match Instant::now() >= self.end {
+            true => format!("it took more than {} s", time_max.as_secs()),
+            false => format!("it paused for more than {} s", pause_max.as_secs()),
+        })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Errors of HTTP requests, and the table of their statuses.
 
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use batchmaker::EngineError;
 use batchmaker_wire::{ErrorBody, WireError};
@@ -9,9 +8,6 @@ use batchmaker_wire::{ErrorBody, WireError};
 use crate::http::response::json;
 use crate::serving::error::ServeError;
 use crate::serving::outcome::Outcome;
-
-/// When to try again, in seconds, where the server has no room now.
-const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("1");
 
 /// Why an HTTP request is answered with an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,8 +20,12 @@ pub(crate) enum HttpError {
     WrongVerb { verb: String, path: String },
     #[error("the body broke off: {0}")]
     BrokenBody(String),
-    #[error("the body paused for more than {0} s")]
-    SlowBody(u64),
+    #[error("the body was too slow: {0}")]
+    SlowBody(String),
+    #[error("the server has no place for another connection: try again later")]
+    TooManyConnections,
+    #[error("this client has as many connections as it may have")]
+    TooManyOfClient,
 }
 
 impl From<WireError> for HttpError {
@@ -43,6 +43,7 @@ impl HttpError {
             // The client is gone, or as good as.
             Self::BrokenBody(_) => Outcome::Cancelled,
             Self::SlowBody(_) => Outcome::Timeout,
+            Self::TooManyConnections | Self::TooManyOfClient => Outcome::Overloaded,
         }
     }
 
@@ -54,6 +55,8 @@ impl HttpError {
             Self::UnknownPath(_) => StatusCode::NOT_FOUND,
             Self::WrongVerb { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::SlowBody(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyOfClient => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 }
@@ -63,7 +66,11 @@ fn status_of(error: &ServeError) -> StatusCode {
         ServeError::Engine(error) => match error {
             EngineError::Invalid(_) | EngineError::SessionLost => StatusCode::BAD_REQUEST,
             EngineError::UnknownModel(_) => StatusCode::NOT_FOUND,
+            EngineError::TooLarge { .. } | EngineError::TooManyRuns { .. } => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
             EngineError::Overloaded { .. }
+            | EngineError::ModelOverloaded { .. }
             | EngineError::MemoryInUse { .. }
             | EngineError::TooManySessions { .. }
             | EngineError::DeviceLost(_)
@@ -97,9 +104,6 @@ impl IntoResponse for HttpError {
         let status = self.status();
         let mut response = json(&ErrorBody { error: self.to_string() });
         *response.status_mut() = status;
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_S);
-        }
         response
     }
 }
@@ -148,7 +152,42 @@ mod tests {
             ),
             (404, Invalid, HttpError::UnknownPath("/x".into()), "there is nothing at /x"),
             (405, Invalid, wrong_verb, "/v2 does not take PUT"),
-            (408, Timeout, HttpError::SlowBody(30), "the body paused for more than 30 s"),
+            (
+                408,
+                Timeout,
+                HttpError::SlowBody("it paused for more than 30 s".into()),
+                "the body was too slow: it paused for more than 30 s",
+            ),
+            (
+                429,
+                Overloaded,
+                HttpError::TooManyOfClient,
+                "this client has as many connections as it may have",
+            ),
+            (
+                413,
+                Invalid,
+                engine(EngineError::TooLarge { bytes: 9, bytes_max: 5 }),
+                "the request needs 9 bytes; it can have 5, a part of the memory for requests",
+            ),
+            (
+                413,
+                Invalid,
+                engine(EngineError::TooManyRuns { bytes_max: 5 }),
+                "the request has too many sequences or nodes: their records may take 5 bytes",
+            ),
+            (
+                503,
+                Overloaded,
+                engine(EngineError::ModelOverloaded { model: "m".into(), in_flight: 7 }),
+                "7 requests to model 'm' are in flight, which is its limit: try again later",
+            ),
+            (
+                503,
+                Overloaded,
+                HttpError::TooManyConnections,
+                "the server has no place for another connection: try again later",
+            ),
             (
                 413,
                 Invalid,
@@ -214,7 +253,6 @@ mod tests {
             assert_eq!(error.outcome(), outcome, "{message}");
             let response = error.into_response();
             assert_eq!(response.status().as_u16(), status, "{message}");
-            assert_eq!(response.headers().contains_key(RETRY_AFTER), status == 503, "{message}");
             assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         }
     }

@@ -7,34 +7,21 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use batchmaker::{Pending, Reply};
+use batchmaker::Reply;
 use batchmaker_wire as wire;
 use batchmaker_wire::ErrorBody;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::http::body;
 use crate::http::error::HttpError;
-use crate::http::infer::{conclude, name_session, session_header};
-use crate::http::response::json;
+use crate::http::infer::{ArrivedRequest, arrive, conclude, name_session};
+use crate::http::reply;
 use crate::http::state::HttpState;
 use crate::serving::app::Target;
 use crate::serving::attempt::Attempt;
 use crate::serving::deadline::Deadline;
-use crate::serving::error::ServeError;
-use crate::serving::exchange::{self, Context};
+use crate::serving::exchange::{self, Context, Form, Submitted};
 use crate::serving::generation::{self, TextPart, TextStream};
 use crate::serving::outcome::Phases;
-use crate::serving::parameters::{self, Scheduling};
-
-/// The body of a request.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GenerateRequest {
-    id: Option<String>,
-    text_input: String,
-    #[serde(default)]
-    parameters: wire::Parameters,
-}
 
 /// The body of a reply, or of an event of it.
 #[derive(Serialize)]
@@ -52,18 +39,27 @@ pub(crate) async fn generate(
     target: Result<Target, HttpError>,
     request: Request,
 ) -> Response {
-    let (attempt, submitted) = match submit(&state, target, request, false).await {
-        Ok(submitted) => submitted,
+    let (attempt, arrived) = match arrive(&state, target, request).await {
+        Ok(arrived) => arrived,
         Err(response) => return response,
     };
-    let Submitted { context, pending, scheduling, arrival, input_ns } = submitted;
     let answer = async {
-        let mut reply = Deadline::new(arrival, scheduling.timeout).reply(pending).await?;
-        let start = Instant::now();
-        let text = generation::text_of(std::mem::take(&mut reply.outputs))?;
-        let mut response = json(&generated(&context, &text));
+        let ArrivedRequest { model, headers, at, arrived } = arrived;
+        let form = Form::Generate { stream: false };
+        let Submitted { context, scheduling, pending } =
+            exchange::submit(&state.app, &model, arrived, form).await?;
+        let input_ns = at.elapsed().as_nanos() as u64;
+        let deadline = Deadline::new(at, scheduling.timeout);
+        let encode = move |reply: Reply| {
+            let text = generation::text_of(reply.outputs)?;
+            let bytes = serde_json::to_vec(&generated(&context, &text));
+            let bytes = bytes.expect("what the server says is JSON");
+            Ok(wire::EncodedBody { bytes, header_length: None })
+        };
+        let (mut response, phases) =
+            reply::respond(&state.app, pending, deadline, &headers, encode).await?;
         name_session(&mut response, &scheduling);
-        Ok((response, phases(input_ns, &reply, start)))
+        Ok((response, Phases { input_ns, ..phases }))
     };
     let answer = answer.await;
     conclude(attempt, answer)
@@ -75,12 +71,19 @@ pub(crate) async fn generate_stream(
     target: Result<Target, HttpError>,
     request: Request,
 ) -> Response {
-    let (attempt, submitted) = match submit(&state, target, request, true).await {
-        Ok(submitted) => submitted,
+    let (attempt, arrived) = match arrive(&state, target, request).await {
+        Ok(arrived) => arrived,
         Err(response) => return response,
     };
-    let Submitted { context, pending, scheduling, arrival, input_ns } = submitted;
-    let texts = TextStream::new(pending, Deadline::new(arrival, scheduling.timeout));
+    let ArrivedRequest { model, at, arrived, .. } = arrived;
+    let form = Form::Generate { stream: true };
+    let Submitted { context, scheduling, pending } =
+        match exchange::submit(&state.app, &model, arrived, form).await {
+            Ok(submitted) => submitted,
+            Err(error) => return conclude(attempt, Err(error.into())),
+        };
+    let input_ns = at.elapsed().as_nanos() as u64;
+    let texts = TextStream::new(pending, Deadline::new(at, scheduling.timeout));
     // When the client leaves, the stream is dropped: the request with it, and an attempt that is not over.
     let events = Events { context, input_ns, texts, attempt: Some(attempt) };
     let events = futures_util::stream::unfold(events, |mut events| async move {
@@ -90,53 +93,6 @@ pub(crate) async fn generate_stream(
     let mut response = Sse::new(events).into_response();
     name_session(&mut response, &scheduling);
     response
-}
-
-/// A request that was submitted.
-struct Submitted {
-    context: Context,
-    pending: Pending,
-    scheduling: Scheduling,
-    arrival: Instant,
-    /// The time to read and submit it, in nanoseconds.
-    input_ns: u64,
-}
-
-/// Reads and submits a request; or returns the response that refuses it.
-async fn submit(
-    state: &HttpState,
-    target: Result<Target, HttpError>,
-    request: Request,
-    stream: bool,
-) -> Result<(Attempt, Submitted), Response> {
-    let (parts, body) = request.into_parts();
-    let target = match target {
-        Ok(target) => target,
-        Err(error) => {
-            body::discard(body, state.limits).await;
-            return Err(error.into_response());
-        }
-    };
-    let mut attempt = Attempt::start(target.record().clone());
-    let submitted = async {
-        let body = body::read(&parts.headers, body, state.limits).await?;
-        attempt.arrived();
-        let arrival = Instant::now();
-        let request: GenerateRequest = serde_json::from_slice(&body)
-            .map_err(|error| ServeError::Invalid(format!("request: {error}")))?;
-        let GenerateRequest { id, text_input, parameters } = request;
-        let model = target.model();
-        let request = generation::request(model, id, text_input, parameters)?;
-        let scheduling = parameters::read(&request, session_header(&parts.headers)?)?;
-        let engine = &state.app.engine;
-        let (context, pending) = exchange::submit(engine, model, request, &scheduling, stream)?;
-        let input_ns = arrival.elapsed().as_nanos() as u64;
-        Ok(Submitted { context, pending, scheduling, arrival, input_ns })
-    };
-    match submitted.await {
-        Ok(submitted) => Ok((attempt, submitted)),
-        Err(error) => Err(conclude(attempt, Err(error))),
-    }
 }
 
 fn generated<'a>(context: &'a Context, text_output: &'a str) -> Generated<'a> {

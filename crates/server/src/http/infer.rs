@@ -6,24 +6,19 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
-use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use batchmaker::Model;
 use batchmaker_wire as wire;
-use wire::ContentEncoding;
 
-use crate::http::body;
 use crate::http::error::HttpError;
 use crate::http::state::HttpState;
+use crate::http::{body, reply};
 use crate::serving::app::{App, Target};
 use crate::serving::attempt::Attempt;
 use crate::serving::deadline::Deadline;
 use crate::serving::error::ServeError;
-use crate::serving::exchange;
+use crate::serving::exchange::{self, Arrived, Form, Submitted};
 use crate::serving::outcome::Phases;
 use crate::serving::parameters::{self, Scheduling};
 
@@ -31,59 +26,74 @@ const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
 
 const SESSION: HeaderName = HeaderName::from_static(parameters::SESSION);
 
-/// Shorter replies are not worth compressing.
-const COMPRESSED_BYTES_MIN: usize = 1 << 10;
-
 /// `POST /v2/models/M/infer`.
 pub(crate) async fn infer(
     State(state): State<Arc<HttpState>>,
     target: Result<Target, HttpError>,
     request: Request,
 ) -> Response {
+    let (attempt, arrived) = match arrive(&state, target, request).await {
+        Ok(arrived) => arrived,
+        Err(response) => return response,
+    };
+    let answer = answer(&state.app, arrived).await;
+    conclude(attempt, answer)
+}
+
+/// A request whose last byte has come.
+pub(crate) struct ArrivedRequest {
+    pub(crate) model: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) at: Instant,
+    pub(crate) arrived: Arrived,
+}
+
+/// Reads a request for a model; or returns the response that refuses it.
+pub(crate) async fn arrive(
+    state: &HttpState,
+    target: Result<Target, HttpError>,
+    request: Request,
+) -> Result<(Attempt, ArrivedRequest), Response> {
     let (parts, body) = request.into_parts();
     let target = match target {
         Ok(target) => target,
         Err(error) => {
             body::discard(body, state.limits).await;
-            return error.into_response();
+            return Err(error.into_response());
         }
     };
     let mut attempt = Attempt::start(target.record().clone());
-    let answer = async {
-        let body = body::read(&parts.headers, body, state.limits).await?;
-        attempt.arrived();
-        answer(&state.app, target.model(), &parts, body).await
+    let headers = parts.headers;
+    let read = async {
+        let mut memory = state.app.engine.memory().arrival();
+        let (body, encoding) =
+            body::read(&headers, body, state.limits, &state.app, &mut memory).await?;
+        let header_length = header_length(&headers)?;
+        let session = session_header(&headers)?.map(str::to_owned);
+        let body_bytes_max = state.limits.bytes_max;
+        Ok(Arrived { body, encoding, body_bytes_max, header_length, session, memory })
     };
-    let answer = answer.await;
-    conclude(attempt, answer)
+    match read.await {
+        Ok(arrived) => {
+            attempt.arrived();
+            let (model, at) = (target.name().to_owned(), Instant::now());
+            Ok((attempt, ArrivedRequest { model, headers, at, arrived }))
+        }
+        Err(error) => Err(conclude(attempt, Err(error))),
+    }
 }
 
 /// Runs a request whose body is here.
-async fn answer(
-    app: &App,
-    model: &Model,
-    parts: &Parts,
-    body: Vec<u8>,
-) -> Result<(Response, Phases), HttpError> {
-    let arrival = Instant::now();
-    let request = wire::decode_request(&body, header_length(&parts.headers)?)?;
-    drop(body);
-    let scheduling = parameters::read(&request, session_header(&parts.headers)?)?;
-    let (context, pending) = exchange::submit(&app.engine, model, request, &scheduling, false)?;
-    let input = arrival.elapsed();
-    let reply = Deadline::new(arrival, scheduling.timeout).reply(pending).await?;
-    let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
-    let start = Instant::now();
-    let body = exchange::encode(context, reply)?;
-    let mut response = response_of(body, accepted_encoding(&parts.headers));
+async fn answer(app: &App, request: ArrivedRequest) -> Result<(Response, Phases), HttpError> {
+    let ArrivedRequest { model, headers, at, arrived } = request;
+    let Submitted { context, scheduling, pending } =
+        exchange::submit(app, &model, arrived, Form::Infer).await?;
+    let input_ns = at.elapsed().as_nanos() as u64;
+    let deadline = Deadline::new(at, scheduling.timeout);
+    let encode = move |reply| exchange::encode(context, reply);
+    let (mut response, phases) = reply::respond(app, pending, deadline, &headers, encode).await?;
     name_session(&mut response, &scheduling);
-    let phases = Phases {
-        input_ns: input.as_nanos() as u64,
-        queue_ns,
-        compute_ns,
-        output_ns: start.elapsed().as_nanos() as u64,
-    };
-    Ok((response, phases))
+    Ok((response, Phases { input_ns, ..phases }))
 }
 
 /// Records how a request ended, and returns its response.
@@ -112,7 +122,7 @@ pub(crate) fn name_session(response: &mut Response, scheduling: &Scheduling) {
     }
 }
 
-pub(crate) fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ServeError> {
+fn session_header(headers: &HeaderMap) -> Result<Option<&str>, ServeError> {
     let invalid = || ServeError::Invalid(format!("header '{SESSION}': expected visible ASCII"));
     headers.get(SESSION).map(|value| value.to_str().map_err(|_| invalid())).transpose()
 }
@@ -126,70 +136,4 @@ fn header_length(headers: &HeaderMap) -> Result<Option<usize>, ServeError> {
         let name = wire::HEADER_LENGTH;
         ServeError::Invalid(format!("header '{name}': expected a number of bytes, got '{text}'"))
     })
-}
-
-fn response_of(body: wire::EncodedBody, encoding: ContentEncoding) -> Response {
-    let wire::EncodedBody { bytes, header_length } = body;
-    let is_encoded = encoding != ContentEncoding::Identity && bytes.len() >= COMPRESSED_BYTES_MIN;
-    let bytes = match is_encoded {
-        true => wire::compress(encoding, &bytes).into_owned(),
-        false => bytes,
-    };
-    let mut response = Response::new(Body::from(bytes));
-    let headers = response.headers_mut();
-    let content_type = match header_length {
-        None => "application/json",
-        Some(length) => {
-            headers.insert(HEADER_LENGTH, HeaderValue::from(length));
-            "application/octet-stream"
-        }
-    };
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    if is_encoded {
-        let name = match encoding {
-            ContentEncoding::Gzip => "gzip",
-            _ => "deflate",
-        };
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
-    }
-    response
-}
-
-/// The first encoding that the client names and that is spoken here.
-fn accepted_encoding(headers: &HeaderMap) -> ContentEncoding {
-    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    let mut codings = values.flat_map(|value| value.split(','));
-    let accepted = codings.find_map(|coding| {
-        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
-        let quality = quality.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
-        match name.trim().to_ascii_lowercase().as_str() {
-            "gzip" | "x-gzip" if quality != Ok(0.0) => Some(ContentEncoding::Gzip),
-            "deflate" if quality != Ok(0.0) => Some(ContentEncoding::Deflate),
-            _ => None,
-        }
-    });
-    accepted.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_encoding_that_is_known_and_wanted_is_taken() {
-        let table = [
-            ("", ContentEncoding::Identity),
-            ("identity", ContentEncoding::Identity),
-            ("br", ContentEncoding::Identity),
-            ("br, GZIP", ContentEncoding::Gzip),
-            ("deflate;q=0.5, gzip", ContentEncoding::Deflate),
-            ("gzip;q=0, deflate", ContentEncoding::Deflate),
-            ("gzip; q=0.0", ContentEncoding::Identity),
-        ];
-        for (value, encoding) in table {
-            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, value.parse().unwrap())]);
-            assert_eq!(accepted_encoding(&headers), encoding, "{value}");
-        }
-        assert_eq!(accepted_encoding(&HeaderMap::new()), ContentEncoding::Identity);
-    }
 }

@@ -6,6 +6,7 @@ mod describe;
 mod error;
 mod generate;
 mod infer;
+mod reply;
 mod response;
 mod router;
 mod state;

@@ -1,9 +1,12 @@
 //! Paths and verbs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -78,7 +81,7 @@ async fn wrong_verb(request: Request) -> Response {
 /// Reads the body before the handler is called, wanted or not: see [`body::discard`].
 async fn take_body(State(state): State<Arc<HttpState>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    match body::read(&parts.headers, body, state.limits).await {
+    match body::read_small(&parts.headers, body, state.limits).await {
         Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
         Err(error) => error.into_response(),
     }
@@ -89,7 +92,18 @@ async fn count_response(
     request: Request,
     next: Next,
 ) -> Response {
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     state.app.metrics.count_response(response.status().as_str());
+    if matches!(response.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
+    {
+        let seconds = retry_after_s(state.app.engine.retry_after());
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
     response
+}
+
+/// The whole seconds of a `Retry-After` for a queue that is likely to be answered in so much time.
+fn retry_after_s(stay: Duration) -> u64 {
+    const MAX_S: u64 = 60;
+    (stay.as_millis() as u64).div_ceil(1000).clamp(1, MAX_S)
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use batchmaker::Model;
 use batchmaker::{Engine, EngineError};
 
 use crate::serving::attempt::ModelRecord;
 use crate::serving::error::ServeError;
+use crate::serving::heavy_work::HeavyWork;
 use crate::serving::metrics::Metrics;
 
 /// The state that all doors share.
@@ -18,6 +20,9 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// The record of each model, by the model's name.
     pub(crate) records: BTreeMap<String, Arc<ModelRecord>>,
+    pub(crate) heavy_work: HeavyWork,
+    /// The time that a request waits for memory.
+    pub(crate) memory_wait: Duration,
     is_draining: AtomicBool,
 }
 
@@ -29,14 +34,15 @@ pub(crate) struct Target {
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine) -> Self {
+    pub(crate) fn new(engine: Engine, heavy_work: HeavyWork, memory_wait: Duration) -> Self {
         let metrics = Metrics::new();
         let record = |name: &str| {
             let record = ModelRecord::new(metrics.of_model(name));
             (name.to_owned(), Arc::new(record))
         };
         let records = engine.models().iter().map(|model| record(&model.name)).collect();
-        Self { engine, metrics, records, is_draining: AtomicBool::new(false) }
+        let is_draining = AtomicBool::new(false);
+        Self { engine, metrics, records, heavy_work, memory_wait, is_draining }
     }
 
     /// Whether requests are welcome: not once the server drains, or its device is lost.
@@ -67,6 +73,11 @@ impl Target {
             }),
             _ => Ok(Self { app: app.clone(), name: name.to_owned() }),
         }
+    }
+
+    /// The name of the model.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// The model.

@@ -21,11 +21,20 @@ impl Deadline {
     }
 
     /// The reply, unless it comes too late. A request whose reply comes too late is cancelled.
-    pub(crate) async fn reply(self, pending: Pending) -> Result<Reply, ServeError> {
-        let Some(at) = self.at else { return Ok(pending.await?) };
-        let reply = tokio::time::timeout_at(at.into(), pending).await;
+    pub(crate) async fn reply(self, mut pending: Pending) -> Result<Reply, ServeError> {
+        self.ready(&mut pending).await?;
+        Ok(pending.await?)
+    }
+
+    /// Waits until the reply can be put together, unless that is too late.
+    pub(crate) async fn ready(self, pending: &mut Pending) -> Result<(), ServeError> {
+        let Some(at) = self.at else {
+            pending.ready().await;
+            return Ok(());
+        };
         let timeout_us = self.timeout.as_micros() as u64;
-        Ok(reply.map_err(|_| ServeError::TimedOut { timeout_us })??)
+        let ready = tokio::time::timeout_at(at.into(), pending.ready()).await;
+        ready.map_err(|_| ServeError::TimedOut { timeout_us })
     }
 
     /// The next steps of the reply; none at the end, and when they come too late.

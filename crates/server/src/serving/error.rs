@@ -44,10 +44,13 @@ impl ServeError {
 
 fn outcome_of(error: &EngineError) -> Outcome {
     match error {
-        EngineError::UnknownModel(_) | EngineError::Invalid(_) | EngineError::SessionLost => {
-            Outcome::Invalid
-        }
+        EngineError::UnknownModel(_)
+        | EngineError::Invalid(_)
+        | EngineError::TooLarge { .. }
+        | EngineError::TooManyRuns { .. }
+        | EngineError::SessionLost => Outcome::Invalid,
         EngineError::Overloaded { .. }
+        | EngineError::ModelOverloaded { .. }
         | EngineError::MemoryInUse { .. }
         | EngineError::TooManySessions { .. }
         | EngineError::ShuttingDown

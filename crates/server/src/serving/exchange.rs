@@ -1,14 +1,18 @@
 //! A request of the protocol to the engine, and the engine's reply to the protocol: the same for every
 //! transport.
 
-use batchmaker::Model;
-use batchmaker::{Engine, Pending, Reply, Request};
+use batchmaker::{Engine, EngineError, Model, Pending, Permit, Reply, Request, Reservation};
 use batchmaker_wire as wire;
-use wire::{InferRequest, RequestedOutputs};
+use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
 
+use crate::serving::app::App;
 use crate::serving::error::ServeError;
-use crate::serving::parameters::Scheduling;
+use crate::serving::generation;
+use crate::serving::parameters::{self, Scheduling};
 use crate::serving::tensors;
+
+/// The bytes of JSON for each byte of a tensor, at most: a truth value has one byte, and `false,` six.
+const JSON_FACTOR: usize = 6;
 
 /// The fields of a request that its response repeats.
 #[derive(Debug)]
@@ -20,24 +24,207 @@ pub(crate) struct Context {
     pub(crate) requested: RequestedOutputs,
 }
 
-/// Checks a request, whose parameters were read, and submits it. `stream` says whether its steps are
-/// wanted as they are computed.
-pub(crate) fn submit(
-    engine: &Engine,
+/// A request whose last byte has come.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) body: Vec<u8>,
+    pub(crate) encoding: ContentEncoding,
+    /// The most bytes that the body may have once it is decompressed.
+    pub(crate) body_bytes_max: usize,
+    /// See [`wire::HEADER_LENGTH`].
+    pub(crate) header_length: Option<usize>,
+    /// The session that a header names.
+    pub(crate) session: Option<String>,
+    /// What the body holds of the budget.
+    pub(crate) memory: Reservation,
+}
+
+/// What a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Tensors.
+    Infer,
+    /// A text, whose answer is text.
+    Generate {
+        /// Whether its steps are wanted as they are computed.
+        stream: bool,
+    },
+}
+
+/// A request that the engine has.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    pub(crate) context: Context,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) pending: Pending,
+}
+
+/// A request that has arrived and holds its permit.
+struct Job {
+    permit: Permit,
+    arrived: Arrived,
+    form: Form,
+}
+
+/// Why a job has no result.
+enum Unprepared {
+    Refused(ServeError),
+    /// It can go on once it holds as many bytes.
+    Needs(usize, Box<Job>),
+}
+
+impl<E: Into<ServeError>> From<E> for Unprepared {
+    fn from(error: E) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// Decodes, checks, unfolds and submits a request, as soon as it fits the budget.
+pub(crate) async fn submit(
+    app: &App,
+    model: &str,
+    arrived: Arrived,
+    form: Form,
+) -> Result<Submitted, ServeError> {
+    let permit = app.engine.permit(model)?;
+    let mut job = Box::new(Job { permit, arrived, form });
+    let (context, scheduling, unfolded) = loop {
+        // A body that is compressed may become large, whatever its size.
+        let bytes = match job.arrived.encoding {
+            ContentEncoding::Identity => job.arrived.body.len(),
+            _ => usize::MAX,
+        };
+        match app.heavy_work.run(bytes, move || job.prepare()).await {
+            Ok(prepared) => break prepared,
+            Err(Unprepared::Refused(error)) => return Err(error),
+            Err(Unprepared::Needs(bytes, waiting)) => {
+                job = waiting;
+                within(app, job.arrived.memory.grow_to(bytes)).await?;
+            }
+        }
+    };
+    let pending = within(app, unfolded.submit_when_it_fits()).await?;
+    Ok(Submitted { context, scheduling, pending })
+}
+
+/// Waits for what needs memory, but not for long.
+pub(crate) async fn within<T>(
+    app: &App,
+    wait: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, ServeError> {
+    match tokio::time::timeout(app.memory_wait, wait).await {
+        Ok(result) => Ok(result?),
+        Err(_) => {
+            let bytes = app.engine.memory().bytes_in_use();
+            Err(EngineError::MemoryInUse { bytes }.into())
+        }
+    }
+}
+
+impl Job {
+    fn prepare(
+        mut self: Box<Self>,
+    ) -> Result<(Context, Scheduling, batchmaker::UnfoldedRequest), Unprepared> {
+        match self.read() {
+            Ok((request, scheduling)) => {
+                let Self { permit, arrived, form } = *self;
+                let Arrived { body, memory, .. } = arrived;
+                drop(body);
+                let (context, request) = for_engine(permit.model(), request, &scheduling, form)?;
+                Ok((context, scheduling, permit.unfold(request, memory)?))
+            }
+            Err(Unread::Refused(error)) => Err(Unprepared::Refused(error)),
+            Err(Unread::Needs(bytes)) => Err(Unprepared::Needs(bytes, self)),
+        }
+    }
+
+    /// Reads the body. What is made of it is counted before it is made.
+    fn read(&mut self) -> Result<(InferRequest, Scheduling), Unread> {
+        let Self { permit, arrived, form } = self;
+        let Arrived { body, encoding, body_bytes_max, header_length, session, memory } = arrived;
+        let held = body.capacity();
+        let decompressed = match encoding {
+            ContentEncoding::Identity => None,
+            encoding => {
+                let may_hold = |bytes| hold(memory, held + bytes);
+                Some(wire::decompress(*encoding, body, *body_bytes_max, may_hold)?)
+            }
+        };
+        let held = held + decompressed.as_ref().map_or(0, Vec::capacity);
+        let text = decompressed.as_deref().unwrap_or(body);
+        let model = permit.model();
+        let request = match form {
+            Form::Infer => {
+                let encoded = wire::read_request(text, *header_length)?;
+                tensors::check(&encoded.inputs, &model.inputs)?;
+                hold(memory, held + encoded.decoded_bytes())?;
+                encoded.decode()?
+            }
+            Form::Generate { .. } => {
+                // The text once more, as a string and as an element of a tensor.
+                hold(memory, held + 2 * text.len())?;
+                generation::read(model, text)?
+            }
+        };
+        let scheduling = parameters::read(&request, session.as_deref())?;
+        Ok((request, scheduling))
+    }
+}
+
+/// Why a body was not read.
+enum Unread {
+    Refused(ServeError),
+    /// It can be read once the request holds as many bytes.
+    Needs(usize),
+}
+
+impl<E: Into<ServeError>> From<E> for Unread {
+    fn from(error: E) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// Has the reservation hold `bytes`.
+fn hold(memory: &mut Reservation, bytes: usize) -> Result<(), Unread> {
+    memory.try_grow_to(bytes).map_err(|error| match error {
+        EngineError::MemoryInUse { .. } => Unread::Needs(bytes),
+        error => Unread::Refused(error.into()),
+    })
+}
+
+/// A request of the protocol as the engine takes it, and what its response repeats.
+fn for_engine(
     model: &Model,
     request: InferRequest,
     scheduling: &Scheduling,
-    stream: bool,
-) -> Result<(Context, Pending), ServeError> {
+    form: Form,
+) -> Result<(Context, Request), ServeError> {
     let InferRequest { id, inputs, outputs: requested, .. } = request;
     let tensors = tensors::from_wire(inputs, &model.inputs)?;
     let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
     let outputs = requested.list.iter().map(|output| output.name.clone()).collect();
+    let is_json = |format| format == DataFormat::Json;
+    let has_json = match &requested.list[..] {
+        [] => is_json(requested.default_format),
+        list => list.iter().any(|output| is_json(requested.format_of(&output.name))),
+    };
     let mut wanted = Request::from(tensors).parameters(parameters).priority(priority);
-    (wanted.session, wanted.outputs, wanted.stream) = (session, outputs, stream);
-    let pending = engine.submit(&model.name, wanted)?;
+    (wanted.session, wanted.outputs) = (session, outputs);
+    wanted.stream = form == Form::Generate { stream: true };
+    wanted.reply_factor = if has_json { JSON_FACTOR } else { 1 };
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
-    Ok((Context { model_name, model_version, id, requested }, pending))
+    Ok((Context { model_name, model_version, id, requested }, wanted))
+}
+
+/// Submits a request that was read, without waiting.
+pub(crate) fn submit_now(
+    engine: &Engine,
+    model: &Model,
+    request: InferRequest,
+    scheduling: &Scheduling,
+) -> Result<(Context, Pending), ServeError> {
+    let (context, request) = for_engine(model, request, scheduling, Form::Infer)?;
+    Ok((context, engine.submit(&model.name, request)?))
 }
 
 /// The body of the response to a request, in the forms that it asks for.

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use batchmaker::Model;
 use batchmaker::{NamedTensor, Pending, Reply, TensorData};
 use batchmaker_wire as wire;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use wire::{InferRequest, RequestedOutput, RequestedOutputs};
 
 use crate::serving::deadline::Deadline;
@@ -17,11 +19,44 @@ const INPUT: &str = "text";
 /// The parameter of a request that says how tensors travel; it has no meaning for text.
 const BINARY_OUTPUT: &str = "binary_data_output";
 
+/// The most bytes of the JSON of a request's parameters, which take far more memory than their text.
+const PARAMETERS_BYTES_MAX: usize = 64 << 10;
+
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GenerateRequest<'a> {
+    id: Option<String>,
+    text_input: String,
+    #[serde(borrow)]
+    parameters: Option<&'a RawValue>,
+}
+
+/// Reads the body of a request: `{"id"?, "text_input", "parameters"?}`.
+///
+/// # Errors
+/// It is something else, or the model takes no text, or gives none.
+pub(crate) fn read(model: &Model, body: &[u8]) -> Result<InferRequest, ServeError> {
+    let invalid = |error: serde_json::Error| ServeError::Invalid(format!("request: {error}"));
+    let GenerateRequest { id, text_input, parameters } =
+        serde_json::from_slice(body).map_err(invalid)?;
+    let parameters = parameters.map_or("{}", RawValue::get);
+    if parameters.len() > PARAMETERS_BYTES_MAX {
+        let found = parameters.len();
+        let reason = format!(
+            "request: parameters have {found} bytes, expected at most {PARAMETERS_BYTES_MAX}"
+        );
+        return Err(ServeError::Invalid(reason));
+    }
+    let parameters = serde_json::from_str(parameters).map_err(invalid)?;
+    request(model, id, text_input, parameters)
+}
+
 /// The request for the text that a model makes of `text`.
 ///
 /// # Errors
 /// The model takes no text, or gives none.
-pub(crate) fn request(
+fn request(
     model: &Model,
     id: Option<String>,
     text: String,

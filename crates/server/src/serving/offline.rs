@@ -37,7 +37,7 @@ pub fn submit(engine: &Engine, model: &str, line: &[u8]) -> Result<(Context, Pen
     if scheduling.timeout.is_some() {
         return Err(ServeError::Invalid("parameter 'timeout' has no meaning here".into()).into());
     }
-    let (context, pending) = exchange::submit(engine, model, request, &scheduling, false)?;
+    let (context, pending) = exchange::submit_now(engine, model, request, &scheduling)?;
     Ok((Context(context), pending))
 }
 

@@ -1,13 +1,40 @@
 //! Tensors of the wire and of the engine.
 //!
-//! The engine knows five types of elements. Whether a tensor of one of them is what the model
-//! wants, the model says; the other datatypes are refused here.
+//! The engine knows five types of elements. A tensor that the model does not declare, or declares with another
+//! type, is refused here, before anything is made of it.
 
 use batchmaker::TensorInfo;
 use batchmaker::{ElementType, NamedTensor, Tensor, TensorData};
 use batchmaker_wire as wire;
 
 use crate::serving::error::ServeError;
+
+/// Checks the inputs of a request, before they are decoded, against those that its model declares.
+pub(crate) fn check(
+    inputs: &[wire::EncodedTensor<'_>],
+    declared: &[TensorInfo],
+) -> Result<(), ServeError> {
+    inputs.iter().try_for_each(|input| check_input(&input.name, input.datatype(), declared))
+}
+
+fn check_input(
+    name: &str,
+    datatype: wire::Datatype,
+    declared: &[TensorInfo],
+) -> Result<(), ServeError> {
+    let Some(tensor) = declared.iter().find(|tensor| tensor.name == name) else {
+        let names: Vec<&str> = declared.iter().map(|tensor| &*tensor.name).collect();
+        let names = names.join(", ");
+        return Err(ServeError::Invalid(format!("input '{name}' is unknown, expected {names}")));
+    };
+    let expected = datatype_of(tensor.element);
+    if datatype == expected {
+        return Ok(());
+    }
+    Err(ServeError::Invalid(format!(
+        "input '{name}': expected data type {expected}, got {datatype}"
+    )))
+}
 
 /// Takes the inputs of a request for a model that declares `declared`.
 pub(crate) fn from_wire(
@@ -21,28 +48,15 @@ fn input_from_wire(
     input: wire::Tensor,
     declared: &[TensorInfo],
 ) -> Result<NamedTensor, ServeError> {
-    let (name, shape, datatype) = (input.name.clone(), input.shape().to_vec(), input.datatype());
+    check_input(&input.name, input.datatype(), declared)?;
+    let (name, shape) = (input.name.clone(), input.shape().to_vec());
     let data = match input.into_data() {
         wire::TensorData::Fp32(values) => TensorData::F32(values),
         wire::TensorData::Int64(values) => TensorData::I64(values),
         wire::TensorData::Int32(values) => TensorData::I32(values),
         wire::TensorData::Bool(values) => TensorData::Bool(values),
         wire::TensorData::Bytes(values) => TensorData::Bytes(values),
-        _ => {
-            let expected = match declared.iter().find(|tensor| tensor.name == name) {
-                Some(tensor) => datatype_of(tensor.element).to_string(),
-                None => {
-                    let names: Vec<&str> = declared.iter().map(|tensor| &*tensor.name).collect();
-                    return Err(ServeError::Invalid(format!(
-                        "input '{name}' is unknown, expected {}",
-                        names.join(", ")
-                    )));
-                }
-            };
-            return Err(ServeError::Invalid(format!(
-                "input '{name}': expected data type {expected}, got {datatype}"
-            )));
-        }
+        _ => unreachable!("no model declares another type of elements"),
     };
     Ok(NamedTensor { name, tensor: Tensor::new(shape, data) })
 }
@@ -77,8 +91,14 @@ pub(crate) fn datatype_of(element: ElementType) -> wire::Datatype {
 mod tests {
     use super::*;
 
-    fn declared() -> Vec<TensorInfo> {
-        vec![TensorInfo { name: "x".into(), element: ElementType::F32, shape: vec![-1] }]
+    fn declared(element: ElementType) -> Vec<TensorInfo> {
+        vec![TensorInfo { name: "x".into(), element, shape: vec![-1] }]
+    }
+
+    fn element_of(tensor: &wire::Tensor) -> ElementType {
+        use ElementType::{Bool, Bytes, F32, I32, I64};
+        let elements = [F32, I64, I32, Bool, Bytes].into_iter();
+        elements.clone().find(|&element| datatype_of(element) == tensor.datatype()).unwrap()
     }
 
     #[test]
@@ -92,7 +112,8 @@ mod tests {
         ];
         for data in data {
             let tensor = wire::Tensor::new("x", vec![2, 1], data).unwrap();
-            let mut engine = from_wire(vec![tensor.clone()], &declared()).unwrap();
+            let element = element_of(&tensor);
+            let mut engine = from_wire(vec![tensor.clone()], &declared(element)).unwrap();
             let back = to_wire(engine.remove(0)).unwrap();
             assert_eq!(back, tensor);
             assert_eq!(datatype_of(ElementType::F32).name(), ElementType::F32.to_string());
@@ -103,7 +124,7 @@ mod tests {
     fn what_no_model_takes_is_refused_by_name() {
         let refusal = |name: &str| {
             let tensor = wire::Tensor::new(name, vec![1], vec![1.0f64]).unwrap();
-            from_wire(vec![tensor], &declared()).unwrap_err().to_string()
+            from_wire(vec![tensor], &declared(ElementType::F32)).unwrap_err().to_string()
         };
         assert_eq!(refusal("x"), "input 'x': expected data type FP32, got FP64");
         assert_eq!(refusal("z"), "input 'z' is unknown, expected x");

@@ -135,7 +135,7 @@ impl Unfold for Chain {
             parameters.refuse_chunks("it reads its sequence backwards")?;
         }
         let steps = self.steps(&tensors)?;
-        let (mut graph, mut inputs) = (CellGraphBuilder::of_chunk(parameters.chunk), Vec::new());
+        let (mut graph, mut inputs) = (CellGraphBuilder::for_request(parameters), Vec::new());
         let mut tensors = tensors.into_iter().peekable();
         let directed = |value: ValueIndex| self.direction.of(Rows::all(value), steps as u32);
         let mut sequence = Vec::new();

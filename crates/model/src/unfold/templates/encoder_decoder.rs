@@ -238,7 +238,7 @@ impl Unfold for EncoderDecoder {
         let (source, name) = common_rows(&self.sequence, &tensors)?.expect("there is a sequence");
         check_length(name, source, self.max_length)?;
         let (bound, stop) = self.steps(source, parameters)?;
-        let (mut graph, mut inputs) = (CellGraphBuilder::new(), Vec::new());
+        let (mut graph, mut inputs) = (CellGraphBuilder::for_request(parameters), Vec::new());
         let fed: Vec<_> = self
             .sequence
             .iter()

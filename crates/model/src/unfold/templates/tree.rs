@@ -169,7 +169,7 @@ impl Unfold for Tree {
     fn unfold(
         &self,
         mut tensors: Vec<NamedTensor>,
-        _parameters: &Parameters,
+        parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
         let children = tensors.pop().expect("`children` is the last tensor").tensor;
         let (leaves, name) = common_rows(&self.tensors, &tensors)?.expect("a leaf is fed");
@@ -178,7 +178,7 @@ impl Unfold for Tree {
         let nodes = leaves + inner;
         check_length(name, nodes, self.max_length)?;
 
-        let (mut graph, mut inputs) = (CellGraphBuilder::new(), Vec::new());
+        let (mut graph, mut inputs) = (CellGraphBuilder::for_request(parameters), Vec::new());
         let fed: Vec<ValueIndex> = self
             .tensors
             .iter()

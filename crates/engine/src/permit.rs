@@ -1,0 +1,247 @@
+//! A request on its way in: it takes a permit, is unfolded, and is submitted once its bytes fit the budget.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use batchmaker_device::DeviceError;
+use batchmaker_graph::{
+    CellGraph, Chunk, InvalidRequest, SessionId, Tensor, UnfoldError, Unfolded,
+};
+use batchmaker_manager::Event;
+use batchmaker_model::{Model, ReplyPlan};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::oneshot;
+
+use crate::admission::Place;
+use crate::error::EngineError;
+use crate::lock::lock;
+use crate::memory::Reservation;
+use crate::needs::{Needs, ReplyForm};
+use crate::pending::{Pending, Steps};
+use crate::reply::{Computed, Reply};
+use crate::request::Request;
+use crate::responder::Responder;
+use crate::served_model::ServedModel;
+use crate::sessions::Entering;
+use crate::shared::Shared;
+use crate::streaming::Streamed;
+
+/// The records of one request's graph may take the whole budget divided by this.
+const GRAPH_SHARE: usize = 4;
+
+/// The right to submit one request to a model. It is taken before anything is done for the request that costs
+/// much, and held until the request is answered.
+#[derive(Debug)]
+pub struct Permit {
+    shared: Arc<Shared>,
+    served: Arc<ServedModel>,
+    place: Place,
+}
+
+/// A request as a cell graph, which has to be submitted yet.
+#[derive(Debug)]
+pub struct UnfoldedRequest(Unfolding);
+
+#[derive(Debug)]
+enum Unfolding {
+    Graph(Box<Submission>),
+    /// There was a session to end, and nothing else to do.
+    Reply(Reply),
+}
+
+#[derive(Debug)]
+struct Submission {
+    permit: Permit,
+    graph: Arc<CellGraph>,
+    inputs: Vec<Tensor>,
+    plan: ReplyPlan,
+    entering: Option<Entering>,
+    priority: u32,
+    stream: bool,
+    needs: Needs,
+    memory: Reservation,
+}
+
+impl Permit {
+    pub(crate) fn new(shared: Arc<Shared>, served: Arc<ServedModel>) -> Result<Self, EngineError> {
+        if shared.is_closing.load(Ordering::SeqCst) {
+            return Err(EngineError::ShuttingDown);
+        }
+        if let Some(reason) = shared.lost.get() {
+            return Err(EngineError::DeviceLost(reason.clone()));
+        }
+        let place = shared.admission.place(served.id, &served.model.name)?;
+        Ok(Self { shared, served, place })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.served.model
+    }
+
+    /// Checks and unfolds a request, in time that is linear in its tensors. `memory` holds
+    /// [`Request::bytes`], or grows to them; the records of the request's graph count as well.
+    ///
+    /// # Errors
+    /// The request is wrong, or it does not fit the budget.
+    pub fn unfold(
+        self,
+        request: Request,
+        mut memory: Reservation,
+    ) -> Result<UnfoldedRequest, EngineError> {
+        let brought = request.bytes();
+        memory.try_grow_to(brought)?;
+        let (stream, reply_factor) = (request.stream, request.reply_factor);
+        let Request { mut tensors, mut parameters, priority, session, outputs, .. } = request;
+        let (shared, served) = (&self.shared, &self.served);
+        let mut entering = None;
+        parameters.chunk = Chunk::Whole;
+        if let Some(part) = session {
+            shared.check_sessions()?;
+            if part.end && !part.start && tensors.is_empty() {
+                shared.sessions.end(served, &part.key, &shared.inbox)?;
+                return Ok(UnfoldedRequest(Unfolding::Reply(Reply::empty())));
+            }
+            let (found, completed) = shared.sessions.prepare(served, part, tensors)?;
+            parameters.chunk = found.chunk();
+            (entering, tensors) = (Some(found), completed);
+        }
+        let graph_bytes_most = memory.bytes_max() / GRAPH_SHARE;
+        memory.grow_towards(brought + graph_bytes_most);
+        let graph_bytes_max = (memory.bytes() - brought).min(graph_bytes_most);
+        parameters.graph_bytes_max = Some(graph_bytes_max);
+        let unfolded = served.model.unfold(tensors, &parameters, &outputs);
+        let (unfolded, plan) = unfolded.map_err(|error| match error {
+            UnfoldError::Request(error) => EngineError::Invalid(error),
+            UnfoldError::Graph(error) => EngineError::Unfolding(error),
+            UnfoldError::TooLarge { .. } if graph_bytes_max < graph_bytes_most => {
+                shared.memory.error_in_use()
+            }
+            UnfoldError::TooLarge { bytes_max } => EngineError::TooManyRuns { bytes_max },
+        })?;
+        let Unfolded { graph, inputs, .. } = unfolded;
+        if entering.is_some() {
+            if graph.runs().is_empty() {
+                let text = "a chunk of a sequence without a step".to_owned();
+                return Err(InvalidRequest(text).into());
+            }
+            shared.check_slots(&graph)?;
+        }
+        shared.check_values(&graph)?;
+        let static_bytes = entering.as_ref().map_or(0, Entering::static_bytes);
+        let bytes = plan.bytes(&graph);
+        let reply = ReplyForm { bytes, factor: reply_factor, is_stream: stream };
+        let needs = Needs::of(&graph, &shared.state_bytes, static_bytes, reply);
+        // What the graph might have taken is for others.
+        memory.shrink_to(needs.all.max(brought + graph.record_bytes()));
+        let graph = Arc::new(graph);
+        Ok(UnfoldedRequest(Unfolding::Graph(Box::new(Submission {
+            permit: self,
+            graph,
+            inputs,
+            plan,
+            entering,
+            priority,
+            stream,
+            needs,
+            memory,
+        }))))
+    }
+}
+
+impl UnfoldedRequest {
+    /// The bytes that the request needs from its submission to its answer.
+    pub fn bytes(&self) -> usize {
+        match &self.0 {
+            Unfolding::Graph(submission) => submission.needs.all,
+            Unfolding::Reply(_) => 0,
+        }
+    }
+
+    /// Hands the request to the workers, without waiting.
+    ///
+    /// # Errors
+    /// It does not fit the budget now; the graph cannot run; the engine is closing or lost.
+    pub fn submit(self) -> Result<Pending, EngineError> {
+        match self.0 {
+            Unfolding::Reply(reply) => Ok(Pending::answered(reply)),
+            Unfolding::Graph(mut submission) => {
+                submission.memory.try_take(submission.needs.all)?;
+                submission.start()
+            }
+        }
+    }
+
+    /// Hands the request to the workers as soon as it fits the budget. Dropping the future drops the request.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit), but that it waits for others to give back what they hold.
+    pub async fn submit_when_it_fits(self) -> Result<Pending, EngineError> {
+        match self.0 {
+            Unfolding::Reply(reply) => Ok(Pending::answered(reply)),
+            Unfolding::Graph(mut submission) => {
+                submission.memory.take(submission.needs.all).await?;
+                submission.start()
+            }
+        }
+    }
+}
+
+impl Submission {
+    /// Hands the request, whose bytes are reserved, to the device and to the manager.
+    fn start(self) -> Result<Pending, EngineError> {
+        let Self { permit, graph, inputs, plan, entering, priority, stream, needs, mut memory } =
+            self;
+        let Permit { shared, served, place } = permit;
+        if graph.runs().is_empty() {
+            let computed = Computed::without_runs(&graph, inputs, memory);
+            return computed.into_reply(plan).map(Pending::answered);
+        }
+        let step_plan = if stream { plan.steps(&graph).map(Arc::new) } else { None };
+        let (streamed, steps) = match step_plan {
+            None => (None, None),
+            Some(plan) => {
+                let (sender, receiver) = unbounded_channel();
+                let streamed = Streamed::new(plan.clone(), sender);
+                (Some(Box::new(streamed)), Some(Steps { receiver, plan }))
+            }
+        };
+        let (sender, values) = oneshot::channel();
+        let of_session = memory.split(needs.session);
+        let (ends, session, reply_bytes) = (Vec::new(), None, needs.reply);
+        let responder = Responder { sender, place, memory, reply_bytes, ends, session, streamed };
+        let id = lock(&shared.requests).insert(responder);
+        let id = id.ok_or(EngineError::ShuttingDown)?;
+        if let Err(error) = shared.device.admit(id, graph.clone(), inputs) {
+            shared.take_back(id);
+            return Err(match error {
+                DeviceError::Full { .. } => shared.memory.error_in_use(),
+                DeviceError::Graph(error) => EngineError::Unfolding(error),
+                DeviceError::Lost(reason) => EngineError::DeviceLost(reason.into()),
+                error => EngineError::DeviceLost(error.to_string().into()),
+            });
+        }
+        let arrive = |session: Option<SessionId>| {
+            if let Some(session) = session {
+                lock(&shared.requests).set_session(id, session);
+            }
+            let model = served.id;
+            shared.inbox.send(Event::Arrive { request: id, model, priority, graph, session });
+        };
+        match entering {
+            None => arrive(None),
+            Some(entering) => {
+                let arrive = |id| arrive(Some(id));
+                let inbox = &shared.inbox;
+                let entered = shared.sessions.enter(&served, entering, of_session, inbox, arrive);
+                if let Err(error) = entered {
+                    shared.device.retire(id);
+                    shared.take_back(id);
+                    return Err(error);
+                }
+            }
+        }
+        let in_flight = Some((id, shared.inbox.clone()));
+        Ok(Pending::new(values, plan, steps, reply_bytes, in_flight))
+    }
+}

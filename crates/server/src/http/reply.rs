@@ -1,0 +1,132 @@
+//! The reply to a request for a model: put together, encoded and compressed, on a thread for heavy work where it is
+//! large. Its part of the budget is free when its last byte was sent.
+
+use std::time::Instant;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use batchmaker::{Pending, Reply, Reservation};
+use batchmaker_wire as wire;
+use wire::ContentEncoding;
+
+use crate::http::error::HttpError;
+use crate::serving::app::App;
+use crate::serving::deadline::Deadline;
+use crate::serving::error::ServeError;
+use crate::serving::outcome::Phases;
+
+const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
+
+/// Shorter replies are not worth compressing.
+const COMPRESSED_BYTES_MIN: usize = 1 << 10;
+
+/// A body, and what it holds of the budget.
+struct HeldBytes {
+    bytes: Vec<u8>,
+    _memory: Option<Reservation>,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Waits for a reply and makes a response of it, as `encode` does and the client accepts. The phases lack the time
+/// before the request was submitted.
+pub(crate) async fn respond(
+    app: &App,
+    mut pending: Pending,
+    deadline: Deadline,
+    headers: &HeaderMap,
+    encode: impl FnOnce(Reply) -> Result<wire::EncodedBody, ServeError> + Send + 'static,
+) -> Result<(Response, Phases), HttpError> {
+    deadline.ready(&mut pending).await?;
+    let (bytes, encoding) = (pending.bytes(), accepted_encoding(headers));
+    let work = move || {
+        let mut reply = pending.wait().map_err(ServeError::Engine)?;
+        let start = Instant::now();
+        let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
+        let memory = reply.memory.take();
+        let response = response_of(encode(reply)?, encoding, memory);
+        let output_ns = start.elapsed().as_nanos() as u64;
+        Ok((response, Phases { input_ns: 0, queue_ns, compute_ns, output_ns }))
+    };
+    app.heavy_work.run(bytes, work).await
+}
+
+fn response_of(
+    body: wire::EncodedBody,
+    encoding: ContentEncoding,
+    mut memory: Option<Reservation>,
+) -> Response {
+    let wire::EncodedBody { bytes, header_length } = body;
+    let is_encoded = encoding != ContentEncoding::Identity && bytes.len() >= COMPRESSED_BYTES_MIN;
+    let bytes = match is_encoded {
+        true => wire::compress(encoding, &bytes).into_owned(),
+        false => bytes,
+    };
+    if let Some(memory) = &mut memory {
+        memory.shrink_to(bytes.capacity());
+    }
+    let bytes = Bytes::from_owner(HeldBytes { bytes, _memory: memory });
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    let content_type = match header_length {
+        None => "application/json",
+        Some(length) => {
+            headers.insert(HEADER_LENGTH, HeaderValue::from(length));
+            "application/octet-stream"
+        }
+    };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    if is_encoded {
+        let name = match encoding {
+            ContentEncoding::Gzip => "gzip",
+            _ => "deflate",
+        };
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
+    }
+    response
+}
+
+/// The first encoding that the client names and that is spoken here.
+fn accepted_encoding(headers: &HeaderMap) -> ContentEncoding {
+    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut codings = values.flat_map(|value| value.split(','));
+    let accepted = codings.find_map(|coding| {
+        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
+        let quality = quality.trim().strip_prefix("q=").map_or(Ok(1.0), str::parse::<f32>);
+        match name.trim().to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" if quality != Ok(0.0) => Some(ContentEncoding::Gzip),
+            "deflate" if quality != Ok(0.0) => Some(ContentEncoding::Deflate),
+            _ => None,
+        }
+    });
+    accepted.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_encoding_that_is_known_and_wanted_is_taken() {
+        let table = [
+            ("", ContentEncoding::Identity),
+            ("identity", ContentEncoding::Identity),
+            ("br", ContentEncoding::Identity),
+            ("br, GZIP", ContentEncoding::Gzip),
+            ("deflate;q=0.5, gzip", ContentEncoding::Deflate),
+            ("gzip;q=0, deflate", ContentEncoding::Deflate),
+            ("gzip; q=0.0", ContentEncoding::Identity),
+        ];
+        for (value, encoding) in table {
+            let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, value.parse().unwrap())]);
+            assert_eq!(accepted_encoding(&headers), encoding, "{value}");
+        }
+        assert_eq!(accepted_encoding(&HeaderMap::new()), ContentEncoding::Identity);
+    }
+}

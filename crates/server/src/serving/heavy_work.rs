@@ -1,0 +1,46 @@
+//! Work that would keep a thread of the runtime from its connections for long: decompressing, decoding, unfolding
+//! and encoding what is large. It runs on a few threads of its own.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+/// What has fewer bytes is done at once: it takes less time than to hand it to another thread.
+const LIGHT_BYTES: usize = 16 << 10;
+
+/// The threads for heavy work.
+#[derive(Clone, Debug)]
+pub(crate) struct HeavyWork {
+    threads: Arc<Semaphore>,
+}
+
+impl HeavyWork {
+    /// As many threads at a time; they are those of the runtime for work that blocks.
+    pub(crate) fn new(threads: usize) -> Self {
+        Self { threads: Arc::new(Semaphore::new(threads.max(1))) }
+    }
+
+    /// Runs `work`, which looks at so many `bytes`. Whoever waits for a thread waits in order. Work that has begun
+    /// ends even if nobody waits for it any more.
+    ///
+    /// # Panics
+    /// If `work` panics.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        if bytes <= LIGHT_BYTES {
+            return work();
+        }
+        let thread = self.threads.clone().acquire_owned().await.expect("it is never closed");
+        let run = move || {
+            let _thread = thread;
+            work()
+        };
+        match tokio::task::spawn_blocking(run).await {
+            Ok(done) => done,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}

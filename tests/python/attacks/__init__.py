@@ -1,0 +1,1 @@
+"""Attacks on a running server, and what must hold while they last."""

@@ -1,0 +1,171 @@
+"""Signals, and standard error that nobody can write to."""
+
+import asyncio
+import os
+import random
+import signal
+
+import numpy as np
+
+from attacks import http1, ordinary
+from attacks.registry import attack, room
+
+
+def tokens(steps):
+    return http1.binary("tokens", {"token": ("INT64", (1, steps), np.full(steps, 3).tobytes())})
+
+
+async def until_refused(target, count, stopped):
+    """Clients, half of them with a connection for each request, who take no reset for an answer.
+
+    A request that was sent in full on a connection that the server had accepted, and on which it had
+    not said `Connection: close`, must be answered.
+    """
+    requests = [request for request, _ in ordinary.requests()] + [tokens(2000)]
+
+    async def client(index):
+        reader = writer = None
+        while True:
+            if stopped.is_set() and stopped.at + 10 < asyncio.get_running_loop().time():
+                target.fail("the server goes on ten seconds after the signal")
+                return
+            request = requests[random.randrange(len(requests))]
+            fresh = writer is None
+            if fresh:
+                try:
+                    reader, writer = await target.open()
+                except ConnectionRefusedError:
+                    target.count("refused connections")
+                    if stopped.is_set():
+                        return
+                    target.fail("refused before the end")
+                    return
+                except OSError as error:
+                    target.fail(f"connect: {error!r}")
+                    return
+            target.count("in flight")
+            try:
+                writer.write(request)
+                await writer.drain()
+                async with asyncio.timeout(60):
+                    status, headers, _ = await http1.reply(reader)
+            except (OSError, EOFError, TimeoutError) as error:
+                when = "after" if stopped.is_set() else "before"
+                kind = "a fresh" if fresh else "a kept"
+                target.fail(f"{type(error).__name__} on {kind} connection {when} the signal")
+                target.count(f"{kind} connection: {type(error).__name__}")
+                writer.close()
+                return
+            finally:
+                target.count("in flight", -1)
+            target.count(status)
+            if headers.get("connection") == "close" or index % 2:
+                writer.close()
+                writer = None
+                if headers.get("connection") == "close":
+                    target.count("closed by the server")
+
+    return [asyncio.create_task(client(index)) for index in range(count)]
+
+
+class Stopped(asyncio.Event):
+    at = 0.0
+
+
+async def terminate_under(target, count, signals):
+    """Load from so many clients, then the signals, then what the clients saw."""
+    stopped = Stopped()
+    tasks = await until_refused(target, count, stopped)
+    await asyncio.sleep(random.uniform(0.5, 1.0) * (target.seconds + count / 1000))
+    target.notes["in flight at the signal"] = target.notes.get("in flight", 0)
+    stopped.at = asyncio.get_running_loop().time()
+    stopped.set()
+    for pause, number in signals:
+        await asyncio.sleep(pause)
+        try:
+            os.kill(target.pid, number)
+        except ProcessLookupError:
+            break
+    await asyncio.wait(tasks, timeout=80)
+    for task in tasks:
+        if not task.done():
+            task.cancel()
+            target.fail("a client hangs")
+        elif task.exception():
+            target.fail(repr(task.exception()))
+
+
+@attack(ends=True, seconds=2, short_seconds=0.7, repeats=20, short_repeats=2)
+async def terminated_under_load(target):
+    """SIGTERM with up to 2,000 requests in flight: every one is answered."""
+    await terminate_under(target, room(300 if target.short else 2000), [(0, signal.SIGTERM)])
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, statuses=(0, 1, 130, 143, -15), in_short=False)
+async def terminated_twice(target):
+    """A second SIGTERM ends the server at once, without a crash."""
+    await terminate_under(target, 100, [(0, signal.SIGTERM), (0.05, signal.SIGTERM)])
+    target.notes.pop("failures", None)
+
+
+PIPE = "d=$(mktemp -d); mkfifo $d/p; %s <$d/p & exec 2>$d/p; rm -r $d; sleep 0.1"
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, shell="exec 2>&-", in_short=False)
+async def closed_standard_error(target):
+    """SIGTERM under load where standard error is closed."""
+    await terminate_under(target, 50, [(0, signal.SIGTERM)])
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, shell=PIPE % ":")
+async def standard_error_without_a_reader(target):
+    """SIGTERM under load where standard error is a pipe whose reader has gone."""
+    await terminate_under(target, 50, [(0, signal.SIGTERM)])
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, shell="exec 2>/dev/full")
+async def full_standard_error(target):
+    """SIGTERM under load where nothing can be written to standard error."""
+    await terminate_under(target, 50, [(0, signal.SIGTERM)])
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, shell=PIPE % "sleep 40" + "; head -c 65536 /dev/zero >&2")
+async def unread_standard_error(target):
+    """SIGTERM under load where standard error is a full pipe that nobody reads."""
+    await terminate_under(target, 50, [(0, signal.SIGTERM)])
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, in_short=False)
+async def interrupted_under_load(target):
+    """SIGINT does what SIGTERM does."""
+    await terminate_under(target, 50, [(0, signal.SIGINT)])
+
+
+@attack(clients=4)
+async def hang_ups(target):
+    """SIGHUP changes nothing, however many; nor do the signals of broken pipes."""
+    while target.left():
+        os.kill(target.pid, signal.SIGHUP)
+        os.kill(target.pid, signal.SIGPIPE)
+        target.count("sent")
+        await asyncio.sleep(0.01)
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5, in_short=False)
+async def terminated_beside_idle_connections(target):
+    """SIGTERM beside connections that are idle, half a head, half a body, or read nothing: it ends in time."""
+    starts = [b"", b"POST /v2/mod", http1.head("/v2/models/langid/infer", 1000) + b"{", http1.get("/v2") * 500]
+    loop, held = asyncio.get_running_loop(), []
+    for index in range(40):
+        connection = await target.socket(receive_buffer=4096)
+        await loop.sock_sendall(connection, starts[index % 4])
+        held.append(connection)
+    await asyncio.sleep(0.5)
+    os.kill(target.pid, signal.SIGTERM)
+    for _ in range(400):
+        await asyncio.sleep(0.1)
+        if not os.path.exists(f"/proc/{target.pid}") or b"Z" in open(f"/proc/{target.pid}/stat", "rb").read().split()[2:3]:
+            break
+        target.notes["seconds to end"] = target.notes.get("seconds to end", 0) + 0.1
+    for connection in held:
+        connection.close()

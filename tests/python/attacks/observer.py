@@ -1,0 +1,184 @@
+"""A process that asks for health and sends ordinary requests, and measures the replies."""
+
+import asyncio
+import dataclasses
+import time
+
+import numpy as np
+
+from attacks import http1, ordinary
+
+PAUSE, INTERVAL, HEALTH_PAUSE, CLIENTS = 0.02, 0.025, 0.05, 4
+
+
+@dataclasses.dataclass
+class Seen:
+    """What was seen in one phase; times in seconds."""
+
+    live: list = dataclasses.field(default_factory=list)
+    metrics: list = dataclasses.field(default_factory=list)
+    times: list = dataclasses.field(default_factory=list)
+    right: int = 0
+    refused: int = 0
+    wrong: int = 0
+    hung: int = 0
+    lag: float = 0.0
+    examples: list = dataclasses.field(default_factory=list)
+
+    def remember(self, what):
+        if len(self.examples) < 5:
+            self.examples.append(what[:300])
+
+    def p99(self):
+        """The 99th percentile, with the requests that a client would have sent while it waited."""
+        times = [time - late for time in self.times for late in np.arange(0.0, time, INTERVAL)]
+        return float(np.percentile(times, 99)) if times else 0.0
+
+
+class Observer:
+    """Clients that run all the time; they record while `seen` is there."""
+
+    def __init__(self, host, port, metrics_port):
+        self.address, self.metrics_address = (host, port), (host, metrics_port)
+        self.seen = None
+        self.on = asyncio.Event()
+        self.busy = {}
+        self.expected = {}
+
+    async def timed(self, kind, work):
+        """Runs `work` and returns its result and its time, under the name of what is under way."""
+        began, key, seen = time.monotonic(), object(), self.seen
+        self.busy[key] = (kind, began, seen)
+        try:
+            return await work, time.monotonic() - began, seen
+        finally:
+            del self.busy[key]
+
+    async def fresh(self, address, request):
+        reader, writer = await asyncio.open_connection(*address)
+        try:
+            return await http1.exchange(reader, writer, request)
+        finally:
+            writer.close()
+
+    async def health(self, kept):
+        """Asks for health on a connection that is kept, or on a new one each time."""
+        reader = writer = None
+        request = http1.get("/v2/health/live")
+        while True:
+            await self.on.wait()
+            began = time.monotonic()
+            try:
+                if kept:
+                    if writer is None:
+                        reader, writer = await asyncio.open_connection(*self.address)
+                    work = http1.exchange(reader, writer, request)
+                else:
+                    work = self.fresh(self.address, request)
+                (status, headers, _), spent, seen = await self.timed("live", work)
+                if status != 200:
+                    seen.wrong += 1
+                    seen.remember(f"live answered {status}")
+                seen.live.append(spent)
+                if kept and headers.get("connection") == "close":
+                    writer.close()
+                    writer = None
+            except (OSError, EOFError) as error:
+                if self.seen is not None:
+                    self.seen.wrong += 1
+                    self.seen.remember(f"live ({'kept' if kept else 'fresh'}): {error!r}")
+                writer = None
+            await asyncio.sleep(max(0.0, began + HEALTH_PAUSE - time.monotonic()))
+
+    async def metrics(self):
+        while True:
+            await self.on.wait()
+            try:
+                work = self.fresh(self.metrics_address, http1.get("/metrics"))
+                (status, _, _), spent, seen = await self.timed("metrics", work)
+                seen.metrics.append(spent if status == 200 else float("inf"))
+            except (OSError, EOFError) as error:
+                if self.seen is not None:
+                    self.seen.wrong += 1
+                    self.seen.remember(f"metrics: {error!r}")
+            await asyncio.sleep(0.5)
+
+    async def lag(self):
+        """How late this process itself is, which is no fault of the server's."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.005)
+            if self.seen is not None:
+                self.seen.lag = max(self.seen.lag, time.monotonic() - began - 0.005)
+
+    async def ordinary(self, index):
+        pairs, turn = ordinary.requests(), index
+        reader = writer = None
+        while True:
+            await self.on.wait()
+            request, answer = pairs[turn % len(pairs)]
+            turn += 1
+            try:
+                if writer is None:
+                    reader, writer = await asyncio.open_connection(*self.address)
+                work = http1.exchange(reader, writer, request)
+                (status, headers, body), spent, seen = await self.timed("ordinary", work)
+                seen.times.append(spent)
+                if status == 503:
+                    seen.refused += 1
+                    seen.remember(f"503: {body[:200]!r}")
+                elif status == 200 and answer in body and self.expected.setdefault(request, body) == body:
+                    seen.right += 1
+                else:
+                    seen.wrong += 1
+                    seen.remember(f"{status}: {body[:200]!r}")
+                if headers.get("connection") == "close":
+                    writer.close()
+                    writer = None
+            except (OSError, EOFError) as error:
+                if self.seen is not None:
+                    self.seen.wrong += 1
+                    self.seen.remember(f"ordinary: {error!r}")
+                if writer is not None:
+                    writer.close()
+                writer = None
+            await asyncio.sleep(PAUSE)
+
+    async def serve(self, pipe):
+        loop = asyncio.get_running_loop()
+        tasks = [self.health(True), self.health(False), self.metrics(), self.lag()]
+        tasks = [asyncio.create_task(task) for task in tasks]
+        tasks += [asyncio.create_task(self.ordinary(index)) for index in range(CLIENTS)]
+        pipe.send("ready")
+        while (command := await loop.run_in_executor(None, pipe.recv)) is not None:
+            if command == "begin":
+                self.seen = Seen()
+                self.on.set()
+            else:
+                pipe.send(await self.end(patience=command))
+        for task in tasks:
+            task.cancel()
+
+    async def end(self, patience):
+        """Waits for what is under way, counts what does not come, and returns what was seen."""
+        seen, deadline = self.seen, time.monotonic() + patience
+        self.on.clear()
+        while self.busy and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for kind, began, _ in self.busy.values():
+            spent = time.monotonic() - began
+            {"live": seen.live, "metrics": seen.metrics, "ordinary": seen.times}[kind].append(spent)
+            seen.hung += 1
+            seen.remember(f"{kind}: no reply for {spent:.1f} s")
+        self.seen = None
+        return seen
+
+
+def main(host, port, metrics_port, pipe):
+    async def run():
+        await Observer(host, port, metrics_port).serve(pipe)
+
+    try:
+        asyncio.run(run())
+    except (EOFError, KeyboardInterrupt):
+        pass
