@@ -30,6 +30,14 @@ pub(crate) enum Command {
     Profile(ProfileArgs),
 }
 
+/// The heading of flags that bound what clients may do.
+const CLIENTS: &str = "Limits of clients";
+
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|&number| number > 0);
+    number.ok_or_else(|| "expected a number of connections, from 1 up".to_owned())
+}
+
 /// Serve models over HTTP (Open Inference Protocol)
 ///
 /// Prints one line that begins with `ready` once every port listens. SIGTERM or Ctrl-C answers what
@@ -86,6 +94,40 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub(crate) max_body_bytes: usize,
 
+    /// The time that a request waits for memory before it is answered with 503: seconds, or a duration such as 200ms
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = duration)]
+    pub(crate) memory_wait: Duration,
+
+    /// The most connections to the port for requests. Where there are as many, the one that has been idle for longest
+    /// makes room; where none is idle, a few more can ask for the server's health [default: the limit of open files
+    /// less 128, and 8192 at most]
+    #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = connections)]
+    pub(crate) max_connections: Option<usize>,
+
+    /// The most connections from one address; requests on others are answered with 429 [default: any number]
+    #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = connections)]
+    pub(crate) max_connections_per_client: Option<usize>,
+
+    /// The most requests at a time of one HTTP/2 connection
+    #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) max_streams: u32,
+
+    /// The largest head of a request, in bytes; a quarter of it with HTTP/2
+    #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(8192..=1 << 24))]
+    pub(crate) max_head_bytes: u32,
+
+    /// The time that a body may take in all: seconds, or a duration such as 10m
+    #[arg(long, value_name = "SECONDS", help_heading = CLIENTS, default_value = "300", value_parser = period)]
+    pub(crate) body_time: Duration,
+
+    /// The time that a client may take nothing of its reply before its connection is closed
+    #[arg(long, value_name = "SECONDS", help_heading = CLIENTS, default_value = "30", value_parser = period)]
+    pub(crate) reply_timeout: Duration,
+
+    /// The least rate at which bodies must come and replies must be taken, in bytes a second; 0: any
+    #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 1024)]
+    pub(crate) min_rate: u64,
+
     /// The policy by which requests share batches: cellular, or padded or merged to compare with (see bench --help)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
@@ -95,7 +137,12 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) calibrate: bool,
 
-    /// After SIGTERM, how long to wait for what was accepted: seconds, or a duration such as 500ms or 2m
+    /// After SIGTERM, how long to take requests still, while the server says that it is not ready: whoever sends it
+    /// requests needs a moment to notice, such as 5s
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = duration)]
+    pub(crate) drain_delay: Duration,
+
+    /// After that, how long to wait for what was accepted: seconds, or a duration such as 500ms or 2m
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = duration)]
     pub(crate) grace: Duration,
 

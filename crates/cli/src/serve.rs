@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use anyhow::{Context, bail};
-use batchmaker_server::{Server, ServerConfig, Stopped};
+use batchmaker_server::{Ports, Server, ServerConfig, Stopped};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -20,6 +21,24 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         sessions: args.max_sessions as usize,
         session_idle: args.session_idle,
     };
+    let config = ServerConfig {
+        http: args.http,
+        metrics: Some(args.metrics),
+        body_bytes_max: args.max_body_bytes,
+        connections_max: args.max_connections,
+        connections_per_client_max: args.max_connections_per_client,
+        streams_max: args.max_streams,
+        head_bytes_max: args.max_head_bytes,
+        body_time_max: args.body_time,
+        rate_min: args.min_rate,
+        reply_timeout: args.reply_timeout,
+        memory_wait: args.memory_wait,
+        drain_delay: args.drain_delay,
+        grace: args.grace,
+        ..ServerConfig::default()
+    };
+    raise_file_limit();
+    let ports = Ports::take(&config)?;
     let prepared = prepare(&args.models, &args.machine, args.policy, limits)?;
     let names: Vec<String> =
         prepared.loaded.models.iter().map(|model| model.name.clone()).collect();
@@ -28,16 +47,9 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let calibration = calibration.transpose()?;
     let engine = start(prepared)?;
     let watched = engine.downgrade();
-    let config = ServerConfig {
-        http: args.http,
-        metrics: Some(args.metrics),
-        body_bytes_max: args.max_body_bytes,
-        grace: args.grace,
-        ..ServerConfig::default()
-    };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the server's threads")?;
     runtime.block_on(async {
-        let server = Server::bind(config, engine)?;
+        let server = Server::open(ports, config, engine)?;
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut hang_up = signal(SignalKind::hangup())?;
@@ -86,6 +98,14 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             Stopped::BrokenOff => bail!("stopped before every request was answered"),
         }
     })
+}
+
+/// Lets the process open as many files, which connections are, as the system allows.
+fn raise_file_limit() {
+    let limits = getrlimit(Resource::Nofile);
+    // A limit that cannot be raised is what the server's own follows from.
+    let _ =
+        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limits.maximum, ..limits });
 }
 
 /// Prints a line on standard error, which is gone where the terminal was closed.

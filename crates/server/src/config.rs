@@ -12,6 +12,18 @@ pub struct ServerConfig {
     pub metrics: Option<SocketAddr>,
     /// The most bytes of a request's body, as it comes and decompressed.
     pub body_bytes_max: usize,
+    /// The most connections to the port for requests; a few more are answered about the server's health. None: as
+    /// many as the process may have open files, less a reserve, and 8192 at most.
+    pub connections_max: Option<usize>,
+    /// The most connections from one address; none: any number.
+    pub connections_per_client_max: Option<usize>,
+    /// The most bytes of a request's head, at least 8 KiB.
+    pub head_bytes_max: u32,
+    /// The most requests at a time of one HTTP/2 connection.
+    pub streams_max: u32,
+    /// The time for which the server still takes connections and requests after it was told to stop and says that
+    /// it is not ready: whoever sends it requests has this time to notice.
+    pub drain_delay: Duration,
     /// The time that requests in flight may take once the server stops.
     pub grace: Duration,
     /// The time that a client may take to send a request's head, and that a connection may be kept open
@@ -37,6 +49,11 @@ impl Default for ServerConfig {
             http: (Ipv4Addr::LOCALHOST, 8000).into(),
             metrics: Some((Ipv4Addr::LOCALHOST, 8002).into()),
             body_bytes_max: 64 << 20,
+            connections_max: None,
+            connections_per_client_max: None,
+            head_bytes_max: 64 << 10,
+            streams_max: 128,
+            drain_delay: Duration::ZERO,
             grace: Duration::from_secs(30),
             head_timeout: Duration::from_secs(120),
             body_timeout: Duration::from_secs(30),

@@ -9,7 +9,8 @@
 //! | `serving/app.rs` | the engine, the models' records, the metrics |
 //! | `serving/parameters.rs` | what a request's parameters mean; unknown ones are refused |
 //! | `serving/tensors.rs` | tensors of the protocol and of the engine |
-//! | `serving/exchange.rs` | a request to the engine, the engine's reply as a response |
+//! | `serving/exchange.rs` | a request to the engine, within the budget, and the engine's reply as a response |
+//! | `serving/heavy_work.rs` | work on what is large, on threads of its own |
 //! | `serving/deadline.rs` | until when a client waits |
 //! | `serving/generation.rs` | text in, text out, whole or as it is computed |
 //! | `serving/reports.rs` | metadata, configuration, statistics, index |
@@ -18,10 +19,14 @@
 //! | `serving/metrics.rs` | Prometheus metrics |
 //! | `serving/offline.rs` | requests and replies as lines, without a network |
 //! | `http/` | the HTTP door: |
-//! | `http/connection.rs` | one port and its connections: timeouts, and how they end |
+//! | `http/port.rs` | one port: accepts connections, and stops without losing one |
+//! | `http/connections.rs` | how many connections there are, which are idle, which clients are too slow |
+//! | `http/connection.rs` | one connection: its limits, and how it ends |
+//! | `http/watched_stream.rs`, `reply_body.rs` | how far a client is with what it is sent |
 //! | `http/router.rs`, `target.rs` | paths and verbs, and the model that a path names |
 //! | `http/infer.rs`, `generate.rs`, `describe.rs` | the handlers |
-//! | `http/body.rs` | reading a body within limits of size and patience |
+//! | `http/body.rs` | reading a body within limits of size, memory and patience |
+//! | `http/reply.rs` | a reply, encoded and compressed; its memory is free with its last byte |
 //! | `http/error.rs`, `response.rs` | the table of statuses, and responses of JSON |
 //!
 //! Nothing here batches or waits for a batch: a handler submits its request and awaits the reply.
@@ -47,5 +52,5 @@ mod lifecycle;
 mod serving;
 
 pub use config::ServerConfig;
-pub use lifecycle::{Addresses, ListenError, Server, ServerError, Stopped};
+pub use lifecycle::{Addresses, ListenError, Ports, Server, ServerError, Stopped};
 pub use serving::offline;

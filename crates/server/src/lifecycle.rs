@@ -3,16 +3,20 @@
 use std::future::{Future, pending};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use batchmaker::Engine;
+use batchmaker::{Engine, MemoryBudget};
+use rustix::process::Resource;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::config::ServerConfig;
-use crate::http::{BodyLimits, HttpState, metrics_router, router, serve_port};
+use crate::http::{
+    BodyLimits, ConnectionLimits, HttpState, Serving, metrics_router, router, serve_port,
+};
 use crate::serving::app::App;
 use crate::serving::heavy_work::HeavyWork;
 
@@ -21,6 +25,10 @@ const BACKLOG: i32 = 4096;
 
 /// The time between two foldings of samples into histograms.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The most connections to the port for metrics, and the memory that they may hold.
+const METRICS_CONNECTIONS_MAX: usize = 32;
+const METRICS_CONNECTIONS_BYTES: usize = 64 << 20;
 
 /// The time that the engine has to end requests that were cancelled.
 const BREAK_OFF_MAX: Duration = Duration::from_secs(2);
@@ -86,7 +94,15 @@ pub enum Stopped {
     BrokenOff,
 }
 
-/// A server whose ports are bound.
+/// Ports that this process has, and on which nobody listens yet: clients are refused. Whoever takes long to load
+/// models takes the ports first, so that it is not in vain.
+#[derive(Debug)]
+pub struct Ports {
+    http: Socket,
+    metrics: Option<Socket>,
+}
+
+/// A server whose ports are open.
 #[derive(Debug)]
 pub struct Server {
     config: ServerConfig,
@@ -96,20 +112,48 @@ pub struct Server {
     metrics: Option<TcpListener>,
 }
 
+impl Ports {
+    /// Takes every port.
+    ///
+    /// # Errors
+    /// If an address cannot be had; the error names all such addresses.
+    pub fn take(config: &ServerConfig) -> Result<Self, ServerError> {
+        let http = bind("HTTP", config.http);
+        let metrics = config.metrics.map(|address| bind("metrics", address)).transpose();
+        match (http, metrics) {
+            (Ok(http), Ok(metrics)) => Ok(Self { http, metrics }),
+            (http, metrics) => {
+                let errors = http.err().into_iter().chain(metrics.err());
+                Err(ServerError::Listen(errors.collect()))
+            }
+        }
+    }
+}
+
 impl Server {
-    /// Binds every port. Clients can connect from here on, and are answered once it runs.
+    /// Takes every port and opens it. Clients can connect from here on, and are answered once it runs.
     ///
     /// # Errors
     /// If an address cannot be listened on; the error names all such addresses.
     pub fn bind(config: ServerConfig, engine: Engine) -> Result<Self, ServerError> {
-        let http = listen("HTTP", config.http);
-        let metrics = config.metrics.map(|address| listen("metrics", address)).transpose();
-        let ((http, http_address), metrics) = match (http, metrics) {
+        let ports = Ports::take(&config)?;
+        Self::open(ports, config, engine)
+    }
+
+    /// Opens ports that were taken.
+    ///
+    /// # Errors
+    /// If one cannot be listened on.
+    pub fn open(ports: Ports, config: ServerConfig, engine: Engine) -> Result<Self, ServerError> {
+        let Ports { http, metrics } = ports;
+        let http = listen("HTTP", config.http, http);
+        let metrics = metrics.zip(config.metrics);
+        let metrics = metrics.map(|(socket, address)| listen("metrics", address, socket));
+        let ((http, http_address), metrics) = match (http, metrics.transpose()) {
             (Ok(http), Ok(metrics)) => (http, metrics),
             (http, metrics) => {
-                return Err(ServerError::Listen(
-                    http.err().into_iter().chain(metrics.err()).collect(),
-                ));
+                let errors = http.err().into_iter().chain(metrics.err());
+                return Err(ServerError::Listen(errors.collect()));
             }
         };
         let (metrics, metrics_address) = metrics.unzip();
@@ -136,10 +180,11 @@ impl Server {
         self.run_until(shutdown, pending()).await
     }
 
-    /// Serves until `shutdown` is ready. Then it takes no more connections, tells that it is not
-    /// ready (on the metrics port, which stays), answers the requests in flight, closes
-    /// connections that are kept alive, and shuts the engine down. Where that takes longer than
-    /// [`ServerConfig::grace`], or once `abort` is ready, it breaks off what is left.
+    /// Serves until `shutdown` is ready. Then it tells that it is not ready and, after
+    /// [`ServerConfig::drain_delay`], takes no more connections; it answers every request that comes on a connection
+    /// before the client was told of its end, closes connections that are kept alive, and shuts the engine down.
+    /// The metrics port stays to the end. Where that takes longer than [`ServerConfig::grace`] after the delay, or
+    /// once `abort` is ready, it breaks off what is left.
     ///
     /// Needs a tokio runtime with time and I/O. Dropping the future breaks everything off.
     ///
@@ -153,20 +198,31 @@ impl Server {
         let Self { config, state, http, metrics, .. } = self;
         let app = state.app.clone();
         let (stop, is_stopping) = watch::channel(false);
+        let memory = app.engine.memory();
+        let limits = ConnectionLimits {
+            max: config.connections_max.unwrap_or_else(default_connections_max),
+            max_per_client: config.connections_per_client_max,
+            head_bytes_max: config.head_bytes_max,
+            streams_max: config.streams_max,
+            head_timeout: config.head_timeout,
+            reply_timeout: config.reply_timeout,
+            rate_min: config.rate_min,
+        };
+        let serving =
+            Serving { router: router(state.clone()), memory: memory.clone(), stop: is_stopping };
         let mut port = JoinSet::new();
-        port.spawn(serve_port(
-            adopt(http),
-            router(state.clone()),
-            config.head_timeout,
-            is_stopping,
-        ));
+        port.spawn(serve_port(adopt(http), serving, limits));
 
         // These end when they are dropped, which is last.
         let mut rest = JoinSet::new();
         let (_never_stop, never_stopping) = watch::channel(false);
         if let Some(metrics) = metrics {
             let router = metrics_router(state.clone());
-            rest.spawn(serve_port(adopt(metrics), router, config.head_timeout, never_stopping));
+            // Its connections are few, and must be answered when there is no memory for others.
+            let memory = MemoryBudget::new(METRICS_CONNECTIONS_BYTES);
+            let serving = Serving { router, memory, stop: never_stopping };
+            let limits = ConnectionLimits { max: METRICS_CONNECTIONS_MAX, ..limits };
+            rest.spawn(serve_port(adopt(metrics), serving, limits));
         }
         let upkeep = app.clone();
         rest.spawn(async move {
@@ -178,6 +234,12 @@ impl Server {
 
         shutdown.await;
         app.drain();
+        let mut abort = pin!(abort);
+        let is_aborted = tokio::select! {
+            biased;
+            () = abort.as_mut() => true,
+            () = tokio::time::sleep(config.drain_delay) => false,
+        };
         let _ = stop.send(true);
         let drain = async {
             // The engine last: a request whose body is still on its way is in flight.
@@ -186,8 +248,9 @@ impl Server {
         };
         let is_drained = tokio::select! {
             biased;
-            () = drain => true,
-            () = abort => false,
+            () = drain, if !is_aborted => true,
+            () = abort, if !is_aborted => false,
+            () = std::future::ready(()), if is_aborted => false,
             () = tokio::time::sleep(config.grace) => false,
         };
         if is_drained {
@@ -213,10 +276,8 @@ async fn shut_down(engine: Engine) {
     }
 }
 
-fn listen(
-    port: &'static str,
-    address: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), ListenError> {
+/// Takes a port.
+fn bind(port: &'static str, address: SocketAddr) -> Result<Socket, ListenError> {
     let open = || {
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -225,12 +286,33 @@ fn listen(
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
+        Ok(socket)
+    };
+    open().map_err(|source| ListenError { address, port, source })
+}
+
+/// Opens a port that was taken.
+fn listen(
+    port: &'static str,
+    address: SocketAddr,
+    socket: Socket,
+) -> Result<(TcpListener, SocketAddr), ListenError> {
+    let open = || {
         socket.listen(BACKLOG)?;
         let listener = TcpListener::from(socket);
         let address = listener.local_addr()?;
         Ok((listener, address))
     };
     open().map_err(|source| ListenError { address, port, source })
+}
+
+/// As many connections as the process may have open files, less those for everything else.
+fn default_connections_max() -> usize {
+    /// Models, metrics, and whatever the process opens beside connections.
+    const OTHER_FILES: u64 = 128;
+    const MOST: u64 = 8192;
+    let files = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    files.saturating_sub(OTHER_FILES).clamp(16, MOST) as usize
 }
 
 fn adopt(listener: TcpListener) -> tokio::net::TcpListener {

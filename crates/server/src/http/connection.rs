@@ -1,124 +1,183 @@
-//! One port and its connections: HTTP/1.1, and HTTP/2 for clients that begin with it.
+//! One connection: HTTP/1.1, and HTTP/2 for clients that begin with it; its limits, and how it ends.
 //!
 //! hyper watches a connection while its handler runs, and drops the handler when the client
 //! closes or resets it.
 
 use std::convert::Infallible;
-use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
+use axum::http::header::{CONNECTION, RETRY_AFTER};
+use axum::http::{HeaderValue, Version};
+use axum::response::{IntoResponse, Response};
+use batchmaker::{MemoryBudget, Reservation};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 use tower_service::Service;
 
-/// The wait before the next attempt where the process has no room for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+use crate::http::connections::{ConnectionLimits, Open, Purpose};
+use crate::http::error::HttpError;
+use crate::http::reply_body::ReplyBody;
+use crate::http::watched_stream::WatchedStream;
 
 /// The time after which a silent HTTP/2 client is pinged, and the time that it has to answer.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Accepts connections until `stop` turns true; then answers the requests that are in flight,
-/// closes each connection after its last one, and returns. Dropped, it breaks them all off.
-pub(crate) async fn serve_port(
-    listener: TcpListener,
-    router: Router,
-    head_timeout: Duration,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    let stop_of_connections = stop.clone();
-    loop {
-        tokio::select! {
-            biased;
-            () = stopping(&mut stop) => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let (router, stop) = (router.clone(), stop_of_connections.clone());
-                    connections.spawn(serve_connection(stream, router, head_timeout, stop));
-                }
-                // The client's business, not the port's.
-                Err(error) if is_of_connection(error.kind()) => {}
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            },
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
+/// The most bytes that an HTTP/2 client may send before they are handled.
+const WINDOW_BYTES: u32 = 1 << 20;
+
+/// The largest head of an HTTP/2 request, in parts of that of an HTTP/1.1 request: there may be many streams.
+const STREAM_HEAD_SHARE: u32 = 4;
+
+/// The time for which a stopping server keeps an idle connection: a request may be on its way.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// What the connections of a port share.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    pub(crate) router: Router,
+    pub(crate) memory: Arc<MemoryBudget>,
+    /// Turns true when the server stops.
+    pub(crate) stop: watch::Receiver<bool>,
 }
 
-async fn stopping(stop: &mut watch::Receiver<bool>) {
-    // Nobody is left who could say stop: the port is about to be dropped.
-    let _ = stop.wait_for(|stop| *stop).await;
-}
-
-fn is_of_connection(kind: ErrorKind) -> bool {
-    use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(kind, ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
-}
-
-/// The time that a stopping server waits for a connection that is still sending the head of its first request.
-const HEAD_TIMEOUT_AT_STOP: Duration = Duration::from_secs(1);
-
-async fn serve_connection(
-    stream: TcpStream,
-    router: Router,
-    head_timeout: Duration,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Serves a connection to its end.
+///
+/// When the server stops, every request that the client sends before it is told of the end is answered: an HTTP/1.1
+/// client is told with `Connection: close` in its next response. A connection without a request is kept for
+/// [`LINGER`], since one may be on its way. HTTP/2 has messages for this.
+pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Serving) {
+    let Serving { router, memory, mut stop } = serving;
+    let connection = &open.connection;
+    let limits = open.limits();
     // Replies are written whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
-    let has_request = Arc::new(AtomicBool::new(false));
+    let mut held = memory.standing();
+    // Bytes that were read and not handled, and bytes to be written.
+    let has_memory = held.try_grow_to(2 * limits.head_bytes_max as usize).is_ok();
+    let purpose = if has_memory { connection.purpose } else { Purpose::Health };
+    let (held, is_http2) = (Arc::new(Mutex::new(held)), Arc::new(AtomicBool::new(false)));
     let service = service_fn({
-        let has_request = has_request.clone();
+        let (connection, stop, is_http2) = (connection.clone(), stop.clone(), is_http2.clone());
         move |request: Request<Incoming>| {
-            has_request.store(true, Ordering::Relaxed);
-            let response = router.clone().call(request);
-            async move { Ok::<_, Infallible>(response.await.unwrap_or_else(|never| match never {})) }
+            let busy = connection.begin_request();
+            let (connection, held, stop) = (connection.clone(), held.clone(), stop.clone());
+            let mut router = router.clone();
+            let version = request.version();
+            is_http2.fetch_or(version == Version::HTTP_2, Ordering::SeqCst);
+            async move {
+                let response = match admit(&request, purpose, &held, limits).await {
+                    Ok(()) => router.call(request).await.unwrap_or_else(|never| match never {}),
+                    Err(error) => refused(error),
+                };
+                let mut response =
+                    response.map(|body| Body::new(ReplyBody::new(body, connection, busy)));
+                if version != Version::HTTP_2 && (*stop.borrow() || purpose != Purpose::Any) {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
+            }
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(head_timeout);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(limits.head_bytes_max as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .adaptive_window(true)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_stream_window_size(WINDOW_BYTES / 4)
+        .max_concurrent_streams(limits.streams_max)
+        .max_header_list_size(limits.head_bytes_max / STREAM_HEAD_SHARE)
+        .max_send_buf_size(WINDOW_BYTES as usize / 4)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(WatchedStream::new(stream, connection.clone()));
+    let mut served = pin!(builder.serve_connection(stream, service));
     // hyper's own timeout begins once it knows the version, which a silent client never tells.
-    let mut first_request = pin!(tokio::time::sleep(head_timeout));
-    let (mut is_first, mut is_stopping) = (true, false);
+    let mut timer = pin!(tokio::time::sleep(limits.head_timeout));
+    let (mut is_timed, mut is_stopping) = (true, false);
     loop {
         tokio::select! {
             // A broken connection is the client's business.
-            _ = connection.as_mut() => return,
-            () = first_request.as_mut(), if is_first => {
-                is_first = false;
-                if !has_request.load(Ordering::Relaxed) {
-                    return;
+            _ = served.as_mut() => return,
+            () = connection.close.notified() => return,
+            () = timer.as_mut(), if is_timed => {
+                match is_stopping {
+                    false if !connection.has_request.load(Ordering::Relaxed) => return,
+                    false => is_timed = false,
+                    // A connection that is idle ends; one with a request ends after it.
+                    true => {
+                        is_timed = false;
+                        served.as_mut().graceful_shutdown();
+                    }
                 }
             }
             () = stopping(&mut stop), if !is_stopping => {
                 is_stopping = true;
-                connection.as_mut().graceful_shutdown();
-                if !has_request.load(Ordering::Relaxed) {
-                    let end = tokio::time::Instant::now() + HEAD_TIMEOUT_AT_STOP;
-                    first_request.as_mut().reset(end);
-                    is_first = true;
+                if is_http2.load(Ordering::SeqCst) {
+                    served.as_mut().graceful_shutdown();
+                    is_timed = false;
+                } else {
+                    timer.as_mut().reset(Instant::now() + LINGER);
+                    is_timed = true;
                 }
             }
         }
     }
+}
+
+/// Whether a request may be handled on a connection of that purpose. The first one of HTTP/2 takes memory for all
+/// streams of its connection.
+async fn admit(
+    request: &Request<Incoming>,
+    purpose: Purpose,
+    held: &Mutex<Reservation>,
+    limits: ConnectionLimits,
+) -> Result<(), HttpError> {
+    match purpose {
+        Purpose::Refusal => return Err(HttpError::TooManyOfClient),
+        Purpose::Health if !is_about_health(request.uri().path()) => {
+            return Err(HttpError::TooManyConnections);
+        }
+        _ => {}
+    }
+    if request.version() == Version::HTTP_2 && purpose == Purpose::Any {
+        let mut held = held.lock().await;
+        let heads = limits.streams_max * (limits.head_bytes_max / STREAM_HEAD_SHARE);
+        let bytes = 2 * WINDOW_BYTES as usize + heads as usize;
+        held.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+    }
+    Ok(())
+}
+
+fn is_about_health(path: &str) -> bool {
+    path == "/metrics" || path.starts_with("/v2/health/")
+}
+
+fn refused(error: HttpError) -> Response {
+    let mut response = error.into_response();
+    // Connections end as their clients like: nothing tells when there is a place.
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// Waits until the server stops.
+pub(crate) async fn stopping(stop: &mut watch::Receiver<bool>) {
+    // Nobody is left who could say stop: the port is about to be dropped.
+    let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -2,17 +2,23 @@
 
 mod body;
 mod connection;
+mod connections;
 mod describe;
 mod error;
 mod generate;
 mod infer;
+mod port;
 mod reply;
+mod reply_body;
 mod response;
 mod router;
 mod state;
 mod target;
+mod watched_stream;
 
 pub(crate) use body::BodyLimits;
-pub(crate) use connection::serve_port;
+pub(crate) use connection::Serving;
+pub(crate) use connections::ConnectionLimits;
+pub(crate) use port::serve_port;
 pub(crate) use router::{metrics_router, router};
 pub(crate) use state::HttpState;

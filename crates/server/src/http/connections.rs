@@ -1,0 +1,355 @@
+//! The connections of one port: how many there are, which are idle, and which of their clients take too long to
+//! take a reply.
+//!
+//! A port has a bound on its connections. Where it is reached, the one that has been idle for longest makes room for a
+//! new one. Where none is idle, a few more are accepted for questions about the server's health.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+/// Connections beyond the bound, for questions about the server's health.
+const RESERVE: usize = 32;
+
+/// The limits of a port's connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionLimits {
+    /// The most connections.
+    pub(crate) max: usize,
+    /// The most connections from one address; none: any number.
+    pub(crate) max_per_client: Option<usize>,
+    /// The most bytes of a request's head, which are also the most that are read before they are handled.
+    pub(crate) head_bytes_max: u32,
+    /// The most streams of an HTTP/2 connection.
+    pub(crate) streams_max: u32,
+    /// The time that a client may take to send a request's head, and that a connection may be kept open without one.
+    pub(crate) head_timeout: Duration,
+    /// The time that a client may take nothing of its reply.
+    pub(crate) reply_timeout: Duration,
+    /// The least bytes a second at which a reply must be taken.
+    pub(crate) rate_min: u64,
+}
+
+/// The purpose of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Anything.
+    Any,
+    /// Questions about the server's health alone: there are too many connections.
+    Health,
+    /// Nothing: its client has too many connections.
+    Refusal,
+}
+
+/// The connections of one port.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    limits: ConnectionLimits,
+    start: Instant,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: HashMap<u64, Arc<Connection>>,
+    clients: HashMap<IpAddr, usize>,
+    next: u64,
+}
+
+/// What is known of an open connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    start: Instant,
+    pub(crate) purpose: Purpose,
+    client: IpAddr,
+    /// Its requests that are being answered.
+    busy: AtomicU32,
+    /// When it had its last request, or began, in milliseconds since the port's start.
+    idle_since_ms: AtomicU64,
+    pub(crate) has_request: AtomicBool,
+    /// Whether it was asked to close.
+    is_closing: AtomicBool,
+    /// Notified when it is to be closed at once.
+    pub(crate) close: Notify,
+    /// How far its client is with what is written to it.
+    pub(crate) writes: Taking,
+    /// How far its client is with the bodies of replies: streams of HTTP/2 wait for each on their own.
+    bodies: Mutex<Vec<Weak<Taking>>>,
+}
+
+/// How a client takes what it is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Taking {
+    /// Since when the client has been waited for, in milliseconds since the port's start, plus 1; 0: it is not.
+    since_ms: AtomicU64,
+    /// The bytes that it took since.
+    bytes: AtomicU64,
+}
+
+/// An open connection; taken off the table on drop.
+#[derive(Debug)]
+pub(crate) struct Open {
+    connections: Arc<Connections>,
+    id: u64,
+    pub(crate) connection: Arc<Connection>,
+}
+
+/// A request that is being answered; ends with the last byte of its reply.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Connection>);
+
+impl Connections {
+    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { limits, start: Instant::now(), table: Mutex::default() })
+    }
+
+    /// Takes in a new connection; none where there is no place for it at all.
+    pub(crate) fn open(self: &Arc<Self>, client: IpAddr) -> Option<Open> {
+        let mut table = lock(&self.table);
+        let of_client = table.clients.get(&client).copied().unwrap_or(0);
+        let is_full = table.open.len() >= self.limits.max;
+        if is_full && let Some(idle) = table.idle_for_longest() {
+            idle.close();
+        }
+        // Those that were asked to close are as good as gone.
+        let left = table.open.values().filter(|open| !open.is_closing()).count();
+        let purpose = if self.limits.max_per_client.is_some_and(|max| of_client >= max) {
+            Purpose::Refusal
+        } else if left < self.limits.max {
+            Purpose::Any
+        } else {
+            Purpose::Health
+        };
+        if left >= self.limits.max + RESERVE || table.open.len() >= self.limits.max + 2 * RESERVE {
+            return None;
+        }
+        let now_ms = self.start.elapsed().as_millis() as u64;
+        let connection = Arc::new(Connection {
+            start: self.start,
+            purpose,
+            client,
+            busy: AtomicU32::new(0),
+            idle_since_ms: AtomicU64::new(now_ms),
+            has_request: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            close: Notify::new(),
+            writes: Taking::default(),
+            bodies: Mutex::default(),
+        });
+        let id = table.next;
+        table.next += 1;
+        table.open.insert(id, connection.clone());
+        *table.clients.entry(client).or_default() += 1;
+        drop(table);
+        Some(Open { connections: self.clone(), id, connection })
+    }
+
+    /// Closes connections whose clients take too long to take what they are sent, or keep a connection from others
+    /// that is meant for questions about health.
+    pub(crate) fn close_stuck(&self) {
+        const HEALTH_TIME: Duration = Duration::from_secs(2);
+        let now_ms = self.start.elapsed().as_millis() as u64;
+        let open: Vec<_> = lock(&self.table).open.values().cloned().collect();
+        for connection in open {
+            let is_over = connection.purpose != Purpose::Any
+                && connection.idle_for(now_ms).is_some_and(|time| time > HEALTH_TIME);
+            if is_over || connection.is_stuck(now_ms, &self.limits) {
+                connection.close();
+            }
+        }
+    }
+}
+
+impl Table {
+    /// The connection without a request that had none for longest.
+    fn idle_for_longest(&self) -> Option<&Arc<Connection>> {
+        let idle = self.open.values().filter(|open| !open.is_closing() && open.is_idle());
+        idle.min_by_key(|connection| connection.idle_since_ms.load(Ordering::Relaxed))
+    }
+}
+
+impl Connection {
+    /// Asks the connection to close, whatever it does.
+    fn close(&self) {
+        self.is_closing.store(true, Ordering::SeqCst);
+        self.close.notify_one();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.busy.load(Ordering::SeqCst) == 0
+    }
+
+    /// The time for which it had no request; none if it has one.
+    fn idle_for(&self, now_ms: u64) -> Option<Duration> {
+        let since_ms = self.idle_since_ms.load(Ordering::Relaxed);
+        self.is_idle().then(|| Duration::from_millis(now_ms.saturating_sub(since_ms)))
+    }
+
+    /// Notes a request.
+    pub(crate) fn begin_request(self: &Arc<Self>) -> Busy {
+        self.has_request.store(true, Ordering::SeqCst);
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        Busy(self.clone())
+    }
+
+    /// Watches how the client takes the body of a reply.
+    pub(crate) fn watch_body(&self) -> Arc<Taking> {
+        let taking = Arc::new(Taking::default());
+        self.waits_for(&taking);
+        let mut bodies = lock(&self.bodies);
+        bodies.retain(|body| body.strong_count() > 0);
+        bodies.push(Arc::downgrade(&taking));
+        taking
+    }
+
+    /// Notes that the client is waited for, unless that is known.
+    pub(crate) fn waits_for(&self, taking: &Taking) {
+        let now_ms = self.start.elapsed().as_millis() as u64 + 1;
+        let (relaxed, new) = (Ordering::Relaxed, Ordering::Relaxed);
+        if taking.since_ms.compare_exchange(0, now_ms, relaxed, new).is_ok() {
+            taking.bytes.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
+        let bodies = lock(&self.bodies);
+        let mut bodies = bodies.iter().filter_map(Weak::upgrade);
+        self.writes.is_stuck(now_ms, limits) || bodies.any(|body| body.is_stuck(now_ms, limits))
+    }
+}
+
+impl Taking {
+    /// Notes that the client took bytes.
+    pub(crate) fn took(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that the client took all there was.
+    pub(crate) fn took_all(&self) {
+        self.since_ms.store(0, Ordering::Relaxed);
+    }
+
+    fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
+        let Some(since_ms) = self.since_ms.load(Ordering::Relaxed).checked_sub(1) else {
+            return false;
+        };
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let earned_ms = bytes.saturating_mul(1000).checked_div(limits.rate_min).unwrap_or(u64::MAX);
+        let patience_ms = limits.reply_timeout.as_millis() as u64;
+        now_ms.saturating_sub(since_ms) > patience_ms.saturating_add(earned_ms)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let now_ms = self.0.start.elapsed().as_millis() as u64;
+        self.0.idle_since_ms.store(now_ms, Ordering::Relaxed);
+        self.0.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Open {
+    /// The limits of the port's connections.
+    pub(crate) fn limits(&self) -> ConnectionLimits {
+        self.connections.limits
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut table = lock(&self.connections.table);
+        table.open.remove(&self.id);
+        let client = self.connection.client;
+        if let Some(count) = table.clients.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                table.clients.remove(&client);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn connections(max: usize, max_per_client: Option<usize>) -> Arc<Connections> {
+        let second = Duration::from_secs(1);
+        Connections::new(ConnectionLimits {
+            max,
+            max_per_client,
+            head_bytes_max: 1 << 16,
+            streams_max: 9,
+            head_timeout: second,
+            reply_timeout: second,
+            rate_min: 1000,
+        })
+    }
+
+    #[test]
+    fn an_idle_connection_makes_room_and_busy_ones_leave_a_reserve() {
+        let connections = connections(2, None);
+        let open = || connections.open(CLIENT).unwrap();
+        let (first, second) = (open(), open());
+        let busy = first.connection.begin_request();
+        let third = open();
+        assert_eq!(third.connection.purpose, Purpose::Any);
+        assert!(second.connection.is_closing() && !first.connection.is_closing());
+        drop(second);
+        let busy = (busy, third.connection.begin_request());
+        assert_eq!(open().connection.purpose, Purpose::Health);
+        let reserve: Vec<Open> = (0..RESERVE).map(|_| open()).collect();
+        assert!(reserve.iter().all(|open| open.connection.purpose == Purpose::Health));
+        drop(busy);
+        assert_eq!(open().connection.purpose, Purpose::Health);
+        drop((reserve, first));
+        assert_eq!(open().connection.purpose, Purpose::Any);
+    }
+
+    #[test]
+    fn a_client_has_a_limit_of_its_own() {
+        let connections = connections(9, Some(1));
+        let first = connections.open(CLIENT).unwrap();
+        assert_eq!(first.connection.purpose, Purpose::Any);
+        let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(connections.open(CLIENT).unwrap().connection.purpose, Purpose::Refusal);
+        assert_eq!(connections.open(other).unwrap().connection.purpose, Purpose::Any);
+        drop(first);
+        assert_eq!(connections.open(CLIENT).unwrap().connection.purpose, Purpose::Any);
+    }
+
+    #[test]
+    fn bytes_that_are_taken_earn_time() {
+        let connections = connections(1, None);
+        let limits = connections.limits;
+        let open = connections.open(CLIENT).unwrap();
+        let taking = open.connection.watch_body();
+        assert!(!taking.is_stuck(1000, &limits));
+        assert!(taking.is_stuck(1100, &limits));
+        taking.took(500);
+        assert!(!taking.is_stuck(1100, &limits));
+        assert!(taking.is_stuck(1600, &limits));
+        taking.took_all();
+        assert!(!taking.is_stuck(9999, &limits));
+        let other = open.connection.watch_body();
+        assert!(open.connection.is_stuck(9999, &limits));
+        drop(other);
+        assert!(!open.connection.is_stuck(9999, &limits));
+    }
+}

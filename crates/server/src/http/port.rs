@@ -1,0 +1,100 @@
+//! One port: accepts connections, and stops without losing one.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::http::connection::{Serving, serve_connection, stopping};
+use crate::http::connections::{ConnectionLimits, Connections};
+
+/// The wait before the next attempt where the process has no room for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The time between two looks at clients that take too long.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time that connections have whose client has begun to connect when the port stops.
+const HANDSHAKE_TIME: Duration = Duration::from_millis(100);
+
+/// Accepts connections until the server stops; then answers what clients have sent on those that there are, closes
+/// each, and returns. Dropped, it breaks them all off.
+pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: ConnectionLimits) {
+    let connections = Connections::new(limits);
+    let mut tasks = JoinSet::new();
+    let mut stop = serving.stop.clone();
+    let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    loop {
+        tokio::select! {
+            biased;
+            () = stopping(&mut stop) => break,
+            Some(_) = tasks.join_next() => {}
+            _ = looks.tick() => connections.close_stuck(),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => serve(&mut tasks, &connections, stream, &serving),
+                // The client's business, not the port's.
+                Err(error) if is_of_connection(error.kind()) => {}
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+    refuse_handshakes(&listener);
+    // Clients that are connected have no other place to go: the system has accepted them.
+    let end = Instant::now() + HANDSHAKE_TIME;
+    while let Ok(Ok((stream, _))) = tokio::time::timeout_at(end, listener.accept()).await {
+        serve(&mut tasks, &connections, stream, &serving);
+    }
+    drop(listener);
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => if ended.is_none() { return },
+            _ = looks.tick() => connections.close_stuck(),
+        }
+    }
+}
+
+fn serve(
+    tasks: &mut JoinSet<()>,
+    connections: &Arc<Connections>,
+    stream: TcpStream,
+    serving: &Serving,
+) {
+    let Ok(client) = stream.peer_addr() else { return };
+    if let Some(open) = connections.open(client.ip()) {
+        tasks.spawn(serve_connection(stream, open, serving.clone()));
+    }
+}
+
+fn is_of_connection(kind: ErrorKind) -> bool {
+    use ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(kind, ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Has the system drop the first packet of every new connection: its client tries again, and is refused once the
+/// port is closed. A client whose connection the system accepts and that nobody serves would see it break.
+#[cfg(target_os = "linux")]
+fn refuse_handshakes(listener: &TcpListener) {
+    use socket2::{SockFilter, SockRef};
+
+    /// Codes of classic BPF: load a byte of the packet, jump if it has a bit, return.
+    const LOAD_BYTE: u16 = 0x30;
+    const JUMP_IF_SET: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    /// Where TCP's flags are, and the flag of a connection's first packet.
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    let filter = [
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+        SockFilter::new(JUMP_IF_SET, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ];
+    // Without the filter, a client that connects in the last moment is refused by a reset.
+    let _ = SockRef::from(listener).attach_filter(&filter);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn refuse_handshakes(_listener: &TcpListener) {}
