@@ -195,6 +195,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the least time for which a worker's device may report nothing while it has work before it is taken to
+    /// hang ([`Engine::hung`]); a minute without it.
+    pub fn hung_after(mut self, time: Duration) -> Self {
+        self.config.hung_after = time;
+        self
+    }
+
     /// Loads the models.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use batchmaker_device::Device;
 use batchmaker_engine::{
-    BatchLimits, EngineError, MemoryBudget, Pending, Permit, Reply, Request, Statistics,
+    BatchLimits, EngineError, HungWorker, MemoryBudget, Pending, Permit, Reply, Request, Statistics,
 };
 use batchmaker_model::Model;
 
@@ -141,6 +141,11 @@ impl Engine {
     /// Whether the device is lost: every request is refused from then on.
     pub fn is_lost(&self) -> bool {
         self.engine.is_lost()
+    }
+
+    /// A worker whose device has work and has reported nothing for far longer than it ever took, if there is one.
+    pub fn hung(&self) -> Option<HungWorker> {
+        self.engine.hung()
     }
 
     /// The device that the engine computes with.

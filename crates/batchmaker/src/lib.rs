@@ -42,8 +42,8 @@ pub use batchmaker_cpu::Isa;
 pub use batchmaker_device as device;
 pub use batchmaker_device::{Device, DeviceError};
 pub use batchmaker_engine::{
-    BatchLimits, CellStatistics, EngineError, MemoryBudget, Pending, Permit, Reply, Request,
-    Reservation, SessionChunk, SessionKey, SessionStatistics, Statistics, UnfoldedRequest,
+    BatchLimits, CellStatistics, EngineError, HungWorker, MemoryBudget, Pending, Permit, Reply,
+    Request, Reservation, SessionChunk, SessionKey, SessionStatistics, Statistics, UnfoldedRequest,
 };
 pub use batchmaker_graph::{
     Cell, CellBody, CellRegistry, CellType, CellTypeId, CompositeCell, ElementType, InvalidGraph,

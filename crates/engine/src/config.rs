@@ -28,6 +28,9 @@ pub struct EngineConfig {
     pub max_sessions: usize,
     /// The time that a session may be idle before it ends.
     pub session_idle: Duration,
+    /// The least time for which a worker's device may report nothing while it has work before it is taken to hang;
+    /// a device whose tasks take long gets 20 times its longest silence so far.
+    pub hung_after: Duration,
 }
 
 impl Default for EngineConfig {
@@ -42,6 +45,7 @@ impl Default for EngineConfig {
             max_memory_bytes: 4 << 30,
             max_sessions: 4096,
             session_idle: Duration::from_secs(300),
+            hung_after: Duration::from_secs(60),
         }
     }
 }

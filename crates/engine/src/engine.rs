@@ -22,6 +22,7 @@ use crate::request::Request;
 use crate::served_model::ServedModel;
 use crate::shared::Shared;
 use crate::statistics::{CellStatistics, Statistics};
+use crate::watch::HungWorker;
 use crate::worker;
 
 /// Bytes of address space for a worker's stack: executors of programs recur along chains of operators.
@@ -172,6 +173,12 @@ impl Engine {
     /// Whether all workers are lost: every request is refused from then on.
     pub fn is_lost(&self) -> bool {
         self.shared.lost.get().is_some()
+    }
+
+    /// A worker whose device has work and has reported nothing for far longer than it ever took, if there is one:
+    /// requests that need it are not answered. It may come back.
+    pub fn hung(&self) -> Option<HungWorker> {
+        self.shared.watch.hung(self.shared.inbox.now_ns())
     }
 
     /// From now on, other limits than those that the engine started with hold.

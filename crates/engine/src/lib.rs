@@ -34,6 +34,7 @@ mod shared;
 mod statistics;
 mod streaming;
 mod waiting;
+mod watch;
 mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
@@ -47,3 +48,4 @@ pub use permit::{Permit, UnfoldedRequest};
 pub use reply::Reply;
 pub use request::{Request, SessionChunk, SessionKey};
 pub use statistics::{CellStatistics, SessionStatistics, Statistics};
+pub use watch::HungWorker;

@@ -21,6 +21,7 @@ use crate::memory::MemoryBudget;
 use crate::request_table::RequestTable;
 use crate::sessions::Sessions;
 use crate::statistics::Times;
+use crate::watch::Watch;
 
 /// The state that submitters and workers share. Locks are taken in this order: the manager, the
 /// sessions, the requests, the inbox.
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     /// The time that a worker with work in flight polls before it blocks.
     pub(crate) poll_for: Duration,
     pub(crate) times: Times,
+    pub(crate) watch: Watch,
     pub(crate) placement: StatePlacement,
     pub(crate) cell_names: Vec<String>,
     /// Whether the policy has batches that a session's chunks can join.
@@ -96,6 +98,7 @@ impl Shared {
             lost: OnceLock::new(),
             poll_for: capabilities.poll_for,
             times: Times::default(),
+            watch: Watch::new(usize::from(config.workers), config.hung_after),
             placement: capabilities.placement,
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             takes_sessions: config.policy == Policy::Cellular,

@@ -81,6 +81,9 @@ impl<'a> Worker<'a> {
             self.submit();
             self.answer();
             let answered_ns = shared.inbox.now_ns();
+            if self.is_waited_for() {
+                shared.watch.expects(self.id, answered_ns);
+            }
             if let Ok(queue) = &mut self.queue {
                 queue.poll(&mut completions);
             } else if shared.workers_up() > 0 {
@@ -98,6 +101,7 @@ impl<'a> Worker<'a> {
                 has_news = self.wait(seen);
                 begun_ns = shared.inbox.now_ns();
             } else {
+                shared.watch.heard(self.id, polled_ns);
                 has_news = self.sort(&mut completions);
             }
         }
@@ -294,6 +298,11 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Whether the queue has something to report.
+    fn is_waited_for(&self) -> bool {
+        self.is_busy || !self.outstanding.is_empty()
+    }
+
     /// Waits until the queue reports something or another thread has something for the manager. Returns
     /// whether it is the latter.
     fn wait(&mut self, seen: u64) -> bool {
@@ -313,8 +322,7 @@ impl<'a> Worker<'a> {
             ns => Some(ns),
         };
         if !is_due {
-            let is_waited_for = self.is_busy || !self.outstanding.is_empty();
-            let poll_for = if is_waited_for { shared.poll_for } else { Duration::ZERO };
+            let poll_for = if self.is_waited_for() { shared.poll_for } else { Duration::ZERO };
             let deadline = deadline_ns().map(|ns| shared.inbox.instant_of(ns));
             self.bell.wait(seen, poll_for, deadline);
         }

@@ -1,7 +1,7 @@
 //! A server's life: bind every port, run, drain.
 
 use std::future::{Future, pending};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::serving::heavy_work::HeavyWork;
 /// Connections that the system keeps until they are accepted: clients come in bursts.
 const BACKLOG: i32 = 4096;
 
-/// The time between two foldings of samples into histograms.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// The time between two foldings of samples into histograms, and two looks at whether a worker hangs.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The most connections to the port for metrics, and the memory that they may hold.
 const METRICS_CONNECTIONS_MAX: usize = 32;
@@ -226,9 +226,24 @@ impl Server {
         }
         let upkeep = app.clone();
         rest.spawn(async move {
+            let mut is_live = true;
             loop {
                 tokio::time::sleep(UPKEEP_INTERVAL).await;
                 upkeep.metrics.upkeep();
+                let was_live = is_live;
+                is_live = match upkeep.check_live() {
+                    Ok(()) if !was_live => {
+                        log("the device reports again");
+                        true
+                    }
+                    Ok(()) => true,
+                    Err(error) => {
+                        if was_live {
+                            log(&error.to_string());
+                        }
+                        false
+                    }
+                };
             }
         });
 
@@ -261,6 +276,11 @@ impl Server {
         let _ = tokio::time::timeout(BREAK_OFF_MAX, shut_down(app.engine.clone())).await;
         Stopped::BrokenOff
     }
+}
+
+/// Writes a line on standard error, which may be closed.
+fn log(line: &str) {
+    let _ = writeln!(io::stderr(), "batchmaker: {line}");
 }
 
 /// Shuts the engine down on a thread of its own: that blocks, and nothing must wait for a thread

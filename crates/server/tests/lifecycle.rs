@@ -7,10 +7,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use batchmaker_engine::EngineConfig;
 use batchmaker_server::{Server, ServerConfig, Stopped};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use support::{Client, INFER, Running, body, bytes, config, engine, with};
+use support::{Client, INFER, Running, body, bytes, config, engine, engine_of, with};
 
 /// Steps that take a slow server far longer than any test waits.
 const ENDLESS: usize = 60_000;
@@ -233,4 +234,18 @@ fn a_busy_port_is_one_line_that_says_what_to_do() {
     let both = ServerConfig { http: address, metrics: Some(address), ..config() };
     let expected = [expected("HTTP", "http"), expected("metrics", "metrics")];
     assert_eq!(refusal(both), expected.join("; "));
+}
+
+#[test]
+fn a_device_that_hangs_turns_health_red_until_it_reports_again() {
+    let hung_after = Duration::from_millis(200);
+    let engine_config = EngineConfig { hung_after, ..EngineConfig::default() };
+    let server = Running::start(config(), engine_of(Duration::from_secs(2), engine_config));
+    let health = |path: &str| server.get(path).status;
+    assert_eq!((health("/v2/health/live"), health("/v2/health/ready")), (200, 200));
+    let mut client = sent(&server, 1);
+    server.wait("health is red", |_| health("/v2/health/live") == 503);
+    assert_eq!(health("/v2/health/ready"), 503);
+    assert_eq!(client.receive().unwrap().status, 200);
+    assert_eq!((health("/v2/health/live"), health("/v2/health/ready")), (200, 200));
 }

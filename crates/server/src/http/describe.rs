@@ -25,24 +25,21 @@ pub(crate) async fn server() -> Response {
 }
 
 /// `GET /v2/health/live`.
-pub(crate) async fn live() -> Response {
-    json(&json!({"live": true}))
+pub(crate) async fn live(State(state): State<Arc<HttpState>>) -> Answer {
+    state.app.check_live()?;
+    Ok(json(&json!({"live": true})))
 }
 
 /// `GET /v2/health/ready`.
 pub(crate) async fn ready(State(state): State<Arc<HttpState>>) -> Answer {
-    match state.app.is_ready() {
-        true => Ok(json(&json!({"ready": true}))),
-        false => Err(ServeError::NotReady.into()),
-    }
+    state.app.check_ready()?;
+    Ok(json(&json!({"ready": true})))
 }
 
 /// `GET /v2/models/M/ready`.
 pub(crate) async fn model_ready(State(state): State<Arc<HttpState>>, target: Target) -> Answer {
-    match state.app.is_ready() {
-        true => Ok(json(&json!({"name": target.model().name, "ready": true}))),
-        false => Err(ServeError::NotReady.into()),
-    }
+    state.app.check_ready()?;
+    Ok(json(&json!({"name": target.model().name, "ready": true})))
 }
 
 /// `GET /v2/models/M`.

@@ -91,6 +91,7 @@ fn status_of(error: &ServeError) -> StatusCode {
         ServeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         ServeError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
         ServeError::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        ServeError::Hung(_) => StatusCode::SERVICE_UNAVAILABLE,
     }
 }
 
@@ -110,8 +111,11 @@ impl IntoResponse for HttpError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use axum::http::header::CONTENT_TYPE;
     use batchmaker::Failure;
+    use batchmaker::HungWorker;
     use batchmaker::InvalidGraph;
     use batchmaker::ReplyError;
 
@@ -132,6 +136,7 @@ mod tests {
         let unknown_version =
             ServeError::UnknownVersion { model: "m".into(), asked: "9".into(), served: "1".into() };
         let wrong_verb = HttpError::WrongVerb { verb: "PUT".into(), path: "/v2".into() };
+        let hung = HungWorker { worker: 1, silent_for: Duration::from_secs(61) };
         use Outcome::{Cancelled, Failed, Invalid, Overloaded, Timeout};
         let table = [
             (400, Invalid, invalid("x"), "x"),
@@ -223,6 +228,12 @@ mod tests {
                 "7 requests are in flight, which is the limit: try again later",
             ),
             (503, Overloaded, engine(EngineError::ShuttingDown), "the server is shutting down"),
+            (
+                503,
+                Failed,
+                ServeError::Hung(hung).into(),
+                "worker 1 has work, and its device has reported nothing for 61 s",
+            ),
             (
                 503,
                 Overloaded,

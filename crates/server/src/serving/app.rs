@@ -45,9 +45,17 @@ impl App {
         Self { engine, metrics, records, heavy_work, memory_wait, is_draining }
     }
 
-    /// Whether requests are welcome: not once the server drains, or its device is lost.
-    pub(crate) fn is_ready(&self) -> bool {
-        !self.is_draining.load(Ordering::SeqCst) && !self.engine.is_lost()
+    /// Checks that the server answers: no worker hangs.
+    pub(crate) fn check_live(&self) -> Result<(), ServeError> {
+        self.engine.hung().map_or(Ok(()), |hung| Err(ServeError::Hung(hung)))
+    }
+
+    /// Checks that requests are welcome: not once the server drains, or its device is lost or hangs.
+    pub(crate) fn check_ready(&self) -> Result<(), ServeError> {
+        if self.is_draining.load(Ordering::SeqCst) || self.engine.is_lost() {
+            return Err(ServeError::NotReady);
+        }
+        self.check_live()
     }
 
     /// From here on, the server reports that it is not ready.

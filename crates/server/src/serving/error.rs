@@ -1,6 +1,6 @@
 //! Why a request is refused or fails, whatever the transport.
 
-use batchmaker::EngineError;
+use batchmaker::{EngineError, HungWorker};
 use batchmaker_wire::WireError;
 
 use crate::serving::outcome::Outcome;
@@ -22,6 +22,12 @@ pub(crate) enum ServeError {
     Unsupported(&'static str),
     #[error("the server is shutting down")]
     NotReady,
+    #[error(
+        "worker {} has work, and its device has reported nothing for {} s",
+        .0.worker,
+        .0.silent_for.as_secs()
+    )]
+    Hung(HungWorker),
     #[error("the server failed: {0}")]
     Internal(String),
 }
@@ -37,7 +43,7 @@ impl ServeError {
             | Self::Unsupported(_)
             | Self::NotReady => Outcome::Invalid,
             Self::TimedOut { .. } => Outcome::Timeout,
-            Self::Internal(_) => Outcome::Failed,
+            Self::Internal(_) | Self::Hung(_) => Outcome::Failed,
         }
     }
 }

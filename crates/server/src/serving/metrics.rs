@@ -16,6 +16,8 @@ const QUEUE_SECONDS: &str = "batchmaker_queue_seconds";
 const COMPUTE_SECONDS: &str = "batchmaker_compute_seconds";
 const PERMITS_IN_USE: &str = "batchmaker_permits_in_use";
 const PERMITS: &str = "batchmaker_permits";
+const MEMORY: &str = "batchmaker_memory_bytes";
+const MEMORY_MAX: &str = "batchmaker_memory_bytes_max";
 const WORKERS: &str = "batchmaker_workers";
 const WORKERS_UP: &str = "batchmaker_workers_up";
 const SLOTS_IN_USE: &str = "batchmaker_slots_in_use";
@@ -40,9 +42,11 @@ const COUNTERS: [(&str, &str); 8] = [
     (SESSIONS_BEGUN, "Sessions that began."),
     (SESSIONS_ENDED, "Sessions that took no more chunks: by their client, idle, or broken."),
 ];
-const GAUGES: [(&str, &str); 9] = [
+const GAUGES: [(&str, &str); 11] = [
     (PERMITS_IN_USE, "Requests in flight."),
     (PERMITS, "The most requests that may be in flight."),
+    (MEMORY, "Bytes that requests, replies, sessions and connections hold."),
+    (MEMORY_MAX, "The most bytes that they may hold."),
     (WORKERS, "Workers that were started."),
     (WORKERS_UP, "Workers whose part of the device is not lost."),
     (SLOTS_IN_USE, "State slots in use, by cell type."),
@@ -119,6 +123,8 @@ impl Metrics {
     pub(crate) fn render(&self, statistics: &Statistics) -> String {
         self.gauge(PERMITS_IN_USE, vec![]).set(statistics.permits_in_use as f64);
         self.gauge(PERMITS, vec![]).set(statistics.permits as f64);
+        self.gauge(MEMORY, vec![]).set(statistics.memory_bytes as f64);
+        self.gauge(MEMORY_MAX, vec![]).set(statistics.memory_bytes_max as f64);
         self.gauge(WORKERS, vec![]).set(statistics.workers as f64);
         self.gauge(WORKERS_UP, vec![]).set(statistics.workers_up as f64);
         for (index, cell) in statistics.cells.iter().enumerate() {

@@ -108,16 +108,16 @@ fn statistics_of(app: &App, model: &Model) -> wire::ModelStatistics {
 
 /// The index of the repository: all models, or those alone that are ready.
 pub(crate) fn repository_index(app: &App, only_ready: bool) -> Vec<wire::RepositoryIndexEntry> {
-    let (state, reason) = match app.is_ready() {
-        true => (wire::ModelState::Ready, ""),
-        false if only_ready => return Vec::new(),
-        false => (wire::ModelState::Unavailable, "the server is shutting down"),
+    let (state, reason) = match app.check_ready() {
+        Ok(()) => (wire::ModelState::Ready, String::new()),
+        Err(_) if only_ready => return Vec::new(),
+        Err(error) => (wire::ModelState::Unavailable, error.to_string()),
     };
     let entry = |model: &Model| wire::RepositoryIndexEntry {
         name: model.name.clone(),
         version: model.version.clone(),
         state,
-        reason: reason.into(),
+        reason: reason.clone(),
     };
     app.engine.models().into_iter().map(entry).collect()
 }

@@ -30,13 +30,17 @@ pub const INFER: &str = "/v2/models/lstm1/infer";
 
 /// An engine with one model, `lstm1`, whose every task takes `pause` longer than it has to.
 pub fn engine(pause: Duration, max_requests: usize) -> Engine {
+    engine_of(pause, EngineConfig { max_requests, ..EngineConfig::default() })
+}
+
+/// As [`engine`], with any configuration.
+pub fn engine_of(pause: Duration, config: EngineConfig) -> Engine {
     let mut registry = CellRegistry::default();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../model/tests/vectors/lstm1.onnx");
     let options = LoadOptions::new(ModelId(0));
     let model = load(path.as_ref(), &options, &mut registry).unwrap();
     let device = CpuDevice::new(CpuConfig::default()).unwrap();
     let device = Arc::new(SlowDevice::new(device, pause));
-    let config = EngineConfig { max_requests, ..EngineConfig::default() };
     batchmaker_engine::Engine::start(vec![model], &registry, device, &config).unwrap().into()
 }
 
