@@ -7,13 +7,51 @@ use batchmaker_graph::{Item, RequestId, RowSpec, SinkTime, TensorData};
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::request_memory::RequestMemory;
 
+/// Runs the rows of `items` in batches of at most `rows_max` rows, as equal as they can be. See [`run_batch`].
+///
+/// # Safety
+/// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
+/// nobody else accesses the rows that they write.
+pub(crate) unsafe fn run_rows<E>(
+    mut run: impl FnMut(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
+    inputs: &[RowSpec],
+    rows_max: usize,
+    items: &[Item],
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+) -> Result<(), E> {
+    let rows = items.iter().map(|item| item.count as usize).sum::<usize>();
+    let batches = rows.div_ceil(rows_max);
+    if batches <= 1 {
+        // SAFETY: the caller vouches for the rows.
+        return unsafe { run_batch(run, inputs, items, memory_of) };
+    }
+    let (mut items, mut done) = (items.iter().copied(), 0);
+    let mut rest: Option<Item> = None;
+    for batch in 1..=batches {
+        let end = batch * rows / batches;
+        let mut own = Vec::new();
+        while done < end
+            && let Some(item) = rest.take().or_else(|| items.next())
+        {
+            let count = item.count.min((end - done) as u32);
+            own.push(Item { count, ..item });
+            done += count as usize;
+            let (first, left) = (item.first + count, item.count - count);
+            rest = (left > 0).then_some(Item { first, count: left, ..item });
+        }
+        // SAFETY: these are rows of `items`, for which the caller vouches.
+        unsafe { run_batch(&mut run, inputs, &own, &memory_of)? };
+    }
+    Ok(())
+}
+
 /// Gathers the rows of `items`, has `run` compute them as one batch, and scatters its outputs. `run` receives
 /// the number of rows and a tensor for each port of `inputs`. Padding is rows of zeros.
 ///
 /// # Safety
 /// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
 /// nobody else accesses the rows that they write.
-pub(crate) unsafe fn run_rows<E>(
+unsafe fn run_batch<E>(
     run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
     inputs: &[RowSpec],
     items: &[Item],
