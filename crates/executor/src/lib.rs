@@ -27,7 +27,8 @@
 //! | `lengths.rs` | the lengths that shapes depend on |
 //! | `growth.rs` | how a size grows with lengths |
 //! | `working_bytes.rs` | bounds the bytes of a run, and the size of a batch by them |
-//! | `memory_plan.rs` | the bytes of a run, operator by operator |
+//! | `memory_plan.rs` | the operators of a run, with what they allocate |
+//! | `memory_run.rs` | the bytes of a run, operator by operator |
 //! | `run_order.rs` | the order in which operators run |
 //! | `buffer_pool.rs` | simulates the buffers of a run |
 //! | `port.rs` | the shapes of inputs and outputs |
@@ -43,6 +44,7 @@ mod inner_shapes;
 mod lengths;
 mod loaded;
 mod memory_plan;
+mod memory_run;
 mod port;
 mod probe;
 mod row_count;

@@ -9,7 +9,7 @@ use batchmaker_executor::{
 use batchmaker_graph::ElementType::{Bool, F32, I64};
 use batchmaker_graph::{PortAxes, RowSpec, TensorData};
 use rten_onnx::onnx::{AttributeProto, AttributeType, GraphProto, ValueInfoProto};
-use support::{ROWS, STEPS, Writer, int, ints, node, values};
+use support::{ROWS, STEPS, Writer, bits, int, ints, node, part, values};
 
 mod support;
 
@@ -408,6 +408,53 @@ fn control_flow_cases(cases: &mut Vec<Case>) {
     case("steps by a number", writer, |lengths| vec![1, 1, lengths[0]], of_lengths(&[9, 30_000]));
 }
 
+/// A program that takes one length only, which is none of those that it is tried with.
+fn one_length() -> Case {
+    let mut writer = Writer::default();
+    let x = writer.input(F32, STEPS, &[16]);
+    let x = writer.reshape(&x, &[-1, 777, 16]);
+    let turned = writer.op("Transpose", &[&x], vec![ints("perm", &[0, 2, 1])]);
+    let scores = writer.op("MatMul", &[&x, &turned], vec![]);
+    let weights = writer.op("Softmax", &[&scores], vec![int("axis", -1)]);
+    let y = writer.op("MatMul", &[&weights, &x], vec![]);
+    writer.output(&y, F32, STEPS, &[16]);
+    Case { name: "one length", writer, spans: same, lengths: of_lengths(&[777]) }
+}
+
+/// Sequences run in parts that stay below the bound, and give the bits that they give alone.
+fn check_parts() {
+    let case = Case {
+        name: "parts",
+        writer: transformer(1, 16, 4),
+        spans: |lengths| vec![lengths[0], lengths[0], 1],
+        lengths: Vec::new(),
+    };
+    let program = case.program();
+    let spans = (case.spans)(&[600]);
+    let batches = program.batches((0..23).map(|_| spans.clone()));
+    let sizes: Vec<usize> = batches.iter().map(|batch| batch.nodes.len()).collect();
+    assert!(sizes.len() > 1 && sizes.iter().all(|&size| size > 1), "{sizes:?}");
+    let nodes: Vec<usize> = batches.iter().flat_map(|batch| batch.nodes.clone()).collect();
+    assert_eq!(nodes, (0..23).collect::<Vec<_>>());
+    let batch = &batches[0];
+    let all = case.inputs(&spans, batch.nodes.len());
+    let thread = ExecutorThread::new();
+    let together = program.run(batch, all.clone(), &thread).unwrap();
+    let elements = 600 * 16;
+    for node in [0, batch.nodes.len() - 1] {
+        let alone = SequenceBatch { spans: spans.clone(), nodes: vec![node] };
+        let input = part(&all[0], node * elements, elements);
+        let alone = program.run(&alone, vec![input], &thread).unwrap();
+        let together = bits(&together[0], node * elements, elements);
+        assert!(bits(&alone[0], 0, elements) == together, "sequence {node}");
+    }
+    // A sequence that takes more runs alone.
+    let spans = (case.spans)(&[5000]);
+    assert!(program.working_bytes(&spans) > BATCH_BYTES_MAX);
+    assert_eq!(program.batches((0..3).map(|_| spans.clone())).len(), 3);
+    assert_eq!(program.working_bytes(&[u32::MAX; 3]), u64::MAX);
+}
+
 /// A small network over images `[3, size, size]`.
 fn convolutional(size: usize) -> Writer {
     let mut writer = Writer::default();
@@ -456,6 +503,20 @@ fn check_rows(name: &str, writer: &Writer) {
         let measured = run(many);
         let bound = BATCH_BYTES_MAX.max(program.row_bytes() + row as u64);
         assert!(measured <= bound + 4 * (many * outputs) as u64, "{name}, {many} rows: {measured}");
+        let all = of_rows(many);
+        let run = |first: usize, count: usize| {
+            let input = |(data, row): (&TensorData, &RowSpec)| {
+                part(data, first * row.elements(), count * row.elements())
+            };
+            program.run(count, all.iter().zip(&inputs).map(input).collect(), &thread).unwrap()
+        };
+        let elements = writer.outputs[0].0.elements();
+        let together = run(0, many);
+        for row in [0, rows, many - 1] {
+            let (alone, together) =
+                (bits(&run(row, 1)[0], 0, elements), bits(&together[0], row * elements, elements));
+            assert!(alone == together, "{name}: row {row} of {many}");
+        }
     }
 }
 
@@ -467,6 +528,13 @@ fn bounds_are_at_least_what_is_measured() {
     other_cases(&mut cases);
     control_flow_cases(&mut cases);
     cases.iter().for_each(Case::check);
+    let case = one_length();
+    let spans = (case.spans)(&[777]);
+    let batch = SequenceBatch { spans: spans.clone(), nodes: vec![0] };
+    let (program, inputs, thread) = (case.program(), case.inputs(&spans, 1), ExecutorThread::new());
+    let measured = peak_of(|| program.run(&batch, inputs, &thread).unwrap());
+    assert!(program.working_bytes(&spans) >= measured, "{measured}");
+    check_parts();
     for size in [32, 128, 224, 512] {
         check_rows(&format!("convolutions of {size} x {size}"), &convolutional(size));
     }
