@@ -11,7 +11,7 @@ use rten_onnx::onnx::{
     AttributeProto, DataType, GraphProto, NodeProto, TensorProto, ValueInfoProto,
 };
 
-use crate::row_count::operator;
+use crate::operator::operator;
 
 /// The most iterations of a loop while a program is probed: a loop that a condition on data ends may not end on
 /// numbers that mean nothing.

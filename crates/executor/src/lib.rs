@@ -22,6 +22,7 @@
 //! | `single_row_branch.rs` | adds a branch for a single row to a program |
 //! | `shape_check.rs` | checks of operands' shapes during a run |
 //! | `row_count.rs` | operators that depend on the number of rows |
+//! | `operator.rs` | the operators of a program's file |
 //! | `probe.rs` | the shapes inside a program, found by running it a few times |
 //! | `inner_shapes.rs` | brings the shapes inside loops and branches out of them |
 //! | `lengths.rs` | the lengths that shapes depend on |
@@ -45,6 +46,7 @@ mod lengths;
 mod loaded;
 mod memory_plan;
 mod memory_run;
+mod operator;
 mod port;
 mod probe;
 mod row_count;

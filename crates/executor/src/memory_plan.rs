@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use crate::inner_shapes::bodies;
+use crate::operator::operator;
 use crate::probe::{Probe, ShapeGrowth, constant_dims};
-use crate::row_count::{constant, operator};
+use crate::row_count::constant;
 use crate::run_order::{may_be_in_place, reads, run_order};
 use crate::single_row_branch::Copies;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use crate::inner_shapes::{bodies, made};
-use crate::row_count::operator;
+use crate::operator::operator;
 
 /// The names of the tensors that an operator reads: its inputs, then what graphs inside it take from around.
 pub(crate) fn reads(node: &NodeProto) -> Vec<&str> {

@@ -18,8 +18,9 @@ use rten_onnx::onnx::{
     TypeProtoTensor, ValueInfoProto,
 };
 
+use crate::operator::operator;
 use crate::probe::Probe;
-use crate::row_count::{is_sensitive, operator};
+use crate::row_count::is_sensitive;
 use crate::shape_check::Operation;
 
 /// A product of more multiplications than this, for one row, is costly: about a microsecond.
