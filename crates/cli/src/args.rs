@@ -100,7 +100,7 @@ pub(crate) struct ServeArgs {
 
     /// The most connections to the port for requests. Where there are as many, the one that has been idle for longest
     /// makes room; where none is idle, a few more can ask for the server's health [default: the limit of open files
-    /// less 128, and 8192 at most]
+    /// less 128, what a quarter of the memory holds, and 8192 at most]
     #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = connections)]
     pub(crate) max_connections: Option<usize>,
 
@@ -113,7 +113,7 @@ pub(crate) struct ServeArgs {
     pub(crate) max_streams: u32,
 
     /// The largest head of a request, in bytes; a quarter of it with HTTP/2
-    #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(8192..=1 << 24))]
+    #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(8192..=1 << 24))]
     pub(crate) max_head_bytes: u32,
 
     /// The time that a body may take in all: seconds, or a duration such as 10m

@@ -10,6 +10,7 @@ use batchmaker::{
 };
 use batchmaker_device::{Device, DeviceError};
 use batchmaker_profile::{Goal, ModelProfile, Profile};
+use batchmaker_server::log;
 
 use crate::profile::measure_cells;
 
@@ -87,8 +88,8 @@ impl Calibration {
             for subject in std::mem::take(&mut self.subjects) {
                 let model = subject.model.clone();
                 match self.calibrate(&engine, subject) {
-                    Ok(kept) => eprintln!("note: {model} was calibrated, and goes by it now{kept}"),
-                    Err(error) => eprintln!("note: {model} was not calibrated: {error:#}"),
+                    Ok(kept) => log(&format!("{model} was calibrated, and goes by it now{kept}")),
+                    Err(error) => log(&format!("{model} was not calibrated: {error:#}")),
                 }
             }
         };

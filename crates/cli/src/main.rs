@@ -15,6 +15,7 @@ mod start;
 
 use std::process::ExitCode;
 
+use batchmaker_server::{flush_log, log};
 use clap::Parser;
 
 use args::{Cli, Command};
@@ -31,11 +32,9 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Profile(args) => profile::profile(&args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("batchmaker: {error:#}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = &result {
+        log(&format!("{error:#}"));
     }
+    flush_log();
+    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

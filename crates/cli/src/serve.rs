@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::{Context, bail};
-use batchmaker_server::{Ports, Server, ServerConfig, Stopped};
+use batchmaker_server::{Ports, Server, ServerConfig, Stopped, log};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -55,7 +55,10 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         let mut hang_up = signal(SignalKind::hangup())?;
         let addresses = server.addresses();
         let metrics = addresses.metrics.map(|at| format!(", metrics http://{at}/metrics"));
-        println!(
+        // Whoever started the server may not want to know.
+        let mut stdout = std::io::stdout();
+        let _ = writeln!(
+            stdout,
             "ready http://{}{}, models: {}, {} worker{} of {} thread{}, {}",
             addresses.http,
             metrics.unwrap_or_default(),
@@ -66,7 +69,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             if machine.threads_per_worker == 1 { "" } else { "s" },
             machine.isa,
         );
-        std::io::stdout().flush()?;
+        let _ = stdout.flush();
         if let Some(calibration) = calibration {
             calibration.start(watched)?;
         }
@@ -83,12 +86,12 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         });
         tokio::spawn(async move {
             while hang_up.recv().await.is_some() {
-                report("models are not reloaded while serving, and nothing changed; start again for new files");
+                log("models are not reloaded while serving, and nothing changed; start again for new files");
             }
         });
         let stop = async {
             let _ = stop.await;
-            report("answering what was accepted, then stopping");
+            log("answering what was accepted, then stopping");
         };
         let abort = async {
             let _ = abort.await;
@@ -106,9 +109,4 @@ fn raise_file_limit() {
     // A limit that cannot be raised is what the server's own follows from.
     let _ =
         setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limits.maximum, ..limits });
-}
-
-/// Prints a line on standard error, which is gone where the terminal was closed.
-fn report(line: &str) {
-    let _ = writeln!(std::io::stderr(), "batchmaker: {line}");
 }

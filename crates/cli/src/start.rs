@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use batchmaker::{Engine, EngineBuilder, Policy, Prepared};
+use batchmaker_server::log;
 
 use crate::args::{CellArgs, MachineArgs};
 use crate::models::{add, explain};
@@ -90,5 +91,5 @@ fn builder(args: &MachineArgs) -> EngineBuilder {
 
 /// Prints on standard error what the owner of the models may want to know.
 pub(crate) fn print_notes(prepared: &Prepared) {
-    prepared.notes().iter().for_each(|note| eprintln!("note: {note}"));
+    prepared.notes().iter().for_each(|note| log(&format!("note: {note}")));
 }

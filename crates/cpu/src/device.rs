@@ -6,6 +6,7 @@ use batchmaker_device::{
     Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, Roofs,
     TaskQueue,
 };
+use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor, WorkerId,
 };
@@ -61,7 +62,11 @@ impl CpuDevice {
 
 impl Device for CpuDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { processor: self.processor.clone(), ..Capabilities::default() }
+        Capabilities {
+            processor: self.processor.clone(),
+            working_bytes: BATCH_BYTES_MAX,
+            ..Capabilities::default()
+        }
     }
 
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
@@ -111,6 +116,10 @@ impl Device for CpuDevice {
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError> {
         self.state.admit(request, graph, inputs)
+    }
+
+    fn working_bytes(&self, graph: &CellGraph) -> u64 {
+        self.state.working_bytes(graph)
     }
 
     fn retire(&self, request: RequestId) {

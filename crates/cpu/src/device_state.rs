@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use batchmaker_device::DeviceError;
+use batchmaker_device::{DeviceError, working_bytes};
+use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, RequestId, Tensor, check_request,
 };
@@ -84,6 +85,15 @@ impl DeviceState {
     /// its own after those of the cells before it.
     pub(crate) fn token_ids(&self) -> usize {
         self.token_ids.load(Ordering::Relaxed)
+    }
+
+    /// See [`batchmaker_device::Device::working_bytes`].
+    pub(crate) fn working_bytes(&self, graph: &CellGraph) -> u64 {
+        let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        working_bytes(graph, BATCH_BYTES_MAX, |cell_type, spans| {
+            let held = cells.get(cell_type.index()).and_then(Option::as_ref);
+            held.map_or(0, |held| held.cell.node_bytes(spans))
+        })
     }
 
     /// Makes the memory of a request, with its inputs.

@@ -56,6 +56,10 @@ pub struct Capabilities {
     pub slots_max: Option<u32>,
     /// The most bytes that the values of all admitted requests may hold; none: no bound but memory.
     pub bytes_max: Option<usize>,
+    /// The most bytes that a batch of several nodes takes on a worker while it runs, beside weights, values and states:
+    /// inputs that are gathered, and intermediate values. A worker may take as many at any time. A batch of one node may
+    /// take more: see [`Device::working_bytes`].
+    pub working_bytes: u64,
     /// A worker is given its next round while at most this many of its tasks are unfinished. 0 for
     /// a device that computes within [`TaskQueue::poll`]; 1 or more keeps an asynchronous one busy.
     pub lookahead: u32,
@@ -72,6 +76,7 @@ impl Default for Capabilities {
             workers_max: None,
             slots_max: None,
             bytes_max: None,
+            working_bytes: 0,
             lookahead: 0,
             poll_for: Duration::ZERO,
         }
@@ -158,6 +163,17 @@ pub trait Device: Send + Sync {
         graph: Arc<CellGraph>,
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError>;
+
+    /// Returns an upper bound of the bytes that a node of a request takes while it runs, beyond the
+    /// [`Capabilities::working_bytes`] of its worker: that of the node which takes most. A worker runs one batch at a
+    /// time, and a batch with such a node has no other; nodes of a request that do not depend on each other may run on
+    /// several workers at once.
+    ///
+    /// Is called before a request is admitted, with a graph that may not fit its cells: what does not fit counts as 0.
+    /// The time that it takes grows with the number of runs at most.
+    fn working_bytes(&self, _graph: &CellGraph) -> u64 {
+        0
+    }
 
     /// Frees the values of a request of which no task and no read is in flight. Its id may be used
     /// again from then on.

@@ -12,6 +12,7 @@
 //! | `lone_worker.rs` | one worker driven by hand, for measurements and tests |
 //! | `cell_timer.rs` | the time of batches of a cell on that worker |
 //! | `plan.rs` | the results of measuring a cell |
+//! | `working_bytes.rs` | the bytes that nodes take while they run: for devices to use |
 //! | `conformance/` | the suite that every device passes |
 //! | `reference/` | the equations of cells in f64: what devices are compared with |
 
@@ -25,6 +26,7 @@ mod contract;
 mod lone_worker;
 mod plan;
 pub mod reference;
+mod working_bytes;
 
 pub use bell::Bell;
 pub use cell_timer::{CellTimer, Effort};
@@ -35,3 +37,4 @@ pub use contract::{
 };
 pub use lone_worker::LoneWorker;
 pub use plan::{ExecutionPlan, Measurement, Roofs};
+pub use working_bytes::working_bytes;

@@ -131,7 +131,9 @@ impl Permit {
         let static_bytes = entering.as_ref().map_or(0, Entering::static_bytes);
         let bytes = plan.bytes(&graph);
         let reply = ReplyForm { bytes, factor: reply_factor, is_stream: stream };
-        let needs = Needs::of(&graph, &shared.state_bytes, static_bytes, reply);
+        let working_bytes = shared.device.working_bytes(&graph);
+        let mut needs = Needs::of(&graph, &shared.state_bytes, static_bytes, reply);
+        needs.all = needs.all.saturating_add(usize::try_from(working_bytes).unwrap_or(usize::MAX));
         // What the graph might have taken is for others.
         memory.shrink_to(needs.all.max(brought + graph.record_bytes()));
         let graph = Arc::new(graph);

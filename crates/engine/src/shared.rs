@@ -78,7 +78,8 @@ impl Shared {
         models: usize,
         config: &EngineConfig,
     ) -> Self {
-        let memory = MemoryBudget::new(config.max_memory_bytes);
+        let of_workers = standing_bytes(capabilities, registry, config);
+        let memory = MemoryBudget::new(config.max_memory_bytes - of_workers);
         let max_requests = config.max_requests;
         let per_model = config.max_requests_per_model(models);
         let workers_up = (0..config.workers).fold(0, |bits, worker| bits | 1 << worker);
@@ -161,4 +162,16 @@ impl Shared {
         let text = "sessions need the policy 'cellular': closed batches take whole sequences";
         Err(InvalidRequest(text.to_owned()).into())
     }
+}
+
+/// The part of the memory that the workers may take for their batches at any time: up to half of it.
+fn standing_bytes(
+    capabilities: &Capabilities,
+    registry: &CellRegistry,
+    config: &EngineConfig,
+) -> usize {
+    let has_programs = registry.cell_types().iter().any(|cell| cell.cell.body.has_program());
+    let of_worker = usize::try_from(capabilities.working_bytes).unwrap_or(usize::MAX);
+    let all = of_worker.saturating_mul(usize::from(config.workers));
+    if has_programs { all.min(config.max_memory_bytes / 2) } else { 0 }
 }

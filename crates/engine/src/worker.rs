@@ -2,6 +2,7 @@
 //! values read for replies, and answers.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
@@ -339,7 +340,9 @@ struct AbortOnPanic;
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("batchmaker: a worker thread failed; this is a bug, the process ends");
+            let line = "batchmaker: a worker thread failed; this is a bug, the process ends";
+            // Standard error may be closed.
+            let _ = writeln!(std::io::stderr(), "{line}");
             std::process::abort();
         }
     }

@@ -22,27 +22,46 @@
 //! | `single_row_branch.rs` | adds a branch for a single row to a program |
 //! | `shape_check.rs` | checks of operands' shapes during a run |
 //! | `row_count.rs` | operators that depend on the number of rows |
-//! | `probe.rs` | the shapes inside a program, found by running it once |
+//! | `operator.rs` | the operators of a program's file |
+//! | `probe.rs` | the shapes inside a program, found by running it a few times |
+//! | `inner_shapes.rs` | brings the shapes inside loops and branches out of them |
+//! | `lengths.rs` | the lengths that shapes depend on |
+//! | `growth.rs` | how a size grows with lengths |
+//! | `working_bytes.rs` | bounds the bytes of a run, and the size of a batch by them |
+//! | `memory_plan.rs` | the operators of a run, with what they allocate |
+//! | `memory_run.rs` | the bytes of a run, operator by operator |
+//! | `run_order.rs` | the order in which operators run |
+//! | `buffer_pool.rs` | simulates the buffers of a run |
 //! | `port.rs` | the shapes of inputs and outputs |
 //! | `tensors.rs` | converts tensors of a batch to rten's and back |
 //! | `thread.rs` | the thread that programs run on |
 //! | `error.rs` | errors of loading and running programs |
 #![forbid(unsafe_code)]
 
+mod buffer_pool;
 mod error;
+mod growth;
+mod inner_shapes;
+mod lengths;
 mod loaded;
+mod memory_plan;
+mod memory_run;
+mod operator;
 mod port;
 mod probe;
 mod row_count;
 mod row_program;
+mod run_order;
 mod sequence_program;
 mod shape_check;
 mod single_row;
 mod single_row_branch;
 mod tensors;
 mod thread;
+mod working_bytes;
 
 pub use error::ExecutorError;
 pub use row_program::RowProgram;
 pub use sequence_program::{SequenceBatch, SequenceProgram};
 pub use thread::ExecutorThread;
+pub use working_bytes::BATCH_BYTES_MAX;

@@ -15,6 +15,7 @@ use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
 use crate::tensors::{from_value, to_value};
 use crate::thread::ExecutorThread;
+use crate::working_bytes::WorkingBytes;
 
 /// The most lists of spans that are remembered. The memory is cleared when it is full.
 const KNOWN_SPANS_MAX: usize = 4096;
@@ -30,6 +31,7 @@ pub(crate) struct Loaded {
     /// For each list of spans that one sequence had, whether the branch for a single sequence cannot run it: so few
     /// steps make operators sensitive that the branch runs once.
     known_spans: Mutex<BTreeMap<Vec<u32>, bool>>,
+    working_bytes: WorkingBytes,
 }
 
 /// See [`SingleRow`].
@@ -65,7 +67,11 @@ impl Loaded {
         let mut file =
             ModelProto::parse_buf(&program.bytes[..]).map_err(|e| error(e.to_string()))?;
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
-        let (single_row, span) = plan(&mut file, is_batched, &inputs);
+        let probe = Probe::run(&mut file, &inputs, is_batched);
+        let single_row = plan(&mut file, probe.as_ref(), is_batched, &inputs);
+        let graph = file.graph.as_ref().ok_or_else(|| error("it has no graph".to_owned()))?;
+        let working_bytes =
+            WorkingBytes::new(graph, probe.as_ref(), &single_row, &inputs, &outputs);
         let bytes = match &single_row {
             SingleRow::Branch(_) => file.write_buf().map_err(|e| error(e.to_string()))?,
             SingleRow::Plain | SingleRow::Twice => program.bytes.to_vec(),
@@ -83,12 +89,26 @@ impl Loaded {
         let (input_ids, output_ids) = (ids("in", inputs.len())?, ids("out", outputs.len())?);
         let single_row = LoadedSingleRow::new(&single_row, id)?;
         let known_spans = Mutex::default();
-        let mut loaded =
-            Self { model, inputs, outputs, input_ids, output_ids, single_row, known_spans };
-        if !loaded.has_same_bits_as_two(span.unwrap_or(1)) {
+        let mut loaded = Self {
+            model,
+            inputs,
+            outputs,
+            input_ids,
+            output_ids,
+            single_row,
+            known_spans,
+            working_bytes,
+        };
+        if !loaded.has_same_bits_as_two(probe.map_or(1, |probe| probe.span)) {
             loaded.single_row = LoadedSingleRow::Twice;
+            loaded.working_bytes.run_twice();
         }
         Ok(loaded)
+    }
+
+    /// The bytes that runs of the program take.
+    pub(crate) fn working_bytes(&self) -> &WorkingBytes {
+        &self.working_bytes
     }
 
     /// Whether rows or sequences may run together.
@@ -99,6 +119,20 @@ impl Loaded {
     /// Whether a single row or sequence is computed once, but for products that need it twice.
     pub(crate) fn computes_single_row_once(&self) -> bool {
         !matches!(self.single_row, LoadedSingleRow::Twice)
+    }
+
+    /// Checks the inputs of `count` rows or sequences, of which ports have `spans` steps.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Input`], [`ExecutorError::InputCount`]
+    pub(crate) fn check_inputs(
+        &self,
+        count: usize,
+        spans: &[u32],
+        inputs: &[TensorData],
+    ) -> Result<(), ExecutorError> {
+        let shapes = self.inputs.iter().zip(spans);
+        check(inputs, &self.inputs, shapes.map(|(port, &span)| port.shape(count, span as usize)))
     }
 
     /// Runs `count` rows or sequences, of which ports have `spans` steps: the input ports, then the output
@@ -115,7 +149,9 @@ impl Loaded {
     ) -> Result<Vec<TensorData>, ExecutorError> {
         let (input_spans, output_spans) = spans.split_at(self.inputs.len());
         let shape = |(port, &span): (&Port, &u32)| port.shape(count, span as usize);
-        let inputs = shaped(inputs, &self.inputs, self.inputs.iter().zip(input_spans).map(shape))?;
+        let shapes: Vec<Vec<usize>> = self.inputs.iter().zip(input_spans).map(shape).collect();
+        check(&inputs, &self.inputs, shapes.iter().cloned())?;
+        let inputs: Vec<Shaped> = shapes.into_iter().zip(inputs).collect();
         let expected: Vec<_> = self.outputs.iter().zip(output_spans).map(shape).collect();
         match &self.single_row {
             LoadedSingleRow::Branch { ids, checked_ids, checks, is_double } if count == 1 => {
@@ -249,7 +285,7 @@ impl LoadedSingleRow {
         plan: &SingleRow,
         id: impl Fn(&str) -> Result<NodeId, ExecutorError>,
     ) -> Result<Self, ExecutorError> {
-        let SingleRowBranch { outputs, shapes, checks } = match plan {
+        let SingleRowBranch { outputs, shapes, checks, .. } = match plan {
             SingleRow::Plain => return Ok(Self::Plain),
             SingleRow::Twice => return Ok(Self::Twice),
             SingleRow::Branch(branch) => branch,
@@ -267,18 +303,17 @@ impl LoadedSingleRow {
     }
 }
 
-/// Plans how one row or sequence of the program in `file` runs. Also gives the steps that sequences had when the
-/// program was probed for that.
-fn plan(file: &mut ModelProto, is_batched: bool, inputs: &[Port]) -> (SingleRow, Option<usize>) {
-    let is_plain = !file.graph.as_ref().is_some_and(may_be_sensitive);
-    if !is_batched || is_plain {
-        return (SingleRow::Plain, None);
-    }
-    let probe = Probe::run(file, inputs);
-    let span = probe.as_ref().map(|probe| probe.span);
+/// Plans how one row or sequence of the program in `file` runs.
+fn plan(
+    file: &mut ModelProto,
+    probe: Option<&Probe>,
+    is_batched: bool,
+    inputs: &[Port],
+) -> SingleRow {
+    let graph = file.graph.as_mut().filter(|graph| is_batched && may_be_sensitive(graph));
+    let Some(graph) = graph else { return SingleRow::Plain };
     let has_lengths = inputs.iter().any(|port| port.axes.steps);
-    let graph = file.graph.as_mut().expect("it has operators");
-    (single_row::plan(graph, probe.as_ref(), has_lengths), span)
+    single_row::plan(graph, probe, has_lengths)
 }
 
 /// Whether an operator among `checks` is sensitive, by the shapes of its operands.
@@ -289,35 +324,28 @@ fn is_sensitive(checks: &[ShapeCheck], shapes: Vec<Value>) -> bool {
 }
 
 /// Checks that there is a tensor for each input port, of the port's type, with as many elements as its
-/// shape in `shapes` has; and gives each its shape.
+/// shape in `shapes` has.
 ///
 /// # Errors
 /// [`ExecutorError::Input`], [`ExecutorError::InputCount`]
-fn shaped(
-    inputs: Vec<TensorData>,
+fn check(
+    inputs: &[TensorData],
     ports: &[Port],
     shapes: impl Iterator<Item = Vec<usize>>,
-) -> Result<Vec<Shaped>, ExecutorError> {
+) -> Result<(), ExecutorError> {
     if inputs.len() != ports.len() {
         return Err(ExecutorError::InputCount { count: inputs.len(), expected: ports.len() });
     }
-    let inputs = inputs.into_iter().zip(ports).zip(shapes).enumerate();
-    let shaped =
-        |(port, ((data, Port { row, .. }), shape)): (_, ((TensorData, &Port), Vec<usize>))| {
-            let expected_count = shape.iter().product();
-            if data.element() != row.element || data.len() != expected_count {
-                let (element, count, expected) = (data.element(), data.len(), row.element);
-                return Err(ExecutorError::Input {
-                    port,
-                    count,
-                    element,
-                    expected_count,
-                    expected,
-                });
-            }
-            Ok((shape, data))
-        };
-    inputs.map(shaped).collect()
+    for (port, ((data, Port { row, .. }), shape)) in
+        inputs.iter().zip(ports).zip(shapes).enumerate()
+    {
+        let expected_count = shape.iter().product();
+        if data.element() != row.element || data.len() != expected_count {
+            let (element, count, expected) = (data.element(), data.len(), row.element);
+            return Err(ExecutorError::Input { port, count, element, expected_count, expected });
+        }
+    }
+    Ok(())
 }
 
 /// Repeats the data.

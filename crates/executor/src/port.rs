@@ -1,9 +1,10 @@
 //! Ports of a program and the shapes of their tensors.
 
-use batchmaker_graph::{PortAxes, RowSpec};
+use batchmaker_graph::{ElementType, PortAxes, RowSpec};
 
 /// An input or output port: `[count, steps, ...row]`, as far as it has these axes, where `count` is the number
 /// of rows or sequences in the batch.
+#[derive(Clone)]
 pub(crate) struct Port {
     pub(crate) row: RowSpec,
     pub(crate) axes: PortAxes,
@@ -28,5 +29,19 @@ impl Port {
         shape.extend(self.axes.steps.then_some(span));
         shape.extend(&self.row.shape);
         shape
+    }
+
+    /// Whether the port holds one integer for all sequences: perhaps the number of steps of a tensor.
+    pub(crate) fn is_count(&self) -> bool {
+        let is_integer = matches!(self.row.element, ElementType::I32 | ElementType::I64);
+        is_integer && !self.axes.batch && !self.axes.steps && self.row.elements() == 1
+    }
+
+    /// Bytes of the tensors of `count` rows or sequences, each of `span` steps.
+    pub(crate) fn bytes(&self, count: u64, span: u32) -> u64 {
+        let row = self.row.bytes().unwrap_or(usize::MAX) as u64;
+        let count = if self.axes.batch { count } else { 1 };
+        let span = if self.axes.steps { u64::from(span) } else { 1 };
+        row.saturating_mul(count).saturating_mul(span)
     }
 }

@@ -1,12 +1,16 @@
-//! Which shape each tensor of a program has for one row or sequence, and for two: found by running the
-//! program once on zeros of each.
+//! Which shape each tensor of a program has, found by running the program on zeros: for one row or sequence, for two,
+//! and for one of other lengths.
 
 use std::collections::BTreeMap;
 
 use batchmaker_graph::TensorData;
-use rten::{ModelOptions, NodeId, RunOptions, Value, ValueOrView};
+use rten::{Model, ModelOptions, NodeId, RunOptions, Value, ValueOrView};
 use rten_onnx::onnx::{ModelProto, NodeProto, TensorProto, ValueInfoProto};
+use rten_tensor::Layout;
 
+use crate::growth::{Growth, Samples};
+use crate::inner_shapes::{add_inner_shapes, has_branches, inner_shape_of, made};
+use crate::lengths::{Lengths, ports_of_lengths};
 use crate::port::Port;
 use crate::tensors::to_value;
 use crate::thread::ExecutorThread;
@@ -15,55 +19,94 @@ use crate::thread::ExecutorThread;
 /// for most bounds, and then for long windows. A program that takes none of them is not probed.
 const SPANS: [usize; 4] = [64, 8, 1000, 16_000];
 
-/// Shapes of all tensors of a program by name, of one row or sequence and of two.
+/// Other steps as parts of those of [`SPANS`], in eighths: those of a run that changes some lengths, and those of a run
+/// that changes all. Multiples of 8 below 64 keep windows of most strides whole. The second pair is for programs that
+/// take no fewer steps.
+const OTHER_EIGHTHS: [[usize; 2]; 2] = [[5, 6], [12, 11]];
+
+/// Shapes of all tensors of a program by name.
 pub(crate) struct Probe {
+    /// The shapes for one row or sequence and for two.
     shapes: BTreeMap<String, [Vec<usize>; 2]>,
+    /// The shapes of one row or sequence by lengths.
+    growths: BTreeMap<String, ShapeGrowth>,
+    lengths: Lengths,
     /// Steps that each sequence had.
     pub(crate) span: usize,
 }
 
+/// The shape of a tensor as a function of lengths.
+#[derive(Clone, Debug)]
+pub(crate) struct ShapeGrowth {
+    /// Each dimension, for one row or sequence.
+    pub(crate) dims: Vec<Growth>,
+    /// Whether the tensor holds something of every row or sequence.
+    pub(crate) is_batched: bool,
+}
+
+impl ShapeGrowth {
+    /// The shape of a constant.
+    pub(crate) fn constant(dims: &[usize]) -> Self {
+        let dim = |&n: &usize| Growth::Linear { constant: n as f64, rates: Vec::new() };
+        Self { dims: dims.iter().map(dim).collect(), is_batched: false }
+    }
+}
+
+/// Shapes in the order of the names of a [`Tracer`].
+type Shapes = Vec<Vec<usize>>;
+
 impl Probe {
-    /// Probes the program in `model`, which comes back as it was.
-    pub(crate) fn run(model: &mut ModelProto, inputs: &[Port]) -> Option<Self> {
-        let has_steps = inputs.iter().any(|port| port.axes.steps);
-        let names = with_shapes(model);
-        let bytes = model.write_buf().ok();
-        without_shapes(model, names.len());
-        let probed = ModelOptions::with_all_ops().enable_optimization(false).load(bytes?).ok()?;
-        let outputs: Vec<NodeId> =
-            names.iter().map(|name| probed.node_id(&shape_of(name)).ok()).collect::<Option<_>>()?;
-        let thread = ExecutorThread::new();
-        let run = |count: usize, span: usize| -> Option<Vec<Vec<usize>>> {
-            let input = |(number, port): (usize, &Port)| {
-                let shape = port.shape(count, span);
-                let data = TensorData::zeros(port.row.element, shape.iter().product());
-                Some((probed.node_id(&format!("in{number}")).ok()?, to_value(&shape, data).ok()?))
-            };
-            let values: Vec<(NodeId, ValueOrView<'_>)> =
-                inputs.iter().enumerate().map(input).collect::<Option<_>>()?;
-            let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
-            let shapes = probed.run(values, &outputs, Some(options)).ok()?;
-            shapes.into_iter().map(dims).collect()
+    /// Probes the program in `model`, which comes back as it was. With `is_batched` it takes several rows or
+    /// sequences.
+    pub(crate) fn run(model: &mut ModelProto, inputs: &[Port], is_batched: bool) -> Option<Self> {
+        let tracer = Tracer::new(model, inputs)?;
+        let ports = ports_of_lengths(inputs);
+        let spans = if ports.is_empty() { &[1] } else { &SPANS[..] };
+        let run = |count: usize, span: usize| tracer.shapes(count, &vec![span; inputs.len()]);
+        let two = |span: usize, one: &Shapes| match is_batched {
+            true => run(2, span),
+            false => Some(one.clone()),
         };
-        let spans = if has_steps { &SPANS[..] } else { &[1] };
-        let (span, one, two) =
-            spans.iter().find_map(|&span| Some((span, run(1, span)?, run(2, span)?)))?;
-        let made = names.into_iter().zip(one.into_iter().zip(two));
+        let (span, one, two) = spans.iter().find_map(|&span| {
+            let one = run(1, span)?;
+            let two = two(span, &one)?;
+            Some((span, one, two))
+        })?;
+        let (lengths, growths) = grow(&tracer, inputs, span, &one);
+        let mut growths: BTreeMap<String, ShapeGrowth> =
+            tracer.names.iter().cloned().zip(growths).collect();
+        let made = tracer.names.into_iter().zip(one.into_iter().zip(two));
         let mut shapes: BTreeMap<_, _> =
             made.map(|(name, (one, two))| (name, [one, two])).collect();
+        for (name, growth) in &mut growths {
+            growth.is_batched = shapes[name][0] != shapes[name][1];
+        }
         for (number, port) in inputs.iter().enumerate() {
-            shapes.insert(format!("in{number}"), [1, 2].map(|count| port.shape(count, span)));
+            let name = format!("in{number}");
+            shapes.insert(name.clone(), [1, 2].map(|count| port.shape(count, span)));
+            growths.insert(name, of_port(number, port, &lengths));
         }
         for constant in &model.graph.as_ref()?.initializer {
-            let dims = constant_dims(constant);
-            shapes.insert(constant.name.clone()?, [dims.clone(), dims]);
+            let (name, dims) = (constant.name.clone()?, constant_dims(constant));
+            growths.insert(name.clone(), ShapeGrowth::constant(&dims));
+            shapes.insert(name, [dims.clone(), dims]);
         }
-        Some(Self { shapes, span })
+        Some(Self { shapes, growths, lengths, span })
     }
 
     /// The shapes of a tensor for one row or sequence and for two.
     pub(crate) fn shapes(&self, name: &str) -> Option<&[Vec<usize>; 2]> {
         self.shapes.get(name)
+    }
+
+    /// The shape of a tensor as a function of [`Self::lengths`].
+    pub(crate) fn growth(&self, name: &str) -> Option<&ShapeGrowth> {
+        self.growths.get(name)
+    }
+
+    /// The lengths that shapes depend on.
+    pub(crate) fn lengths(&self) -> &Lengths {
+        &self.lengths
     }
 
     /// Whether a tensor holds something of every row or sequence. A constant does not.
@@ -82,6 +125,151 @@ impl Probe {
     }
 }
 
+/// Runs a program for the shapes of its tensors.
+struct Tracer<'a> {
+    inputs: &'a [Port],
+    names: Vec<String>,
+    /// The program; where it has branches, with either branch taken.
+    variants: Vec<(Model, Vec<NodeId>)>,
+    thread: ExecutorThread,
+}
+
+impl<'a> Tracer<'a> {
+    fn new(file: &mut ModelProto, inputs: &'a [Port]) -> Option<Self> {
+        let conditions: &[Option<bool>] = match has_branches(file.graph.as_ref()?) {
+            true => &[None, Some(true), Some(false)],
+            false => &[None],
+        };
+        let mut names = Vec::new();
+        let mut variants = Vec::new();
+        for &condition in conditions {
+            let (bytes, made) = with_shapes(file, condition)?;
+            let model = ModelOptions::with_all_ops().enable_optimization(false).load(bytes).ok()?;
+            let id = |name: &String| model.node_id(&shape_of(name)).ok();
+            let ids = made.iter().map(id).collect::<Option<_>>()?;
+            variants.push((model, ids));
+            names = made;
+        }
+        Some(Self { inputs, names, variants, thread: ExecutorThread::new() })
+    }
+
+    /// The shapes for `count` rows or sequences, if any variant of the program takes them. `lengths` has the steps of
+    /// each input port.
+    fn shapes(&self, count: usize, lengths: &[usize]) -> Option<Shapes> {
+        let variants = self.variants.iter();
+        let shapes = variants.filter_map(|(model, ids)| self.run(model, ids, count, lengths));
+        shapes.reduce(|all, other| {
+            let larger = |(a, b): (Vec<usize>, Vec<usize>)| {
+                let elements = |shape: &[usize]| shape.iter().product::<usize>();
+                if elements(&a) >= elements(&b) { a } else { b }
+            };
+            all.into_iter().zip(other).map(larger).collect()
+        })
+    }
+
+    fn run(
+        &self,
+        model: &Model,
+        ids: &[NodeId],
+        count: usize,
+        lengths: &[usize],
+    ) -> Option<Shapes> {
+        let input = |(number, port): (usize, &Port)| {
+            let shape = port.shape(count, lengths[number]);
+            let elements = shape.iter().product();
+            let data = match port.is_count() {
+                true => TensorData::I64(vec![lengths[number] as i64; elements]),
+                false => TensorData::zeros(port.row.element, elements),
+            };
+            Some((model.node_id(&format!("in{number}")).ok()?, to_value(&shape, data).ok()?))
+        };
+        let values: Vec<(NodeId, ValueOrView<'_>)> =
+            self.inputs.iter().enumerate().map(input).collect::<Option<_>>()?;
+        let options = RunOptions::default().with_thread_pool(Some(self.thread.pool()));
+        let shapes = model.run(values, ids, Some(options)).ok()?;
+        shapes.into_iter().map(largest).collect()
+    }
+}
+
+/// Fits the shapes of all tensors to runs of other lengths than `span`, with which they are `base`.
+fn grow(
+    tracer: &Tracer<'_>,
+    inputs: &[Port],
+    span: usize,
+    base: &Shapes,
+) -> (Lengths, Vec<ShapeGrowth>) {
+    let ports = ports_of_lengths(inputs);
+    let lengths_with = |ports: &[usize], other: usize| -> Vec<usize> {
+        let of_port = |port: usize| if ports.contains(&port) { other } else { span };
+        (0..inputs.len()).map(of_port).collect()
+    };
+    let mut known: BTreeMap<(Vec<usize>, usize), Option<Shapes>> = BTreeMap::new();
+    let mut run = |ports: &[usize], other: usize| -> Option<Shapes> {
+        let key = (ports.to_vec(), other);
+        let run = || tracer.shapes(1, &lengths_with(ports, other));
+        known.entry(key).or_insert_with(run).clone()
+    };
+    let others = OTHER_EIGHTHS.map(|eighths| eighths.map(|eighths| (span * eighths / 8).max(1)));
+    let other = others.into_iter().find(|[other, _]| run(&ports, *other).is_some());
+    let [other, check] = other.unwrap_or([span; 2]);
+    let lengths = Lengths::find(inputs, |ports| run(ports, other).is_some());
+    let changed: Vec<Option<Shapes>> =
+        (0..lengths.count()).map(|at| run(lengths.ports(at), other)).collect();
+    let checked = run(&ports, check).filter(|_| check != span);
+    let (base_lengths, other_lengths, check_lengths) = (
+        vec![span; lengths.count()],
+        // Where no other length runs, shapes are taken to grow as fast as any that is looked for.
+        vec![if other == span { span + 1 } else { other }; lengths.count()],
+        vec![check; lengths.count()],
+    );
+    let samples = Samples {
+        base: &base_lengths,
+        changed: &other_lengths,
+        check: checked.as_ref().map(|_| &check_lengths[..]),
+    };
+    let dims_of =
+        |shapes: &Option<Shapes>, at: usize| shapes.as_ref().map(|shapes| shapes[at].clone());
+    let growth = |(at, base): (usize, &Vec<usize>)| {
+        let changed: Vec<Vec<usize>> =
+            changed.iter().map(|shapes| dims_of(shapes, at).unwrap_or(base.clone())).collect();
+        let checked = dims_of(&checked, at);
+        let ranks = changed.iter().chain(&checked).map(Vec::len);
+        let dims: Vec<Growth> = match ranks.clone().all(|rank| rank == base.len()) {
+            true => {
+                let dim = |axis: usize| {
+                    let changed: Vec<usize> = changed.iter().map(|dims| dims[axis]).collect();
+                    let checked = checked.as_ref().map(|dims| dims[axis]);
+                    Growth::fit(&samples, base[axis], &changed, checked)
+                };
+                (0..base.len()).map(dim).collect()
+            }
+            // The tensor is another one: its elements count.
+            false => {
+                let elements = |dims: &Vec<usize>| dims.iter().product::<usize>();
+                let changed: Vec<usize> = changed.iter().map(elements).collect();
+                let checked = checked.as_ref().map(elements);
+                vec![Growth::fit(&samples, elements(base), &changed, checked)]
+            }
+        };
+        ShapeGrowth { dims, is_batched: false }
+    };
+    let growths = base.iter().enumerate().map(growth).collect();
+    (lengths, growths)
+}
+
+/// The shape of an input port.
+fn of_port(number: usize, port: &Port, lengths: &Lengths) -> ShapeGrowth {
+    let own = (0..lengths.count()).find(|&at| lengths.ports(at).contains(&number));
+    let rate = |at: usize| if Some(at) == own { 1.0 } else { 0.0 };
+    let rates = (0..lengths.count()).map(rate).collect();
+    let steps = port.axes.steps.then_some(Growth::Linear { constant: 0.0, rates });
+    let batch = port.axes.batch.then_some(1);
+    let constant = |n: usize| Growth::Linear { constant: n as f64, rates: Vec::new() };
+    let row = port.row.shape.iter().copied().map(constant);
+    let dims = batch.map(constant).into_iter().chain(steps).chain(row).collect();
+    ShapeGrowth { dims, is_batched: port.axes.batch }
+}
+
 /// The shape of a constant.
 pub(crate) fn constant_dims(constant: &TensorProto) -> Vec<usize> {
     constant.dims.iter().map(|&n| n as usize).collect()
@@ -95,6 +283,17 @@ pub(crate) fn dims(shape: Value) -> Option<Vec<usize>> {
         }
         _ => None,
     }
+}
+
+/// The elements of a shape; of several, `[iterations, rank]`, the largest dimensions.
+fn largest(shapes: Value) -> Option<Vec<usize>> {
+    let rank = match shapes.shape().as_slice() {
+        &[_, rank] => rank,
+        _ => return dims(shapes),
+    };
+    let all = dims(shapes)?;
+    let dim = |axis: usize| all.iter().skip(axis).step_by(rank).copied().max().unwrap_or(0);
+    Some((0..rank).map(dim).collect())
 }
 
 /// The name of a tensor's shape.
@@ -112,20 +311,29 @@ pub(crate) fn shape_node(name: &str) -> NodeProto {
     }
 }
 
-/// Makes the shapes of all tensors outputs; gives the tensors' names.
-fn with_shapes(model: &mut ModelProto) -> Vec<String> {
-    let Some(graph) = model.graph.as_mut() else { return Vec::new() };
-    let made = graph.node.iter().flat_map(|node| &node.output);
-    let names: Vec<String> = made.filter(|name| !name.is_empty()).cloned().collect();
+/// The program with the shapes of all tensors as outputs, and the tensors' names. `file` comes back as it was. See
+/// [`add_inner_shapes`] for `condition`.
+fn with_shapes(file: &mut ModelProto, condition: Option<bool>) -> Option<(Vec<u8>, Vec<String>)> {
+    let graph = file.graph.as_mut()?;
+    let (nodes, outputs) = (graph.node.clone(), graph.output.len());
+    let constants = graph.initializer.len();
+    let mut names: Vec<String> = made(graph).cloned().collect();
     graph.node.extend(names.iter().map(|name| shape_node(name)));
+    let inner = add_inner_shapes(graph, condition);
+    let identity = |name: &String| NodeProto {
+        op_type: Some("Identity".to_owned()),
+        input: vec![inner_shape_of(name)],
+        output: vec![shape_of(name)],
+        ..NodeProto::default()
+    };
+    graph.node.extend(inner.iter().map(identity));
+    names.extend(inner);
     let info = |name: &String| ValueInfoProto { name: Some(shape_of(name)), r#type: None };
     graph.output.extend(names.iter().map(info));
-    names
-}
-
-fn without_shapes(model: &mut ModelProto, count: usize) {
-    if let Some(graph) = model.graph.as_mut() {
-        graph.node.truncate(graph.node.len() - count);
-        graph.output.truncate(graph.output.len() - count);
-    }
+    let bytes = file.write_buf().ok();
+    let graph = file.graph.as_mut()?;
+    graph.node = nodes;
+    graph.output.truncate(outputs);
+    graph.initializer.truncate(constants);
+    Some((bytes?, names))
 }

@@ -13,6 +13,7 @@
 
 use rten_onnx::onnx::{GraphProto, NodeProto, TensorProto};
 
+use crate::operator::operator;
 use crate::probe::Probe;
 
 /// Operators that compute products which this module does not know. The model crate writes none of them.
@@ -26,11 +27,6 @@ const UNKNOWN_PRODUCTS: &[&str] = &[
     "MatMulInteger",
     "MatMulNBits",
 ];
-
-/// The operator's name in ONNX.
-pub(crate) fn operator(node: &NodeProto) -> &str {
-    node.op_type.as_deref().unwrap_or_default()
-}
 
 /// The operands of an operator that may be sensitive; none of any other.
 pub(crate) fn operands(node: &NodeProto) -> Option<[&str; 2]> {

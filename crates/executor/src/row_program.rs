@@ -5,6 +5,7 @@ use batchmaker_graph::{Program, RowSpec, TensorData};
 use crate::error::ExecutorError;
 use crate::loaded::Loaded;
 use crate::port::Port;
+use crate::tensors::append;
 use crate::thread::ExecutorThread;
 
 /// A program over rows, loaded. A single row gives the same bits as in any batch.
@@ -31,8 +32,29 @@ impl RowProgram {
         self.0.computes_single_row_once()
     }
 
+    /// An upper bound of the bytes that a run of one row allocates beside its inputs: intermediate values and outputs.
+    pub fn row_bytes(&self) -> u64 {
+        self.0.working_bytes().of_one(&self.spans())
+    }
+
+    /// Bytes of the inputs of one row.
+    pub fn input_bytes(&self) -> u64 {
+        self.0.working_bytes().of_inputs(1, &self.spans())
+    }
+
+    /// The most rows that run together, at least 1: with more, a run of them, with their inputs, might take more than
+    /// [`crate::BATCH_BYTES_MAX`] bytes.
+    pub fn rows_max(&self) -> usize {
+        self.0.working_bytes().batch_max(&self.spans()) as usize
+    }
+
+    fn spans(&self) -> Vec<u32> {
+        vec![1; self.0.inputs.len() + self.0.outputs.len()]
+    }
+
     /// Runs `rows` rows, at least 1, on `thread`. An input holds the rows of its port one after the other,
-    /// `[rows, ...row]`; so does each tensor of the answer, one for each output port.
+    /// `[rows, ...row]`; so does each tensor of the answer, one for each output port. More than [`Self::rows_max`] rows
+    /// run in parts.
     ///
     /// # Errors
     /// [`ExecutorError::Input`] and [`ExecutorError::InputCount`] if inputs are not the ports';
@@ -43,7 +65,27 @@ impl RowProgram {
         inputs: Vec<TensorData>,
         thread: &ExecutorThread,
     ) -> Result<Vec<TensorData>, ExecutorError> {
-        let spans = vec![1; self.0.inputs.len() + self.0.outputs.len()];
-        self.0.run(rows, &spans, inputs, thread)
+        let spans = self.spans();
+        let parts = rows.div_ceil(self.rows_max());
+        if parts <= 1 {
+            return self.0.run(rows, &spans, inputs, thread);
+        }
+        self.0.check_inputs(rows, &spans, &inputs)?;
+        let mut all: Vec<TensorData> = Vec::new();
+        // Parts are as equal as they can be: a row alone may cost as much as two.
+        for part in 0..parts {
+            let range = part * rows / parts..(part + 1) * rows / parts;
+            let slice = |(data, port): (&TensorData, &Port)| {
+                let elements = port.row.elements();
+                data.slice(range.start * elements..range.end * elements)
+            };
+            let inputs = inputs.iter().zip(&self.0.inputs).map(slice).collect();
+            let outputs = self.0.run(range.len(), &spans, inputs, thread)?;
+            match all.is_empty() {
+                true => all = outputs,
+                false => all.iter_mut().zip(outputs).for_each(|(all, part)| append(all, part)),
+            }
+        }
+        Ok(all)
     }
 }

@@ -59,9 +59,21 @@ impl SequenceProgram {
         self.0.computes_single_row_once()
     }
 
+    /// An upper bound of the bytes that a run of one sequence allocates beside its inputs: intermediate values and
+    /// outputs. `spans` gives the rows of its input ports, then of its output ports.
+    pub fn working_bytes(&self, spans: &[u32]) -> u64 {
+        self.0.working_bytes().of_one(spans)
+    }
+
+    /// Bytes of the inputs of one sequence with these spans.
+    pub fn input_bytes(&self, spans: &[u32]) -> u64 {
+        self.0.working_bytes().of_inputs(1, spans)
+    }
+
     /// Divides nodes into batches that [`Self::run`] takes: those of equal spans together, or, if the program
-    /// has a port that is not by sequences, one by one. `spans` gives for each node the rows of its input
-    /// ports, then of its output ports.
+    /// has a port that is not by sequences, one by one. A batch of several takes at most
+    /// [`crate::BATCH_BYTES_MAX`] bytes, its inputs with what its run allocates. `spans` gives for each node the rows
+    /// of its input ports, then of its output ports.
     pub fn batches(&self, spans: impl Iterator<Item = Vec<u32>>) -> Vec<SequenceBatch> {
         let mut nodes_by_spans: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();
         for (node, spans) in spans.enumerate() {
@@ -69,10 +81,13 @@ impl SequenceProgram {
         }
         let mut batches = Vec::new();
         for (spans, nodes) in nodes_by_spans {
-            let size = if self.0.is_batched() { nodes.len() } else { 1 };
-            let batch =
-                |nodes: &[usize]| SequenceBatch { spans: spans.clone(), nodes: nodes.into() };
-            batches.extend(nodes.chunks(size).map(batch));
+            let size_max = self.0.working_bytes().batch_max(&spans) as usize;
+            let parts = nodes.len().div_ceil(size_max);
+            // Parts are as equal as they can be: a sequence alone may cost as much as two.
+            batches.extend((0..parts).map(|part| {
+                let range = part * nodes.len() / parts..(part + 1) * nodes.len() / parts;
+                SequenceBatch { spans: spans.clone(), nodes: nodes[range].into() }
+            }));
         }
         batches
     }

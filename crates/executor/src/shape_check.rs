@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
+use crate::operator::operator;
 use crate::probe::{Probe, constant_dims};
-use crate::row_count::{constant, matrices, operands, operator};
+use crate::row_count::{constant, matrices, operands};
 
 /// An operator that may be sensitive to the number of rows for some lengths of sequences. Its operands are given by
 /// their positions in a list of shapes.

@@ -12,7 +12,7 @@ use rten_onnx::onnx::{DataType, GraphProto};
 use crate::probe::{Probe, shape_node, shape_of};
 use crate::row_count::{has_unknown_products, may_be_sensitive};
 use crate::shape_check::{Operation, ShapeCheck, shape_checks};
-use crate::single_row_branch::{BranchOutput, add_branch, output_info};
+use crate::single_row_branch::{AddedBranch, BranchOutput, Copies, add_branch, output_info};
 
 /// The form in which a single row or sequence is run.
 pub(crate) enum SingleRow {
@@ -32,6 +32,8 @@ pub(crate) struct SingleRowBranch {
     pub(crate) shapes: Vec<String>,
     /// The operators whose operands these tensors are.
     pub(crate) checks: Vec<ShapeCheck>,
+    /// The tensors that the branch adds.
+    pub(crate) copies: Copies,
 }
 
 /// Plans how one row or sequence of the program `graph` runs, and adds to the graph what that takes. `has_lengths` says
@@ -49,11 +51,14 @@ pub(crate) fn plan(graph: &mut GraphProto, probe: Option<&Probe>, has_lengths: b
         None if has_lengths => {
             let names = graph.output.iter().filter_map(|output| output.name.clone());
             let outputs = names.map(|name| BranchOutput { name, is_double: false }).collect();
-            Some((outputs, graph.node.iter().filter_map(Operation::of).collect()))
+            let operations = graph.node.iter().filter_map(Operation::of).collect();
+            Some(AddedBranch { outputs, operations, copies: Copies::new() })
         }
         None => None,
     };
-    let Some((outputs, operations)) = branch else { return SingleRow::Twice };
+    let Some(AddedBranch { outputs, operations, copies }) = branch else {
+        return SingleRow::Twice;
+    };
     let (shapes, checks) = match has_lengths {
         true => shape_checks(graph, probe, &operations),
         false => (Vec::new(), Vec::new()),
@@ -65,5 +70,5 @@ pub(crate) fn plan(graph: &mut GraphProto, probe: Option<&Probe>, has_lengths: b
     graph.node.extend(shapes.iter().map(|name| shape_node(name)));
     let infos = shapes.iter().map(|name| output_info(shape_of(name), Some(DataType::INT64)));
     graph.output.extend(infos);
-    SingleRow::Branch(SingleRowBranch { outputs, shapes, checks })
+    SingleRow::Branch(SingleRowBranch { outputs, shapes, checks, copies })
 }

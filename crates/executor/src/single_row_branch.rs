@@ -18,8 +18,9 @@ use rten_onnx::onnx::{
     TypeProtoTensor, ValueInfoProto,
 };
 
+use crate::operator::operator;
 use crate::probe::Probe;
-use crate::row_count::{is_sensitive, operator};
+use crate::row_count::is_sensitive;
 use crate::shape_check::Operation;
 
 /// A product of more multiplications than this, for one row, is costly: about a microsecond.
@@ -30,6 +31,19 @@ pub(crate) struct BranchOutput {
     pub(crate) name: String,
     /// Whether it holds the row or sequence twice.
     pub(crate) is_double: bool,
+}
+
+/// The tensors of a branch by their names: the tensor of the program that each stands for, and whether it holds the row
+/// or sequence twice.
+pub(crate) type Copies = BTreeMap<String, (String, bool)>;
+
+/// A branch that was added.
+pub(crate) struct AddedBranch {
+    /// Its outputs, one for each output port.
+    pub(crate) outputs: Vec<BranchOutput>,
+    /// The operators that run once and may be sensitive for other lengths.
+    pub(crate) operations: Vec<Operation>,
+    pub(crate) copies: Copies,
 }
 
 /// The names of one tensor in the branch.
@@ -43,14 +57,15 @@ struct Form {
     is_double: bool,
 }
 
-/// Adds the branch to the graph. Gives its outputs, one for each output port, and the operators that run once and may
-/// be sensitive for other lengths. None where a tensor that must be doubled has no axis of its own for the batch.
-pub(crate) fn add_branch(
-    graph: &mut GraphProto,
-    probe: &Probe,
-) -> Option<(Vec<BranchOutput>, Vec<Operation>)> {
-    let mut writer =
-        BranchWriter { probe, forms: BTreeMap::new(), nodes: Vec::new(), axes: Vec::new() };
+/// Adds the branch to the graph. None where a tensor that must be doubled has no axis of its own for the batch.
+pub(crate) fn add_branch(graph: &mut GraphProto, probe: &Probe) -> Option<AddedBranch> {
+    let mut writer = BranchWriter {
+        probe,
+        forms: BTreeMap::new(),
+        copies: Copies::new(),
+        nodes: Vec::new(),
+        axes: Vec::new(),
+    };
     let mut operations = Vec::new();
     for (node, is_needed) in graph.node.iter().zip(needed_twice(graph, probe)?) {
         let is_double = writer.node(node, is_needed)?;
@@ -75,14 +90,14 @@ pub(crate) fn add_branch(
         }
         outputs.push(BranchOutput { name: own, is_double });
     }
-    let BranchWriter { nodes, axes, .. } = writer;
+    let BranchWriter { nodes, axes, copies, .. } = writer;
     graph.node.extend(nodes);
     graph.output.extend(infos);
     if !axes.is_empty() {
         graph.initializer.extend([ints(FIRST.to_owned(), 0), ints(SECOND.to_owned(), 1)]);
         graph.initializer.extend(axes.into_iter().map(|axis| ints(axis_name(axis), axis as i64)));
     }
-    Some((outputs, operations))
+    Some(AddedBranch { outputs, operations, copies })
 }
 
 /// Whether each node takes the row or sequence twice whatever it reads: nodes that are sensitive do, and factors in
@@ -117,6 +132,7 @@ struct BranchWriter<'a> {
     probe: &'a Probe,
     /// The forms of each tensor that the branch computes or converts, by its name in the program.
     forms: BTreeMap<String, Form>,
+    copies: Copies,
     nodes: Vec<NodeProto>,
     /// Axes along which tensors are cut.
     axes: Vec<usize>,
@@ -151,6 +167,7 @@ impl BranchWriter<'_> {
         for name in copy.output.iter_mut().filter(|name| !name.is_empty()) {
             let made = format!("single {name}");
             let is_double = is_double && self.probe.is_batched(name);
+            self.copies.insert(made.clone(), (name.clone(), is_double));
             let form = match is_double {
                 true => Form { twice: Some(made.clone()), is_double, ..Form::default() },
                 false => Form { once: Some(made.clone()), ..Form::default() },
@@ -194,6 +211,7 @@ impl BranchWriter<'_> {
             return Some(twice);
         }
         let (once, made) = (form.once?, format!("twice {name}"));
+        self.copies.insert(made.clone(), (name.to_owned(), true));
         self.nodes.push(NodeProto {
             op_type: Some("Concat".to_owned()),
             input: vec![once.clone(), once],
@@ -218,6 +236,7 @@ impl BranchWriter<'_> {
         }
         let axis = self.probe.batch_axis(name)?;
         let (twice, made) = (form.twice?, format!("once {name}"));
+        self.copies.insert(made.clone(), (name.to_owned(), false));
         self.nodes.push(NodeProto {
             op_type: Some("Slice".to_owned()),
             input: vec![twice, FIRST.to_owned(), SECOND.to_owned(), axis_name(axis)],

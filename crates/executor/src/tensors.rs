@@ -60,3 +60,14 @@ pub(crate) fn from_value(
         (value, _) => return Err(other(&value.dtype().to_string())),
     })
 }
+
+/// Appends the elements of `more`, which are of the same type.
+pub(crate) fn append(data: &mut TensorData, more: TensorData) {
+    match (data, more) {
+        (TensorData::F32(data), TensorData::F32(more)) => data.extend(more),
+        (TensorData::I32(data), TensorData::I32(more)) => data.extend(more),
+        (TensorData::I64(data), TensorData::I64(more)) => data.extend(more),
+        (TensorData::Bool(data), TensorData::Bool(more)) => data.extend(more),
+        (data, more) => unreachable!("{} after {}", more.element(), data.element()),
+    }
+}

@@ -7,7 +7,7 @@ use crate::readiness::{order_of_readiness, own_producers};
 use crate::rows::{RowOrder, Rows};
 use crate::tensor::ElementType;
 use crate::unfold::{Parameters, UnfoldError};
-use crate::writers::{Writer, Writers};
+use crate::writers::{Edges, Writer, Writers};
 
 /// Why a cell graph cannot run: the unfolding function that built it is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -291,7 +291,7 @@ impl CellGraphBuilder {
         new.sinks.iter().try_for_each(|sink| self.check_bounds(&sink.rows, written(sink)))?;
         // Nodes read rows of their own run, which are no edges; any other run must not.
         let reads_own = new.kind == RunKind::Nodes;
-        let mut edges = Vec::new();
+        let mut edges = Edges::default();
         if reads_own {
             self.add_writers(run, new, written)?;
         }
@@ -308,7 +308,7 @@ impl CellGraphBuilder {
         if !reads_own {
             self.add_writers(run, new, written)?;
         }
-        Ok(edges)
+        Ok(edges.finish())
     }
 
     fn add_writers(
@@ -461,6 +461,26 @@ mod tests {
         let graph = graph.finish().unwrap();
         let last = Edge { producer: RunIndex(count - 1), need: Need::First { nodes: 1 } };
         assert_eq!(graph.runs()[2 * count as usize - 1].edges, [last]);
+    }
+
+    /// So does finding the edges of one run that reads what all others write.
+    #[test]
+    fn one_reader_of_many_sequences_is_no_more_than_its_rows() {
+        let count = 60_000;
+        let mut graph = CellGraphBuilder::new();
+        let (x, y) = (graph.input(row(), count), graph.value(row(), count));
+        for b in 0..count {
+            let sinks = vec![every(y, b, 0)];
+            graph.chain(CellTypeId(0), 1, vec![Rows::one(x, b)], vec![None], sinks);
+        }
+        graph.rows(CellTypeId(1), 1, vec![Rows::spanning(y, 0, count)], vec![]);
+        graph.rows(CellTypeId(1), count, vec![Rows::all(y)], vec![]);
+        let graph = graph.finish().unwrap();
+        let producers =
+            |run: &Run| -> Vec<u32> { run.edges.iter().map(|edge| edge.producer.0).collect() };
+        let all: Vec<u32> = (0..count).collect();
+        let [.., span, rows] = graph.runs() else { unreachable!() };
+        assert_eq!([producers(span), producers(rows)], [all.clone(), all]);
     }
 
     #[test]

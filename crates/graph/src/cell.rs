@@ -78,6 +78,16 @@ pub enum CellBody {
     Sequence(SequenceCell),
 }
 
+impl CellBody {
+    /// Whether a general executor runs a part of it.
+    pub fn has_program(&self) -> bool {
+        match self {
+            Self::Recurrent(_) | Self::Tree(_) => false,
+            Self::Program(_) | Self::Composite(_) | Self::Sequence(_) => true,
+        }
+    }
+}
+
 /// A program over whole sequences: a convolution over time, a pooling, an attention over steps. A node
 /// is one sequence; a port that takes steps has a span of rows ([`crate::Rows::span`]), as many as the
 /// request brings.

@@ -1,9 +1,11 @@
 //! Checks a request's graph against the cells that are to run it: what a device may trust afterwards.
 
+use std::collections::BTreeSet;
+
 use crate::builder::InvalidGraph;
 use crate::cell::{Cell, CellBody, PortAxes, RowSpec, TreeCell};
 use crate::cell_graph::{CellGraph, Run, RunKind, Stop};
-use crate::ids::CellTypeId;
+use crate::ids::{CellTypeId, ValueIndex};
 use crate::rows::Rows;
 use crate::tensor::{ElementType, Tensor, TensorData};
 
@@ -65,10 +67,12 @@ pub fn check_request<'a>(
     cell_of: impl Fn(CellTypeId) -> Option<&'a CellPorts>,
 ) -> Result<(), InvalidGraph> {
     check_inputs(graph, inputs).map_err(InvalidGraph)?;
+    // Ids are checked once, however many runs read them.
+    let mut checked_ids = BTreeSet::new();
     for (index, run) in graph.runs().iter().enumerate() {
         let cell_type = run.cell_type;
         let cell = cell_of(cell_type).ok_or_else(|| format!("there is no {cell_type}"));
-        let checked = cell.and_then(|cell| check_run(graph, inputs, run, cell));
+        let checked = cell.and_then(|cell| check_run(graph, inputs, run, cell, &mut checked_ids));
         checked.map_err(|reason| InvalidGraph(format!("run{index}: {reason}")))?;
     }
     Ok(())
@@ -96,6 +100,7 @@ fn check_run(
     inputs: &[Tensor],
     run: &Run,
     cell: &CellPorts,
+    checked_ids: &mut BTreeSet<(ValueIndex, usize)>,
 ) -> Result<(), String> {
     if (run.kind == RunKind::Chain) == cell.states.is_empty() {
         return Err("a cell with states makes chains, and no other cell does".to_owned());
@@ -104,7 +109,12 @@ fn check_run(
     expect_count("states", cell.states.len(), run.initial.len())?;
     for (number, (rows, port)) in run.inputs.iter().zip(&cell.inputs).enumerate() {
         let checked = check_rows(graph, rows, &port.row, port.has_steps);
-        let checked = checked.and_then(|()| check_ids(graph, inputs, rows, port.table));
+        let checked = checked.and_then(|()| match port.table {
+            Some(table) if checked_ids.insert((rows.value, table)) => {
+                check_ids(graph, inputs, rows.value, table)
+            }
+            _ => Ok(()),
+        });
         checked.map_err(|why| format!("input port {number}: {why}"))?;
     }
     for (state, (rows, spec)) in run.initial.iter().zip(&cell.states).enumerate() {
@@ -150,21 +160,20 @@ fn check_stop(stop: Stop, run: &Run, cell: &CellPorts) -> Result<(), String> {
     }
 }
 
-/// Checks the ids of a request, in `rows`, that look up a table of `table` rows.
+/// Checks the ids of a request, in `value`, that look up a table of `table` rows.
 fn check_ids(
     graph: &CellGraph,
     inputs: &[Tensor],
-    rows: &Rows,
-    table: Option<usize>,
+    value: ValueIndex,
+    table: usize,
 ) -> Result<(), String> {
-    let Some(table) = table else { return Ok(()) };
-    let brought = graph.inputs().iter().position(|value| *value == rows.value);
+    let brought = graph.inputs().iter().position(|brought| *brought == value);
     let Some(TensorData::I64(ids)) = brought.map(|position| inputs[position].data()) else {
         return Ok(());
     };
     let is_outside = |id: &&i64| !usize::try_from(**id).is_ok_and(|id| id < table);
     match ids.iter().find(is_outside) {
-        Some(id) => Err(format!("{} holds id {id}, the table {table} rows", rows.value)),
+        Some(id) => Err(format!("{value} holds id {id}, the table {table} rows")),
         // Rows that the request does not bring are zeros.
         None if table == 0 => Err("the table has no rows".to_owned()),
         None => Ok(()),
@@ -186,7 +195,6 @@ mod tests {
     use crate::builder::CellGraphBuilder;
     use crate::cell::{Lookup, RecurrentCell, RecurrentKind};
     use crate::cell_graph::{Sink, SinkTime};
-    use crate::ids::ValueIndex;
 
     const HIDDEN: usize = 2;
     const X: usize = 3;

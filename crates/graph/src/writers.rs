@@ -1,6 +1,6 @@
 //! The runs that write the rows of a value, and what their readers have to wait for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cell_graph::{Edge, Need, SinkTime};
 use crate::ids::RunIndex;
@@ -69,7 +69,7 @@ impl Writers {
         run: RunIndex,
         rows: &Rows,
         length: u32,
-        edges: &mut Vec<Edge>,
+        edges: &mut Edges,
     ) -> Result<(), String> {
         if rows.span > 1 {
             return self.add_edges_of_span(rows, edges);
@@ -92,13 +92,13 @@ impl Writers {
                 continue;
             }
             check_end(writer)?;
-            add_edge(edges, Edge { producer: writer.run, need: need(rows, length, writer, node) });
+            edges.add(Edge { producer: writer.run, need: need(rows, length, writer, node) });
         }
         Ok(())
     }
 
     /// Adds the edges of a node that reads all rows of a span.
-    fn add_edges_of_span(&mut self, rows: &Rows, edges: &mut Vec<Edge>) -> Result<(), String> {
+    fn add_edges_of_span(&mut self, rows: &Rows, edges: &mut Edges) -> Result<(), String> {
         let mut last = None;
         let first = rows.row(0);
         for row in first..first + rows.span as usize {
@@ -114,7 +114,7 @@ impl Writers {
             };
             let edge = Edge { producer: writer.run, need: Need::First { nodes } };
             if last != Some(edge) {
-                add_edge(edges, edge);
+                edges.add(edge);
                 last = Some(edge);
             }
         }
@@ -129,18 +129,35 @@ fn check_end(writer: &Writer) -> Result<(), String> {
     }
 }
 
-/// Adds an edge. Of two that wait for the first nodes of one producer, the one that waits for more is kept.
-fn add_edge(edges: &mut Vec<Edge>, edge: Edge) {
-    if let Need::First { nodes } = edge.need {
-        for known in edges.iter_mut().filter(|known| known.producer == edge.producer) {
-            if let Need::First { nodes: known } = &mut known.need {
-                *known = nodes.max(*known);
-                return;
+/// The edges of a run that is added.
+#[derive(Default)]
+pub(crate) struct Edges {
+    edges: Vec<Edge>,
+    /// The positions of the edges of each producer.
+    by_producer: BTreeMap<RunIndex, Vec<usize>>,
+}
+
+impl Edges {
+    /// Adds an edge. Of two that wait for the first nodes of one producer, the one that waits for more is kept.
+    fn add(&mut self, edge: Edge) {
+        let known = self.by_producer.entry(edge.producer).or_default();
+        if let Need::First { nodes } = edge.need {
+            for &position in &*known {
+                if let Need::First { nodes: known } = &mut self.edges[position].need {
+                    *known = nodes.max(*known);
+                    return;
+                }
             }
         }
+        if !known.iter().any(|&position| self.edges[position] == edge) {
+            known.push(self.edges.len());
+            self.edges.push(edge);
+        }
     }
-    if !edges.contains(&edge) {
-        edges.push(edge);
+
+    /// The edges in the order in which they were added.
+    pub(crate) fn finish(self) -> Vec<Edge> {
+        self.edges
     }
 }
 

@@ -13,7 +13,7 @@ pub struct ServerConfig {
     /// The most bytes of a request's body, as it comes and decompressed.
     pub body_bytes_max: usize,
     /// The most connections to the port for requests; a few more are answered about the server's health. None: as
-    /// many as the process may have open files, less a reserve, and 8192 at most.
+    /// many as the process may have open files, less a reserve, as a quarter of the memory holds, and 8192 at most.
     pub connections_max: Option<usize>,
     /// The most connections from one address; none: any number.
     pub connections_per_client_max: Option<usize>,
@@ -51,7 +51,7 @@ impl Default for ServerConfig {
             body_bytes_max: 64 << 20,
             connections_max: None,
             connections_per_client_max: None,
-            head_bytes_max: 64 << 10,
+            head_bytes_max: 16 << 10,
             streams_max: 128,
             drain_delay: Duration::ZERO,
             grace: Duration::from_secs(30),

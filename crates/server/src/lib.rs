@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `config.rs` | the configuration of a server |
 //! | `lifecycle.rs` | bind, run, drain |
+//! | `log.rs` | lines on standard error, for which nothing waits |
 //! | `serving/` | what every transport shares: |
 //! | `serving/app.rs` | the engine, the models' records, the metrics |
 //! | `serving/parameters.rs` | what a request's parameters mean; unknown ones are refused |
@@ -49,8 +50,10 @@
 mod config;
 mod http;
 mod lifecycle;
+mod log;
 mod serving;
 
 pub use config::ServerConfig;
 pub use lifecycle::{Addresses, ListenError, Ports, Server, ServerError, Stopped};
+pub use log::{flush_log, log};
 pub use serving::offline;

@@ -1,7 +1,7 @@
 //! A server's life: bind every port, run, drain.
 
 use std::future::{Future, pending};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,8 +15,10 @@ use tokio::task::JoinSet;
 
 use crate::config::ServerConfig;
 use crate::http::{
-    BodyLimits, ConnectionLimits, HttpState, Serving, metrics_router, router, serve_port,
+    BodyLimits, ConnectionLimits, HttpState, Serving, connection_bytes, metrics_router, router,
+    serve_port,
 };
+use crate::log::log;
 use crate::serving::app::App;
 use crate::serving::heavy_work::HeavyWork;
 
@@ -25,6 +27,9 @@ const BACKLOG: i32 = 4096;
 
 /// The time between two foldings of samples into histograms, and two looks at whether a worker hangs.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The connections that a server has in any case.
+const CONNECTIONS_LEAST: usize = 16;
 
 /// The most connections to the port for metrics, and the memory that they may hold.
 const METRICS_CONNECTIONS_MAX: usize = 32;
@@ -200,7 +205,10 @@ impl Server {
         let (stop, is_stopping) = watch::channel(false);
         let memory = app.engine.memory();
         let limits = ConnectionLimits {
-            max: config.connections_max.unwrap_or_else(default_connections_max),
+            max: config.connections_max.unwrap_or_else(|| {
+                let of_memory = memory.bytes_max() / 4 / connection_bytes(config.head_bytes_max);
+                of_memory.clamp(CONNECTIONS_LEAST, most_connections())
+            }),
             max_per_client: config.connections_per_client_max,
             head_bytes_max: config.head_bytes_max,
             streams_max: config.streams_max,
@@ -278,11 +286,6 @@ impl Server {
     }
 }
 
-/// Writes a line on standard error, which may be closed.
-fn log(line: &str) {
-    let _ = writeln!(io::stderr(), "batchmaker: {line}");
-}
-
 /// Shuts the engine down on a thread of its own: that blocks, and nothing must wait for a thread
 /// that hangs.
 async fn shut_down(engine: Engine) {
@@ -327,12 +330,12 @@ fn listen(
 }
 
 /// As many connections as the process may have open files, less those for everything else.
-fn default_connections_max() -> usize {
+fn most_connections() -> usize {
     /// Models, metrics, and whatever the process opens beside connections.
     const OTHER_FILES: u64 = 128;
     const MOST: u64 = 8192;
     let files = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    files.saturating_sub(OTHER_FILES).clamp(16, MOST) as usize
+    files.saturating_sub(OTHER_FILES).clamp(CONNECTIONS_LEAST as u64, MOST) as usize
 }
 
 fn adopt(listener: TcpListener) -> tokio::net::TcpListener {

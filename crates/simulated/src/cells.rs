@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use batchmaker_device::reference::{self, Row};
-use batchmaker_device::{DeviceError, Runner};
-use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
+use batchmaker_device::{DeviceError, Runner, working_bytes};
+use batchmaker_executor::{
+    BATCH_BYTES_MAX, ExecutorError, ExecutorThread, RowProgram, SequenceProgram,
+};
 use batchmaker_graph::{
-    Cell, CellBody, CellIdentity, CellPorts, CellType, CellTypeId, CompositeCell, ElementType,
-    OperationBody, Program, RowSpec, Stop, TensorData,
+    Cell, CellBody, CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, CompositeCell,
+    ElementType, OperationBody, Program, RowSpec, Stop, TensorData,
 };
 
 use crate::arithmetic::Arithmetic;
@@ -83,6 +85,27 @@ impl Cells {
     /// The number of cell types that were added and not released.
     pub(crate) fn count(&self) -> usize {
         self.known.len()
+    }
+
+    /// See [`batchmaker_device::Device::working_bytes`]. Nodes are computed one after the other.
+    pub(crate) fn working_bytes(&self, graph: &CellGraph) -> u64 {
+        let of_rows =
+            |program: &RowProgram| program.input_bytes().saturating_add(program.row_bytes());
+        working_bytes(graph, BATCH_BYTES_MAX, |cell_type, spans| {
+            match self.known.get(&cell_type).map(|known| &known.programs) {
+                None | Some(Programs::None) => 0,
+                Some(Programs::Rows(program)) => of_rows(program),
+                Some(Programs::Sequences(program)) => {
+                    if spans.len() != program.inputs().len() + program.outputs().len() {
+                        return 0;
+                    }
+                    program.input_bytes(spans).saturating_add(program.working_bytes(spans))
+                }
+                Some(Programs::Operations(programs)) => {
+                    programs.values().map(|(program, _)| of_rows(program)).max().unwrap_or(0)
+                }
+            }
+        })
     }
 
     fn cell(&self, id: CellTypeId) -> Result<&KnownCell, String> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use batchmaker_device::{
     Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
 };
+use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, RequestId, StatePlacement, Tensor, TensorData,
     WorkerId, check_request,
@@ -125,6 +126,7 @@ impl Device for SimulatedDevice {
             workers_max: Some(self.config.workers),
             slots_max: self.config.slots_max,
             bytes_max: self.config.bytes_max,
+            working_bytes: BATCH_BYTES_MAX,
             lookahead: self.config.lookahead,
             poll_for: Duration::from_micros(self.config.seed % 3 * 20),
         }
@@ -183,6 +185,10 @@ impl Device for SimulatedDevice {
         core.virtual_device.admit(request, graph.clone(), rows);
         core.requests.insert(request, (graph, bytes));
         Ok(())
+    }
+
+    fn working_bytes(&self, graph: &CellGraph) -> u64 {
+        self.core().virtual_device.arithmetic().working_bytes(graph)
     }
 
     fn retire(&self, request: RequestId) {

@@ -221,6 +221,11 @@ impl CompositeChains {
         }
     }
 
+    /// See [`CompositeProgram::row_bytes`]; 0 if no operation is a program.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        if self.program.has_programs() { self.program.row_bytes() } else { 0 }
+    }
+
     /// Runs the next step of all chains that have not ended. Past a chain's end that is padding:
     /// its last inputs again, into its own states, which nobody reads any more: chunks of sessions are
     /// not padded.

@@ -1,6 +1,6 @@
 //! Composite cells: programs, and operations with fused kernels between them.
 
-use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
+use batchmaker_executor::{BATCH_BYTES_MAX, ExecutorError, ExecutorThread, RowProgram};
 use batchmaker_graph::{
     CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData, UnknownId,
 };
@@ -97,6 +97,32 @@ impl CompositeProgram {
         };
         let outputs = cell.outputs.iter().enumerate().map(output).collect();
         Ok(Self { registers: cell.registers.clone(), operations, outputs })
+    }
+
+    /// An upper bound of the bytes that a row takes while it runs: those of all registers, and those that the program
+    /// which takes most allocates.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        let registers = self.registers.iter().map(|row| row.bytes().unwrap_or(usize::MAX) as u64);
+        let of_program = |operation: &LoadedOperation| match &operation.body {
+            LoadedBody::Program(program) => {
+                program.input_bytes().saturating_add(program.row_bytes())
+            }
+            LoadedBody::Step { .. } | LoadedBody::ArgMax(_) => 0,
+        };
+        let programs = self.operations.iter().map(of_program).max().unwrap_or(0);
+        registers.fold(0, u64::saturating_add).saturating_add(programs)
+    }
+
+    /// Whether an operation is a program.
+    pub(crate) fn has_programs(&self) -> bool {
+        let is_program =
+            |operation: &LoadedOperation| matches!(operation.body, LoadedBody::Program(_));
+        self.operations.iter().any(is_program)
+    }
+
+    /// The most rows that run together: the registers of more might take more than [`BATCH_BYTES_MAX`] bytes.
+    pub(crate) fn rows_max(&self) -> usize {
+        (BATCH_BYTES_MAX / self.row_bytes().max(1)).max(1) as usize
     }
 
     /// Runs `rows` rows. Each input has `rows` rows of its port, and so has each output.

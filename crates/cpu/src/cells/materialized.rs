@@ -113,6 +113,26 @@ impl MaterializedCell {
         }
     }
 
+    /// An upper bound of the bytes that one node takes while it runs, beside what kernels take. `spans` has the rows
+    /// of its input ports, then of its output ports; 0 if they are not the cell's.
+    pub(crate) fn node_bytes(&self, spans: &[u32]) -> u64 {
+        match self {
+            Self::Recurrent(_) | Self::Tree(_) => 0,
+            Self::RowWise { program, .. } => {
+                program.input_bytes().saturating_add(program.row_bytes())
+            }
+            Self::SequenceLevel(program) => {
+                if spans.len() != program.inputs().len() + program.outputs().len() {
+                    return 0;
+                }
+                program.input_bytes(spans).saturating_add(program.working_bytes(spans))
+            }
+            Self::Composite { program, .. } if program.has_programs() => program.row_bytes(),
+            Self::Composite { .. } => 0,
+            Self::CompositeChains(chains) => chains.row_bytes(),
+        }
+    }
+
     /// Empty rosters; none of cells whose nodes form no chains.
     pub(crate) fn rosters(&self) -> Option<Rosters> {
         match self {
@@ -198,7 +218,7 @@ impl MaterializedCell {
             (Self::RowWise { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, thread);
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
-                unsafe { run_rows(run, inputs, items, memory_of) }?;
+                unsafe { run_rows(run, inputs, program.rows_max(), items, memory_of) }?;
             }
             (Self::SequenceLevel(program), _, Work::Rows(items)) => {
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
@@ -207,7 +227,7 @@ impl MaterializedCell {
             (Self::Composite { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, thread, group);
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
-                unsafe { run_rows(run, inputs, items, memory_of) }?;
+                unsafe { run_rows(run, inputs, program.rows_max(), items, memory_of) }?;
             }
             (Self::Tree(nodes), _, Work::Rows(items)) => {
                 // SAFETY: the caller vouches for the rows and slots of the nodes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_device as device;
-use batchmaker_graph::{CellGraph, SinkTime, ValueIndex};
+use batchmaker_graph::SinkTime;
 
 use crate::memory::projected_blocks::ProjectedSteps;
 use crate::memory::request_memory::RequestMemory;
@@ -68,10 +68,4 @@ impl RecurrentChain {
         // SAFETY: the row is one i64, which is written.
         unsafe { self.x.row(step).cast::<i64>().read() }
     }
-}
-
-/// Whether all of a value comes with the request.
-pub(crate) fn is_from_request(graph: &CellGraph, value: ValueIndex) -> bool {
-    let mut sinks = graph.runs().iter().flat_map(|run| &run.sinks);
-    graph.inputs().contains(&value) && !sinks.any(|sink| sink.rows.value == value)
 }

@@ -14,7 +14,7 @@ use super::batch_job::{Job, WORTH_THREADS};
 use super::chain_inputs::{ChainInputs, InputBuffers};
 use super::initial_state::write_initial_state;
 use super::packing::pack;
-use super::recurrent_chain::{RecurrentChain, is_from_request};
+use super::recurrent_chain::RecurrentChain;
 use crate::config::CpuConfig;
 use crate::memory::request_memory::RequestMemory;
 use crate::memory::state_arena::{StateArena, StateSlot};
@@ -99,7 +99,7 @@ impl RecurrentChains {
         let chain = RecurrentChain {
             slot: self.slots.slot(course.slot.index),
             x,
-            is_x_known: is_from_request(&graph, run.inputs[0].value),
+            is_x_known: memory.is_brought(run.inputs[0].value),
             ids_claimed: course.step(),
             projected: None,
             y,

@@ -7,13 +7,51 @@ use batchmaker_graph::{Item, RequestId, RowSpec, SinkTime, TensorData};
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::request_memory::RequestMemory;
 
+/// Runs the rows of `items` in batches of at most `rows_max` rows, as equal as they can be. See [`run_batch`].
+///
+/// # Safety
+/// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
+/// nobody else accesses the rows that they write.
+pub(crate) unsafe fn run_rows<E>(
+    mut run: impl FnMut(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
+    inputs: &[RowSpec],
+    rows_max: usize,
+    items: &[Item],
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+) -> Result<(), E> {
+    let rows = items.iter().map(|item| item.count as usize).sum::<usize>();
+    let batches = rows.div_ceil(rows_max);
+    if batches <= 1 {
+        // SAFETY: the caller vouches for the rows.
+        return unsafe { run_batch(run, inputs, items, memory_of) };
+    }
+    let (mut items, mut done) = (items.iter().copied(), 0);
+    let mut rest: Option<Item> = None;
+    for batch in 1..=batches {
+        let end = batch * rows / batches;
+        let mut own = Vec::new();
+        while done < end
+            && let Some(item) = rest.take().or_else(|| items.next())
+        {
+            let count = item.count.min((end - done) as u32);
+            own.push(Item { count, ..item });
+            done += count as usize;
+            let (first, left) = (item.first + count, item.count - count);
+            rest = (left > 0).then_some(Item { first, count: left, ..item });
+        }
+        // SAFETY: these are rows of `items`, for which the caller vouches.
+        unsafe { run_batch(&mut run, inputs, &own, &memory_of)? };
+    }
+    Ok(())
+}
+
 /// Gathers the rows of `items`, has `run` compute them as one batch, and scatters its outputs. `run` receives
 /// the number of rows and a tensor for each port of `inputs`. Padding is rows of zeros.
 ///
 /// # Safety
 /// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
 /// nobody else accesses the rows that they write.
-pub(crate) unsafe fn run_rows<E>(
+unsafe fn run_batch<E>(
     run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
     inputs: &[RowSpec],
     items: &[Item],
@@ -64,4 +102,52 @@ pub(crate) unsafe fn run_rows<E>(
 fn nodes_of(item: &Item, memory: &RequestMemory) -> u32 {
     let length = memory.graph.runs()[item.run.index()].length;
     length.saturating_sub(item.first).min(item.count)
+}
+
+#[cfg(test)]
+mod tests {
+    use batchmaker_graph::{
+        CellGraphBuilder, CellTypeId, ElementType, Rows, RunIndex, Sink, Tensor,
+    };
+
+    use super::*;
+
+    const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
+
+    /// Rows of several runs, in batches of at most three, with padding.
+    #[test]
+    fn many_rows_run_in_batches() {
+        let row = RowSpec::flat(ElementType::F32, 1);
+        let mut graph = CellGraphBuilder::new();
+        let (x, y) = (graph.input(row.clone(), 9), graph.value(row.clone(), 9));
+        for (first, length) in [(0, 5), (5, 4)] {
+            let rows = |value| Rows::strided(value, first, 1);
+            let sinks = vec![Sink { port: 0, time: SinkTime::Every, rows: rows(y) }];
+            graph.rows(CellTypeId(0), length, vec![rows(x)], sinks);
+        }
+        graph.output(y);
+        let inputs = (0..9).map(|n| n as f32).collect();
+        let inputs = vec![Tensor::new(vec![9], TensorData::F32(inputs))];
+        let graph = Arc::new(graph.finish().unwrap());
+        let memory = Arc::new(RequestMemory::new(graph, inputs, |_| false));
+        let item = |run, first, count| {
+            let (request, run) = (REQUEST, RunIndex(run));
+            Item { request, run, first, count, slot: None, moved_from: None }
+        };
+        let mut sizes = Vec::new();
+        let run = |rows, inputs: Vec<TensorData>| -> Result<Vec<TensorData>, ()> {
+            sizes.push(rows);
+            let TensorData::F32(x) = &inputs[0] else { unreachable!("x is F32") };
+            assert_eq!(x.len(), rows);
+            Ok(vec![TensorData::F32(x.iter().map(|x| x + 100.0).collect())])
+        };
+        let items = [item(0, 0, 6), item(1, 0, 1), item(1, 1, 3)];
+        // SAFETY: the test alone accesses the rows, and inputs are written.
+        unsafe { run_rows(run, &[row], 3, &items, |_| memory.clone()) }.unwrap();
+        assert_eq!(sizes, [2, 3, 2, 3]);
+        // SAFETY: nothing runs any more.
+        let outputs = unsafe { memory.take_outputs() };
+        let expected = (0..9).map(|n| n as f32 + 100.0).collect();
+        assert_eq!(outputs, [TensorData::F32(expected)]);
+    }
 }

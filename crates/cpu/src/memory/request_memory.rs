@@ -1,6 +1,7 @@
 //! The values of one request: its inputs, the values between its cells, and its outputs.
 
 use std::cell::UnsafeCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +21,7 @@ pub(crate) struct RequestMemory {
     pub(crate) graph: Arc<CellGraph>,
     values: Vec<Value>,
     /// The chains that reached their end of sequence.
-    ended: Mutex<Vec<RunIndex>>,
+    ended: Mutex<BTreeSet<RunIndex>>,
 }
 
 struct Value {
@@ -29,6 +30,8 @@ struct Value {
     elements: *mut u8,
     row_bytes: usize,
     rows: usize,
+    /// Whether all of it came with the request.
+    is_brought: bool,
     /// For each row, 1 and the token id that it depends on alone, or 0. Empty where no row depends on one.
     token_ids: Box<[AtomicU32]>,
 }
@@ -41,7 +44,7 @@ unsafe impl Send for RequestMemory {}
 unsafe impl Sync for RequestMemory {}
 
 impl Value {
-    fn new(mut data: TensorData, row: &RowSpec, rows: usize) -> Self {
+    fn new(mut data: TensorData, row: &RowSpec, rows: usize, is_brought: bool) -> Self {
         assert_eq!(data.element(), row.element, "a value holds another type than its graph says");
         assert_eq!(
             data.len(),
@@ -50,7 +53,8 @@ impl Value {
         );
         let elements = data_pointer(&mut data);
         let row_bytes = row.elements() * row.element.bytes();
-        Self { data: UnsafeCell::new(data), elements, row_bytes, rows, token_ids: Box::default() }
+        let (data, token_ids) = (UnsafeCell::new(data), Box::default());
+        Self { data, elements, row_bytes, rows, is_brought, token_ids }
     }
 }
 
@@ -69,6 +73,8 @@ impl RequestMemory {
         }
         let values = graph.values().iter().zip(given).map(|(spec, given)| {
             let rows = spec.rows as usize;
+            // No run writes a value that the request brings: the builder of graphs checks that.
+            let is_brought = given.is_some();
             let data = match given {
                 Some(tensor) => {
                     let mut data = tensor.into_data();
@@ -82,12 +88,15 @@ impl RequestMemory {
                 }
                 None => TensorData::zeros(spec.row.element, rows * spec.row.elements()),
             };
-            Value::new(data, &spec.row, rows)
+            Value::new(data, &spec.row, rows, is_brought)
         });
         let mut values: Vec<Value> = values.collect();
         for run in graph.runs().iter().filter(|run| has_token_ids(run.cell_type)) {
             for sink in run.sinks.iter().filter(|sink| sink.port == 0) {
                 let value = &mut values[sink.rows.value.index()];
+                if !value.token_ids.is_empty() {
+                    continue;
+                }
                 value.token_ids = (0..value.rows).map(|_| AtomicU32::new(0)).collect();
             }
         }
@@ -97,7 +106,7 @@ impl RequestMemory {
     /// Records that a chain reached its end of sequence: it may join a roster again before the manager
     /// learns that.
     pub(crate) fn record_end(&self, run: RunIndex) {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push(run);
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(run);
     }
 
     /// Whether a chain reached its end of sequence.
@@ -117,6 +126,11 @@ impl RequestMemory {
         let token_ids = &self.values[rows.value.index()].token_ids;
         let recorded = token_ids.get(rows.row(node))?.load(Ordering::Relaxed);
         recorded.checked_sub(1).map(|token_id| token_id as usize)
+    }
+
+    /// Whether all of a value came with the request.
+    pub(crate) fn is_brought(&self, value: ValueIndex) -> bool {
+        self.values[value.index()].is_brought
     }
 
     /// The rows of a port of a run of this memory's graph. The memory must outlive the pointers.

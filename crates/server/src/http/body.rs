@@ -24,8 +24,8 @@ const DISCARDED_FOR_MAX: Duration = Duration::from_secs(10);
 /// The most bytes of the body of a request that is not for a model.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
-/// The bytes by which a body's part of the budget grows.
-const GROWTH_BYTES: usize = 64 << 10;
+/// The least capacity for a body that comes in pieces.
+const GROWTH_BYTES: usize = 16 << 10;
 
 /// The time over which the least rate is looked at.
 const RATE_OVER: Duration = Duration::from_secs(10);
@@ -67,35 +67,40 @@ pub(crate) async fn read(
         Ok(_) => return Err(refuse(headers, body, limits, too_large(limits)).await),
         Err(error) => return Err(refuse(headers, body, limits, error).await),
     };
-    let mut pace = Pace::begin(limits);
-    // Memory that is announced is taken as it is filled.
-    let mut bytes = Vec::with_capacity(expected);
+    let (mut pace, mut bytes) = (Pace::begin(limits), Vec::new());
     while let Some(data) = pace.next_data(&mut body).await? {
         if data.len() > limits.bytes_max - bytes.len() {
             discard(body, limits).await;
             return Err(too_large(limits));
         }
         let length = bytes.len() + data.len();
-        let held = match length <= bytes.capacity() {
-            true if expected > 0 => length.next_multiple_of(GROWTH_BYTES).min(expected),
-            true => bytes.capacity(),
-            // A body of unknown length.
-            false => length.max(2 * bytes.capacity()).min(limits.bytes_max),
-        };
-        if held > memory.bytes() {
-            if let Err(error) = within(app, memory.grow_to(held)).await {
-                drop(bytes);
-                discard(body, limits).await;
-                return Err(error.into());
-            }
-            pace.wait_is_over();
-        }
         if length > bytes.capacity() {
-            bytes.reserve_exact(held - bytes.len());
+            let capacity = capacity_for(length, bytes.capacity(), expected, limits);
+            // The old bytes and the new ones, while they are copied.
+            let held = bytes.len() + capacity;
+            if held > memory.bytes() {
+                if let Err(error) = within(app, memory.grow_to(held)).await {
+                    drop(bytes);
+                    discard(body, limits).await;
+                    return Err(error.into());
+                }
+                pace.wait_is_over();
+            }
+            bytes.reserve_exact(capacity - bytes.len());
+            memory.shrink_to(capacity);
         }
         bytes.extend_from_slice(&data);
     }
     Ok((bytes, encoding))
+}
+
+/// The capacity for `length` bytes of a body of which `expected` were announced. What is announced is not taken
+/// before it comes.
+fn capacity_for(length: usize, capacity: usize, expected: usize, limits: BodyLimits) -> usize {
+    let more = length.max(2 * capacity);
+    let most = if expected >= length { expected } else { limits.bytes_max };
+    // A body that comes in one piece has no more than it needs.
+    if capacity == 0 && length == expected { length } else { more.max(GROWTH_BYTES).min(most) }
 }
 
 /// Reads the short body of a request that is not for a model.

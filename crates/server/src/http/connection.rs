@@ -64,8 +64,7 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
     // Replies are written whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
     let mut held = memory.standing();
-    // Bytes that were read and not handled, and bytes to be written.
-    let has_memory = held.try_grow_to(2 * limits.head_bytes_max as usize).is_ok();
+    let has_memory = held.try_grow_to(connection_bytes(limits.head_bytes_max)).is_ok();
     let purpose = if has_memory { connection.purpose } else { Purpose::Health };
     let (held, is_http2) = (Arc::new(Mutex::new(held)), Arc::new(AtomicBool::new(false)));
     let service = service_fn({
@@ -139,6 +138,11 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
             }
         }
     }
+}
+
+/// The bytes that a connection holds: those that were read and not handled, and those to be written.
+pub(crate) fn connection_bytes(head_bytes_max: u32) -> usize {
+    2 * head_bytes_max as usize
 }
 
 /// Whether a request may be handled on a connection of that purpose. The first one of HTTP/2 takes memory for all

@@ -17,7 +17,7 @@ mod target;
 mod watched_stream;
 
 pub(crate) use body::BodyLimits;
-pub(crate) use connection::Serving;
+pub(crate) use connection::{Serving, connection_bytes};
 pub(crate) use connections::ConnectionLimits;
 pub(crate) use port::serve_port;
 pub(crate) use router::{metrics_router, router};

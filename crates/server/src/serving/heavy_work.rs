@@ -36,6 +36,7 @@ impl HeavyWork {
         let thread = self.threads.clone().acquire_owned().await.expect("it is never closed");
         let run = move || {
             let _thread = thread;
+            give_way();
             work()
         };
         match tokio::task::spawn_blocking(run).await {
@@ -44,3 +45,15 @@ impl HeavyWork {
         }
     }
 }
+
+/// Has the system prefer all other threads to this one: those of connections and of workers serve everybody.
+#[cfg(target_os = "linux")]
+fn give_way() {
+    /// The priority of a process that is in no hurry, as `nice` gives it.
+    const NICE: i32 = 10;
+    // On Linux, a priority is a thread's. Where it cannot be changed, the work is done all the same.
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}

@@ -18,6 +18,7 @@ mod sessions;
 mod states;
 mod streams;
 mod trees;
+mod working_bytes;
 
 use crate::conformance::case::Case;
 
@@ -40,6 +41,7 @@ pub fn cases() -> Vec<Case> {
         losses::cases(),
         lifetimes::cases(),
         admission::cases(),
+        working_bytes::cases(),
         plans::cases(),
         precisions::cases(),
     ]
