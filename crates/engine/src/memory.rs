@@ -3,10 +3,10 @@
 //!
 //! Who wants more than is left waits in order of arrival. Two shares of the budget keep those who hold much from
 //! those who need little or are about to give back:
-//! - A request *arrives* until the engine takes it. Requests that arrive hold at most half of the budget, so that
-//!   those that were taken are never kept from ending by others that wait.
-//! - What holds more than [`SMALL_BYTES`], and what stays for long, such as a connection, leaves an eighth of the
-//!   budget to small requests.
+//! - A request *arrives* until the engine takes it. Large requests that arrive hold at most half of the budget, so
+//!   that those that were taken are never kept from ending by others that wait.
+//! - What is large, as it holds more than [`SMALL_BYTES`], and what stays for long, such as a connection, leaves an
+//!   eighth of the budget to small requests.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct MemoryBudget {
     small_bytes: usize,
     /// The units that nobody holds.
     all: Arc<Semaphore>,
-    /// Of half of the units, those that no request holds that arrives.
+    /// Of half of the units, those that no large request holds that arrives.
     arriving: Arc<Semaphore>,
     /// Of all units but those left to small requests, those that nothing large holds.
     large: Arc<Semaphore>,
@@ -42,7 +42,8 @@ pub struct MemoryBudget {
 pub struct Reservation {
     budget: Arc<MemoryBudget>,
     all: OwnedSemaphorePermit,
-    /// As many units of the half for requests that arrive; none once the engine took the request.
+    /// As many units of the half for large requests that arrive, or none as long as it is small; nothing once the
+    /// engine took the request.
     arriving: Option<OwnedSemaphorePermit>,
     /// As many units of the share for what is large; none as long as it is small.
     large: Option<OwnedSemaphorePermit>,
@@ -167,23 +168,34 @@ impl Reservation {
         let left = |semaphore: &Semaphore| semaphore.available_permits() * UNIT_BYTES;
         let held = self.bytes();
         let mut most = held + left(&self.budget.all);
-        if self.arriving.is_some() {
-            most = most.min(held + left(&self.budget.arriving));
-        }
         // What is small may become large.
-        let of_large = self.large.as_ref().map_or(0, |_| held) + left(&self.budget.large);
-        most = most.min(of_large.max(self.budget.small_bytes));
+        let of_share = |share: &Option<OwnedSemaphorePermit>, semaphore: &Semaphore| {
+            share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits) * UNIT_BYTES
+                + left(semaphore)
+        };
+        let mut of_shares = of_share(&self.large, &self.budget.large);
+        if self.arriving.is_some() {
+            of_shares = of_shares.min(of_share(&self.arriving, &self.budget.arriving));
+        }
+        most = most.min(of_shares.max(self.budget.small_bytes));
         let bytes = bytes.min(most).min(self.bytes_max());
-        // Others may be quicker.
-        let _ = self.try_grow_to(bytes / UNIT_BYTES * UNIT_BYTES);
+        // Others may be quicker, but what is small is left to small ones.
+        if self.try_grow_to(bytes / UNIT_BYTES * UNIT_BYTES).is_err() {
+            let _ = self.try_grow_to(bytes.min(self.budget.small_bytes));
+        }
     }
 
     /// Gives back what it holds beyond `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let units = bytes.div_ceil(UNIT_BYTES);
+        let is_small = bytes <= self.budget.small_bytes && self.arriving.is_some();
         for held in [Some(&mut self.all), self.arriving.as_mut(), self.large.as_mut()] {
             let Some(held) = held else { continue };
             drop(held.split(held.num_permits().saturating_sub(units)));
+        }
+        if is_small {
+            self.arriving = Some(none_of(&self.budget.arriving));
+            self.large = None;
         }
     }
 
@@ -191,7 +203,10 @@ impl Reservation {
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
         let units = bytes.div_ceil(UNIT_BYTES).min(self.all.num_permits());
-        let part = |held: &mut OwnedSemaphorePermit| held.split(units).expect("it holds as many");
+        let part = |held: &mut OwnedSemaphorePermit| {
+            // Of the shares for what is large, it holds as many or none.
+            held.split(units.min(held.num_permits())).expect("it holds as many")
+        };
         let (budget, all) = (self.budget.clone(), part(&mut self.all));
         let (arriving, large) = (self.arriving.as_mut().map(part), self.large.as_mut().map(part));
         Self { budget, all, arriving, large }
@@ -242,7 +257,7 @@ impl Reservation {
             return Err(EngineError::TooLarge { bytes, bytes_max });
         }
         let is_large = self.large.is_some() || bytes > self.budget.small_bytes;
-        let is_arriving = self.arriving.is_some();
+        let is_arriving = self.arriving.is_some() && is_large;
         Ok(Lack {
             all: missing(Some(&self.all))?,
             arriving: is_arriving.then(|| missing(self.arriving.as_ref())).transpose()?,
@@ -282,7 +297,7 @@ mod tests {
         arrival.try_grow_to(32 * MIB).unwrap();
         let mut other = budget.arrival();
         let in_use = EngineError::MemoryInUse { bytes: 32 * MIB };
-        assert_eq!(other.try_grow_to(1), Err(in_use));
+        assert_eq!(other.try_grow_to(2 * MIB), Err(in_use));
         let too_large = EngineError::TooLarge { bytes: 33 * MIB, bytes_max: 32 * MIB };
         assert_eq!(arrival.try_grow_to(33 * MIB), Err(too_large));
         arrival.try_take(0).unwrap();

@@ -115,6 +115,8 @@ pub struct Server {
     addresses: Addresses,
     http: TcpListener,
     metrics: Option<TcpListener>,
+    stop: watch::Sender<bool>,
+    is_stopping: watch::Receiver<bool>,
 }
 
 impl Ports {
@@ -162,17 +164,19 @@ impl Server {
             }
         };
         let (metrics, metrics_address) = metrics.unzip();
+        let (stop, is_stopping) = watch::channel(false);
         let limits = BodyLimits {
             bytes_max: config.body_bytes_max,
             pause_max: config.body_timeout,
             time_max: config.body_time_max,
             rate_min: config.rate_min,
+            stop: is_stopping.clone(),
         };
         let heavy_work = HeavyWork::new(config.heavy_threads);
         let app = Arc::new(App::new(engine, heavy_work, config.memory_wait));
         let state = Arc::new(HttpState { app, limits });
         let addresses = Addresses { http: http_address, metrics: metrics_address };
-        Ok(Self { config, state, addresses, http, metrics })
+        Ok(Self { config, state, addresses, http, metrics, stop, is_stopping })
     }
 
     /// The addresses that it listens on, with the ports that the system chose for 0.
@@ -200,9 +204,8 @@ impl Server {
         shutdown: impl Future<Output = ()>,
         abort: impl Future<Output = ()>,
     ) -> Stopped {
-        let Self { config, state, http, metrics, .. } = self;
+        let Self { config, state, http, metrics, stop, is_stopping, .. } = self;
         let app = state.app.clone();
-        let (stop, is_stopping) = watch::channel(false);
         let memory = app.engine.memory();
         let limits = ConnectionLimits {
             max: config.connections_max.unwrap_or_else(|| {

@@ -1,7 +1,6 @@
 """Connections: many, idle, short, and never closed."""
 
 import asyncio
-import resource
 import socket
 import struct
 

@@ -91,11 +91,12 @@ async def empty_strings(target):
 @attack(clients=4, in_short=False)
 async def gzip_of_numbers(target):
     """A list of 32 million numbers as JSON."""
-    body = gzipped(b"3,", MOST, OPEN.replace(b"BYTES", b"INT64").replace(b"text", b"token") % (MOST // 2), b"3" + CLOSE)
+    start = OPEN.replace(b"BYTES", b"INT64").replace(b"text", b"token") % (MOST // 2)
+    body = gzipped(b"3,", MOST, start, b"3" + CLOSE)
     await flood(target, http1.infer("tokens", body, [GZIP]))
 
 
-@attack(clients=4)
+@attack(clients=4, in_short=False)
 async def gzip_of_empty_lists(target):
     """A list of 21 million empty lists, where numbers should be."""
     body = gzipped(b"[],", MOST, OPEN.replace(b"BYTES", b"FP32") % (MOST // 3), b"[]" + CLOSE)
@@ -115,7 +116,8 @@ async def gzip_of_unknown_keys(target):
 async def gzip_to_generate(target):
     """The bomb at the other paths that take a body."""
     body = gzipped(b"a", MOST, b'{"text_input": "', b'"}')
-    paths = ["/v2/models/g2p/generate", "/v2/models/g2p/generate_stream", "/v2/models/none/infer", "/v2/none"]
+    paths = ["/v2/models/g2p/generate", "/v2/models/g2p/generate_stream"]
+    paths += ["/v2/models/none/infer", "/v2/none"]
     requests = [http1.post(path, body, [GZIP]) for path in paths]
     await target.together(4, lambda index: http1.repeat(target, requests[index]))
 

@@ -109,6 +109,7 @@ async def terminated_twice(target):
 
 
 PIPE = "d=$(mktemp -d); mkfifo $d/p; %s <$d/p & exec 2>$d/p; rm -r $d; sleep 0.1"
+FULL = PIPE % "sleep 40" + "; head -c 65536 /dev/zero >&2"
 
 
 @attack(ends=True, seconds=1, short_seconds=0.5, shell="exec 2>&-", in_short=False)
@@ -117,10 +118,25 @@ async def closed_standard_error(target):
     await terminate_under(target, 50, [(0, signal.SIGTERM)])
 
 
-@attack(ends=True, seconds=1, short_seconds=0.5, shell=PIPE % ":")
+@attack(
+    ends=True, seconds=1, short_seconds=0.5, shell=PIPE % ":", flags=("--grace", "300ms"),
+    statuses=(0, 1),
+)
 async def standard_error_without_a_reader(target):
-    """SIGTERM under load where standard error is a pipe whose reader has gone."""
-    await terminate_under(target, 50, [(0, signal.SIGTERM)])
+    """SIGTERM before requests that outlast the grace; standard error is a pipe whose reader has gone."""
+    async def client(_):
+        loop, connection = asyncio.get_running_loop(), await target.socket()
+        await loop.sock_sendall(connection, tokens(60_000))
+        target.count("sent")
+        await target.wait()
+        return connection
+
+    target.seconds += 1
+    clients = asyncio.gather(*(client(index) for index in range(32)))
+    await asyncio.sleep(1)
+    os.kill(target.pid, signal.SIGTERM)
+    for connection in await clients:
+        connection.close()
 
 
 @attack(ends=True, seconds=1, short_seconds=0.5, shell="exec 2>/dev/full")
@@ -129,7 +145,7 @@ async def full_standard_error(target):
     await terminate_under(target, 50, [(0, signal.SIGTERM)])
 
 
-@attack(ends=True, seconds=1, short_seconds=0.5, shell=PIPE % "sleep 40" + "; head -c 65536 /dev/zero >&2")
+@attack(ends=True, seconds=1, short_seconds=0.5, shell=FULL)
 async def unread_standard_error(target):
     """SIGTERM under load where standard error is a full pipe that nobody reads."""
     await terminate_under(target, 50, [(0, signal.SIGTERM)])
@@ -151,10 +167,20 @@ async def hang_ups(target):
         await asyncio.sleep(0.01)
 
 
+def runs(pid):
+    """Whether the process is there and no zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rsplit(b")", 1)[1].split()[0] != b"Z"
+    except FileNotFoundError:
+        return False
+
+
 @attack(ends=True, seconds=1, short_seconds=0.5, in_short=False)
 async def terminated_beside_idle_connections(target):
-    """SIGTERM beside connections that are idle, half a head, half a body, or read nothing: it ends in time."""
-    starts = [b"", b"POST /v2/mod", http1.head("/v2/models/langid/infer", 1000) + b"{", http1.get("/v2") * 500]
+    """SIGTERM beside connections that are idle, half a head, half a body, or read nothing."""
+    half = http1.head("/v2/models/langid/infer", 1000) + b"{"
+    starts = [b"", b"POST /v2/mod", half, http1.get("/v2") * 500]
     loop, held = asyncio.get_running_loop(), []
     for index in range(40):
         connection = await target.socket(receive_buffer=4096)
@@ -162,10 +188,9 @@ async def terminated_beside_idle_connections(target):
         held.append(connection)
     await asyncio.sleep(0.5)
     os.kill(target.pid, signal.SIGTERM)
-    for _ in range(400):
-        await asyncio.sleep(0.1)
-        if not os.path.exists(f"/proc/{target.pid}") or b"Z" in open(f"/proc/{target.pid}/stat", "rb").read().split()[2:3]:
-            break
-        target.notes["seconds to end"] = target.notes.get("seconds to end", 0) + 0.1
+    began = asyncio.get_running_loop().time()
+    while runs(target.pid):
+        await asyncio.sleep(0.05)
+    target.notes["seconds to end"] = round(asyncio.get_running_loop().time() - began, 1)
     for connection in held:
         connection.close()

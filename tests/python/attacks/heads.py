@@ -53,16 +53,23 @@ async def many_headers(target):
 @attack(clients=16, in_short=False)
 async def long_paths(target):
     """Paths and model names of 60 kB."""
-    requests = [http1.get("/v2/" + "a" * 60_000), http1.infer("a" * 60_000, b"{}"), http1.get("/" * 60_000)]
+    long = "a" * 60_000
+    requests = [http1.get("/v2/" + long), http1.infer(long, b"{}"), http1.get("/" * 60_000)]
     await target.together(16, lambda index: http1.repeat(target, requests[index % 3]))
 
 
 @attack(clients=16, in_short=False)
 async def odd_verbs(target):
     """Verbs, versions and targets that HTTP knows and the server has no use for."""
-    firsts = ["OPTIONS * HTTP/1.1", "CONNECT a:1 HTTP/1.1", "TRACE / HTTP/1.1", "GET http://a/v2 HTTP/1.1", "GET /v2 HTTP/1.0",
-              "HEAD /v2 HTTP/1.1", "DELETE /v2/models/langid HTTP/1.1", "GET /v2/%00%ff/../.. HTTP/1.1", "A" * 5000 + " / HTTP/1.1"]
-    upgrade = "\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+    firsts = [
+        "OPTIONS * HTTP/1.1", "CONNECT a:1 HTTP/1.1", "TRACE / HTTP/1.1", "GET http://a/v2 HTTP/1.1",
+        "GET /v2 HTTP/1.0", "HEAD /v2 HTTP/1.1", "DELETE /v2/models/langid HTTP/1.1",
+        "GET /v2/%00%ff/../.. HTTP/1.1", "A" * 5000 + " / HTTP/1.1",
+    ]
+    upgrade = (
+        "\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+        "HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+    )
 
     async def client(index):
         while target.left():
@@ -82,13 +89,16 @@ async def odd_verbs(target):
 @attack(clients=16, in_short=False)
 async def no_http(target):
     """Bytes that are not HTTP, and the first of a TLS connection."""
-    bytes_ = [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0" * 5000, b"GET / HTTP/9.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrubbish" * 9]
+    starts = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0" * 5000, b"GET / HTTP/9.9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrubbish" * 9,
+    ]
 
     async def client(index):
         while target.left():
             reader, writer = await target.open()
             try:
-                writer.write(bytes_[index % len(bytes_)])
+                writer.write(starts[index % len(starts)])
                 async with asyncio.timeout(0.2):
                     await reader.read(100)
             except (OSError, TimeoutError) as error:

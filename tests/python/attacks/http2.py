@@ -10,7 +10,8 @@ FRAME = 16_384
 
 
 def frame(kind, stream=0, payload=b"", flags=0):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+    length = struct.pack(">I", len(payload))[1:]
+    return length + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 def text(value):
@@ -32,8 +33,8 @@ def field(name, value):
 
 
 def block(path, method="POST", headers=()):
-    fields = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "server"), *headers]
-    return b"".join(field(name, str(value)) for name, value in fields)
+    fields = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "server")]
+    return b"".join(field(name, str(value)) for name, value in [*fields, *headers])
 
 
 def headers(stream, path, method="POST", end=False, more=()):

@@ -4,8 +4,6 @@ import pathlib
 import shutil
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SEED = 77
@@ -13,6 +11,10 @@ FEATURES, WIDTH, STATE, HIDDEN = 4, 4096, 262_144, 512
 
 
 def save(path, nodes, inputs, outputs, constants=()):
+    import onnx  # Here, since the processes that attack need only the lengths above.
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [helper.make_node(*node, **attributes) for *node, attributes in nodes]
     tensor = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
     graph = helper.make_graph(
         nodes, "graph", [tensor(*of) for of in inputs], [tensor(*of) for of in outputs],
@@ -25,12 +27,11 @@ def save(path, nodes, inputs, outputs, constants=()):
 
 def attention(path):
     """Every step looks at every step: the square of the steps in memory."""
-    node = helper.make_node
     nodes = [
-        node("Transpose", ["x"], ["keys"], perm=[0, 2, 1]),
-        node("MatMul", ["x", "keys"], ["scores"]),
-        node("Softmax", ["scores"], ["weights"], axis=-1),
-        node("MatMul", ["weights", "x"], ["y"]),
+        ("Transpose", ["x"], ["keys"], {"perm": [0, 2, 1]}),
+        ("MatMul", ["x", "keys"], ["scores"], {}),
+        ("Softmax", ["scores"], ["weights"], {"axis": -1}),
+        ("MatMul", ["weights", "x"], ["y"], {}),
     ]
     save(path, nodes, [("x", "batch", "time", FEATURES)], [("y", "batch", "time", FEATURES)])
 
@@ -38,7 +39,7 @@ def attention(path):
 def wide(path):
     """A number of the request becomes 4,096 of the reply."""
     weights = np.random.default_rng(SEED).standard_normal((1, WIDTH)).astype(np.float32)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    nodes = [("MatMul", ["x", "w"], ["y"], {})]
     save(path, nodes, [("x", "batch", "time", 1)], [("y", "batch", "time", WIDTH)], [("w", weights)])
 
 
@@ -46,7 +47,7 @@ def recurrent(path):
     """An LSTM of 512 units, which occupies a core for a while."""
     random = np.random.default_rng(SEED)
     drawn = lambda *shape: random.uniform(-0.04, 0.04, shape).astype(np.float32)
-    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["", "h"], hidden_size=HIDDEN)]
+    nodes = [("LSTM", ["x", "w", "r"], ["", "h"], {"hidden_size": HIDDEN})]
     constants = [("w", drawn(1, 4 * HIDDEN, FEATURES)), ("r", drawn(1, 4 * HIDDEN, HIDDEN))]
     save(path, nodes, [("x", "time", "batch", FEATURES)], [("h", 1, "batch", HIDDEN)], constants)
 
@@ -69,8 +70,8 @@ def hoard(folder):
     """A cell without weights whose state is 1 MiB."""
     folder.mkdir()
     nodes = [
-        helper.make_node("Add", ["h", "x"], ["h_next"]),
-        helper.make_node("ReduceMax", ["h_next"], ["y"], axes=[1], keepdims=1),
+        ("Add", ["h", "x"], ["h_next"], {}),
+        ("ReduceMax", ["h_next"], ["y"], {"axes": [1], "keepdims": 1}),
     ]
     inputs = [("x", "batch", 1), ("h", "batch", STATE)]
     save(folder / "hoard.onnx", nodes, inputs, [("h_next", "batch", STATE), ("y", "batch", 1)])

@@ -21,7 +21,8 @@ async def deep_nesting(target):
     requests = [
         tokens(b"[1]", b"[" * MANY), http1.infer("tokens", b"[" * MANY),
         http1.infer("tokens", b'{"a":' * (MANY // 5)), tokens(b"[" * MANY, b"[]"),
-        http1.infer("tokens", b'{"id":' + b"[" * MANY), tokens(b"[1,1]", b"[" * MANY + b"1" + b"]" * MANY),
+        http1.infer("tokens", b'{"id":' + b"[" * MANY),
+        tokens(b"[1,1]", b"[" * MANY + b"1" + b"]" * MANY),
     ]
     await all_of(target, requests)
 
@@ -29,7 +30,8 @@ async def deep_nesting(target):
 @attack(clients=4)
 async def huge_shapes(target):
     """Shapes of more elements than there are, with little data."""
-    shapes = [b"[65536,65536]", b"[1,65536]", b"[4611686018427387904,4]", b"[18446744073709551615,1]", b"[1e30,1]", b"[" + b"1," * 10**6 + b"1]"]
+    shapes = [b"[65536,65536]", b"[1,65536]", b"[4611686018427387904,4]", b"[18446744073709551615,1]"]
+    shapes += [b"[1e30,1]", b"[" + b"1," * 10**6 + b"1]"]
     await all_of(target, [tokens(shape, b"[1]") for shape in shapes], 6)
 
 
@@ -37,7 +39,8 @@ async def huge_shapes(target):
 async def huge_shapes_in_binary(target):
     """The same, with a size in bytes that is not there."""
     requests = []
-    for shape, size in (((65_536, 65_536), 8 * 2**32), ((1, 65_536), 8 * 65_536), ((2**61, 1), 2**64 - 8), ((2**61, 8), 0)):
+    sizes = {(65_536, 65_536): 2**35, (1, 65_536): 2**19, (2**61, 1): 2**64 - 8, (2**61, 8): 0}
+    for shape, size in sizes.items():
         request = http1.binary("tokens", {"token": ("INT64", shape, b"")})
         requests.append(request.replace(b'size": 0', b'size": %d' % size))
     await all_of(target, requests)
@@ -54,9 +57,9 @@ async def many_names(target):
     await all_of(target, [http1.infer("tokens", body) for body in (inputs, same, other)], 6)
 
 
-@attack(clients=4)
+@attack(clients=4, in_short=False)
 async def long_names(target):
-    """Names of thirty megabytes: of a tensor, a data type, a parameter, and an id that the reply repeats."""
+    """Names of thirty megabytes: of a tensor, a data type, a parameter, and an id to be repeated."""
     long = b"a" * MANY
     ask = b'{"inputs":[{"name":"token","shape":[1,1],"datatype":"INT64","data":[1]}],%s}'
     requests = [
@@ -81,5 +84,6 @@ async def numbers_of_many_digits(target):
 @attack(clients=32, in_short=False)
 async def many_errors(target):
     """Wrong requests at a high rate, each of which is answered and counted."""
-    requests = [http1.infer("tokens", b"{"), http1.infer(f"none", b"{}"), http1.get("/v2/nothing"), tokens(b"[0,0]", b"[]")]
+    requests = [http1.infer("tokens", b"{"), http1.infer("none", b"{}"), http1.get("/v2/nothing")]
+    requests.append(tokens(b"[0,0]", b"[]"))
     await all_of(target, requests, 32)

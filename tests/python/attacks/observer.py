@@ -127,7 +127,7 @@ class Observer:
                 if status == 503:
                     seen.refused += 1
                     seen.remember(f"503: {body[:200]!r}")
-                elif status == 200 and answer in body and self.expected.setdefault(request, body) == body:
+                elif status == 200 and answer in body and body == self.expected.setdefault(request, body):
                     seen.right += 1
                 else:
                     seen.wrong += 1

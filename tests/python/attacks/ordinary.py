@@ -38,7 +38,7 @@ def requests():
 
 @attack(clients=8, in_short=False)
 async def harmless(target, count=8):
-    """Ordinary clients, who ask again 10 ms after each reply; no attack, but what attacks are compared with."""
+    """Ordinary clients, who ask again 10 ms after a reply: what attacks are compared with."""
     asked = [request for request, _ in requests()]
 
     async def client(index):

@@ -46,7 +46,8 @@ async def floods_of_priority(target):
 @attack(clients=32, in_short=False)
 async def many_priorities(target):
     """A priority of its own for each client, up to the largest number."""
-    requests = [tokens(20, {"priority": number}) for number in (1, 2, 1000, 2**31, 2**32 - 1, 2**62, 2**63)]
+    numbers = (1, 2, 1000, 2**31, 2**32 - 1, 2**62, 2**63)
+    requests = [tokens(20, {"priority": number}) for number in numbers]
     await target.together(32, lambda index: http1.repeat(target, requests[index % len(requests)]))
 
 

@@ -34,7 +34,7 @@ class Attack:
 
 
 def attack(
-    clients=1, flags=(), seconds=10.0, short_seconds=2.0, in_short=True, repeats=1, short_repeats=1,
+    clients=1, flags=(), seconds=10.0, short_seconds=1.5, in_short=True, repeats=1, short_repeats=1,
     ends=False, statuses=(0,), shell="", budget=None, refusals=False,
 ):
     """Adds a coroutine function to the attacks.
@@ -112,7 +112,7 @@ class Target:
         await asyncio.sleep(self.left())
 
     async def together(self, count, client):
-        """Runs `client(index)` so many times at once until the end; one whose connection breaks begins anew."""
+        """Runs so many clients at once until the end; one whose connection breaks begins anew."""
         async def one(index):
             while self.left():
                 try:

@@ -20,7 +20,9 @@ def options():
     default = Limits()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--server", required=True, help="the binary")
-    parser.add_argument("--only", action="append", metavar="NAME", help="an attack, or the start of its name; repeatable")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help="an attack, or the start of names; repeatable"
+    )
     parser.add_argument("--short", action="store_true", help="a few seconds each")
     parser.add_argument("--list", action="store_true", help="name the attacks, and stop")
     parser.add_argument("--json", metavar="FILE", help="write all that was measured")
@@ -29,9 +31,16 @@ def options():
     parser.add_argument("--extra-memory-mb", type=int, default=default.extra_memory // MB)
     parser.add_argument("--live-ms", type=float, default=1000 * default.live)
     parser.add_argument("--p99-ratio", type=float, default=default.ratio)
-    parser.add_argument("--least-p99-ms", type=float, default=1000 * default.least_p99, help="a p99 below it breaks no bound")
-    parser.add_argument("--patience", type=float, default=None, help="seconds to wait for what is under way at the end")
-    parser.add_argument("--guard-mb", type=int, default=default.guard // MB, help="kill a server of more resident memory")
+    parser.add_argument(
+        "--least-p99-ms", type=float, default=1000 * default.least_p99,
+        help="a p99 below it breaks no bound",
+    )
+    parser.add_argument(
+        "--patience", type=float, help="seconds to wait for what is under way at the end"
+    )
+    parser.add_argument(
+        "--guard-mb", type=int, default=default.guard // MB, help="kill a server that takes more memory"
+    )
     parser.add_argument("flags", nargs="*", help="flags of the server, after --")
     return parser.parse_args()
 
@@ -42,8 +51,9 @@ def main():
     if asked.short and not asked.only:
         attacks = [of for of in attacks if of.in_short]
     if asked.only:
-        named = [of for of in ATTACKS.values() if of.name in asked.only]
-        attacks = named or [of for of in ATTACKS.values() if of.name.startswith(tuple(asked.only))]
+        named = [name for name in asked.only if name in ATTACKS]
+        starts = tuple(name for name in asked.only if name not in ATTACKS)
+        attacks = [of for of in ATTACKS.values() if of.name in named or of.name.startswith(starts)]
     if asked.list or not attacks:
         for of in attacks:
             print(f"{of.name}: {of.idea}")
@@ -67,7 +77,8 @@ def main():
     if statuses:
         print(f"exit statuses of the servers that held: {statuses}")
     if asked.json:
-        pathlib.Path(asked.json).write_text(json.dumps([vars(of) for of in outcomes], indent=1, default=str))
+        measured = json.dumps([vars(of) for of in outcomes], indent=1, default=str)
+        pathlib.Path(asked.json).write_text(measured)
     broken = sum(1 for of in outcomes if of.broken)
     print(f"{len(outcomes)} attacks, {broken} of them succeed")
     sys.exit(1 if broken or statuses else 0)

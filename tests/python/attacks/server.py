@@ -41,7 +41,7 @@ class Memory(threading.Thread):
 class Server:
     """A `serve` process on ports of its own, started by a shell that `shell` prepares."""
 
-    def __init__(self, binary, arguments, shell="", guard=8 * 2**30):
+    def __init__(self, binary, arguments, shell="", guard=4 * 2**30):
         command = [str(binary), "serve", *map(str, arguments)]
         command += ["--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
         self.process = subprocess.Popen(

@@ -1,7 +1,6 @@
 """Sessions that are opened and left."""
 
 import asyncio
-import json
 
 import numpy as np
 
@@ -12,7 +11,8 @@ IDLE = ("--session-idle", "3s")
 
 
 def chunk(model, tensors, name, start=True, end=False):
-    return http1.binary(model, tensors, {"sequence_id": name, "sequence_start": start, "sequence_end": end})
+    flags = {"sequence_id": name, "sequence_start": start, "sequence_end": end}
+    return http1.binary(model, tensors, flags)
 
 
 def token():
@@ -48,26 +48,27 @@ async def sessions_left_idle(target):
 @attack(clients=16, flags=IDLE, short_seconds=4)
 async def sessions_of_huge_states(target):
     """Four thousand sessions whose states are a megabyte each."""
-    await open_sessions(target, 4000, lambda number: chunk("hoard", {"x": ("FP32", (1, 1), b"\0\0\0\0")}, number + 1))
+    x = {"x": ("FP32", (1, 1), bytes(4))}
+    await open_sessions(target, 4000, lambda number: chunk("hoard", x, number + 1))
 
 
-@attack(clients=16, flags=IDLE, short_seconds=4)
+@attack(clients=16, flags=IDLE, short_seconds=4, in_short=False)
 async def sessions_of_long_names(target):
     """Sessions whose names are a megabyte each."""
     def request(number):
-        tensors = {"token": ("INT64", (1, 1), np.array([3]).tobytes())}
-        return chunk("next", tensors, f"{number}" + "a" * 2**20)
+        return chunk("next", token(), f"{number}" + "a" * 2**20)
 
     await open_sessions(target, 4000, request)
 
 
 @attack(clients=16, flags=IDLE)
 async def sessions_of_odd_names(target):
-    """Names with line ends, control characters, no characters and no ASCII, which replies repeat in a header."""
-    names = ["a\r\nb: c", "\0", "\x7f", "", " ", "ü", "\U0001f980", "\ud800", "a" * 300, -1, 0, 2**64, 1.5, 1e300, None, [1]]
+    """Names with line ends, control characters or nothing in them, which replies repeat in a header."""
+    names = ["a\r\nb: c", "\0", "\x7f", "", " ", "ü", "\U0001f980", "\ud800", "a" * 300]
+    names += [-1, 0, 2**64, 1.5, 1e300, None, [1]]
 
     def request(number):
-        return chunk("next", {"token": ("INT64", (1, 1), np.array([3]).tobytes())}, names[number % len(names)])
+        return chunk("next", token(), names[number % len(names)])
 
     await open_sessions(target, 10**6, request)
 

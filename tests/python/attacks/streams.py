@@ -73,7 +73,7 @@ async def streams_reset(target):
     await target.together(8, client)
 
 
-@attack(clients=8)
+@attack(clients=8, in_short=False)
 async def streams_that_the_server_resets(target):
     """Whole requests behind which a wrong frame makes the server itself reset the stream."""
     head, body = ordinary.sentence("Alle Menschen sind frei " * 40).split(b"\r\n\r\n", 1)
@@ -99,7 +99,7 @@ async def streams_that_the_server_resets(target):
     await target.together(8, client)
 
 
-@attack(clients=8)
+@attack(clients=8, in_short=False)
 async def headers_that_go_on(target):
     """Headers whose continuations never end."""
     async def client(_):
@@ -162,9 +162,8 @@ async def pings(target):
 @attack(clients=64, seconds=15, short_seconds=4)
 async def replies_without_a_window(target):
     """Streams that ask for 16 MB each and allow none of it to be sent."""
-    request = http1.binary(
-        "wide", {"x": ("FP32", (1, 1000, 1), np.ones(1000, np.float32).tobytes())}, {"binary_data_output": True}
-    )
+    tensors = {"x": ("FP32", (1, 1000, 1), np.ones(1000, np.float32).tobytes())}
+    request = http1.binary("wide", tensors, {"binary_data_output": True})
     head, body = request.split(b"\r\n\r\n", 1)
     length = head.split(b"Inference-Header-Content-Length: ")[1].split(b"\r\n")[0].decode()
 

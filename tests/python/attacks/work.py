@@ -47,7 +47,7 @@ async def longest_sequences(target):
     await at_once(target, 64, tokens(1, 65_536))
 
 
-@attack(clients=32)
+@attack(clients=32, in_short=False)
 async def longest_sequences_with_replies(target):
     """32 clients with 65,536 steps each and 81 numbers in the reply for each step."""
     await at_once(target, 32, tokens(1, 65_536, "next"))
@@ -56,11 +56,11 @@ async def longest_sequences_with_replies(target):
 @attack(clients=8, in_short=False)
 async def longest_texts(target):
     """Texts of 65,536 characters, and of a million, which are refused."""
-    requests = [http1.post("/v2/models/langid/infer", http_text(length)) for length in (65_536, 10**6)]
+    requests = [http1.post("/v2/models/langid/infer", text_of(length)) for length in (65_536, 10**6)]
     await target.together(8, lambda index: http1.repeat(target, requests[index % 2]))
 
 
-def http_text(length):
+def text_of(length):
     return b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["%s"]}]}' % (b"a" * length)
 
 
@@ -103,23 +103,25 @@ async def shapes_of_zero_steps(target):
     await target.together(4, lambda index: http1.repeat(target, requests[index]))
 
 
-@attack(clients=16)
+@attack(clients=16, in_short=False)
 async def decoders_without_end(target):
     """Decoders that are told to run two thousand million steps, and as long as they may."""
     body = b'{"text_input": "%s", "parameters": {"%s": %d}}'
     requests = [
         http1.post("/v2/models/g2p/generate", body % (b"a" * length, kind, steps))
-        for length in (1, 256) for kind in (b"force_steps", b"max_steps") for steps in (500, 2**31 - 1, 2**62)
+        for length in (1, 256) for kind in (b"force_steps", b"max_steps")
+        for steps in (500, 2**31 - 1, 2**62)
     ]
     await target.together(16, lambda index: http1.repeat(target, requests[index % len(requests)]))
 
 
 @attack(clients=4, in_short=False)
 async def many_numbers_of_a_reply(target):
-    """Replies of 4,000 rows of 4,096 numbers, 65 MB as bytes, as JSON and as bytes, are asked for and read."""
+    """Replies of 4,000 rows of 4,096 numbers, 65 MB as bytes, are asked for in both forms and read."""
     data = np.full((1, 4000, 1), 0.123, np.float32).tobytes()
     tensors = {"x": ("FP32", (1, 4000, 1), data)}
-    requests = [http1.binary("wide", tensors), http1.binary("wide", tensors, {"binary_data_output": True})]
+    forms = [{}, {"binary_data_output": True}]
+    requests = [http1.binary("wide", tensors, form) for form in forms]
     await target.together(4, lambda index: http1.repeat(target, requests[index % 2]))
 
 
@@ -130,9 +132,9 @@ async def subnormal_numbers(target):
         data = np.full(shape, value, np.float32).tobytes()
         return http1.binary(model, {"x": ("FP32", shape, data)})
 
+    shapes = {"recurrent": (50, 1, FEATURES), "attention": (1, 200, FEATURES), "wide": (1, 20, 1)}
     requests = [
         request(model, shape, value)
-        for model, shape in (("recurrent", (50, 1, FEATURES)), ("attention", (1, 200, FEATURES)), ("wide", (1, 20, 1)))
-        for value in (1e-40, np.nan, np.inf, 3e38)
+        for model, shape in shapes.items() for value in (1e-40, np.nan, np.inf, 3e38)
     ]
     await target.together(16, lambda index: http1.repeat(target, requests[index % len(requests)]))

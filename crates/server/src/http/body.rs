@@ -8,10 +8,13 @@ use axum::http::header::{CONTENT_ENCODING, EXPECT};
 use batchmaker::Reservation;
 use batchmaker_wire::{ContentEncoding, WireError};
 use http_body_util::BodyExt;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::http::error::HttpError;
+use crate::http::stop::stopping;
 use crate::serving::app::App;
+use crate::serving::blocks::Blocks;
 use crate::serving::exchange::within;
 
 /// The most bytes that are read of a body that is not wanted: a client that still sends when it is
@@ -24,14 +27,14 @@ const DISCARDED_FOR_MAX: Duration = Duration::from_secs(10);
 /// The most bytes of the body of a request that is not for a model.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
-/// The least capacity for a body that comes in pieces.
-const GROWTH_BYTES: usize = 16 << 10;
-
 /// The time over which the least rate is looked at.
 const RATE_OVER: Duration = Duration::from_secs(10);
 
+/// The time that a body has which is on its way when the server stops.
+const TIME_AT_STOP: Duration = Duration::from_secs(3);
+
 /// The limits of a body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct BodyLimits {
     /// The most bytes, as it comes and decompressed.
     pub(crate) bytes_max: usize,
@@ -41,6 +44,8 @@ pub(crate) struct BodyLimits {
     pub(crate) time_max: Duration,
     /// The least bytes a second.
     pub(crate) rate_min: u64,
+    /// Turns true when the server stops.
+    pub(crate) stop: watch::Receiver<bool>,
 }
 
 /// How a body came so far.
@@ -50,16 +55,17 @@ struct Pace {
     /// The begin of the time over which the rate is looked at now, and the bytes that came since.
     since: Instant,
     bytes: u64,
+    is_stopping: bool,
 }
 
 /// Reads a body as it comes. `memory` grows with it, and waits where there is none.
 pub(crate) async fn read(
     headers: &HeaderMap,
     mut body: Body,
-    limits: BodyLimits,
+    limits: &BodyLimits,
     app: &App,
     memory: &mut Reservation,
-) -> Result<(Vec<u8>, ContentEncoding), HttpError> {
+) -> Result<(Blocks, ContentEncoding), HttpError> {
     let encoding = content_encoding(headers);
     let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let encoding = match encoding {
@@ -67,49 +73,33 @@ pub(crate) async fn read(
         Ok(_) => return Err(refuse(headers, body, limits, too_large(limits)).await),
         Err(error) => return Err(refuse(headers, body, limits, error).await),
     };
-    let (mut pace, mut bytes) = (Pace::begin(limits), Vec::new());
+    let (mut pace, mut blocks) = (Pace::begin(limits), Blocks::default());
     while let Some(data) = pace.next_data(&mut body).await? {
-        if data.len() > limits.bytes_max - bytes.len() {
+        if data.len() > limits.bytes_max - blocks.len() {
             discard(body, limits).await;
             return Err(too_large(limits));
         }
-        let length = bytes.len() + data.len();
-        if length > bytes.capacity() {
-            let capacity = capacity_for(length, bytes.capacity(), expected, limits);
-            // The old bytes and the new ones, while they are copied.
-            let held = bytes.len() + capacity;
-            if held > memory.bytes() {
-                if let Err(error) = within(app, memory.grow_to(held)).await {
-                    drop(bytes);
-                    discard(body, limits).await;
-                    return Err(error.into());
-                }
-                pace.wait_is_over();
+        let held = blocks.capacity_with(data.len(), expected);
+        if held > memory.bytes() {
+            if let Err(error) = within(app, memory.grow_to(held)).await {
+                drop(blocks);
+                discard(body, limits).await;
+                return Err(error.into());
             }
-            bytes.reserve_exact(capacity - bytes.len());
-            memory.shrink_to(capacity);
+            pace.wait_is_over();
         }
-        bytes.extend_from_slice(&data);
+        blocks.push(&data, expected);
     }
-    Ok((bytes, encoding))
-}
-
-/// The capacity for `length` bytes of a body of which `expected` were announced. What is announced is not taken
-/// before it comes.
-fn capacity_for(length: usize, capacity: usize, expected: usize, limits: BodyLimits) -> usize {
-    let more = length.max(2 * capacity);
-    let most = if expected >= length { expected } else { limits.bytes_max };
-    // A body that comes in one piece has no more than it needs.
-    if capacity == 0 && length == expected { length } else { more.max(GROWTH_BYTES).min(most) }
+    Ok((blocks, encoding))
 }
 
 /// Reads the short body of a request that is not for a model.
 pub(crate) async fn read_small(
     headers: &HeaderMap,
     mut body: Body,
-    limits: BodyLimits,
+    limits: &BodyLimits,
 ) -> Result<Vec<u8>, HttpError> {
-    let limits = BodyLimits { bytes_max: SMALL_BYTES_MAX.min(limits.bytes_max), ..limits };
+    let limits = &BodyLimits { bytes_max: SMALL_BYTES_MAX.min(limits.bytes_max), ..limits.clone() };
     if body.size_hint().lower() > limits.bytes_max as u64 {
         return Err(refuse(headers, body, limits, too_large(limits)).await);
     }
@@ -128,7 +118,7 @@ pub(crate) async fn read_small(
 async fn refuse(
     headers: &HeaderMap,
     body: Body,
-    limits: BodyLimits,
+    limits: &BodyLimits,
     error: HttpError,
 ) -> HttpError {
     // A client that expects `100 Continue` has sent nothing yet.
@@ -139,9 +129,10 @@ async fn refuse(
 }
 
 /// Reads what is left of a body for nothing, unless it is too long or too slow for that.
-pub(crate) async fn discard(mut body: Body, limits: BodyLimits) {
-    let limits = BodyLimits { time_max: limits.time_max.min(DISCARDED_FOR_MAX), ..limits };
-    let (mut pace, mut left) = (Pace::begin(limits), DISCARDED_BYTES_MAX);
+pub(crate) async fn discard(mut body: Body, limits: &BodyLimits) {
+    let time_max = limits.time_max.min(DISCARDED_FOR_MAX);
+    let limits = BodyLimits { time_max, ..limits.clone() };
+    let (mut pace, mut left) = (Pace::begin(&limits), DISCARDED_BYTES_MAX);
     while let Ok(Some(data)) = pace.next_data(&mut body).await {
         match left.checked_sub(data.len()) {
             Some(fewer) => left = fewer,
@@ -151,9 +142,11 @@ pub(crate) async fn discard(mut body: Body, limits: BodyLimits) {
 }
 
 impl Pace {
-    fn begin(limits: BodyLimits) -> Self {
+    fn begin(limits: &BodyLimits) -> Self {
+        let limits = limits.clone();
         let since = Instant::now();
-        Self { limits, end: since + limits.time_max, since, bytes: 0 }
+        let end = since + limits.time_max;
+        Self { limits, end, since, bytes: 0, is_stopping: false }
     }
 
     /// The client was kept waiting: its rate counts from now on.
@@ -164,7 +157,15 @@ impl Pace {
     async fn next_data(&mut self, body: &mut Body) -> Result<Option<Bytes>, HttpError> {
         loop {
             let until = self.end.min(Instant::now() + self.limits.pause_max);
-            let frame = tokio::time::timeout_at(until, body.frame()).await;
+            let frame = tokio::select! {
+                biased;
+                frame = tokio::time::timeout_at(until, body.frame()) => frame,
+                () = stopping(&mut self.limits.stop), if !self.is_stopping => {
+                    self.is_stopping = true;
+                    self.end = self.end.min(Instant::now() + TIME_AT_STOP);
+                    continue;
+                }
+            };
             match frame.map_err(|_| self.too_slow())? {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(HttpError::BrokenBody(error.to_string())),
@@ -198,13 +199,14 @@ impl Pace {
     fn too_slow(&self) -> HttpError {
         let BodyLimits { pause_max, time_max, .. } = self.limits;
         HttpError::SlowBody(match Instant::now() >= self.end {
+            true if self.is_stopping => "the server stops".to_owned(),
             true => format!("it took more than {} s", time_max.as_secs()),
             false => format!("it paused for more than {} s", pause_max.as_secs()),
         })
     }
 }
 
-fn too_large(limits: BodyLimits) -> HttpError {
+fn too_large(limits: &BodyLimits) -> HttpError {
     WireError::TooLarge { limit_bytes: limits.bytes_max }.into()
 }
 

@@ -28,6 +28,7 @@ use tower_service::Service;
 use crate::http::connections::{ConnectionLimits, Open, Purpose};
 use crate::http::error::HttpError;
 use crate::http::reply_body::ReplyBody;
+use crate::http::stop::stopping;
 use crate::http::watched_stream::WatchedStream;
 
 /// The time after which a silent HTTP/2 client is pinged, and the time that it has to answer.
@@ -178,10 +179,4 @@ fn refused(error: HttpError) -> Response {
     // Connections end as their clients like: nothing tells when there is a place.
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
-}
-
-/// Waits until the server stops.
-pub(crate) async fn stopping(stop: &mut watch::Receiver<bool>) {
-    // Nobody is left who could say stop: the port is about to be dropped.
-    let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -58,7 +58,7 @@ pub(crate) async fn arrive(
     let target = match target {
         Ok(target) => target,
         Err(error) => {
-            body::discard(body, state.limits).await;
+            body::discard(body, &state.limits).await;
             return Err(error.into_response());
         }
     };
@@ -67,7 +67,7 @@ pub(crate) async fn arrive(
     let read = async {
         let mut memory = state.app.engine.memory().arrival();
         let (body, encoding) =
-            body::read(&headers, body, state.limits, &state.app, &mut memory).await?;
+            body::read(&headers, body, &state.limits, &state.app, &mut memory).await?;
         let header_length = header_length(&headers)?;
         let session = session_header(&headers)?.map(str::to_owned);
         let body_bytes_max = state.limits.bytes_max;

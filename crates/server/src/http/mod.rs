@@ -13,6 +13,7 @@ mod reply_body;
 mod response;
 mod router;
 mod state;
+mod stop;
 mod target;
 mod watched_stream;
 

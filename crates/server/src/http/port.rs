@@ -8,8 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::http::connection::{Serving, serve_connection, stopping};
+use crate::http::connection::{Serving, serve_connection};
 use crate::http::connections::{ConnectionLimits, Connections};
+use crate::http::stop::stopping;
 
 /// The wait before the next attempt where the process has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

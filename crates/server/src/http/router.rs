@@ -81,7 +81,7 @@ async fn wrong_verb(request: Request) -> Response {
 /// Reads the body before the handler is called, wanted or not: see [`body::discard`].
 async fn take_body(State(state): State<Arc<HttpState>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    match body::read_small(&parts.headers, body, state.limits).await {
+    match body::read_small(&parts.headers, body, &state.limits).await {
         Ok(bytes) => next.run(Request::from_parts(parts, bytes.into())).await,
         Err(error) => error.into_response(),
     }

@@ -6,6 +6,7 @@ use batchmaker_wire as wire;
 use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
 
 use crate::serving::app::App;
+use crate::serving::blocks::Blocks;
 use crate::serving::error::ServeError;
 use crate::serving::generation;
 use crate::serving::parameters::{self, Scheduling};
@@ -27,7 +28,7 @@ pub(crate) struct Context {
 /// A request whose last byte has come.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Blocks,
     pub(crate) encoding: ContentEncoding,
     /// The most bytes that the body may have once it is decompressed.
     pub(crate) body_bytes_max: usize,
@@ -142,6 +143,10 @@ impl Job {
     fn read(&mut self) -> Result<(InferRequest, Scheduling), Unread> {
         let Self { permit, arrived, form } = self;
         let Arrived { body, encoding, body_bytes_max, header_length, session, memory } = arrived;
+        if !body.is_joined() {
+            hold(memory, 2 * body.capacity())?;
+        }
+        let body = body.join();
         let held = body.capacity();
         let decompressed = match encoding {
             ContentEncoding::Identity => None,
