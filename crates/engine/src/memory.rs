@@ -18,7 +18,7 @@ use crate::error::EngineError;
 const UNIT_BYTES: usize = 1024;
 
 /// The most bytes of a request that is small.
-pub(crate) const SMALL_BYTES: usize = 1 << 20;
+pub(crate) const SMALL_BYTES: usize = 256 << 10;
 
 /// The parts of the budget that are left to small requests: one of as many.
 const LEFT_TO_SMALL: usize = 8;
@@ -285,7 +285,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// The budget of the tests: requests of 1 MiB are small.
+    /// The budget of the tests: requests of 256 KiB are small.
     fn budget() -> Arc<MemoryBudget> {
         MemoryBudget::new(64 * MIB)
     }
@@ -314,11 +314,11 @@ mod tests {
         let mut large = budget.standing();
         large.try_grow_to(56 * MIB).unwrap();
         let (mut small, mut growing) = (budget.arrival(), budget.arrival());
-        small.try_grow_to(MIB).unwrap();
-        growing.try_grow_to(MIB).unwrap();
-        assert!(growing.try_grow_to(MIB + 1).is_err());
+        small.try_grow_to(SMALL_BYTES).unwrap();
+        growing.try_grow_to(SMALL_BYTES).unwrap();
+        assert!(growing.try_grow_to(SMALL_BYTES + 1).is_err());
         growing.grow_towards(9 * MIB);
-        assert_eq!(growing.bytes(), MIB);
+        assert_eq!(growing.bytes(), SMALL_BYTES);
         large.shrink_to(50 * MIB);
         growing.grow_towards(9 * MIB);
         assert_eq!(growing.bytes(), 6 * MIB);
@@ -354,7 +354,7 @@ mod tests {
             let mut second = pin!(second.grow_to(4 * MIB));
             assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
             // One that is small does: a part is kept for it.
-            budget.arrival().try_grow_to(MIB).unwrap();
+            budget.arrival().try_grow_to(SMALL_BYTES).unwrap();
             first.shrink_to(36 * MIB);
             assert_eq!(large.as_mut().poll(&mut context), Poll::Ready(Ok(())));
             assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);

@@ -1,6 +1,7 @@
 //! The configuration of a server.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 /// The configuration of a server.
@@ -39,7 +40,7 @@ pub struct ServerConfig {
     pub reply_timeout: Duration,
     /// The time that a request waits for memory before it is refused as overload.
     pub memory_wait: Duration,
-    /// The threads for work on large requests and replies.
+    /// The threads for work on large requests and replies; half of the cores by default.
     pub heavy_threads: usize,
 }
 
@@ -61,7 +62,7 @@ impl Default for ServerConfig {
             rate_min: 1024,
             reply_timeout: Duration::from_secs(30),
             memory_wait: Duration::from_secs(1),
-            heavy_threads: 2,
+            heavy_threads: available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
         }
     }
 }

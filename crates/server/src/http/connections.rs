@@ -15,6 +15,9 @@ use tokio::sync::Notify;
 /// Connections beyond the bound, for questions about the server's health.
 const RESERVE: usize = 32;
 
+/// The time that a client may take nothing of its reply while others are in need of it.
+const TIME_IN_NEED: Duration = Duration::from_secs(3);
+
 /// The limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
@@ -149,15 +152,20 @@ impl Connections {
     }
 
     /// Closes connections whose clients take too long to take what they are sent, or keep a connection from others
-    /// that is meant for questions about health.
-    pub(crate) fn close_stuck(&self) {
+    /// that is meant for questions about health. Clients have less time where others are `in_need` of it, as there is
+    /// little memory left or the server stops.
+    pub(crate) fn close_stuck(&self, in_need: bool) {
         const HEALTH_TIME: Duration = Duration::from_secs(2);
+        let mut limits = self.limits;
+        if in_need {
+            limits.reply_timeout = limits.reply_timeout.min(TIME_IN_NEED);
+        }
         let now_ms = self.start.elapsed().as_millis() as u64;
         let open: Vec<_> = lock(&self.table).open.values().cloned().collect();
         for connection in open {
             let is_over = connection.purpose != Purpose::Any
                 && connection.idle_for(now_ms).is_some_and(|time| time > HEALTH_TIME);
-            if is_over || connection.is_stuck(now_ms, &self.limits) {
+            if is_over || connection.is_stuck(now_ms, &limits) {
                 connection.close();
             }
         }

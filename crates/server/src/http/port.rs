@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use batchmaker::MemoryBudget;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -33,7 +34,7 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
             biased;
             () = stopping(&mut stop) => break,
             Some(_) = tasks.join_next() => {}
-            _ = looks.tick() => connections.close_stuck(),
+            _ = looks.tick() => connections.close_stuck(is_short(&serving.memory)),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => serve(&mut tasks, &connections, stream, &serving),
                 // The client's business, not the port's.
@@ -52,7 +53,7 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     loop {
         tokio::select! {
             ended = tasks.join_next() => if ended.is_none() { return },
-            _ = looks.tick() => connections.close_stuck(),
+            _ = looks.tick() => connections.close_stuck(true),
         }
     }
 }
@@ -67,6 +68,11 @@ fn serve(
     if let Some(open) = connections.open(client.ip()) {
         tasks.spawn(serve_connection(stream, open, serving.clone()));
     }
+}
+
+/// Whether little memory is left.
+fn is_short(memory: &MemoryBudget) -> bool {
+    memory.bytes_in_use() > memory.bytes_max() / 4 * 3
 }
 
 fn is_of_connection(kind: ErrorKind) -> bool {
