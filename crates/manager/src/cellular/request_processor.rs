@@ -73,6 +73,7 @@ impl RequestProcessor {
         if arrived.session.is_some() {
             assert_chunk_fits(pool.readiness(), id);
         }
+        pool.note_start(id);
         for index in 0..pool.requests[id].subgraphs.len() {
             pool.refresh(pool.requests[id].subgraphs[index]);
         }
@@ -131,8 +132,13 @@ impl RequestProcessor {
 impl RequestProcessor {
     /// Notes that a worker's task is complete.
     pub(super) fn task_completed(&mut self, worker: WorkerId, task: InFlight, took_ns: u64) {
+        let batches = task.work.batches();
         let queue = &mut self.pool.queues[task.cell_type];
         queue.running_tasks -= 1;
+        if let Some(shares) = &mut self.pool.shares {
+            queue.times.note(took_ns, batches, task.rows);
+            shares.correct(task.charge, took_ns);
+        }
         match task.work {
             InFlightWork::Rows(rows) => {
                 for (subgraph, completed) in rows {
@@ -367,6 +373,9 @@ impl RequestProcessor {
             queue_ns: first_task_ns - request.arrived_ns,
             total_ns: now_ns - request.arrived_ns,
         });
+        if let Some(model) = request.model {
+            self.pool.note_end(model);
+        }
     }
 
     /// Ends a chunk before it started.

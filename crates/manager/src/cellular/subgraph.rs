@@ -9,15 +9,29 @@ use batchmaker_graph::{CellTypeId, Need, RequestId, RunIndex, RunKind, SlotId, T
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SubgraphIndex(pub(super) u32);
 
-/// The order of a type's queue: request priority, then arrival, then position in the graph.
+/// The order of a type's queue: level, then tag, then arrival, then position in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueueKey {
-    /// The request's priority; `u32::MAX` where the request sets none.
-    pub(super) priority: u32,
+    /// The request's priority, `u32::MAX` where the request sets none; [`PROMOTED`](Self::PROMOTED)
+    /// once it has waited for long.
+    pub(super) level: u32,
+    /// The number of requests that arrived before; with places for large requests, what
+    /// `fair_places` says.
+    pub(super) tag: u64,
     /// The number of requests that arrived before.
     pub(super) arrival: u64,
     /// The run within the request's graph.
     pub(super) run: RunIndex,
+}
+
+impl QueueKey {
+    /// The level of a request of that `priority`, where 0 is none.
+    pub(super) fn level_of(priority: u32) -> u32 {
+        if priority == 0 { u32::MAX } else { priority }
+    }
+
+    /// The level of requests that have waited for long, which is before all priorities.
+    pub(super) const PROMOTED: u32 = 0;
 }
 
 /// The progress of a subgraph.
@@ -67,6 +81,10 @@ pub(super) struct Subgraph {
     /// See [`batchmaker_graph::Run::precedence`].
     pub(super) precedence: Arc<[u32]>,
     pub(super) key: QueueKey,
+    /// The position of its model among those that the cell type tells apart; 0 where it tells none.
+    pub(super) model_position: u32,
+    /// The number of nodes of the request's earlier runs; 0 of a request that is not large.
+    pub(super) rows_before: u64,
     /// The subgraphs that it depends on.
     pub(super) edges: Vec<SubgraphEdge>,
     /// The subgraphs that depend on it.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use batchmaker_graph::{CellTypeId, TaskId, WorkerId};
 
 use crate::cellular::subgraph::SubgraphIndex;
+use crate::shares::Charge;
 
 /// One worker.
 #[derive(Debug, Default)]
@@ -33,6 +34,10 @@ pub(super) struct InFlight {
     pub(super) id: TaskId,
     pub(super) cell_type: CellTypeId,
     pub(super) work: InFlightWork,
+    /// The number of rows of each of its batches.
+    pub(super) rows: u32,
+    /// What its models are charged for it.
+    pub(super) charge: Charge,
 }
 
 /// The nodes of a task in flight.
@@ -73,10 +78,16 @@ impl Worker {
     }
 
     /// Notes that the next task is submitted. Returns its id.
-    pub(super) fn submit(&mut self, cell_type: CellTypeId, work: InFlightWork) -> TaskId {
+    pub(super) fn submit(
+        &mut self,
+        cell_type: CellTypeId,
+        work: InFlightWork,
+        rows: u32,
+        charge: Charge,
+    ) -> TaskId {
         let id = self.next_task();
         self.last_task = id.0;
-        self.in_flight.push_back(InFlight { id, cell_type, work });
+        self.in_flight.push_back(InFlight { id, cell_type, work, rows, charge });
         id
     }
 
