@@ -11,17 +11,21 @@
 //!   `r - large_rows`. What goes before it is what arrived by the time that the request's fair share
 //!   came to that row, and nothing that arrives later.
 //!
-//! Virtual time grows with every batch, by a unit at least: every tag is passed after finitely many
-//! batches. So a large request ends, however many small ones keep coming.
+//! Virtual time grows with every batch, by a unit at least, and without bound while the number of
+//! requests in flight is bounded: every tag is passed after finitely many batches. So a large request ends, however many small ones keep coming.
 
-/// One row in units of virtual time.
-const ROW: u64 = 1 << 12;
+/// One row in tags.
+const ROW: u64 = 1 << 8;
+
+/// The units of virtual time in one of tags.
+const UNITS: u128 = 1 << 24;
 
 /// The virtual time, and the bound from which on a request is large.
 #[derive(Debug)]
 pub(super) struct FairPlaces {
     large_rows: u32,
-    virtual_time: u64,
+    /// In units of 2^-32 rows.
+    virtual_time: u128,
 }
 
 impl FairPlaces {
@@ -33,7 +37,7 @@ impl FairPlaces {
 
     /// The tag of a request that starts now.
     pub(super) fn tag(&self) -> u64 {
-        self.virtual_time
+        (self.virtual_time / UNITS) as u64
     }
 
     /// Whether a request of that number of `nodes` is large.
@@ -49,8 +53,9 @@ impl FairPlaces {
 
     /// Notes that `batches` of `rows` rows each were formed while `live_requests` were in flight.
     pub(super) fn serve(&mut self, batches: u32, rows: u32, live_requests: usize) {
-        let share = u64::from(rows) * ROW / live_requests.max(1) as u64;
-        self.virtual_time += u64::from(batches) * share.max(1);
+        let row = u128::from(ROW) * UNITS;
+        let share = u128::from(rows) * row / live_requests.max(1) as u128;
+        self.virtual_time += u128::from(batches) * share.max(1);
     }
 }
 
@@ -72,7 +77,8 @@ mod tests {
     #[test]
     fn virtual_time_never_stalls() {
         let mut places = FairPlaces::new(1);
+        let before = places.virtual_time;
         places.serve(1, 1, usize::MAX);
-        assert!(places.tag() > 0);
+        assert!(places.virtual_time > before);
     }
 }

@@ -76,7 +76,13 @@ impl Cellular {
 
     fn complete(&mut self, worker: WorkerId, task: TaskId) {
         let now_ns = self.processor.pool.now_ns;
-        let (task, took_ns) = self.scheduler.worker_mut(worker).complete(worker, task, now_ns);
+        let state = self.scheduler.worker_mut(worker);
+        let (task, took_ns) = state.complete(worker, task, now_ns);
+        if self.processor.pool.is_timed
+            && let Some(timed) = state.take_timed(task.id)
+        {
+            self.processor.pool.note_time(&task, timed, took_ns);
+        }
         self.processor.task_completed(worker, task, took_ns);
     }
 

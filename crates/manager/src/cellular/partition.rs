@@ -18,10 +18,9 @@ pub(super) fn partition(
     let Arrival { request: id, model, priority, ref graph, session, at_ns } = *arrived;
     assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
     let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
-    let level = QueueKey::level_of(priority);
     let tag = pool.fair_places.as_ref().map_or(arrival, FairPlaces::tag);
     let is_large = pool.fair_places.as_ref().is_some_and(|places| places.is_large(graph.nodes()));
-    let (mut workers, mut rows_before) = (0, 0);
+    let (mut workers, mut rows_before) = (0, 0u32);
     for (run, index) in graph.runs().iter().zip(0..) {
         let queue = &mut pool.queues[run.cell_type];
         queue.note_run(run.cell_type, run.kind, run.stop.is_some());
@@ -31,7 +30,7 @@ pub(super) fn partition(
         };
         let run_index = RunIndex(index);
         let tag_of_run = match &pool.fair_places {
-            Some(places) if is_large => places.tag_of_row(tag, rows_before),
+            Some(places) if is_large => places.tag_of_row(tag, rows_before.into()),
             _ => tag,
         };
         let kept = take_kept(run_index);
@@ -45,7 +44,7 @@ pub(super) fn partition(
             length: run.length,
             reached_end_of_sequence: false,
             precedence: run.precedence.clone(),
-            key: QueueKey { level, tag: tag_of_run, arrival, run: run_index },
+            key: QueueKey::new(priority, tag_of_run, arrival, run_index),
             model_position,
             rows_before,
             edges: Vec::new(),
@@ -60,7 +59,7 @@ pub(super) fn partition(
             home,
             slot: kept.map(|kept| kept.slot),
         });
-        rows_before += if is_large { u64::from(run.length) } else { 0 };
+        rows_before = rows_before.saturating_add(if is_large { run.length } else { 0 });
         for edge in &run.edges {
             let index = subgraphs[edge.producer.index()];
             let edge = SubgraphEdge { producer: index, need: edge.need };

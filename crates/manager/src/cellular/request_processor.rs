@@ -132,13 +132,8 @@ impl RequestProcessor {
 impl RequestProcessor {
     /// Notes that a worker's task is complete.
     pub(super) fn task_completed(&mut self, worker: WorkerId, task: InFlight, took_ns: u64) {
-        let batches = task.work.batches();
         let queue = &mut self.pool.queues[task.cell_type];
         queue.running_tasks -= 1;
-        if let Some(shares) = &mut self.pool.shares {
-            queue.times.note(took_ns, batches, task.rows);
-            shares.correct(task.charge, took_ns);
-        }
         match task.work {
             InFlightWork::Rows(rows) => {
                 for (subgraph, completed) in rows {

@@ -288,7 +288,7 @@ mod tests {
             length: 10,
             reached_end_of_sequence: false,
             precedence: Arc::new([]),
-            key: QueueKey { level: 0, tag: 0, arrival: u64::from(index), run: RunIndex(0) },
+            key: QueueKey::new(0, u64::from(index), 0, RunIndex(0)),
             model_position: 0,
             rows_before: 0,
             edges: Vec::new(),

@@ -35,16 +35,16 @@ pub(super) fn form(
         subgraph.last_task = task;
         in_flight.push((index, subgraph.submitted));
         let (request, run) = (subgraph.request, subgraph.run);
-        pool.note_model_of_rows(cell_type, request, count);
+        if pool.is_timed {
+            pool.note_model_of_rows(cell_type, request, count);
+        }
         items.push(Item { request, run, first, count, slot: None, moved_from: None });
         pool.refresh(index);
     }
     // Only now: a consumer of the same type may not run in one batch with its producer, and a
     // subgraph that goes back in the order may not come twice.
     for &(index, _) in &in_flight {
-        if let Some(start) = pool.requests[pool.requests[index].request].large_tag {
-            pool.follow_served_rows(index, start);
-        }
+        pool.follow_served_rows(index);
         pool.wake_consumers(index);
     }
     pool.queues[cell_type].counters.count(1, rows as usize, 0);

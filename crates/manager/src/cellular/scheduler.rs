@@ -18,7 +18,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, ModelId, WorkerId};
 use crate::cellular::roster_batch::RosterBatch;
 use crate::cellular::row_batch;
 use crate::cellular::subgraph_pool::SubgraphPool;
-use crate::cellular::workers::{Round, Worker};
+use crate::cellular::workers::{Round, TimedTask, Worker};
 use crate::config::{Config, TaskForm};
 
 /// The workers, and the parameters of Algorithm 1.
@@ -34,27 +34,49 @@ pub(super) struct Scheduler {
 
 /// The lines of Algorithm 1.
 impl Scheduler {
-    /// `Schedule` (lines 4 to 10): the cell type to run. Where models have shares, it has ready nodes
-    /// of the model whose turn it is. A type that has waited for long goes before line 5.
+    /// `Schedule` (lines 4 to 10): the cell type to run.
     fn schedule(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
-        let model = match &pool.shares {
-            Some(shares) => Some(shares.first(ready_models(pool, worker))?),
-            None => None,
-        };
+        if pool.has_fairness {
+            return self.schedule_fairly(pool, worker);
+        }
+        self.schedule_among(pool, worker, None, || pool.queues.cell_types())
+    }
+
+    /// Lines 5 to 10 for the cell types of `all`, of which those with ready nodes have some of `model`,
+    /// if it is given.
+    #[inline]
+    fn schedule_among<I: Iterator<Item = CellTypeId> + Clone>(
+        &self,
+        pool: &SubgraphPool,
+        worker: WorkerId,
+        model: Option<ModelId>,
+        all: impl Fn() -> I,
+    ) -> Option<CellTypeId> {
         let ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker);
-        let is_of_model = |ct: &CellTypeId| {
-            model.is_none_or(|model| pool.readiness().has_ready_node_of(*ct, model, worker))
-        };
-        let all = || pool.queues.cell_types().filter(&is_of_model);
         let full =
             all().filter(|&ct| ready(ct) >= u64::from(pool.queues[ct].config.batch_sizes.max));
         let resting = all().filter(|&ct| self.rests_elsewhere(pool, ct, worker) && ready(ct) > 0);
         let any = all().filter(|&ct| ready(ct) > 0);
-        let overdue = self.patience_ns.and_then(|ns| most_overdue(pool, any.clone(), ns));
-        overdue
-            .or_else(|| with_max_priority(pool, full, worker, model))
+        with_max_priority(pool, full, worker, model)
             .or_else(|| with_max_priority(pool, resting, worker, model))
             .or_else(|| with_max_priority(pool, any, worker, model))
+    }
+
+    /// `Schedule` after the rules of fairness: where models have shares, the cell type has ready nodes
+    /// of the model whose turn it is; one that has waited for long goes before line 5.
+    #[cold]
+    fn schedule_fairly(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
+        let model = match &pool.shares {
+            Some(shares) => Some(shares.first(ready_models(pool, worker))?),
+            None => None,
+        };
+        let is_candidate = |ct: &CellTypeId| match model {
+            Some(model) => pool.readiness().has_ready_node_of(*ct, model, worker),
+            None => pool.readiness().ready_nodes(*ct, worker) > 0,
+        };
+        let candidates = || pool.queues.cell_types().filter(&is_candidate);
+        let overdue = self.patience_ns.and_then(|ns| most_overdue(pool, candidates(), ns));
+        overdue.or_else(|| self.schedule_among(pool, worker, model, candidates))
     }
 
     /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster serves. `tasks`
@@ -78,9 +100,12 @@ impl Scheduler {
             false => row_batch::form(pool, cell_type, worker, state.next_task())?,
         };
         let batches = in_flight.batches();
-        pool.note_batches(cell_type, batches, rows);
         state.round = Some(Round { cell_type, tasks: tasks + batches });
-        let id = state.submit(cell_type, in_flight, rows, pool.charge(cell_type, batches, rows));
+        let id = state.submit(cell_type, in_flight);
+        if pool.is_timed {
+            let charge = pool.note_batches(cell_type, batches, rows);
+            state.time(TimedTask { rows, charge });
+        }
         pool.queues[cell_type].running_tasks += 1;
         // What is submitted may have made chains ready that need slots.
         pool.give_slots();

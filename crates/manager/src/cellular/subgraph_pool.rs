@@ -14,6 +14,7 @@ use crate::cellular::readiness::Readiness;
 use crate::cellular::request_table::RequestTable;
 use crate::cellular::slot_waiters::SlotWaiters;
 use crate::cellular::subgraph::{Place, QueueKey, SubgraphIndex};
+use crate::cellular::workers::{InFlight, TimedTask};
 use crate::config::{Config, StatePlacement};
 use crate::shares::{Charge, Shares};
 
@@ -24,6 +25,10 @@ pub(super) struct SubgraphPool {
     pub(super) queues: Queues,
     slot_waiters: SlotWaiters,
     state_placement: StatePlacement,
+    /// Whether there is any rule of fairness.
+    pub(super) has_fairness: bool,
+    /// Whether the times of tasks are of use.
+    pub(super) is_timed: bool,
     /// The shares of models, where they have any.
     pub(super) shares: Option<Shares>,
     /// The requests that may be promoted, where requests are.
@@ -39,8 +44,11 @@ pub(super) struct SubgraphPool {
 
 impl SubgraphPool {
     pub(super) fn new(config: &Config) -> Self {
+        let has_fairness = config.fairness.is_some();
         let fairness = config.fairness.clone().unwrap_or_default();
         Self {
+            has_fairness,
+            is_timed: has_fairness,
             requests: RequestTable::new(usize::from(config.workers)),
             queues: Queues::new(config),
             slot_waiters: SlotWaiters::new(config.cell_types.len()),
@@ -137,7 +145,15 @@ impl SubgraphPool {
     }
 
     /// Notes that a request has its place in the queues from now on.
+    #[inline]
     pub(super) fn note_start(&mut self, id: RequestId) {
+        if self.has_fairness {
+            self.note_fair_start(id);
+        }
+    }
+
+    #[cold]
+    fn note_fair_start(&mut self, id: RequestId) {
         let Self { requests, shares, aging, now_ns, .. } = self;
         if let (Some(shares), Some(model)) = (shares, requests[id].model) {
             shares.begin(model);
@@ -158,11 +174,12 @@ impl SubgraphPool {
     /// Promotes the requests that have waited for long.
     #[inline]
     pub(super) fn promote_old_requests(&mut self) {
-        if self.aging.is_some() {
+        if self.has_fairness {
             self.promote_all();
         }
     }
 
+    #[cold]
     fn promote_all(&mut self) {
         let now_ns = self.now_ns;
         while let Some(id) = self.aging.as_mut().and_then(|aging| aging.take_old(now_ns)) {
@@ -171,19 +188,21 @@ impl SubgraphPool {
             }
             for position in 0..self.requests[id].subgraphs.len() {
                 let index = self.requests[id].subgraphs[position];
-                let key = QueueKey { level: QueueKey::PROMOTED, ..self.requests[index].key };
+                let key = self.requests[index].key.promoted();
                 self.change_key(index, key);
             }
         }
     }
 
-    /// Gives a subgraph of a large request the place of its next row. `start` is the request's own
-    /// tag.
-    pub(super) fn follow_served_rows(&mut self, index: SubgraphIndex, start: u64) {
+    /// Gives a subgraph of which rows were submitted the place of its next row, if its request is
+    /// large.
+    #[inline]
+    pub(super) fn follow_served_rows(&mut self, index: SubgraphIndex) {
         let Some(places) = &self.fair_places else { return };
         let subgraph = &self.requests[index];
-        let rows_before = subgraph.rows_before + u64::from(subgraph.submitted);
-        let key = QueueKey { tag: places.tag_of_row(start, rows_before), ..subgraph.key };
+        let Some(start) = self.requests[subgraph.request].large_tag else { return };
+        let rows_before = u64::from(subgraph.rows_before) + u64::from(subgraph.submitted);
+        let key = subgraph.key.with_tag(places.tag_of_row(start, rows_before));
         self.change_key(index, key);
     }
 
@@ -231,8 +250,16 @@ impl SubgraphPool {
         }
     }
 
-    /// Charges the models of a batch of `rows` rows, which the task of `batches` such batches runs.
-    pub(super) fn charge(&mut self, cell_type: CellTypeId, batches: u32, rows: u32) -> Charge {
+    /// Notes that a task took `took_ns`.
+    pub(super) fn note_time(&mut self, task: &InFlight, timed: TimedTask, took_ns: u64) {
+        let times = &mut self.queues[task.cell_type].times;
+        times.note(took_ns, task.work.batches(), timed.rows);
+        if let Some(shares) = &mut self.shares {
+            shares.correct(timed.charge, took_ns);
+        }
+    }
+
+    fn charge(&mut self, cell_type: CellTypeId, batches: u32, rows: u32) -> Charge {
         let Some(shares) = &mut self.shares else { return Charge::default() };
         let queue = &self.queues[cell_type];
         let estimate_ns = queue.times.estimate_ns(batches);
@@ -243,13 +270,20 @@ impl SubgraphPool {
         }
     }
 
-    /// Notes that `batches` batches of `cell_type` with `rows` rows each are formed.
-    #[inline]
-    pub(super) fn note_batches(&mut self, cell_type: CellTypeId, batches: u32, rows: u32) {
+    /// Notes that a task of `batches` batches of `cell_type` with `rows` rows each is formed. Returns
+    /// what its models are charged.
+    #[cold]
+    pub(super) fn note_batches(
+        &mut self,
+        cell_type: CellTypeId,
+        batches: u32,
+        rows: u32,
+    ) -> Charge {
         self.queues[cell_type].unserved_since_ns = self.now_ns;
         if let Some(places) = &mut self.fair_places {
             places.serve(batches, rows, self.requests.live_requests());
         }
+        self.charge(cell_type, batches, rows)
     }
 
     /// Notes that nodes of the subgraph are about to be submitted to `worker`.

@@ -15,7 +15,7 @@ struct Request {
     priority: u32,
     nodes: u64,
     /// Virtual time on arrival.
-    virtual_time: u64,
+    virtual_time: u128,
 }
 
 /// A task as the manager submitted it.
@@ -34,8 +34,8 @@ pub(crate) struct Fair {
     now_ns: u64,
     arrivals: u64,
     requests: BTreeMap<RequestId, Request>,
-    /// Of rows, for large requests.
-    virtual_time: u64,
+    /// Of rows, for large requests, in units of 2^-32 rows.
+    virtual_time: u128,
     /// Of worker time, by model.
     shares: BTreeMap<ModelId, i128>,
     /// The recent time of a batch, by cell type.
@@ -106,11 +106,13 @@ impl Fair {
             _ if request.priority == 0 => u32::MAX,
             _ => request.priority,
         };
+        // In units of 2^-8 rows.
+        let start = |request: &Request| (request.virtual_time >> 24) as u64;
         let tag = match self.fairness.large_rows.map(u64::from) {
             Some(large) if request.nodes >= large => {
-                request.virtual_time + 4096 * rows_before.saturating_sub(large)
+                start(request) + 256 * rows_before.saturating_sub(large)
             }
-            Some(_) => request.virtual_time,
+            Some(_) => start(request),
             None => 0,
         };
         (level, tag, request.arrival, run)
@@ -141,7 +143,7 @@ impl Fair {
     /// A batch was formed, with that number of requests in flight.
     pub(crate) fn formed(&mut self, cell_type: CellTypeId, rows: usize, live: usize) {
         self.unserved_since_ns.insert(cell_type, self.now_ns);
-        self.virtual_time += (4096 * rows as u64 / live as u64).max(1);
+        self.virtual_time += ((rows as u128) << 32) / live as u128;
     }
 
     /// Batches were submitted as one task, of which each has rows of `models`.
