@@ -45,6 +45,7 @@ impl Bench {
             cell_types: cell_types.collect(),
             workers: 1,
             lookahead: 0,
+            fairness: None,
             policy: Policy::Cellular,
             max_tasks_to_submit,
             submission_window_ns: None,

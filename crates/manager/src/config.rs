@@ -3,6 +3,8 @@
 pub use batchmaker_graph::StatePlacement;
 use batchmaker_graph::{CellRegistry, ModelPriority};
 
+use crate::fairness::Fairness;
+
 /// The batch sizes that a cell type supports: any from `min` to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSizes {
@@ -186,6 +188,9 @@ pub struct Config {
     /// up to `lookahead` tasks more. The documentation of the crate says what this means for pinning,
     /// cell types and priorities.
     pub lookahead: u32,
+    /// The rules beside those of Algorithm 1 that keep requests, cell types and models from waiting for
+    /// others for ever; none: the paper's rules alone.
+    pub fairness: Option<Fairness>,
     /// The policy by which requests share batches. Only [`Policy::Cellular`] has a use for the next three.
     pub policy: Policy,
     /// `MaxTasksToSubmit` of Algorithm 1: the most batches of one round.
@@ -212,6 +217,7 @@ impl Config {
             cell_types: cell_types.collect(),
             workers,
             lookahead: 0,
+            fairness: None,
             policy: Policy::Cellular,
             max_tasks_to_submit: Self::MAX_TASKS_TO_SUBMIT,
             submission_window_ns: None,

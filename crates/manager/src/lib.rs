@@ -45,12 +45,15 @@ mod cellular;
 mod config;
 mod counters;
 mod event;
+mod fairness;
 mod graph_batching;
 mod manager;
+mod shares;
 mod slot_table;
 
 pub use config::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
 pub use event::{Event, Failure, Finished, Outcome};
+pub use fairness::Fairness;
 pub use manager::{CellTypeStatistics, Manager};

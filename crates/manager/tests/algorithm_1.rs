@@ -4,13 +4,14 @@
 mod common;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use batchmaker_graph::{CellTypeId, TaskId, WorkerId};
-use batchmaker_manager::{Event, Manager, TaskForm};
+use batchmaker_graph::{CellGraph, CellTypeId, ModelId, ModelPriority, TaskId, WorkerId};
+use batchmaker_manager::{Event, Fairness, Manager, TaskForm};
 use proptest::prelude::*;
 
 use common::reference::Reference;
-use common::{Node, Roster, arrive, config, joined_at_random, request, stack, tree};
+use common::{Node, Roster, config, joined_at_random, request, stack, tree};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -18,10 +19,13 @@ enum Move {
         layers: u32,
         length: u32,
         with_head: bool,
+        model: u32,
+        priority: u32,
     },
     /// A tree; the numbers choose which nodes are joined.
     ArriveTree {
         leaves: u32,
+        priority: u32,
         choices: Vec<u32>,
     },
     Complete {
@@ -34,17 +38,30 @@ enum Move {
     Ask {
         worker: u32,
     },
+    /// Time passes.
+    Wait {
+        ns: u64,
+    },
 }
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let arrive = (1..=3u32, 1..=12u32, any::<bool>())
-        .prop_map(|(layers, length, with_head)| Move::Arrive { layers, length, with_head });
-    let tree = (1..=12u32, prop::collection::vec(any::<u32>(), 24))
-        .prop_map(|(leaves, choices)| Move::ArriveTree { leaves, choices });
+    let arrive = (1..=3u32, 1..=12u32, any::<bool>(), 0..=1u32, 0..=2u32).prop_map(
+        |(layers, length, with_head, model, priority)| Move::Arrive {
+            layers,
+            length,
+            with_head,
+            model,
+            priority,
+        },
+    );
+    let tree = (1..=12u32, 0..=2u32, prop::collection::vec(any::<u32>(), 24))
+        .prop_map(|(leaves, priority, choices)| Move::ArriveTree { leaves, priority, choices });
+    let wait = (1..=20u64).prop_map(|ns| Move::Wait { ns });
     let complete = (0..3u32).prop_map(|worker| Move::Complete { worker });
     let progress = (0..3u32).prop_map(|worker| Move::Progress { worker });
     let ask = (0..3u32).prop_map(|worker| Move::Ask { worker });
-    let one = prop_oneof![2 => arrive, 1 => tree, 4 => complete, 3 => progress, 5 => ask];
+    let one =
+        prop_oneof![2 => arrive, 1 => tree, 4 => complete, 3 => progress, 5 => ask, 2 => wait];
     prop::collection::vec(one, 1..120)
 }
 
@@ -55,6 +72,7 @@ struct Pair {
     reference: Reference,
     /// Per worker, oldest first.
     in_flight: Vec<VecDeque<InFlight>>,
+    now_ns: u64,
     /// Every batch so far.
     trace: Vec<(WorkerId, CellTypeId, Vec<Node>)>,
 }
@@ -68,6 +86,20 @@ struct InFlight {
 }
 
 impl Pair {
+    /// A unit of time passes.
+    fn tick(&mut self) {
+        self.now_ns += 1;
+        self.reference.advance(self.now_ns);
+    }
+
+    fn arrive(&mut self, index: u32, model: ModelId, priority: u32, graph: CellGraph) {
+        self.tick();
+        self.reference.arrive(self.now_ns, request(index), model, priority, graph.clone());
+        let (request, graph) = (request(index), Arc::new(graph));
+        let event = Event::Arrive { request, model, priority, graph, session: None };
+        self.manager.handle(self.now_ns, event);
+    }
+
     /// Gives `worker` all the rounds that it may have now.
     fn ask(&mut self, worker: WorkerId) {
         loop {
@@ -90,7 +122,9 @@ impl Pair {
                 let batches_of_task = formed.len() as u32;
                 let in_flight = InFlight { task: task.id, batches: batches_of_task, done: 0 };
                 self.in_flight[worker.index()].push_back(in_flight);
+                let first = batches.len();
                 batches.extend(formed.into_iter().map(|batch| (task.cell_type, batch)));
+                self.reference.submitted(worker, &batches[first..]);
             }
             assert_eq!(batches, expected);
             let batches = batches.into_iter().map(|(cell_type, nodes)| (worker, cell_type, nodes));
@@ -100,7 +134,8 @@ impl Pair {
 
     fn complete(&mut self, worker: WorkerId) {
         if let Some(InFlight { task, batches, done }) = self.in_flight[worker.index()].pop_front() {
-            self.manager.handle(0, Event::Complete { worker, task });
+            self.tick();
+            self.manager.handle(self.now_ns, Event::Complete { worker, task });
             (done..batches).for_each(|_| self.reference.complete(worker));
         }
     }
@@ -112,16 +147,28 @@ impl Pair {
             return self.complete(worker);
         }
         *done += 1;
-        self.manager.handle(0, Event::Progress { worker, task: *task, steps: *done });
+        let event = Event::Progress { worker, task: *task, steps: *done };
+        self.tick();
+        self.manager.handle(self.now_ns, event);
         self.reference.complete(worker);
     }
 }
 
-/// The parameters of a play: workers, batch limit, `MaxTasksToSubmit`, lookahead.
-type Drawn = (u32, u32, u32, u32);
+/// The parameters of a play: workers, batch limit, `MaxTasksToSubmit`, lookahead, rules of fairness.
+type Drawn = (u32, u32, u32, u32, Option<Fairness>);
 
 fn drawn() -> impl Strategy<Value = Drawn> {
-    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32)
+    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, Just(None))
+}
+
+fn drawn_with_fairness() -> impl Strategy<Value = Drawn> {
+    use prop::option::of;
+    let weights = prop::collection::vec(1..=4u32, 1..=2);
+    let rules = (of(weights), of(0..=200u64), of(0..=60u64), of(1..=40u32));
+    let fairness = rules.prop_map(|(shares, aging_ns, patience_ns, large_rows)| {
+        Some(Fairness { shares, aging_ns, patience_ns, large_rows })
+    });
+    (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, fairness)
 }
 
 /// The completion that a move stands for.
@@ -137,37 +184,45 @@ enum Completing {
 fn play(
     form: TaskForm,
     completing: Completing,
-    (workers, limit, max_tasks, lookahead): Drawn,
+    (workers, limit, max_tasks, lookahead, fairness): Drawn,
     moves: &[Move],
 ) -> Vec<(WorkerId, CellTypeId, Vec<Node>)> {
     // Three layers and a head; leaves and inner nodes. The last three's limits count rows.
     let limits = [limit, limit, limit + 1, limit, limit + 2, limit];
     let mut config = config(&limits, workers as u16, max_tasks);
-    (config.task_form, config.lookahead) = (form, lookahead);
+    (config.task_form, config.lookahead, config.fairness) = (form, lookahead, fairness);
+    for (cell, ct) in config.cell_types.iter_mut().zip(0..) {
+        // The second model prefers earlier cells, and alone has trees.
+        let second = ModelPriority { model: ModelId(1), priority: 5 - ct };
+        cell.priorities.push(second);
+        if ct >= 4 {
+            cell.priorities.remove(0);
+        }
+    }
     let mut pair = Pair {
         manager: Manager::new(config.clone()),
         rosters: BTreeMap::new(),
         reference: Reference::new(config),
         in_flight: vec![VecDeque::new(); workers as usize],
+        now_ns: 0,
         trace: Vec::new(),
     };
     let mut arrived = 0;
     for step in moves {
         match step {
-            &Move::Arrive { layers, length, with_head } => {
+            &Move::Arrive { layers, length, with_head, model, priority } => {
                 // Every request has the head in the same type, after three layers.
                 let graph = stack(if with_head { 3 } else { layers }, length, with_head);
-                pair.manager.handle(0, arrive(arrived, graph.clone()));
-                pair.reference.arrive(request(arrived), graph);
+                pair.arrive(arrived, ModelId(model), priority, graph);
                 arrived += 1;
             }
-            Move::ArriveTree { leaves, choices } => {
+            Move::ArriveTree { leaves, priority, choices } => {
                 let children = joined_at_random(*leaves, choices);
                 let graph = tree([CellTypeId(4), CellTypeId(5)], *leaves, &children);
-                pair.manager.handle(0, arrive(arrived, graph.clone()));
-                pair.reference.arrive(request(arrived), graph);
+                pair.arrive(arrived, ModelId(1), *priority, graph);
                 arrived += 1;
             }
+            Move::Wait { ns } => pair.now_ns += ns,
             Move::Progress { worker } => pair.progress(WorkerId(worker % workers)),
             Move::Complete { worker } if completing == Completing::AsAsked => {
                 pair.complete(WorkerId(worker % workers));
@@ -207,14 +262,31 @@ proptest! {
 
     /// A roster whose steps are reported one by one is the same as explicit rows, across workers too.
     #[test]
-    fn steps_reported_one_by_one((workers, limit, max_tasks, _) in drawn(), moves in moves()) {
-        let [rosters, rows] = [TaskForm::Roster, TaskForm::Rows]
-            .map(|form| play(form, Completing::ByBatch, (workers, limit, max_tasks, 0), &moves));
+    fn steps_reported_one_by_one((workers, limit, max_tasks, _, _) in drawn(), moves in moves()) {
+        let [rosters, rows] = [TaskForm::Roster, TaskForm::Rows].map(|form| {
+            let drawn = (workers, limit, max_tasks, 0, None);
+            play(form, Completing::ByBatch, drawn, &moves)
+        });
         prop_assert_eq!(rosters, rows);
     }
 
     #[test]
     fn explicit_rows(drawn in drawn(), moves in moves()) {
+        play(TaskForm::Rows, Completing::AsAsked, drawn, &moves);
+    }
+
+    #[test]
+    fn rosters_with_fairness(drawn in drawn_with_fairness(), moves in moves()) {
+        play(TaskForm::Roster, Completing::AsAsked, drawn, &moves);
+    }
+
+    #[test]
+    fn steps_with_fairness(drawn in drawn_with_fairness(), moves in moves()) {
+        play(TaskForm::Roster, Completing::ByBatch, drawn, &moves);
+    }
+
+    #[test]
+    fn explicit_rows_with_fairness(drawn in drawn_with_fairness(), moves in moves()) {
         play(TaskForm::Rows, Completing::AsAsked, drawn, &moves);
     }
 }

@@ -252,6 +252,7 @@ fn manager(cells: &[CellShape], models: usize, rng: &mut Rng) -> Config {
         cell_types: cell_types.collect(),
         workers: rng.within(1..=4) as u16,
         lookahead: 0,
+        fairness: None,
         policy: Policy::Cellular,
         max_tasks_to_submit: rng.within(1..=8) as u32,
         submission_window_ns: None,

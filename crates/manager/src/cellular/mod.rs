@@ -24,6 +24,8 @@
 //!    flight is unpinned. With its last node it ends, and its slot is free or its session's.
 //! 4. When the last subgraph ends, the request is among the finished ones.
 
+mod aging;
+mod fair_places;
 mod partition;
 mod queue;
 mod readiness;
@@ -38,6 +40,7 @@ mod slot_waiters;
 mod subgraph;
 mod subgraph_pool;
 mod submission_window;
+mod task_times;
 mod workers;
 
 use std::sync::Arc;
@@ -73,7 +76,13 @@ impl Cellular {
 
     fn complete(&mut self, worker: WorkerId, task: TaskId) {
         let now_ns = self.processor.pool.now_ns;
-        let (task, took_ns) = self.scheduler.worker_mut(worker).complete(worker, task, now_ns);
+        let state = self.scheduler.worker_mut(worker);
+        let (task, took_ns) = state.complete(worker, task, now_ns);
+        if self.processor.pool.is_timed
+            && let Some(timed) = state.take_timed(task.id)
+        {
+            self.processor.pool.note_time(&task, timed, took_ns);
+        }
         self.processor.task_completed(worker, task, took_ns);
     }
 
@@ -93,6 +102,7 @@ impl Cellular {
 impl Batching for Cellular {
     fn handle(&mut self, now_ns: u64, event: Event) {
         self.processor.pool.now_ns = now_ns;
+        self.processor.pool.promote_old_requests();
         match event {
             Event::Arrive { request, model, priority, graph, session } => {
                 let at_ns = now_ns;

@@ -2,6 +2,7 @@
 
 use batchmaker_graph::{RunIndex, TaskId};
 
+use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::request_table::{Arrival, Request};
 use crate::cellular::sessions::Kept;
 use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge};
@@ -17,11 +18,21 @@ pub(super) fn partition(
     let Arrival { request: id, model, priority, ref graph, session, at_ns } = *arrived;
     assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
     let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
-    let priority = if priority == 0 { u32::MAX } else { priority };
-    let mut workers = 0;
+    let tag = pool.fair_places.as_ref().map_or(arrival, FairPlaces::tag);
+    let is_large = pool.fair_places.as_ref().is_some_and(|places| places.is_large(graph.nodes()));
+    let (mut workers, mut rows_before) = (0, 0u32);
     for (run, index) in graph.runs().iter().zip(0..) {
-        pool.queues[run.cell_type].note_run(run.cell_type, run.kind, run.stop.is_some());
+        let queue = &mut pool.queues[run.cell_type];
+        queue.note_run(run.cell_type, run.kind, run.stop.is_some());
+        let model_position = match pool.shares {
+            Some(_) => queue.position_of(run.cell_type, model),
+            None => 0,
+        };
         let run_index = RunIndex(index);
+        let tag_of_run = match &pool.fair_places {
+            Some(places) if is_large => places.tag_of_row(tag, rows_before.into()),
+            _ => tag,
+        };
         let kept = take_kept(run_index);
         let home = kept.and_then(|kept| kept.home);
         workers |= home.map_or(0, |home| 1 << home.0);
@@ -33,7 +44,9 @@ pub(super) fn partition(
             length: run.length,
             reached_end_of_sequence: false,
             precedence: run.precedence.clone(),
-            key: QueueKey { priority, arrival, run: run_index },
+            key: QueueKey::new(priority, tag_of_run, arrival, run_index),
+            model_position,
+            rows_before,
             edges: Vec::new(),
             consumers: Vec::new(),
             feeds_own_type: false,
@@ -46,6 +59,7 @@ pub(super) fn partition(
             home,
             slot: kept.map(|kept| kept.slot),
         });
+        rows_before = rows_before.saturating_add(if is_large { run.length } else { 0 });
         for edge in &run.edges {
             let index = subgraphs[edge.producer.index()];
             let edge = SubgraphEdge { producer: index, need: edge.need };
@@ -64,6 +78,7 @@ pub(super) fn partition(
         is_live: true,
         model: Some(model),
         arrived_ns: at_ns,
+        large_tag: is_large.then_some(tag),
         session,
         workers,
         unfinished: subgraphs.len(),

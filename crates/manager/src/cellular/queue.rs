@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
-use batchmaker_graph::{CellTypeId, RunKind, WorkerId};
+use batchmaker_graph::{CellTypeId, ModelId, RunKind, WorkerId};
 
 use crate::cellular::roster::Roster;
 use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 use crate::cellular::submission_window::SubmissionWindow;
-use crate::config::{BatchSizes, CellTypeConfig};
+use crate::cellular::task_times::TaskTimes;
+use crate::config::{BatchSizes, CellTypeConfig, Config};
 use crate::counters::BatchCounters;
 use crate::slot_table::SlotTable;
 
@@ -22,6 +23,13 @@ pub(super) struct Queue {
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
     /// For each worker, the number of nodes of `waiting` that it may run.
     waiting_nodes: Vec<u64>,
+    /// The same by model, `[model, worker]`, where models have shares and several use the cell type;
+    /// else empty.
+    waiting_nodes_of_models: Vec<u64>,
+    /// When a batch of the type was last formed or, if that is later, when it last came to have
+    /// ready nodes. Kept where cell types are chosen by it.
+    pub(super) unserved_since_ns: u64,
+    has_patience: bool,
     /// The rosters by worker.
     rosters: Vec<Roster>,
     /// Tasks submitted and not complete, on all workers.
@@ -29,22 +37,35 @@ pub(super) struct Queue {
     pub(super) slots: SlotTable,
     pub(super) counters: BatchCounters,
     pub(super) window: SubmissionWindow,
+    pub(super) times: TaskTimes,
 }
 
 impl Queue {
-    fn new(config: CellTypeConfig, workers: usize, submission_window_ns: Option<u64>) -> Self {
+    fn new(config: CellTypeConfig, manager: &Config) -> Self {
         let slots = SlotTable::with_max(config.slots_max);
         let sizes = config.sizes_with_max(config.batch_sizes.max);
+        let workers = usize::from(manager.workers);
+        let fairness = manager.fairness.as_ref();
+        let has_shares = fairness.is_some_and(|fairness| fairness.shares.is_some());
+        let models = match config.priorities.len() {
+            models @ 2.. if has_shares => models,
+            _ => 0,
+        };
+        let roster = |worker| Roster::new(WorkerId(worker), models);
         let mut queue = Self {
             config,
             is_chain: None,
             waiting: BTreeMap::new(),
             waiting_nodes: vec![0; workers],
-            rosters: (0..workers as u32).map(|worker| Roster::new(WorkerId(worker))).collect(),
+            waiting_nodes_of_models: vec![0; models * workers],
+            unserved_since_ns: 0,
+            has_patience: fairness.is_some_and(|fairness| fairness.patience_ns.is_some()),
+            rosters: (0..workers as u32).map(roster).collect(),
             running_tasks: 0,
             slots,
             counters: BatchCounters::default(),
-            window: SubmissionWindow::new(submission_window_ns),
+            window: SubmissionWindow::new(manager.submission_window_ns),
+            times: TaskTimes::default(),
         };
         queue.set_batch_sizes(sizes);
         queue
@@ -89,20 +110,75 @@ impl Queue {
         self.waiting_nodes[worker.index()]
     }
 
-    /// Notes that `ready` nodes of a waiting subgraph are ready for `worker`, where `before` were.
-    pub(super) fn count_ready(&mut self, worker: WorkerId, before: u32, ready: u32) {
+    /// Notes that `ready` nodes of a waiting subgraph are ready for `worker`, where `before` were. The
+    /// subgraph is of the model at `model_position`.
+    pub(super) fn count_ready(
+        &mut self,
+        worker: WorkerId,
+        model_position: u32,
+        before: u32,
+        ready: u32,
+    ) {
         let nodes = &mut self.waiting_nodes[worker.index()];
         *nodes = *nodes + u64::from(ready) - u64::from(before);
+        if !self.waiting_nodes_of_models.is_empty() {
+            let workers = self.waiting_nodes.len();
+            let position = model_position as usize * workers + worker.index();
+            let nodes = &mut self.waiting_nodes_of_models[position];
+            *nodes = *nodes + u64::from(ready) - u64::from(before);
+        }
     }
 
-    /// Puts a subgraph into the queue.
-    pub(super) fn push(&mut self, key: QueueKey, subgraph: SubgraphIndex) {
+    /// The models that use the cell type, as far as it knows.
+    pub(super) fn models(&self) -> impl Iterator<Item = ModelId> + '_ {
+        self.config.priorities.iter().map(|rank| rank.model)
+    }
+
+    /// Whether the ready nodes of each model are counted.
+    pub(super) fn tells_models_apart(&self) -> bool {
+        !self.waiting_nodes_of_models.is_empty()
+    }
+
+    /// The position of `model` among those that use the cell type, which is `cell_type`.
+    ///
+    /// # Panics
+    /// If the cell type does not list the model.
+    pub(super) fn position_of(&self, cell_type: CellTypeId, model: ModelId) -> u32 {
+        let position = self.models().position(|known| known == model);
+        position.unwrap_or_else(|| panic!("{cell_type} has no priority for {model}")) as u32
+    }
+
+    /// The number of nodes of waiting subgraphs that `worker` may run, of the model at
+    /// `model_position`.
+    pub(super) fn waiting_nodes_of(&self, model_position: usize, worker: WorkerId) -> u64 {
+        let workers = self.waiting_nodes.len();
+        self.waiting_nodes_of_models[model_position * workers + worker.index()]
+    }
+
+    /// Puts a subgraph into the queue, which has a ready node from `now_ns` on.
+    pub(super) fn push(&mut self, key: QueueKey, subgraph: SubgraphIndex, now_ns: u64) {
+        if self.has_patience && !self.has_ready_nodes() {
+            self.unserved_since_ns = now_ns;
+        }
         self.waiting.insert(key, subgraph);
+    }
+
+    /// Whether any node is ready for any worker.
+    fn has_ready_nodes(&self) -> bool {
+        let mut rosters = self.rosters.iter();
+        !self.waiting.is_empty() || rosters.any(|roster| !roster.members().is_empty())
     }
 
     /// Takes a subgraph out of the queue.
     pub(super) fn remove(&mut self, key: QueueKey) {
         self.waiting.remove(&key);
+    }
+
+    /// Moves a waiting subgraph from `before` to `key`.
+    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey) {
+        if let Some(subgraph) = self.waiting.remove(&before) {
+            self.waiting.insert(key, subgraph);
+        }
     }
 
     /// The rosters, by worker.
@@ -126,15 +202,10 @@ impl Queue {
 pub(super) struct Queues(Vec<Queue>);
 
 impl Queues {
-    /// Empty queues for the cell types of `configs` and the number of `workers`.
-    pub(super) fn new(
-        configs: &[CellTypeConfig],
-        workers: usize,
-        submission_window_ns: Option<u64>,
-    ) -> Self {
-        let queue =
-            |config: &CellTypeConfig| Queue::new(config.clone(), workers, submission_window_ns);
-        Self(configs.iter().map(queue).collect())
+    /// Empty queues for the cell types of a manager.
+    pub(super) fn new(config: &Config) -> Self {
+        let queue = |cell_type: &CellTypeConfig| Queue::new(cell_type.clone(), config);
+        Self(config.cell_types.iter().map(queue).collect())
     }
 
     /// All cell types, in order.

@@ -150,6 +150,29 @@ impl<'a> Readiness<'a> {
         own + elsewhere as u64
     }
 
+    /// Whether a node of `model` is ready for `worker`.
+    pub(super) fn has_ready_node_of(
+        &self,
+        cell_type: CellTypeId,
+        model: ModelId,
+        worker: WorkerId,
+    ) -> bool {
+        let queue = &self.queues[cell_type];
+        let Some(position) = queue.models().position(|known| known == model) else { return false };
+        if !queue.tells_models_apart() {
+            return self.ready_nodes(cell_type, worker) > 0;
+        }
+        let has_members = |roster: &Roster| roster.members_of_models()[position] > 0;
+        let is_ready =
+            |&sub: &SubgraphIndex| self.model_of(sub) == model && self.ready_for(sub, worker) > 0;
+        queue.waiting_nodes_of(position, worker) > 0
+            || has_members(queue.roster(worker))
+            || self.idle_rosters_elsewhere(cell_type, worker).any(|roster| {
+                has_members(roster)
+                    && (!roster.has_consumers() || roster.members().values().any(is_ready))
+            })
+    }
+
     /// The rosters of other workers whose members `worker` may run.
     fn idle_rosters_elsewhere(
         &self,

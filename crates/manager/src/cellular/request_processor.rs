@@ -73,6 +73,7 @@ impl RequestProcessor {
         if arrived.session.is_some() {
             assert_chunk_fits(pool.readiness(), id);
         }
+        pool.note_start(id);
         for index in 0..pool.requests[id].subgraphs.len() {
             pool.refresh(pool.requests[id].subgraphs[index]);
         }
@@ -367,6 +368,9 @@ impl RequestProcessor {
             queue_ns: first_task_ns - request.arrived_ns,
             total_ns: now_ns - request.arrived_ns,
         });
+        if let Some(model) = request.model {
+            self.pool.note_end(model);
+        }
     }
 
     /// Ends a chunk before it started.

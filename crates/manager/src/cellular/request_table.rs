@@ -41,6 +41,8 @@ pub(super) struct Request {
     pub(super) is_live: bool,
     pub(super) model: Option<ModelId>,
     pub(super) arrived_ns: u64,
+    /// The tag of its first rows, if it is large.
+    pub(super) large_tag: Option<u64>,
     /// When the first task with a node of the request was formed.
     pub(super) first_task_ns: Option<u64>,
     /// The session that the request is a chunk of.

@@ -32,6 +32,8 @@ pub(super) struct Roster {
     producers_of_own_type: usize,
     /// The number of members that depend on others.
     consumers: usize,
+    /// The number of members of each model, where the cell type tells models apart; else empty.
+    members_of_models: Vec<u32>,
     submitted_steps: u64,
     completed_steps: u64,
     /// Tasks submitted and not complete. While there are any, all members are pinned.
@@ -45,8 +47,8 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// The empty roster of `worker`.
-    pub(super) fn new(worker: WorkerId) -> Self {
+    /// The empty roster of `worker`, for a cell type that tells that number of `models` apart.
+    pub(super) fn new(worker: WorkerId, models: usize) -> Self {
         Self {
             worker,
             members: BTreeMap::new(),
@@ -54,6 +56,7 @@ impl Roster {
             producers: Vec::new(),
             producers_of_own_type: 0,
             consumers: 0,
+            members_of_models: vec![0; models],
             submitted_steps: 0,
             completed_steps: 0,
             tasks_in_flight: 0,
@@ -66,6 +69,18 @@ impl Roster {
     /// The members, in the order of the queue.
     pub(super) fn members(&self) -> &BTreeMap<QueueKey, SubgraphIndex> {
         &self.members
+    }
+
+    /// The number of members of each model, where the cell type tells models apart.
+    pub(super) fn members_of_models(&self) -> &[u32] {
+        &self.members_of_models
+    }
+
+    /// Moves a member in the order of the queue, from `before` to `key`.
+    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey) {
+        if let Some(member) = self.members.remove(&before) {
+            self.members.insert(key, member);
+        }
     }
 
     /// The members that others depend on.
@@ -119,6 +134,9 @@ impl Roster {
         self.members.insert(subgraph.key, index);
         self.leave_steps.push(Reverse((join_step + u64::from(ready), index)));
         self.pending_joins.push(join);
+        if let Some(members) = self.members_of_models.get_mut(subgraph.model_position as usize) {
+            *members += 1;
+        }
         self.consumers += usize::from(!subgraph.edges.is_empty());
         self.producers_of_own_type += usize::from(subgraph.feeds_own_type);
         if !subgraph.consumers.is_empty() {
@@ -131,6 +149,9 @@ impl Roster {
     pub(super) fn leave(&mut self, index: SubgraphIndex, subgraph: &mut Subgraph) {
         let step = self.submitted_steps;
         self.members.remove(&subgraph.key);
+        if let Some(members) = self.members_of_models.get_mut(subgraph.model_position as usize) {
+            *members -= 1;
+        }
         self.add_pending_leave(subgraph.slot.expect("a member of a roster has a slot"));
         self.consumers -= usize::from(!subgraph.edges.is_empty());
         self.producers_of_own_type -= usize::from(subgraph.feeds_own_type);
@@ -267,7 +288,9 @@ mod tests {
             length: 10,
             reached_end_of_sequence: false,
             precedence: Arc::new([]),
-            key: QueueKey { priority: 0, arrival: u64::from(index), run: RunIndex(0) },
+            key: QueueKey::new(0, u64::from(index), 0, RunIndex(0)),
+            model_position: 0,
+            rows_before: 0,
             edges: Vec::new(),
             consumers: Vec::new(),
             feeds_own_type: false,
@@ -290,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_member_that_leaves_is_pinned_until_its_steps_are_complete() {
-        let (mut roster, mut subgraph) = (Roster::new(WORKER), chain(0));
+        let (mut roster, mut subgraph) = (Roster::new(WORKER, 0), chain(0));
         join(&mut roster, 0, &mut subgraph);
         assert_eq!(roster.first_leave_step(), Some((10, SubgraphIndex(0))));
         roster.submit(4);
@@ -304,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_member_of_an_idle_roster_leaves_unpinned() {
-        let (mut roster, mut subgraph) = (Roster::new(WORKER), chain(0));
+        let (mut roster, mut subgraph) = (Roster::new(WORKER, 0), chain(0));
         join(&mut roster, 0, &mut subgraph);
         roster.submit(4);
         roster.complete_steps(4);
@@ -316,7 +339,7 @@ mod tests {
 
     #[test]
     fn the_device_does_not_learn_of_a_join_that_is_withdrawn() {
-        let mut roster = Roster::new(WORKER);
+        let mut roster = Roster::new(WORKER, 0);
         let mut subgraphs = [chain(0), chain(1)];
         join(&mut roster, 0, &mut subgraphs[0]);
         assert_eq!(roster.take_pending().1.len(), 1);

@@ -17,12 +17,13 @@ pub(super) struct RosterBatch<'a> {
 }
 
 impl RosterBatch<'_> {
-    /// Forms a task of up to `steps_max` steps; none if no chain is ready.
+    /// Forms a task of up to `steps_max` steps, and returns it with the number of rows of each; none
+    /// if no chain is ready.
     pub(super) fn form(
         mut self,
         task_form: TaskForm,
         steps_max: u32,
-    ) -> Option<(Work, InFlightWork)> {
+    ) -> Option<(Work, InFlightWork, u32)> {
         let sizes = self.pool.queues[self.cell_type].config.batch_sizes;
         self.fill(sizes.max as usize);
         let until_leave = self.steps_until_leave()?;
@@ -37,9 +38,10 @@ impl RosterBatch<'_> {
         self.roster_mut().submit(steps);
         self.pool.queues[self.cell_type].counters.count(u64::from(steps), members, 0);
         // UpdateNodesDependency (line 18), then the members that have nothing left to run leave.
+        self.pool.note_models_of_roster(self.cell_type, self.worker);
         self.pool.wake_consumers_of_roster(self.cell_type, self.worker);
         self.leave_at_their_step();
-        Some((work, InFlightWork::Steps { steps, done: 0 }))
+        Some((work, InFlightWork::Steps { steps, done: 0 }, members as u32))
     }
 
     fn roster(&self) -> &Roster {

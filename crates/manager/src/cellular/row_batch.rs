@@ -6,18 +6,20 @@ use crate::cellular::subgraph_pool::SubgraphPool;
 use crate::cellular::workers::InFlightWork;
 
 /// Forms the task `task` of the waiting subgraphs' nodes that are ready for `worker`, in order. Nodes
-/// that these make ready in their own subgraphs are for the next batch.
+/// that these make ready in their own subgraphs are for the next batch. Returns the number of rows with
+/// the task.
 pub(super) fn form(
     pool: &mut SubgraphPool,
     cell_type: CellTypeId,
     worker: WorkerId,
     task: TaskId,
-) -> Option<(Work, InFlightWork)> {
+) -> Option<(Work, InFlightWork, u32)> {
     let limit = pool.queues[cell_type].config.batch_sizes.max;
     if pool.queues[cell_type].waiting_nodes(worker) == 0 {
         return None;
     }
     let (mut items, mut in_flight) = (Vec::new(), Vec::new());
+    pool.models_of_batch.clear();
     let (mut rows, mut after) = (0, None);
     while rows < limit {
         let next = pool.readiness().next_waiting(cell_type, worker, after);
@@ -33,13 +35,18 @@ pub(super) fn form(
         subgraph.last_task = task;
         in_flight.push((index, subgraph.submitted));
         let (request, run) = (subgraph.request, subgraph.run);
+        if pool.is_timed {
+            pool.note_model_of_rows(cell_type, request, count);
+        }
         items.push(Item { request, run, first, count, slot: None, moved_from: None });
         pool.refresh(index);
     }
-    // Only now: a consumer of the same type may not run in one batch with its producer.
+    // Only now: a consumer of the same type may not run in one batch with its producer, and a
+    // subgraph that goes back in the order may not come twice.
     for &(index, _) in &in_flight {
+        pool.follow_served_rows(index);
         pool.wake_consumers(index);
     }
     pool.queues[cell_type].counters.count(1, rows as usize, 0);
-    Some((Work::Rows(items), InFlightWork::Rows(in_flight)))
+    Some((Work::Rows(items), InFlightWork::Rows(in_flight), rows))
 }

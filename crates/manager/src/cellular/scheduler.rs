@@ -13,12 +13,12 @@
 
 use std::cmp::Reverse;
 
-use batchmaker_graph::{BatchedTask, CellTypeId, WorkerId};
+use batchmaker_graph::{BatchedTask, CellTypeId, ModelId, WorkerId};
 
 use crate::cellular::roster_batch::RosterBatch;
 use crate::cellular::row_batch;
 use crate::cellular::subgraph_pool::SubgraphPool;
-use crate::cellular::workers::{Round, Worker};
+use crate::cellular::workers::{Round, TimedTask, Worker};
 use crate::config::{Config, TaskForm};
 
 /// The workers, and the parameters of Algorithm 1.
@@ -27,6 +27,8 @@ pub(super) struct Scheduler {
     workers: Vec<Worker>,
     lookahead: usize,
     max_tasks_to_submit: u32,
+    /// See [`crate::Fairness::patience_ns`].
+    patience_ns: Option<u64>,
     task_form: TaskForm,
 }
 
@@ -34,15 +36,47 @@ pub(super) struct Scheduler {
 impl Scheduler {
     /// `Schedule` (lines 4 to 10): the cell type to run.
     fn schedule(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
+        if pool.has_fairness {
+            return self.schedule_fairly(pool, worker);
+        }
+        self.schedule_among(pool, worker, None, || pool.queues.cell_types())
+    }
+
+    /// Lines 5 to 10 for the cell types of `all`, of which those with ready nodes have some of `model`,
+    /// if it is given.
+    #[inline]
+    fn schedule_among<I: Iterator<Item = CellTypeId> + Clone>(
+        &self,
+        pool: &SubgraphPool,
+        worker: WorkerId,
+        model: Option<ModelId>,
+        all: impl Fn() -> I,
+    ) -> Option<CellTypeId> {
         let ready = |ct: CellTypeId| pool.readiness().ready_nodes(ct, worker);
-        let all = || pool.queues.cell_types();
         let full =
             all().filter(|&ct| ready(ct) >= u64::from(pool.queues[ct].config.batch_sizes.max));
         let resting = all().filter(|&ct| self.rests_elsewhere(pool, ct, worker) && ready(ct) > 0);
         let any = all().filter(|&ct| ready(ct) > 0);
-        with_max_priority(pool, full, worker)
-            .or_else(|| with_max_priority(pool, resting, worker))
-            .or_else(|| with_max_priority(pool, any, worker))
+        with_max_priority(pool, full, worker, model)
+            .or_else(|| with_max_priority(pool, resting, worker, model))
+            .or_else(|| with_max_priority(pool, any, worker, model))
+    }
+
+    /// `Schedule` after the rules of fairness: where models have shares, the cell type has ready nodes
+    /// of the model whose turn it is; one that has waited for long goes before line 5.
+    #[cold]
+    fn schedule_fairly(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
+        let model = match &pool.shares {
+            Some(shares) => Some(shares.first(ready_models(pool, worker))?),
+            None => None,
+        };
+        let is_candidate = |ct: &CellTypeId| match model {
+            Some(model) => pool.readiness().has_ready_node_of(*ct, model, worker),
+            None => pool.readiness().ready_nodes(*ct, worker) > 0,
+        };
+        let candidates = || pool.queues.cell_types().filter(&is_candidate);
+        let overdue = self.patience_ns.and_then(|ns| most_overdue(pool, candidates(), ns));
+        overdue.or_else(|| self.schedule_among(pool, worker, model, candidates))
     }
 
     /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster serves. `tasks`
@@ -61,12 +95,17 @@ impl Scheduler {
         }
         let left = self.tasks_to_submit(pool, cell_type) - tasks;
         let state = &mut self.workers[worker.index()];
-        let (work, in_flight) = match pool.queues[cell_type].is_chain? {
+        let (work, in_flight, rows) = match pool.queues[cell_type].is_chain? {
             true => RosterBatch { pool, cell_type, worker }.form(self.task_form, left)?,
             false => row_batch::form(pool, cell_type, worker, state.next_task())?,
         };
-        state.round = Some(Round { cell_type, tasks: tasks + in_flight.batches() });
+        let batches = in_flight.batches();
+        state.round = Some(Round { cell_type, tasks: tasks + batches });
         let id = state.submit(cell_type, in_flight);
+        if pool.is_timed {
+            let charge = pool.note_batches(cell_type, batches, rows);
+            state.time(TimedTask { rows, charge });
+        }
         pool.queues[cell_type].running_tasks += 1;
         // What is submitted may have made chains ready that need slots.
         pool.give_slots();
@@ -94,12 +133,34 @@ impl Scheduler {
     }
 }
 
-/// `GetCellTypeWithMaxPriority`: the model of the oldest ready node decides, then the priority within
-/// that model.
+/// The models that have nodes ready for `worker`, some of them several times.
+fn ready_models(pool: &SubgraphPool, worker: WorkerId) -> impl Iterator<Item = ModelId> {
+    let readiness = pool.readiness();
+    pool.queues.cell_types().flat_map(move |ct| {
+        let is_ready = move |&model: &ModelId| readiness.has_ready_node_of(ct, model, worker);
+        pool.queues[ct].models().filter(is_ready)
+    })
+}
+
+/// The one of `cell_types`, all of which have ready nodes, that has waited longest for a batch, if that
+/// is more than `patience_ns`.
+fn most_overdue(
+    pool: &SubgraphPool,
+    cell_types: impl Iterator<Item = CellTypeId>,
+    patience_ns: u64,
+) -> Option<CellTypeId> {
+    let since_ns = |ct: CellTypeId| pool.queues[ct].unserved_since_ns;
+    let overdue = cell_types.filter(|&ct| pool.now_ns - since_ns(ct) > patience_ns);
+    overdue.min_by_key(|&ct| (since_ns(ct), ct))
+}
+
+/// `GetCellTypeWithMaxPriority`: the model of the oldest ready node decides, or `model` if it is given,
+/// then the priority within that model.
 fn with_max_priority(
     pool: &SubgraphPool,
     cell_types: impl Iterator<Item = CellTypeId> + Clone,
     worker: WorkerId,
+    model: Option<ModelId>,
 ) -> Option<CellTypeId> {
     let mut others = cell_types.clone();
     let first = others.next()?;
@@ -107,8 +168,13 @@ fn with_max_priority(
         return Some(first);
     }
     let readiness = pool.readiness();
-    let oldest = cell_types.clone().filter_map(|ct| readiness.oldest_ready(ct, worker)).min()?;
-    let model = readiness.model_of(oldest.1);
+    let model = match model {
+        Some(model) => model,
+        None => {
+            let oldest = cell_types.clone().filter_map(|ct| readiness.oldest_ready(ct, worker));
+            readiness.model_of(oldest.min()?.1)
+        }
+    };
     let priority = |ct: CellTypeId| {
         let ranks = &pool.queues[ct].config.priorities;
         ranks.iter().find(|rank| rank.model == model).map(|rank| rank.priority)
@@ -126,6 +192,7 @@ impl Scheduler {
             workers: (0..config.workers).map(|_| Worker::default()).collect(),
             lookahead: config.lookahead as usize,
             max_tasks_to_submit: config.max_tasks_to_submit,
+            patience_ns: config.fairness.as_ref().and_then(|fairness| fairness.patience_ns),
             task_form: config.task_form,
         }
     }

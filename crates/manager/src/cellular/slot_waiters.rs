@@ -79,6 +79,14 @@ impl SlotWaiters {
         self.is_changed = true;
     }
 
+    /// Moves a chain in the order of the queues, from `before` to `key`, if it waits.
+    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey) {
+        if let Some(index) = self.waiting.remove(&before) {
+            self.waiting.insert(key, index);
+            self.is_changed = true;
+        }
+    }
+
     /// Notes that a session took a slot.
     pub(super) fn note_session_slot(&mut self, cell_type: CellTypeId) {
         self.cell_types[cell_type.index()].held_by_sessions += 1;

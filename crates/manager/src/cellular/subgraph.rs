@@ -9,15 +9,52 @@ use batchmaker_graph::{CellTypeId, Need, RequestId, RunIndex, RunKind, SlotId, T
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SubgraphIndex(pub(super) u32);
 
-/// The order of a type's queue: request priority, then arrival, then position in the graph.
+/// The order of a type's queue: level, then tag, then arrival, then position in the graph. Keys are
+/// compared for each place that a search passes, so they are packed, from the highest bit on:
+///
+/// | bits | part |
+/// |---|---|
+/// | 16 | level: the request's priority, or the greatest level where it sets none; 0 once it is promoted |
+/// | 56 | tag: the number of requests that arrived before; with places for large requests, what `fair_places` says |
+/// | 32 | the number of requests that arrived before, modulo 2^32 |
+/// | 24 | the run within the request's graph |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct QueueKey {
-    /// The request's priority; `u32::MAX` where the request sets none.
-    pub(super) priority: u32,
-    /// The number of requests that arrived before.
-    pub(super) arrival: u64,
-    /// The run within the request's graph.
-    pub(super) run: RunIndex,
+pub(super) struct QueueKey(u128);
+
+impl QueueKey {
+    /// The greatest tag.
+    pub(super) const TAG_MAX: u64 = (1 << 56) - 1;
+
+    const LEVEL_SHIFT: u32 = 112;
+    const TAG_SHIFT: u32 = 56;
+    const ARRIVAL_SHIFT: u32 = 24;
+
+    /// The key of a run of a request of that `priority`, where 0 is none.
+    ///
+    /// # Panics
+    /// If the graph has more than 2^24 runs.
+    #[inline]
+    pub(super) fn new(priority: u32, tag: u64, arrival: u64, run: RunIndex) -> Self {
+        assert!(run.0 < 1 << Self::ARRIVAL_SHIFT, "{run} is too late for a place in a queue");
+        let level = if priority == 0 { 0xffff } else { priority.min(0xfffe) };
+        Self(
+            u128::from(level) << Self::LEVEL_SHIFT
+                | u128::from(tag.min(Self::TAG_MAX)) << Self::TAG_SHIFT
+                | u128::from(arrival as u32) << Self::ARRIVAL_SHIFT
+                | u128::from(run.0),
+        )
+    }
+
+    /// The key at the level before all priorities.
+    pub(super) fn promoted(self) -> Self {
+        Self(self.0 & !(0xffff << Self::LEVEL_SHIFT))
+    }
+
+    /// The key with another tag.
+    pub(super) fn with_tag(self, tag: u64) -> Self {
+        let cleared = self.0 & !(u128::from(Self::TAG_MAX) << Self::TAG_SHIFT);
+        Self(cleared | u128::from(tag.min(Self::TAG_MAX)) << Self::TAG_SHIFT)
+    }
 }
 
 /// The progress of a subgraph.
@@ -67,6 +104,10 @@ pub(super) struct Subgraph {
     /// See [`batchmaker_graph::Run::precedence`].
     pub(super) precedence: Arc<[u32]>,
     pub(super) key: QueueKey,
+    /// The position of its model among those that the cell type tells apart; 0 where it tells none.
+    pub(super) model_position: u32,
+    /// The number of nodes of the request's earlier runs; 0 of a request that is not large.
+    pub(super) rows_before: u32,
     /// The subgraphs that it depends on.
     pub(super) edges: Vec<SubgraphEdge>,
     /// The subgraphs that depend on it.
@@ -102,5 +143,30 @@ impl Subgraph {
     /// Whether nothing runs any more: it left the roster, and its tasks are complete.
     pub(super) fn has_ended(&self) -> bool {
         self.place == Place::Ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_in_the_order_of_their_parts() {
+        let key =
+            |priority, tag, arrival, run| QueueKey::new(priority, tag, arrival, RunIndex(run));
+        let last_run = (1 << 24) - 1;
+        let ascending = [
+            key(7, 9, 9, 9).promoted(),
+            key(1, 0, 0, 0),
+            key(1, 0, 0, last_run),
+            key(1, 0, u64::from(u32::MAX), 0),
+            key(1, 1, 0, 0),
+            key(1, QueueKey::TAG_MAX, 0, 0),
+            key(2, 0, 0, 0),
+            key(u32::MAX, 0, 0, 0),
+            key(0, 0, 0, 0),
+        ];
+        assert!(ascending.is_sorted());
+        assert_eq!(key(1, 5, 3, 4).with_tag(6), key(1, 6, 3, 4));
     }
 }

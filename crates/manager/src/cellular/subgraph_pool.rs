@@ -5,14 +5,18 @@
 //! nodes. Both call [`SubgraphPool::wake_consumers`], since a node may be ready for a worker when
 //! another is submitted to it.
 
-use batchmaker_graph::{CellTypeId, Join, SlotId, WorkerId};
+use batchmaker_graph::{CellTypeId, Join, ModelId, RequestId, SlotId, WorkerId};
 
+use crate::cellular::aging::Aging;
+use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::queue::Queues;
 use crate::cellular::readiness::Readiness;
 use crate::cellular::request_table::RequestTable;
 use crate::cellular::slot_waiters::SlotWaiters;
-use crate::cellular::subgraph::{Place, SubgraphIndex};
+use crate::cellular::subgraph::{Place, QueueKey, SubgraphIndex};
+use crate::cellular::workers::{InFlight, TimedTask};
 use crate::config::{Config, StatePlacement};
+use crate::shares::{Charge, Shares};
 
 /// The tables of requests, subgraphs and queues.
 #[derive(Debug)]
@@ -21,18 +25,38 @@ pub(super) struct SubgraphPool {
     pub(super) queues: Queues,
     slot_waiters: SlotWaiters,
     state_placement: StatePlacement,
+    /// Whether there is any rule of fairness.
+    pub(super) has_fairness: bool,
+    /// Whether the times of tasks are of use.
+    pub(super) is_timed: bool,
+    /// The shares of models, where they have any.
+    pub(super) shares: Option<Shares>,
+    /// The requests that may be promoted, where requests are.
+    aging: Option<Aging>,
+    /// The places of small and large requests, where these are told apart.
+    pub(super) fair_places: Option<FairPlaces>,
+    /// The models of the batch that was formed last, each with its rows, of a cell type that tells
+    /// models apart.
+    pub(super) models_of_batch: Vec<(ModelId, u32)>,
     /// The time of the last event, in nanoseconds.
     pub(super) now_ns: u64,
 }
 
 impl SubgraphPool {
     pub(super) fn new(config: &Config) -> Self {
-        let workers = usize::from(config.workers);
+        let has_fairness = config.fairness.is_some();
+        let fairness = config.fairness.clone().unwrap_or_default();
         Self {
-            requests: RequestTable::new(workers),
-            queues: Queues::new(&config.cell_types, workers, config.submission_window_ns),
+            has_fairness,
+            is_timed: has_fairness,
+            requests: RequestTable::new(usize::from(config.workers)),
+            queues: Queues::new(config),
             slot_waiters: SlotWaiters::new(config.cell_types.len()),
             state_placement: config.state_placement,
+            shares: fairness.shares.as_deref().map(Shares::new),
+            aging: fairness.aging_ns.map(Aging::new),
+            fair_places: fairness.large_rows.map(FairPlaces::new),
+            models_of_batch: Vec::new(),
             now_ns: 0,
         }
     }
@@ -57,7 +81,7 @@ impl SubgraphPool {
             return;
         }
         let (key, was_waiting) = (subgraph.key, subgraph.place == Place::Waiting);
-        let cell_type = subgraph.cell_type;
+        let (cell_type, model_position) = (subgraph.cell_type, subgraph.model_position);
         let is_given_up = self.requests[subgraph.request].is_given_up();
         if self.readiness().lacks_slot(index) {
             let is_ready = |worker| self.readiness().ready_for(index, worker) > 0;
@@ -71,11 +95,11 @@ impl SubgraphPool {
             let ready = if is_given_up { 0 } else { self.readiness().ready_for(index, worker) };
             is_ready |= ready > 0;
             let before = self.requests.replace_ready(index, worker, ready);
-            self.queues[cell_type].count_ready(worker, before, ready);
+            self.queues[cell_type].count_ready(worker, model_position, before, ready);
         }
         if is_ready != was_waiting {
             if is_ready {
-                self.queues[cell_type].push(key, index);
+                self.queues[cell_type].push(key, index, self.now_ns);
             } else {
                 self.queues[cell_type].remove(key);
             }
@@ -112,11 +136,154 @@ impl SubgraphPool {
         }
         subgraph.place = Place::Blocked;
         let (key, cell_type) = (subgraph.key, subgraph.cell_type);
+        let model_position = subgraph.model_position;
         for worker in self.requests.workers() {
             let before = self.requests.replace_ready(index, worker, 0);
-            self.queues[cell_type].count_ready(worker, before, 0);
+            self.queues[cell_type].count_ready(worker, model_position, before, 0);
         }
         self.queues[cell_type].remove(key);
+    }
+
+    /// Notes that a request has its place in the queues from now on.
+    #[inline]
+    pub(super) fn note_start(&mut self, id: RequestId) {
+        if self.has_fairness {
+            self.note_fair_start(id);
+        }
+    }
+
+    #[cold]
+    fn note_fair_start(&mut self, id: RequestId) {
+        let Self { requests, shares, aging, now_ns, .. } = self;
+        if let (Some(shares), Some(model)) = (shares, requests[id].model) {
+            shares.begin(model);
+        }
+        if let Some(aging) = aging {
+            let live = requests.live_requests();
+            aging.start(*now_ns, id, live, |request| requests.is_live(request));
+        }
+    }
+
+    /// Notes that a request of `model` ended.
+    pub(super) fn note_end(&mut self, model: ModelId) {
+        if let Some(shares) = &mut self.shares {
+            shares.end(model);
+        }
+    }
+
+    /// Promotes the requests that have waited for long.
+    #[inline]
+    pub(super) fn promote_old_requests(&mut self) {
+        if self.has_fairness {
+            self.promote_all();
+        }
+    }
+
+    #[cold]
+    fn promote_all(&mut self) {
+        let now_ns = self.now_ns;
+        while let Some(id) = self.aging.as_mut().and_then(|aging| aging.take_old(now_ns)) {
+            if !self.requests.is_live(id) || self.requests[id].is_given_up() {
+                continue;
+            }
+            for position in 0..self.requests[id].subgraphs.len() {
+                let index = self.requests[id].subgraphs[position];
+                let key = self.requests[index].key.promoted();
+                self.change_key(index, key);
+            }
+        }
+    }
+
+    /// Gives a subgraph of which rows were submitted the place of its next row, if its request is
+    /// large.
+    #[inline]
+    pub(super) fn follow_served_rows(&mut self, index: SubgraphIndex) {
+        let Some(places) = &self.fair_places else { return };
+        let subgraph = &self.requests[index];
+        let Some(start) = self.requests[subgraph.request].large_tag else { return };
+        let rows_before = u64::from(subgraph.rows_before) + u64::from(subgraph.submitted);
+        let key = subgraph.key.with_tag(places.tag_of_row(start, rows_before));
+        self.change_key(index, key);
+    }
+
+    /// Moves a subgraph to another place in the order of the queues.
+    fn change_key(&mut self, index: SubgraphIndex, key: QueueKey) {
+        let subgraph = &mut self.requests[index];
+        let before = std::mem::replace(&mut subgraph.key, key);
+        match subgraph.place {
+            Place::Waiting => self.queues[subgraph.cell_type].change_key(before, key),
+            Place::Roster(worker) => {
+                self.queues[subgraph.cell_type].roster_mut(worker).change_key(before, key);
+            }
+            Place::Blocked => self.slot_waiters.change_key(before, key),
+            Place::Ended => {}
+        }
+    }
+
+    /// Notes which models the members of a roster, which is about to run, are of.
+    #[inline]
+    pub(super) fn note_models_of_roster(&mut self, cell_type: CellTypeId, worker: WorkerId) {
+        let queue = &self.queues[cell_type];
+        if queue.tells_models_apart() {
+            let members = queue.roster(worker).members_of_models().iter().copied();
+            let models = queue.models().zip(members).filter(|&(_, members)| members > 0);
+            self.models_of_batch.clear();
+            self.models_of_batch.extend(models);
+        }
+    }
+
+    /// Notes that a row-wise batch has that number of `rows` of a request.
+    #[inline]
+    pub(super) fn note_model_of_rows(
+        &mut self,
+        cell_type: CellTypeId,
+        request: RequestId,
+        rows: u32,
+    ) {
+        let Some(model) = self.requests[request].model else { return };
+        if self.queues[cell_type].tells_models_apart() {
+            let models = &mut self.models_of_batch;
+            match models.iter_mut().find(|(known, _)| *known == model) {
+                Some((_, known)) => *known += rows,
+                None => models.push((model, rows)),
+            }
+        }
+    }
+
+    /// Notes that a task took `took_ns`.
+    pub(super) fn note_time(&mut self, task: &InFlight, timed: TimedTask, took_ns: u64) {
+        let times = &mut self.queues[task.cell_type].times;
+        times.note(took_ns, task.work.batches(), timed.rows);
+        if let Some(shares) = &mut self.shares {
+            shares.correct(timed.charge, took_ns);
+        }
+    }
+
+    fn charge(&mut self, cell_type: CellTypeId, batches: u32, rows: u32) -> Charge {
+        let Some(shares) = &mut self.shares else { return Charge::default() };
+        let queue = &self.queues[cell_type];
+        let estimate_ns = queue.times.estimate_ns(batches);
+        match queue.models().next() {
+            _ if queue.tells_models_apart() => shares.charge(estimate_ns, &self.models_of_batch),
+            Some(model) => shares.charge(estimate_ns, &[(model, rows)]),
+            None => Charge::default(),
+        }
+    }
+
+    /// Notes that a task of `batches` batches of `cell_type` with `rows` rows each is formed. Returns
+    /// what its models are charged.
+    #[cold]
+    pub(super) fn note_batches(
+        &mut self,
+        cell_type: CellTypeId,
+        batches: u32,
+        rows: u32,
+    ) -> Charge {
+        self.queues[cell_type].unserved_since_ns = self.now_ns;
+        if let Some(places) = &mut self.fair_places {
+            places.serve(batches, rows, self.requests.live_requests());
+        }
+        self.charge(cell_type, batches, rows)
     }
 
     /// Notes that nodes of the subgraph are about to be submitted to `worker`.

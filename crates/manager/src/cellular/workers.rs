@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use batchmaker_graph::{CellTypeId, TaskId, WorkerId};
 
 use crate::cellular::subgraph::SubgraphIndex;
+use crate::shares::Charge;
 
 /// One worker.
 #[derive(Debug, Default)]
@@ -12,6 +13,8 @@ pub(super) struct Worker {
     pub(super) is_down: bool,
     last_task: u64,
     in_flight: VecDeque<InFlight>,
+    /// Those of `in_flight` whose times are of use.
+    timed: VecDeque<(TaskId, TimedTask)>,
     /// The round of Algorithm 1's `Batch` that is being submitted.
     pub(super) round: Option<Round>,
     /// When the worker began its oldest task: when the one before it completed or, if the worker had
@@ -33,6 +36,15 @@ pub(super) struct InFlight {
     pub(super) id: TaskId,
     pub(super) cell_type: CellTypeId,
     pub(super) work: InFlightWork,
+}
+
+/// What is kept of a task in flight while its time is of use.
+#[derive(Debug)]
+pub(super) struct TimedTask {
+    /// The number of rows of each of its batches.
+    pub(super) rows: u32,
+    /// What its models are charged for it.
+    pub(super) charge: Charge,
 }
 
 /// The nodes of a task in flight.
@@ -78,6 +90,16 @@ impl Worker {
         self.last_task = id.0;
         self.in_flight.push_back(InFlight { id, cell_type, work });
         id
+    }
+
+    /// Notes that the time of the task that was submitted last is of use.
+    pub(super) fn time(&mut self, task: TimedTask) {
+        self.timed.push_back((TaskId(self.last_task), task));
+    }
+
+    /// Takes what was noted of a task that is complete, if its time is of use.
+    pub(super) fn take_timed(&mut self, id: TaskId) -> Option<TimedTask> {
+        self.timed.pop_front_if(|&mut (timed, _)| timed == id).map(|(_, task)| task)
     }
 
     /// Notes that `steps_done` steps in all of the worker's oldest task are complete. Returns the
@@ -128,6 +150,7 @@ impl Worker {
     pub(super) fn lose(&mut self) -> VecDeque<InFlight> {
         self.is_down = true;
         self.round = None;
+        self.timed.clear();
         std::mem::take(&mut self.in_flight)
     }
 }

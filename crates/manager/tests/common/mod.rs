@@ -1,6 +1,7 @@
 //! Graphs and configurations that the scheduling tests share.
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub(crate) mod fair_reference;
 pub(crate) mod reference;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ pub(crate) fn config(limits: &[u32], workers: u16, max_tasks_to_submit: u32) -> 
         cell_types: cell_types.collect(),
         workers,
         lookahead: 0,
+        fairness: None,
         policy: Policy::Cellular,
         max_tasks_to_submit,
         submission_window_ns: None,

@@ -3,16 +3,20 @@
 //!
 //! The paper has no lookahead; here a worker may be given a round while tasks of it are
 //! unfinished. The counter pins as before; a round is formed as if these tasks were over.
+//!
+//! The rules of fairness, which the paper does not have either, are in `fair_reference`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker_graph::{CellGraph, CellTypeId, RequestId, Run, RunIndex, RunKind, WorkerId};
+use batchmaker_graph::{
+    CellGraph, CellTypeId, ModelId, RequestId, Run, RunIndex, RunKind, WorkerId,
+};
 use batchmaker_manager::Config;
 
 use super::Node;
+use super::fair_reference::{Fair, Place};
 
 struct Subgraph {
-    key: (u64, RunIndex),
     request: RequestId,
     run: RunIndex,
     submitted: BTreeSet<u32>,
@@ -41,21 +45,32 @@ struct Task {
 pub(crate) struct Reference {
     config: Config,
     graphs: BTreeMap<RequestId, CellGraph>,
+    models: BTreeMap<RequestId, ModelId>,
+    /// In the order of the queues once a round is formed.
     subgraphs: Vec<Subgraph>,
     in_flight: Vec<Vec<Task>>,
-    arrivals: u64,
+    fair: Fair,
 }
 
 impl Reference {
     pub(crate) fn new(config: Config) -> Self {
         let in_flight = (0..config.workers).map(|_| Vec::new()).collect();
-        Self { config, graphs: BTreeMap::new(), subgraphs: Vec::new(), in_flight, arrivals: 0 }
+        let fair = Fair::new(&config);
+        let (graphs, models, subgraphs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Self { config, graphs, models, subgraphs, in_flight, fair }
     }
 
-    pub(crate) fn arrive(&mut self, request: RequestId, graph: CellGraph) {
+    pub(crate) fn arrive(
+        &mut self,
+        now_ns: u64,
+        request: RequestId,
+        model: ModelId,
+        priority: u32,
+        graph: CellGraph,
+    ) {
+        self.fair.arrive(now_ns, request, model, priority, graph.nodes());
         for run in 0..graph.runs().len() as u32 {
             self.subgraphs.push(Subgraph {
-                key: (self.arrivals, RunIndex(run)),
                 request,
                 run: RunIndex(run),
                 submitted: BTreeSet::new(),
@@ -64,9 +79,36 @@ impl Reference {
                 tasks_in_flight: 0,
             });
         }
-        self.arrivals += 1;
-        self.subgraphs.sort_by_key(|subgraph| subgraph.key);
         self.graphs.insert(request, graph);
+        self.models.insert(request, model);
+        self.note_ready_types();
+    }
+
+    /// The place of a subgraph in its queue.
+    fn place(&self, subgraph: &Subgraph) -> Place {
+        let runs = self.graphs[&subgraph.request].runs();
+        let before: u64 =
+            runs[..subgraph.run.index()].iter().map(|run| u64::from(run.length)).sum();
+        let served = match runs[subgraph.run.index()].kind {
+            RunKind::Chain => 0,
+            RunKind::Rows | RunKind::Nodes => subgraph.submitted.len() as u64,
+        };
+        self.fair.place(subgraph.request, subgraph.run, before + served)
+    }
+
+    fn sort(&mut self) {
+        let mut subgraphs = std::mem::take(&mut self.subgraphs);
+        subgraphs.sort_by_key(|subgraph| self.place(subgraph));
+        self.subgraphs = subgraphs;
+    }
+
+    /// Notes which cell types have ready nodes for any worker.
+    fn note_ready_types(&mut self) {
+        for cell_type in (0..self.config.cell_types.len() as u32).map(CellTypeId) {
+            let mut workers = (0..u32::from(self.config.workers)).map(WorkerId);
+            let is_ready = workers.any(|worker| self.ready_nodes(cell_type, worker) > 0);
+            self.fair.note_ready(cell_type, is_ready);
+        }
     }
 
     fn find(&self, request: RequestId, run: RunIndex) -> &Subgraph {
@@ -110,6 +152,13 @@ impl Reference {
         own.map(|sub| self.ready(sub, worker).len()).sum()
     }
 
+    /// The models of the subgraphs that have a ready node.
+    fn ready_models(&self, cell_type: CellTypeId, worker: WorkerId) -> Vec<ModelId> {
+        let own = self.subgraphs.iter().filter(|sub| self.cell_type(sub) == cell_type);
+        let ready = own.filter(|sub| !self.ready(sub, worker).is_empty());
+        ready.map(|sub| self.models[&sub.request]).collect()
+    }
+
     /// Tasks that run on other workers than `worker` once all that it has now is complete.
     fn running_tasks(&self, cell_type: CellTypeId, worker: WorkerId) -> usize {
         let others = (0..).zip(&self.in_flight).filter(|&(other, _)| WorkerId(other) != worker);
@@ -127,23 +176,51 @@ impl Reference {
         if unfinished > self.config.lookahead as usize {
             return Vec::new();
         }
-        let all: Vec<CellTypeId> =
-            (0..self.config.cell_types.len() as u32).map(CellTypeId).collect();
+        self.sort();
         let ready = |ct: CellTypeId| self.ready_nodes(ct, worker);
+        let models_of = |ct: CellTypeId| self.ready_models(ct, worker);
+        let all = (0..self.config.cell_types.len() as u32).map(CellTypeId);
+        let models: Vec<ModelId> = all.clone().flat_map(&models_of).collect();
+        let model = self.fair.model(&models);
+        let is_of_model = |ct: &CellTypeId| model.is_none_or(|m| models_of(*ct).contains(&m));
+        let all: Vec<CellTypeId> = all.filter(is_of_model).collect();
         let max = |ct: CellTypeId| self.config.cell_types[ct.index()].batch_sizes.max as usize;
+        let any: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) > 0).collect();
+        if let Some(cell_type) = self.fair.most_overdue(&any) {
+            return self.batch(cell_type, worker);
+        }
         let mut s: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) >= max(ct)).collect();
         if s.is_empty() {
             let resting = |&ct: &CellTypeId| self.running_tasks(ct, worker) == 0 && ready(ct) > 0;
             s = all.iter().copied().filter(resting).collect();
         }
         if s.is_empty() {
-            s = all.iter().copied().filter(|&ct| ready(ct) > 0).collect();
+            s = any;
         }
-        // One model: the type's position is its priority.
-        match s.into_iter().max() {
+        match self.with_max_priority(&s, worker, model) {
             Some(cell_type) => self.batch(cell_type, worker),
             None => Vec::new(),
         }
+    }
+
+    /// The model of the oldest ready node decides, unless it is given; then the priority within it.
+    fn with_max_priority(
+        &self,
+        cell_types: &[CellTypeId],
+        worker: WorkerId,
+        model: Option<ModelId>,
+    ) -> Option<CellTypeId> {
+        let is_candidate = |sub: &&Subgraph| {
+            cell_types.contains(&self.cell_type(sub)) && !self.ready(sub, worker).is_empty()
+        };
+        let oldest = self.subgraphs.iter().find(is_candidate)?;
+        let model = model.unwrap_or(self.models[&oldest.request]);
+        let priority = |ct: CellTypeId| {
+            let ranks = &self.config.cell_types[ct.index()].priorities;
+            Some(ranks.iter().find(|rank| rank.model == model)?.priority)
+        };
+        let ranked = cell_types.iter().filter_map(|&ct| Some((priority(ct)?, ct)));
+        ranked.max_by_key(|&(priority, ct)| (priority, std::cmp::Reverse(ct))).map(|(_, ct)| ct)
     }
 
     /// Lines 12 to 23.
@@ -166,6 +243,10 @@ impl Reference {
                 }
             }
             self.in_flight[worker.index()].push(Task { cell_type, nodes: nodes.clone() });
+            let live: BTreeSet<_> = self.subgraphs.iter().map(|sub| sub.request).collect();
+            self.fair.formed(cell_type, nodes.len(), live.len());
+            self.note_ready_types();
+            self.sort();
             tasks.push((cell_type, nodes));
         }
         tasks
@@ -186,9 +267,21 @@ impl Reference {
         batch
     }
 
+    /// The manager submitted these batches of `worker` as one task.
+    pub(crate) fn submitted(&mut self, worker: WorkerId, batches: &[(CellTypeId, Vec<Node>)]) {
+        let models = batches[0].1.iter().map(|node| self.models[&node.0]);
+        self.fair.submitted(worker, batches[0].0, batches.len(), models);
+    }
+
+    /// It is `now_ns`.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.fair.advance(now_ns);
+    }
+
     /// The oldest task of `worker` is complete.
     pub(crate) fn complete(&mut self, worker: WorkerId) {
         let task = self.in_flight[worker.index()].remove(0);
+        self.fair.batch_complete(worker);
         for subgraph in &mut self.subgraphs {
             let nodes =
                 task.nodes.iter().filter(|n| (n.0, n.1) == (subgraph.request, subgraph.run));
@@ -207,5 +300,7 @@ impl Reference {
         let open: BTreeSet<RequestId> =
             self.subgraphs.iter().filter(|sub| !is_done(sub)).map(|sub| sub.request).collect();
         self.subgraphs.retain(|sub| open.contains(&sub.request));
+        self.fair.retain(|request| open.contains(&request));
+        self.note_ready_types();
     }
 }

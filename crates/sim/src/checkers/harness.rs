@@ -31,6 +31,7 @@ pub(crate) fn config() -> Config {
         cell_types: vec![cell; 2],
         workers: 2,
         lookahead: 0,
+        fairness: None,
         policy: Policy::Cellular,
         max_tasks_to_submit: 2,
         submission_window_ns: None,

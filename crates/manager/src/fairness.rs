@@ -1,0 +1,37 @@
+//! The configuration of fairness: which rules stand beside those of Algorithm 1. Each can be left
+//! out, and without any the manager keeps to the paper's rules.
+//!
+//! | rule | decides | between |
+//! |---|---|---|
+//! | shares | whose turn a round is | models |
+//! | patience | which cell type a round runs | cell types of all models, or of the chosen one |
+//! | aging | the level of a request in the queues | client priorities |
+//! | large requests | the place within a level | requests of different sizes |
+//!
+//! Shares hold under all policies. The other rules order queues and cell types, which closed batches
+//! do not have: they are for [`crate::Policy::Cellular`] alone.
+
+/// The rules that keep a request, a cell type or a model from waiting for others for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fairness {
+    /// The weight of each model, by id, each at least 1; models past the end have 1. The model of a
+    /// round is chosen first: of those that have a ready node for the worker, the one that had the
+    /// least worker time for its weight. A model that was idle gets no more for that.
+    ///
+    /// Every cell type must list all models that use it ([`crate::CellTypeConfig::priorities`]).
+    /// A batch of a cell type that several models share may hold nodes of all of them, and each pays
+    /// for its rows.
+    pub shares: Option<Vec<u32>>,
+    /// The age, in nanoseconds since it took its place in the queues, beyond which a request goes
+    /// before all that have an explicit priority. A chunk of a session takes its place when the
+    /// chunk before it has ended.
+    pub aging_ns: Option<u64>,
+    /// The time, in nanoseconds, beyond which a cell type that has ready nodes and gets no batch goes
+    /// before those that have a full batch (line 5 of Algorithm 1). The one that has waited longest
+    /// goes first.
+    pub patience_ns: Option<u64>,
+    /// The number of nodes from which on a request is large, at least 1. A large request keeps its
+    /// place in the queues for its first `large_rows` nodes. Each node after these goes back by one
+    /// row of a fair share: requests that arrive before its turn pass it.
+    pub large_rows: Option<u32>,
+}

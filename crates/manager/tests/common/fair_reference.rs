@@ -1,0 +1,194 @@
+//! The rules of fairness for the reference: whatever can be computed anew each time, is.
+
+use std::collections::BTreeMap;
+
+use batchmaker_graph::{CellTypeId, ModelId, RequestId, RunIndex, WorkerId};
+use batchmaker_manager::{Config, Fairness};
+
+/// The order of a queue: level, tag, arrival, run.
+pub(crate) type Place = (u32, u64, u64, RunIndex);
+
+struct Request {
+    arrival: u64,
+    arrived_ns: u64,
+    model: ModelId,
+    priority: u32,
+    nodes: u64,
+    /// Virtual time on arrival.
+    virtual_time: u128,
+}
+
+/// A task as the manager submitted it.
+struct Task {
+    cell_type: CellTypeId,
+    batches: u32,
+    batches_left: u32,
+    /// The models of the rows of each batch.
+    models: Vec<ModelId>,
+    estimate_ns: u64,
+}
+
+/// The state that rules of fairness need.
+pub(crate) struct Fair {
+    fairness: Fairness,
+    now_ns: u64,
+    arrivals: u64,
+    requests: BTreeMap<RequestId, Request>,
+    /// Of rows, for large requests, in units of 2^-32 rows.
+    virtual_time: u128,
+    /// Of worker time, by model.
+    shares: BTreeMap<ModelId, i128>,
+    /// The recent time of a batch, by cell type.
+    batch_ns: BTreeMap<CellTypeId, u64>,
+    unserved_since_ns: BTreeMap<CellTypeId, u64>,
+    ready: BTreeMap<CellTypeId, bool>,
+    /// Per worker, oldest first.
+    tasks: Vec<Vec<Task>>,
+    /// Per worker, the time at which its oldest task began.
+    since_ns: Vec<u64>,
+}
+
+impl Fair {
+    pub(crate) fn new(config: &Config) -> Self {
+        let workers = usize::from(config.workers);
+        Self {
+            fairness: config.fairness.clone().unwrap_or_default(),
+            now_ns: 0,
+            arrivals: 0,
+            requests: BTreeMap::new(),
+            virtual_time: 0,
+            shares: BTreeMap::new(),
+            batch_ns: BTreeMap::new(),
+            unserved_since_ns: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            tasks: (0..workers).map(|_| Vec::new()).collect(),
+            since_ns: vec![0; workers],
+        }
+    }
+
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    pub(crate) fn arrive(
+        &mut self,
+        now_ns: u64,
+        id: RequestId,
+        model: ModelId,
+        priority: u32,
+        nodes: u64,
+    ) {
+        self.now_ns = now_ns;
+        if self.requests.values().all(|request| request.model != model) {
+            let active = self.requests.values().map(|request| self.shares[&request.model]).min();
+            let start = active.or(self.shares.values().copied().max()).unwrap_or(0);
+            let own = self.shares.entry(model).or_insert(0);
+            *own = start.max(*own);
+        }
+        let (arrival, virtual_time) = (self.arrivals, self.virtual_time);
+        let arrived_ns = now_ns;
+        let request = Request { arrival, arrived_ns, model, priority, nodes, virtual_time };
+        self.requests.insert(id, request);
+        self.arrivals += 1;
+    }
+
+    /// Forgets the requests that ended.
+    pub(crate) fn retain(&mut self, is_open: impl Fn(RequestId) -> bool) {
+        self.requests.retain(|&request, _| is_open(request));
+    }
+
+    /// The place of a run's next node, before which the request has `rows_before` nodes.
+    pub(crate) fn place(&self, request: RequestId, run: RunIndex, rows_before: u64) -> Place {
+        let request = &self.requests[&request];
+        let age_ns = self.now_ns - request.arrived_ns;
+        let level = match self.fairness.aging_ns {
+            Some(bound_ns) if age_ns > bound_ns => 0,
+            _ if request.priority == 0 => u32::MAX,
+            _ => request.priority,
+        };
+        // In units of 2^-8 rows.
+        let start = |request: &Request| (request.virtual_time >> 24) as u64;
+        let tag = match self.fairness.large_rows.map(u64::from) {
+            Some(large) if request.nodes >= large => {
+                start(request) + 256 * rows_before.saturating_sub(large)
+            }
+            Some(_) => start(request),
+            None => 0,
+        };
+        (level, tag, request.arrival, run)
+    }
+
+    /// Whose turn it is of `models`, if models have shares.
+    pub(crate) fn model(&self, models: &[ModelId]) -> Option<ModelId> {
+        self.fairness.shares.as_ref()?;
+        models.iter().copied().min_by_key(|model| (self.shares[model], *model))
+    }
+
+    pub(crate) fn most_overdue(&self, cell_types: &[CellTypeId]) -> Option<CellTypeId> {
+        let patience_ns = self.fairness.patience_ns?;
+        let since_ns = |ct: &CellTypeId| self.unserved_since_ns.get(ct).copied().unwrap_or(0);
+        let is_overdue = |ct: &CellTypeId| self.now_ns - since_ns(ct) > patience_ns;
+        let overdue = cell_types.iter().copied().filter(is_overdue);
+        overdue.min_by_key(|ct| (since_ns(ct), *ct))
+    }
+
+    /// Notes whether any node of a cell type is ready for any worker.
+    pub(crate) fn note_ready(&mut self, cell_type: CellTypeId, is_ready: bool) {
+        let was_ready = self.ready.insert(cell_type, is_ready).unwrap_or(false);
+        if is_ready && !was_ready {
+            self.unserved_since_ns.insert(cell_type, self.now_ns);
+        }
+    }
+
+    /// A batch was formed, with that number of requests in flight.
+    pub(crate) fn formed(&mut self, cell_type: CellTypeId, rows: usize, live: usize) {
+        self.unserved_since_ns.insert(cell_type, self.now_ns);
+        self.virtual_time += ((rows as u128) << 32) / live as u128;
+    }
+
+    /// Batches were submitted as one task, of which each has rows of `models`.
+    pub(crate) fn submitted(
+        &mut self,
+        worker: WorkerId,
+        cell_type: CellTypeId,
+        batches: usize,
+        models: impl Iterator<Item = ModelId>,
+    ) {
+        if self.tasks[worker.index()].is_empty() {
+            self.since_ns[worker.index()] = self.now_ns;
+        }
+        let recent_ns = self.batch_ns.get(&cell_type).copied().unwrap_or(0);
+        let (models, estimate_ns) = (models.collect::<Vec<_>>(), recent_ns * batches as u64);
+        self.charge(&models, estimate_ns.into());
+        let batches = batches as u32;
+        let task = Task { cell_type, batches, batches_left: batches, models, estimate_ns };
+        self.tasks[worker.index()].push(task);
+    }
+
+    /// The worker's oldest batch is complete.
+    pub(crate) fn batch_complete(&mut self, worker: WorkerId) {
+        let tasks = &mut self.tasks[worker.index()];
+        tasks[0].batches_left -= 1;
+        if tasks[0].batches_left > 0 {
+            return;
+        }
+        let task = tasks.remove(0);
+        let since_ns = std::mem::replace(&mut self.since_ns[worker.index()], self.now_ns);
+        let took_ns = self.now_ns - since_ns;
+        let batch_ns = took_ns / u64::from(task.batches);
+        let recent_ns = self.batch_ns.entry(task.cell_type).or_insert(batch_ns);
+        *recent_ns = (3 * *recent_ns + batch_ns) / 4;
+        self.charge(&task.models, -i128::from(task.estimate_ns));
+        self.charge(&task.models, took_ns.into());
+    }
+
+    /// Charges worker time to the models of rows, each for its part.
+    fn charge(&mut self, rows: &[ModelId], ns: i128) {
+        let weights = self.fairness.shares.clone().unwrap_or_default();
+        for (model, virtual_time) in &mut self.shares {
+            let own = rows.iter().filter(|of| *of == model).count() as i128;
+            let weight = i128::from(weights.get(model.index()).copied().unwrap_or(1));
+            *virtual_time += ((ns * own) << 32) / (rows.len() as i128 * weight);
+        }
+    }
+}
