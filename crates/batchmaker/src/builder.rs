@@ -15,6 +15,7 @@ use crate::available_memory::available_bytes;
 use crate::custom::CustomModel;
 use crate::engine::Engine;
 use crate::error::BuildError;
+use crate::fairness::Fairness;
 use crate::loading::{CellOptions, EmbeddedModel, Loaded, ProfileChoice, Source, load};
 use crate::machine::{Cores, Machine};
 use crate::trial;
@@ -45,6 +46,7 @@ pub struct EngineBuilder {
     threads_per_worker: Option<usize>,
     isa: Option<Isa>,
     max_memory_bytes: Option<usize>,
+    fairness: Fairness,
     config: EngineConfig,
 }
 
@@ -70,6 +72,7 @@ impl Default for EngineBuilder {
             threads_per_worker: None,
             isa: None,
             max_memory_bytes: None,
+            fairness: Fairness::default(),
             config: EngineConfig::default(),
         }
     }
@@ -127,6 +130,12 @@ impl EngineBuilder {
     /// Sets the policy that forms batches; [`Policy::Cellular`] without it.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.config.policy = policy;
+        self
+    }
+
+    /// Sets the rules by which models and requests share the workers; [`Fairness::default`] without it.
+    pub fn fairness(mut self, rules: Fairness) -> Self {
+        self.fairness = rules;
         self
     }
 
@@ -216,8 +225,13 @@ impl EngineBuilder {
         let mut loaded = load(self.sources, &self.cells, &choice)?;
         let machine = cores.machine(&loaded.registry);
         loaded.profiles.note_threads(&loaded.registry, machine.threads_per_worker);
+        let fairness = self.fairness.for_models(&loaded.models)?;
         let max_memory_bytes = self.max_memory_bytes.unwrap_or_else(|| available_bytes() / 2);
-        Ok(Prepared { loaded, machine, config: EngineConfig { max_memory_bytes, ..self.config } })
+        Ok(Prepared {
+            loaded,
+            machine,
+            config: EngineConfig { max_memory_bytes, fairness, ..self.config },
+        })
     }
 
     /// Loads the models and starts an engine.

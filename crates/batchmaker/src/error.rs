@@ -50,6 +50,14 @@ pub enum BuildError {
         /// The cells that take it.
         cells: Vec<String>,
     },
+    /// A share in the workers' time is 0, or of no model.
+    #[error("{reason} (there are: {})", models.join(", "))]
+    Share {
+        /// The mistake.
+        reason: String,
+        /// The models.
+        models: Vec<String>,
+    },
     /// More workers, or threads of workers, than cores.
     #[error("{workers} workers of {threads} threads on {cores} cores")]
     Cores {

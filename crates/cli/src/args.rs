@@ -33,6 +33,17 @@ pub(crate) enum Command {
 /// The heading of flags that bound what clients may do.
 const CLIENTS: &str = "Limits of clients";
 
+/// The heading of flags for who is served first.
+const FAIRNESS: &str = "Who is served first";
+
+fn share(text: &str) -> Result<(String, u32), String> {
+    let parsed = text.rsplit_once('=').and_then(|(model, weight)| {
+        let weight = weight.parse().ok().filter(|&weight| weight > 0)?;
+        (!model.is_empty()).then(|| (model.to_owned(), weight))
+    });
+    parsed.ok_or_else(|| "expected a model and its share, from 1 up, such as tagger=3".to_owned())
+}
+
 fn connections(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|&number| number > 0);
     number.ok_or_else(|| "expected a number of connections, from 1 up".to_owned())
@@ -131,6 +142,28 @@ pub(crate) struct ServeArgs {
     /// The policy by which requests share batches: cellular, or padded or merged to compare with (see bench --help)
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
+
+    /// The share of a model in the workers' time while others have work too, as MODEL=N; others have 1 each
+    #[arg(long = "share", value_name = "MODEL=N", help_heading = FAIRNESS, value_parser = share)]
+    pub(crate) shares: Vec<(String, u32)>,
+
+    /// The age from which on a request goes first, whatever the priorities of others; 0: priorities are strict
+    #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, default_value = "10", value_parser = duration)]
+    pub(crate) priority_aging: Duration,
+
+    /// The time for which cells with a full batch may go before cells without; 0: any time [default: 1s where there
+    /// are several models, 0 otherwise]
+    #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, value_parser = duration)]
+    pub(crate) patience: Option<Duration>,
+
+    /// The number of cells from which on a request is large, so that smaller ones pass it; 0: order of arrival
+    #[arg(long, value_name = "N", help_heading = FAIRNESS, default_value_t = 1024)]
+    pub(crate) large_rows: u32,
+
+    /// The rules of the BatchMaker paper alone: the oldest request decides between models, priorities are strict, and
+    /// requests are served in order of arrival
+    #[arg(long, help_heading = FAIRNESS, conflicts_with_all = ["shares", "priority_aging", "patience", "large_rows"])]
+    pub(crate) paper_rules: bool,
 
     /// Profile models that have no profile, while nobody asks for anything; kept beside each model, and
     /// taken at once

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use batchmaker::{Axis, CellRegistry, CellTypeId, Content, Engine, Machine, Policy, Profiles};
+use batchmaker::{
+    Axis, CellRegistry, CellTypeId, Content, Engine, Fairness, Machine, Policy, Profiles,
+};
 use batchmaker_bench::{
     Contender, InProcess, KernelRate, KernelTime, Load, Measured, OverHttp, Progress, Report,
     Service, Trace, compare, latency_against_throughput, table, time_cdf,
@@ -63,7 +65,7 @@ fn in_process(args: &BenchArgs) -> anyhow::Result<()> {
         // What does not fit waits: a refusal would be measured as an error.
         let limits = Limits::of_own(usize::MAX);
         let paths = std::slice::from_ref(&args.model);
-        let prepared = prepare(paths, &args.machine, policy, limits)?;
+        let prepared = prepare(paths, &args.machine, policy, Fairness::default(), limits)?;
         let model = only_model(&prepared.loaded.models, &args.model)?.name.clone();
         let machine = prepared.machine;
         (registry, profiles) = (prepared.loaded.registry.clone(), prepared.loaded.profiles.clone());

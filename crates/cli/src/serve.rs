@@ -1,8 +1,10 @@
 //! `batchmaker serve`.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use batchmaker::Fairness;
 use batchmaker_server::{Ports, Server, ServerConfig, Stopped, log};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -39,7 +41,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     };
     raise_file_limit();
     let ports = Ports::take(&config)?;
-    let prepared = prepare(&args.models, &args.machine, args.policy, limits)?;
+    let prepared = prepare(&args.models, &args.machine, args.policy, fairness(args), limits)?;
     let names: Vec<String> =
         prepared.loaded.models.iter().map(|model| model.name.clone()).collect();
     let machine = prepared.machine;
@@ -101,6 +103,21 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             Stopped::BrokenOff => bail!("stopped before every request was answered"),
         }
     })
+}
+
+/// The rules that the arguments choose.
+fn fairness(args: &ServeArgs) -> Fairness {
+    if args.paper_rules {
+        return Fairness::paper();
+    }
+    let unless_zero = |time: Duration| Some(time).filter(|time| !time.is_zero());
+    let mut rules = Fairness::default()
+        .priority_aging(unless_zero(args.priority_aging))
+        .large_rows(Some(args.large_rows));
+    if let Some(patience) = args.patience {
+        rules = rules.patience(unless_zero(patience));
+    }
+    args.shares.iter().fold(rules, |rules, (model, weight)| rules.share(model, *weight))
 }
 
 /// Lets the process open as many files, which connections are, as the system allows.

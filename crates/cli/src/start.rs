@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use batchmaker::{Engine, EngineBuilder, Policy, Prepared};
+use batchmaker::{Engine, EngineBuilder, Fairness, Policy, Prepared};
 use batchmaker_server::log;
 
 use crate::args::{CellArgs, MachineArgs};
@@ -38,9 +38,11 @@ pub(crate) fn prepare(
     paths: &[PathBuf],
     args: &MachineArgs,
     policy: Policy,
+    fairness: Fairness,
     limits: Limits,
 ) -> anyhow::Result<Prepared> {
     let mut builder = add(builder(args), paths, &args.cells).policy(policy).goal(args.goal);
+    builder = builder.fairness(fairness);
     if let Some(profile) = &args.profile {
         builder = builder.profile(profile);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use batchmaker_manager::{Config, Policy};
+use batchmaker_manager::{Config, Fairness, Policy};
 
 /// The configuration of an engine.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct EngineConfig {
     pub workers: u16,
     /// The policy that forms batches of requests.
     pub policy: Policy,
+    /// The rules of fairness beside the policy's own; none: the paper's rules.
+    pub fairness: Option<Fairness>,
     /// The most tasks that are formed for a worker at a time: see [`Config::max_tasks_to_submit`].
     pub max_tasks_to_submit: u32,
     /// The submission window: the most work of a cell type's chains, in time, that is submitted at
@@ -38,6 +40,7 @@ impl Default for EngineConfig {
         Self {
             workers: 1,
             policy: Policy::Cellular,
+            fairness: None,
             max_tasks_to_submit: Config::MAX_TASKS_TO_SUBMIT,
             submission_window: None,
             max_requests: 4096,

@@ -38,7 +38,7 @@ mod watch;
 mod worker;
 
 pub use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
-pub use batchmaker_manager::{PadTo, Padding, Policy};
+pub use batchmaker_manager::{Fairness, PadTo, Padding, Policy};
 pub use config::{BatchLimits, EngineConfig};
 pub use engine::Engine;
 pub use error::EngineError;

@@ -35,6 +35,7 @@ pub(crate) fn manager_config(
     }
     let mut manager = Config {
         policy: config.policy,
+        fairness: config.fairness.clone(),
         max_tasks_to_submit: config.max_tasks_to_submit,
         submission_window_ns: config
             .submission_window
