@@ -110,7 +110,7 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
     let mut served = pin!(builder.serve_connection(stream, service));
     // hyper's own timeout begins once it knows the version, which a silent client never tells.
     let mut timer = pin!(tokio::time::sleep(limits.head_timeout));
-    let (mut is_timed, mut is_stopping) = (true, false);
+    let (mut is_timed, mut is_stopping, mut is_ending) = (true, false, false);
     loop {
         tokio::select! {
             // A broken connection is the client's business.
@@ -121,10 +121,14 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
                     false if !connection.has_request.load(Ordering::Relaxed) => return,
                     false => is_timed = false,
                     // A connection that is idle ends; one with a request ends after it.
-                    true => {
-                        is_timed = false;
+                    true if !is_ending => {
+                        is_ending = true;
                         served.as_mut().graceful_shutdown();
+                        timer.as_mut().reset(Instant::now() + LINGER);
                     }
+                    // Half a head is no request.
+                    true if connection.is_idle() => return,
+                    true => timer.as_mut().reset(Instant::now() + LINGER),
                 }
             }
             () = stopping(&mut stop), if !is_stopping => {

@@ -191,7 +191,8 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    fn is_idle(&self) -> bool {
+    /// Whether it has no request.
+    pub(crate) fn is_idle(&self) -> bool {
         self.busy.load(Ordering::SeqCst) == 0
     }
 

@@ -9,6 +9,7 @@ use crate::serving::app::App;
 use crate::serving::blocks::Blocks;
 use crate::serving::error::ServeError;
 use crate::serving::generation;
+use crate::serving::heavy_work::MEDIUM_BYTES;
 use crate::serving::parameters::{self, Scheduling};
 use crate::serving::tensors;
 
@@ -72,6 +73,8 @@ enum Unprepared {
     Refused(ServeError),
     /// It can go on once it holds as many bytes.
     Needs(usize, Box<Job>),
+    /// It is more work than it looked like.
+    IsLarge(Box<Job>),
 }
 
 impl<E: Into<ServeError>> From<E> for Unprepared {
@@ -88,16 +91,21 @@ pub(crate) async fn submit(
     form: Form,
 ) -> Result<Submitted, ServeError> {
     let permit = app.engine.permit(model)?;
+    // A body that is compressed is no light work, whatever its size, and may turn out to be large.
+    let mut bytes = match arrived.encoding {
+        ContentEncoding::Identity => arrived.body.len(),
+        _ => MEDIUM_BYTES.max(arrived.body.len()),
+    };
     let mut job = Box::new(Job { permit, arrived, form });
     let (context, scheduling, unfolded) = loop {
-        // A body that is compressed may become large, whatever its size.
-        let bytes = match job.arrived.encoding {
-            ContentEncoding::Identity => job.arrived.body.len(),
-            _ => usize::MAX,
-        };
-        match app.heavy_work.run(bytes, move || job.prepare()).await {
+        let is_medium = bytes <= MEDIUM_BYTES;
+        match app.heavy_work.run(bytes, move || job.prepare(is_medium)).await {
             Ok(prepared) => break prepared,
             Err(Unprepared::Refused(error)) => return Err(error),
+            Err(Unprepared::IsLarge(large)) => {
+                job = large;
+                bytes = usize::MAX;
+            }
             Err(Unprepared::Needs(bytes, waiting)) => {
                 job = waiting;
                 within(app, job.arrived.memory.grow_to(bytes)).await?;
@@ -123,10 +131,12 @@ pub(crate) async fn within<T>(
 }
 
 impl Job {
+    /// Prepares the request; one that turns out to be large only unless it `is_medium`.
     fn prepare(
         mut self: Box<Self>,
+        is_medium: bool,
     ) -> Result<(Context, Scheduling, batchmaker::UnfoldedRequest), Unprepared> {
-        match self.read() {
+        match self.read(is_medium) {
             Ok((request, scheduling)) => {
                 let Self { permit, arrived, form } = *self;
                 let Arrived { body, memory, .. } = arrived;
@@ -136,11 +146,12 @@ impl Job {
             }
             Err(Unread::Refused(error)) => Err(Unprepared::Refused(error)),
             Err(Unread::Needs(bytes)) => Err(Unprepared::Needs(bytes, self)),
+            Err(Unread::IsLarge) => Err(Unprepared::IsLarge(self)),
         }
     }
 
     /// Reads the body. What is made of it is counted before it is made.
-    fn read(&mut self) -> Result<(InferRequest, Scheduling), Unread> {
+    fn read(&mut self, is_medium: bool) -> Result<(InferRequest, Scheduling), Unread> {
         let Self { permit, arrived, form } = self;
         let Arrived { body, encoding, body_bytes_max, header_length, session, memory } = arrived;
         if !body.is_joined() {
@@ -151,7 +162,10 @@ impl Job {
         let decompressed = match encoding {
             ContentEncoding::Identity => None,
             encoding => {
-                let may_hold = |bytes| hold(memory, held + bytes);
+                let may_hold = |bytes| match is_medium && bytes > 2 * MEDIUM_BYTES {
+                    true => Err(Unread::IsLarge),
+                    false => hold(memory, held + bytes),
+                };
                 Some(wire::decompress(*encoding, body, *body_bytes_max, may_hold)?)
             }
         };
@@ -181,6 +195,8 @@ enum Unread {
     Refused(ServeError),
     /// It can be read once the request holds as many bytes.
     Needs(usize),
+    /// It is more than was thought.
+    IsLarge,
 }
 
 impl<E: Into<ServeError>> From<E> for Unread {

@@ -1,23 +1,29 @@
 //! Work that would keep a thread of the runtime from its connections for long: decompressing, decoding, unfolding
-//! and encoding what is large. It runs on a few threads of its own.
+//! and encoding what is large. It runs on a few threads of its own, in two lanes, so that what takes a millisecond does
+//! not wait for what takes a second.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
 /// What has fewer bytes is done at once: it takes less time than to hand it to another thread.
-const LIGHT_BYTES: usize = 16 << 10;
+const LIGHT_BYTES: usize = 64 << 10;
+
+/// The most bytes of work for the first lane.
+pub(crate) const MEDIUM_BYTES: usize = 2 << 20;
 
 /// The threads for heavy work.
 #[derive(Clone, Debug)]
 pub(crate) struct HeavyWork {
-    threads: Arc<Semaphore>,
+    medium: Arc<Semaphore>,
+    large: Arc<Semaphore>,
 }
 
 impl HeavyWork {
-    /// As many threads at a time; they are those of the runtime for work that blocks.
+    /// As many threads at a time in each lane; they are those of the runtime for work that blocks.
     pub(crate) fn new(threads: usize) -> Self {
-        Self { threads: Arc::new(Semaphore::new(threads.max(1))) }
+        let lane = || Arc::new(Semaphore::new(threads.max(1)));
+        Self { medium: lane(), large: lane() }
     }
 
     /// Runs `work`, which looks at so many `bytes`. Whoever waits for a thread waits in order. Work that has begun
@@ -30,10 +36,12 @@ impl HeavyWork {
         bytes: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        if bytes <= LIGHT_BYTES {
-            return work();
-        }
-        let thread = self.threads.clone().acquire_owned().await.expect("it is never closed");
+        let lane = match bytes {
+            ..=LIGHT_BYTES => return work(),
+            ..=MEDIUM_BYTES => &self.medium,
+            _ => &self.large,
+        };
+        let thread = lane.clone().acquire_owned().await.expect("it is never closed");
         let run = move || {
             let _thread = thread;
             give_way();
