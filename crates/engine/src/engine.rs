@@ -182,7 +182,10 @@ impl Engine {
                 lock(&shared.requests).set_session(id, session);
             }
             let model = served.id;
-            shared.inbox.send(Event::Arrive { request: id, model, priority, graph, session });
+            let deadline_ns = None;
+            let request = id;
+            let arrival = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+            shared.inbox.send(arrival);
         };
         match entering {
             None => arrive(None),

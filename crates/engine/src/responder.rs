@@ -47,7 +47,9 @@ impl Ended {
     /// Sends the values, or the reason why there are none.
     pub(crate) fn answer(mut self) {
         let result = match self.outcome {
-            Outcome::Cancelled => Err(EngineError::Cancelled),
+            Outcome::Cancelled | Outcome::TimedOut | Outcome::Unmeetable => {
+                Err(EngineError::Cancelled)
+            }
             Outcome::Failed(Failure::SessionLost) => Err(EngineError::SessionLost),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {
