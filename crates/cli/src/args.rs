@@ -105,6 +105,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub(crate) max_body_bytes: usize,
 
+    /// The time that a request has which brings no `timeout`: seconds, or a duration such as 500ms; 0: any
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = duration)]
+    pub(crate) timeout: Duration,
+
     /// The time that a request waits for memory before it is answered with 503: seconds, or a duration such as 200ms
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = duration)]
     pub(crate) memory_wait: Duration,

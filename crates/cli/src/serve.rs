@@ -34,6 +34,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         body_time_max: args.body_time,
         rate_min: args.min_rate,
         reply_timeout: args.reply_timeout,
+        default_timeout: Some(args.timeout).filter(|time| !time.is_zero()),
         memory_wait: args.memory_wait,
         drain_delay: args.drain_delay,
         grace: args.grace,

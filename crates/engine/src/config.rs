@@ -30,6 +30,8 @@ pub struct EngineConfig {
     pub max_sessions: usize,
     /// The time that a session may be idle before it ends.
     pub session_idle: Duration,
+    /// The time that a request has which brings no deadline of its own; none: any.
+    pub default_timeout: Option<Duration>,
     /// The least time for which a worker's device may report nothing while it has work before it is taken to hang;
     /// a device whose tasks take long gets 20 times its longest silence so far.
     pub hung_after: Duration,
@@ -48,6 +50,7 @@ impl Default for EngineConfig {
             max_memory_bytes: 4 << 30,
             max_sessions: 4096,
             session_idle: Duration::from_secs(300),
+            default_timeout: None,
             hung_after: Duration::from_secs(60),
         }
     }

@@ -79,6 +79,12 @@ pub enum EngineError {
     /// The request was cancelled.
     #[error("the request was cancelled")]
     Cancelled,
+    /// The request's deadline was reached before its reply was there.
+    #[error("there was no reply before the request's deadline")]
+    TimedOut,
+    /// The request was refused when it came: even alone it would have ended after its deadline.
+    #[error("the request takes longer than it is from its arrival to its deadline")]
+    Unmeetable,
     /// The device is gone: nothing runs any more until the engine is started anew.
     #[error("the device is lost: {0}")]
     DeviceLost(Arc<str>),

@@ -28,6 +28,12 @@ impl Inbox {
         self.start.elapsed().as_nanos() as u64
     }
 
+    /// The nanoseconds from the start to `instant`; 0 before the start.
+    pub(crate) fn ns_of(&self, instant: Instant) -> u64 {
+        let since = instant.saturating_duration_since(self.start);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// The instant that is `ns` nanoseconds after the start.
     pub(crate) fn instant_of(&self, ns: u64) -> Instant {
         self.start + Duration::from_nanos(ns)

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use batchmaker_device::DeviceError;
 use batchmaker_graph::{
@@ -57,6 +58,7 @@ struct Submission {
     plan: ReplyPlan,
     entering: Option<Entering>,
     priority: u32,
+    deadline: Option<Instant>,
     stream: bool,
     needs: Needs,
     memory: Reservation,
@@ -92,6 +94,8 @@ impl Permit {
         let brought = request.bytes();
         memory.try_grow_to(brought)?;
         let (stream, reply_factor) = (request.stream, request.reply_factor);
+        let default = || Instant::now().checked_add(self.shared.default_timeout?);
+        let deadline = request.deadline.or_else(default);
         let Request { mut tensors, mut parameters, priority, session, outputs, .. } = request;
         let (shared, served) = (&self.shared, &self.served);
         let mut entering = None;
@@ -144,6 +148,7 @@ impl Permit {
             plan,
             entering,
             priority,
+            deadline,
             stream,
             needs,
             memory,
@@ -192,8 +197,18 @@ impl UnfoldedRequest {
 impl Submission {
     /// Hands the request, whose bytes are reserved, to the device and to the manager.
     fn start(self) -> Result<Pending, EngineError> {
-        let Self { permit, graph, inputs, plan, entering, priority, stream, needs, mut memory } =
-            self;
+        let Self {
+            permit,
+            graph,
+            inputs,
+            plan,
+            entering,
+            priority,
+            deadline,
+            stream,
+            needs,
+            mut memory,
+        } = self;
         let Permit { shared, served, place } = permit;
         if graph.runs().is_empty() {
             let computed = Computed::without_runs(&graph, inputs, memory);
@@ -227,8 +242,10 @@ impl Submission {
             if let Some(session) = session {
                 lock(&shared.requests).set_session(id, session);
             }
-            let model = served.id;
-            shared.inbox.send(Event::Arrive { request: id, model, priority, graph, session });
+            let (request, model) = (id, served.id);
+            let deadline_ns = deadline.map(|at| shared.inbox.ns_of(at));
+            let arrival = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+            shared.inbox.send(arrival);
         };
         match entering {
             None => arrive(None),

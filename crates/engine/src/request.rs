@@ -1,5 +1,7 @@
 //! A request to a model, and the session that it may belong to.
 
+use std::time::{Duration, Instant};
+
 use batchmaker_graph::{ElementType, NamedTensor, Parameters, Tensor, TensorData};
 
 /// A request to a model.
@@ -12,6 +14,9 @@ pub struct Request {
     pub parameters: Parameters,
     /// 1 is served first, then 2, …; 0, the default, comes after all of them.
     pub priority: u32,
+    /// When nobody waits for the reply any more: the request is given up then. None: after
+    /// [`EngineConfig::default_timeout`](crate::EngineConfig::default_timeout), if there is one.
+    pub deadline: Option<Instant>,
     /// The session whose sequence the tensors are a chunk of. A last chunk without tensors only ends
     /// the session; its reply has no tensors either.
     pub session: Option<SessionChunk>,
@@ -49,6 +54,13 @@ impl Request {
     #[must_use]
     pub fn priority(mut self, priority: u32) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// Gives the request up if there is no reply after `time` from now on.
+    #[must_use]
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.deadline = Instant::now().checked_add(time);
         self
     }
 

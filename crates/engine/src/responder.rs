@@ -54,6 +54,8 @@ impl Ended {
     pub(crate) fn answer(mut self) {
         let result = match self.outcome {
             Outcome::Cancelled => Err(EngineError::Cancelled),
+            Outcome::TimedOut => Err(EngineError::TimedOut),
+            Outcome::Unmeetable => Err(EngineError::Unmeetable),
             Outcome::Failed(Failure::SessionLost) => Err(EngineError::SessionLost),
             Outcome::Failed(failure) => Err(EngineError::Failed(failure)),
             Outcome::Succeeded => {

@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) state_bytes: Vec<usize>,
     /// See [`Capabilities::slots_max`].
     pub(crate) slots_max: Option<u32>,
+    /// See [`EngineConfig::default_timeout`].
+    pub(crate) default_timeout: Option<Duration>,
     /// See [`Capabilities::bytes_max`].
     device_bytes_max: Option<usize>,
 }
@@ -105,6 +107,7 @@ impl Shared {
             takes_sessions: config.policy == Policy::Cellular,
             state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
             slots_max: capabilities.slots_max,
+            default_timeout: config.default_timeout,
             device_bytes_max: capabilities.bytes_max,
         }
     }

@@ -138,6 +138,7 @@ impl<'a> Worker<'a> {
         let now_ns = shared.inbox.now_ns();
         let has_news = !self.news.is_empty();
         let lost_queue = self.report(&mut manager, now_ns);
+        manager.advance(now_ns);
         let is_up = self.queue.is_ok();
         let is_last = !is_up && shared.workers_up() == 0;
         if is_up {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection};
 use batchmaker_engine::{Engine, EngineConfig, EngineError, Policy, Request, Tensor, TensorData};
@@ -232,4 +233,15 @@ fn a_bad_request_is_refused_and_holds_nothing() {
         assert_eq!(error, EngineError::UnknownModel("nobody".to_owned()));
     }
     engine.submit("langid", request("a")).unwrap().wait().unwrap();
+}
+
+#[test]
+fn a_deadline_ends_a_request_and_frees_what_it_holds() {
+    let engine = langid(1, 1, 4);
+    let long = "a".repeat(60_000);
+    let pending = engine.submit("langid", request(&long).timeout(Duration::from_millis(20)));
+    assert_eq!(pending.unwrap().wait().unwrap_err(), EngineError::TimedOut);
+    let beside = engine.submit("langid", request("a").timeout(Duration::from_secs(60)));
+    beside.unwrap().wait().unwrap();
+    assert_eq!((engine.memory().bytes_in_use(), engine.statistics().permits_in_use), (0, 0));
 }

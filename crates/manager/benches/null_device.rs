@@ -60,7 +60,8 @@ impl Bench {
         let request = self.free.pop().expect("more ids than requests in flight");
         let (model, graph) = (ModelId(0), graph.clone());
         self.now_ns += 1;
-        let event = Event::Arrive { request, model, priority: 0, graph, session: None };
+        let event =
+            Event::Arrive { request, model, priority: 0, deadline_ns: None, graph, session: None };
         self.manager.handle(self.now_ns, event);
     }
 

@@ -9,6 +9,8 @@ use crate::event::{Event, Finished};
 pub(crate) trait Batching: std::fmt::Debug + Send {
     /// Takes note of `event`. `now_ns` never runs backwards.
     fn handle(&mut self, now_ns: u64, event: Event);
+    /// Gives up the requests whose deadlines are reached at `now_ns`, which never runs backwards.
+    fn advance(&mut self, now_ns: u64);
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask>;
     /// The requests that ended and were not taken yet.
     fn finished(&mut self) -> &mut Vec<Finished>;
@@ -21,9 +23,7 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn requests(&self) -> usize;
     fn is_busy(&self, worker: WorkerId) -> bool;
     fn has_work_for(&self, worker: WorkerId) -> bool;
-    fn next_deadline(&self) -> Option<u64> {
-        None
-    }
+    fn next_deadline(&self) -> Option<u64>;
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters;
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
     /// The number of subgraphs that wait outside a running batch with a ready node.

@@ -18,8 +18,12 @@ pub enum Event {
         request: RequestId,
         /// The model it is for.
         model: ModelId,
-        /// 1 is served first, then 2, …; 0, the default, comes after all of them.
+        /// 1 is served first, then 2, …; 0, the default, comes after all of them. Priorities above
+        /// 65,534 count as that.
         priority: u32,
+        /// The time, on the clock of [`crate::Manager::handle`] in nanoseconds, at which nobody waits
+        /// for the request any more: it ends with [`Outcome::TimedOut`], as if it were cancelled then.
+        deadline_ns: Option<u64>,
         /// The cells to compute.
         graph: Arc<CellGraph>,
         /// The session that the request is a chunk of; none for a whole sequence. A session begins with
@@ -114,6 +118,11 @@ pub enum Outcome {
     Succeeded,
     /// It was cancelled first.
     Cancelled,
+    /// Its deadline was reached first.
+    TimedOut,
+    /// It was refused when it arrived: even alone it could not have met its deadline, by the least
+    /// time that steps of its cells have taken so far.
+    Unmeetable,
     /// It cannot be completed.
     Failed(Failure),
 }

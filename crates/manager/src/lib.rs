@@ -44,6 +44,7 @@ mod batching;
 mod cellular;
 mod config;
 mod counters;
+mod deadlines;
 mod event;
 mod fairness;
 mod graph_batching;

@@ -63,10 +63,18 @@ impl Manager {
         Self { now: 0, batching }
     }
 
-    /// Takes note of `event`, which happened at `now_ns`. Time never runs backwards.
+    /// Takes note of `event`, which happened at `now_ns`, after the deadlines that are reached by then.
+    /// Time never runs backwards.
     pub fn handle(&mut self, now_ns: u64, event: Event) {
         self.now = self.now.max(now_ns);
         self.batching.handle(self.now, event);
+    }
+
+    /// Takes note that it is `now_ns`: gives up the requests whose deadlines are reached. Every event
+    /// does so as well; this is for when [`next_deadline`](Self::next_deadline) has come without any.
+    pub fn advance(&mut self, now_ns: u64) {
+        self.now = self.now.max(now_ns);
+        self.batching.advance(self.now);
     }
 
     /// The next task for `worker`: of the round that it is being given or, while at most
@@ -112,9 +120,9 @@ impl Manager {
         self.batching.has_work_for(worker)
     }
 
-    /// When the manager wants to be asked for tasks next even though nothing happens until then, on
-    /// the clock of [`handle`](Self::handle), in nanoseconds. A worker without work sleeps until then
-    /// at most. None under all present policies: they wait for events only.
+    /// The earliest deadline of a request in flight, on the clock of [`handle`](Self::handle), in
+    /// nanoseconds. A worker without work sleeps until then at most, and calls
+    /// [`advance`](Self::advance).
     pub fn next_deadline(&self) -> Option<u64> {
         self.batching.next_deadline()
     }

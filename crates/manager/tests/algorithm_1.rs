@@ -96,7 +96,8 @@ impl Pair {
         self.tick();
         self.reference.arrive(self.now_ns, request(index), model, priority, graph.clone());
         let (request, graph) = (request(index), Arc::new(graph));
-        let event = Event::Arrive { request, model, priority, graph, session: None };
+        let event =
+            Event::Arrive { request, model, priority, deadline_ns: None, graph, session: None };
         self.manager.handle(self.now_ns, event);
     }
 

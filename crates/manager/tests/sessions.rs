@@ -89,6 +89,7 @@ impl World {
                 request: request((2 * session + chunk) as u32),
                 model: ModelId(0),
                 priority: 0,
+                deadline_ns: None,
                 graph: Arc::new(graph(
                     if chunk == 0 { Chunk::First } else { Chunk::Next },
                     PIECES[session][chunk],

@@ -193,6 +193,7 @@ fn chunk(index: u32, session: u32, graph: CellGraph) -> Event {
         request: request(index),
         model: ModelId(0),
         priority: 0,
+        deadline_ns: None,
         graph: Arc::new(graph),
         session: Some(SessionId { index: session, generation: 0 }),
     }

@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub rate_min: u64,
     /// The time that a client may take nothing of its reply.
     pub reply_timeout: Duration,
+    /// The time that a request has which brings no `timeout`; none: any.
+    pub default_timeout: Option<Duration>,
     /// The time that a request waits for memory before it is refused as overload.
     pub memory_wait: Duration,
     /// The threads for work on large requests and replies; half of the cores by default.
@@ -61,6 +63,7 @@ impl Default for ServerConfig {
             body_time_max: Duration::from_secs(300),
             rate_min: 1024,
             reply_timeout: Duration::from_secs(30),
+            default_timeout: None,
             memory_wait: Duration::from_secs(1),
             heavy_threads: available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
         }

@@ -20,7 +20,6 @@ use crate::http::{
 };
 use crate::log::log;
 use crate::serving::app::App;
-use crate::serving::heavy_work::HeavyWork;
 
 /// Connections that the system keeps until they are accepted: clients come in bursts.
 const BACKLOG: i32 = 4096;
@@ -172,8 +171,7 @@ impl Server {
             rate_min: config.rate_min,
             stop: is_stopping.clone(),
         };
-        let heavy_work = HeavyWork::new(config.heavy_threads);
-        let app = Arc::new(App::new(engine, heavy_work, config.memory_wait));
+        let app = Arc::new(App::new(engine, &config));
         let state = Arc::new(HttpState { app, limits });
         let addresses = Addresses { http: http_address, metrics: metrics_address };
         Ok(Self { config, state, addresses, http, metrics, stop, is_stopping })

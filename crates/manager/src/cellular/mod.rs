@@ -35,6 +35,7 @@ mod roster;
 mod roster_batch;
 mod row_batch;
 mod scheduler;
+mod service_time;
 mod sessions;
 mod slot_waiters;
 mod subgraph;
@@ -50,7 +51,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, 
 use crate::batching::Batching;
 use crate::config::Config;
 use crate::counters::BatchCounters;
-use crate::event::{Event, Failure, Finished};
+use crate::event::{Event, Failure, Finished, Outcome};
 
 use request_processor::RequestProcessor;
 use request_table::Arrival;
@@ -66,6 +67,11 @@ pub(crate) struct Cellular {
 impl Cellular {
     pub(crate) fn new(config: &Config) -> Self {
         Self { processor: RequestProcessor::new(config), scheduler: Scheduler::new(config) }
+    }
+
+    fn settle(&mut self) {
+        self.processor.settle_sessions();
+        self.processor.pool.give_slots();
     }
 
     fn progress(&mut self, worker: WorkerId, task: TaskId, steps_done: u32) {
@@ -101,19 +107,22 @@ impl Cellular {
 
 impl Batching for Cellular {
     fn handle(&mut self, now_ns: u64, event: Event) {
-        self.processor.pool.now_ns = now_ns;
-        self.processor.pool.promote_old_requests();
+        self.processor.advance(now_ns);
         match event {
-            Event::Arrive { request, model, priority, graph, session } => {
+            Event::Arrive { request, model, priority, deadline_ns, graph, session } => {
                 let at_ns = now_ns;
-                self.processor.admit(Arrival { request, model, priority, graph, session, at_ns });
+                let arrival =
+                    Arrival { request, model, priority, deadline_ns, graph, session, at_ns };
+                self.processor.admit(arrival);
             }
             Event::EndSession { session } => self.processor.end_session(session),
             Event::Progress { worker, task, steps } => self.progress(worker, task, steps),
             Event::Complete { worker, task } => self.complete(worker, task),
             Event::EndOfSequence { chain } => self.processor.end_of_sequence(chain),
             Event::TaskFailed { worker, task, reason } => self.task_failed(worker, task, reason),
-            Event::Cancel { request } => self.processor.cancel(request),
+            Event::Cancel { request } => {
+                self.processor.give_up(request, &Outcome::Cancelled);
+            }
             Event::Limits { batch_max, submission_window_ns } => {
                 for (queue, max) in self.processor.pool.queues.iter_mut().zip(batch_max) {
                     queue.set_limits(max, submission_window_ns);
@@ -122,8 +131,12 @@ impl Batching for Cellular {
             Event::WorkerUp { worker } => self.scheduler.worker_mut(worker).is_down = false,
             Event::WorkerDown { worker, reason } => self.worker_down(worker, reason),
         }
-        self.processor.settle_sessions();
-        self.processor.pool.give_slots();
+        self.settle();
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.processor.advance(now_ns);
+        self.settle();
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {
@@ -152,6 +165,10 @@ impl Batching for Cellular {
 
     fn has_work_for(&self, worker: WorkerId) -> bool {
         self.scheduler.has_work_for(&self.processor.pool, worker)
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        self.processor.next_deadline()
     }
 
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {

@@ -15,7 +15,7 @@ pub(super) fn partition(
     arrived: &Arrival,
     mut take_kept: impl FnMut(RunIndex) -> Option<Kept>,
 ) {
-    let Arrival { request: id, model, priority, ref graph, session, at_ns } = *arrived;
+    let Arrival { request: id, model, priority, deadline_ns, ref graph, session, at_ns } = *arrived;
     assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
     let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
     let tag = pool.fair_places.as_ref().map_or(arrival, FairPlaces::tag);
@@ -78,6 +78,7 @@ pub(super) fn partition(
         is_live: true,
         model: Some(model),
         arrived_ns: at_ns,
+        deadline_ns,
         large_tag: is_large.then_some(tag),
         session,
         workers,

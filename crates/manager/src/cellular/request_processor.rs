@@ -5,17 +5,19 @@
 //! subgraphs, then requests, at the bottom.
 
 use batchmaker_graph::{
-    CellTypeId, EndOfSequence, RequestId, RunIndex, SessionId, TaskId, WorkerId,
+    CellGraph, CellTypeId, EndOfSequence, RequestId, RunIndex, SessionId, TaskId, WorkerId,
 };
 
 use crate::cellular::partition::partition;
 use crate::cellular::request_table::Arrival;
+use crate::cellular::service_time::least_service_ns;
 use crate::cellular::sessions::{Kept, SessionAction, Sessions};
 use crate::cellular::slot_waiters::assert_chunk_fits;
 use crate::cellular::subgraph::{Place, Subgraph, SubgraphIndex};
 use crate::cellular::subgraph_pool::SubgraphPool;
 use crate::cellular::workers::{InFlight, InFlightWork};
 use crate::config::{Config, StatePlacement};
+use crate::deadlines::Deadlines;
 use crate::event::{Failure, Finished, Outcome};
 
 /// The subgraphs in flight, the sessions, and the requests that ended.
@@ -23,6 +25,7 @@ use crate::event::{Failure, Finished, Outcome};
 pub(super) struct RequestProcessor {
     pub(super) pool: SubgraphPool,
     sessions: Sessions,
+    deadlines: Deadlines,
     /// The requests that ended and were not taken yet.
     pub(super) finished: Vec<Finished>,
 }
@@ -33,18 +36,62 @@ impl RequestProcessor {
         Self {
             pool: SubgraphPool::new(config),
             sessions: Sessions::default(),
+            deadlines: Deadlines::default(),
             finished: Vec::new(),
         }
     }
 
-    /// Starts a request, or lets it wait for the chunks before it.
+    /// Notes that it is `now_ns`: gives up the requests whose deadlines are reached, and promotes those
+    /// that have waited for long.
+    #[inline]
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        self.pool.now_ns = now_ns;
+        if self.deadlines.next().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+            self.time_out();
+        }
+        self.pool.promote_old_requests();
+    }
+
+    #[cold]
+    fn time_out(&mut self) {
+        while let Some(request) = self.deadlines.take_reached(self.pool.now_ns) {
+            self.give_up(request, &Outcome::TimedOut);
+        }
+    }
+
+    /// Starts a request, or lets it wait for the chunks before it. Refuses one that cannot meet its
+    /// deadline.
     pub(super) fn admit(&mut self, arrival: Arrival) {
+        let request = arrival.request;
+        let refusal = arrival.deadline_ns.and_then(|ns| self.refusal(ns, &arrival.graph));
+        if let (Some(deadline_ns), None) = (arrival.deadline_ns, &refusal) {
+            self.deadlines.insert(deadline_ns, request);
+        }
         let Some(session) = arrival.session else {
-            return self.start(&arrival);
+            match refusal {
+                Some(outcome) => self.end_unstarted(&arrival, outcome),
+                None => self.start(&arrival),
+            }
+            return;
         };
         if let Err(chunk) = self.sessions.admit(session, arrival) {
             self.end_unstarted(&chunk, Outcome::Failed(Failure::SessionLost));
+        } else if let Some(outcome) = refusal {
+            self.give_up(request, &outcome);
         }
+    }
+
+    /// The outcome of a request of `graph` that cannot meet its deadline.
+    fn refusal(&mut self, deadline_ns: u64, graph: &CellGraph) -> Option<Outcome> {
+        // From now on times are of use.
+        self.pool.is_timed = true;
+        let now_ns = self.pool.now_ns;
+        if deadline_ns <= now_ns {
+            return Some(Outcome::TimedOut);
+        }
+        let step_ns = |cell_type| self.pool.queues[cell_type].times.least_ns();
+        let end_ns = now_ns.saturating_add(least_service_ns(graph, step_ns));
+        (end_ns > deadline_ns).then_some(Outcome::Unmeetable)
     }
 
     /// Lets sessions go on: starts their next chunks, frees the slots that no chunk goes on from, and
@@ -94,6 +141,11 @@ impl RequestProcessor {
             Some(subgraph) => self.pool.readiness().completed(subgraph),
             None => 0,
         }
+    }
+
+    /// The earliest deadline of a request in flight.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.next()
     }
 
     /// Takes the sessions that ended since the last call.
@@ -216,16 +268,17 @@ impl RequestProcessor {
 
 /// Requests that are given up.
 impl RequestProcessor {
-    /// Cancels a request. Of a session, the chunks that follow one that waits fail.
-    pub(super) fn cancel(&mut self, request: RequestId) {
+    /// Gives a request up that a client cancelled or that cannot meet its deadline. Of a session, the
+    /// chunks that follow one that waits fail.
+    pub(super) fn give_up(&mut self, request: RequestId, outcome: &Outcome) {
         let given_up = self.sessions.give_up_from(request);
         if given_up.is_empty() {
-            return self.abort(request, &Outcome::Cancelled);
+            return self.abort(request, outcome);
         }
         for chunk in &given_up {
             let is_it = chunk.request == request;
             let later = Outcome::Failed(Failure::SessionLost);
-            self.end_unstarted(chunk, if is_it { Outcome::Cancelled } else { later });
+            self.end_unstarted(chunk, if is_it { outcome.clone() } else { later });
         }
     }
 
@@ -357,6 +410,9 @@ impl RequestProcessor {
     fn finish(&mut self, id: RequestId) {
         let now_ns = self.pool.now_ns;
         let request = self.pool.requests.remove(id);
+        if let Some(deadline_ns) = request.deadline_ns {
+            self.deadlines.remove(deadline_ns, id);
+        }
         let first_task_ns = request.first_task_ns.unwrap_or(now_ns);
         let outcome = request.ending.take().unwrap_or(Outcome::Succeeded);
         if let Some(session) = request.session {
@@ -375,6 +431,9 @@ impl RequestProcessor {
 
     /// Ends a chunk before it started.
     fn end_unstarted(&mut self, chunk: &Arrival, outcome: Outcome) {
+        if let Some(deadline_ns) = chunk.deadline_ns {
+            self.deadlines.remove(deadline_ns, chunk.request);
+        }
         let waited_ns = self.pool.now_ns - chunk.at_ns;
         let request = chunk.request;
         let finished = Finished { request, outcome, queue_ns: waited_ns, total_ns: waited_ns };

@@ -29,6 +29,7 @@ pub(super) struct Arrival {
     pub(super) model: ModelId,
     /// 1 is served first, then 2, …; 0, the default, comes after all of them.
     pub(super) priority: u32,
+    pub(super) deadline_ns: Option<u64>,
     pub(super) graph: Arc<CellGraph>,
     pub(super) session: Option<SessionId>,
     pub(super) at_ns: u64,
@@ -41,6 +42,7 @@ pub(super) struct Request {
     pub(super) is_live: bool,
     pub(super) model: Option<ModelId>,
     pub(super) arrived_ns: u64,
+    pub(super) deadline_ns: Option<u64>,
     /// The tag of its first rows, if it is large.
     pub(super) large_tag: Option<u64>,
     /// When the first task with a node of the request was formed.

@@ -6,6 +6,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, SlotId, TaskId, Work,
 
 use crate::config::CellTypeConfig;
 use crate::counters::BatchCounters;
+use crate::shares::Charge;
 use crate::slot_table::SlotTable;
 
 /// A cell type.
@@ -41,6 +42,9 @@ pub(super) struct Worker {
     pub(super) batches: VecDeque<Batch>,
     /// Per cell type, the chains on the device's roster, which leave with the next task.
     pub(super) on_roster: Vec<Vec<SlotId>>,
+    /// When the worker began its oldest batch, in nanoseconds: when the one before was over or, if it
+    /// had none, when it was formed.
+    pub(super) since_ns: u64,
 }
 
 impl Worker {
@@ -74,6 +78,8 @@ impl Worker {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) members: Vec<RequestId>,
+    /// What the model of its members is charged for it.
+    pub(super) charge: Charge,
     /// The slots of its chains, which are free when it ends.
     pub(super) slots: Vec<(CellTypeId, SlotId)>,
     /// The tasks that are not submitted yet, each with the requests whose nodes it holds.

@@ -16,6 +16,8 @@ pub(super) struct Buckets {
     /// No bucket is empty.
     waiting: BTreeMap<Bucket, BTreeMap<Place, RequestId>>,
     served_last: Option<Bucket>,
+    /// The bucket of each model that was served last, where the model is chosen first.
+    served_last_of: Vec<Option<u32>>,
 }
 
 impl Buckets {
@@ -34,12 +36,41 @@ impl Buckets {
 
     /// Round robin: the first bucket after the one served last that has requests.
     pub(super) fn next_turn(&mut self) -> Option<Bucket> {
-        use std::ops::Bound::{Excluded, Unbounded};
-        let after = self.served_last.map_or(Unbounded, Excluded);
-        let next = self.waiting.range((after, Unbounded)).next();
-        let (&bucket, _) = next.or_else(|| self.waiting.iter().next())?;
+        let next = self.after(self.served_last);
+        let bucket = next.or_else(|| self.after(None))?;
         self.served_last = Some(bucket);
         Some(bucket)
+    }
+
+    /// Round robin among the buckets of `model`.
+    pub(super) fn next_turn_of(&mut self, model: ModelId) -> Option<Bucket> {
+        let is_own = |bucket: &Bucket| bucket.0 == model;
+        let position = model.index();
+        if self.served_last_of.len() <= position {
+            self.served_last_of.resize(position + 1, None);
+        }
+        let last = self.served_last_of[position].map_or(0, |last| last + 1);
+        let next = self.first_from((model, last)).filter(is_own);
+        let bucket = next.or_else(|| self.first_from((model, 0)).filter(is_own))?;
+        self.served_last_of[position] = Some(bucket.1);
+        Some(bucket)
+    }
+
+    /// The models with requests that wait.
+    pub(super) fn models(&self) -> impl Iterator<Item = ModelId> + '_ {
+        let first = self.after(None);
+        let next = |bucket: &Bucket| self.first_from((ModelId(bucket.0.0 + 1), 0));
+        std::iter::successors(first, next).map(|bucket| bucket.0)
+    }
+
+    fn after(&self, bucket: Option<Bucket>) -> Option<Bucket> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let after = bucket.map_or(Unbounded, Excluded);
+        self.waiting.range((after, Unbounded)).next().map(|(&bucket, _)| bucket)
+    }
+
+    fn first_from(&self, bucket: Bucket) -> Option<Bucket> {
+        self.waiting.range(bucket..).next().map(|(&bucket, _)| bucket)
     }
 
     /// The requests that wait in `bucket`, in order.
@@ -72,5 +103,19 @@ mod tests {
         buckets.remove(bucket(2), (u32::MAX, 0));
         buckets.remove(bucket(2), (u32::MAX, 2));
         assert_eq!(buckets.next_turn(), Some(bucket(5)));
+    }
+
+    #[test]
+    fn the_buckets_of_a_model_take_turns() {
+        let mut buckets = Buckets::default();
+        for (index, bucket) in [(0, 2), (1, 4), (0, 7), (3, 1)].into_iter().enumerate() {
+            let request = RequestId { index: index as u32, generation: 0 };
+            buckets.insert((ModelId(bucket.0), bucket.1), (0, index as u64), request);
+        }
+        let models: Vec<u32> = buckets.models().map(|model| model.0).collect();
+        assert_eq!(models, [0, 1, 3]);
+        let mut turn = |model| buckets.next_turn_of(ModelId(model)).map(|bucket| bucket.1);
+        assert_eq!([turn(0), turn(1), turn(0), turn(0)], [Some(2), Some(4), Some(7), Some(2)]);
+        assert_eq!(turn(2), None);
     }
 }

@@ -35,7 +35,9 @@ use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, ModelId, RequestId, T
 use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
 use crate::counters::BatchCounters;
+use crate::deadlines::Deadlines;
 use crate::event::{Event, Failure, Finished, Outcome};
+use crate::shares::{Charge, Shares};
 
 use batch::{Batch, Cell, Worker};
 use batch_former::BatchFormer;
@@ -57,6 +59,11 @@ pub(crate) struct GraphBatching {
     buckets: Buckets,
     arrivals: u64,
     live_requests: usize,
+    deadlines: Deadlines,
+    /// The shares of models, where they have any.
+    shares: Option<Shares>,
+    /// The recent time of a batch of each model, in nanoseconds, where models have shares.
+    batch_ns: Vec<u64>,
     finished: Vec<Finished>,
 }
 
@@ -76,6 +83,7 @@ struct Request {
     graph: Arc<CellGraph>,
     place: Place,
     arrived_ns: u64,
+    deadline_ns: Option<u64>,
     /// When its batch began; none while it waits.
     batched_ns: Option<u64>,
     /// The outcome of a request that cannot succeed any more.
@@ -96,6 +104,12 @@ impl GraphBatching {
             buckets: Buckets::default(),
             arrivals: 0,
             live_requests: 0,
+            deadlines: Deadlines::default(),
+            shares: config
+                .fairness
+                .as_ref()
+                .and_then(|fairness| fairness.shares.as_deref().map(Shares::new)),
+            batch_ns: Vec::new(),
             finished: Vec::new(),
         }
     }
@@ -117,7 +131,14 @@ impl GraphBatching {
         (request.model, bucket)
     }
 
-    fn arrive(&mut self, id: RequestId, model: ModelId, priority: u32, graph: Arc<CellGraph>) {
+    fn arrive(
+        &mut self,
+        id: RequestId,
+        model: ModelId,
+        priority: u32,
+        deadline_ns: Option<u64>,
+        graph: Arc<CellGraph>,
+    ) {
         assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
         let priority = if priority == 0 { u32::MAX } else { priority };
         let place = (priority, self.arrivals);
@@ -126,8 +147,9 @@ impl GraphBatching {
             self.cells[run.cell_type.index()].waiting += 1;
         }
         let (arrived_ns, index) = (self.now, id.index as usize);
+        let (batched_ns, ending) = (None, None);
         let request =
-            Request { id, model, graph, place, arrived_ns, batched_ns: None, ending: None };
+            Request { id, model, graph, place, arrived_ns, deadline_ns, batched_ns, ending };
         self.buckets.insert(self.bucket_of(&request), place, id);
         if self.requests.len() <= index {
             self.requests.resize_with(index + 1, || None);
@@ -135,12 +157,19 @@ impl GraphBatching {
         let before = self.requests[index].replace(request);
         assert!(before.is_none(), "{id:?} arrived while its position was in use");
         self.live_requests += 1;
+        if let Some(shares) = &mut self.shares {
+            shares.begin(model);
+        }
+        if let Some(deadline_ns) = deadline_ns {
+            self.deadlines.insert(deadline_ns, id);
+            self.advance(self.now);
+        }
     }
 
-    /// Cancels a request. A member of a running batch stays in it to the end.
-    fn cancel(&mut self, id: RequestId) {
+    /// Gives a request up. A member of a running batch stays in it to the end.
+    fn give_up(&mut self, id: RequestId, outcome: Outcome) {
         let Some(request) = self.request_mut(id) else { return };
-        request.ending.get_or_insert(Outcome::Cancelled);
+        request.ending.get_or_insert(outcome);
         if request.batched_ns.is_none() {
             self.leave_bucket(id);
             self.finish(id);
@@ -160,6 +189,12 @@ impl GraphBatching {
     fn finish(&mut self, id: RequestId) {
         let request = self.requests[id.index as usize].take().expect("a request finishes once");
         self.live_requests -= 1;
+        if let Some(shares) = &mut self.shares {
+            shares.end(request.model);
+        }
+        if let Some(deadline_ns) = request.deadline_ns {
+            self.deadlines.remove(deadline_ns, id);
+        }
         let begun_ns = request.batched_ns.unwrap_or(self.now);
         self.finished.push(Finished {
             request: id,
@@ -171,7 +206,10 @@ impl GraphBatching {
 
     /// Forms a batch of the bucket whose turn it is.
     fn form_batch(&mut self, worker: WorkerId) -> Option<Batch> {
-        let bucket = self.buckets.next_turn()?;
+        let bucket = match &self.shares {
+            Some(shares) => self.buckets.next_turn_of(shares.first(self.buckets.models())?)?,
+            None => self.buckets.next_turn()?,
+        };
         let members = match self.policy {
             ClosedBatches::Padded(_) => self.within_limits(bucket),
             ClosedBatches::Merged(Merging { graphs }) => {
@@ -185,15 +223,43 @@ impl GraphBatching {
             request.batched_ns = Some(now);
         }
         let graphs = members.iter().map(|&id| (id, &*self.request(id).graph));
-        match self.policy {
+        let mut batch = match self.policy {
             ClosedBatches::Padded(padding) => {
                 let levels = levels(graphs, padding);
-                Some(self.former(worker, members).form_levels(&levels))
+                self.former(worker, members).form_levels(&levels)
             }
             ClosedBatches::Merged(_) => {
                 let merged = merged(graphs);
-                Some(self.former(worker, members).form_merged(&merged))
+                self.former(worker, members).form_merged(&merged)
             }
+        };
+        batch.charge = self.charge(bucket.0);
+        if self.workers[worker.index()].batches.is_empty() {
+            self.workers[worker.index()].since_ns = self.now;
+        }
+        Some(batch)
+    }
+
+    /// Charges a batch to `model`, by the time that its batches took of late.
+    fn charge(&mut self, model: ModelId) -> Charge {
+        let Some(shares) = &mut self.shares else { return Charge::default() };
+        let estimate_ns = self.batch_ns.get(model.index()).copied().unwrap_or(0);
+        shares.charge(estimate_ns, &[(model, 1)])
+    }
+
+    /// Corrects the charge of a batch that is over.
+    fn correct_charge(&mut self, worker: WorkerId, batch: &mut Batch) {
+        let now = self.now;
+        let since_ns = std::mem::replace(&mut self.workers[worker.index()].since_ns, now);
+        let model = batch.members.first().map(|&member| self.request(member).model);
+        if let (Some(shares), Some(model)) = (&mut self.shares, model) {
+            let took_ns = now - since_ns;
+            shares.correct(std::mem::take(&mut batch.charge), took_ns);
+            if self.batch_ns.len() <= model.index() {
+                self.batch_ns.resize(model.index() + 1, took_ns);
+            }
+            let recent_ns = &mut self.batch_ns[model.index()];
+            *recent_ns = (3 * *recent_ns + took_ns) / 4;
         }
     }
 
@@ -238,7 +304,8 @@ impl GraphBatching {
             self.fail(&holders, &failure);
         }
         let batches = &mut self.workers[worker.index()].batches;
-        if let Some(batch) = batches.pop_front_if(|batch| batch.is_over()) {
+        if let Some(mut batch) = batches.pop_front_if(|batch| batch.is_over()) {
+            self.correct_charge(worker, &mut batch);
             self.end_batch(batch);
         }
     }
@@ -279,11 +346,11 @@ impl GraphBatching {
 
 impl Batching for GraphBatching {
     fn handle(&mut self, now: u64, event: Event) {
-        self.now = now;
+        self.advance(now);
         match event {
-            Event::Arrive { request, model, priority, graph, session } => {
+            Event::Arrive { request, model, priority, deadline_ns, graph, session } => {
                 assert!(session.is_none(), "a closed batch has no chunk of a session");
-                self.arrive(request, model, priority, graph);
+                self.arrive(request, model, priority, deadline_ns, graph);
             }
             Event::EndSession { session } => unreachable!("{session:?} never began"),
             // A batch ends as a whole.
@@ -292,7 +359,7 @@ impl Batching for GraphBatching {
             Event::TaskFailed { worker, task, reason } => {
                 self.task_over(worker, task, Some(Failure::Task(reason)));
             }
-            Event::Cancel { request } => self.cancel(request),
+            Event::Cancel { request } => self.give_up(request, Outcome::Cancelled),
             // For batches that begin from now on.
             Event::Limits { batch_max, .. } => {
                 for (cell, max) in self.cells.iter_mut().zip(batch_max) {
@@ -301,6 +368,13 @@ impl Batching for GraphBatching {
             }
             Event::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Event::WorkerDown { worker, reason } => self.worker_down(worker, reason),
+        }
+    }
+
+    fn advance(&mut self, now: u64) {
+        self.now = now;
+        while let Some(request) = self.deadlines.take_reached(now) {
+            self.give_up(request, Outcome::TimedOut);
         }
     }
 
@@ -338,6 +412,10 @@ impl Batching for GraphBatching {
         let state = &self.workers[worker.index()];
         let may_begin = state.unfinished() <= self.lookahead && !self.buckets.is_empty();
         !state.is_down && (!state.is_submitted() || may_begin)
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        self.deadlines.next()
     }
 
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {

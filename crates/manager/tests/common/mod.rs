@@ -107,6 +107,7 @@ pub(crate) fn arrive(index: u32, graph: CellGraph) -> Event {
         request: request(index),
         model: ModelId(0),
         priority: 0,
+        deadline_ns: None,
         graph: Arc::new(graph),
         session: None,
     }

@@ -76,6 +76,7 @@ fn status_of(error: &ServeError) -> StatusCode {
             | EngineError::DeviceLost(_)
             | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
             EngineError::Cancelled => client_closed_request(),
+            EngineError::TimedOut | EngineError::Unmeetable => StatusCode::GATEWAY_TIMEOUT,
             EngineError::Failed(_) | EngineError::Reply(_) | EngineError::Unfolding(_) => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -251,6 +252,12 @@ mod tests {
                 Invalid,
                 engine(EngineError::SessionLost),
                 "the session ended: an earlier chunk of it was cancelled or failed",
+            ),
+            (
+                504,
+                Timeout,
+                engine(EngineError::Unmeetable),
+                "the request takes longer than it is from its arrival to its deadline",
             ),
             (
                 504,

@@ -71,12 +71,22 @@ pub(crate) async fn arrive(
         let header_length = header_length(&headers)?;
         let session = session_header(&headers)?.map(str::to_owned);
         let body_bytes_max = state.limits.bytes_max;
-        Ok(Arrived { body, encoding, body_bytes_max, header_length, session, memory })
+        let (at, default_timeout) = (Instant::now(), state.app.default_timeout);
+        Ok(Arrived {
+            body,
+            encoding,
+            body_bytes_max,
+            header_length,
+            at,
+            default_timeout,
+            session,
+            memory,
+        })
     };
     match read.await {
         Ok(arrived) => {
             attempt.arrived();
-            let (model, at) = (target.name().to_owned(), Instant::now());
+            let (model, at) = (target.name().to_owned(), arrived.at);
             Ok((attempt, ArrivedRequest { model, headers, at, arrived }))
         }
         Err(error) => Err(conclude(attempt, Err(error))),

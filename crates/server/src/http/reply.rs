@@ -46,7 +46,7 @@ pub(crate) async fn respond(
     deadline.ready(&mut pending).await?;
     let (bytes, encoding) = (pending.bytes(), accepted_encoding(headers));
     let work = move || {
-        let mut reply = pending.wait().map_err(ServeError::Engine)?;
+        let mut reply = pending.wait().map_err(|error| deadline.told(error))?;
         let start = Instant::now();
         let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
         let memory = reply.memory.take();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use batchmaker::Model;
 use batchmaker::{Engine, EngineError};
 
+use crate::config::ServerConfig;
 use crate::serving::attempt::ModelRecord;
 use crate::serving::error::ServeError;
 use crate::serving::heavy_work::HeavyWork;
@@ -23,6 +24,8 @@ pub(crate) struct App {
     pub(crate) heavy_work: HeavyWork,
     /// The time that a request waits for memory.
     pub(crate) memory_wait: Duration,
+    /// The time that a request has which names none.
+    pub(crate) default_timeout: Option<Duration>,
     is_draining: AtomicBool,
 }
 
@@ -34,7 +37,9 @@ pub(crate) struct Target {
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, heavy_work: HeavyWork, memory_wait: Duration) -> Self {
+    pub(crate) fn new(engine: Engine, config: &ServerConfig) -> Self {
+        let heavy_work = HeavyWork::new(config.heavy_threads);
+        let (memory_wait, default_timeout) = (config.memory_wait, config.default_timeout);
         let metrics = Metrics::new();
         let record = |name: &str| {
             let record = ModelRecord::new(metrics.of_model(name));
@@ -42,7 +47,7 @@ impl App {
         };
         let records = engine.models().iter().map(|model| record(&model.name)).collect();
         let is_draining = AtomicBool::new(false);
-        Self { engine, metrics, records, heavy_work, memory_wait, is_draining }
+        Self { engine, metrics, records, heavy_work, memory_wait, default_timeout, is_draining }
     }
 
     /// Checks that the server answers: no worker hangs.

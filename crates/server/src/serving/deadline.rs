@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use batchmaker::{NamedTensor, Pending, Reply};
+use batchmaker::{EngineError, NamedTensor, Pending, Reply};
 
 use crate::serving::error::ServeError;
 
@@ -23,7 +23,17 @@ impl Deadline {
     /// The reply, unless it comes too late. A request whose reply comes too late is cancelled.
     pub(crate) async fn reply(self, mut pending: Pending) -> Result<Reply, ServeError> {
         self.ready(&mut pending).await?;
-        Ok(pending.await?)
+        pending.await.map_err(|error| self.told(error))
+    }
+
+    /// An error of the engine, which knows when the request's time is over but not how long it was.
+    pub(crate) fn told(self, error: EngineError) -> ServeError {
+        match error {
+            EngineError::TimedOut => {
+                ServeError::TimedOut { timeout_us: self.timeout.as_micros() as u64 }
+            }
+            error => ServeError::Engine(error),
+        }
     }
 
     /// Waits until the reply can be put together, unless that is too late.

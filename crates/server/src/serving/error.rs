@@ -62,6 +62,7 @@ fn outcome_of(error: &EngineError) -> Outcome {
         | EngineError::ShuttingDown
         | EngineError::DeviceLost(_) => Outcome::Overloaded,
         EngineError::Cancelled => Outcome::Cancelled,
+        EngineError::TimedOut | EngineError::Unmeetable => Outcome::Timeout,
         EngineError::Failed(_) | EngineError::Reply(_) | EngineError::Unfolding(_) => {
             Outcome::Failed
         }

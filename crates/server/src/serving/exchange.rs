@@ -1,6 +1,8 @@
 //! A request of the protocol to the engine, and the engine's reply to the protocol: the same for every
 //! transport.
 
+use std::time::{Duration, Instant};
+
 use batchmaker::{Engine, EngineError, Model, Pending, Permit, Reply, Request, Reservation};
 use batchmaker_wire as wire;
 use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
@@ -35,6 +37,9 @@ pub(crate) struct Arrived {
     pub(crate) body_bytes_max: usize,
     /// See [`wire::HEADER_LENGTH`].
     pub(crate) header_length: Option<usize>,
+    /// When it came, and the time that it has where it names none.
+    pub(crate) at: Instant,
+    pub(crate) default_timeout: Option<Duration>,
     /// The session that a header names.
     pub(crate) session: Option<String>,
     /// What the body holds of the budget.
@@ -139,9 +144,11 @@ impl Job {
         match self.read(is_medium) {
             Ok((request, scheduling)) => {
                 let Self { permit, arrived, form } = *self;
-                let Arrived { body, memory, .. } = arrived;
+                let Arrived { body, memory, at, .. } = arrived;
                 drop(body);
-                let (context, request) = for_engine(permit.model(), request, &scheduling, form)?;
+                let (context, mut request) =
+                    for_engine(permit.model(), request, &scheduling, form)?;
+                request.deadline = scheduling.timeout.and_then(|timeout| at.checked_add(timeout));
                 Ok((context, scheduling, permit.unfold(request, memory)?))
             }
             Err(Unread::Refused(error)) => Err(Unprepared::Refused(error)),
@@ -153,7 +160,16 @@ impl Job {
     /// Reads the body. What is made of it is counted before it is made.
     fn read(&mut self, is_medium: bool) -> Result<(InferRequest, Scheduling), Unread> {
         let Self { permit, arrived, form } = self;
-        let Arrived { body, encoding, body_bytes_max, header_length, session, memory } = arrived;
+        let Arrived {
+            body,
+            encoding,
+            body_bytes_max,
+            header_length,
+            default_timeout,
+            session,
+            memory,
+            ..
+        } = arrived;
         if !body.is_joined() {
             hold(memory, 2 * body.capacity())?;
         }
@@ -185,7 +201,8 @@ impl Job {
                 generation::read(model, text)?
             }
         };
-        let scheduling = parameters::read(&request, session.as_deref())?;
+        let mut scheduling = parameters::read(&request, session.as_deref())?;
+        scheduling.timeout = scheduling.timeout.or(*default_timeout);
         Ok((request, scheduling))
     }
 }

@@ -185,7 +185,9 @@ impl Simulation<'_> {
             }
         }
         let seen = Observation::Arrived { request, priority, graph: &graph, session };
-        let event = Event::Arrive { request, model, priority, graph: graph.clone(), session };
+        let deadline_ns = None;
+        let graph = graph.clone();
+        let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
         self.handle(event, &seen)?;
         // It may have ended at once, with its session.
         let arrived = self.observed.ledger.requests.get(&request);
@@ -446,7 +448,9 @@ impl Simulation<'_> {
                     self.sessions.leave(session, states);
                 }
             }
-            Outcome::Cancelled => self.summary.cancelled += 1,
+            Outcome::Cancelled | Outcome::TimedOut | Outcome::Unmeetable => {
+                self.summary.cancelled += 1;
+            }
             Outcome::Failed(failure) => {
                 self.summary.failed += 1;
                 self.summary.lost_chunks += u64::from(*failure == Failure::SessionLost);

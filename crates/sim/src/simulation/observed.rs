@@ -44,9 +44,10 @@ impl<'a> ObservedManager<'a> {
     ) -> Result<(), Broken> {
         match &event {
             // The graph is long, and follows from the seed.
-            Event::Arrive { request, model, priority, graph, session } => {
+            Event::Arrive { request, model, priority, deadline_ns, graph, session } => {
                 let runs = graph.runs().len();
-                self.trace.note("arrive", &(request, model, priority, runs, session));
+                let arrival = (request, model, priority, deadline_ns, runs, session);
+                self.trace.note("arrive", &arrival);
             }
             event => self.trace.note("event", event),
         }
