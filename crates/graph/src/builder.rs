@@ -6,13 +6,8 @@ use crate::ids::{CellTypeId, RunIndex, ValueIndex};
 use crate::readiness::{order_of_readiness, own_producers};
 use crate::rows::{RowOrder, Rows};
 use crate::tensor::ElementType;
-use crate::unfold::{Parameters, UnfoldError};
+use crate::unfold::{InvalidGraph, Parameters, UnfoldError};
 use crate::writers::{Edges, Writer, Writers};
-
-/// Why a cell graph cannot run: the unfolding function that built it is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the unfolding function built a graph that cannot run: {0}")]
-pub struct InvalidGraph(pub String);
 
 /// The most bytes of one value: what fits an allocation.
 const VALUE_BYTES_MAX: usize = isize::MAX as usize;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::builder::InvalidGraph;
 use crate::cell::{Cell, CellBody, PortAxes, RowSpec, TreeCell};
 use crate::cell_graph::{CellGraph, Run, RunKind, Stop};
 use crate::ids::{CellTypeId, ValueIndex};
 use crate::rows::Rows;
 use crate::tensor::{ElementType, Tensor, TensorData};
+use crate::unfold::InvalidGraph;
 
 /// The ports of a cell and what feeds them must be: a cell without its weights.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ mod tensor;
 mod unfold;
 mod writers;
 
-pub use builder::{CellGraphBuilder, InvalidGraph};
+pub use builder::CellGraphBuilder;
 pub use cell::{
     Cell, CellBody, CellIdentity, CompositeCell, LinearArgMax, Lookup, Operation, OperationBody,
     PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, SequenceCell,
@@ -41,5 +41,6 @@ pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, EndOfSequence, Item, Join, StatePlacement, Work};
 pub use tensor::{ElementType, Tensor, TensorData, byte_string_bytes};
 pub use unfold::{
-    InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, UnfoldError, Unfolded,
+    InvalidGraph, InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, UnfoldError,
+    Unfolded,
 };

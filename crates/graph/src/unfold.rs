@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::builder::InvalidGraph;
 use crate::cell_graph::{CellGraph, Chunk};
 use crate::ids::{RunIndex, ValueIndex};
 use crate::tensor::Tensor;
@@ -21,6 +20,11 @@ pub struct NamedTensor {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidRequest(pub String);
+
+/// Why a cell graph cannot run: the unfolding function that built it is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the unfolding function built a graph that cannot run: {0}")]
+pub struct InvalidGraph(pub String);
 
 /// A request as a cell graph, with the tensors at its edge.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::datatype::Datatype;
 use crate::encoded::{Elements, EncodedRequest, EncodedTensor};
-use crate::error::{WireError, excerpt};
+use crate::error::{WireError, excerpt, place};
 use crate::infer::{DataFormat, InferRequest, InferResponse, RequestedOutput, RequestedOutputs};
 use crate::json_data::JsonData;
 use crate::json_head::{
@@ -292,11 +292,6 @@ fn check_names_differ<'a>(
         }
     }
     Ok(())
-}
-
-/// The name of a tensor in a message.
-pub(crate) fn place(role: &str, name: &str) -> String {
-    format!("{role} '{}'", excerpt(name))
 }
 
 /// Takes out a parameter that says whether something travels in binary.

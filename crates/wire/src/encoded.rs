@@ -1,8 +1,7 @@
 //! A request whose tensors' elements are still as they came.
 
-use crate::body::place;
 use crate::datatype::Datatype;
-use crate::error::WireError;
+use crate::error::{WireError, place};
 use crate::infer::{InferRequest, RequestedOutputs};
 use crate::json_data;
 use crate::parameter::Parameters;

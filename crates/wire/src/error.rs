@@ -49,6 +49,11 @@ pub(crate) fn excerpt(text: &str) -> String {
     short
 }
 
+/// The name of a tensor in a message.
+pub(crate) fn place(role: &str, name: &str) -> String {
+    format!("{role} '{}'", excerpt(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
