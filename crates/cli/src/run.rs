@@ -19,7 +19,7 @@ const IN_FLIGHT_MAX: usize = 2048;
 
 /// A line's reply, or what will become of it.
 enum Answer {
-    Pending(offline::Context, Pending),
+    Pending(Box<(offline::Context, Pending)>),
     Failed(String),
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 fn submit(engine: &Engine, model: &str, line: &[u8]) -> Answer {
     match offline::submit(engine, model, line) {
-        Ok((context, pending)) => Answer::Pending(context, pending),
+        Ok(submitted) => Answer::Pending(Box::new(submitted)),
         Err(error) => Answer::Failed(error.to_string()),
     }
 }
@@ -70,10 +70,12 @@ fn submit(engine: &Engine, model: &str, line: &[u8]) -> Answer {
 /// Writes a reply, or an error in its place; tells whether it was a reply.
 fn write(output: &mut dyn Write, number: u64, answer: Answer) -> anyhow::Result<bool> {
     let reply = match answer {
-        Answer::Pending(context, pending) => pending
-            .wait()
-            .map_err(|error| error.to_string())
-            .and_then(|reply| offline::encode(context, reply).map_err(|error| error.to_string())),
+        Answer::Pending(submitted) => {
+            let (context, pending) = *submitted;
+            pending.wait().map_err(|error| error.to_string()).and_then(|reply| {
+                offline::encode(context, reply).map_err(|error| error.to_string())
+            })
+        }
         Answer::Failed(error) => Err(error),
     };
     let is_reply = reply.is_ok();

@@ -36,11 +36,10 @@ impl HeavyWork {
         bytes: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let lane = match bytes {
-            ..=LIGHT_BYTES => return work(),
-            ..=MEDIUM_BYTES => &self.medium,
-            _ => &self.large,
-        };
+        if bytes <= LIGHT_BYTES {
+            return work();
+        }
+        let lane = if bytes <= MEDIUM_BYTES { &self.medium } else { &self.large };
         let thread = lane.clone().acquire_owned().await.expect("it is never closed");
         let run = move || {
             let _thread = thread;
