@@ -345,6 +345,9 @@ impl RequestProcessor {
             return;
         }
         self.pool.requests[id].ending = Some(outcome.clone());
+        if let Some(deadline_ns) = self.pool.requests[id].deadline_ns.take() {
+            self.deadlines.remove(deadline_ns, id);
+        }
         // Consumers before producers. The table is empty once the last one has ended.
         for position in (0..self.pool.requests[id].subgraphs.len()).rev() {
             let Some(&index) = self.pool.requests[id].subgraphs.get(position) else { return };

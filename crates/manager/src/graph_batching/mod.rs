@@ -168,11 +168,20 @@ impl GraphBatching {
 
     /// Gives a request up. A member of a running batch stays in it to the end.
     fn give_up(&mut self, id: RequestId, outcome: Outcome) {
+        self.forget_deadline(id);
         let Some(request) = self.request_mut(id) else { return };
         request.ending.get_or_insert(outcome);
         if request.batched_ns.is_none() {
             self.leave_bucket(id);
             self.finish(id);
+        }
+    }
+
+    /// Forgets the deadline of a request that ends, or is given up.
+    fn forget_deadline(&mut self, id: RequestId) {
+        let deadline_ns = self.request_mut(id).and_then(|request| request.deadline_ns.take());
+        if let Some(deadline_ns) = deadline_ns {
+            self.deadlines.remove(deadline_ns, id);
         }
     }
 
@@ -187,13 +196,11 @@ impl GraphBatching {
     }
 
     fn finish(&mut self, id: RequestId) {
+        self.forget_deadline(id);
         let request = self.requests[id.index as usize].take().expect("a request finishes once");
         self.live_requests -= 1;
         if let Some(shares) = &mut self.shares {
             shares.end(request.model);
-        }
-        if let Some(deadline_ns) = request.deadline_ns {
-            self.deadlines.remove(deadline_ns, id);
         }
         let begun_ns = request.batched_ns.unwrap_or(self.now);
         self.finished.push(Finished {
@@ -312,6 +319,7 @@ impl GraphBatching {
 
     fn fail(&mut self, requests: &[RequestId], failure: &Failure) {
         for &id in requests {
+            self.forget_deadline(id);
             if let Some(request) = self.request_mut(id) {
                 request.ending.get_or_insert_with(|| Outcome::Failed(failure.clone()));
             }
