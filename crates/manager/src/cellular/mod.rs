@@ -5,6 +5,8 @@
 //!   subgraphs in flight.
 //! - `roster`: the standing batch of one worker and cell type, which makes a steady step cost nothing
 //!   a node. `queue` holds a cell type's rosters, waiting subgraphs, slots and submission window.
+//! - `fair_places` and `aging`: where requests stand in the queues, with rules of fairness.
+//! - `task_times`: how long a cell type's batches take. `service_time`: the least time of a request.
 //! - `readiness`: which nodes a worker may run.
 //! - `slot_waiters`: which chain gets a slot next where a device bounds their number. `sessions`: which
 //!   chunk runs next, and which slots the session holds between two chunks.

@@ -30,7 +30,7 @@ impl Checker for Deadlines {
                 if deadline_ns != known_ns {
                     return Err(format!("the next deadline is {deadline_ns:?}, not {known_ns:?}"));
                 }
-                if known_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+                if known_ns.is_some_and(|deadline_ns| deadline_ns < now_ns) {
                     return Err(format!("a deadline was reached by {now_ns}: {known_ns:?}"));
                 }
                 Ok(())
