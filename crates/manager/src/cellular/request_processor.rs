@@ -236,11 +236,14 @@ impl RequestProcessor {
     /// Notes that rows of a row-wise subgraph ran: its first `completed` nodes are complete.
     fn rows_completed(&mut self, index: SubgraphIndex, completed: u32, task: TaskId) {
         let subgraph = &mut self.pool.requests[index];
-        subgraph.completed = subgraph.completed.max(completed);
+        let (before, request) = (subgraph.completed, subgraph.request);
+        subgraph.completed = before.max(completed);
+        let completed = subgraph.completed;
         if subgraph.last_task == task {
-            self.settle(index);
-        } else {
-            self.pool.wake_consumers(index);
+            self.unpin(index);
+        }
+        if self.pool.requests.is_live(request) {
+            self.pool.wake_consumers_between(index, before, completed);
         }
     }
 
@@ -373,6 +376,14 @@ impl RequestProcessor {
     /// Unpins a subgraph of which nothing is in flight any more, and ends it if all its nodes ran or
     /// its request is given up.
     fn settle(&mut self, index: SubgraphIndex) {
+        let request = self.pool.requests[index].request;
+        self.unpin(index);
+        if self.pool.requests.is_live(request) {
+            self.pool.wake_consumers(index);
+        }
+    }
+
+    fn unpin(&mut self, index: SubgraphIndex) {
         let subgraph = &mut self.pool.requests[index];
         subgraph.pin = None;
         subgraph.stays.clear();
@@ -382,9 +393,6 @@ impl RequestProcessor {
             self.end_subgraph(index);
         } else {
             self.pool.refresh(index);
-        }
-        if self.pool.requests.is_live(request) {
-            self.pool.wake_consumers(index);
         }
     }
 
