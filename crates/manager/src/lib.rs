@@ -64,6 +64,7 @@ mod cellular;
 mod config;
 mod counters;
 mod deadlines;
+mod discarded;
 mod event;
 mod fairness;
 mod graph_batching;
@@ -74,6 +75,7 @@ mod slot_table;
 pub use config::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
+pub use discarded::Discarded;
 pub use event::{Event, Failure, Finished, Outcome};
 pub use fairness::Fairness;
 pub use manager::{CellTypeStatistics, Manager};

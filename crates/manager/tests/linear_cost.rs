@@ -54,6 +54,29 @@ fn sequences(chunk: Chunk, sequences: u32) -> CellGraph {
     graph.finish().unwrap()
 }
 
+/// The manager frees neither a graph that nobody else owns nor the tables of a large request: it hands
+/// them out.
+#[test]
+fn large_requests_are_freed_elsewhere() {
+    let policies = [Policy::Cellular, Policy::Padded(Padding { width: 10, to: PadTo::Longest })];
+    for policy in policies {
+        let mut manager = Manager::new(Config { policy, ..plain(1) });
+        let graph = Arc::new(sequences(Chunk::Whole, 5_000));
+        let watched = Arc::downgrade(&graph);
+        let (request, model) = (request(0), ModelId(0));
+        let (priority, deadline_ns, session) = (0, None, None);
+        let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+        manager.handle(0, event);
+        manager.handle(0, Event::Cancel { request });
+        assert_eq!(manager.drain_finished().count(), 1);
+        assert!(watched.upgrade().is_some());
+        let discarded = manager.take_discarded();
+        assert!(!discarded.is_empty());
+        drop(discarded);
+        assert!(watched.upgrade().is_none() && manager.take_discarded().is_empty());
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It runs to its end.

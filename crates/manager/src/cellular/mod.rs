@@ -53,6 +53,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, 
 use crate::batching::Batching;
 use crate::config::Config;
 use crate::counters::BatchCounters;
+use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
 
 use request_processor::RequestProcessor;
@@ -147,6 +148,10 @@ impl Batching for Cellular {
 
     fn finished(&mut self) -> &mut Vec<Finished> {
         &mut self.processor.finished
+    }
+
+    fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.processor.pool.requests.discarded)
     }
 
     fn requests(&self) -> usize {

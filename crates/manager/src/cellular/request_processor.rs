@@ -69,13 +69,13 @@ impl RequestProcessor {
         }
         let Some(session) = arrival.session else {
             match refusal {
-                Some(outcome) => self.end_unstarted(&arrival, outcome),
-                None => self.start(&arrival),
+                Some(outcome) => self.end_unstarted(arrival, outcome),
+                None => self.start(arrival),
             }
             return;
         };
         if let Err(chunk) = self.sessions.admit(session, arrival) {
-            self.end_unstarted(&chunk, Outcome::Failed(Failure::SessionLost));
+            self.end_unstarted(chunk, Outcome::Failed(Failure::SessionLost));
         } else if let Some(outcome) = refusal {
             self.give_up(request, &outcome);
         }
@@ -99,9 +99,9 @@ impl RequestProcessor {
     pub(super) fn settle_sessions(&mut self) {
         while let Some(action) = self.sessions.next_action() {
             match action {
-                SessionAction::Start(chunk) => self.start(&chunk),
+                SessionAction::Start(chunk) => self.start(chunk),
                 SessionAction::Fail(chunk) => {
-                    self.end_unstarted(&chunk, Outcome::Failed(Failure::SessionLost));
+                    self.end_unstarted(chunk, Outcome::Failed(Failure::SessionLost));
                 }
                 SessionAction::Release(kept) => {
                     for Kept { cell_type, slot, .. } in kept {
@@ -113,14 +113,15 @@ impl RequestProcessor {
     }
 
     /// Partitions a request into subgraphs and puts those with ready nodes into their queues.
-    fn start(&mut self, arrived: &Arrival) {
+    fn start(&mut self, arrived: Arrival) {
         let sessions = &mut self.sessions;
-        partition(&mut self.pool, arrived, |run| sessions.take_kept(arrived.session?, run));
+        partition(&mut self.pool, &arrived, |run| sessions.take_kept(arrived.session?, run));
         let (pool, id) = (&mut self.pool, arrived.request);
         if arrived.session.is_some() {
             assert_chunk_fits(pool.readiness(), id);
         }
         pool.note_start(id);
+        pool.requests.discarded.add_graph(arrived.graph);
         for index in 0..pool.requests[id].subgraphs.len() {
             pool.refresh(pool.requests[id].subgraphs[index]);
         }
@@ -278,7 +279,7 @@ impl RequestProcessor {
         if given_up.is_empty() {
             return self.abort(request, outcome);
         }
-        for chunk in &given_up {
+        for chunk in given_up {
             let is_it = chunk.request == request;
             let later = Outcome::Failed(Failure::SessionLost);
             self.end_unstarted(chunk, if is_it { outcome.clone() } else { later });
@@ -441,7 +442,7 @@ impl RequestProcessor {
     }
 
     /// Ends a chunk before it started.
-    fn end_unstarted(&mut self, chunk: &Arrival, outcome: Outcome) {
+    fn end_unstarted(&mut self, chunk: Arrival, outcome: Outcome) {
         if let Some(deadline_ns) = chunk.deadline_ns {
             self.deadlines.remove(deadline_ns, chunk.request);
         }
@@ -449,5 +450,6 @@ impl RequestProcessor {
         let request = chunk.request;
         let finished = Finished { request, outcome, queue_ns: waited_ns, total_ns: waited_ns };
         self.finished.push(finished);
+        self.pool.requests.discarded.add_graph(chunk.graph);
     }
 }

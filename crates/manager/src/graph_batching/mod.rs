@@ -36,6 +36,7 @@ use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
 use crate::counters::BatchCounters;
 use crate::deadlines::Deadlines;
+use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
 use crate::shares::{Charge, Shares};
 
@@ -65,6 +66,7 @@ pub(crate) struct GraphBatching {
     /// The recent time of a batch of each model, in nanoseconds, where models have shares.
     batch_ns: Vec<u64>,
     finished: Vec<Finished>,
+    discarded: Discarded,
 }
 
 /// The requests of a batch, and how their graphs run.
@@ -111,6 +113,7 @@ impl GraphBatching {
                 .and_then(|fairness| fairness.shares.as_deref().map(Shares::new)),
             batch_ns: Vec::new(),
             finished: Vec::new(),
+            discarded: Discarded::default(),
         }
     }
 
@@ -209,6 +212,7 @@ impl GraphBatching {
             queue_ns: begun_ns - request.arrived_ns,
             total_ns: self.now - request.arrived_ns,
         });
+        self.discarded.add_graph(request.graph);
     }
 
     /// Forms a batch of the bucket whose turn it is.
@@ -406,6 +410,10 @@ impl Batching for GraphBatching {
 
     fn finished(&mut self) -> &mut Vec<Finished> {
         &mut self.finished
+    }
+
+    fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.discarded)
     }
 
     fn requests(&self) -> usize {
