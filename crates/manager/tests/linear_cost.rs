@@ -126,10 +126,16 @@ fn seconds(config: &Config, chunk: Chunk, count: u32, end: End) -> f64 {
 
 /// Eight times the sequences may cost no more than sixteen times as much: quadratic would be 64 times.
 fn check(what: &str, config: &Config, chunk: Chunk, end: End) {
-    let least = |count| (0..3).map(|_| seconds(config, chunk, count, end)).fold(f64::MAX, f64::min);
-    let (few, many) = (least(8 << 10), least(64 << 10));
-    println!("{what:40} {:8.2} ms {:8.2} ms {:5.1} times", few * 1e3, many * 1e3, many / few);
-    assert!(many < 16.0 * few, "{what}: {few} s for 8k, {many} s for 64k");
+    // Once more if somebody else had the processor.
+    let mut times = (0.0, f64::MAX);
+    for _ in 0..3 {
+        times = (seconds(config, chunk, 8 << 10, end), seconds(config, chunk, 64 << 10, end));
+        println!("{what:40} {:6.3} s {:6.3} s {:5.1} times", times.0, times.1, times.1 / times.0);
+        if times.1 < 16.0 * times.0 {
+            return;
+        }
+    }
+    panic!("{what}: {times:?} s for 8k and 64k sequences");
 }
 
 fn plain(workers: u16) -> Config {
