@@ -170,8 +170,9 @@ impl<'a> Worker<'a> {
         if let Some(other) = waiting.find(|&other| is_sooner || manager.has_work_for(other)) {
             shared.inbox.waiting.wake(other);
         }
+        let discarded = manager.take_discarded();
         drop(manager);
-        drop(lost_queue);
+        drop((lost_queue, discarded));
     }
 
     /// Notifies the manager of what the queue reported. Returns the queue if it is lost: dropping it may

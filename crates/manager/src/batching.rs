@@ -3,6 +3,7 @@
 use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
 
 use crate::counters::BatchCounters;
+use crate::discarded::Discarded;
 use crate::event::{Event, Finished};
 
 /// A batching policy at work. The methods are those of [`crate::Manager`].
@@ -20,6 +21,7 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn take_ended_sessions(&mut self) -> Vec<SessionId> {
         Vec::new()
     }
+    fn take_discarded(&mut self) -> Discarded;
     fn requests(&self) -> usize;
     fn is_busy(&self, worker: WorkerId) -> bool;
     fn has_work_for(&self, worker: WorkerId) -> bool;

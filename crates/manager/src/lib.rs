@@ -11,7 +11,7 @@
 //!
 //! An event, or tasks given to one worker, can make work for another: [`Manager::has_work_for`]
 //! says whether there is any. A worker without work sleeps until that changes, or until
-//! [`Manager::next_deadline`]. With [`Config::lookahead`], a worker that still has tasks may have
+//! [`Manager::next_deadline`], when whoever wakes calls [`Manager::advance`]. With [`Config::lookahead`], a worker that still has tasks may have
 //! to be woken as well.
 //!
 //! # Work in flight
@@ -26,10 +26,29 @@
 //! - *Priorities* decide whenever a batch is formed: a request waits for the tasks that were
 //!   submitted before it came, and for no more.
 //!
+//! # Who goes first
+//! Without [`Config::fairness`], Algorithm 1 decides alone: the fullest cell types first, then priorities
+//! and arrival. Its rules can keep a model, a cell type or a request waiting for as long as others keep
+//! coming. Each rule of [`Fairness`] bounds one of these waits, and is on or off by itself:
+//! - *Shares* bound what other models take: the model of a round is chosen before its cell type, by
+//!   the worker time that it had (`shares.rs`).
+//! - *Patience* bounds how long a cell type waits for a full batch of others (`scheduler.rs`).
+//! - *Aging* bounds how long a request waits for those of higher priorities (`aging.rs`). With shares,
+//!   it does so within its model.
+//! - *Places of large requests* bound how long small requests wait for a large one, and it for them
+//!   (`fair_places.rs`). A large request that grows old is promoted like any other: the age should be
+//!   more than large requests take.
+//!
+//! A request with a deadline is given up when the deadline is reached (`deadlines.rs`), and refused at
+//! once where even alone it could not be computed in time (`service_time.rs`). The bound on its time is
+//! that of an idle worker, by batches seen so far: what could be met is not refused, as long as tasks
+//! are reported when they are complete.
+//!
 //! # The files
 //! [`Manager`] (`manager.rs`) passes each [`Event`] (`event.rs`) to the policy that its [`Config`]
 //! (`config.rs`) names. All policies implement the trait in `batching.rs`, count batches in
-//! `counters.rs`, and take the slots for states of chains from `slot_table.rs`.
+//! `counters.rs`, keep deadlines in `deadlines.rs` and worker time by model in `shares.rs`, and take the
+//! slots for states of chains from `slot_table.rs`. The rules of fairness are listed in `fairness.rs`.
 //!
 //! - `cellular/` is the paper's own policy. A request becomes subgraphs (`request_processor.rs`), which
 //!   wait in queues (`queue.rs`) or are members of a worker's standing batch (`roster.rs`) until
@@ -45,6 +64,7 @@ mod cellular;
 mod config;
 mod counters;
 mod deadlines;
+mod discarded;
 mod event;
 mod fairness;
 mod graph_batching;
@@ -55,6 +75,7 @@ mod slot_table;
 pub use config::{
     BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
 };
+pub use discarded::Discarded;
 pub use event::{Event, Failure, Finished, Outcome};
 pub use fairness::Fairness;
 pub use manager::{CellTypeStatistics, Manager};

@@ -5,6 +5,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, 
 use crate::batching::Batching;
 use crate::cellular::Cellular;
 use crate::config::{Config, Policy};
+use crate::discarded::Discarded;
 use crate::event::{Event, Finished};
 use crate::graph_batching::{ClosedBatches, GraphBatching};
 
@@ -93,6 +94,12 @@ impl Manager {
     /// their ids are free.
     pub fn take_ended_sessions(&mut self) -> Vec<SessionId> {
         self.batching.take_ended_sessions()
+    }
+
+    /// Takes the graphs and tables that are to be freed. A manager behind a lock is left before they are
+    /// dropped, so that nobody waits for that.
+    pub fn take_discarded(&mut self) -> Discarded {
+        self.batching.take_discarded()
     }
 
     /// The number of requests that have arrived and not finished.

@@ -375,6 +375,38 @@ fn a_large_request_ends_under_an_endless_stream_of_small_ones() {
     panic!("the large request is left");
 }
 
+/// Urgent requests of three layers keep coming, 40 in flight, whose cells always fill batches. One
+/// without a priority, with a head that no other has, ends within a bounded time, if old requests are
+/// promoted and cell types have patience; without either it does not.
+#[test]
+fn nobody_waits_for_ever_under_an_endless_stream_of_urgent_requests() {
+    let ends_at = |aging_ns, patience_ns, large_rows| {
+        let fairness = Fairness { shares: None, aging_ns, patience_ns, large_rows };
+        let mut play = Play::new(config(&[4, 4, 4, 16], 1, 5), fairness);
+        play.arrive(0, 0, 0, stack(3, 8, true));
+        let mut next = 1;
+        while play.now_ns < 20_000 {
+            while play.manager.requests() < 40 {
+                play.arrive(next, 0, 1, stack(3, 1 + next % 7, false));
+                next += 1;
+            }
+            play.rounds(1);
+            play.trace.clear();
+            if play.ended().contains(&0) {
+                return Some(play.now_ns);
+            }
+        }
+        None
+    };
+    for large_rows in [None, Some(10)] {
+        let ended_ns = ends_at(Some(200), Some(50), large_rows);
+        // It is 32 nodes in four cell types, and waits for patience before each of a few rounds.
+        assert!(ended_ns.is_some_and(|ns| (200..200 + 40 * 50).contains(&ns)), "{ended_ns:?}");
+        assert_eq!(ends_at(None, Some(50), large_rows), None);
+        assert_eq!(ends_at(Some(200), None, large_rows), None);
+    }
+}
+
 /// A cell type that does not list a model cannot be shared out.
 #[test]
 #[should_panic(expected = "has no priority for")]

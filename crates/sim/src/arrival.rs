@@ -10,5 +10,7 @@ pub(crate) struct Arrival {
     pub(crate) time_ns: u64,
     pub(crate) model: ModelId,
     pub(crate) priority: u32,
+    /// The time from the arrival to the deadline, in nanoseconds.
+    pub(crate) allowed_ns: Option<u64>,
     pub(crate) graph: Arc<CellGraph>,
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellTypeId, EndOfSequence, Join, RequestId, RunIndex, SessionId,
-    SlotId, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellTypeId, EndOfSequence, Join, ModelId, RequestId, RunIndex,
+    SessionId, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{CellTypeStatistics, Finished};
 
@@ -14,7 +14,9 @@ use batchmaker_manager::{CellTypeStatistics, Finished};
 pub(crate) enum Observation<'a> {
     Arrived {
         request: RequestId,
+        model: ModelId,
         priority: u32,
+        deadline_ns: Option<u64>,
         graph: &'a Arc<CellGraph>,
         /// The session that it is a chunk of.
         session: Option<SessionId>,
@@ -77,6 +79,7 @@ pub(crate) enum Observation<'a> {
     /// The manager knows all that happened so far, and was asked for all that it has.
     Settled {
         requests: usize,
+        deadline_ns: Option<u64>,
         statistics: &'a [CellTypeStatistics],
     },
     /// Nothing more comes.

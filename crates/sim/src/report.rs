@@ -14,6 +14,12 @@ pub struct Summary {
     pub succeeded: u64,
     /// Requests that were answered as cancelled.
     pub cancelled: u64,
+    /// Requests whose deadlines were reached.
+    pub timed_out: u64,
+    /// Requests that were refused since they could not meet their deadlines.
+    pub unmeetable: u64,
+    /// Requests that were promoted since they had waited for long.
+    pub promoted: u64,
     /// Requests that failed, with a task, with a worker or with their session.
     pub failed: u64,
     /// Sessions that began, each of which ended.
@@ -66,6 +72,9 @@ impl AddAssign for Summary {
         self.requests += other.requests;
         self.succeeded += other.succeeded;
         self.cancelled += other.cancelled;
+        self.timed_out += other.timed_out;
+        self.unmeetable += other.unmeetable;
+        self.promoted += other.promoted;
         self.failed += other.failed;
         self.sessions += other.sessions;
         self.chunks += other.chunks;
@@ -97,9 +106,15 @@ impl fmt::Display for Summary {
         writeln!(f, "seeds          {}", self.seeds)?;
         writeln!(
             f,
-            "requests       {}: {} succeeded, {} cancelled, {} failed",
-            self.requests, self.succeeded, self.cancelled, self.failed
+            "requests       {}: {} succeeded, {} cancelled, {} failed, {} timed out, {} unmeetable",
+            self.requests,
+            self.succeeded,
+            self.cancelled,
+            self.failed,
+            self.timed_out,
+            self.unmeetable
         )?;
+        writeln!(f, "promoted       {}", self.promoted)?;
         writeln!(f, "sessions       {}", self.sessions)?;
         writeln!(
             f,

@@ -1,6 +1,8 @@
 //! Mistakes that a simulation makes on purpose, to test that they are noticed.
 
-/// A mistake between the manager and the device, made on purpose.
+use batchmaker_manager::Config;
+
+/// A mistake between the manager and the device, or in the manager's configuration, made on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
     /// There is none.
@@ -13,4 +15,31 @@ pub enum Sabotage {
     EarlyRows,
     /// The loss of a worker is not reported to the manager, which goes on giving it rounds.
     UnreportedLoss,
+    /// The manager is not told that a deadline is reached, unless something else happens.
+    LateDeadlines,
+    /// The manager does not know the shares of models.
+    NoShares,
+    /// The manager promotes no requests.
+    NoAging,
+    /// The manager has no patience with cell types that fill slowly.
+    NoPatience,
+    /// The manager does not tell large requests from small ones.
+    NoLargeRequests,
+}
+
+impl Sabotage {
+    /// The manager's configuration, where that is to be `config`.
+    pub(crate) fn config(self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if let Some(fairness) = &mut config.fairness {
+            match self {
+                Self::NoShares => fairness.shares = None,
+                Self::NoAging => fairness.aging_ns = None,
+                Self::NoPatience => fairness.patience_ns = None,
+                Self::NoLargeRequests => fairness.large_rows = None,
+                _ => {}
+            }
+        }
+        config
+    }
 }

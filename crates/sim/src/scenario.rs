@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellTypeId, ModelId, ModelPriority, RunKind, WorkerId};
 use batchmaker_manager::{
-    BatchSizes, CellTypeConfig, Config, Merging, PadTo, Padding, Policy, StatePlacement, TaskForm,
+    BatchSizes, CellTypeConfig, Config, Fairness, Merging, PadTo, Padding, Policy, StatePlacement,
+    TaskForm,
 };
 use batchmaker_simulated::{CellCost, VirtualConfig};
 
@@ -30,6 +31,9 @@ const LOOKAHEAD_STREAM: u64 = 0xc2b2_ae3d_0000_0000;
 
 /// Separates the draws of a device's bounds: slots, and rows of a batch.
 const BOUNDS_STREAM: u64 = 0x9e37_79b1_0000_0000;
+
+/// Separates the draws of fairness and of deadlines.
+const FAIRNESS_STREAM: u64 = 0xd6e8_feb8_0000_0000;
 
 /// Separates the draws of steps that are reported before their task is over, and of rows that are read
 /// then.
@@ -115,6 +119,10 @@ impl Disturbances {
 impl Scenario {
     /// The scenario that is drawn from `seed`.
     pub(crate) fn draw(seed: u64) -> Self {
+        let mut fairness_rng = Rng::new(seed ^ FAIRNESS_STREAM);
+        if fairness_rng.chance(8) {
+            return Self::saturated(&mut fairness_rng);
+        }
         let mut rng = Rng::new(seed);
         let cells = cells(&mut rng);
         let models: Vec<Model> = (0..rng.within(1..=3) as u32)
@@ -157,6 +165,9 @@ impl Scenario {
         let rng = rng.fork();
         bound(&mut manager, &cells, &sessions, &mut Rng::new(seed ^ BOUNDS_STREAM));
         let mut progress_rng = Rng::new(seed ^ PROGRESS_STREAM);
+        let (mut arrivals, mut sessions) = (arrivals, sessions);
+        manager.fairness = fairness(models.len(), calm_ns, &mut fairness_rng);
+        set_deadlines(&mut arrivals, &mut sessions, calm_ns, &mut fairness_rng);
         Self {
             manager,
             device,
@@ -171,6 +182,98 @@ impl Scenario {
             rng,
             progress_rng,
         }
+    }
+}
+
+impl Scenario {
+    /// The costs of the cell types, if the manager learns exactly how long tasks take.
+    pub(crate) fn exact_costs(&self) -> Option<&[CellCost]> {
+        let Disturbances { reports_late_ns_max, slow_tasks_percent, .. } = self.disturbances;
+        let has_copies =
+            self.manager.workers > 1 && self.manager.state_placement == StatePlacement::PerWorker;
+        let is_exact = reports_late_ns_max == 0 && slow_tasks_percent == 0 && !has_copies;
+        is_exact.then_some(&self.device.costs)
+    }
+}
+
+impl Scenario {
+    /// Two or three models with shares and no cell type in common, all of whose requests come before
+    /// any can be served. Nothing goes wrong.
+    fn saturated(rng: &mut Rng) -> Self {
+        let models = rng.within(2..=3) as u32;
+        let cell = |id, kind, states| CellShape { id: CellTypeId(id), kind, states };
+        let cells: Vec<CellShape> = (0..models)
+            .flat_map(|model| {
+                [cell(2 * model, RunKind::Chain, 1), cell(2 * model + 1, RunKind::Rows, 0)]
+            })
+            .collect();
+        let drawn = cells.chunks(2).zip((0..).map(ModelId));
+        let drawn: Vec<Model> = drawn.map(|(cells, id)| Model::draw(id, cells, rng)).collect();
+        let mut manager = manager(&cells, drawn.len(), rng);
+        for (cell, id) in manager.cell_types.iter_mut().zip(0..) {
+            cell.priorities.retain(|rank| rank.model == ModelId(id / 2));
+            cell.batch_sizes.max = cell.batch_sizes.max.min(8);
+            cell.batch_sizes.min = 1;
+        }
+        manager.fairness = Some(Fairness {
+            shares: Some((0..models).map(|_| rng.within(1..=4) as u32).collect()),
+            ..fairness(drawn.len(), 1_000_000, rng).unwrap_or_default()
+        });
+        manager.lookahead = lookahead(rng);
+        let device = device(&manager, rng);
+        let arrivals = (0..400).map(|_| {
+            let model = rng.pick(&drawn);
+            let length = rng.within(1..=16) as u32;
+            let graph = Arc::new(model.unfold(length, 1, Layout::TimeFirst, rng));
+            Arrival { time_ns: 0, model: model.id, priority: 0, allowed_ns: None, graph }
+        });
+        let arrivals = arrivals.collect();
+        let (rng, progress_rng) = (rng.fork(), rng.fork());
+        Self {
+            manager,
+            device,
+            arrivals,
+            sessions: Vec::new(),
+            faults: Vec::new(),
+            limits: Vec::new(),
+            disturbances: Disturbances::NONE,
+            calm_ns: 1,
+            progress_percent: 0,
+            streamed_percent: 0,
+            rng,
+            progress_rng,
+        }
+    }
+}
+
+fn fairness(models: usize, until_ns: u64, rng: &mut Rng) -> Option<Fairness> {
+    if rng.chance(40) {
+        return None;
+    }
+    let weights = (0..models).map(|_| rng.within(1..=4) as u32).collect();
+    let [aging_ns, patience_ns] = [0, 0].map(|_| rng.log_within(1_000..=until_ns.max(2_000)));
+    let large_rows = rng.log_within(1..=200) as u32;
+    Some(Fairness {
+        shares: rng.chance(50).then_some(weights),
+        aging_ns: rng.chance(50).then_some(aging_ns),
+        patience_ns: rng.chance(50).then_some(patience_ns),
+        large_rows: rng.chance(50).then_some(large_rows),
+    })
+}
+
+/// Gives some requests and chunks a deadline.
+fn set_deadlines(
+    arrivals: &mut [Arrival],
+    sessions: &mut [SessionPlan],
+    until_ns: u64,
+    rng: &mut Rng,
+) {
+    let percent = *rng.pick(&[0, 0, 10, 80]);
+    let allowed_ns_max = rng.log_within(10_000..=until_ns.max(20_000));
+    let chunks = sessions.iter_mut().flat_map(|session| &mut session.chunks);
+    for arrival in arrivals.iter_mut().chain(chunks) {
+        let allowed_ns = rng.within(0..=allowed_ns_max);
+        arrival.allowed_ns = rng.chance(percent).then_some(allowed_ns);
     }
 }
 
@@ -293,7 +396,7 @@ fn arrivals(models: &[Model], rng: &mut Rng) -> Vec<Arrival> {
         let layout = *rng.pick(&[Layout::TimeFirst, Layout::SequenceFirst]);
         let graph = Arc::new(model.unfold(length, sequences, layout, rng));
         let priority = if has_priorities { rng.within(0..=3) as u32 } else { 0 };
-        Arrival { time_ns, model: model.id, priority, graph }
+        Arrival { time_ns, model: model.id, priority, allowed_ns: None, graph }
     });
     arrivals.collect()
 }

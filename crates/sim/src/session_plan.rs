@@ -50,7 +50,8 @@ pub(crate) fn draw(models: &[Model], last_ns: u64, rng: &mut Rng) -> Vec<Session
             let length = rng.log_within(1..=length_max) as u32;
             let graph = Arc::new(model.unfold_chunk(chunk, length));
             let priority = if has_priorities { rng.within(0..=3) as u32 } else { 0 };
-            chunks.push(Arrival { time_ns, model: model.id, priority, graph });
+            let (model, allowed_ns) = (model.id, None);
+            chunks.push(Arrival { time_ns, model, priority, allowed_ns, graph });
         }
         let ends_ns = match rng.within(0..=9) {
             0 => None,

@@ -20,6 +20,9 @@ fn fixed_seeds_keep_to_all_rules() {
         total.succeeded,
         total.cancelled,
         total.failed,
+        total.timed_out,
+        total.unmeetable,
+        total.promoted,
         total.copies,
         total.padding,
         total.failed_tasks,
@@ -34,7 +37,8 @@ fn fixed_seeds_keep_to_all_rules() {
         total.slot_waits,
     ];
     assert!(happened.iter().all(|&count| count > 0), "{total}");
-    assert_eq!(total.succeeded + total.cancelled + total.failed, total.requests);
+    let ended = total.succeeded + total.cancelled + total.failed;
+    assert_eq!(ended + total.timed_out + total.unmeetable, total.requests);
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //!   subgraphs in flight.
 //! - `roster`: the standing batch of one worker and cell type, which makes a steady step cost nothing
 //!   a node. `queue` holds a cell type's rosters, waiting subgraphs, slots and submission window.
+//! - `fair_places` and `aging`: where requests stand in the queues, with rules of fairness.
+//! - `task_times`: how long a cell type's batches take. `service_time`: the least time of a request.
 //! - `readiness`: which nodes a worker may run.
 //! - `slot_waiters`: which chain gets a slot next where a device bounds their number. `sessions`: which
 //!   chunk runs next, and which slots the session holds between two chunks.
@@ -51,6 +53,7 @@ use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, 
 use crate::batching::Batching;
 use crate::config::Config;
 use crate::counters::BatchCounters;
+use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
 
 use request_processor::RequestProcessor;
@@ -145,6 +148,10 @@ impl Batching for Cellular {
 
     fn finished(&mut self) -> &mut Vec<Finished> {
         &mut self.processor.finished
+    }
+
+    fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.processor.pool.requests.discarded)
     }
 
     fn requests(&self) -> usize {

@@ -5,7 +5,7 @@ use batchmaker_graph::{RunIndex, TaskId};
 use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::request_table::{Arrival, Request};
 use crate::cellular::sessions::Kept;
-use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge};
+use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphEdge};
 use crate::cellular::subgraph_pool::SubgraphPool;
 
 /// Adds a request that arrived, with its subgraphs, to the pool. The subgraphs are in no queue yet.
@@ -48,7 +48,9 @@ pub(super) fn partition(
             model_position,
             rows_before,
             edges: Vec::new(),
+            edges_ended: Default::default(),
             consumers: Vec::new(),
+            consumer_span_max: 0,
             feeds_own_type: false,
             place: Place::Blocked,
             submitted: 0,
@@ -66,12 +68,29 @@ pub(super) fn partition(
             pool.requests[subgraph].edges.push(edge);
             let producer = &mut pool.requests[index];
             producer.feeds_own_type |= producer.cell_type == run.cell_type;
+            let consumer = Consumer::new(subgraph, edge.need, producer.length, run.length);
             // Edges come consumer by consumer, so a repeated one is the last.
-            if producer.consumers.last() != Some(&subgraph) {
-                producer.consumers.push(subgraph);
+            match producer.consumers.last_mut().filter(|last| last.index == subgraph) {
+                Some(last) => {
+                    last.from = last.from.min(consumer.from);
+                    last.until = last.until.max(consumer.until);
+                }
+                None => producer.consumers.push(consumer),
             }
         }
+        if run.edges.len() > 1 {
+            let free = |edge: &SubgraphEdge| edge.need.available(0, u32::MAX, run.length);
+            pool.requests[subgraph].edges.sort_by_key(free);
+        }
         subgraphs.push(subgraph);
+    }
+    for &index in &subgraphs {
+        let producer = &mut pool.requests[index];
+        if producer.consumers.len() > 1 {
+            producer.consumers.sort_by_key(|consumer| consumer.from);
+        }
+        let spans = producer.consumers.iter().map(|consumer| consumer.until - consumer.from);
+        producer.consumer_span_max = spans.max().unwrap_or(0);
     }
     let request = Request {
         generation: id.generation,

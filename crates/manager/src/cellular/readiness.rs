@@ -9,7 +9,7 @@ use batchmaker_graph::{CellTypeId, ModelId, RunKind, WorkerId};
 use crate::cellular::queue::Queues;
 use crate::cellular::request_table::RequestTable;
 use crate::cellular::roster::Roster;
-use crate::cellular::subgraph::{Place, QueueKey, SubgraphEdge, SubgraphIndex};
+use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
 
 /// A view of the subgraphs in flight and of the queues that they stand in.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +64,17 @@ impl Readiness<'_> {
     }
 
     /// The watermark: the number of nodes, from the first on, whose dependencies `worker` can rely
-    /// on.
+    /// on. It never falls below the number of nodes that were submitted, so the search ends there.
     pub(super) fn available(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
         let subgraph = &self.requests[index];
         let mut available = subgraph.length;
-        for &SubgraphEdge { producer, need } in &subgraph.edges {
+        let edges = self.edges_not_ended(subgraph);
+        for &SubgraphEdge { producer, need } in edges {
+            if available <= subgraph.submitted
+                || need.available(0, u32::MAX, subgraph.length) >= available
+            {
+                break;
+            }
             let progress = if self.pinned_to(producer) == Some(worker) {
                 self.submitted(producer)
             } else {
@@ -78,6 +84,22 @@ impl Readiness<'_> {
             available = available.min(of_edge);
         }
         available
+    }
+
+    /// The edges of a subgraph after the first ones whose producers have ended.
+    #[inline]
+    fn edges_not_ended<'s>(&self, subgraph: &'s Subgraph) -> &'s [SubgraphEdge] {
+        if subgraph.edges.len() < 2 {
+            return &subgraph.edges;
+        }
+        let mut ended = subgraph.edges_ended.get() as usize;
+        while let Some(edge) = subgraph.edges.get(ended)
+            && self.requests[edge.producer].has_ended()
+        {
+            ended += 1;
+        }
+        subgraph.edges_ended.set(ended as u32);
+        &subgraph.edges[ended..]
     }
 
     /// The number of nodes that `worker` may run now.

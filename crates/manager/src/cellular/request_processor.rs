@@ -69,13 +69,13 @@ impl RequestProcessor {
         }
         let Some(session) = arrival.session else {
             match refusal {
-                Some(outcome) => self.end_unstarted(&arrival, outcome),
-                None => self.start(&arrival),
+                Some(outcome) => self.end_unstarted(arrival, outcome),
+                None => self.start(arrival),
             }
             return;
         };
         if let Err(chunk) = self.sessions.admit(session, arrival) {
-            self.end_unstarted(&chunk, Outcome::Failed(Failure::SessionLost));
+            self.end_unstarted(chunk, Outcome::Failed(Failure::SessionLost));
         } else if let Some(outcome) = refusal {
             self.give_up(request, &outcome);
         }
@@ -99,9 +99,9 @@ impl RequestProcessor {
     pub(super) fn settle_sessions(&mut self) {
         while let Some(action) = self.sessions.next_action() {
             match action {
-                SessionAction::Start(chunk) => self.start(&chunk),
+                SessionAction::Start(chunk) => self.start(chunk),
                 SessionAction::Fail(chunk) => {
-                    self.end_unstarted(&chunk, Outcome::Failed(Failure::SessionLost));
+                    self.end_unstarted(chunk, Outcome::Failed(Failure::SessionLost));
                 }
                 SessionAction::Release(kept) => {
                     for Kept { cell_type, slot, .. } in kept {
@@ -113,14 +113,15 @@ impl RequestProcessor {
     }
 
     /// Partitions a request into subgraphs and puts those with ready nodes into their queues.
-    fn start(&mut self, arrived: &Arrival) {
+    fn start(&mut self, arrived: Arrival) {
         let sessions = &mut self.sessions;
-        partition(&mut self.pool, arrived, |run| sessions.take_kept(arrived.session?, run));
+        partition(&mut self.pool, &arrived, |run| sessions.take_kept(arrived.session?, run));
         let (pool, id) = (&mut self.pool, arrived.request);
         if arrived.session.is_some() {
             assert_chunk_fits(pool.readiness(), id);
         }
         pool.note_start(id);
+        pool.requests.discarded.add_graph(arrived.graph);
         for index in 0..pool.requests[id].subgraphs.len() {
             pool.refresh(pool.requests[id].subgraphs[index]);
         }
@@ -236,11 +237,14 @@ impl RequestProcessor {
     /// Notes that rows of a row-wise subgraph ran: its first `completed` nodes are complete.
     fn rows_completed(&mut self, index: SubgraphIndex, completed: u32, task: TaskId) {
         let subgraph = &mut self.pool.requests[index];
-        subgraph.completed = subgraph.completed.max(completed);
+        let (before, request) = (subgraph.completed, subgraph.request);
+        subgraph.completed = before.max(completed);
+        let completed = subgraph.completed;
         if subgraph.last_task == task {
-            self.settle(index);
-        } else {
-            self.pool.wake_consumers(index);
+            self.unpin(index);
+        }
+        if self.pool.requests.is_live(request) {
+            self.pool.wake_consumers_between(index, before, completed);
         }
     }
 
@@ -275,7 +279,7 @@ impl RequestProcessor {
         if given_up.is_empty() {
             return self.abort(request, outcome);
         }
-        for chunk in &given_up {
+        for chunk in given_up {
             let is_it = chunk.request == request;
             let later = Outcome::Failed(Failure::SessionLost);
             self.end_unstarted(chunk, if is_it { outcome.clone() } else { later });
@@ -345,6 +349,9 @@ impl RequestProcessor {
             return;
         }
         self.pool.requests[id].ending = Some(outcome.clone());
+        if let Some(deadline_ns) = self.pool.requests[id].deadline_ns.take() {
+            self.deadlines.remove(deadline_ns, id);
+        }
         // Consumers before producers. The table is empty once the last one has ended.
         for position in (0..self.pool.requests[id].subgraphs.len()).rev() {
             let Some(&index) = self.pool.requests[id].subgraphs.get(position) else { return };
@@ -370,6 +377,14 @@ impl RequestProcessor {
     /// Unpins a subgraph of which nothing is in flight any more, and ends it if all its nodes ran or
     /// its request is given up.
     fn settle(&mut self, index: SubgraphIndex) {
+        let request = self.pool.requests[index].request;
+        self.unpin(index);
+        if self.pool.requests.is_live(request) {
+            self.pool.wake_consumers(index);
+        }
+    }
+
+    fn unpin(&mut self, index: SubgraphIndex) {
         let subgraph = &mut self.pool.requests[index];
         subgraph.pin = None;
         subgraph.stays.clear();
@@ -379,9 +394,6 @@ impl RequestProcessor {
             self.end_subgraph(index);
         } else {
             self.pool.refresh(index);
-        }
-        if self.pool.requests.is_live(request) {
-            self.pool.wake_consumers(index);
         }
     }
 
@@ -430,7 +442,7 @@ impl RequestProcessor {
     }
 
     /// Ends a chunk before it started.
-    fn end_unstarted(&mut self, chunk: &Arrival, outcome: Outcome) {
+    fn end_unstarted(&mut self, chunk: Arrival, outcome: Outcome) {
         if let Some(deadline_ns) = chunk.deadline_ns {
             self.deadlines.remove(deadline_ns, chunk.request);
         }
@@ -438,5 +450,6 @@ impl RequestProcessor {
         let request = chunk.request;
         let finished = Finished { request, outcome, queue_ns: waited_ns, total_ns: waited_ns };
         self.finished.push(finished);
+        self.pool.requests.discarded.add_graph(chunk.graph);
     }
 }

@@ -7,6 +7,7 @@ use batchmaker_graph::{CellGraph, ModelId, RequestId, RunIndex, SessionId, Worke
 
 use crate::cellular::subgraph::{Subgraph, SubgraphIndex};
 use crate::config::StatePlacement;
+use crate::discarded::Discarded;
 use crate::event::Outcome;
 
 /// Requests by the position of their id, and subgraphs by their index.
@@ -20,6 +21,8 @@ pub(super) struct RequestTable {
     workers: usize,
     arrivals: u64,
     live_requests: usize,
+    /// What takes long to free.
+    pub(super) discarded: Discarded,
 }
 
 /// A request that arrived, or a chunk of a session, before it is cut into subgraphs.
@@ -77,6 +80,7 @@ impl RequestTable {
             workers,
             arrivals: 0,
             live_requests: 0,
+            discarded: Discarded::default(),
         }
     }
 
@@ -112,6 +116,7 @@ impl RequestTable {
     pub(super) fn remove(&mut self, id: RequestId) -> &mut Request {
         let request = &mut self.requests[id.index as usize];
         self.free_subgraphs.append(&mut request.subgraphs);
+        self.discarded.clear(&mut request.subgraphs);
         request.is_live = false;
         self.live_requests -= 1;
         request
@@ -153,14 +158,14 @@ impl RequestTable {
     }
 
     /// Takes a subgraph into the table. The lists of one that ended go on as its own, empty, so
-    /// that steady traffic allocates none.
+    /// that steady traffic allocates none; large ones are discarded.
     pub(super) fn new_subgraph(&mut self, subgraph: Subgraph) -> SubgraphIndex {
         match self.free_subgraphs.pop() {
             Some(index) => {
                 let place = &mut self.subgraphs[index.0 as usize];
                 let mut ended = std::mem::replace(place, subgraph);
-                ended.edges.clear();
-                ended.consumers.clear();
+                self.discarded.clear(&mut ended.edges);
+                self.discarded.clear(&mut ended.consumers);
                 ended.stays.clear();
                 (place.edges, place.consumers) = (ended.edges, ended.consumers);
                 place.stays = ended.stays;

@@ -34,6 +34,7 @@ pub(super) fn form(
         subgraph.pin = Some(worker);
         subgraph.last_task = task;
         in_flight.push((index, subgraph.submitted));
+
         let (request, run) = (subgraph.request, subgraph.run);
         if pool.is_timed {
             pool.note_model_of_rows(cell_type, request, count);
@@ -43,9 +44,9 @@ pub(super) fn form(
     }
     // Only now: a consumer of the same type may not run in one batch with its producer, and a
     // subgraph that goes back in the order may not come twice.
-    for &(index, _) in &in_flight {
+    for (&(index, submitted), item) in in_flight.iter().zip(&items) {
         pool.follow_served_rows(index);
-        pool.wake_consumers(index);
+        pool.wake_consumers_between(index, item.first, submitted);
     }
     pool.queues[cell_type].counters.count(1, rows as usize, 0);
     Some((Work::Rows(items), InFlightWork::Rows(in_flight), rows))

@@ -16,6 +16,7 @@
 //! This file chooses the chain. `subgraph_pool` gives it the slot.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 
 use batchmaker_graph::{CellTypeId, RequestId};
 
@@ -25,12 +26,15 @@ use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 /// The chains that are ready and lack nothing but a slot.
 #[derive(Debug)]
 pub(super) struct SlotWaiters {
-    /// In the order of the queues.
-    waiting: BTreeMap<QueueKey, SubgraphIndex>,
+    /// The chains of sessions, in the order of the queues, each with its cell type.
+    of_sessions: BTreeMap<QueueKey, (SubgraphIndex, CellTypeId)>,
     /// The demand by cell type.
     cell_types: Vec<SlotsOfType>,
-    /// Scratch space: a mark for each run of a request.
+    /// The number of chains that wait.
+    waiting: usize,
+    /// Scratch space: a mark for each run of a request, and the runs that have one.
     marks: Vec<bool>,
+    marked: Vec<usize>,
     /// Whether anything happened since slots were last given out that may let a chain have one.
     is_changed: bool,
 }
@@ -38,7 +42,10 @@ pub(super) struct SlotWaiters {
 /// The demand for the slots of one cell type.
 #[derive(Clone, Debug, Default)]
 struct SlotsOfType {
-    /// Chains that wait for a slot of the type.
+    /// The chains of requests without a session that wait for a slot of the type, in the order of the
+    /// queues.
+    chains: BTreeMap<QueueKey, SubgraphIndex>,
+    /// The number of chains that wait for a slot of the type, those of sessions included.
     waiting: usize,
     /// Slots that sessions hold.
     held_by_sessions: usize,
@@ -50,14 +57,33 @@ struct SlotsOfType {
 
 impl SlotWaiters {
     pub(super) fn new(cell_types: usize) -> Self {
-        let cell_types = vec![SlotsOfType::default(); cell_types];
-        Self { waiting: BTreeMap::new(), cell_types, marks: Vec::new(), is_changed: false }
+        Self {
+            of_sessions: BTreeMap::new(),
+            cell_types: vec![SlotsOfType::default(); cell_types],
+            waiting: 0,
+            marks: Vec::new(),
+            marked: Vec::new(),
+            is_changed: false,
+        }
     }
 
     /// Lines up a chain of `cell_type` that is ready but has no slot.
-    pub(super) fn line_up(&mut self, key: QueueKey, cell_type: CellTypeId, index: SubgraphIndex) {
-        if self.waiting.insert(key, index).is_none() {
-            self.cell_types[cell_type.index()].waiting += 1;
+    pub(super) fn line_up(
+        &mut self,
+        key: QueueKey,
+        cell_type: CellTypeId,
+        index: SubgraphIndex,
+        is_of_session: bool,
+    ) {
+        let of_type = &mut self.cell_types[cell_type.index()];
+        let is_new = if is_of_session {
+            self.of_sessions.insert(key, (index, cell_type)).is_none()
+        } else {
+            of_type.chains.insert(key, index).is_none()
+        };
+        if is_new {
+            of_type.waiting += 1;
+            self.waiting += 1;
             self.is_changed = true;
         }
     }
@@ -65,24 +91,30 @@ impl SlotWaiters {
     /// Takes out a chain of `cell_type` that got its slot, or that ends, if it waits.
     #[inline]
     pub(super) fn remove(&mut self, key: QueueKey, cell_type: CellTypeId) {
-        if !self.waiting.is_empty() {
+        if self.waiting > 0 {
             self.remove_waiting(key, cell_type);
         }
     }
 
     #[cold]
     fn remove_waiting(&mut self, key: QueueKey, cell_type: CellTypeId) {
-        if self.waiting.remove(&key).is_some() {
-            self.cell_types[cell_type.index()].waiting -= 1;
+        let of_type = &mut self.cell_types[cell_type.index()];
+        if of_type.chains.remove(&key).is_some() || self.of_sessions.remove(&key).is_some() {
+            of_type.waiting -= 1;
+            self.waiting -= 1;
         }
         // Chains that depend on it may have waited for this.
         self.is_changed = true;
     }
 
     /// Moves a chain in the order of the queues, from `before` to `key`, if it waits.
-    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey) {
-        if let Some(index) = self.waiting.remove(&before) {
-            self.waiting.insert(key, index);
+    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey, cell_type: CellTypeId) {
+        let of_type = &mut self.cell_types[cell_type.index()];
+        if let Some(index) = of_type.chains.remove(&before) {
+            of_type.chains.insert(key, index);
+            self.is_changed = true;
+        } else if let Some(chain) = self.of_sessions.remove(&before) {
+            self.of_sessions.insert(key, chain);
             self.is_changed = true;
         }
     }
@@ -113,30 +145,39 @@ impl SlotWaiters {
 
     /// The first chain that may have its slot now. One of a session stands for all of them.
     pub(super) fn first_served(&mut self, state: Readiness<'_>) -> Option<SubgraphIndex> {
-        let Self { waiting, cell_types, marks, .. } = self;
+        let Self { of_sessions, cell_types, marks, marked, .. } = self;
         cell_types.iter_mut().for_each(|of_type| of_type.is_reserved = false);
-        let is_free = |cell_types: &[SlotsOfType], cell_type: CellTypeId| {
-            state.queues[cell_type].slots.left() > 0 && !cell_types[cell_type.index()].is_reserved
-        };
-        for &index in waiting.values() {
-            let mut wanted =
-                state.queues.cell_types().filter(|ct| cell_types[ct.index()].waiting > 0);
-            if !wanted.any(|ct| is_free(cell_types, ct)) {
-                return None;
-            }
-            let subgraph = &state.requests[index];
-            let is_served = match state.requests[subgraph.request].session {
-                Some(_) => all_fit(state, subgraph.request, cell_types),
-                None => {
-                    is_free(cell_types, subgraph.cell_type)
-                        && producers_have_slots(state, index, marks)
+        let (mut after, mut last_session) = (None, None);
+        loop {
+            let is_free = |ct: CellTypeId| {
+                let of_type = &cell_types[ct.index()];
+                of_type.waiting > 0 && !of_type.is_reserved && state.queues[ct].slots.left() > 0
+            };
+            let free = state.queues.cell_types().filter(|&ct| is_free(ct));
+            free.clone().next()?;
+            // Whoever waits for a slot of a type that has none free needs no look, but for sessions,
+            // which may reserve.
+            let range = (after.map_or(Unbounded, Excluded), Unbounded);
+            let first_of = |ct: CellTypeId| cell_types[ct.index()].chains.range(range).next();
+            let chain = free.filter_map(first_of).min();
+            let of_session = of_sessions.range(range).next();
+            let of_session = of_session.map(|(key, (index, _))| (key, index));
+            let (&key, &index) = chain.into_iter().chain(of_session).min()?;
+            after = Some(key);
+            let request = state.requests[index].request;
+            let is_served = match of_session == Some((&key, &index)) {
+                // The chains of a chunk come one after the other, and wait for the same slots.
+                true if last_session == Some(request) => false,
+                true => {
+                    last_session = Some(request);
+                    all_fit(state, request, cell_types)
                 }
+                false => producers_have_slots(state, index, marks, marked),
             };
             if is_served {
                 return Some(index);
             }
         }
-        None
     }
 }
 
@@ -164,42 +205,57 @@ fn all_fit(state: Readiness<'_>, chunk: RequestId, cell_types: &mut [SlotsOfType
     fits
 }
 
-/// Whether all chains that the subgraph depends on have slots, or have ended. `marks` is scratch
-/// space.
-fn producers_have_slots(state: Readiness<'_>, index: SubgraphIndex, marks: &mut Vec<bool>) -> bool {
-    let own = state.requests[index].run.index();
+/// Whether all chains that the subgraph depends on have slots, or have ended. `marks` and `marked` are
+/// scratch space.
+fn producers_have_slots(
+    state: Readiness<'_>,
+    index: SubgraphIndex,
+    marks: &mut Vec<bool>,
+    marked: &mut Vec<usize>,
+) -> bool {
     let subgraphs = &state.requests[state.requests[index].request].subgraphs;
-    marks.clear();
-    marks.resize(own + 1, false);
+    if marks.len() < subgraphs.len() {
+        marks.resize(subgraphs.len(), false);
+    }
+    let own = state.requests[index].run.index();
     marks[own] = true;
-    // Producers are earlier runs.
-    for position in (0..=own).rev() {
+    marked.push(own);
+    let (mut next, mut have_slots) = (0, true);
+    while let Some(&position) = marked.get(next) {
+        next += 1;
         let subgraph = &state.requests[subgraphs[position]];
         // The producers of a chain with a bounded slot have slots, or have ended.
         let has_slot =
             subgraph.slot.is_some() && state.queues[subgraph.cell_type].has_bounded_slots();
-        if !marks[position] || subgraph.has_ended() || has_slot {
+        if subgraph.has_ended() || has_slot {
             continue;
         }
-        if position < own && state.lacks_slot(subgraphs[position]) {
-            return false;
+        if position != own && state.lacks_slot(subgraphs[position]) {
+            have_slots = false;
+            break;
         }
         for edge in &subgraph.edges {
-            marks[state.requests[edge.producer].run.index()] = true;
+            let producer = state.requests[edge.producer].run.index();
+            if !std::mem::replace(&mut marks[producer], true) {
+                marked.push(producer);
+            }
         }
     }
-    true
+    marked.drain(..).for_each(|position| marks[position] = false);
+    have_slots
 }
 
 /// # Panics
 /// If `chunk`, of a session, has more chains without a slot of a type than the type has slots: it
 /// could never run.
 pub(super) fn assert_chunk_fits(state: Readiness<'_>, chunk: RequestId) {
-    let subgraphs = &state.requests[chunk].subgraphs;
-    for cell_type in subgraphs.iter().map(|&sub| state.requests[sub].cell_type) {
-        let Some(max) = state.queues[cell_type].slots.max() else { continue };
-        let of_type = subgraphs.iter().filter(|&&sub| state.requests[sub].cell_type == cell_type);
-        let needed = of_type.filter(|&&sub| state.lacks_slot(sub)).count();
+    let subgraphs = state.requests[chunk].subgraphs.iter();
+    let mut needed = vec![0; state.queues.iter().len()];
+    for &index in subgraphs.filter(|&&index| state.lacks_slot(index)) {
+        needed[state.requests[index].cell_type.index()] += 1;
+    }
+    for (cell_type, needed) in state.queues.cell_types().zip(needed) {
+        let max = state.queues[cell_type].slots.max().unwrap_or(u32::MAX);
         assert!(
             needed <= max as usize,
             "{chunk:?}, of a session, has {needed} chains of {cell_type}, which has {max} slots"

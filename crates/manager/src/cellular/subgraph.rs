@@ -1,5 +1,6 @@
 //! A subgraph: one run of a request's cell graph, with its progress.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -90,6 +91,32 @@ pub(super) struct SubgraphEdge {
     pub(super) need: Need,
 }
 
+/// A subgraph that depends on another one of its request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Consumer {
+    pub(super) index: SubgraphIndex,
+    /// The least progress of the producer, in nodes, that makes a node of the consumer available.
+    pub(super) from: u32,
+    /// The progress from which on no more makes any available.
+    pub(super) until: u32,
+}
+
+impl Consumer {
+    /// The consumer of an edge of that `need` between runs of these lengths.
+    pub(super) fn new(index: SubgraphIndex, need: Need, producer_length: u32, length: u32) -> Self {
+        let (from, until) = match need {
+            Need::First { nodes } => (i64::from(nodes), i64::from(nodes)),
+            Need::Lockstep { offset } => {
+                (offset.saturating_add(1), offset.saturating_add(i64::from(length)))
+            }
+        };
+        // All nodes are available once all of the producer's are complete.
+        let [from, until] =
+            [from, until].map(|progress| progress.clamp(1, i64::from(producer_length)) as u32);
+        Self { index, from, until }
+    }
+}
+
 /// One run of a request's cell graph, with its progress.
 #[derive(Debug)]
 pub(super) struct Subgraph {
@@ -108,10 +135,15 @@ pub(super) struct Subgraph {
     pub(super) model_position: u32,
     /// The number of nodes of the request's earlier runs; 0 of a request that is not large.
     pub(super) rows_before: u32,
-    /// The subgraphs that it depends on.
+    /// The subgraphs that it depends on: first those that leave the fewest of its nodes available before
+    /// their own first node.
     pub(super) edges: Vec<SubgraphEdge>,
-    /// The subgraphs that depend on it.
-    pub(super) consumers: Vec<SubgraphIndex>,
+    /// The number of first `edges` whose producers are known to have ended.
+    pub(super) edges_ended: Cell<u32>,
+    /// The subgraphs that depend on it, in the order of `from`.
+    pub(super) consumers: Vec<Consumer>,
+    /// The most progress of its own between `from` and `until` of a consumer.
+    pub(super) consumer_span_max: u32,
     /// Whether any of `consumers` has the same cell type.
     pub(super) feeds_own_type: bool,
     pub(super) place: Place,

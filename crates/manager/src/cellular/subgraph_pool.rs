@@ -5,6 +5,8 @@
 //! nodes. Both call [`SubgraphPool::wake_consumers`], since a node may be ready for a worker when
 //! another is submitted to it.
 
+use std::sync::Arc;
+
 use batchmaker_graph::{CellTypeId, Join, ModelId, RequestId, SlotId, WorkerId};
 
 use crate::cellular::aging::Aging;
@@ -13,7 +15,7 @@ use crate::cellular::queue::Queues;
 use crate::cellular::readiness::Readiness;
 use crate::cellular::request_table::RequestTable;
 use crate::cellular::slot_waiters::SlotWaiters;
-use crate::cellular::subgraph::{Place, QueueKey, SubgraphIndex};
+use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphIndex};
 use crate::cellular::workers::{InFlight, TimedTask};
 use crate::config::{Config, StatePlacement};
 use crate::shares::{Charge, Shares};
@@ -86,7 +88,8 @@ impl SubgraphPool {
         if self.readiness().lacks_slot(index) {
             let is_ready = |worker| self.readiness().ready_for(index, worker) > 0;
             if !is_given_up && self.requests.workers().any(is_ready) {
-                self.slot_waiters.line_up(key, cell_type, index);
+                let is_of_session = self.requests[self.requests[index].request].session.is_some();
+                self.slot_waiters.line_up(key, cell_type, index, is_of_session);
             }
             return;
         }
@@ -110,7 +113,29 @@ impl SubgraphPool {
     /// Counts the ready nodes of the subgraphs that depend on `index` anew.
     pub(super) fn wake_consumers(&mut self, index: SubgraphIndex) {
         for position in 0..self.requests[index].consumers.len() {
-            self.refresh(self.requests[index].consumers[position]);
+            self.refresh(self.requests[index].consumers[position].index);
+        }
+    }
+
+    /// Does the same with those for which it matters that the subgraph's progress went from `before`
+    /// nodes to `progress`.
+    pub(super) fn wake_consumers_between(
+        &mut self,
+        index: SubgraphIndex,
+        before: u32,
+        progress: u32,
+    ) {
+        let Subgraph { consumers, consumer_span_max, .. } = &self.requests[index];
+        let mut position = consumers
+            .partition_point(|consumer| consumer.from.saturating_add(*consumer_span_max) <= before);
+        while let Some(&Consumer { index: consumer, from, until }) =
+            self.requests[index].consumers.get(position)
+            && from <= progress
+        {
+            if until > before {
+                self.refresh(consumer);
+            }
+            position += 1;
         }
     }
 
@@ -215,7 +240,9 @@ impl SubgraphPool {
             Place::Roster(worker) => {
                 self.queues[subgraph.cell_type].roster_mut(worker).change_key(before, key);
             }
-            Place::Blocked => self.slot_waiters.change_key(before, key),
+            Place::Blocked => {
+                self.slot_waiters.change_key(before, key, subgraph.cell_type);
+            }
             Place::Ended => {}
         }
     }
@@ -367,6 +394,8 @@ impl SubgraphPool {
         assert!(subgraph.place == Place::Blocked && subgraph.pin.is_none());
         self.slot_waiters.remove(subgraph.key, subgraph.cell_type);
         subgraph.place = Place::Ended;
+        // The graph may end before the subgraph's place in the table is used again.
+        subgraph.precedence = Arc::default();
         subgraph.slot.take()
     }
 

@@ -32,8 +32,9 @@ pub(super) fn length_of(graph: &CellGraph) -> u32 {
 /// The number of chains of the graph by depth and cell type; of runs, if it has no chains.
 pub(super) fn widths(graph: &CellGraph) -> BTreeMap<(u32, CellTypeId), u32> {
     let mut widths = BTreeMap::new();
+    let has_chains = graph.chains() > 0;
     for (depth, run) in depths(graph).into_iter().zip(graph.runs()) {
-        if run.kind == RunKind::Chain || graph.chains() == 0 {
+        if run.kind == RunKind::Chain || !has_chains {
             *widths.entry((depth, run.cell_type)).or_default() += 1;
         }
     }

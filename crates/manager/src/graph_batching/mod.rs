@@ -36,6 +36,7 @@ use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
 use crate::counters::BatchCounters;
 use crate::deadlines::Deadlines;
+use crate::discarded::Discarded;
 use crate::event::{Event, Failure, Finished, Outcome};
 use crate::shares::{Charge, Shares};
 
@@ -65,6 +66,7 @@ pub(crate) struct GraphBatching {
     /// The recent time of a batch of each model, in nanoseconds, where models have shares.
     batch_ns: Vec<u64>,
     finished: Vec<Finished>,
+    discarded: Discarded,
 }
 
 /// The requests of a batch, and how their graphs run.
@@ -111,6 +113,7 @@ impl GraphBatching {
                 .and_then(|fairness| fairness.shares.as_deref().map(Shares::new)),
             batch_ns: Vec::new(),
             finished: Vec::new(),
+            discarded: Discarded::default(),
         }
     }
 
@@ -168,11 +171,20 @@ impl GraphBatching {
 
     /// Gives a request up. A member of a running batch stays in it to the end.
     fn give_up(&mut self, id: RequestId, outcome: Outcome) {
+        self.forget_deadline(id);
         let Some(request) = self.request_mut(id) else { return };
         request.ending.get_or_insert(outcome);
         if request.batched_ns.is_none() {
             self.leave_bucket(id);
             self.finish(id);
+        }
+    }
+
+    /// Forgets the deadline of a request that ends, or is given up.
+    fn forget_deadline(&mut self, id: RequestId) {
+        let deadline_ns = self.request_mut(id).and_then(|request| request.deadline_ns.take());
+        if let Some(deadline_ns) = deadline_ns {
+            self.deadlines.remove(deadline_ns, id);
         }
     }
 
@@ -187,13 +199,11 @@ impl GraphBatching {
     }
 
     fn finish(&mut self, id: RequestId) {
+        self.forget_deadline(id);
         let request = self.requests[id.index as usize].take().expect("a request finishes once");
         self.live_requests -= 1;
         if let Some(shares) = &mut self.shares {
             shares.end(request.model);
-        }
-        if let Some(deadline_ns) = request.deadline_ns {
-            self.deadlines.remove(deadline_ns, id);
         }
         let begun_ns = request.batched_ns.unwrap_or(self.now);
         self.finished.push(Finished {
@@ -202,6 +212,7 @@ impl GraphBatching {
             queue_ns: begun_ns - request.arrived_ns,
             total_ns: self.now - request.arrived_ns,
         });
+        self.discarded.add_graph(request.graph);
     }
 
     /// Forms a batch of the bucket whose turn it is.
@@ -312,6 +323,7 @@ impl GraphBatching {
 
     fn fail(&mut self, requests: &[RequestId], failure: &Failure) {
         for &id in requests {
+            self.forget_deadline(id);
             if let Some(request) = self.request_mut(id) {
                 request.ending.get_or_insert_with(|| Outcome::Failed(failure.clone()));
             }
@@ -398,6 +410,10 @@ impl Batching for GraphBatching {
 
     fn finished(&mut self) -> &mut Vec<Finished> {
         &mut self.finished
+    }
+
+    fn take_discarded(&mut self) -> Discarded {
+        std::mem::take(&mut self.discarded)
     }
 
     fn requests(&self) -> usize {

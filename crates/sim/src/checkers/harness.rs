@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, RequestId, RowSpec,
-    Rows, RunIndex, SessionId, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
+    BatchedTask, CellGraph, CellGraphBuilder, CellTypeId, Chunk, ElementType, ModelId, RequestId,
+    RowSpec, Rows, RunIndex, SessionId, Sink, SinkTime, SlotId, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
     BatchSizes, CellTypeConfig, CellTypeStatistics, Config, Finished, Outcome, Policy,
@@ -15,10 +15,21 @@ use crate::checkers::checker::Checker;
 use crate::ledger::Ledger;
 use crate::observation::{Nodes, Observation, TaskEnd};
 
-/// The number of layers of a graph (cell types 0, 1, …) over 3 steps.
+/// The layers of a graph over 3 steps, of successive cell types.
 #[derive(Clone, Copy)]
-pub(crate) struct Layers(u32);
-pub(crate) const TWO_LAYERS: Layers = Layers(2);
+pub(crate) struct Layers {
+    first: u32,
+    layers: u32,
+}
+pub(crate) const ONE_LAYER: Layers = Layers { first: 0, layers: 1 };
+pub(crate) const TWO_LAYERS: Layers = Layers { first: 0, layers: 2 };
+
+impl Layers {
+    /// One layer, of that cell type.
+    pub(crate) fn one_of(cell_type: u32) -> Self {
+        Self { first: cell_type, layers: 1 }
+    }
+}
 
 /// The reason with which tasks fail and workers are lost.
 pub(crate) const REASON: &str = "a reason";
@@ -93,7 +104,21 @@ impl Harness {
     }
 
     pub(crate) fn arrive_with(&mut self, request: u32, layers: Layers, priority: u32) {
-        self.see_arrival(request, priority, &Arc::new(stack(layers.0, Chunk::Whole)), None);
+        self.see_arrival(request, 0, priority, None, &Arc::new(stack(layers, Chunk::Whole)), None);
+    }
+
+    pub(crate) fn arrive_of(&mut self, request: u32, model: u32, layers: Layers) {
+        self.see_arrival(request, model, 0, None, &Arc::new(stack(layers, Chunk::Whole)), None);
+    }
+
+    pub(crate) fn arrive_until(&mut self, request: u32, layers: Layers, deadline_ns: u64) {
+        let graph = Arc::new(stack(layers, Chunk::Whole));
+        self.see_arrival(request, 0, 0, Some(deadline_ns), &graph, None);
+    }
+
+    /// It is `now_ns`.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        self.ledger.advance(now_ns);
     }
 
     /// A chunk arrives; the first of a session begins it.
@@ -101,17 +126,22 @@ impl Harness {
         let session = session_id(session);
         let is_begun = self.ledger.sessions.get(session).is_some();
         let chunk = if is_begun { Chunk::Next } else { Chunk::First };
-        self.see_arrival(request, 0, &Arc::new(stack(layers.0, chunk)), Some(session));
+        let graph = Arc::new(stack(layers, chunk));
+        self.see_arrival(request, 0, 0, None, &graph, Some(session));
     }
 
     fn see_arrival(
         &mut self,
         request: u32,
+        model: u32,
         priority: u32,
+        deadline_ns: Option<u64>,
         graph: &Arc<CellGraph>,
         session: Option<SessionId>,
     ) {
-        let arrived = Observation::Arrived { request: id(request), priority, graph, session };
+        let (request, model) = (id(request), ModelId(model));
+        let arrived =
+            Observation::Arrived { request, model, priority, deadline_ns, graph, session };
         self.see(&arrived).expect("arrivals are in order");
     }
 
@@ -185,7 +215,17 @@ impl Harness {
     pub(crate) fn settled(&mut self, requests: usize, slots: &[usize]) -> Result<(), String> {
         let counts = |&slots_in_use| CellTypeStatistics { slots_in_use, ..Default::default() };
         let statistics: Vec<_> = slots.iter().map(counts).collect();
-        self.see(&Observation::Settled { requests, statistics: &statistics })
+        let deadline_ns = None;
+        self.see(&Observation::Settled { requests, deadline_ns, statistics: &statistics })
+    }
+
+    /// Does the same where the manager names `deadline_ns` as the next one.
+    pub(crate) fn settled_until(
+        &mut self,
+        requests: usize,
+        deadline_ns: Option<u64>,
+    ) -> Result<(), String> {
+        self.see(&Observation::Settled { requests, deadline_ns, statistics: &[] })
     }
 
     pub(crate) fn drained(&mut self) -> Result<(), String> {
@@ -193,11 +233,11 @@ impl Harness {
     }
 }
 
-fn stack(layers: u32, chunk: Chunk) -> CellGraph {
+fn stack(Layers { first, layers }: Layers, chunk: Chunk) -> CellGraph {
     let row = || RowSpec::new(ElementType::F32, [1]);
     let mut graph = CellGraphBuilder::of_chunk(chunk);
     let mut below = graph.input(row(), 3);
-    for layer in 0..layers {
+    for layer in first..first + layers {
         let above = graph.value(row(), 3);
         let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(above) };
         graph.chain(CellTypeId(layer), 3, vec![Rows::all(below)], vec![None], vec![sink]);

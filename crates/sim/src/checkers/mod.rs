@@ -7,23 +7,29 @@
 mod answers;
 mod batches;
 mod checker;
+mod deadlines;
 mod exactly_once;
 #[cfg(test)]
 mod harness;
+mod patience;
 mod pinning;
 mod predecessors;
 mod progress;
 mod queue_order;
+mod refusals;
 mod sessions;
+mod shares;
 mod slots;
 
 use batchmaker_manager::{Config, Policy};
+use batchmaker_simulated::CellCost;
 
 pub(crate) use checker::Checker;
 use checker::Ends;
 
-/// The rules that hold for a manager of `config`.
-pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
+/// The rules that hold for a manager of `config`. `costs` are those of the cell types, where the manager
+/// learns exactly how long tasks take.
+pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>) -> Vec<Box<dyn Checker>> {
     let ends = Ends::under(config.policy);
     let mut checkers: Vec<Box<dyn Checker>> = vec![
         Box::new(exactly_once::ExactlyOnce),
@@ -32,11 +38,17 @@ pub(crate) fn of(config: &Config) -> Vec<Box<dyn Checker>> {
         Box::new(batches::Batches::new(config)),
         Box::new(slots::Slots::new(config, ends)),
         Box::new(answers::Answers::new(ends)),
+        Box::new(deadlines::Deadlines),
     ];
     if config.policy == Policy::Cellular {
         checkers.push(Box::new(queue_order::QueueOrder::new(config)));
         checkers.push(Box::new(progress::Progress::new(config)));
         checkers.push(Box::new(sessions::Sessions));
+        checkers.push(Box::new(patience::Patience::new(config)));
+        checkers.push(Box::new(shares::Shares::new(config)));
+        if let Some(costs) = costs {
+            checkers.push(Box::new(refusals::Refusals::new(costs)));
+        }
     }
     checkers
 }

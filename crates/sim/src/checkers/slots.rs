@@ -110,7 +110,7 @@ impl Checker for Slots {
             Observation::Batch { cell_type, nodes, .. } => {
                 nodes.iter().try_for_each(|part| self.check_nodes(ledger, *cell_type, part))
             }
-            Observation::Settled { statistics, requests } => {
+            Observation::Settled { statistics, requests, .. } => {
                 self.held.retain(|&owner, _| holds(ledger, owner));
                 for (counts, cell_type) in statistics.iter().zip((0..).map(CellTypeId)) {
                     let held = self.held.values().filter(|&&held| held == cell_type).count();

@@ -11,7 +11,7 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use batchmaker_graph::{CellGraph, CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
+use batchmaker_graph::{CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
 use batchmaker_manager::{Config, Failure, Finished, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
@@ -34,6 +34,16 @@ pub(crate) struct Ledger {
     slots: BoundedSlots,
     /// The number of requests that started.
     starts: u64,
+    /// The time of the last event, in nanoseconds.
+    pub(crate) now_ns: u64,
+    /// The time, in nanoseconds, whether or not the manager knows it.
+    pub(crate) clock_ns: u64,
+    aging_ns: Option<u64>,
+    large_rows: Option<u32>,
+    /// The rows that a request with work at all times would have been served, in units of 2^-32.
+    virtual_time: u128,
+    /// The number of requests that were promoted.
+    pub(crate) promoted: u64,
 }
 
 /// A worker.
@@ -64,6 +74,12 @@ impl Ledger {
             open: vec![OpenRuns::new(); cell_types],
             slots: BoundedSlots::new(config),
             starts: 0,
+            now_ns: 0,
+            clock_ns: 0,
+            aging_ns: config.fairness.as_ref().and_then(|fairness| fairness.aging_ns),
+            large_rows: config.fairness.as_ref().and_then(|fairness| fairness.large_rows),
+            virtual_time: 0,
+            promoted: 0,
         }
     }
 
@@ -76,8 +92,10 @@ impl Ledger {
     /// Enters an observation. What is impossible is left out, since a checker has reported it.
     pub(crate) fn enter(&mut self, seen: &Observation<'_>) {
         match *seen {
-            Observation::Arrived { request, priority, graph, session } => {
-                self.arrive(request, priority, graph, session);
+            Observation::Arrived { request, priority, deadline_ns, graph, session, .. } => {
+                let graph = graph.clone();
+                let arrived = Request::new(graph, priority, deadline_ns, session);
+                self.arrive(request, arrived);
             }
             Observation::SessionEnding { session } => {
                 let settled = self.sessions.end(session);
@@ -92,6 +110,9 @@ impl Ledger {
             }
             Observation::Batch { worker, task, nodes, .. } => {
                 nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
+                let rows: u128 = nodes.iter().map(|part| u128::from(part.count)).sum();
+                let live = self.requests.values().filter(|request| !request.is_waiting()).count();
+                self.virtual_time += ((rows << 32) / live.max(1) as u128).max(1);
             }
             Observation::EndOfSequence { chain } => {
                 if let Some(request) = self.requests.get_mut(&chain.request) {
@@ -112,26 +133,49 @@ impl Ledger {
         }
     }
 
-    fn arrive(
-        &mut self,
-        id: RequestId,
-        priority: u32,
-        graph: &Arc<CellGraph>,
-        session: Option<SessionId>,
-    ) {
-        self.requests.insert(id, Request::new(graph.clone(), priority, session));
-        let Some(session) = session else { return self.start(id, &BTreeMap::new()) };
-        match self.sessions.line_up(session, id) {
-            Some(settled) => self.settle(settled),
-            None => self.give_up(id, Outcome::Failed(Failure::SessionLost)),
+    fn arrive(&mut self, id: RequestId, arrived: Request) {
+        let (session, deadline_ns) = (arrived.session, arrived.deadline_ns);
+        self.requests.insert(id, arrived);
+        match session.map(|session| self.sessions.line_up(session, id)) {
+            None => self.start(id, &BTreeMap::new()),
+            Some(Some(settled)) => self.settle(settled),
+            Some(None) => self.give_up(id, Outcome::Failed(Failure::SessionLost)),
         }
+        if deadline_ns.is_some_and(|deadline_ns| deadline_ns <= self.now_ns) {
+            self.give_up(id, Outcome::TimedOut);
+        }
+    }
+
+    /// Enters that it is `now_ns`: requests whose deadlines are reached are given up, and those that
+    /// started long ago are promoted.
+    pub(crate) fn advance(&mut self, now_ns: u64) {
+        (self.now_ns, self.clock_ns) = (now_ns, now_ns);
+        while let Some((deadline_ns, id)) = self.first_deadline()
+            && deadline_ns <= now_ns
+        {
+            self.give_up(id, Outcome::TimedOut);
+        }
+        if let Some(before_ns) = self.aging_ns.and_then(|aging_ns| now_ns.checked_sub(aging_ns)) {
+            for (&id, request) in &mut self.requests {
+                self.promoted += u64::from(request.promote(id, before_ns, &mut self.open));
+            }
+        }
+    }
+
+    /// The earliest deadline of a request that is not given up, and the request.
+    pub(crate) fn first_deadline(&self) -> Option<(u64, RequestId)> {
+        let open = self.requests.iter().filter(|(_, request)| request.given_up.is_none());
+        open.filter_map(|(&id, request)| Some((request.deadline_ns?, id))).min()
     }
 
     /// Starts a request: it takes its place in the queues, with the slots that the chunk before it
     /// left.
     fn start(&mut self, id: RequestId, kept: &BTreeMap<RunIndex, Kept>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
-        request.start(id, self.starts, &mut self.open);
+        let tag = (self.virtual_time >> 24) as u64;
+        let tag = if self.large_rows.is_some() { tag } else { 0 };
+        let start = (self.starts, self.now_ns);
+        request.start(id, start, (tag, self.large_rows), &mut self.open);
         self.starts += 1;
         for (run, shape) in request.runs.iter_mut().zip(request.graph.runs()) {
             run.lacks_slot = self.slots.is_bounded(shape);

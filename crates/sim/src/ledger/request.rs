@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, Edge, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId, WorkerId,
+    CellGraph, Edge, EndOfSequence, RequestId, RunIndex, RunKind, SessionId, SlotId, TaskId,
+    WorkerId,
 };
 use batchmaker_manager::Outcome;
 
@@ -13,11 +14,13 @@ use crate::observation::Nodes;
 /// Runs with nodes that are not submitted, in the order of a cell type's queue.
 pub(crate) type OpenRuns = BTreeMap<Place, RequestId>;
 
-/// A run's place in the order of its type's queue: explicit priorities first, then the order in
-/// which requests start: on arrival, or when the chunk before has ended.
+/// A run's place in the order of its type's queue: explicit priorities first, then its tag, then the
+/// order in which requests start: on arrival, or when the chunk before has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     rank: u32,
+    /// The virtual time of its next row, where large requests have places of their own.
+    tag: u64,
     start: u64,
     pub(crate) run: RunIndex,
 }
@@ -28,9 +31,18 @@ pub(crate) struct Request {
     pub(crate) graph: Arc<CellGraph>,
     /// The session that it is a chunk of.
     pub(crate) session: Option<SessionId>,
+    /// When it must be answered.
+    pub(crate) deadline_ns: Option<u64>,
+    /// 0 once it is promoted.
     rank: u32,
     /// The number of requests that started before it; none while it waits for an earlier chunk.
     start: Option<u64>,
+    /// When it started.
+    start_ns: u64,
+    /// The virtual time at its start.
+    tag: u64,
+    /// If it is large: the number of rows before each run, and the bound from which on rows go back.
+    large: Option<(Vec<u64>, u64)>,
     pub(crate) runs: Vec<Run>,
     /// The outcome that it must have, if no longer success.
     pub(crate) given_up: Option<Outcome>,
@@ -95,9 +107,18 @@ impl Run {
 
 impl Request {
     /// A request that waits for an earlier chunk of its session, or is about to start.
-    pub(super) fn new(graph: Arc<CellGraph>, priority: u32, session: Option<SessionId>) -> Self {
+    pub(super) fn new(
+        graph: Arc<CellGraph>,
+        priority: u32,
+        deadline_ns: Option<u64>,
+        session: Option<SessionId>,
+    ) -> Self {
         Self {
             session,
+            deadline_ns,
+            start_ns: 0,
+            tag: 0,
+            large: None,
             rank: if priority == 0 { u32::MAX } else { priority },
             start: None,
             runs: graph.runs().iter().map(|run| Run::new(run.length)).collect(),
@@ -109,9 +130,25 @@ impl Request {
         }
     }
 
-    /// Takes the request's place in the queues; `start` requests started before it.
-    pub(super) fn start(&mut self, id: RequestId, start: u64, open: &mut [OpenRuns]) {
-        self.start = Some(start);
+    /// Takes the request's place in the queues; `start` requests started before it. Where requests of
+    /// `large_rows` nodes are large, `tag` is the virtual time.
+    pub(super) fn start(
+        &mut self,
+        id: RequestId,
+        (start, start_ns): (u64, u64),
+        (tag, large_rows): (u64, Option<u32>),
+        open: &mut [OpenRuns],
+    ) {
+        (self.start, self.start_ns, self.tag) = (Some(start), start_ns, tag);
+        let large_rows = large_rows.map(u64::from);
+        self.large = large_rows.filter(|&rows| self.graph.nodes() >= rows).map(|large_rows| {
+            let mut before = 0;
+            let rows_before = self.graph.runs().iter().map(|run| {
+                before += u64::from(run.length);
+                before - u64::from(run.length)
+            });
+            (rows_before.collect(), large_rows)
+        });
         for (run, place) in self.graph.runs().iter().zip(self.places()) {
             open[run.cell_type.index()].insert(place, id);
         }
@@ -126,6 +163,7 @@ impl Request {
         nodes: &Nodes,
         open: &mut [OpenRuns],
     ) -> bool {
+        let before = self.place(nodes.run);
         let Some(run) = self.runs.get_mut(nodes.run.index()) else { return false };
         self.workers |= 1 << worker.0;
         run.submitted += nodes.count;
@@ -142,8 +180,11 @@ impl Request {
                 true
             }
         };
-        if end >= self.graph.runs()[nodes.run.index()].length {
-            self.close(nodes.run, open);
+        let shape = &self.graph.runs()[nodes.run.index()];
+        let of_type = &mut open[shape.cell_type.index()];
+        let is_open = before.and_then(|before| of_type.remove(&before)).is_some();
+        if let (true, Some(place)) = (is_open && end < shape.length, self.place(nodes.run)) {
+            of_type.insert(place, nodes.request);
         }
         is_first
     }
@@ -213,16 +254,49 @@ impl Request {
 
     /// The places of its runs; none while it waits.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
-        let (rank, runs) = (self.rank, self.runs.len() as u32);
-        let places =
-            move |start| (0..runs).map(move |run| Place { rank, start, run: RunIndex(run) });
-        self.start.into_iter().flat_map(places)
+        let runs = (0..self.runs.len() as u32).map(RunIndex);
+        let places: Vec<Place> = runs.filter_map(|run| self.place(run)).collect();
+        places.into_iter()
+    }
+
+    /// The place of a run; none while the request waits.
+    fn place(&self, run: RunIndex) -> Option<Place> {
+        let (start, progress) = (self.start?, self.runs.get(run.index())?);
+        let tag = match &self.large {
+            None => self.tag,
+            Some((rows_before, large_rows)) => {
+                let is_chain = self.graph.runs()[run.index()].kind == RunKind::Chain;
+                let served = if is_chain { 0 } else { u64::from(progress.submitted) };
+                let row = rows_before[run.index()] + served;
+                self.tag + 256 * row.saturating_sub(*large_rows)
+            }
+        };
+        Some(Place { rank: self.rank, tag, start, run })
+    }
+
+    /// Promotes the request, whose id is `id`, if it started before `before_ns`. Tells whether it was
+    /// promoted.
+    pub(super) fn promote(&mut self, id: RequestId, before_ns: u64, open: &mut [OpenRuns]) -> bool {
+        if self.rank == 0 || self.given_up.is_some() || self.is_waiting() {
+            return false;
+        }
+        if self.start_ns >= before_ns {
+            return false;
+        }
+        for (run, place) in self.graph.runs().iter().zip(self.places()) {
+            let of_type = &mut open[run.cell_type.index()];
+            if of_type.remove(&place).is_some() {
+                of_type.insert(Place { rank: 0, ..place }, id);
+            }
+        }
+        self.rank = 0;
+        true
     }
 
     /// Takes a run, of which nothing more is submitted, out of `open`, which is by cell type.
     fn close(&self, run: RunIndex, open: &mut [OpenRuns]) {
         let cell_type = self.graph.runs()[run.index()].cell_type;
-        if let Some(place) = self.places().nth(run.index()) {
+        if let Some(place) = self.place(run) {
             open[cell_type.index()].remove(&place);
         }
     }

@@ -30,6 +30,8 @@ pub(super) enum SimulationEvent {
     Ran { worker: WorkerId, life: u32, is_failed: bool },
     /// The manager learns of the end of the task.
     ReportTask { worker: WorkerId, life: u32, task: TaskId, is_failed: bool },
+    /// A deadline may be reached.
+    Deadline,
     /// An idle worker asks for work after all.
     Ask(WorkerId),
     /// Arrivals and faults are over.

@@ -61,7 +61,7 @@ impl<'a> Simulation<'a> {
     pub(crate) fn new(scenario: Scenario, sabotage: Sabotage, trace: &'a mut Trace<'a>) -> Self {
         let config = &scenario.manager;
         Self {
-            observed: ObservedManager::new(config, trace),
+            observed: ObservedManager::new(config, sabotage, scenario.exact_costs(), trace),
             device: VirtualDevice::new(scenario.device.clone(), Hashes),
             now_ns: 0,
             agenda: Agenda::of(&scenario),
@@ -84,6 +84,7 @@ impl<'a> Simulation<'a> {
         while let Some((time_ns, happening)) = self.agenda.next() {
             self.now_ns = time_ns;
             self.observed.trace.now(time_ns);
+            self.observed.ledger.clock_ns = time_ns;
             self.summary.steps += 1;
             self.happen(happening)?;
             if happening == SimulationEvent::Calm {
@@ -95,6 +96,7 @@ impl<'a> Simulation<'a> {
         }
         self.observed.observe(&Observation::Drained)?;
         self.summary.copies = self.device.copies();
+        self.summary.promoted = self.observed.ledger.promoted;
         self.summary.slot_waits = self.observed.ledger.slot_waits() as u64;
         self.summary.trace_hash = self.observed.trace.hash();
         Ok(self.summary)
@@ -143,6 +145,12 @@ impl<'a> Simulation<'a> {
                 }
                 self.report_task(worker, task, is_failed)?;
             }
+            SimulationEvent::Deadline if self.sabotage == Sabotage::LateDeadlines => {}
+            SimulationEvent::Deadline => {
+                self.observed.advance(self.now_ns);
+                self.collect()?;
+                self.observed.ledger.give_slots();
+            }
             SimulationEvent::Ask(_) => {}
             SimulationEvent::Calm => self.calm()?,
         }
@@ -175,7 +183,8 @@ impl Simulation<'_> {
 
     fn arrive(&mut self, arrival: Arrival, session: Option<SessionId>) -> Result<(), Broken> {
         let (request, salt) = self.clients.admit(self.now_ns, &mut self.rng);
-        let Arrival { model, priority, graph, .. } = arrival;
+        let Arrival { model, priority, allowed_ns, graph, .. } = arrival;
+        let deadline_ns = allowed_ns.map(|allowed_ns| self.now_ns + allowed_ns);
         self.device.admit(request, graph.clone(), oracle::inputs(&graph, salt));
         self.summary.requests += 1;
         if session.is_none() {
@@ -184,8 +193,11 @@ impl Simulation<'_> {
                 self.streams.begin(request, &graph);
             }
         }
-        let seen = Observation::Arrived { request, priority, graph: &graph, session };
-        let deadline_ns = None;
+        let seen =
+            Observation::Arrived { request, model, priority, deadline_ns, graph: &graph, session };
+        if let Some(deadline_ns) = deadline_ns {
+            self.agenda.enter(deadline_ns, SimulationEvent::Deadline);
+        }
         let graph = graph.clone();
         let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
         self.handle(event, &seen)?;
@@ -448,9 +460,9 @@ impl Simulation<'_> {
                     self.sessions.leave(session, states);
                 }
             }
-            Outcome::Cancelled | Outcome::TimedOut | Outcome::Unmeetable => {
-                self.summary.cancelled += 1;
-            }
+            Outcome::Cancelled => self.summary.cancelled += 1,
+            Outcome::TimedOut => self.summary.timed_out += 1,
+            Outcome::Unmeetable => self.summary.unmeetable += 1,
             Outcome::Failed(failure) => {
                 self.summary.failed += 1;
                 self.summary.lost_chunks += u64::from(*failure == Failure::SessionLost);

@@ -3,11 +3,13 @@
 
 use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, WorkerId};
 use batchmaker_manager::{Config, Event, Manager, Padding, Policy};
+use batchmaker_simulated::CellCost;
 
 use crate::checkers::{self, Checker};
 use crate::ledger::{Ledger, Run};
 use crate::observation::{Nodes, Observation, Rosters};
 use crate::report::Summary;
+use crate::sabotage::Sabotage;
 use crate::simulation::broken::{Broken, broken};
 use crate::trace::Trace;
 
@@ -23,11 +25,16 @@ pub(super) struct ObservedManager<'a> {
 }
 
 impl<'a> ObservedManager<'a> {
-    pub(super) fn new(config: &Config, trace: &'a mut Trace<'a>) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        sabotage: Sabotage,
+        costs: Option<&[CellCost]>,
+        trace: &'a mut Trace<'a>,
+    ) -> Self {
         Self {
-            manager: Manager::new(config.clone()),
+            manager: Manager::new(sabotage.config(config)),
             ledger: Ledger::new(config),
-            checkers: checkers::of(config),
+            checkers: checkers::of(config, costs),
             rosters: Rosters::default(),
             policy: config.policy,
             cell_types: config.cell_types.len() as u32,
@@ -46,13 +53,23 @@ impl<'a> ObservedManager<'a> {
             // The graph is long, and follows from the seed.
             Event::Arrive { request, model, priority, deadline_ns, graph, session } => {
                 let runs = graph.runs().len();
-                let arrival = (request, model, priority, deadline_ns, runs, session);
-                self.trace.note("arrive", &arrival);
+                self.trace.note("arrive", &(request, model, priority, runs, session));
+                if let Some(deadline_ns) = deadline_ns {
+                    self.trace.note("deadline", deadline_ns);
+                }
             }
             event => self.trace.note("event", event),
         }
+        self.ledger.advance(now_ns);
         self.manager.handle(now_ns, event);
         self.observe(seen)
+    }
+
+    /// Lets the manager know the time.
+    pub(super) fn advance(&mut self, now_ns: u64) {
+        self.trace.note("advance", &now_ns);
+        self.ledger.advance(now_ns);
+        self.manager.advance(now_ns);
     }
 
     /// Asks for the next task of `worker`, which must be as the manager promised.
@@ -132,7 +149,8 @@ impl<'a> ObservedManager<'a> {
         let cell_types = (0..self.cell_types).map(CellTypeId);
         let statistics: Vec<_> = cell_types.map(|ct| self.manager.statistics(ct)).collect();
         let requests = self.manager.requests();
-        self.observe(&Observation::Settled { requests, statistics: &statistics })
+        let deadline_ns = self.manager.next_deadline();
+        self.observe(&Observation::Settled { requests, deadline_ns, statistics: &statistics })
     }
 
     /// Shows an observation to the checkers, then enters it into the books.
