@@ -34,7 +34,6 @@ pub(super) fn form(
         subgraph.pin = Some(worker);
         subgraph.last_task = task;
         in_flight.push((index, subgraph.submitted));
-
         let (request, run) = (subgraph.request, subgraph.run);
         if pool.is_timed {
             pool.note_model_of_rows(cell_type, request, count);
