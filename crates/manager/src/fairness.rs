@@ -30,8 +30,8 @@ pub struct Fairness {
     /// before those that have a full batch (line 5 of Algorithm 1). The one that has waited longest
     /// goes first.
     pub patience_ns: Option<u64>,
-    /// The number of nodes from which on a request is large, at least 1. A large request keeps its
-    /// place in the queues for its first `large_rows` nodes. Each node after these goes back by one
-    /// row of a fair share: requests that arrive before its turn pass it.
+    /// The number of nodes from which on a request is large, at least 1. A large request is served in
+    /// slices of that many nodes, each in the place of a request that arrives when a fair share would
+    /// have served the slice: smaller ones pass it.
     pub large_rows: Option<u32>,
 }

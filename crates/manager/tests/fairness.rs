@@ -316,10 +316,10 @@ fn small_requests_pass_a_large_run_of_rows() {
     expect![[r#"
         0 cell0 {0: 4}
         1 cell0 {0: 4}
-        2 cell0 {0: 4}
-        3 cell0 {0: 4}
-        4 cell0 {1: 2, 2: 2}
-        5 cell0 {0: 2, 3: 2}
+        2 cell0 {1: 2, 2: 2}
+        3 cell0 {0: 2, 3: 2}
+        4 cell0 {0: 4}
+        5 cell0 {0: 4}
         6 cell0 {0: 4}
         7 cell0 {0: 2}
     "#]]
@@ -336,15 +336,42 @@ fn small_requests_pass_the_sequences_of_a_large_one() {
     play.drain();
     expect![[r#"
         0 cell0 {0: 4}
-        1 cell0 {0: 4}
+        1 cell0 {0: 2, 1: 1, 2: 1}
         2 cell0 {0: 2, 1: 1, 2: 1}
         3 cell0 {0: 2, 1: 1, 2: 1}
-        4 cell0 {0: 2, 1: 1, 2: 1}
+        4 cell0 {0: 4}
         5 cell0 {0: 4}
         6 cell0 {0: 4}
         7 cell0 {0: 2}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// Long chains take turns in slices of four steps; a short one that comes later has a seat at once, and
+/// one of them waits for it.
+#[test]
+fn short_chains_displace_long_ones() {
+    let mut play = Play::new(config(&[2], 1, 1), large(4));
+    (0..3).for_each(|index| play.arrive(index, 0, 0, chain(0, 8)));
+    play.rounds(2);
+    play.arrive(3, 0, 0, chain(0, 2));
+    play.drain();
+    expect![[r#"
+        0 cell0 {0: 1, 1: 1}
+        1 cell0 {0: 1, 1: 1}
+        2 cell0 {0: 1, 3: 1}
+        3 cell0 {0: 1, 3: 1}
+        4 cell0 {1: 1, 2: 1}
+        5 cell0 {1: 1, 2: 1}
+        6 cell0 {0: 1, 2: 1}
+        7 cell0 {0: 1, 2: 1}
+        8 cell0 {0: 1, 1: 1}
+        9 cell0 {0: 1, 1: 1}
+        10 cell0 {1: 1, 2: 1}
+        11 cell0 {1: 1, 2: 1}
+        12 cell0 {2: 1}
+        13 cell0 {2: 1}
+    "#]].assert_eq(&play.trace);
 }
 
 /// However many small requests come, a large one ends: each batch has room for one small request and

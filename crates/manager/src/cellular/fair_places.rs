@@ -7,12 +7,13 @@
 //! in the order of tags.
 //!
 //! - A small request keeps the tag of its arrival: small requests are served in order of arrival.
-//! - A large request keeps it for its first `large_rows` rows. Row `r` has the tag of the arrival plus
-//!   `r - large_rows`. What goes before it is what arrived by the time that the request's fair share
-//!   came to that row, and nothing that arrives later.
+//! - A large request is served in slices of `large_rows` rows. The rows of a slice have the tag at which
+//!   a fair share would have served all of it. So a small request passes every large one, but for those
+//!   that are a slice or more behind their fair share.
 //!
 //! Virtual time grows with every batch, by a unit at least, and without bound while the number of
-//! requests in flight is bounded: every tag is passed after finitely many batches. So a large request ends, however many small ones keep coming.
+//! requests in flight is bounded: every tag is passed after finitely many batches. So a large request
+//! ends, however many small ones keep coming.
 
 /// One row in tags.
 const ROW: u64 = 1 << 8;
@@ -45,10 +46,13 @@ impl FairPlaces {
         nodes >= u64::from(self.large_rows)
     }
 
-    /// The tag of a large request's row, of which `rows_before` come before, where the request's own
-    /// tag is `start`.
-    pub(super) fn tag_of_row(&self, start: u64, rows_before: u64) -> u64 {
-        start + rows_before.saturating_sub(u64::from(self.large_rows)) * ROW
+    /// The tag of node `node` of a run of a large request, whose earlier runs have `rows_before` nodes,
+    /// where the request's own tag is `start`; and the run's first node with a later one.
+    pub(super) fn place_of_node(&self, start: u64, rows_before: u32, node: u32) -> (u64, u32) {
+        let (before, slice) = (u64::from(rows_before), u64::from(self.large_rows));
+        let end_of_slice = ((before + u64::from(node)) / slice + 1) * slice;
+        let place_until = u32::try_from(end_of_slice - before).unwrap_or(u32::MAX);
+        (start + end_of_slice * ROW, place_until)
     }
 
     /// Notes that `batches` of `rows` rows each were formed while `live_requests` were in flight.
@@ -68,10 +72,17 @@ mod tests {
         let mut places = FairPlaces::new(10);
         assert_eq!((places.is_large(9), places.is_large(10)), (false, true));
         let start = places.tag();
-        assert_eq!(places.tag_of_row(start, 10), start);
-        // Of two requests in flight, each is served half.
-        places.serve(2, 4, 2);
-        assert_eq!(places.tag_of_row(start, 14), places.tag());
+        // Of two requests in flight, each is served half: ten rows of each.
+        places.serve(5, 4, 2);
+        assert_eq!(
+            [0, 9].map(|node| places.place_of_node(start, 0, node)),
+            [(places.tag(), 10); 2]
+        );
+        // A run before which there are four rows.
+        assert_eq!([0, 5].map(|node| places.place_of_node(start, 4, node)), [(places.tag(), 6); 2]);
+        places.serve(5, 4, 2);
+        assert_eq!(places.place_of_node(start, 0, 10), (places.tag(), 20));
+        assert_eq!(places.place_of_node(start, 4, 6), (places.tag(), 16));
     }
 
     #[test]

@@ -29,9 +29,9 @@ pub(super) fn partition(
             None => 0,
         };
         let run_index = RunIndex(index);
-        let tag_of_run = match &pool.fair_places {
-            Some(places) if is_large => places.tag_of_row(tag, rows_before.into()),
-            _ => tag,
+        let (tag_of_run, place_until) = match &pool.fair_places {
+            Some(places) if is_large => places.place_of_node(tag, rows_before, 0),
+            _ => (tag, u32::MAX),
         };
         let kept = take_kept(run_index);
         let home = kept.and_then(|kept| kept.home);
@@ -47,6 +47,7 @@ pub(super) fn partition(
             key: QueueKey::new(priority, tag_of_run, arrival, run_index),
             model_position,
             rows_before,
+            place_until,
             edges: Vec::new(),
             edges_ended: Default::default(),
             consumers: Vec::new(),

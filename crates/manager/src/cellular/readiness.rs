@@ -86,6 +86,13 @@ impl Readiness<'_> {
         available
     }
 
+    /// The number of nodes, from the first on, that `worker` can rely on and that have the subgraph's
+    /// present place in the queue.
+    #[inline]
+    pub(super) fn available_in_place(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
+        self.available(index, worker).min(self.requests[index].place_until)
+    }
+
     /// The edges of a subgraph after the first ones whose producers have ended.
     #[inline]
     fn edges_not_ended<'s>(&self, subgraph: &'s Subgraph) -> &'s [SubgraphEdge] {
@@ -126,7 +133,7 @@ impl Readiness<'_> {
             (Place::Roster(owner), Some(stay))
                 if owner == worker && subgraph.cell_type == cell_type =>
             {
-                let available = self.available(index, worker);
+                let available = self.available_in_place(index, worker);
                 Some(stay.join_step + u64::from(available - stay.node))
             }
             _ => None,

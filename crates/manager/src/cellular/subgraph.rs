@@ -135,6 +135,8 @@ pub(super) struct Subgraph {
     pub(super) model_position: u32,
     /// The number of nodes of the request's earlier runs; 0 of a request that is not large.
     pub(super) rows_before: u32,
+    /// The first node that has a later place in the queue; `u32::MAX` of a request that is not large.
+    pub(super) place_until: u32,
     /// The subgraphs that it depends on: first those that leave the fewest of its nodes available before
     /// their own first node.
     pub(super) edges: Vec<SubgraphEdge>,

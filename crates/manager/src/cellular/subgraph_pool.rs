@@ -219,15 +219,24 @@ impl SubgraphPool {
         }
     }
 
-    /// Gives a subgraph of which rows were submitted the place of its next row, if its request is
-    /// large.
+    /// Gives a subgraph outside rosters, of which nodes were submitted, the place of its next node.
     #[inline]
     pub(super) fn follow_served_rows(&mut self, index: SubgraphIndex) {
+        let subgraph = &self.requests[index];
+        if subgraph.submitted >= subgraph.place_until {
+            self.begin_slice(index);
+        }
+    }
+
+    #[cold]
+    fn begin_slice(&mut self, index: SubgraphIndex) {
         let Some(places) = &self.fair_places else { return };
         let subgraph = &self.requests[index];
         let Some(start) = self.requests[subgraph.request].large_tag else { return };
-        let rows_before = u64::from(subgraph.rows_before) + u64::from(subgraph.submitted);
-        let key = subgraph.key.with_tag(places.tag_of_row(start, rows_before));
+        let (rows_before, node) = (subgraph.rows_before, subgraph.submitted);
+        let (tag, place_until) = places.place_of_node(start, rows_before, node);
+        let key = subgraph.key.with_tag(tag);
+        self.requests[index].place_until = place_until;
         self.change_key(index, key);
     }
 
@@ -325,7 +334,7 @@ impl SubgraphPool {
     pub(super) fn join_roster(&mut self, index: SubgraphIndex, worker: WorkerId) {
         self.take_from_queue(index);
         self.note_submission(index, worker);
-        let available = self.readiness().available(index, worker);
+        let available = self.readiness().available_in_place(index, worker);
         let slot = self.slot_of(index);
         let is_shared = self.state_placement == StatePlacement::Shared;
         let subgraph = &mut self.requests[index];
@@ -367,6 +376,7 @@ impl SubgraphPool {
     /// nodes.
     pub(super) fn return_to_queue(&mut self, index: SubgraphIndex, worker: WorkerId) {
         self.leave_roster(index, worker);
+        self.follow_served_rows(index);
         self.refresh(index);
     }
 

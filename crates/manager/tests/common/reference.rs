@@ -89,11 +89,7 @@ impl Reference {
         let runs = self.graphs[&subgraph.request].runs();
         let before: u64 =
             runs[..subgraph.run.index()].iter().map(|run| u64::from(run.length)).sum();
-        let served = match runs[subgraph.run.index()].kind {
-            RunKind::Chain => 0,
-            RunKind::Rows | RunKind::Nodes => subgraph.submitted.len() as u64,
-        };
-        self.fair.place(subgraph.request, subgraph.run, before + served)
+        self.fair.place(subgraph.request, subgraph.run, before + subgraph.submitted.len() as u64)
     }
 
     fn sort(&mut self) {

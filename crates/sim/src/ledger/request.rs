@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, Edge, EndOfSequence, RequestId, RunIndex, RunKind, SessionId, SlotId, TaskId,
-    WorkerId,
+    CellGraph, Edge, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId, WorkerId,
 };
 use batchmaker_manager::Outcome;
 
@@ -265,10 +264,8 @@ impl Request {
         let tag = match &self.large {
             None => self.tag,
             Some((rows_before, large_rows)) => {
-                let is_chain = self.graph.runs()[run.index()].kind == RunKind::Chain;
-                let served = if is_chain { 0 } else { u64::from(progress.submitted) };
-                let row = rows_before[run.index()] + served;
-                self.tag + 256 * row.saturating_sub(*large_rows)
+                let row = rows_before[run.index()] + u64::from(progress.submitted);
+                self.tag + 256 * (row / large_rows + 1) * large_rows
             }
         };
         Some(Place { rank: self.rank, tag, start, run })
