@@ -34,13 +34,13 @@ pub struct Fairness {
 
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
-    /// of 1024 cells is large. Where there are several models, a cell type waits for others for up to a second.
+    /// of 256 cells is large. Where there are several models, a cell type waits for others for up to a second.
     fn default() -> Self {
         Self {
             shares: Some(BTreeMap::new()),
             priority_aging: Some(Duration::from_secs(10)),
             patience: None,
-            large_rows: Some(1024),
+            large_rows: Some(256),
         }
     }
 }

@@ -32,6 +32,6 @@ pub struct Fairness {
     pub patience_ns: Option<u64>,
     /// The number of nodes from which on a request is large, at least 1. A large request is served in
     /// slices of that many nodes, each in the place of a request that arrives when a fair share would
-    /// have served the slice: smaller ones pass it.
+    /// have served the slice and the next: smaller ones pass it.
     pub large_rows: Option<u32>,
 }

@@ -8,8 +8,8 @@
 //!
 //! - A small request keeps the tag of its arrival: small requests are served in order of arrival.
 //! - A large request is served in slices of `large_rows` rows. The rows of a slice have the tag at which
-//!   a fair share would have served all of it. So a small request passes every large one, but for those
-//!   that are a slice or more behind their fair share.
+//!   a fair share would have served it and the next. So a small request passes every large one, but for
+//!   those that are more than a slice behind their fair share.
 //!
 //! Virtual time grows with every batch, by a unit at least, and without bound while the number of
 //! requests in flight is bounded: every tag is passed after finitely many batches. So a large request
@@ -52,7 +52,7 @@ impl FairPlaces {
         let (before, slice) = (u64::from(rows_before), u64::from(self.large_rows));
         let end_of_slice = ((before + u64::from(node)) / slice + 1) * slice;
         let place_until = u32::try_from(end_of_slice - before).unwrap_or(u32::MAX);
-        (start + end_of_slice * ROW, place_until)
+        (start + (end_of_slice + slice) * ROW, place_until)
     }
 
     /// Notes that `batches` of `rows` rows each were formed while `live_requests` were in flight.
@@ -72,8 +72,8 @@ mod tests {
         let mut places = FairPlaces::new(10);
         assert_eq!((places.is_large(9), places.is_large(10)), (false, true));
         let start = places.tag();
-        // Of two requests in flight, each is served half: ten rows of each.
-        places.serve(5, 4, 2);
+        // Of two requests in flight, each is served half: two slices of each.
+        places.serve(10, 4, 2);
         assert_eq!(
             [0, 9].map(|node| places.place_of_node(start, 0, node)),
             [(places.tag(), 10); 2]

@@ -110,7 +110,7 @@ impl Fair {
         let start = |request: &Request| (request.virtual_time >> 24) as u64;
         let tag = match self.fairness.large_rows.map(u64::from) {
             Some(large) if request.nodes >= large => {
-                start(request) + 256 * (rows_before / large + 1) * large
+                start(request) + 256 * (rows_before / large + 2) * large
             }
             Some(_) => start(request),
             None => 0,

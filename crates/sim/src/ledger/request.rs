@@ -265,7 +265,7 @@ impl Request {
             None => self.tag,
             Some((rows_before, large_rows)) => {
                 let row = rows_before[run.index()] + u64::from(progress.submitted);
-                self.tag + 256 * (row / large_rows + 1) * large_rows
+                self.tag + 256 * (row / large_rows + 2) * large_rows
             }
         };
         Some(Place { rank: self.rank, tag, start, run })
