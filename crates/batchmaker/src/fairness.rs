@@ -34,7 +34,7 @@ pub struct Fairness {
 
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
-    /// of 256 cells is large. Where there are several models, a cell type waits for others for up to a second.
+    /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms.
     fn default() -> Self {
         Self {
             shares: Some(BTreeMap::new()),
@@ -47,7 +47,7 @@ impl Default for Fairness {
 
 impl Fairness {
     /// The patience where there are several models.
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_millis(10);
 
     /// The rules of the paper alone.
     pub fn paper() -> Self {

@@ -155,8 +155,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, default_value = "10", value_parser = duration)]
     pub(crate) priority_aging: Duration,
 
-    /// The time for which cells with a full batch may go before cells without; 0: any time [default: 1s where there
-    /// are several models, 0 otherwise]
+    /// The time for which cells with a full batch may go before cells without; 0: any time [default: 0.01 where
+    /// there are several models, 0 otherwise]
     #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, value_parser = duration)]
     pub(crate) patience: Option<Duration>,
 

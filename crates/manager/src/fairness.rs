@@ -19,8 +19,8 @@ pub struct Fairness {
     /// least worker time for its weight. A model that was idle gets no more for that.
     ///
     /// Every cell type must list all models that use it ([`crate::CellTypeConfig::priorities`]).
-    /// A batch of a cell type that several models share may hold nodes of all of them, and each pays
-    /// for its rows.
+    /// A batch of a cell type that several models share holds nodes of all of them: its seats are dealt
+    /// by the weights, and each model pays for its rows.
     pub shares: Option<Vec<u32>>,
     /// The age, in nanoseconds since it took its place in the queues, beyond which a request goes
     /// before all that have an explicit priority. A chunk of a session takes its place when the

@@ -9,6 +9,9 @@
 //! complete, the charge is corrected by the time that it took. A task that is lost with its worker
 //! stays charged by its estimate.
 //!
+//! A batch of a cell type that several models share has seats for all of them: they are dealt one by
+//! one, each to the model that has the fewest for its weight ([`Shares::deal`]).
+//!
 //! A model without requests keeps its virtual time, but when it has requests again it starts no
 //! earlier than the others: it cannot save up credit.
 
@@ -90,6 +93,36 @@ impl Shares {
         models.min_by_key(|&model| (self.models[model.index()].virtual_time, model))
     }
 
+    /// Deals the `seats` of a batch among models that have `ready` nodes each: one by one, each to the
+    /// model that has the fewest for its weight of those with nodes left; of several, to `first`, else to
+    /// the one that is listed first. Returns the seats of each.
+    pub(crate) fn deal(
+        &self,
+        seats: u32,
+        first: Option<ModelId>,
+        ready: &[(ModelId, u64)],
+    ) -> Vec<u32> {
+        let mut dealt = vec![0; ready.len()];
+        for _ in 0..seats {
+            let has_nodes_left =
+                |position: &usize| u64::from(dealt[*position]) < ready[*position].1;
+            let place = |&position: &usize| {
+                let model = ready[position].0;
+                let virtual_seats =
+                    (u64::from(dealt[position]) << 32) / u64::from(self.weight(model));
+                (virtual_seats, Some(model) != first, position)
+            };
+            let positions = (0..ready.len()).filter(has_nodes_left);
+            let Some(position) = positions.min_by_key(place) else { break };
+            dealt[position] += 1;
+        }
+        dealt
+    }
+
+    fn weight(&self, model: ModelId) -> u32 {
+        self.weights.get(model.index()).copied().unwrap_or(1)
+    }
+
     /// Charges a task that is estimated to take `estimate_ns` to the models that have `rows` in it.
     pub(crate) fn charge(&mut self, estimate_ns: u64, rows: &[(ModelId, u32)]) -> Charge {
         self.add(i128::from(estimate_ns), rows);
@@ -126,8 +159,8 @@ impl Shares {
     fn add(&mut self, ns: i128, rows: &[(ModelId, u32)]) {
         let all: i128 = rows.iter().map(|&(_, rows)| i128::from(rows)).sum();
         for &(model, rows) in rows {
-            let weight = self.weights.get(model.index()).copied().unwrap_or(1);
-            let virtual_time = ((ns * i128::from(rows)) << 32) / (all * i128::from(weight));
+            let weight = i128::from(self.weight(model));
+            let virtual_time = ((ns * i128::from(rows)) << 32) / (all * weight);
             self.models[model.index()].virtual_time += virtual_time;
         }
     }
@@ -173,6 +206,19 @@ mod tests {
         shares.correct(charge, 40);
         let turns: Vec<u32> = (0..4).map(|_| take(&mut shares, &[A, B], 10).0).collect();
         assert_eq!(turns, [1, 1, 0, 1], "B is 20 ns behind");
+    }
+
+    #[test]
+    fn seats_are_dealt_by_weight() {
+        let shares = Shares::new(&[1, 3]);
+        let deal = |seats, first, ready: [u64; 2]| {
+            shares.deal(seats, first, &[(A, ready[0]), (B, ready[1])])
+        };
+        assert_eq!(deal(8, None, [9, 9]), [2, 6]);
+        assert_eq!(deal(8, None, [9, 1]), [7, 1], "what one leaves goes to the other");
+        assert_eq!(deal(8, None, [3, 4]), [3, 4], "all fit");
+        assert_eq!(deal(1, None, [1, 1]), [1, 0]);
+        assert_eq!(deal(1, Some(B), [1, 1]), [0, 1], "whose turn it is has a seat");
     }
 
     #[test]

@@ -166,7 +166,6 @@ fn an_idle_model_saves_no_credit() {
 #[test]
 fn a_shared_batch_is_paid_for_by_rows() {
     let mut config = config(&[4, 4], 1, 4);
-    let rank = |model| ModelPriority { model: ModelId(model), priority: 0 };
     config.cell_types[0].priorities = vec![rank(0), rank(1)];
     config.cell_types[1].priorities = vec![rank(1)];
     let mut play = Play::new(config, shares(&[1, 1]));
@@ -191,6 +190,30 @@ fn a_shared_batch_is_paid_for_by_rows() {
         13 cell1 {4: 1}
         14 cell1 {4: 1}
         15 cell1 {4: 1}
+    "#]]
+    .assert_eq(&play.trace);
+}
+
+/// Chains of two models that share a cell type: a later one of the model with three times the weight
+/// displaces those of the other.
+#[test]
+fn seats_of_a_shared_batch_are_dealt_by_weight() {
+    let mut config = config(&[4], 1, 1);
+    config.cell_types[0].priorities = vec![rank(0), rank(1)];
+    let mut play = Play::new(config, shares(&[1, 3]));
+    (0..6).for_each(|index| play.arrive(index, 0, 0, chain(0, 3)));
+    play.rounds(1);
+    (6..12).for_each(|index| play.arrive(index, 1, 0, chain(0, 2)));
+    play.drain();
+    expect![[r#"
+        0 cell0 {0: 1, 1: 1, 2: 1, 3: 1}
+        1 cell0 {0: 1, 6: 1, 7: 1, 8: 1}
+        2 cell0 {0: 1, 6: 1, 7: 1, 8: 1}
+        3 cell0 {1: 1, 9: 1, 10: 1, 11: 1}
+        4 cell0 {1: 1, 9: 1, 10: 1, 11: 1}
+        5 cell0 {2: 1, 3: 1, 4: 1, 5: 1}
+        6 cell0 {2: 1, 3: 1, 4: 1, 5: 1}
+        7 cell0 {4: 1, 5: 1}
     "#]]
     .assert_eq(&play.trace);
 }
@@ -301,6 +324,10 @@ fn the_most_overdue_cell_type_goes_first() {
     .assert_eq(&play.trace);
 }
 
+fn rank(model: u32) -> ModelPriority {
+    ModelPriority { model: ModelId(model), priority: 0 }
+}
+
 fn large(rows: u32) -> Fairness {
     Fairness { large_rows: Some(rows), ..Fairness::default() }
 }
@@ -371,7 +398,8 @@ fn short_chains_displace_long_ones() {
         11 cell0 {1: 1, 2: 1}
         12 cell0 {2: 1}
         13 cell0 {2: 1}
-    "#]].assert_eq(&play.trace);
+    "#]]
+    .assert_eq(&play.trace);
 }
 
 /// However many small requests come, a large one ends: each batch has room for one small request and

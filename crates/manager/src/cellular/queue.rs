@@ -21,10 +21,11 @@ pub(super) struct Queue {
     pub(super) is_chain: Option<bool>,
     /// Subgraphs outside rosters with a ready node for some worker.
     waiting: BTreeMap<QueueKey, SubgraphIndex>,
+    /// The same by model, where models have shares and several use the cell type; else empty.
+    waiting_of_models: Vec<BTreeMap<QueueKey, SubgraphIndex>>,
     /// For each worker, the number of nodes of `waiting` that it may run.
     waiting_nodes: Vec<u64>,
-    /// The same by model, `[model, worker]`, where models have shares and several use the cell type;
-    /// else empty.
+    /// The same by model, `[model, worker]`, as in `waiting_of_models`.
     waiting_nodes_of_models: Vec<u64>,
     /// When a batch of the type was last formed or, if that is later, when it last came to have
     /// ready nodes. Kept where cell types are chosen by it.
@@ -56,6 +57,7 @@ impl Queue {
             config,
             is_chain: None,
             waiting: BTreeMap::new(),
+            waiting_of_models: vec![BTreeMap::new(); models],
             waiting_nodes: vec![0; workers],
             waiting_nodes_of_models: vec![0; models * workers],
             unserved_since_ns: 0,
@@ -102,6 +104,11 @@ impl Queue {
     /// The subgraphs outside rosters with a ready node for some worker.
     pub(super) fn waiting(&self) -> &BTreeMap<QueueKey, SubgraphIndex> {
         &self.waiting
+    }
+
+    /// Those of the model at `model_position`.
+    pub(super) fn waiting_of(&self, model_position: usize) -> &BTreeMap<QueueKey, SubgraphIndex> {
+        &self.waiting_of_models[model_position]
     }
 
     /// The number of nodes of waiting subgraphs that `worker` may run.
@@ -155,12 +162,22 @@ impl Queue {
         self.waiting_nodes_of_models[model_position * workers + worker.index()]
     }
 
-    /// Puts a subgraph into the queue, which has a ready node from `now_ns` on.
-    pub(super) fn push(&mut self, key: QueueKey, subgraph: SubgraphIndex, now_ns: u64) {
+    /// Puts a subgraph of the model at `model_position` into the queue, which has a ready node from
+    /// `now_ns` on.
+    pub(super) fn push(
+        &mut self,
+        key: QueueKey,
+        model_position: u32,
+        subgraph: SubgraphIndex,
+        now_ns: u64,
+    ) {
         if self.has_patience && !self.has_ready_nodes() {
             self.unserved_since_ns = now_ns;
         }
         self.waiting.insert(key, subgraph);
+        if let Some(of_model) = self.waiting_of_models.get_mut(model_position as usize) {
+            of_model.insert(key, subgraph);
+        }
     }
 
     /// Whether any node is ready for any worker.
@@ -169,15 +186,22 @@ impl Queue {
         !self.waiting.is_empty() || rosters.any(|roster| !roster.members().is_empty())
     }
 
-    /// Takes a subgraph out of the queue.
-    pub(super) fn remove(&mut self, key: QueueKey) {
+    /// Takes a subgraph of the model at `model_position` out of the queue.
+    pub(super) fn remove(&mut self, key: QueueKey, model_position: u32) {
         self.waiting.remove(&key);
+        if let Some(of_model) = self.waiting_of_models.get_mut(model_position as usize) {
+            of_model.remove(&key);
+        }
     }
 
-    /// Moves a waiting subgraph from `before` to `key`.
-    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey) {
+    /// Moves a waiting subgraph of the model at `model_position` from `before` to `key`.
+    pub(super) fn change_key(&mut self, before: QueueKey, key: QueueKey, model_position: u32) {
         if let Some(subgraph) = self.waiting.remove(&before) {
             self.waiting.insert(key, subgraph);
+            if let Some(of_model) = self.waiting_of_models.get_mut(model_position as usize) {
+                of_model.remove(&before);
+                of_model.insert(key, subgraph);
+            }
         }
     }
 

@@ -244,4 +244,16 @@ impl<'a> Readiness<'a> {
         let mut waiting = queue.waiting().range(range).map(|(&key, &sub)| (key, sub));
         waiting.find(|&(_, sub)| self.requests.ready(sub, worker) > 0)
     }
+
+    /// The waiting subgraphs of the model at `model_position` with a ready node for `worker`.
+    pub(super) fn waiting_of(
+        self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+        model_position: usize,
+    ) -> impl Iterator<Item = (QueueKey, SubgraphIndex)> + use<'a> {
+        let waiting = self.queues[cell_type].waiting_of(model_position).iter();
+        let waiting = waiting.map(|(&key, &sub)| (key, sub));
+        waiting.filter(move |&(_, sub)| self.requests.ready(sub, worker) > 0)
+    }
 }

@@ -1,7 +1,7 @@
 //! `FormBatchedTask` of Algorithm 1 for chains: brings the worker's roster up to date, then runs it
 //! until a member must leave. Such a task stands for as many batches as it has steps.
 
-use batchmaker_graph::{CellTypeId, Item, Work, WorkerId};
+use batchmaker_graph::{CellTypeId, Item, ModelId, Work, WorkerId};
 
 use crate::cellular::roster::Roster;
 use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
@@ -14,6 +14,8 @@ pub(super) struct RosterBatch<'a> {
     pub(super) pool: &'a mut SubgraphPool,
     pub(super) cell_type: CellTypeId,
     pub(super) worker: WorkerId,
+    /// The model whose turn it is, where models have shares.
+    pub(super) model: Option<ModelId>,
 }
 
 impl RosterBatch<'_> {
@@ -25,7 +27,10 @@ impl RosterBatch<'_> {
         steps_max: u32,
     ) -> Option<(Work, InFlightWork, u32)> {
         let sizes = self.pool.queues[self.cell_type].config.batch_sizes;
-        self.fill(sizes.max as usize);
+        match self.pool.seats(self.cell_type, self.worker, self.model, sizes.max) {
+            Some(seats) => self.fill_seats(&seats),
+            None => self.fill(sizes.max as usize),
+        }
         let until_leave = self.steps_until_leave()?;
         let members = self.roster().members().len();
         let steps = match task_form {
@@ -73,6 +78,42 @@ impl RosterBatch<'_> {
             self.pool.join_roster(index, self.worker);
             after = Some(key);
         }
+    }
+
+    /// Lets waiting subgraphs join until the roster holds the first ones of each model in the queue's
+    /// order, as many as it has `seats`.
+    #[cold]
+    fn fill_seats(&mut self, seats: &[u32]) {
+        for (position, &seats) in seats.iter().enumerate() {
+            while self.roster().members_of_models()[position] > seats {
+                self.displace_youngest_of(position);
+            }
+        }
+        for (position, &seats) in seats.iter().enumerate() {
+            let waiting = self.pool.readiness().waiting_of(self.cell_type, self.worker, position);
+            for (key, index) in waiting.take(seats as usize).collect::<Vec<_>>() {
+                if self.roster().members_of_models()[position] == seats {
+                    if self.youngest_of(position).is_none_or(|(youngest, _)| youngest < key) {
+                        break;
+                    }
+                    self.displace_youngest_of(position);
+                }
+                self.pool.join_roster(index, self.worker);
+            }
+        }
+    }
+
+    /// The last member of the model at `position` in the order of the queue.
+    fn youngest_of(&self, position: usize) -> Option<(QueueKey, SubgraphIndex)> {
+        let is_of_model =
+            |member: SubgraphIndex| self.pool.requests[member].model_position as usize == position;
+        let mut members = self.roster().members().iter().rev().map(|(&key, &member)| (key, member));
+        members.find(|&(_, member)| is_of_model(member))
+    }
+
+    fn displace_youngest_of(&mut self, position: usize) {
+        let (_, displaced) = self.youngest_of(position).expect("the model has members");
+        self.pool.return_to_queue(displaced, self.worker);
     }
 
     /// The last member in the order of the queue, of a roster that is not empty.

@@ -1,17 +1,19 @@
 //! `FormBatchedTask` of Algorithm 1 for row-wise nodes: the task lists its rows.
 
-use batchmaker_graph::{CellTypeId, Item, TaskId, Work, WorkerId};
+use batchmaker_graph::{CellTypeId, Item, ModelId, TaskId, Work, WorkerId};
 
+use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 use crate::cellular::subgraph_pool::SubgraphPool;
 use crate::cellular::workers::InFlightWork;
 
-/// Forms the task `task` of the waiting subgraphs' nodes that are ready for `worker`, in order. Nodes
-/// that these make ready in their own subgraphs are for the next batch. Returns the number of rows with
-/// the task.
+/// Forms the task `task` of the waiting subgraphs' nodes that are ready for `worker`, in order; where
+/// models share the batch, it is the turn of `model`. Nodes that these make ready in their own subgraphs
+/// are for the next batch. Returns the number of rows with the task.
 pub(super) fn form(
     pool: &mut SubgraphPool,
     cell_type: CellTypeId,
     worker: WorkerId,
+    model: Option<ModelId>,
     task: TaskId,
 ) -> Option<(Work, InFlightWork, u32)> {
     let limit = pool.queues[cell_type].config.batch_sizes.max;
@@ -20,12 +22,20 @@ pub(super) fn form(
     }
     let (mut items, mut in_flight) = (Vec::new(), Vec::new());
     pool.models_of_batch.clear();
+    let seats = pool.seats(cell_type, worker, model, limit);
+    let mut dealt = seats.map(|seats| dealt_rows(pool, cell_type, worker, &seats).into_iter());
     let (mut rows, mut after) = (0, None);
     while rows < limit {
-        let next = pool.readiness().next_waiting(cell_type, worker, after);
-        let Some((key, index)) = next else { break };
+        let next = match &mut dealt {
+            Some(dealt) => dealt.next(),
+            None => {
+                let next = pool.readiness().next_waiting(cell_type, worker, after);
+                next.map(|(key, index)| (key, index, limit - rows))
+            }
+        };
+        let Some((key, index, count_max)) = next else { break };
         after = Some(key);
-        let count = pool.requests.ready(index, worker).min(limit - rows);
+        let count = pool.requests.ready(index, worker).min(count_max);
         rows += count;
         pool.note_submission(index, worker);
         let subgraph = &mut pool.requests[index];
@@ -49,4 +59,29 @@ pub(super) fn form(
     }
     pool.queues[cell_type].counters.count(1, rows as usize, 0);
     Some((Work::Rows(items), InFlightWork::Rows(in_flight), rows))
+}
+
+/// The first waiting subgraphs of each model, with the number of their rows, as many as the model has
+/// `seats`; in the order of the queue.
+#[cold]
+fn dealt_rows(
+    pool: &SubgraphPool,
+    cell_type: CellTypeId,
+    worker: WorkerId,
+    seats: &[u32],
+) -> Vec<(QueueKey, SubgraphIndex, u32)> {
+    let mut dealt = Vec::new();
+    for (position, &seats) in seats.iter().enumerate() {
+        let mut left = seats;
+        let mut waiting = pool.readiness().waiting_of(cell_type, worker, position);
+        while left > 0
+            && let Some((key, index)) = waiting.next()
+        {
+            let count = pool.requests.ready(index, worker).min(left);
+            dealt.push((key, index, count));
+            left -= count;
+        }
+    }
+    dealt.sort_unstable();
+    dealt
 }

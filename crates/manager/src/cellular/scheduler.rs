@@ -34,12 +34,13 @@ pub(super) struct Scheduler {
 
 /// The lines of Algorithm 1.
 impl Scheduler {
-    /// `Schedule` (lines 4 to 10): the cell type to run.
-    fn schedule(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
+    /// `Schedule` (lines 4 to 10): a round of the cell type to run.
+    fn schedule(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<Round> {
         if pool.has_fairness {
             return self.schedule_fairly(pool, worker);
         }
-        self.schedule_among(pool, worker, None, || pool.queues.cell_types())
+        let cell_type = self.schedule_among(pool, worker, None, || pool.queues.cell_types())?;
+        Some(Round { cell_type, model: None, tasks: 0 })
     }
 
     /// Lines 5 to 10 for the cell types of `all`, of which those with ready nodes have some of `model`,
@@ -65,7 +66,7 @@ impl Scheduler {
     /// `Schedule` after the rules of fairness: where models have shares, the cell type has ready nodes
     /// of the model whose turn it is; one that has waited for long goes before line 5.
     #[cold]
-    fn schedule_fairly(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<CellTypeId> {
+    fn schedule_fairly(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<Round> {
         let model = match &pool.shares {
             Some(shares) => Some(shares.first(ready_models(pool, worker))?),
             None => None,
@@ -76,18 +77,18 @@ impl Scheduler {
         };
         let candidates = || pool.queues.cell_types().filter(&is_candidate);
         let overdue = self.patience_ns.and_then(|ns| most_overdue(pool, candidates(), ns));
-        overdue.or_else(|| self.schedule_among(pool, worker, model, candidates))
+        let cell_type = overdue.or_else(|| self.schedule_among(pool, worker, model, candidates))?;
+        Some(Round { cell_type, model, tasks: 0 })
     }
 
-    /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster serves. `tasks`
-    /// batches of the round were formed before.
+    /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster serves.
     fn batch(
         &mut self,
         pool: &mut SubgraphPool,
-        cell_type: CellTypeId,
+        round: Round,
         worker: WorkerId,
-        tasks: u32,
     ) -> Option<BatchedTask> {
+        let Round { cell_type, model, tasks } = round;
         for owner in pool.requests.workers() {
             if owner != worker && pool.queues[cell_type].roster(owner).is_idle() {
                 pool.dissolve_roster(cell_type, owner);
@@ -96,11 +97,11 @@ impl Scheduler {
         let left = self.tasks_to_submit(pool, cell_type) - tasks;
         let state = &mut self.workers[worker.index()];
         let (work, in_flight, rows) = match pool.queues[cell_type].is_chain? {
-            true => RosterBatch { pool, cell_type, worker }.form(self.task_form, left)?,
-            false => row_batch::form(pool, cell_type, worker, state.next_task())?,
+            true => RosterBatch { pool, cell_type, worker, model }.form(self.task_form, left)?,
+            false => row_batch::form(pool, cell_type, worker, model, state.next_task())?,
         };
         let batches = in_flight.batches();
-        state.round = Some(Round { cell_type, tasks: tasks + batches });
+        state.round = Some(Round { cell_type, model, tasks: tasks + batches });
         let id = state.submit(cell_type, in_flight);
         if pool.is_timed {
             let charge = pool.note_batches(cell_type, batches, rows);
@@ -217,14 +218,12 @@ impl Scheduler {
             return None;
         }
         state.note_request(pool.now_ns);
-        let Round { cell_type, tasks } = match state.round.take() {
+        let round = match state.round.take() {
             Some(round) if self.round_goes_on(pool, &round, worker) => round,
-            _ if self.may_open_round(worker) => {
-                Round { cell_type: self.schedule(pool, worker)?, tasks: 0 }
-            }
+            _ if self.may_open_round(worker) => self.schedule(pool, worker)?,
             _ => return None,
         };
-        self.batch(pool, cell_type, worker, tasks)
+        self.batch(pool, round, worker)
     }
 
     /// Whether [`next_task`](Self::next_task), called now, would give `worker` a task.

@@ -102,9 +102,9 @@ impl SubgraphPool {
         }
         if is_ready != was_waiting {
             if is_ready {
-                self.queues[cell_type].push(key, index, self.now_ns);
+                self.queues[cell_type].push(key, model_position, index, self.now_ns);
             } else {
-                self.queues[cell_type].remove(key);
+                self.queues[cell_type].remove(key, model_position);
             }
         }
         self.requests[index].place = if is_ready { Place::Waiting } else { Place::Blocked };
@@ -166,7 +166,7 @@ impl SubgraphPool {
             let before = self.requests.replace_ready(index, worker, 0);
             self.queues[cell_type].count_ready(worker, model_position, before, 0);
         }
-        self.queues[cell_type].remove(key);
+        self.queues[cell_type].remove(key, model_position);
     }
 
     /// Notes that a request has its place in the queues from now on.
@@ -245,7 +245,10 @@ impl SubgraphPool {
         let subgraph = &mut self.requests[index];
         let before = std::mem::replace(&mut subgraph.key, key);
         match subgraph.place {
-            Place::Waiting => self.queues[subgraph.cell_type].change_key(before, key),
+            Place::Waiting => {
+                let queue = &mut self.queues[subgraph.cell_type];
+                queue.change_key(before, key, subgraph.model_position);
+            }
             Place::Roster(worker) => {
                 self.queues[subgraph.cell_type].roster_mut(worker).change_key(before, key);
             }
@@ -254,6 +257,26 @@ impl SubgraphPool {
             }
             Place::Ended => {}
         }
+    }
+
+    /// The seats of a batch of up to `limit` nodes for `worker`, by model, where `cell_type` tells models
+    /// apart and it is the turn of `model`; else none, since the order of the queue decides.
+    #[inline]
+    pub(super) fn seats(
+        &self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+        model: Option<ModelId>,
+        limit: u32,
+    ) -> Option<Vec<u32>> {
+        let (queue, shares) = (&self.queues[cell_type], self.shares.as_ref()?);
+        queue.tells_models_apart().then(|| {
+            let members = queue.roster(worker).members_of_models().iter();
+            let ready = queue.models().zip(members).enumerate().map(|(position, (model, &own))| {
+                (model, u64::from(own) + queue.waiting_nodes_of(position, worker))
+            });
+            shares.deal(limit, model, &ready.collect::<Vec<_>>())
+        })
     }
 
     /// Notes which models the members of a roster, which is about to run, are of.

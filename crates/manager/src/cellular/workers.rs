@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use batchmaker_graph::{CellTypeId, TaskId, WorkerId};
+use batchmaker_graph::{CellTypeId, ModelId, TaskId, WorkerId};
 
 use crate::cellular::subgraph::SubgraphIndex;
 use crate::shares::Charge;
@@ -26,6 +26,8 @@ pub(super) struct Worker {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
     pub(super) cell_type: CellTypeId,
+    /// The model whose turn it is, where models have shares.
+    pub(super) model: Option<ModelId>,
     /// The number of batches formed so far: `num_tasks`.
     pub(super) tasks: u32,
 }

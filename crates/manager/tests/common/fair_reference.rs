@@ -124,6 +124,21 @@ impl Fair {
         models.iter().copied().min_by_key(|model| (self.shares[model], *model))
     }
 
+    /// The model that has the next seat of a batch: the one that has the fewest `seats` for its weight;
+    /// of several, the one whose turn the round is, else the first.
+    pub(crate) fn next_seat(
+        &self,
+        models: impl Iterator<Item = ModelId>,
+        seats: &BTreeMap<ModelId, u32>,
+        turn: Option<ModelId>,
+    ) -> Option<ModelId> {
+        let weights = self.fairness.shares.as_ref()?;
+        let weight = |model: ModelId| weights.get(model.index()).copied().unwrap_or(1);
+        models.min_by_key(|&model| {
+            ((u64::from(seats[&model]) << 32) / u64::from(weight(model)), Some(model) != turn)
+        })
+    }
+
     pub(crate) fn most_overdue(&self, cell_types: &[CellTypeId]) -> Option<CellTypeId> {
         let patience_ns = self.fairness.patience_ns?;
         let since_ns = |ct: &CellTypeId| self.unserved_since_ns.get(ct).copied().unwrap_or(0);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use batchmaker_graph::{
     CellGraph, CellTypeId, ModelId, RequestId, Run, RunIndex, RunKind, WorkerId,
 };
-use batchmaker_manager::Config;
+use batchmaker_manager::{CellTypeConfig, Config};
 
 use super::Node;
 use super::fair_reference::{Fair, Place};
@@ -183,7 +183,7 @@ impl Reference {
         let max = |ct: CellTypeId| self.config.cell_types[ct.index()].batch_sizes.max as usize;
         let any: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) > 0).collect();
         if let Some(cell_type) = self.fair.most_overdue(&any) {
-            return self.batch(cell_type, worker);
+            return self.batch(cell_type, worker, model);
         }
         let mut s: Vec<_> = all.iter().copied().filter(|&ct| ready(ct) >= max(ct)).collect();
         if s.is_empty() {
@@ -194,7 +194,7 @@ impl Reference {
             s = any;
         }
         match self.with_max_priority(&s, worker, model) {
-            Some(cell_type) => self.batch(cell_type, worker),
+            Some(cell_type) => self.batch(cell_type, worker, model),
             None => Vec::new(),
         }
     }
@@ -220,10 +220,15 @@ impl Reference {
     }
 
     /// Lines 12 to 23.
-    fn batch(&mut self, cell_type: CellTypeId, worker: WorkerId) -> Vec<(CellTypeId, Vec<Node>)> {
+    fn batch(
+        &mut self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+        model: Option<ModelId>,
+    ) -> Vec<(CellTypeId, Vec<Node>)> {
         let mut tasks = Vec::new();
         while (tasks.len() as u32) < self.config.max_tasks_to_submit {
-            let nodes = self.form_batched_task(cell_type, worker);
+            let nodes = self.form_batched_task(cell_type, worker, model);
             if nodes.is_empty() {
                 break;
             }
@@ -248,19 +253,42 @@ impl Reference {
         tasks
     }
 
-    /// Lines 24 to 32.
-    fn form_batched_task(&self, cell_type: CellTypeId, worker: WorkerId) -> Vec<Node> {
-        let max = self.config.cell_types[cell_type.index()].batch_sizes.max as usize;
-        let mut batch = Vec::new();
+    /// Lines 24 to 32. Where models share the type, the first nodes of each, as many as its seats.
+    fn form_batched_task(
+        &self,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+        model: Option<ModelId>,
+    ) -> Vec<Node> {
+        let CellTypeConfig { batch_sizes, priorities, .. } =
+            &self.config.cell_types[cell_type.index()];
+        let mut ready = Vec::new();
         for subgraph in self.subgraphs.iter().filter(|sub| self.cell_type(sub) == cell_type) {
-            for node in self.ready(subgraph, worker) {
-                batch.push((subgraph.request, subgraph.run, node));
-                if batch.len() == max {
-                    return batch;
-                }
+            let nodes = self.ready(subgraph, worker).into_iter();
+            ready.extend(nodes.map(|node| (subgraph.request, subgraph.run, node)));
+        }
+        let models: Vec<ModelId> = match model {
+            Some(_) if priorities.len() > 1 => priorities.iter().map(|rank| rank.model).collect(),
+            _ => Vec::new(),
+        };
+        let model_of = |node: &Node| self.models[&node.0];
+        let mut seats: BTreeMap<ModelId, u32> = models.iter().map(|&model| (model, 0)).collect();
+        let has_nodes_left = |seats: &BTreeMap<_, _>, model: ModelId| {
+            let own = ready.iter().filter(|node| model_of(node) == model).count();
+            seats[&model] < own as u32
+        };
+        for _ in 0..batch_sizes.max {
+            let models = models.iter().copied().filter(|&model| has_nodes_left(&seats, model));
+            if let Some(model) = self.fair.next_seat(models, &seats, model) {
+                *seats.get_mut(&model).unwrap() += 1;
             }
         }
-        batch
+        ready.retain(|node| match seats.get_mut(&model_of(node)) {
+            Some(left) => std::mem::replace(left, left.saturating_sub(1)) > 0,
+            None => true,
+        });
+        ready.truncate(batch_sizes.max as usize);
+        ready
     }
 
     /// The manager submitted these batches of `worker` as one task.

@@ -2,8 +2,14 @@
 //! worker may run, in the order of the queue (priority, arrival, run), as many as fit. A chunk of a
 //! session takes its place in the queue when the chunk before has ended. A chain without a slot has
 //! no ready node.
+//!
+//! Where models have shares and several use the type, this holds for the nodes of each, and the seats of
+//! the batch are dealt by the weights: none has more, for its weight, than another one that has nodes
+//! left would have with one more.
 
-use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
+use std::collections::BTreeMap;
+
+use batchmaker_graph::{CellTypeId, ModelId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::{CellTypeConfig, Config};
 
 use crate::checkers::checker::Checker;
@@ -13,25 +19,33 @@ use crate::observation::{Nodes, Observation};
 pub(crate) struct QueueOrder {
     cell_types: Vec<CellTypeConfig>,
     limits: Vec<u32>,
+    weights: Option<Vec<u32>>,
+    models: BTreeMap<RequestId, ModelId>,
 }
 
 impl QueueOrder {
     pub(crate) fn new(config: &Config) -> Self {
         let limits = config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect();
-        Self { cell_types: config.cell_types.clone(), limits }
+        let fairness = config.fairness.as_ref();
+        let weights = fairness.and_then(|fairness| fairness.shares.clone());
+        Self { cell_types: config.cell_types.clone(), limits, weights, models: BTreeMap::new() }
     }
 
+    /// The first `room` nodes of the type, of one model or of all.
     fn expected(
         &self,
         ledger: &Ledger,
-        cell_type: CellTypeId,
+        (cell_type, model): (CellTypeId, Option<ModelId>),
         worker: WorkerId,
+        mut room: u32,
     ) -> Vec<(RequestId, RunIndex, u32)> {
-        let mut room = self.limits[cell_type.index()];
         let mut batch = Vec::new();
         for (place, &id) in &ledger.open[cell_type.index()] {
             if room == 0 {
                 break;
+            }
+            if model.is_some_and(|model| self.models.get(&id) != Some(&model)) {
+                continue;
             }
             let count = ledger.requests[&id].ready(place.run, worker).min(room);
             if count > 0 {
@@ -50,6 +64,9 @@ impl Checker for QueueOrder {
     }
 
     fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
+        if let Observation::Arrived { request, model, .. } = *seen {
+            self.models.insert(request, model);
+        }
         if let Observation::Limits { batch_max } = seen {
             let limits = self.cell_types.iter().zip(*batch_max);
             let limits = limits.map(|(cell, &max)| max.min(cell.rows_max.unwrap_or(max)));
@@ -59,11 +76,58 @@ impl Checker for QueueOrder {
         let part = |part: &Nodes| (part.request, part.run, part.count);
         let mut batch: Vec<_> = nodes.iter().map(part).collect();
         batch.sort_unstable();
-        let expected = self.expected(ledger, cell_type, worker);
+        let limit = self.limits[cell_type.index()];
+        let expected = match &self.weights {
+            Some(weights) if self.cell_types[cell_type.index()].priorities.len() > 1 => {
+                self.check_seats(ledger, cell_type, worker, weights, &batch)?
+            }
+            _ => self.expected(ledger, (cell_type, None), worker, limit),
+        };
         if batch != expected {
             return Err(format!("{batch:?} of {cell_type} for {worker}, expected {expected:?}"));
         }
         Ok(())
+    }
+}
+
+impl QueueOrder {
+    /// Checks how many nodes of each model a batch has, and returns those that it should have.
+    fn check_seats(
+        &self,
+        ledger: &Ledger,
+        cell_type: CellTypeId,
+        worker: WorkerId,
+        weights: &[u32],
+        batch: &[(RequestId, RunIndex, u32)],
+    ) -> Result<Vec<(RequestId, RunIndex, u32)>, String> {
+        let count =
+            |nodes: &[(RequestId, RunIndex, u32)]| nodes.iter().map(|part| part.2).sum::<u32>();
+        let mut models = Vec::new();
+        let mut expected = Vec::new();
+        for rank in &self.cell_types[cell_type.index()].priorities {
+            let is_own = |part: &&(RequestId, _, _)| self.models.get(&part.0) == Some(&rank.model);
+            let seats = count(&batch.iter().filter(is_own).copied().collect::<Vec<_>>());
+            let own = (cell_type, Some(rank.model));
+            let has_more = count(&self.expected(ledger, own, worker, seats + 1)) > seats;
+            expected.extend(self.expected(ledger, own, worker, seats));
+            let weight = weights.get(rank.model.index()).copied().unwrap_or(1);
+            models.push((rank.model, u64::from(seats), u64::from(weight), has_more));
+        }
+        let limit = self.limits[cell_type.index()];
+        for &(more, seats, weight, _) in &models {
+            for &(less, of_less, weight_of_less, _) in models.iter().filter(|model| model.3) {
+                if count(batch) < limit
+                    || (seats > 0 && (seats - 1) * weight_of_less > of_less * weight)
+                {
+                    let seats = format!("{more} has {seats} seats and {less} {of_less}");
+                    return Err(format!(
+                        "{seats} of {limit} in a batch of {cell_type} for {worker}"
+                    ));
+                }
+            }
+        }
+        expected.sort_unstable();
+        Ok(expected)
     }
 }
 

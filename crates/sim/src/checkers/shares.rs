@@ -1,8 +1,8 @@
 //! Shares: while two models both have work for every worker that begins a round, they get worker time by
 //! their weights: within a few rounds of each, and within 10 % over a long time.
 //!
-//! Models that share cell types are left out, since a batch of such a type serves whoever is first in
-//! its queue.
+//! Models that share cell types are left out: `queue_order` checks that the seats of a batch of such a
+//! type are dealt by the weights.
 
 use std::collections::{BTreeMap, BTreeSet};
 
