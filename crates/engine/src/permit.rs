@@ -138,8 +138,9 @@ impl Permit {
         let working_bytes = shared.device.working_bytes(&graph);
         let mut needs = Needs::of(&graph, &shared.state_bytes, static_bytes, reply);
         needs.all = needs.all.saturating_add(usize::try_from(working_bytes).unwrap_or(usize::MAX));
-        // What the graph might have taken is for others.
-        memory.shrink_to(needs.all.max(brought + graph.record_bytes()));
+        // What the graph might have taken is for others. What waits for more holds as little as it can.
+        let is_enough = memory.bytes() >= needs.all;
+        memory.shrink_to(if is_enough { needs.all } else { brought + graph.record_bytes() });
         let graph = Arc::new(graph);
         Ok(UnfoldedRequest(Unfolding::Graph(Box::new(Submission {
             permit: self,

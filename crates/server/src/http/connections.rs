@@ -15,9 +15,6 @@ use tokio::sync::Notify;
 /// Connections beyond the bound, for questions about the server's health.
 const RESERVE: usize = 32;
 
-/// The time that a client may take nothing of its reply while others are in need of it.
-const TIME_IN_NEED: Duration = Duration::from_secs(3);
-
 /// The limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
@@ -152,13 +149,13 @@ impl Connections {
     }
 
     /// Closes connections whose clients take too long to take what they are sent, or keep a connection from others
-    /// that is meant for questions about health. Clients have less time where others are `in_need` of it, as there is
-    /// little memory left or the server stops.
-    pub(crate) fn close_stuck(&self, in_need: bool) {
+    /// that is meant for questions about health. Where others are in need, clients may take nothing of their replies
+    /// for no longer than `time_in_need`.
+    pub(crate) fn close_stuck(&self, time_in_need: Option<Duration>) {
         const HEALTH_TIME: Duration = Duration::from_secs(2);
         let mut limits = self.limits;
-        if in_need {
-            limits.reply_timeout = limits.reply_timeout.min(TIME_IN_NEED);
+        if let Some(time) = time_in_need {
+            limits.reply_timeout = limits.reply_timeout.min(time);
         }
         let now_ms = self.start.elapsed().as_millis() as u64;
         let open: Vec<_> = lock(&self.table).open.values().cloned().collect();

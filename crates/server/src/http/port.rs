@@ -17,7 +17,14 @@ use crate::http::stop::stopping;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The time between two looks at clients that take too long.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The time that a client may take nothing of its reply while more than three quarters of the memory are in use, or
+/// while the server stops.
+const TIME_IN_NEED: Duration = Duration::from_secs(3);
+
+/// The same while hardly any memory is left.
+const TIME_IN_DISTRESS: Duration = Duration::from_millis(500);
 
 /// The time that connections have whose client has begun to connect when the port stops.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(100);
@@ -34,7 +41,7 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
             biased;
             () = stopping(&mut stop) => break,
             Some(_) = tasks.join_next() => {}
-            _ = looks.tick() => connections.close_stuck(is_short(&serving.memory)),
+            _ = looks.tick() => connections.close_stuck(time_in_need(&serving.memory)),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => serve(&mut tasks, &connections, stream, &serving),
                 // The client's business, not the port's.
@@ -53,7 +60,7 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     loop {
         tokio::select! {
             ended = tasks.join_next() => if ended.is_none() { return },
-            _ = looks.tick() => connections.close_stuck(true),
+            _ = looks.tick() => connections.close_stuck(Some(TIME_IN_NEED)),
         }
     }
 }
@@ -70,9 +77,13 @@ fn serve(
     }
 }
 
-/// Whether little memory is left.
-fn is_short(memory: &MemoryBudget) -> bool {
-    memory.bytes_in_use() > memory.bytes_max() / 4 * 3
+/// The time that a client may take nothing of its reply, where little memory is left.
+fn time_in_need(memory: &MemoryBudget) -> Option<Duration> {
+    match (memory.bytes_in_use(), memory.bytes_max() / 16) {
+        (used, part) if used > 15 * part => Some(TIME_IN_DISTRESS),
+        (used, part) if used > 12 * part => Some(TIME_IN_NEED),
+        _ => None,
+    }
 }
 
 fn is_of_connection(kind: ErrorKind) -> bool {
