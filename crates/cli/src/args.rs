@@ -174,6 +174,11 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) calibrate: bool,
 
+    /// The time for which a worker's device may have work and report nothing before the server says that it is not
+    /// healthy; 20 times its longest silence so far if that is longer
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = period)]
+    pub(crate) hung_after: Duration,
+
     /// After SIGTERM, how long to take requests still, while the server says that it is not ready: whoever sends it
     /// requests needs a moment to notice, such as 5s
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = duration)]

@@ -22,6 +22,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         bytes: args.max_memory_bytes,
         sessions: args.max_sessions as usize,
         session_idle: args.session_idle,
+        hung_after: args.hung_after,
     };
     let config = ServerConfig {
         http: args.http,

@@ -18,6 +18,8 @@ pub(crate) struct Limits {
     pub(crate) bytes: Option<usize>,
     pub(crate) sessions: usize,
     pub(crate) session_idle: Duration,
+    /// The time for which a worker's device may have work and report nothing.
+    pub(crate) hung_after: Duration,
 }
 
 impl Limits {
@@ -29,6 +31,7 @@ impl Limits {
             bytes: Some(usize::MAX),
             sessions: usize::MAX,
             session_idle: Duration::MAX,
+            hung_after: Duration::MAX,
         }
     }
 }
@@ -74,7 +77,10 @@ fn bounded(mut builder: EngineBuilder, limits: Limits) -> EngineBuilder {
     if let Some(bytes) = limits.bytes {
         builder = builder.max_memory_bytes(bytes);
     }
-    builder.max_requests(limits.requests).sessions(limits.sessions, limits.session_idle)
+    builder
+        .max_requests(limits.requests)
+        .sessions(limits.sessions, limits.session_idle)
+        .hung_after(limits.hung_after)
 }
 
 fn builder(args: &MachineArgs) -> EngineBuilder {

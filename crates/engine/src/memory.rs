@@ -178,7 +178,9 @@ impl Reservation {
             of_shares = of_shares.min(of_share(&self.arriving, &self.budget.arriving));
         }
         most = most.min(of_shares.max(self.budget.small_bytes));
-        let bytes = bytes.min(most).min(self.bytes_max());
+        // A semaphore gives no more than 2^32 units at once.
+        let most_at_once = held.saturating_add(u32::MAX as usize * UNIT_BYTES);
+        let bytes = bytes.min(most).min(self.bytes_max()).min(most_at_once);
         // Others may be quicker, but what is small is left to small ones.
         if self.try_grow_to(bytes / UNIT_BYTES * UNIT_BYTES).is_err() {
             let _ = self.try_grow_to(bytes.min(self.budget.small_bytes));
@@ -306,6 +308,13 @@ mod tests {
         assert_eq!(budget.bytes_in_use(), 55 * MIB + UNIT_BYTES);
         drop((arrival, other));
         assert_eq!(budget.bytes_in_use(), 0);
+    }
+
+    #[test]
+    fn a_budget_without_a_bound_gives_much() {
+        let mut reservation = MemoryBudget::new(usize::MAX).arrival();
+        reservation.grow_towards(usize::MAX);
+        assert!(reservation.bytes() > 1 << 40, "{}", reservation.bytes());
     }
 
     #[test]

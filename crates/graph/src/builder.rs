@@ -220,6 +220,11 @@ impl CellGraphBuilder {
         }
     }
 
+    /// Whether a mistake was made, or the graph is too large: nothing is added to it any more.
+    pub fn is_given_up(&self) -> bool {
+        self.error.is_some()
+    }
+
     /// Records a mistake that a caller of the builder found.
     pub(crate) fn fail(&mut self, reason: String) {
         self.error.get_or_insert(InvalidGraph(reason).into());

@@ -1,6 +1,8 @@
 //! Requests that are refused, with the texts that say why, and requests that are unfolded.
 
-use batchmaker_graph::{CellRegistry, ModelId, NamedTensor, Parameters, Tensor, TensorData};
+use batchmaker_graph::{
+    CellRegistry, ModelId, NamedTensor, Parameters, Tensor, TensorData, UnfoldError,
+};
 use batchmaker_model::{LoadOptions, Model, load};
 use onnx::{Graph, TOML, floats, info, load_files, node};
 use rten_onnx::onnx::DataType;
@@ -113,5 +115,37 @@ fn every_load_of_a_file_unfolds_a_request_alike() {
     // Two outputs are stacks of layers: if their order were left to chance, eight loads would show it.
     for _ in 0..8 {
         assert_eq!(unfold(), first);
+    }
+}
+
+/// Wherever the bound is met, the graph is given up, and nothing else happens.
+#[test]
+fn graphs_beyond_the_bound_are_given_up() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = |text: &str| {
+        let data = TensorData::Bytes(vec![text.as_bytes().to_vec()]);
+        vec![NamedTensor { name: "text".to_owned(), tensor: Tensor::new(vec![1], data) }]
+    };
+    let states = vec![f32s("x", &[3, 2, 5]), f32s("h0", &[2, 2, 4]), f32s("c0", &[2, 2, 4])];
+    let requests = [
+        ("../../models/langid", text("hello there")),
+        ("../../models/g2p", text("hello")),
+        ("tests/vectors/lstm2_states.onnx", states),
+    ];
+    for (path, tensors) in requests {
+        let options = LoadOptions::new(ModelId(0));
+        let model = load(&root.join(path), &options, &mut CellRegistry::default()).unwrap();
+        let mut bound = 0;
+        let (graph, refusals) = loop {
+            let parameters = Parameters { graph_bytes_max: Some(bound), ..Parameters::default() };
+            match model.unfold(tensors.clone(), &parameters, &[]) {
+                Ok((unfolded, _)) => break (unfolded.graph, bound),
+                Err(error) => {
+                    assert_eq!(error, UnfoldError::TooLarge { bytes_max: bound }, "{path}")
+                }
+            }
+            bound += 8;
+        };
+        assert!((refusals - 7..=refusals).contains(&graph.record_bytes()), "{path}: {refusals}");
     }
 }

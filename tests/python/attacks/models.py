@@ -43,13 +43,13 @@ def wide(path):
     save(path, nodes, [("x", "batch", "time", 1)], [("y", "batch", "time", WIDTH)], [("w", weights)])
 
 
-def recurrent(path):
-    """An LSTM of 512 units, which occupies a core for a while."""
+def recurrent(path, hidden=HIDDEN):
+    """An LSTM of 512 units, or of `hidden`, which occupies a core for a while."""
     random = np.random.default_rng(SEED)
     drawn = lambda *shape: random.uniform(-0.04, 0.04, shape).astype(np.float32)
-    nodes = [("LSTM", ["x", "w", "r"], ["", "h"], {"hidden_size": HIDDEN})]
-    constants = [("w", drawn(1, 4 * HIDDEN, FEATURES)), ("r", drawn(1, 4 * HIDDEN, HIDDEN))]
-    save(path, nodes, [("x", "time", "batch", FEATURES)], [("h", 1, "batch", HIDDEN)], constants)
+    nodes = [("LSTM", ["x", "w", "r"], ["", "h"], {"hidden_size": hidden})]
+    constants = [("w", drawn(1, 4 * hidden, FEATURES)), ("r", drawn(1, 4 * hidden, hidden))]
+    save(path, nodes, [("x", "time", "batch", FEATURES)], [("h", 1, "batch", hidden)], constants)
 
 
 HOARD = """\

@@ -16,9 +16,7 @@ from attacks.trial import Limits, Trials
 LIMITS = Limits(
     live=float(os.environ.get("ATTACKS_LIVE_SECONDS", 1.0)), least_p99=1.0, patience=15.0
 )
-# Short requests still wait for up to a second behind long ones that came before them.
-SLOW = {"all_requests_that_may_be", "streams_unread"}
-SHORT = [of.name for of in ATTACKS.values() if of.in_short and of.name not in SLOW | {"harmless"}]
+SHORT = [of.name for of in ATTACKS.values() if of.in_short and of.name != "harmless"]
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ impl UnfoldPlan {
         let planned = &self.values[value];
         let rows = planned.slots * lengths.rows(planned.domain);
         let added = graph.input(planned.row.clone(), rows as u32);
-        assert_eq!(added.index(), value, "inputs come first, in order");
+        assert!(graph.is_given_up() || added.index() == value, "inputs come first, in order");
         let mut shape = vec![rows];
         shape.extend(&planned.row.shape);
         tensor.reshaped(shape)

@@ -18,6 +18,9 @@ use crate::serving::tensors;
 /// The bytes of JSON for each byte of a tensor, at most: a truth value has one byte, and `false,` six.
 const JSON_FACTOR: usize = 6;
 
+/// The bytes that a request waits for before it is unfolded: the records of most graphs take less.
+const GRAPH_BYTES: usize = 64 << 10;
+
 /// The fields of a request that its response repeats.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -192,12 +195,12 @@ impl Job {
             Form::Infer => {
                 let encoded = wire::read_request(text, *header_length)?;
                 tensors::check(&encoded.inputs, &model.inputs)?;
-                hold(memory, held + encoded.decoded_bytes())?;
+                hold(memory, held + encoded.decoded_bytes() + GRAPH_BYTES)?;
                 encoded.decode()?
             }
             Form::Generate { .. } => {
                 // The text once more, as a string and as an element of a tensor.
-                hold(memory, held + 2 * text.len())?;
+                hold(memory, held + 2 * text.len() + GRAPH_BYTES)?;
                 generation::read(model, text)?
             }
         };
