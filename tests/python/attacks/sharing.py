@@ -1,0 +1,198 @@
+"""Measures how models and requests share a server: who waits for whom, and for how long.
+
+python tests/python/attacks/sharing.py --server BINARY [--seconds 5] [-- extra serve flags]
+
+Two LSTMs of 256 and of 512 units. One is saturated and the other at a quarter of its peak; then both are
+saturated, with equal and with unequal shares, as different models and as one under two names. Last,
+requests of up to 65,536 sequences, and a small request beside them. Exits with 1 if a bound is broken.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from attacks import http1, models, work  # noqa: E402  (found by the line above)
+from attacks.server import Server  # noqa: E402
+
+STEPS, IN_FLIGHT = 60, 256
+SEQUENCES = (8_192, 16_384, 32_768, 65_536)
+
+
+def request(model):
+    return work.floats(model, STEPS, 1, models.FEATURES)
+
+
+class Client:
+    """Requests to one server."""
+
+    def __init__(self, server):
+        self.address = server.host, server.port
+
+    async def saturate(self, model, seconds, count):
+        """`count` requests in flight at all times; returns the replies a second, but for the first half
+        second."""
+        end, done = time.monotonic() + seconds, []
+
+        async def one():
+            reader, writer = await asyncio.open_connection(*self.address)
+            while time.monotonic() < end:
+                status, _, _ = await http1.exchange(reader, writer, request(model))
+                assert status == 200, status
+                done.append(time.monotonic())
+            writer.close()
+
+        begun = time.monotonic() + 0.5
+        await asyncio.gather(*(one() for _ in range(count)))
+        return sum(begun < at < end for at in done) / (end - begun)
+
+    async def arrive(self, message, rate, seconds, seed=1):
+        """Requests that arrive as a Poisson process; returns their times from when they should have
+        been sent."""
+        free, times, tasks = [], [], []
+
+        async def one(due):
+            reader, writer = free.pop() if free else await asyncio.open_connection(*self.address)
+            status, _, _ = await http1.exchange(reader, writer, message)
+            assert status == 200, status
+            times.append(time.monotonic() - due)
+            free.append((reader, writer))
+
+        gaps, due = np.random.default_rng(seed), time.monotonic()
+        end = due + seconds
+        while (due := due + gaps.exponential(1 / rate)) < end:
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            tasks.append(asyncio.create_task(one(due)))
+        await asyncio.gather(*tasks)
+        for _, writer in free:
+            writer.close()
+        return np.percentile(times, 99), len(times)
+
+
+@contextlib.contextmanager
+def serving(binary, paths, flags):
+    server = Server(binary, [*paths, *flags])
+    try:
+        yield server
+    finally:
+        status = server.stop(30)
+        assert status == 0, status
+
+
+async def neighbours(client, seconds):
+    """The peak of each model alone, and the p99 of the smaller one beside the other; what is broken."""
+    peaks = {model: await client.saturate(model, seconds, IN_FLIGHT) for model in ("small", "large")}
+    rate = peaks["small"] / 4
+    alone, _ = await client.arrive(request("small"), rate, seconds)
+    longest = max([await one_at_a_time(client, "large") for _ in range(5)])
+    _, (beside, count) = await asyncio.gather(
+        client.saturate("large", seconds + 1.0, IN_FLIGHT), client.arrive(request("small"), rate, seconds),
+    )
+    print(
+        f"peaks: small {peaks['small']:.0f}/s, large {peaks['large']:.0f}/s; small at {rate:.0f}/s: p99 "
+        f"{1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside the saturated large one, "
+        f"{count} requests; a request of the large one alone takes {1e3 * longest:.1f} ms"
+    )
+    return peaks, [f"p99 of {1e3 * beside:.1f} ms"] if beside > 3 * alone + longest else []
+
+
+async def one_at_a_time(client, model):
+    began = time.monotonic()
+    await client.arrive(request(model), 1e6, 1e-6)
+    return time.monotonic() - began
+
+
+async def both(client, names, weights, peaks, seconds):
+    """The part of its peak that each of two saturated models has."""
+    rates = await asyncio.gather(*(client.saturate(name, seconds, IN_FLIGHT) for name in names))
+    parts = [rate / peak for rate, peak in zip(rates, peaks, strict=True)]
+    share = parts[0] / sum(parts)
+    wanted = weights[0] / sum(weights)
+    print(
+        f"{' and '.join(names)} with shares {weights}: {parts[0]:.2f} and {parts[1]:.2f} of their peaks, "
+        f"{share:.3f} of the time for the first, {wanted:.3f} wanted"
+    )
+    least = min(wanted, 1 - wanted)
+    return [f"a share of {share:.3f}"] if abs(share - wanted) > 0.1 * least else []
+
+
+async def large_requests(client):
+    """The time of requests of many sequences, and the p99 of a small one beside the largest."""
+    took = []
+    for sequences in SEQUENCES:
+        message = work.tokens(sequences, 1)
+        times = []
+        for _ in range(3):
+            began = time.monotonic()
+            reader, writer = await asyncio.open_connection(*client.address)
+            status, _, _ = await http1.exchange(reader, writer, message)
+            assert status == 200, status
+            writer.close()
+            times.append(time.monotonic() - began)
+        took.append(min(times))
+    print("sequences of one step: " + ", ".join(
+        f"{sequences} in {1e3 * time:.0f} ms" for sequences, time in zip(SEQUENCES, took, strict=True)
+    ))
+    stop = asyncio.Event()
+
+    async def again():
+        reader, writer = await asyncio.open_connection(*client.address)
+        while not stop.is_set():
+            status, _, _ = await http1.exchange(reader, writer, work.tokens(SEQUENCES[-1], 1))
+            assert status == 200, status
+        writer.close()
+
+    loader = asyncio.create_task(again())
+    beside, count = await client.arrive(work.tokens(1, 20), 50, 8)
+    stop.set()
+    await loader
+    print(f"one of 20 steps beside the largest: p99 {1e3 * beside:.1f} ms of {count} requests")
+    broken = [] if took[-1] < 1.5 * took[0] * SEQUENCES[-1] / SEQUENCES[0] else [f"times {took}"]
+    return broken + ([f"p99 of {1e3 * beside:.1f} ms beside large requests"] if beside > 0.05 else [])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--server", required=True, help="the binary")
+    parser.add_argument("--seconds", type=float, default=5.0, help="the time of each measurement")
+    parser.add_argument("flags", nargs="*", help="flags of the server, after --")
+    asked = parser.parse_args()
+    broken = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        small, large, twin = (folder / f"{name}.onnx" for name in ("small", "large", "twin"))
+        models.recurrent(small, hidden=256)
+        models.recurrent(large)
+        shutil.copy(small, twin)
+        tokens = folder / "tokens.onnx"
+        shutil.copy(models.ROOT / "models/langid/model.onnx", tokens)
+        with serving(asked.server, [small, large], asked.flags) as server:
+            client = Client(server)
+            peaks, wrong = asyncio.run(neighbours(client, asked.seconds))
+            broken += wrong
+            of = [peaks["small"], peaks["large"]]
+            broken += asyncio.run(both(client, ("small", "large"), (1, 1), of, asked.seconds))
+        with serving(asked.server, [small, large, "--share", "small=3", *asked.flags], []) as server:
+            broken += asyncio.run(
+                both(Client(server), ("small", "large"), (3, 1), of, asked.seconds)
+            )
+        with serving(asked.server, [small, twin, "--share", "small=2", *asked.flags], []) as server:
+            of = [peaks["small"], peaks["small"]]
+            broken += asyncio.run(both(Client(server), ("small", "twin"), (2, 1), of, asked.seconds))
+        with serving(asked.server, [tokens], asked.flags) as server:
+            broken += asyncio.run(large_requests(Client(server)))
+    for line in broken:
+        print(f"broken: {line}")
+    sys.exit(1 if broken else 0)
+
+
+if __name__ == "__main__":
+    main()
