@@ -179,7 +179,7 @@ impl Reservation {
         }
         most = most.min(of_shares.max(self.budget.small_bytes));
         // A semaphore gives no more than 2^32 units at once.
-        let most_at_once = held.saturating_add(u32::MAX as usize * UNIT_BYTES);
+        let most_at_once = u32::MAX as usize * UNIT_BYTES;
         let bytes = bytes.min(most).min(self.bytes_max()).min(most_at_once);
         // Others may be quicker, but what is small is left to small ones.
         if self.try_grow_to(bytes / UNIT_BYTES * UNIT_BYTES).is_err() {
@@ -313,8 +313,12 @@ mod tests {
     #[test]
     fn a_budget_without_a_bound_gives_much() {
         let mut reservation = MemoryBudget::new(usize::MAX).arrival();
-        reservation.grow_towards(usize::MAX);
-        assert!(reservation.bytes() > 1 << 40, "{}", reservation.bytes());
+        for held in [0, SMALL_BYTES, 9 * SMALL_BYTES] {
+            reservation.try_grow_to(held).unwrap();
+            reservation.grow_towards(usize::MAX);
+            assert!(reservation.bytes() > 1 << 40, "{}", reservation.bytes());
+            reservation.shrink_to(held);
+        }
     }
 
     #[test]
