@@ -5,11 +5,16 @@ python tests/python/attacks/sharing.py --server BINARY [--seconds 5] [-- extra s
 Two LSTMs of 256 and of 512 units. One is saturated and the other at a quarter of its peak; then both are
 saturated, with equal and with unequal shares, as different models and as one under two names. Last,
 requests of up to 65,536 sequences, and a small request beside them. Exits with 1 if a bound is broken.
+
+Each load comes from a process of its own, so that no client waits for another.
 """
 
 import argparse
 import asyncio
+import concurrent.futures
 import contextlib
+import functools
+import multiprocessing
 import pathlib
 import shutil
 import sys
@@ -32,12 +37,12 @@ def request(model):
 
 
 class Client:
-    """Requests to one server."""
+    """Requests to one server, as coroutines of one process."""
 
-    def __init__(self, server):
-        self.address = server.host, server.port
+    def __init__(self, address):
+        self.address = address
 
-    async def saturate(self, model, seconds, count):
+    async def saturate(self, message, seconds, count):
         """`count` requests in flight at all times; returns the replies a second, but for the first half
         second."""
         end, done = time.monotonic() + seconds, []
@@ -45,7 +50,7 @@ class Client:
         async def one():
             reader, writer = await asyncio.open_connection(*self.address)
             while time.monotonic() < end:
-                status, _, _ = await http1.exchange(reader, writer, request(model))
+                status, _, _ = await http1.exchange(reader, writer, message)
                 assert status == 200, status
                 done.append(time.monotonic())
             writer.close()
@@ -53,6 +58,15 @@ class Client:
         begun = time.monotonic() + 0.5
         await asyncio.gather(*(one() for _ in range(count)))
         return sum(begun < at < end for at in done) / (end - begun)
+
+    async def once(self, message):
+        """The time of one request."""
+        began = time.monotonic()
+        reader, writer = await asyncio.open_connection(*self.address)
+        status, _, _ = await http1.exchange(reader, writer, message)
+        assert status == 200, status
+        writer.close()
+        return time.monotonic() - began
 
     async def arrive(self, message, rate, seconds, seed=1):
         """Requests that arrive as a Poisson process; returns their times from when they should have
@@ -77,25 +91,36 @@ class Client:
         return np.percentile(times, 99), len(times)
 
 
+def call(address, name, *arguments):
+    """What the coroutine of that name of a client returns; runs in a process of its own."""
+    return asyncio.run(getattr(Client(address), name)(*arguments))
+
+
 @contextlib.contextmanager
 def serving(binary, paths, flags):
+    """Starts a server; yields a function that calls coroutines of clients in other processes."""
     server = Server(binary, [*paths, *flags])
+    spawn = multiprocessing.get_context("spawn")
     try:
-        yield server
+        with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool:
+            list(pool.map(time.sleep, [0.5, 0.5]))
+            yield functools.partial(pool.submit, call, (server.host, server.port))
     finally:
         status = server.stop(30)
         assert status == 0, status
 
 
-async def neighbours(client, seconds):
+def neighbours(client, seconds):
     """The peak of each model alone, and the p99 of the smaller one beside the other; what is broken."""
-    peaks = {model: await client.saturate(model, seconds, IN_FLIGHT) for model in ("small", "large")}
+    saturate = lambda model: client("saturate", request(model), seconds, IN_FLIGHT)
+    peaks = {model: saturate(model).result() for model in ("small", "large")}
     rate = peaks["small"] / 4
-    alone, _ = await client.arrive(request("small"), rate, seconds)
-    longest = max([await one_at_a_time(client, "large") for _ in range(5)])
-    _, (beside, count) = await asyncio.gather(
-        client.saturate("large", seconds + 1.0, IN_FLIGHT), client.arrive(request("small"), rate, seconds),
-    )
+    small = lambda: client("arrive", request("small"), rate, seconds)
+    alone, _ = small().result()
+    longest = max(client("once", request("large")).result() for _ in range(5))
+    load = client("saturate", request("large"), seconds + 1.0, IN_FLIGHT)
+    beside, count = small().result()
+    load.result()
     print(
         f"peaks: small {peaks['small']:.0f}/s, large {peaks['large']:.0f}/s; small at {rate:.0f}/s: p99 "
         f"{1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside the saturated large one, "
@@ -104,16 +129,10 @@ async def neighbours(client, seconds):
     return peaks, [f"p99 of {1e3 * beside:.1f} ms"] if beside > 3 * alone + longest else []
 
 
-async def one_at_a_time(client, model):
-    began = time.monotonic()
-    await client.arrive(request(model), 1e6, 1e-6)
-    return time.monotonic() - began
-
-
-async def both(client, names, weights, peaks, seconds):
+def both(client, names, weights, peaks, seconds):
     """The part of its peak that each of two saturated models has."""
-    rates = await asyncio.gather(*(client.saturate(name, seconds, IN_FLIGHT) for name in names))
-    parts = [rate / peak for rate, peak in zip(rates, peaks, strict=True)]
+    loads = [client("saturate", request(name), seconds, IN_FLIGHT) for name in names]
+    parts = [load.result() / peak for load, peak in zip(loads, peaks, strict=True)]
     share = parts[0] / sum(parts)
     wanted = weights[0] / sum(weights)
     print(
@@ -124,36 +143,18 @@ async def both(client, names, weights, peaks, seconds):
     return [f"a share of {share:.3f}"] if abs(share - wanted) > 0.1 * least else []
 
 
-async def large_requests(client):
+def large_requests(client):
     """The time of requests of many sequences, and the p99 of a small one beside the largest."""
     took = []
     for sequences in SEQUENCES:
         message = work.tokens(sequences, 1)
-        times = []
-        for _ in range(3):
-            began = time.monotonic()
-            reader, writer = await asyncio.open_connection(*client.address)
-            status, _, _ = await http1.exchange(reader, writer, message)
-            assert status == 200, status
-            writer.close()
-            times.append(time.monotonic() - began)
-        took.append(min(times))
+        took.append(min(client("once", message).result() for _ in range(3)))
     print("sequences of one step: " + ", ".join(
         f"{sequences} in {1e3 * time:.0f} ms" for sequences, time in zip(SEQUENCES, took, strict=True)
     ))
-    stop = asyncio.Event()
-
-    async def again():
-        reader, writer = await asyncio.open_connection(*client.address)
-        while not stop.is_set():
-            status, _, _ = await http1.exchange(reader, writer, work.tokens(SEQUENCES[-1], 1))
-            assert status == 200, status
-        writer.close()
-
-    loader = asyncio.create_task(again())
-    beside, count = await client.arrive(work.tokens(1, 20), 50, 8)
-    stop.set()
-    await loader
+    load = client("saturate", work.tokens(SEQUENCES[-1], 1), 9.0, 1)
+    beside, count = client("arrive", work.tokens(1, 20), 50, 8).result()
+    load.result()
     print(f"one of 20 steps beside the largest: p99 {1e3 * beside:.1f} ms of {count} requests")
     broken = [] if took[-1] < 1.5 * took[0] * SEQUENCES[-1] / SEQUENCES[0] else [f"times {took}"]
     return broken + ([f"p99 of {1e3 * beside:.1f} ms beside large requests"] if beside > 0.05 else [])
@@ -174,21 +175,18 @@ def main():
         shutil.copy(small, twin)
         tokens = folder / "tokens.onnx"
         shutil.copy(models.ROOT / "models/langid/model.onnx", tokens)
-        with serving(asked.server, [small, large], asked.flags) as server:
-            client = Client(server)
-            peaks, wrong = asyncio.run(neighbours(client, asked.seconds))
+        with serving(asked.server, [small, large], asked.flags) as client:
+            peaks, wrong = neighbours(client, asked.seconds)
             broken += wrong
             of = [peaks["small"], peaks["large"]]
-            broken += asyncio.run(both(client, ("small", "large"), (1, 1), of, asked.seconds))
-        with serving(asked.server, [small, large, "--share", "small=3", *asked.flags], []) as server:
-            broken += asyncio.run(
-                both(Client(server), ("small", "large"), (3, 1), of, asked.seconds)
-            )
-        with serving(asked.server, [small, twin, "--share", "small=2", *asked.flags], []) as server:
+            broken += both(client, ("small", "large"), (1, 1), of, asked.seconds)
+        with serving(asked.server, [small, large, "--share", "small=3", *asked.flags], []) as client:
+            broken += both(client, ("small", "large"), (3, 1), of, asked.seconds)
+        with serving(asked.server, [small, twin, "--share", "small=2", *asked.flags], []) as client:
             of = [peaks["small"], peaks["small"]]
-            broken += asyncio.run(both(Client(server), ("small", "twin"), (2, 1), of, asked.seconds))
-        with serving(asked.server, [tokens], asked.flags) as server:
-            broken += asyncio.run(large_requests(Client(server)))
+            broken += both(client, ("small", "twin"), (2, 1), of, asked.seconds)
+        with serving(asked.server, [tokens], asked.flags) as client:
+            broken += large_requests(client)
     for line in broken:
         print(f"broken: {line}")
     sys.exit(1 if broken else 0)
