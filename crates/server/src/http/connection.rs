@@ -113,9 +113,11 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
     let (mut is_timed, mut is_stopping, mut is_ending) = (true, false, false);
     loop {
         tokio::select! {
+            // A request that has come is seen before the connection makes room for another.
+            biased;
             // A broken connection is the client's business.
             _ = served.as_mut() => return,
-            () = connection.close.notified() => return,
+            () = connection.close.notified() => if connection.has_to_close() { return },
             () = timer.as_mut(), if is_timed => {
                 match is_stopping {
                     false if !connection.has_request.load(Ordering::Relaxed) => return,

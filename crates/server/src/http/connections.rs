@@ -2,7 +2,8 @@
 //! take a reply.
 //!
 //! A port has a bound on its connections. Where it is reached, the one that has been idle for longest makes room for a
-//! new one. Where none is idle, a few more are accepted for questions about the server's health.
+//! new one, which waits until that one was idle for [`IDLE_MIN`]. Where none is idle, a few more are accepted for
+//! questions about the server's health.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,6 +15,10 @@ use tokio::sync::Notify;
 
 /// Connections beyond the bound, for questions about the server's health.
 const RESERVE: usize = 32;
+
+/// The time that a connection may be idle though others want its place: its first request, or its next, may be on its
+/// way.
+const IDLE_MIN: Duration = Duration::from_millis(100);
 
 /// The limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +78,9 @@ pub(crate) struct Connection {
     pub(crate) has_request: AtomicBool,
     /// Whether it was asked to close.
     is_closing: AtomicBool,
-    /// Notified when it is to be closed at once.
+    /// Whether it is to be closed whatever it does.
+    is_broken_off: AtomicBool,
+    /// Notified when it is to be closed, where [`Connection::has_to_close`] agrees.
     pub(crate) close: Notify,
     /// How far its client is with what is written to it.
     pub(crate) writes: Taking,
@@ -107,16 +114,30 @@ impl Connections {
         Arc::new(Self { limits, start: Instant::now(), table: Mutex::default() })
     }
 
-    /// Takes in a new connection; none where there is no place for it at all.
+    /// Takes in a new connection; none while there is no place for it.
     pub(crate) fn open(self: &Arc<Self>, client: IpAddr) -> Option<Open> {
         let mut table = lock(&self.table);
+        let now_ms = self.now_ms();
         let of_client = table.clients.get(&client).copied().unwrap_or(0);
-        let is_full = table.open.len() >= self.limits.max;
-        if is_full && let Some(idle) = table.idle_for_longest() {
-            idle.close();
-        }
         // Those that were asked to close are as good as gone.
-        let left = table.open.values().filter(|open| !open.is_closing()).count();
+        let mut left = table.open.values().filter(|open| !open.is_closing()).count();
+        if left >= self.limits.max {
+            let idle = table.idle_for_longest(now_ms, |purpose| purpose == Purpose::Any);
+            let in_reserve = || table.idle_for_longest(now_ms, |purpose| purpose != Purpose::Any);
+            let is_reserve_full = left >= self.limits.max + RESERVE;
+            match idle.or_else(|| in_reserve().filter(|_| is_reserve_full)) {
+                Some((_, time)) if time < IDLE_MIN => return None,
+                Some((idle, _)) => {
+                    idle.make_room();
+                    left -= 1;
+                }
+                None if is_reserve_full => return None,
+                None => {}
+            }
+        }
+        if table.open.len() >= self.limits.max + 2 * RESERVE {
+            return None;
+        }
         let purpose = if self.limits.max_per_client.is_some_and(|max| of_client >= max) {
             Purpose::Refusal
         } else if left < self.limits.max {
@@ -124,10 +145,6 @@ impl Connections {
         } else {
             Purpose::Health
         };
-        if left >= self.limits.max + RESERVE || table.open.len() >= self.limits.max + 2 * RESERVE {
-            return None;
-        }
-        let now_ms = self.start.elapsed().as_millis() as u64;
         let connection = Arc::new(Connection {
             start: self.start,
             purpose,
@@ -136,6 +153,7 @@ impl Connections {
             idle_since_ms: AtomicU64::new(now_ms),
             has_request: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
+            is_broken_off: AtomicBool::new(false),
             close: Notify::new(),
             writes: Taking::default(),
             bodies: Mutex::default(),
@@ -157,31 +175,55 @@ impl Connections {
         if let Some(time) = time_in_need {
             limits.reply_timeout = limits.reply_timeout.min(time);
         }
-        let now_ms = self.start.elapsed().as_millis() as u64;
+        let now_ms = self.now_ms();
         let open: Vec<_> = lock(&self.table).open.values().cloned().collect();
         for connection in open {
             let is_over = connection.purpose != Purpose::Any
                 && connection.idle_for(now_ms).is_some_and(|time| time > HEALTH_TIME);
             if is_over || connection.is_stuck(now_ms, &limits) {
-                connection.close();
+                connection.break_off();
             }
         }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
     }
 }
 
 impl Table {
-    /// The connection without a request that had none for longest.
-    fn idle_for_longest(&self) -> Option<&Arc<Connection>> {
-        let idle = self.open.values().filter(|open| !open.is_closing() && open.is_idle());
-        idle.min_by_key(|connection| connection.idle_since_ms.load(Ordering::Relaxed))
+    /// The connection without a request, of those of a purpose that is meant, that had none for longest; and that time.
+    fn idle_for_longest(
+        &self,
+        now_ms: u64,
+        is_meant: impl Fn(Purpose) -> bool,
+    ) -> Option<(&Connection, Duration)> {
+        let open = self.open.values().filter(|open| !open.is_closing() && is_meant(open.purpose));
+        open.filter_map(|open| Some((&**open, open.idle_for(now_ms)?)))
+            .max_by_key(|(_, time)| *time)
     }
 }
 
 impl Connection {
     /// Asks the connection to close, whatever it does.
-    fn close(&self) {
+    fn break_off(&self) {
+        self.is_broken_off.store(true, Ordering::SeqCst);
+        self.make_room();
+    }
+
+    /// Asks the connection to close unless a request has come meanwhile.
+    fn make_room(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
         self.close.notify_one();
+    }
+
+    /// Whether the connection has to close that was asked to; if not, it stays.
+    pub(crate) fn has_to_close(&self) -> bool {
+        let has_to_close = self.is_idle() || self.is_broken_off.load(Ordering::SeqCst);
+        if !has_to_close {
+            self.is_closing.store(false, Ordering::SeqCst);
+        }
+        has_to_close
     }
 
     fn is_closing(&self) -> bool {
@@ -308,24 +350,44 @@ mod tests {
         })
     }
 
+    /// Lets connections be idle for long enough to make room.
+    fn idle() {
+        std::thread::sleep(IDLE_MIN + Duration::from_millis(5));
+    }
+
     #[test]
     fn an_idle_connection_makes_room_and_busy_ones_leave_a_reserve() {
         let connections = connections(2, None);
         let open = || connections.open(CLIENT).unwrap();
         let (first, second) = (open(), open());
         let busy = first.connection.begin_request();
+        assert!(connections.open(CLIENT).is_none(), "the second may be about to send");
+        idle();
         let third = open();
         assert_eq!(third.connection.purpose, Purpose::Any);
         assert!(second.connection.is_closing() && !first.connection.is_closing());
         drop(second);
         let busy = (busy, third.connection.begin_request());
-        assert_eq!(open().connection.purpose, Purpose::Health);
-        let reserve: Vec<Open> = (0..RESERVE).map(|_| open()).collect();
-        assert!(reserve.iter().all(|open| open.connection.purpose == Purpose::Health));
-        drop(busy);
-        assert_eq!(open().connection.purpose, Purpose::Health);
-        drop((reserve, first));
+        let health: Vec<Open> = (0..RESERVE).map(|_| open()).collect();
+        assert!(health.iter().all(|open| open.connection.purpose == Purpose::Health));
+        let asked: Vec<_> = health.iter().map(|open| open.connection.begin_request()).collect();
+        assert!(connections.open(CLIENT).is_none(), "nothing is idle");
+        drop((asked, health, busy, first));
         assert_eq!(open().connection.purpose, Purpose::Any);
+    }
+
+    #[test]
+    fn a_request_that_comes_keeps_its_connection() {
+        let connections = connections(1, None);
+        let first = connections.open(CLIENT).unwrap();
+        idle();
+        let _second = connections.open(CLIENT).unwrap();
+        assert!(first.connection.is_closing());
+        let busy = first.connection.begin_request();
+        assert!(!first.connection.has_to_close() && !first.connection.is_closing());
+        first.connection.break_off();
+        assert!(first.connection.has_to_close());
+        drop(busy);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::http::stop::stopping;
 /// The wait before the next attempt where the process has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The time between two attempts to find a place for a connection that was accepted.
+const PLACE_PAUSE: Duration = Duration::from_millis(5);
+
 /// The time between two looks at clients that take too long.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -36,14 +39,20 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     let mut tasks = JoinSet::new();
     let mut stop = serving.stop.clone();
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
+    // A connection that was accepted and has no place yet; others wait in the system's queue behind it.
+    let mut waiting = None;
     loop {
+        if let Some(stream) = waiting.take() {
+            waiting = serve(&mut tasks, &connections, stream, &serving);
+        }
         tokio::select! {
             biased;
             () = stopping(&mut stop) => break,
             Some(_) = tasks.join_next() => {}
             _ = looks.tick() => connections.close_stuck(time_in_need(&serving.memory)),
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => serve(&mut tasks, &connections, stream, &serving),
+            () = tokio::time::sleep(PLACE_PAUSE), if waiting.is_some() => {}
+            accepted = listener.accept(), if waiting.is_none() => match accepted {
+                Ok((stream, _)) => waiting = Some(stream),
                 // The client's business, not the port's.
                 Err(error) if is_of_connection(error.kind()) => {}
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -53,8 +62,18 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     refuse_handshakes(&listener);
     // Clients that are connected have no other place to go: the system has accepted them.
     let end = Instant::now() + HANDSHAKE_TIME;
-    while let Ok(Ok((stream, _))) = tokio::time::timeout_at(end, listener.accept()).await {
-        serve(&mut tasks, &connections, stream, &serving);
+    while Instant::now() < end {
+        let stream = match waiting.take() {
+            Some(stream) => {
+                tokio::time::sleep(PLACE_PAUSE).await;
+                stream
+            }
+            None => match tokio::time::timeout_at(end, listener.accept()).await {
+                Ok(Ok((stream, _))) => stream,
+                _ => break,
+            },
+        };
+        waiting = serve(&mut tasks, &connections, stream, &serving);
     }
     drop(listener);
     loop {
@@ -65,16 +84,20 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     }
 }
 
+/// Serves a connection, or gives it back while there is no place for it.
 fn serve(
     tasks: &mut JoinSet<()>,
     connections: &Arc<Connections>,
     stream: TcpStream,
     serving: &Serving,
-) {
-    let Ok(client) = stream.peer_addr() else { return };
-    if let Some(open) = connections.open(client.ip()) {
-        tasks.spawn(serve_connection(stream, open, serving.clone()));
+) -> Option<TcpStream> {
+    // A connection without an address is broken.
+    let client = stream.peer_addr().ok()?;
+    match connections.open(client.ip()) {
+        Some(open) => drop(tasks.spawn(serve_connection(stream, open, serving.clone()))),
+        None => return Some(stream),
     }
+    None
 }
 
 /// The time that a client may take nothing of its reply, where little memory is left.
