@@ -48,6 +48,8 @@ impl Default for Fairness {
 impl Fairness {
     /// The patience where there are several models.
     const PATIENCE: Duration = Duration::from_millis(10);
+    /// The longest round where models have shares in the workers' time: one whose turn comes waits for no more.
+    const ROUND: Duration = Duration::from_millis(2);
 
     /// The rules of the paper alone.
     pub fn paper() -> Self {
@@ -101,10 +103,11 @@ impl Fairness {
         };
         let patience = self.patience.unwrap_or(has_several.then_some(Self::PATIENCE));
         let rules = batchmaker_manager::Fairness {
-            shares,
             aging_ns: self.priority_aging.map(ns),
             patience_ns: patience.map(ns),
+            round_ns: shares.is_some().then_some(ns(Self::ROUND)),
             large_rows: self.large_rows.filter(|&rows| rows > 0),
+            shares,
         };
         Ok((rules != batchmaker_manager::Fairness::default()).then_some(rules))
     }

@@ -154,6 +154,12 @@ impl Engine {
                 waiting: counts.waiting,
             }
         });
+        let cells = cells.collect();
+        let worker_ns =
+            |name: &String, model: &ServedModel| Some((name.clone(), manager.worker_ns(model.id)?));
+        let worker_ns_of_models =
+            self.models.iter().filter_map(|(name, model)| worker_ns(name, model)).collect();
+        drop(manager);
         let times = self.shared.times.total();
         Statistics {
             permits_in_use: self.shared.admission.requests(),
@@ -163,7 +169,8 @@ impl Engine {
             workers: self.shared.inbox.waiting.workers(),
             workers_up: self.shared.workers_up() as usize,
             sessions: self.shared.sessions.statistics(),
-            cells: cells.collect(),
+            cells,
+            worker_ns_of_models,
             manager_ns: times.manager_ns,
             replies_ns: times.replies_ns,
             device_ns: times.device_ns,

@@ -1,5 +1,6 @@
 //! Counts of the engine: batches by the manager, time by the workers.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of one cell type.
@@ -57,6 +58,9 @@ pub struct Statistics {
     pub workers_up: usize,
     /// Per cell type.
     pub cells: Vec<CellStatistics>,
+    /// The time that workers spent on tasks of each model, in nanoseconds, by the model's name; empty where models have
+    /// no shares in it.
+    pub worker_ns_of_models: BTreeMap<String, u64>,
     /// Sequences that come in chunks.
     pub sessions: SessionStatistics,
     /// Time of all workers' threads inside the manager, waiting for its lock included, in

@@ -1,6 +1,8 @@
 //! The interface of a batching policy, which the manager drives.
 
-use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
+use batchmaker_graph::{
+    BatchedTask, CellTypeId, ModelId, RequestId, RunIndex, SessionId, WorkerId,
+};
 
 use crate::counters::BatchCounters;
 use crate::discarded::Discarded;
@@ -27,6 +29,7 @@ pub(crate) trait Batching: std::fmt::Debug + Send {
     fn has_work_for(&self, worker: WorkerId) -> bool;
     fn next_deadline(&self) -> Option<u64>;
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters;
+    fn worker_ns(&self, model: ModelId) -> Option<u64>;
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize;
     /// The number of subgraphs that wait outside a running batch with a ready node.
     fn waiting(&self, cell_type: CellTypeId) -> usize;

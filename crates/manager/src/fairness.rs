@@ -4,6 +4,7 @@
 //! | rule | decides | between |
 //! |---|---|---|
 //! | shares | whose turn a round is | models |
+//! | longest round | how many steps of chains a round has | models |
 //! | patience | which cell type a round runs | cell types of all models, or of the chosen one |
 //! | aging | the level of a request in the queues | client priorities |
 //! | large requests | the place within a level | requests of different sizes |
@@ -30,6 +31,9 @@ pub struct Fairness {
     /// before those that have a full batch (line 5 of Algorithm 1). The one that has waited longest
     /// goes first.
     pub patience_ns: Option<u64>,
+    /// The most work, in nanoseconds by the recent time of a step, of a round of chains; none: as much
+    /// as the other bounds allow. The model whose turn is next waits for the end of a round.
+    pub round_ns: Option<u64>,
     /// The number of nodes from which on a request is large, at least 1. A large request is served in
     /// slices of that many nodes, each in the place of a request that arrives when a fair share would
     /// have served the slice and the next: smaller ones pass it.

@@ -1,6 +1,8 @@
 //! The manager's public API, which is the same for all policies.
 
-use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, WorkerId};
+use batchmaker_graph::{
+    BatchedTask, CellTypeId, ModelId, RequestId, RunIndex, SessionId, WorkerId,
+};
 
 use crate::batching::Batching;
 use crate::cellular::Cellular;
@@ -145,6 +147,11 @@ impl Manager {
             slots_in_use: self.batching.slots_in_use(cell_type),
             waiting: self.batching.waiting(cell_type),
         }
+    }
+
+    /// The time that workers spent on tasks of `model`, in nanoseconds; none where models have no shares.
+    pub fn worker_ns(&self, model: ModelId) -> Option<u64> {
+        self.batching.worker_ns(model)
     }
 
     /// The number of batches of each size in rows, from 0 on, that `cell_type` had. Padding counts as

@@ -31,6 +31,8 @@ pub(crate) struct Shares {
 struct ModelShare {
     /// In units of a nanosecond at weight 2^32.
     virtual_time: i128,
+    /// The worker time that it had, in nanoseconds.
+    worker_ns: u64,
     /// The number of its requests that have begun and not ended. It is active while there are any.
     requests: usize,
 }
@@ -119,6 +121,12 @@ impl Shares {
         dealt
     }
 
+    /// The worker time, in nanoseconds, that tasks of `model` took which are complete: of a task with nodes of
+    /// several models, by their rows.
+    pub(crate) fn worker_ns(&self, model: ModelId) -> u64 {
+        self.models.get(model.index()).map_or(0, |model| model.worker_ns)
+    }
+
     fn weight(&self, model: ModelId) -> u32 {
         self.weights.get(model.index()).copied().unwrap_or(1)
     }
@@ -144,6 +152,10 @@ impl Shares {
         let mut correct = |rows: &[(ModelId, u32)]| {
             self.add(-i128::from(estimate_ns), rows);
             self.add(i128::from(took_ns), rows);
+            let all: u64 = rows.iter().map(|&(_, rows)| u64::from(rows)).sum();
+            for &(model, rows) in rows {
+                self.models[model.index()].worker_ns += took_ns * u64::from(rows) / all;
+            }
         };
         match charge.payers {
             Payers::Nobody => {}
@@ -204,6 +216,7 @@ mod tests {
         [A, B].into_iter().for_each(|model| shares.begin(model));
         let charge = shares.charge(0, &[(A, 3), (B, 1)]);
         shares.correct(charge, 40);
+        assert_eq!([A, B].map(|model| shares.worker_ns(model)), [30, 10]);
         let turns: Vec<u32> = (0..4).map(|_| take(&mut shares, &[A, B], 10).0).collect();
         assert_eq!(turns, [1, 1, 0, 1], "B is 20 ns behind");
     }

@@ -167,7 +167,7 @@ fn drawn_with_fairness() -> impl Strategy<Value = Drawn> {
     let weights = prop::collection::vec(1..=4u32, 1..=2);
     let rules = (of(weights), of(0..=200u64), of(0..=60u64), of(1..=40u32));
     let fairness = rules.prop_map(|(shares, aging_ns, patience_ns, large_rows)| {
-        Some(Fairness { shares, aging_ns, patience_ns, large_rows })
+        Some(Fairness { shares, aging_ns, patience_ns, round_ns: None, large_rows })
     });
     (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, fairness)
 }

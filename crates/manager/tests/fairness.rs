@@ -436,7 +436,7 @@ fn a_large_request_ends_under_an_endless_stream_of_small_ones() {
 #[test]
 fn nobody_waits_for_ever_under_an_endless_stream_of_urgent_requests() {
     let ends_at = |aging_ns, patience_ns, large_rows| {
-        let fairness = Fairness { shares: None, aging_ns, patience_ns, large_rows };
+        let fairness = Fairness { aging_ns, patience_ns, large_rows, ..Fairness::default() };
         let mut play = Play::new(config(&[4, 4, 4, 16], 1, 5), fairness);
         play.arrive(0, 0, 0, stack(3, 8, true));
         let mut next = 1;

@@ -162,6 +162,7 @@ fn a_request_under_rules_of_fairness() {
         shares: Some(vec![1]),
         aging_ns: Some(1_000),
         patience_ns: Some(100),
+        round_ns: None,
         large_rows: Some(100),
     };
     let config = Config { fairness: Some(fairness), ..plain(1) };

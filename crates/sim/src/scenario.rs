@@ -257,6 +257,7 @@ fn fairness(models: usize, until_ns: u64, rng: &mut Rng) -> Option<Fairness> {
         shares: rng.chance(50).then_some(weights),
         aging_ns: rng.chance(50).then_some(aging_ns),
         patience_ns: rng.chance(50).then_some(patience_ns),
+        round_ns: submission_window_ns(rng),
         large_rows: rng.chance(50).then_some(large_rows),
     })
 }

@@ -16,10 +16,12 @@ import contextlib
 import functools
 import multiprocessing
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
 import time
+import urllib.request
 
 import numpy as np
 
@@ -97,14 +99,14 @@ def call(address, name, *arguments):
 
 
 @contextlib.contextmanager
-def serving(binary, paths, flags):
-    """Starts a server; yields a function that calls coroutines of clients in other processes."""
-    server = Server(binary, [*paths, *flags])
+def serving(binary, arguments):
+    """Starts a server; yields a function that calls coroutines of clients in other processes, and it."""
+    server = Server(binary, arguments)
     spawn = multiprocessing.get_context("spawn")
     try:
         with concurrent.futures.ProcessPoolExecutor(2, spawn) as pool:
             list(pool.map(time.sleep, [0.5, 0.5]))
-            yield functools.partial(pool.submit, call, (server.host, server.port))
+            yield functools.partial(pool.submit, call, (server.host, server.port)), server
     finally:
         status = server.stop(30)
         assert status == 0, status
@@ -126,18 +128,30 @@ def neighbours(client, seconds):
         f"{1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside the saturated large one, "
         f"{count} requests; a request of the large one alone takes {1e3 * longest:.1f} ms"
     )
-    return peaks, [f"p99 of {1e3 * beside:.1f} ms"] if beside > 3 * alone + longest else []
+    return [f"p99 of {1e3 * beside:.1f} ms"] if beside > 3 * alone + longest else []
 
 
-def both(client, names, weights, peaks, seconds):
-    """The part of its peak that each of two saturated models has."""
-    loads = [client("saturate", request(name), seconds, IN_FLIGHT) for name in names]
-    parts = [load.result() / peak for load, peak in zip(loads, peaks, strict=True)]
-    share = parts[0] / sum(parts)
-    wanted = weights[0] / sum(weights)
+def worker_us(server):
+    """The time of workers on the tasks of each model since the start, in microseconds."""
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as response:
+        text = response.read().decode()
+    found = re.findall(r'batchmaker_worker_microseconds_total{model="(\w+)"} (\d+)', text)
+    return {model: int(us) for model, us in found}
+
+
+def both(client, server, names, weights, seconds):
+    """The part of the workers' time that the first of two saturated models has."""
+    loads = [client("saturate", request(name), seconds + 2.0, IN_FLIGHT) for name in names]
+    time.sleep(1.5)
+    before = worker_us(server)
+    time.sleep(seconds - 0.5)
+    after = worker_us(server)
+    rates = [load.result() for load in loads]
+    took = [after[name] - before[name] for name in names]
+    share, wanted = took[0] / sum(took), weights[0] / sum(weights)
     print(
-        f"{' and '.join(names)} with shares {weights}: {parts[0]:.2f} and {parts[1]:.2f} of their peaks, "
-        f"{share:.3f} of the time for the first, {wanted:.3f} wanted"
+        f"{' and '.join(names)} with shares {weights}: {rates[0]:.0f}/s and {rates[1]:.0f}/s, "
+        f"{share:.3f} of the workers' time for the first, {wanted:.3f} wanted"
     )
     least = min(wanted, 1 - wanted)
     return [f"a share of {share:.3f}"] if abs(share - wanted) > 0.1 * least else []
@@ -175,17 +189,14 @@ def main():
         shutil.copy(small, twin)
         tokens = folder / "tokens.onnx"
         shutil.copy(models.ROOT / "models/langid/model.onnx", tokens)
-        with serving(asked.server, [small, large], asked.flags) as client:
-            peaks, wrong = neighbours(client, asked.seconds)
-            broken += wrong
-            of = [peaks["small"], peaks["large"]]
-            broken += both(client, ("small", "large"), (1, 1), of, asked.seconds)
-        with serving(asked.server, [small, large, "--share", "small=3", *asked.flags], []) as client:
-            broken += both(client, ("small", "large"), (3, 1), of, asked.seconds)
-        with serving(asked.server, [small, twin, "--share", "small=2", *asked.flags], []) as client:
-            of = [peaks["small"], peaks["small"]]
-            broken += both(client, ("small", "twin"), (2, 1), of, asked.seconds)
-        with serving(asked.server, [tokens], asked.flags) as client:
+        with serving(asked.server, [small, large, *asked.flags]) as (client, server):
+            broken += neighbours(client, asked.seconds)
+            broken += both(client, server, ("small", "large"), (1, 1), asked.seconds)
+        with serving(asked.server, [small, large, "--share", "small=3", *asked.flags]) as (client, server):
+            broken += both(client, server, ("small", "large"), (3, 1), asked.seconds)
+        with serving(asked.server, [small, twin, "--share", "small=2", *asked.flags]) as (client, server):
+            broken += both(client, server, ("small", "twin"), (2, 1), asked.seconds)
+        with serving(asked.server, [tokens, *asked.flags]) as (client, _):
             broken += large_requests(client)
     for line in broken:
         print(f"broken: {line}")

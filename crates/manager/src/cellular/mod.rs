@@ -48,7 +48,9 @@ mod workers;
 
 use std::sync::Arc;
 
-use batchmaker_graph::{BatchedTask, CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
+use batchmaker_graph::{
+    BatchedTask, CellTypeId, ModelId, RequestId, RunIndex, SessionId, TaskId, WorkerId,
+};
 
 use crate::batching::Batching;
 use crate::config::Config;
@@ -180,6 +182,10 @@ impl Batching for Cellular {
 
     fn counters(&self, cell_type: CellTypeId) -> &BatchCounters {
         &self.processor.pool.queues[cell_type].counters
+    }
+
+    fn worker_ns(&self, model: ModelId) -> Option<u64> {
+        Some(self.processor.pool.shares.as_ref()?.worker_ns(model))
     }
 
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize {

@@ -66,7 +66,10 @@ impl Queue {
             running_tasks: 0,
             slots,
             counters: BatchCounters::default(),
-            window: SubmissionWindow::new(manager.submission_window_ns),
+            window: SubmissionWindow::new(
+                manager.submission_window_ns,
+                fairness.and_then(|fairness| fairness.round_ns),
+            ),
             times: TaskTimes::default(),
         };
         queue.set_batch_sizes(sizes);

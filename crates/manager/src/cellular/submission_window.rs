@@ -9,6 +9,8 @@ const OPEN_CHAINS_NS: u64 = 1_000_000;
 pub(super) struct SubmissionWindow {
     /// See [`crate::Config::submission_window_ns`].
     bound_ns: Option<u64>,
+    /// See [`crate::Fairness::round_ns`].
+    fair_ns: Option<u64>,
     /// Whether any of the cell type's chains may end before its last node.
     has_open_chains: bool,
     /// The moving average of a step's time, in nanoseconds; 0 before the first.
@@ -16,8 +18,8 @@ pub(super) struct SubmissionWindow {
 }
 
 impl SubmissionWindow {
-    pub(super) fn new(bound_ns: Option<u64>) -> Self {
-        Self { bound_ns, has_open_chains: false, step_ns: 0 }
+    pub(super) fn new(bound_ns: Option<u64>, fair_ns: Option<u64>) -> Self {
+        Self { bound_ns, fair_ns, has_open_chains: false, step_ns: 0 }
     }
 
     /// Sets the bound, in nanoseconds, that holds for the rounds from now on.
@@ -39,11 +41,12 @@ impl SubmissionWindow {
         };
     }
 
-    /// The most steps that a round submits: those that take about as long as the bound and, where
-    /// chains are open, no longer than a millisecond.
+    /// The most steps that a round submits: those that take about as long as the smallest bound, which
+    /// is a millisecond at most where chains are open.
     pub(super) fn steps(&self) -> u32 {
         let of_open = self.has_open_chains.then_some(OPEN_CHAINS_NS);
-        let Some(bound_ns) = self.bound_ns.into_iter().chain(of_open).min() else {
+        let bounds = self.bound_ns.into_iter().chain(self.fair_ns).chain(of_open);
+        let Some(bound_ns) = bounds.min() else {
             return u32::MAX;
         };
         match self.step_ns {
@@ -59,7 +62,7 @@ mod tests {
 
     #[test]
     fn without_bounds_any_number_of_steps_is_submitted() {
-        let mut window = SubmissionWindow::new(None);
+        let mut window = SubmissionWindow::new(None, None);
         window.note_run(false);
         window.note_time(1_000, 1);
         assert_eq!(window.steps(), u32::MAX);
@@ -67,7 +70,7 @@ mod tests {
 
     #[test]
     fn steps_fill_the_bound_by_their_recent_time() {
-        let mut window = SubmissionWindow::new(Some(3_000_000));
+        let mut window = SubmissionWindow::new(Some(3_000_000), None);
         assert_eq!(window.steps(), 1, "no step has been measured");
         window.note_time(1_000_000, 10);
         assert_eq!(window.steps(), 30);
@@ -78,8 +81,19 @@ mod tests {
     }
 
     #[test]
+    fn other_bounds_do_not_extend_a_fair_round() {
+        let mut window = SubmissionWindow::new(None, Some(2_000_000));
+        window.note_time(1_000_000, 10);
+        assert_eq!(window.steps(), 20);
+        window.set_bound(Some(9_000_000));
+        assert_eq!(window.steps(), 20);
+        window.set_bound(Some(500_000));
+        assert_eq!(window.steps(), 5);
+    }
+
+    #[test]
     fn open_chains_have_a_bound_of_their_own() {
-        let mut window = SubmissionWindow::new(Some(3_000_000));
+        let mut window = SubmissionWindow::new(Some(3_000_000), None);
         window.note_time(1_000_000, 10);
         window.note_run(true);
         assert_eq!(window.steps(), 10);

@@ -438,6 +438,10 @@ impl Batching for GraphBatching {
         &self.cells[cell_type.index()].counters
     }
 
+    fn worker_ns(&self, model: ModelId) -> Option<u64> {
+        Some(self.shares.as_ref()?.worker_ns(model))
+    }
+
     fn slots_in_use(&self, cell_type: CellTypeId) -> usize {
         self.cells[cell_type.index()].slots.in_use()
     }

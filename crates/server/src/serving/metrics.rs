@@ -30,15 +30,17 @@ const SESSIONS: &str = "batchmaker_sessions";
 const SESSIONS_MAX: &str = "batchmaker_sessions_max";
 const SESSIONS_BEGUN: &str = "batchmaker_sessions_begun_total";
 const SESSIONS_ENDED: &str = "batchmaker_sessions_ended_total";
+const WORKER_US: &str = "batchmaker_worker_microseconds_total";
 const BUILD_INFO: &str = "batchmaker_build_info";
 
-const COUNTERS: [(&str, &str); 8] = [
+const COUNTERS: [(&str, &str); 9] = [
     (REQUESTS, "Inference requests that ended, by model and outcome."),
     (RESPONSES, "Responses on the HTTP port, by status."),
     (BATCHES, "Batches of a cell type that were formed."),
     (NODES, "Cells in the batches of a cell type."),
     (PADDING, "Rows of padding in the batches of a cell type."),
     (WASTED, "Steps in the batches of a cell type of chains that had reached their end."),
+    (WORKER_US, "Time of workers on tasks of a model, where several models share them."),
     (SESSIONS_BEGUN, "Sessions that began."),
     (SESSIONS_ENDED, "Sessions that took no more chunks: by their client, idle, or broken."),
 ];
@@ -136,6 +138,9 @@ impl Metrics {
             self.counter(NODES, labels()).absolute(cell.nodes);
             self.counter(PADDING, labels()).absolute(cell.padding);
             self.counter(WASTED, labels()).absolute(cell.past_end_of_sequence);
+        }
+        for (model, ns) in &statistics.worker_ns_of_models {
+            self.counter(WORKER_US, vec![label("model", model)]).absolute(ns / 1000);
         }
         let sessions = &statistics.sessions;
         self.gauge(SESSIONS, vec![]).set(sessions.open as f64);
