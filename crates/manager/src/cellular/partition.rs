@@ -49,7 +49,6 @@ pub(super) fn partition(
             rows_before,
             place_until,
             edges: Vec::new(),
-            edges_ended: Default::default(),
             consumers: Vec::new(),
             consumer_span_max: 0,
             feeds_own_type: false,

@@ -9,7 +9,7 @@ use batchmaker_graph::{CellTypeId, ModelId, RunKind, WorkerId};
 use crate::cellular::queue::Queues;
 use crate::cellular::request_table::RequestTable;
 use crate::cellular::roster::Roster;
-use crate::cellular::subgraph::{Place, QueueKey, Subgraph, SubgraphEdge, SubgraphIndex};
+use crate::cellular::subgraph::{Place, QueueKey, SubgraphEdge, SubgraphIndex};
 
 /// A view of the subgraphs in flight and of the queues that they stand in.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +67,11 @@ impl Readiness<'_> {
     /// on. It never falls below the number of nodes that were submitted, so the search ends there.
     pub(super) fn available(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
         let subgraph = &self.requests[index];
-        let mut available = subgraph.length;
-        let edges = self.edges_not_ended(subgraph);
-        for &SubgraphEdge { producer, need } in edges {
+        // Once an edge is met for a worker, it stays met: where there are many, no other look is taken at it.
+        let has_many = subgraph.edges.len() > 1;
+        let met = if has_many { self.requests.edges_met(index, worker).get() } else { 0 };
+        let (mut available, mut newly_met) = (subgraph.length, 0);
+        for &SubgraphEdge { producer, need } in &subgraph.edges[met as usize..] {
             if available <= subgraph.submitted
                 || need.available(0, u32::MAX, subgraph.length) >= available
             {
@@ -82,6 +84,10 @@ impl Readiness<'_> {
             };
             let of_edge = need.available(progress, self.requests[producer].length, subgraph.length);
             available = available.min(of_edge);
+            newly_met += u32::from(available == subgraph.length);
+        }
+        if has_many && newly_met > 0 {
+            self.requests.edges_met(index, worker).set(met + newly_met);
         }
         available
     }
@@ -91,22 +97,6 @@ impl Readiness<'_> {
     #[inline]
     pub(super) fn available_in_place(&self, index: SubgraphIndex, worker: WorkerId) -> u32 {
         self.available(index, worker).min(self.requests[index].place_until)
-    }
-
-    /// The edges of a subgraph after the first ones whose producers have ended.
-    #[inline]
-    fn edges_not_ended<'s>(&self, subgraph: &'s Subgraph) -> &'s [SubgraphEdge] {
-        if subgraph.edges.len() < 2 {
-            return &subgraph.edges;
-        }
-        let mut ended = subgraph.edges_ended.get() as usize;
-        while let Some(edge) = subgraph.edges.get(ended)
-            && self.requests[edge.producer].has_ended()
-        {
-            ended += 1;
-        }
-        subgraph.edges_ended.set(ended as u32);
-        &subgraph.edges[ended..]
     }
 
     /// The number of nodes that `worker` may run now.

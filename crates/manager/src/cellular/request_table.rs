@@ -1,5 +1,6 @@
 //! The table of the requests in flight and of their subgraphs.
 
+use std::cell::Cell;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
@@ -18,6 +19,9 @@ pub(super) struct RequestTable {
     free_subgraphs: Vec<SubgraphIndex>,
     /// The number of ready nodes of each subgraph in a queue, `[subgraph, worker]`.
     ready: Vec<u32>,
+    /// The number of first edges of each subgraph that are known to be met, `[subgraph, worker]`: they
+    /// leave all of its nodes available to the worker.
+    edges_met: Vec<Cell<u32>>,
     workers: usize,
     arrivals: u64,
     live_requests: usize,
@@ -77,6 +81,7 @@ impl RequestTable {
             subgraphs: Vec::new(),
             free_subgraphs: Vec::new(),
             ready: Vec::new(),
+            edges_met: Vec::new(),
             workers,
             arrivals: 0,
             live_requests: 0,
@@ -169,11 +174,15 @@ impl RequestTable {
                 ended.stays.clear();
                 (place.edges, place.consumers) = (ended.edges, ended.consumers);
                 place.stays = ended.stays;
+                for worker in self.workers() {
+                    self.edges_met(index, worker).set(0);
+                }
                 index
             }
             None => {
                 self.subgraphs.push(subgraph);
                 self.ready.resize(self.subgraphs.len() * self.workers, 0);
+                self.edges_met.resize(self.subgraphs.len() * self.workers, Cell::new(0));
                 SubgraphIndex(self.subgraphs.len() as u32 - 1)
             }
         }
@@ -182,6 +191,12 @@ impl RequestTable {
     /// The number of ready nodes of a subgraph in its type's queue, for `worker`.
     pub(super) fn ready(&self, subgraph: SubgraphIndex, worker: WorkerId) -> u32 {
         self.ready[subgraph.0 as usize * self.workers + worker.index()]
+    }
+
+    /// The number of first edges of a subgraph that are known to be met for `worker`.
+    #[inline]
+    pub(super) fn edges_met(&self, subgraph: SubgraphIndex, worker: WorkerId) -> &Cell<u32> {
+        &self.edges_met[subgraph.0 as usize * self.workers + worker.index()]
     }
 
     /// Notes the number of ready nodes for `worker`, and returns the one noted before.

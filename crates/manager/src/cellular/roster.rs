@@ -293,7 +293,6 @@ mod tests {
             rows_before: 0,
             place_until: u32::MAX,
             edges: Vec::new(),
-            edges_ended: Default::default(),
             consumers: Vec::new(),
             consumer_span_max: 0,
             feeds_own_type: false,

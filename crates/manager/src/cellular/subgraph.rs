@@ -1,6 +1,5 @@
 //! A subgraph: one run of a request's cell graph, with its progress.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -140,8 +139,6 @@ pub(super) struct Subgraph {
     /// The subgraphs that it depends on: first those that leave the fewest of its nodes available before
     /// their own first node.
     pub(super) edges: Vec<SubgraphEdge>,
-    /// The number of first `edges` whose producers are known to have ended.
-    pub(super) edges_ended: Cell<u32>,
     /// The subgraphs that depend on it, in the order of `from`.
     pub(super) consumers: Vec<Consumer>,
     /// The most progress of its own between `from` and `until` of a consumer.
