@@ -34,7 +34,8 @@ pub struct Fairness {
 
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
-    /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms.
+    /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms;
+    /// while a large request is in flight, for up to 2 ms.
     fn default() -> Self {
         Self {
             shares: Some(BTreeMap::new()),
@@ -48,6 +49,10 @@ impl Default for Fairness {
 impl Fairness {
     /// The patience where there are several models.
     const PATIENCE: Duration = Duration::from_millis(10);
+    /// The patience while a large request is in flight.
+    const LARGE_PATIENCE: Duration = Duration::from_millis(2);
+    /// The worker time that a model which had nothing to do may have before others.
+    const CREDIT: Duration = Duration::from_millis(10);
     /// The longest round where models have shares in the workers' time: one whose turn comes waits for no more.
     const ROUND: Duration = Duration::from_millis(2);
 
@@ -72,7 +77,7 @@ impl Fairness {
     }
 
     /// Sets the time for which a cell type with a full batch may go before one without (line 5 of Algorithm 1 in the
-    /// paper); none: any time.
+    /// paper); none: any time. While a large request is in flight it is 2 ms at most.
     #[must_use]
     pub fn patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = Some(patience);
@@ -102,11 +107,16 @@ impl Fairness {
             None => None,
         };
         let patience = self.patience.unwrap_or(has_several.then_some(Self::PATIENCE));
+        let large_rows = self.large_rows.filter(|&rows| rows > 0);
+        // No patience is asked for: none beside large requests either.
+        let has_large_patience = large_rows.is_some() && self.patience != Some(None);
         let rules = batchmaker_manager::Fairness {
+            credit_ns: if shares.is_some() { ns(Self::CREDIT) } else { 0 },
             aging_ns: self.priority_aging.map(ns),
             patience_ns: patience.map(ns),
+            large_patience_ns: has_large_patience.then_some(ns(Self::LARGE_PATIENCE)),
             round_ns: shares.is_some().then_some(ns(Self::ROUND)),
-            large_rows: self.large_rows.filter(|&rows| rows > 0),
+            large_rows,
             shares,
         };
         Ok((rules != batchmaker_manager::Fairness::default()).then_some(rules))

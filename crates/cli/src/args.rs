@@ -156,7 +156,7 @@ pub(crate) struct ServeArgs {
     pub(crate) priority_aging: Duration,
 
     /// The time for which cells with a full batch may go before cells without; 0: any time [default: 0.01 where
-    /// there are several models, 0 otherwise]
+    /// there are several models, else 0; 0.002 at most beside a large request]
     #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, value_parser = duration)]
     pub(crate) patience: Option<Duration>,
 

@@ -3,7 +3,7 @@
 //!
 //! | rule | decides | between |
 //! |---|---|---|
-//! | shares | whose turn a round is | models |
+//! | shares, with a credit | whose turn a round is | models |
 //! | longest round | how many steps of chains a round has | models |
 //! | patience | which cell type a round runs | cell types of all models, or of the chosen one |
 //! | aging | the level of a request in the queues | client priorities |
@@ -17,12 +17,16 @@
 pub struct Fairness {
     /// The weight of each model, by id, each at least 1; models past the end have 1. The model of a
     /// round is chosen first: of those that have a ready node for the worker, the one that had the
-    /// least worker time for its weight. A model that was idle gets no more for that.
+    /// least worker time for its weight.
     ///
     /// Every cell type must list all models that use it ([`crate::CellTypeConfig::priorities`]).
     /// A batch of a cell type that several models share holds nodes of all of them: its seats are dealt
     /// by the weights, and each model pays for its rows.
     pub shares: Option<Vec<u32>>,
+    /// The worker time, in nanoseconds, that a model which had no requests may have before models that
+    /// had: what its share would have given it meanwhile, up to this. So a model that needs less than
+    /// its share is served at once.
+    pub credit_ns: u64,
     /// The age, in nanoseconds since it took its place in the queues, beyond which a request goes
     /// before all that have an explicit priority. A chunk of a session takes its place when the
     /// chunk before it has ended.
@@ -31,6 +35,9 @@ pub struct Fairness {
     /// before those that have a full batch (line 5 of Algorithm 1). The one that has waited longest
     /// goes first.
     pub patience_ns: Option<u64>,
+    /// The patience while a large request is in flight, where that is less: the large request fills the
+    /// batches of its cell types, and small ones need all of theirs.
+    pub large_patience_ns: Option<u64>,
     /// The most work, in nanoseconds by the recent time of a step, of a round of chains; none: as much
     /// as the other bounds allow. The model whose turn is next waits for the end of a round.
     pub round_ns: Option<u64>,

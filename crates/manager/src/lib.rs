@@ -11,8 +11,8 @@
 //!
 //! An event, or tasks given to one worker, can make work for another: [`Manager::has_work_for`]
 //! says whether there is any. A worker without work sleeps until that changes, or until
-//! [`Manager::next_deadline`], when whoever wakes calls [`Manager::advance`]. With [`Config::lookahead`], a worker that still has tasks may have
-//! to be woken as well.
+//! [`Manager::next_deadline`], when whoever wakes calls [`Manager::advance`]. With
+//! [`Config::lookahead`], a worker that still has tasks may have to be woken as well.
 //!
 //! # Work in flight
 //! A round is formed while at most `lookahead` of the worker's tasks are unfinished.
@@ -31,8 +31,9 @@
 //! and arrival. Its rules can keep a model, a cell type or a request waiting for as long as others keep
 //! coming. Each rule of [`Fairness`] bounds one of these waits, and is on or off by itself:
 //! - *Shares* bound what other models take: the model of a round is chosen before its cell type, by
-//!   the worker time that it had (`shares.rs`).
-//! - *Patience* bounds how long a cell type waits for a full batch of others (`scheduler.rs`).
+//!   the worker time that it had (`shares.rs`), and a round has a bounded time.
+//! - *Patience* bounds how long a cell type waits for a full batch of others (`scheduler.rs`), beside
+//!   large requests perhaps for less.
 //! - *Aging* bounds how long a request waits for those of higher priorities (`aging.rs`). With shares,
 //!   it does so within its model.
 //! - *Places of large requests* bound how long small requests wait for a large one, and it for them

@@ -12,10 +12,13 @@
 //! A batch of a cell type that several models share has seats for all of them: they are dealt one by
 //! one, each to the model that has the fewest for its weight ([`Shares::deal`]).
 //!
-//! A model without requests keeps its virtual time, but when it has requests again it starts no
-//! earlier than the others: it cannot save up credit.
+//! A model without requests keeps its virtual time, but when it has requests again it starts at most
+//! a bounded credit before the others: a model that needs less than its share is served at once, and
+//! none can save up more than that.
 
 use batchmaker_graph::ModelId;
+
+use crate::fairness::Fairness;
 
 /// The virtual times of all models.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(crate) struct Shares {
     /// The weights by model; 1 for those past the end.
     weights: Vec<u32>,
     models: Vec<ModelShare>,
+    /// See [`crate::Fairness::credit_ns`].
+    credit_ns: u64,
     /// Empty lists of charged models, to be used again.
     spare: Vec<Vec<(ModelId, u32)>>,
 }
@@ -57,14 +62,19 @@ enum Payers {
 }
 
 impl Shares {
-    /// Shares by `weights`, with all models idle.
+    /// The shares that `fairness` says models have, if any.
+    pub(crate) fn of(fairness: &Fairness) -> Option<Self> {
+        fairness.shares.as_deref().map(|weights| Self::new(weights, fairness.credit_ns))
+    }
+
+    /// Shares by `weights`, with all models idle, which may have a credit of `credit_ns`.
     ///
     /// # Panics
     /// If a weight is 0.
-    pub(crate) fn new(weights: &[u32]) -> Self {
+    fn new(weights: &[u32], credit_ns: u64) -> Self {
         assert!(weights.iter().all(|&weight| weight > 0), "a model without a share never runs");
         let (weights, models, spare) = (weights.to_vec(), Vec::new(), Vec::new());
-        Self { weights, models, spare }
+        Self { weights, models, credit_ns, spare }
     }
 
     /// Notes that a request of `model` begins.
@@ -78,8 +88,9 @@ impl Shares {
             // Where all were idle, all begin anew.
             let latest = self.models.iter().map(|model| model.virtual_time).max();
             let start = least.or(latest).unwrap_or(0);
+            let credit = (i128::from(self.credit_ns) << 32) / i128::from(self.weight(model));
             let own = &mut self.models[model.index()].virtual_time;
-            *own = start.max(*own);
+            *own = (start - credit).max(*own);
         }
         self.models[model.index()].requests += 1;
     }
@@ -194,7 +205,7 @@ mod tests {
 
     #[test]
     fn models_take_turns_by_weight() {
-        let mut shares = Shares::new(&[1, 2]);
+        let mut shares = Shares::new(&[1, 2], 0);
         [A, B].into_iter().for_each(|model| shares.begin(model));
         let turns: Vec<u32> = (0..6).map(|_| take(&mut shares, &[A, B], 10).0).collect();
         assert_eq!(turns, [0, 1, 1, 0, 1, 1]);
@@ -202,7 +213,7 @@ mod tests {
 
     #[test]
     fn an_estimate_counts_until_it_is_corrected() {
-        let mut shares = Shares::new(&[]);
+        let mut shares = Shares::new(&[], 0);
         [A, B].into_iter().for_each(|model| shares.begin(model));
         let charge = shares.charge(10, &[(A, 1)]);
         assert_eq!(shares.first([A, B].into_iter()), Some(B));
@@ -212,7 +223,7 @@ mod tests {
 
     #[test]
     fn models_pay_for_their_rows_of_a_batch() {
-        let mut shares = Shares::new(&[1, 1]);
+        let mut shares = Shares::new(&[1, 1], 0);
         [A, B].into_iter().for_each(|model| shares.begin(model));
         let charge = shares.charge(0, &[(A, 3), (B, 1)]);
         shares.correct(charge, 40);
@@ -223,7 +234,7 @@ mod tests {
 
     #[test]
     fn seats_are_dealt_by_weight() {
-        let shares = Shares::new(&[1, 3]);
+        let shares = Shares::new(&[1, 3], 0);
         let deal = |seats, first, ready: [u64; 2]| {
             shares.deal(seats, first, &[(A, ready[0]), (B, ready[1])])
         };
@@ -235,8 +246,24 @@ mod tests {
     }
 
     #[test]
+    fn idle_models_save_a_bounded_credit() {
+        let mut shares = Shares::new(&[1, 2], 20);
+        shares.begin(A);
+        take(&mut shares, &[A], 1_000);
+        shares.begin(B);
+        let turns: Vec<u32> = (0..7).map(|_| take(&mut shares, &[A, B], 10).0).collect();
+        assert_eq!(turns, [1, 1, 0, 1, 1, 0, 1], "B is 20 ns of its own time before A");
+        // What it used of the credit comes back as others are served alone.
+        shares.end(B);
+        take(&mut shares, &[A], 5);
+        shares.begin(B);
+        let turns: Vec<u32> = (0..4).map(|_| take(&mut shares, &[A, B], 10).0).collect();
+        assert_eq!(turns, [1, 1, 0, 1]);
+    }
+
+    #[test]
     fn idle_models_save_no_credit() {
-        let mut shares = Shares::new(&[]);
+        let mut shares = Shares::new(&[], 0);
         shares.begin(A);
         take(&mut shares, &[A], 1_000);
         shares.begin(B);

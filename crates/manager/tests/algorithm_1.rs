@@ -165,9 +165,13 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 fn drawn_with_fairness() -> impl Strategy<Value = Drawn> {
     use prop::option::of;
     let weights = prop::collection::vec(1..=4u32, 1..=2);
-    let rules = (of(weights), of(0..=200u64), of(0..=60u64), of(1..=40u32));
-    let fairness = rules.prop_map(|(shares, aging_ns, patience_ns, large_rows)| {
-        Some(Fairness { shares, aging_ns, patience_ns, round_ns: None, large_rows })
+    let shares = (of(weights), 0..=100u64);
+    let patience = (of(0..=60u64), of(0..=30u64));
+    let rules = (shares, of(0..=200u64), patience, of(1..=40u32));
+    let fairness = rules.prop_map(|((shares, credit_ns), aging_ns, patience, large_rows)| {
+        let (patience_ns, large_patience_ns) = patience;
+        let rest = Fairness { aging_ns, patience_ns, large_patience_ns, ..Fairness::default() };
+        Some(Fairness { shares, credit_ns, large_rows, ..rest })
     });
     (1..=3u32, 1..=6u32, 1..=6u32, 0..=3u32, fairness)
 }

@@ -125,6 +125,22 @@ fn sequences(cell: u32, sequences: u32, length: u32) -> CellGraph {
     graph.finish().unwrap()
 }
 
+/// Sequences of one step of cell 1, whose inputs are rows of cell 0.
+fn embedded_sequences(sequences: u32) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let x = graph.input(row(), sequences);
+    let [embedded, y] = [0, 1].map(|_| graph.value(row(), sequences));
+    let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::all(embedded) };
+    graph.rows(CellTypeId(0), sequences, vec![Rows::all(x)], vec![sink]);
+    for sequence in 0..sequences {
+        let input = Rows::strided(embedded, sequence, 1);
+        let sink = Sink { port: 0, time: SinkTime::Last, rows: Rows::one(y, sequence) };
+        graph.chain(CellTypeId(1), 1, vec![input], vec![None], vec![sink]);
+    }
+    graph.finish().unwrap()
+}
+
 fn shares(weights: &[u32]) -> Fairness {
     Fairness { shares: Some(weights.to_vec()), ..Fairness::default() }
 }
@@ -372,6 +388,51 @@ fn small_requests_pass_the_sequences_of_a_large_one() {
         7 cell0 {0: 2}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// A large request, whose rows feed chains that go before them, is served a few of each at a time; a small
+/// one that comes meanwhile passes its rows and then its chains.
+#[test]
+fn small_requests_pass_each_stage_of_a_large_one() {
+    let mut config = config(&[4, 4], 1, 1);
+    config.cell_types[1].priorities = vec![ModelPriority { model: ModelId(0), priority: 1 }];
+    let mut play = Play::new(config, large(8));
+    play.arrive(0, 0, 0, embedded_sequences(40));
+    play.rounds(8);
+    play.trace.clear();
+    play.arrive(1, 0, 0, embedded_sequences(1));
+    play.rounds(4);
+    expect![[r#"
+        8 cell0 {0: 3, 1: 1}
+        9 cell1 {0: 3, 1: 1}
+        10 cell0 {0: 4}
+        11 cell1 {0: 4}
+    "#]]
+    .assert_eq(&play.trace);
+}
+
+/// While a large request fills the chains' batches, the head of a small one, which never fills one, has a
+/// patience of its own.
+#[test]
+fn cell_types_have_less_patience_beside_a_large_request() {
+    let trace = |large_rows| {
+        let large_patience_ns = Some(2);
+        let fairness = Fairness { large_patience_ns, large_rows, ..Fairness::default() };
+        let mut play = Play::new(config(&[2, 8], 1, 1), fairness);
+        play.arrive(0, 0, 0, sequences(0, 10, 8));
+        play.arrive(1, 0, 0, rows(1, 2));
+        play.rounds(5);
+        play.trace
+    };
+    expect![[r#"
+        0 cell0 {0: 2}
+        1 cell0 {0: 2}
+        2 cell0 {0: 2}
+        3 cell1 {1: 2}
+        4 cell0 {0: 2}
+    "#]]
+    .assert_eq(&trace(Some(80)));
+    assert!(!trace(Some(81)).contains("cell1"), "80 nodes are not large");
 }
 
 /// Long chains take turns in slices of four steps; a short one that comes later has a seat at once, and

@@ -160,8 +160,10 @@ fn a_request_that_runs() {
 fn a_request_under_rules_of_fairness() {
     let fairness = Fairness {
         shares: Some(vec![1]),
+        credit_ns: 0,
         aging_ns: Some(1_000),
         patience_ns: Some(100),
+        large_patience_ns: None,
         round_ns: None,
         large_rows: Some(100),
     };

@@ -35,7 +35,9 @@ impl Sabotage {
             match self {
                 Self::NoShares => fairness.shares = None,
                 Self::NoAging => fairness.aging_ns = None,
-                Self::NoPatience => fairness.patience_ns = None,
+                Self::NoPatience => {
+                    (fairness.patience_ns, fairness.large_patience_ns) = (None, None);
+                }
                 Self::NoLargeRequests => fairness.large_rows = None,
                 _ => {}
             }

@@ -251,12 +251,15 @@ fn fairness(models: usize, until_ns: u64, rng: &mut Rng) -> Option<Fairness> {
         return None;
     }
     let weights = (0..models).map(|_| rng.within(1..=4) as u32).collect();
-    let [aging_ns, patience_ns] = [0, 0].map(|_| rng.log_within(1_000..=until_ns.max(2_000)));
+    let [aging_ns, patience_ns, large_patience_ns] =
+        [0, 0, 0].map(|_| rng.log_within(1_000..=until_ns.max(2_000)));
     let large_rows = rng.log_within(1..=200) as u32;
     Some(Fairness {
         shares: rng.chance(50).then_some(weights),
+        credit_ns: if rng.chance(50) { 0 } else { aging_ns / 4 },
         aging_ns: rng.chance(50).then_some(aging_ns),
         patience_ns: rng.chance(50).then_some(patience_ns),
+        large_patience_ns: rng.chance(50).then_some(large_patience_ns),
         round_ns: submission_window_ns(rng),
         large_rows: rng.chance(50).then_some(large_rows),
     })

@@ -7,9 +7,10 @@
 //! in the order of tags.
 //!
 //! - A small request keeps the tag of its arrival: small requests are served in order of arrival.
-//! - A large request is served in slices of `large_rows` rows. The rows of a slice have the tag at which
-//!   a fair share would have served it and the next. So a small request passes every large one, but for
-//!   those that are more than a slice behind their fair share.
+//! - A large request is served in slices of `large_rows` rows. The rows of a slice have the latest tag at
+//!   which a fair share would serve it and the next: a row of a cell type after all rows of the other
+//!   cell types, in whatever order those are ready. So a small request passes every large one, but
+//!   for those that are more than a slice behind their fair share.
 //!
 //! Virtual time grows with every batch, by a unit at least, and without bound while the number of
 //! requests in flight is bounded: every tag is passed after finitely many batches. So a large request
@@ -46,8 +47,9 @@ impl FairPlaces {
         nodes >= u64::from(self.large_rows)
     }
 
-    /// The tag of node `node` of a run of a large request, whose earlier runs have `rows_before` nodes,
-    /// where the request's own tag is `start`; and the run's first node with a later one.
+    /// The tag of node `node` of a run of a large request, and the run's first node with a later one. The
+    /// request's own tag is `start`; its other cell types and its earlier runs of the same cell type have
+    /// `rows_before` nodes.
     pub(super) fn place_of_node(&self, start: u64, rows_before: u32, node: u32) -> (u64, u32) {
         let (before, slice) = (u64::from(rows_before), u64::from(self.large_rows));
         let end_of_slice = ((before + u64::from(node)) / slice + 1) * slice;

@@ -1,6 +1,6 @@
 //! Divides a request into subgraphs: one for each run of its cell graph.
 
-use batchmaker_graph::{RunIndex, TaskId};
+use batchmaker_graph::{CellGraph, RunIndex, TaskId};
 
 use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::request_table::{Arrival, Request};
@@ -20,7 +20,8 @@ pub(super) fn partition(
     let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
     let tag = pool.fair_places.as_ref().map_or(arrival, FairPlaces::tag);
     let is_large = pool.fair_places.as_ref().is_some_and(|places| places.is_large(graph.nodes()));
-    let (mut workers, mut rows_before) = (0, 0u32);
+    let mut rows_before = if is_large { rows_of_other_types(pool, graph) } else { Vec::new() };
+    let mut workers = 0;
     for (run, index) in graph.runs().iter().zip(0..) {
         let queue = &mut pool.queues[run.cell_type];
         queue.note_run(run.cell_type, run.kind, run.stop.is_some());
@@ -29,6 +30,12 @@ pub(super) fn partition(
             None => 0,
         };
         let run_index = RunIndex(index);
+        let rows_before = rows_before.get_mut(run.cell_type.index());
+        let rows_before = rows_before.map_or(0, |rows| {
+            let of_earlier_runs = *rows;
+            *rows = rows.saturating_add(run.length);
+            of_earlier_runs
+        });
         let (tag_of_run, place_until) = match &pool.fair_places {
             Some(places) if is_large => places.place_of_node(tag, rows_before, 0),
             _ => (tag, u32::MAX),
@@ -61,7 +68,6 @@ pub(super) fn partition(
             home,
             slot: kept.map(|kept| kept.slot),
         });
-        rows_before = rows_before.saturating_add(if is_large { run.length } else { 0 });
         for edge in &run.edges {
             let index = subgraphs[edge.producer.index()];
             let edge = SubgraphEdge { producer: index, need: edge.need };
@@ -106,4 +112,15 @@ pub(super) fn partition(
         ..Request::default()
     };
     pool.requests.insert(id, request);
+}
+
+/// For each cell type, the number of nodes of `graph` that are of other types.
+fn rows_of_other_types(pool: &SubgraphPool, graph: &CellGraph) -> Vec<u32> {
+    let all = u32::try_from(graph.nodes()).unwrap_or(u32::MAX);
+    let mut rows = vec![all; pool.queues.iter().len()];
+    for run in graph.runs() {
+        let of_others = &mut rows[run.cell_type.index()];
+        *of_others = of_others.saturating_sub(run.length);
+    }
+    rows
 }

@@ -61,7 +61,9 @@ impl Queue {
             waiting_nodes: vec![0; workers],
             waiting_nodes_of_models: vec![0; models * workers],
             unserved_since_ns: 0,
-            has_patience: fairness.is_some_and(|fairness| fairness.patience_ns.is_some()),
+            has_patience: fairness.is_some_and(|fairness| {
+                fairness.patience_ns.or(fairness.large_patience_ns).is_some()
+            }),
             rosters: (0..workers as u32).map(roster).collect(),
             running_tasks: 0,
             slots,

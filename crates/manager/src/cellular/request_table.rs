@@ -11,6 +11,11 @@ use crate::config::StatePlacement;
 use crate::discarded::Discarded;
 use crate::event::Outcome;
 
+/// The number of subgraphs that there is room for from the start: more than a request of 65,536
+/// sequences has. The system gives memory when it is first written, and a table that does not grow is
+/// not copied while all workers wait.
+const SUBGRAPHS: usize = 1 << 18;
+
 /// Requests by the position of their id, and subgraphs by their index.
 #[derive(Debug)]
 pub(super) struct RequestTable {
@@ -25,6 +30,7 @@ pub(super) struct RequestTable {
     workers: usize,
     arrivals: u64,
     live_requests: usize,
+    live_large_requests: usize,
     /// What takes long to free.
     pub(super) discarded: Discarded,
 }
@@ -78,13 +84,14 @@ impl RequestTable {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             requests: Vec::new(),
-            subgraphs: Vec::new(),
+            subgraphs: Vec::with_capacity(SUBGRAPHS),
             free_subgraphs: Vec::new(),
-            ready: Vec::new(),
-            edges_met: Vec::new(),
+            ready: Vec::with_capacity(SUBGRAPHS * workers),
+            edges_met: Vec::with_capacity(SUBGRAPHS * workers),
             workers,
             arrivals: 0,
             live_requests: 0,
+            live_large_requests: 0,
             discarded: Discarded::default(),
         }
     }
@@ -114,6 +121,7 @@ impl RequestTable {
         assert!(!request.is_live, "{id:?} arrived while its position was in use");
         *request = arrived;
         self.live_requests += 1;
+        self.live_large_requests += usize::from(request.large_tag.is_some());
     }
 
     /// Takes a request that ended out of the table, with the indices of its subgraphs. Returns its
@@ -124,12 +132,18 @@ impl RequestTable {
         self.discarded.clear(&mut request.subgraphs);
         request.is_live = false;
         self.live_requests -= 1;
+        self.live_large_requests -= usize::from(request.large_tag.is_some());
         request
     }
 
     /// The number of requests that have arrived and not ended.
     pub(super) fn live_requests(&self) -> usize {
         self.live_requests
+    }
+
+    /// Whether a large request has arrived and not ended.
+    pub(super) fn has_large_request(&self) -> bool {
+        self.live_large_requests > 0
     }
 
     /// Whether the request has arrived and not ended.

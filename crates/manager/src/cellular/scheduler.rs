@@ -29,6 +29,8 @@ pub(super) struct Scheduler {
     max_tasks_to_submit: u32,
     /// See [`crate::Fairness::patience_ns`].
     patience_ns: Option<u64>,
+    /// See [`crate::Fairness::large_patience_ns`].
+    large_patience_ns: Option<u64>,
     task_form: TaskForm,
 }
 
@@ -76,9 +78,15 @@ impl Scheduler {
             None => pool.readiness().ready_nodes(*ct, worker) > 0,
         };
         let candidates = || pool.queues.cell_types().filter(&is_candidate);
-        let overdue = self.patience_ns.and_then(|ns| most_overdue(pool, candidates(), ns));
+        let overdue = self.patience_ns(pool).and_then(|ns| most_overdue(pool, candidates(), ns));
         let cell_type = overdue.or_else(|| self.schedule_among(pool, worker, model, candidates))?;
         Some(Round { cell_type, model, tasks: 0 })
+    }
+
+    /// The patience of now.
+    fn patience_ns(&self, pool: &SubgraphPool) -> Option<u64> {
+        let of_large = self.large_patience_ns.filter(|_| pool.requests.has_large_request());
+        self.patience_ns.into_iter().chain(of_large).min()
     }
 
     /// One turn of the loop of `Batch` (lines 14 to 23), or as many as the same roster serves.
@@ -189,11 +197,13 @@ fn with_max_priority(
 impl Scheduler {
     /// A scheduler with all workers up and idle.
     pub(super) fn new(config: &Config) -> Self {
+        let fairness = config.fairness.as_ref();
         Self {
             workers: (0..config.workers).map(|_| Worker::default()).collect(),
             lookahead: config.lookahead as usize,
             max_tasks_to_submit: config.max_tasks_to_submit,
-            patience_ns: config.fairness.as_ref().and_then(|fairness| fairness.patience_ns),
+            patience_ns: fairness.and_then(|fairness| fairness.patience_ns),
+            large_patience_ns: fairness.and_then(|fairness| fairness.large_patience_ns),
             task_form: config.task_form,
         }
     }

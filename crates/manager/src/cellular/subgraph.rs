@@ -132,7 +132,8 @@ pub(super) struct Subgraph {
     pub(super) key: QueueKey,
     /// The position of its model among those that the cell type tells apart; 0 where it tells none.
     pub(super) model_position: u32,
-    /// The number of nodes of the request's earlier runs; 0 of a request that is not large.
+    /// The number of nodes of the request's other cell types and of its earlier runs of this one; 0 of a
+    /// request that is not large.
     pub(super) rows_before: u32,
     /// The first node that has a later place in the queue; `u32::MAX` of a request that is not large.
     pub(super) place_until: u32,

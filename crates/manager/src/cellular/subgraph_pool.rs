@@ -55,7 +55,7 @@ impl SubgraphPool {
             queues: Queues::new(config),
             slot_waiters: SlotWaiters::new(config.cell_types.len()),
             state_placement: config.state_placement,
-            shares: fairness.shares.as_deref().map(Shares::new),
+            shares: Shares::of(&fairness),
             aging: fairness.aging_ns.map(Aging::new),
             fair_places: fairness.large_rows.map(FairPlaces::new),
             models_of_batch: Vec::new(),

@@ -107,10 +107,7 @@ impl GraphBatching {
             arrivals: 0,
             live_requests: 0,
             deadlines: Deadlines::default(),
-            shares: config
-                .fairness
-                .as_ref()
-                .and_then(|fairness| fairness.shares.as_deref().map(Shares::new)),
+            shares: config.fairness.as_ref().and_then(Shares::of),
             batch_ns: Vec::new(),
             finished: Vec::new(),
             discarded: Discarded::default(),

@@ -82,8 +82,11 @@ impl Fair {
         if self.requests.values().all(|request| request.model != model) {
             let active = self.requests.values().map(|request| self.shares[&request.model]).min();
             let start = active.or(self.shares.values().copied().max()).unwrap_or(0);
+            let weights = self.fairness.shares.as_deref().unwrap_or_default();
+            let weight = i128::from(weights.get(model.index()).copied().unwrap_or(1));
+            let credit = (i128::from(self.fairness.credit_ns) << 32) / weight;
             let own = self.shares.entry(model).or_insert(0);
-            *own = start.max(*own);
+            *own = (start - credit).max(*own);
         }
         let (arrival, virtual_time) = (self.arrivals, self.virtual_time);
         let arrived_ns = now_ns;
@@ -97,7 +100,8 @@ impl Fair {
         self.requests.retain(|&request, _| is_open(request));
     }
 
-    /// The place of a run's next node, before which the request has `rows_before` nodes.
+    /// The place of a run's next node. The request has `rows_before` nodes of other cell types, and
+    /// before it of the same.
     pub(crate) fn place(&self, request: RequestId, run: RunIndex, rows_before: u64) -> Place {
         let request = &self.requests[&request];
         let age_ns = self.now_ns - request.arrived_ns;
@@ -140,7 +144,10 @@ impl Fair {
     }
 
     pub(crate) fn most_overdue(&self, cell_types: &[CellTypeId]) -> Option<CellTypeId> {
-        let patience_ns = self.fairness.patience_ns?;
+        let large = self.fairness.large_rows.map_or(u64::MAX, u64::from);
+        let has_large = self.requests.values().any(|request| request.nodes >= large);
+        let of_large = self.fairness.large_patience_ns.filter(|_| has_large);
+        let patience_ns = self.fairness.patience_ns.into_iter().chain(of_large).min()?;
         let since_ns = |ct: &CellTypeId| self.unserved_since_ns.get(ct).copied().unwrap_or(0);
         let is_overdue = |ct: &CellTypeId| self.now_ns - since_ns(ct) > patience_ns;
         let overdue = cell_types.iter().copied().filter(is_overdue);

@@ -87,8 +87,12 @@ impl Reference {
     /// The place of a subgraph in its queue.
     fn place(&self, subgraph: &Subgraph) -> Place {
         let runs = self.graphs[&subgraph.request].runs();
-        let before: u64 =
-            runs[..subgraph.run.index()].iter().map(|run| u64::from(run.length)).sum();
+        let cell_type = runs[subgraph.run.index()].cell_type;
+        let is_before = |(index, run): &(usize, &Run)| {
+            run.cell_type != cell_type || *index < subgraph.run.index()
+        };
+        let before = runs.iter().enumerate().filter(is_before);
+        let before: u64 = before.map(|(_, run)| u64::from(run.length)).sum();
         self.fair.place(subgraph.request, subgraph.run, before + subgraph.submitted.len() as u64)
     }
 

@@ -3,15 +3,15 @@
 //! are left out.
 
 use batchmaker_graph::{CellTypeId, RunIndex, WorkerId};
-use batchmaker_manager::Config;
+use batchmaker_manager::{Config, Fairness};
 
 use crate::checkers::checker::Checker;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Request};
 use crate::observation::Observation;
 
 pub(crate) struct Patience {
-    /// None where there is no patience, or models have shares.
-    bound_ns: Option<u64>,
+    /// None where models have shares.
+    fairness: Option<Fairness>,
     /// When each cell type had its last batch or, if that is later, came to have ready nodes.
     since_ns: Vec<u64>,
     has_ready_nodes: Vec<bool>,
@@ -26,12 +26,20 @@ impl Patience {
         let fairness = config.fairness.as_ref().filter(|fairness| fairness.shares.is_none());
         let cell_types = config.cell_types.len();
         Self {
-            bound_ns: fairness.and_then(|fairness| fairness.patience_ns),
+            fairness: fairness.cloned(),
             since_ns: vec![0; cell_types],
             has_ready_nodes: vec![false; cell_types],
             last_ns: 0,
             begins_round: vec![true; usize::from(config.workers)],
         }
+    }
+
+    /// The patience of now; none: without bound.
+    fn bound_ns(&self, ledger: &Ledger) -> Option<u64> {
+        let fairness = self.fairness.as_ref()?;
+        let has_large = || ledger.requests.values().any(Request::is_large);
+        let of_large = fairness.large_patience_ns.filter(|_| has_large());
+        fairness.patience_ns.into_iter().chain(of_large).min()
     }
 
     /// Enters which cell types have ready nodes after the observation before.
@@ -59,7 +67,9 @@ impl Checker for Patience {
     }
 
     fn check(&mut self, ledger: &Ledger, seen: &Observation<'_>) -> Result<(), String> {
-        let Some(bound_ns) = self.bound_ns else { return Ok(()) };
+        if self.fairness.is_none() {
+            return Ok(());
+        }
         self.note_ready_nodes(ledger);
         match *seen {
             Observation::Refused { worker } | Observation::WorkerDown { worker, .. } => {
@@ -73,6 +83,7 @@ impl Checker for Patience {
                 if !std::mem::take(&mut self.begins_round[task.worker.index()]) {
                     return Ok(());
                 }
+                let Some(bound_ns) = self.bound_ns(ledger) else { return Ok(()) };
                 let overdue = (0..self.since_ns.len()).filter(|&ct| {
                     ledger.now_ns - self.since_ns[ct] > bound_ns
                         && has_ready_node(ledger, ct, task.worker)
@@ -92,8 +103,6 @@ impl Checker for Patience {
 
 #[cfg(test)]
 mod tests {
-    use batchmaker_manager::Fairness;
-
     use super::*;
     use crate::checkers::harness::{self, Harness, ONE_LAYER, TWO_LAYERS, nodes};
 

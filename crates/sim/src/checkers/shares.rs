@@ -15,6 +15,8 @@ use crate::observation::Observation;
 
 pub(crate) struct Shares {
     weights: Option<Vec<u32>>,
+    /// What a model may have had before another.
+    credit_ns: u64,
     /// The models whose requests have nodes of each cell type.
     models: BTreeMap<CellTypeId, BTreeSet<ModelId>>,
     /// The worker time of each of two models since both have had work.
@@ -41,6 +43,7 @@ impl Shares {
         let workers = u64::from(config.workers);
         Self {
             weights: config.fairness.as_ref().and_then(|fairness| fairness.shares.clone()),
+            credit_ns: config.fairness.as_ref().map_or(0, |fairness| fairness.credit_ns),
             models: BTreeMap::new(),
             windows: BTreeMap::new(),
             workers: vec![worker; usize::from(config.workers)],
@@ -83,7 +86,7 @@ impl Shares {
     fn note_time(&mut self, model: ModelId, took_ns: u64) -> Result<(), String> {
         let weights = self.weights.as_deref().unwrap_or_default();
         let weight = |model: ModelId| weights.get(model.index()).copied().unwrap_or(1);
-        let slack_ns = 3 * (self.rounds_in_flight + 1) * self.round_ns_max;
+        let slack_ns = self.credit_ns + 3 * (self.rounds_in_flight + 1) * self.round_ns_max;
         for (&(a, b), took) in &mut self.windows {
             match model {
                 _ if model == a => took[0] += took_ns,

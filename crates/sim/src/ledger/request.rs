@@ -129,6 +129,11 @@ impl Request {
         }
     }
 
+    /// Whether the request has started, and is large.
+    pub(crate) fn is_large(&self) -> bool {
+        self.large.is_some()
+    }
+
     /// Takes the request's place in the queues; `start` requests started before it. Where requests of
     /// `large_rows` nodes are large, `tag` is the virtual time.
     pub(super) fn start(
@@ -141,10 +146,15 @@ impl Request {
         (self.start, self.start_ns, self.tag) = (Some(start), start_ns, tag);
         let large_rows = large_rows.map(u64::from);
         self.large = large_rows.filter(|&rows| self.graph.nodes() >= rows).map(|large_rows| {
-            let mut before = 0;
-            let rows_before = self.graph.runs().iter().map(|run| {
-                before += u64::from(run.length);
-                before - u64::from(run.length)
+            // Before a run: all rows of other cell types, and those of earlier runs of its own.
+            let (runs, mut before) = (self.graph.runs(), BTreeMap::new());
+            for run in runs {
+                let rows = before.entry(run.cell_type).or_insert(self.graph.nodes());
+                *rows -= u64::from(run.length);
+            }
+            let rows_before = runs.iter().map(|run| {
+                let rows = before.get_mut(&run.cell_type).expect("the type of a run");
+                std::mem::replace(rows, *rows + u64::from(run.length))
             });
             (rows_before.collect(), large_rows)
         });
