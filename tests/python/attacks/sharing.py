@@ -30,7 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from attacks import http1, models, work  # noqa: E402  (found by the line above)
 from attacks.server import Server  # noqa: E402
 
-STEPS, IN_FLIGHT = 60, 256
+STEPS, IN_FLIGHT, TURNS = 60, 256, 3
 SEQUENCES = (8_192, 16_384, 32_768, 65_536)
 
 
@@ -113,22 +113,31 @@ def serving(binary, arguments):
 
 
 def neighbours(client, seconds):
-    """The peak of each model alone, and the p99 of the smaller one beside the other; what is broken."""
+    """The peak of each model alone, and the p99 of the smaller one beside the other, in turns with that
+    alone; what is broken in the median turn."""
     saturate = lambda model: client("saturate", request(model), seconds, IN_FLIGHT)
     peaks = {model: saturate(model).result() for model in ("small", "large")}
     rate = peaks["small"] / 4
     small = lambda: client("arrive", request("small"), rate, seconds)
-    alone, _ = small().result()
     longest = max(client("once", request("large")).result() for _ in range(5))
-    load = client("saturate", request("large"), seconds + 1.0, IN_FLIGHT)
-    beside, count = small().result()
-    load.result()
     print(
-        f"peaks: small {peaks['small']:.0f}/s, large {peaks['large']:.0f}/s; small at {rate:.0f}/s: p99 "
-        f"{1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside the saturated large one, "
-        f"{count} requests; a request of the large one alone takes {1e3 * longest:.1f} ms"
+        f"peaks: small {peaks['small']:.0f}/s, large {peaks['large']:.0f}/s; a request of the large one "
+        f"alone takes {1e3 * longest:.1f} ms"
     )
-    return [f"p99 of {1e3 * beside:.1f} ms"] if beside > 3 * alone + longest else []
+    turns = []
+    for _ in range(TURNS):
+        alone, _ = small().result()
+        load = client("saturate", request("large"), seconds + 1.0, IN_FLIGHT)
+        time.sleep(0.5)
+        beside, count = small().result()
+        load.result()
+        turns.append((beside - 3 * alone - longest, alone, beside))
+        print(
+            f"small at {rate:.0f}/s: p99 {1e3 * alone:.1f} ms alone, {1e3 * beside:.1f} ms beside the "
+            f"saturated large one, {count} requests"
+        )
+    beyond, _, beside = sorted(turns)[TURNS // 2]
+    return [f"p99 of {1e3 * beside:.1f} ms beside the large one"] if beyond > 0 else []
 
 
 def worker_us(server):
