@@ -31,6 +31,8 @@ struct HeldCell {
     /// The number of times that it was materialised and not yet released.
     users: usize,
     ports: CellPorts,
+    /// Whether a node may take more bytes than a worker always may.
+    has_large_nodes: bool,
     cell: Arc<MaterializedCell>,
 }
 
@@ -55,7 +57,9 @@ impl DeviceState {
         }
         self.token_ids.fetch_add(cell.token_ids(), Ordering::Relaxed);
         let (identity, ports) = (cell_type.identity, CellPorts::of(&cell_type.cell));
-        cells[id.index()] = Some(HeldCell { identity, users: 1, ports, cell: Arc::new(cell) });
+        let has_large_nodes = cell.node_bytes_max() > BATCH_BYTES_MAX;
+        let cell = Arc::new(cell);
+        cells[id.index()] = Some(HeldCell { identity, users: 1, ports, has_large_nodes, cell });
     }
 
     /// Counts one user of cell type `id` less, and drops the cell with its last user.
@@ -90,6 +94,9 @@ impl DeviceState {
     /// See [`batchmaker_device::Device::working_bytes`].
     pub(crate) fn working_bytes(&self, graph: &CellGraph) -> u64 {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
+        if !cells.iter().flatten().any(|held| held.has_large_nodes) {
+            return 0;
+        }
         working_bytes(graph, BATCH_BYTES_MAX, |cell_type, spans| {
             let held = cells.get(cell_type.index()).and_then(Option::as_ref);
             held.map_or(0, |held| held.cell.node_bytes(spans))

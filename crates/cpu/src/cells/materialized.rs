@@ -133,6 +133,14 @@ impl MaterializedCell {
         }
     }
 
+    /// The most that [`node_bytes`](Self::node_bytes) returns for any spans.
+    pub(crate) fn node_bytes_max(&self) -> u64 {
+        match self {
+            Self::SequenceLevel(_) => u64::MAX,
+            of_one_row => of_one_row.node_bytes(&[]),
+        }
+    }
+
     /// Empty rosters; none of cells whose nodes form no chains.
     pub(crate) fn rosters(&self) -> Option<Rosters> {
         match self {

@@ -85,6 +85,8 @@ pub(super) fn partition(
             }
         }
         if run.edges.len() > 1 {
+            // Only where there are many is it noted which are met.
+            pool.requests.forget_edges_met(subgraph);
             let free = |edge: &SubgraphEdge| edge.need.available(0, u32::MAX, run.length);
             pool.requests[subgraph].edges.sort_by_key(free);
         }

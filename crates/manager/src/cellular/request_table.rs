@@ -188,9 +188,6 @@ impl RequestTable {
                 ended.stays.clear();
                 (place.edges, place.consumers) = (ended.edges, ended.consumers);
                 place.stays = ended.stays;
-                for worker in self.workers() {
-                    self.edges_met(index, worker).set(0);
-                }
                 index
             }
             None => {
@@ -205,6 +202,12 @@ impl RequestTable {
     /// The number of ready nodes of a subgraph in its type's queue, for `worker`.
     pub(super) fn ready(&self, subgraph: SubgraphIndex, worker: WorkerId) -> u32 {
         self.ready[subgraph.0 as usize * self.workers + worker.index()]
+    }
+
+    /// Forgets which edges are met, for a subgraph that takes the place of one that ended.
+    pub(super) fn forget_edges_met(&mut self, subgraph: SubgraphIndex) {
+        let first = subgraph.0 as usize * self.workers;
+        self.edges_met[first..first + self.workers].fill(Cell::new(0));
     }
 
     /// The number of first edges of a subgraph that are known to be met for `worker`.
