@@ -41,7 +41,8 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// The largest head of an HTTP/2 request, in parts of that of an HTTP/1.1 request: there may be many streams.
 const STREAM_HEAD_SHARE: u32 = 4;
 
-/// The time for which a stopping server keeps an idle connection: a request may be on its way.
+/// The time for which a stopping server keeps idle connections after the last request on any: another may be on its
+/// way.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// What the connections of a port share.
@@ -56,8 +57,8 @@ pub(crate) struct Serving {
 /// Serves a connection to its end.
 ///
 /// When the server stops, every request that the client sends before it is told of the end is answered: an HTTP/1.1
-/// client is told with `Connection: close` in its next response. A connection without a request is kept for
-/// [`LINGER`], since one may be on its way. HTTP/2 has messages for this.
+/// client is told with `Connection: close` in its next response. A connection without a request is kept until
+/// the port had none for [`LINGER`], since one may be on its way. HTTP/2 has messages for this.
 pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Serving) {
     let Serving { router, memory, mut stop } = serving;
     let connection = &open.connection;
@@ -124,9 +125,13 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
                     false => is_timed = false,
                     // A connection that is idle ends; one with a request ends after it.
                     true if !is_ending => {
-                        is_ending = true;
-                        served.as_mut().graceful_shutdown();
-                        timer.as_mut().reset(Instant::now() + LINGER);
+                        let left = LINGER.saturating_sub(connection.port_idle_for());
+                        is_ending = left.is_zero();
+                        if is_ending {
+                            served.as_mut().graceful_shutdown();
+                        }
+                        let pause = if is_ending { LINGER } else { left };
+                        timer.as_mut().reset(Instant::now() + pause);
                     }
                     // Half a head is no request.
                     true if connection.is_idle() => return,

@@ -55,6 +55,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Connections {
     limits: ConnectionLimits,
     start: Instant,
+    last_request_ms: Arc<AtomicU64>,
     table: Mutex<Table>,
 }
 
@@ -69,6 +70,8 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Connection {
     start: Instant,
+    /// When a request began or ended on any connection of the port, in milliseconds since the port's start.
+    last_request_ms: Arc<AtomicU64>,
     pub(crate) purpose: Purpose,
     client: IpAddr,
     /// Its requests that are being answered.
@@ -111,7 +114,8 @@ pub(crate) struct Busy(Arc<Connection>);
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
-        Arc::new(Self { limits, start: Instant::now(), table: Mutex::default() })
+        let (start, last_request_ms) = (Instant::now(), Arc::default());
+        Arc::new(Self { limits, start, last_request_ms, table: Mutex::default() })
     }
 
     /// Takes in a new connection; none while there is no place for it.
@@ -147,6 +151,7 @@ impl Connections {
         };
         let connection = Arc::new(Connection {
             start: self.start,
+            last_request_ms: self.last_request_ms.clone(),
             purpose,
             client,
             busy: AtomicU32::new(0),
@@ -243,6 +248,7 @@ impl Connection {
 
     /// Notes a request.
     pub(crate) fn begin_request(self: &Arc<Self>) -> Busy {
+        self.last_request_ms.fetch_max(self.now_ms(), Ordering::Relaxed);
         self.has_request.store(true, Ordering::SeqCst);
         self.busy.fetch_add(1, Ordering::SeqCst);
         Busy(self.clone())
@@ -260,11 +266,21 @@ impl Connection {
 
     /// Notes that the client is waited for, unless that is known.
     pub(crate) fn waits_for(&self, taking: &Taking) {
-        let now_ms = self.start.elapsed().as_millis() as u64 + 1;
+        let now_ms = self.now_ms() + 1;
         let (relaxed, new) = (Ordering::Relaxed, Ordering::Relaxed);
         if taking.since_ms.compare_exchange(0, now_ms, relaxed, new).is_ok() {
             taking.bytes.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// The time for which no request began or ended on any connection of the port.
+    pub(crate) fn port_idle_for(&self) -> Duration {
+        let since_ms = self.last_request_ms.load(Ordering::Relaxed);
+        Duration::from_millis(self.now_ms().saturating_sub(since_ms))
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
     }
 
     fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
@@ -298,7 +314,8 @@ impl Taking {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let now_ms = self.0.start.elapsed().as_millis() as u64;
+        let now_ms = self.0.now_ms();
+        self.0.last_request_ms.fetch_max(now_ms, Ordering::Relaxed);
         self.0.idle_since_ms.store(now_ms, Ordering::Relaxed);
         self.0.busy.fetch_sub(1, Ordering::SeqCst);
     }

@@ -62,12 +62,14 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     refuse_handshakes(&listener);
     // Clients that are connected have no other place to go: the system has accepted them.
     let end = Instant::now() + HANDSHAKE_TIME;
-    while Instant::now() < end {
+    loop {
         let stream = match waiting.take() {
+            // Connections end now, so there will be a place.
             Some(stream) => {
                 tokio::time::sleep(PLACE_PAUSE).await;
                 stream
             }
+            // What the system has accepted is taken, however long that takes.
             None => match tokio::time::timeout_at(end, listener.accept()).await {
                 Ok(Ok((stream, _))) => stream,
                 _ => break,
