@@ -34,14 +34,14 @@ pub struct Fairness {
 
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
-    /// of 1024 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms;
+    /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms;
     /// while a large request is in flight, for up to 2 ms.
     fn default() -> Self {
         Self {
             shares: Some(BTreeMap::new()),
             priority_aging: Some(Duration::from_secs(10)),
             patience: None,
-            large_rows: Some(1024),
+            large_rows: Some(256),
         }
     }
 }

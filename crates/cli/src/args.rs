@@ -161,7 +161,7 @@ pub(crate) struct ServeArgs {
     pub(crate) patience: Option<Duration>,
 
     /// The number of cells from which on a request is large, so that smaller ones pass it; 0: order of arrival
-    #[arg(long, value_name = "N", help_heading = FAIRNESS, default_value_t = 1024)]
+    #[arg(long, value_name = "N", help_heading = FAIRNESS, default_value_t = 256)]
     pub(crate) large_rows: u32,
 
     /// The rules of the BatchMaker paper alone: the oldest request decides between models, priorities are strict, and
