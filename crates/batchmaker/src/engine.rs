@@ -102,7 +102,9 @@ impl Engine {
     ///     let permit = engine.permit(model)?;
     ///     let mut memory = engine.memory().arrival();
     ///     memory.grow_to(request.bytes()).await?;
-    ///     permit.unfold(request, memory)?.submit_when_it_fits().await
+    ///     let mut unfolded = permit.unfold(request, memory)?;
+    ///     unfolded.fit().await?;
+    ///     unfolded.submit()
     /// }
     /// ```
     ///

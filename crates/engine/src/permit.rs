@@ -166,7 +166,27 @@ impl UnfoldedRequest {
         }
     }
 
-    /// Hands the request to the workers, without waiting.
+    /// The bytes of the request's values, which [`submit`](Self::submit) clears or moves.
+    pub fn value_bytes(&self) -> usize {
+        match &self.0 {
+            Unfolding::Graph(submission) => submission.graph.bytes(),
+            Unfolding::Reply(_) => 0,
+        }
+    }
+
+    /// Waits until the request fits the budget, and holds its bytes from then on.
+    ///
+    /// # Errors
+    /// It can never fit.
+    pub async fn fit(&mut self) -> Result<(), EngineError> {
+        match &mut self.0 {
+            Unfolding::Graph(submission) => submission.memory.take(submission.needs.all).await,
+            Unfolding::Reply(_) => Ok(()),
+        }
+    }
+
+    /// Hands the request to the workers, without waiting. This takes time that is linear in
+    /// [`value_bytes`](Self::value_bytes).
     ///
     /// # Errors
     /// It does not fit the budget now; the graph cannot run; the engine is closing or lost.
@@ -175,20 +195,6 @@ impl UnfoldedRequest {
             Unfolding::Reply(reply) => Ok(Pending::answered(reply)),
             Unfolding::Graph(mut submission) => {
                 submission.memory.try_take(submission.needs.all)?;
-                submission.start()
-            }
-        }
-    }
-
-    /// Hands the request to the workers as soon as it fits the budget. Dropping the future drops the request.
-    ///
-    /// # Errors
-    /// As for [`submit`](Self::submit), but that it waits for others to give back what they hold.
-    pub async fn submit_when_it_fits(self) -> Result<Pending, EngineError> {
-        match self.0 {
-            Unfolding::Reply(reply) => Ok(Pending::answered(reply)),
-            Unfolding::Graph(mut submission) => {
-                submission.memory.take(submission.needs.all).await?;
                 submission.start()
             }
         }

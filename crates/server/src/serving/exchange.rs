@@ -21,6 +21,9 @@ const JSON_FACTOR: usize = 6;
 /// The bytes that a request waits for before it is unfolded: the records of most graphs take less.
 const GRAPH_BYTES: usize = 64 << 10;
 
+/// The bytes of values that are cleared in the time in which one of a body is decoded.
+const CLEARED_AT_ONCE: usize = 4;
+
 /// The fields of a request that its response repeats.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -105,7 +108,7 @@ pub(crate) async fn submit(
         _ => MEDIUM_BYTES.max(arrived.body.len()),
     };
     let mut job = Box::new(Job { permit, arrived, form });
-    let (context, scheduling, unfolded) = loop {
+    let (context, scheduling, mut unfolded) = loop {
         let is_medium = bytes <= MEDIUM_BYTES;
         match app.heavy_work.run(bytes, move || job.prepare(is_medium)).await {
             Ok(prepared) => break prepared,
@@ -120,7 +123,9 @@ pub(crate) async fn submit(
             }
         }
     };
-    let pending = within(app, unfolded.submit_when_it_fits()).await?;
+    within(app, unfolded.fit()).await?;
+    let work = unfolded.value_bytes() / CLEARED_AT_ONCE;
+    let pending = app.heavy_work.run(work, || unfolded.submit()).await?;
     Ok(Submitted { context, scheduling, pending })
 }
 
