@@ -20,7 +20,8 @@ use crate::server::Server;
 use crate::venv::Venv;
 
 /// The loads: `(name, the least ratio)`.
-const LOADS: [(&str, f64); 12] = [
+const LOADS: [(&str, f64); 16] = [
+    ("langid", 0.98),
     ("lstm-64", 0.98),
     ("lstm-256", 0.98),
     ("lstm-1024", 0.98),
@@ -32,6 +33,9 @@ const LOADS: [(&str, f64); 12] = [
     ("half-load-256", 0.9),
     ("half-load-1024", 0.9),
     ("cnn", 0.98),
+    ("http-langid", 0.98),
+    ("http-lstm-256", 0.98),
+    ("http-silero", 0.98),
     ("manager", 0.98),
 ];
 
@@ -57,7 +61,9 @@ enum Measure {
     /// `batchmaker bench`: of this model, with these arguments, that figure of the report.
     InProcess { model: PathBuf, arguments: Vec<String>, figure: &'static str },
     /// One request after the other to a server: `bench` has no load for models without steps.
-    OverHttp { model: PathBuf },
+    ClosedLoop { model: PathBuf },
+    /// `client bench` with these arguments, at a server of this model, that figure of the report.
+    OverHttp { model: PathBuf, client: PathBuf, arguments: Vec<String>, figure: &'static str },
     /// The manager's benchmark, by build.
     Manager { base: PathBuf, now: PathBuf },
 }
@@ -137,15 +143,18 @@ impl<'a> Maker<'a> {
     pub(crate) fn load(&self, name: &'static str, wanted: f64) -> anyhow::Result<Load> {
         let kit = || anyhow::Ok(Kit::with_venv(&self.folder, self.venv()?.clone()));
         let lstm = |hidden: u32| kit()?.model(hidden, None, false);
+        let langid = || PathBuf::from("models/langid");
         let europarl = || "europarl".to_owned();
+        let silero_workload = || "fixed:30".to_owned();
         let (measure, unit, better) = match name {
+            "langid" => self.saturated(langid(), europarl()),
             "lstm-64" => self.saturated(lstm(64)?, europarl()),
             "lstm-256" => self.saturated(lstm(256)?, europarl()),
             "lstm-1024" => self.saturated(lstm(1024)?, europarl()),
             "trees-150" => self.saturated(kit()?.tree_model(150)?, self.trees()?),
             "trees-1024" => self.saturated(kit()?.tree_model(1024)?, self.trees()?),
             "pairs" => self.saturated(self.pair_model()?, self.pairs()?),
-            "silero" => self.saturated(self.silero()?, "fixed:30".to_owned()),
+            "silero" => self.saturated(self.silero()?, silero_workload()),
             "transformer" => {
                 let model = self.feedforward("transformer")?;
                 let arguments = ["--workload", "fixed:64", "--saturate", "--in-flight", "1"];
@@ -156,8 +165,11 @@ impl<'a> Maker<'a> {
             "half-load-1024" => self.half_load(lstm(1024)?)?,
             "cnn" => {
                 let model = self.feedforward("cnn")?;
-                (Measure::OverHttp { model }, "ms, median", Better::Less)
+                (Measure::ClosedLoop { model }, "ms, median", Better::Less)
             }
+            "http-langid" => self.saturated_over_http(langid(), europarl()),
+            "http-lstm-256" => self.saturated_over_http(lstm(256)?, europarl()),
+            "http-silero" => self.saturated_over_http(self.silero()?, silero_workload()),
             "manager" => {
                 let program = |build: &Build| build.benchmark(manager_bench::PACKAGE);
                 let (base, now) = (program(&self.builds.base)?, program(&self.builds.now)?);
@@ -178,6 +190,19 @@ impl<'a> Maker<'a> {
     fn saturated(&self, model: PathBuf, workload: String) -> (Measure, &'static str, Better) {
         let arguments = ["--workload", &workload, "--saturate"];
         (self.in_process(model, &arguments, "/steps_per_s"), "steps/s", Better::More)
+    }
+
+    /// Both builds are asked by the load generator of this tree.
+    fn saturated_over_http(
+        &self,
+        model: PathBuf,
+        workload: String,
+    ) -> (Measure, &'static str, Better) {
+        let seconds = self.seconds.to_string();
+        let arguments = ["--workload", &workload, "--saturate", "--seconds", &seconds];
+        let arguments = arguments.map(str::to_owned).into();
+        let (client, figure) = (self.builds.now.binary.clone(), "/steps_per_s");
+        (Measure::OverHttp { model, client, arguments, figure }, "steps/s", Better::More)
     }
 
     /// The 90th percentile of latencies at half of what the base takes.
@@ -304,19 +329,30 @@ fn measure_once(
         Measure::InProcess { model, arguments, figure } => {
             let mut command = Command::new(&build.binary);
             command.arg("bench").arg(model).args(arguments);
-            command.args(["--seed", &seed.to_string(), "--json"]);
-            let printed = output(&mut command)?;
-            let report: Value = serde_json::from_str(printed.lines().last().unwrap_or_default())
-                .with_context(|| format!("{command:?} printed no report"))?;
-            let figure = report.pointer(figure).and_then(Value::as_f64);
-            Ok(unnamed(figure.with_context(|| format!("not in the report {report}"))?))
+            reported(&mut command, seed, figure).map(unnamed)
         }
-        Measure::OverHttp { model } => closed_loop(build, model, seconds).map(unnamed),
+        Measure::ClosedLoop { model } => closed_loop(build, model, seconds).map(unnamed),
+        Measure::OverHttp { model, client, arguments, figure } => {
+            let server = Server::start(Command::new(&build.binary).arg("serve").arg(model))?;
+            let name = model.file_stem().context("a name")?;
+            let mut command = Command::new(client);
+            command.arg("bench").arg(name).args(["--url", server.url()]).args(arguments);
+            reported(&mut command, seed, figure).map(unnamed)
+        }
         Measure::Manager { base, now } => {
             let program = if side == Side::Base { base } else { now };
             manager_bench::run(program, seconds / 10.0)
         }
     }
+}
+
+/// A figure of the report that `bench` prints.
+fn reported(bench: &mut Command, seed: u64, figure: &str) -> anyhow::Result<f64> {
+    let printed = output(bench.args(["--seed", &seed.to_string(), "--json"]))?;
+    let report: Value = serde_json::from_str(printed.lines().last().unwrap_or_default())
+        .with_context(|| format!("{bench:?} printed no report"))?;
+    let figure = report.pointer(figure).and_then(Value::as_f64);
+    figure.with_context(|| format!("not in the report {report}"))
 }
 
 /// The median time of requests with one image, one after the other, in ms.

@@ -16,14 +16,15 @@ use crate::figures_file;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  cargo xtask against turns main~5                           all loads; about 45 minutes
+  cargo xtask against turns main~5                           all loads; about an hour
   cargo xtask against turns main~5 --trees sst/train.txt --pairs train.en:train.de
   cargo xtask against turns main~5 --only lstm-256 --only cnn --turns 5 --seconds 3
   cargo xtask against turns main~5 --skip silero --skip manager
   cargo xtask against turns main~5 --only cnn --wanted cnn=1.6    one that is to become faster
 
 Loads, in process unless it says otherwise:
-  lstm-64, lstm-256, lstm-1024, trees-150, trees-1024, pairs, silero    saturated
+  langid, lstm-64, lstm-256, lstm-1024, trees-150, trees-1024, pairs, silero    saturated
+  http-langid, http-lstm-256, http-silero                                       saturated over HTTP
   transformer, cnn                  one request in flight; cnn over HTTP
   half-load-256, half-load-1024     p90 of LSTMs at half of what the base takes
   manager                           the manager's benchmark
