@@ -7,7 +7,9 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, EXPECT};
 use batchmaker::Reservation;
 use batchmaker_wire::{ContentEncoding, WireError};
+use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -48,9 +50,12 @@ pub(crate) struct BodyLimits {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
+/// A part of a body, or the error that ends it.
+type BodyFrame = Result<Frame<Bytes>, axum::Error>;
+
 /// How a body came so far.
-struct Pace {
-    limits: BodyLimits,
+struct Pace<'a> {
+    limits: &'a BodyLimits,
     end: Instant,
     /// The begin of the time over which the rate is looked at now, and the bytes that came since.
     since: Instant,
@@ -130,20 +135,23 @@ async fn refuse(
 
 /// Reads what is left of a body for nothing, unless it is too long or too slow for that.
 pub(crate) async fn discard(mut body: Body, limits: &BodyLimits) {
-    let time_max = limits.time_max.min(DISCARDED_FOR_MAX);
-    let limits = BodyLimits { time_max, ..limits.clone() };
-    let (mut pace, mut left) = (Pace::begin(&limits), DISCARDED_BYTES_MAX);
-    while let Ok(Some(data)) = pace.next_data(&mut body).await {
-        match left.checked_sub(data.len()) {
-            Some(fewer) => left = fewer,
-            None => return,
+    // It is done seldom, and would make the futures of all handlers larger.
+    let discard = Box::pin(async move {
+        let time_max = limits.time_max.min(DISCARDED_FOR_MAX);
+        let limits = BodyLimits { time_max, ..limits.clone() };
+        let (mut pace, mut left) = (Pace::begin(&limits), DISCARDED_BYTES_MAX);
+        while let Ok(Some(data)) = pace.next_data(&mut body).await {
+            match left.checked_sub(data.len()) {
+                Some(fewer) => left = fewer,
+                None => return,
+            }
         }
-    }
+    });
+    discard.await;
 }
 
-impl Pace {
-    fn begin(limits: &BodyLimits) -> Self {
-        let limits = limits.clone();
+impl<'a> Pace<'a> {
+    fn begin(limits: &'a BodyLimits) -> Self {
         let since = Instant::now();
         let end = since + limits.time_max;
         Self { limits, end, since, bytes: 0, is_stopping: false }
@@ -156,17 +164,12 @@ impl Pace {
 
     async fn next_data(&mut self, body: &mut Body) -> Result<Option<Bytes>, HttpError> {
         loop {
-            let until = self.end.min(Instant::now() + self.limits.pause_max);
-            let frame = tokio::select! {
-                biased;
-                frame = tokio::time::timeout_at(until, body.frame()) => frame,
-                () = stopping(&mut self.limits.stop), if !self.is_stopping => {
-                    self.is_stopping = true;
-                    self.end = self.end.min(Instant::now() + TIME_AT_STOP);
-                    continue;
-                }
+            // What is here already needs no timer.
+            let frame = match poll_immediate(body.frame()).await {
+                Some(frame) => frame,
+                None => Box::pin(self.wait_for_frame(body)).await?,
             };
-            match frame.map_err(|_| self.too_slow())? {
+            match frame {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(HttpError::BrokenBody(error.to_string())),
                 Some(Ok(frame)) => {
@@ -180,9 +183,30 @@ impl Pace {
         }
     }
 
+    async fn wait_for_frame(&mut self, body: &mut Body) -> Result<Option<BodyFrame>, HttpError> {
+        let mut stop = self.limits.stop.clone();
+        loop {
+            let until = self.end.min(Instant::now() + self.limits.pause_max);
+            tokio::select! {
+                biased;
+                frame = tokio::time::timeout_at(until, body.frame()) => {
+                    return frame.map_err(|_| self.too_slow());
+                }
+                () = stopping(&mut stop), if !self.is_stopping => {
+                    self.is_stopping = true;
+                    self.end = self.end.min(Instant::now() + TIME_AT_STOP);
+                }
+            }
+        }
+    }
+
     fn count(&mut self, bytes: usize) -> Result<(), HttpError> {
         self.bytes += bytes as u64;
-        let elapsed = self.since.elapsed();
+        let now = Instant::now();
+        if now >= self.end {
+            return Err(self.too_slow());
+        }
+        let elapsed = now - self.since;
         if elapsed < RATE_OVER {
             return Ok(());
         }
@@ -192,12 +216,12 @@ impl Pace {
                 self.limits.rate_min
             )));
         }
-        (self.since, self.bytes) = (Instant::now(), 0);
+        (self.since, self.bytes) = (now, 0);
         Ok(())
     }
 
     fn too_slow(&self) -> HttpError {
-        let BodyLimits { pause_max, time_max, .. } = self.limits;
+        let BodyLimits { pause_max, time_max, .. } = *self.limits;
         HttpError::SlowBody(match Instant::now() >= self.end {
             true if self.is_stopping => "the server stops".to_owned(),
             true => format!("it took more than {} s", time_max.as_secs()),

@@ -5,8 +5,8 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -14,18 +14,19 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, RETRY_AFTER};
 use axum::http::{HeaderValue, Version};
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use batchmaker::{MemoryBudget, Reservation};
+use hyper::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::http::connections::{ConnectionLimits, Open, Purpose};
+use crate::http::connections::{Busy, Connection, ConnectionLimits, Open, Purpose};
 use crate::http::error::HttpError;
 use crate::http::reply_body::ReplyBody;
 use crate::http::stop::stopping;
@@ -54,6 +55,18 @@ pub(crate) struct Serving {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
+/// What the requests of a connection share.
+struct Requests {
+    connection: Arc<Connection>,
+    purpose: Purpose,
+    limits: ConnectionLimits,
+    /// The memory of the connection.
+    held: Mutex<Reservation>,
+    /// Whether a request of HTTP/2 has come.
+    is_http2: AtomicBool,
+    stop: watch::Receiver<bool>,
+}
+
 /// Serves a connection to its end.
 ///
 /// When the server stops, every request that the client sends before it is told of the end is answered: an HTTP/1.1
@@ -68,28 +81,19 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
     let mut held = memory.standing();
     let has_memory = held.try_grow_to(connection_bytes(limits.head_bytes_max)).is_ok();
     let purpose = if has_memory { connection.purpose } else { Purpose::Health };
-    let (held, is_http2) = (Arc::new(Mutex::new(held)), Arc::new(AtomicBool::new(false)));
-    let service = service_fn({
-        let (connection, stop, is_http2) = (connection.clone(), stop.clone(), is_http2.clone());
-        move |request: Request<Incoming>| {
-            let busy = connection.begin_request();
-            let (connection, held, stop) = (connection.clone(), held.clone(), stop.clone());
-            let mut router = router.clone();
-            let version = request.version();
-            is_http2.fetch_or(version == Version::HTTP_2, Ordering::SeqCst);
-            async move {
-                let response = match admit(&request, purpose, &held, limits).await {
-                    Ok(()) => router.call(request).await.unwrap_or_else(|never| match never {}),
-                    Err(error) => refused(error),
-                };
-                let mut response =
-                    response.map(|body| Body::new(ReplyBody::new(body, connection, busy)));
-                if version != Version::HTTP_2 && (*stop.borrow() || purpose != Purpose::Any) {
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                Ok::<_, Infallible>(response)
-            }
-        }
+    let is_http2 = AtomicBool::new(false);
+    let requests = Arc::new(Requests {
+        connection: connection.clone(),
+        purpose,
+        limits,
+        held: Mutex::new(held),
+        is_http2,
+        stop: stop.clone(),
+    });
+    let service = service_fn(|request: Request<Incoming>| {
+        let busy = connection.begin_request();
+        let (requests, router) = (requests.clone(), router.clone());
+        async move { Ok::<_, Infallible>(requests.answer(router, request, busy).await) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -140,7 +144,7 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
             }
             () = stopping(&mut stop), if !is_stopping => {
                 is_stopping = true;
-                if is_http2.load(Ordering::SeqCst) {
+                if requests.is_http2.load(Ordering::SeqCst) {
                     served.as_mut().graceful_shutdown();
                     is_timed = false;
                 } else {
@@ -157,35 +161,56 @@ pub(crate) fn connection_bytes(head_bytes_max: u32) -> usize {
     2 * head_bytes_max as usize
 }
 
-/// Whether a request may be handled on a connection of that purpose. The first one of HTTP/2 takes memory for all
-/// streams of its connection.
-async fn admit(
-    request: &Request<Incoming>,
-    purpose: Purpose,
-    held: &Mutex<Reservation>,
-    limits: ConnectionLimits,
-) -> Result<(), HttpError> {
-    match purpose {
-        Purpose::Refusal => return Err(HttpError::TooManyOfClient),
-        Purpose::Health if !is_about_health(request.uri().path()) => {
-            return Err(HttpError::TooManyConnections);
+impl Requests {
+    async fn answer(
+        &self,
+        mut router: Router,
+        request: Request<Incoming>,
+        busy: Busy,
+    ) -> Response<ReplyBody> {
+        let is_http2 = request.version() == Version::HTTP_2;
+        if is_http2 {
+            self.is_http2.store(true, Ordering::SeqCst);
         }
-        _ => {}
+        let response = match self.admit(&request, is_http2) {
+            Ok(()) => router.call(request).await.unwrap_or_else(|never| match never {}),
+            Err(error) => refused(error),
+        };
+        let mut response = response.map(|body| match is_http2 {
+            true => ReplyBody::of_stream(body, self.connection.clone(), busy),
+            false => ReplyBody::new(body, busy),
+        });
+        if !is_http2 && (*self.stop.borrow() || self.purpose != Purpose::Any) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
-    if request.version() == Version::HTTP_2 && purpose == Purpose::Any {
-        let mut held = held.lock().await;
-        let heads = limits.streams_max * (limits.head_bytes_max / STREAM_HEAD_SHARE);
-        let bytes = 2 * WINDOW_BYTES as usize + heads as usize;
-        held.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+
+    /// Whether a request may be handled. The first one of HTTP/2 takes memory for all streams of the connection.
+    fn admit(&self, request: &Request<Incoming>, is_http2: bool) -> Result<(), HttpError> {
+        match self.purpose {
+            Purpose::Refusal => return Err(HttpError::TooManyOfClient),
+            Purpose::Health if !is_about_health(request.uri().path()) => {
+                return Err(HttpError::TooManyConnections);
+            }
+            _ => {}
+        }
+        if is_http2 && self.purpose == Purpose::Any {
+            let ConnectionLimits { streams_max, head_bytes_max, .. } = self.limits;
+            let heads = streams_max * (head_bytes_max / STREAM_HEAD_SHARE);
+            let bytes = 2 * WINDOW_BYTES as usize + heads as usize;
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn is_about_health(path: &str) -> bool {
     path == "/metrics" || path.starts_with("/v2/health/")
 }
 
-fn refused(error: HttpError) -> Response {
+fn refused(error: HttpError) -> Response<Body> {
     let mut response = error.into_response();
     // Connections end as their clients like: nothing tells when there is a place.
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));

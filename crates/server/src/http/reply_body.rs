@@ -17,15 +17,24 @@ pub(crate) struct ReplyBody {
     body: Body,
     /// What was taken out of `body` and has to be sent yet.
     rest: Bytes,
-    connection: Arc<Connection>,
-    taking: Arc<Taking>,
+    stream: Option<Stream>,
     _busy: Busy,
 }
 
+/// A stream of HTTP/2, whose client may take other streams' bodies and not this one.
+struct Stream {
+    connection: Arc<Connection>,
+    taking: Arc<Taking>,
+}
+
 impl ReplyBody {
-    pub(crate) fn new(body: Body, connection: Arc<Connection>, busy: Busy) -> Self {
-        let taking = connection.watch_body();
-        Self { body, rest: Bytes::new(), connection, taking, _busy: busy }
+    pub(crate) fn new(body: Body, busy: Busy) -> Self {
+        Self { body, rest: Bytes::new(), stream: None, _busy: busy }
+    }
+
+    pub(crate) fn of_stream(body: Body, connection: Arc<Connection>, busy: Busy) -> Self {
+        let stream = Stream { taking: connection.watch_body(), connection };
+        Self { stream: Some(stream), ..Self::new(body, busy) }
     }
 }
 
@@ -38,8 +47,10 @@ impl HttpBody for ReplyBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.rest.is_empty() {
-            // The model is waited for, not the client.
-            self.taking.took_all();
+            if let Some(stream) = &self.stream {
+                // The model is waited for, not the client.
+                stream.taking.took_all();
+            }
             match ready!(Pin::new(&mut self.body).poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.rest = data,
@@ -50,8 +61,10 @@ impl HttpBody for ReplyBody {
         }
         let length = self.rest.len().min(PART_BYTES);
         let part = self.rest.split_to(length);
-        self.connection.waits_for(&self.taking);
-        self.taking.took(length);
+        if let Some(Stream { connection, taking }) = &self.stream {
+            connection.waits_for(taking);
+            taking.took(length);
+        }
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
