@@ -70,6 +70,19 @@ impl EncodedTensor<'_> {
         self.datatype
     }
 
+    /// Whether the elements came as bytes, not as JSON.
+    pub fn is_binary(&self) -> bool {
+        matches!(self.elements, Elements::Binary(_))
+    }
+
+    /// The bytes of the elements, as they came.
+    pub fn encoded_bytes(&self) -> usize {
+        match self.elements {
+            Elements::Json(text) => text.len(),
+            Elements::Binary(bytes) => bytes.len(),
+        }
+    }
+
     /// An upper bound of the bytes that the decoded elements take. An element of BYTES is an allocation of its own.
     pub fn decoded_bytes(&self) -> usize {
         const ALLOCATION_BYTES: usize = 32;

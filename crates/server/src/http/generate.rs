@@ -56,8 +56,9 @@ pub(crate) async fn generate(
             let bytes = bytes.expect("what the server says is JSON");
             Ok(wire::EncodedBody { bytes, header_length: None })
         };
+        let work = pending.bytes();
         let (mut response, phases) =
-            reply::respond(&state.app, pending, deadline, &headers, encode).await?;
+            reply::respond(&state.app, pending, deadline, &headers, work, encode).await?;
         name_session(&mut response, &scheduling);
         Ok((response, Phases { input_ns, ..phases }))
     };

@@ -100,8 +100,10 @@ async fn answer(app: &App, request: ArrivedRequest) -> Result<(Response, Phases)
         exchange::submit(app, &model, arrived, Form::Infer).await?;
     let input_ns = at.elapsed().as_nanos() as u64;
     let deadline = Deadline::new(at, scheduling.timeout);
+    let work = context.work(pending.bytes());
     let encode = move |reply| exchange::encode(context, reply);
-    let (mut response, phases) = reply::respond(app, pending, deadline, &headers, encode).await?;
+    let (mut response, phases) =
+        reply::respond(app, pending, deadline, &headers, work, encode).await?;
     name_session(&mut response, &scheduling);
     Ok((response, Phases { input_ns, ..phases }))
 }

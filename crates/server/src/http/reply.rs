@@ -15,6 +15,7 @@ use crate::http::error::HttpError;
 use crate::serving::app::App;
 use crate::serving::deadline::Deadline;
 use crate::serving::error::ServeError;
+use crate::serving::heavy_work;
 use crate::serving::outcome::Phases;
 
 const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
@@ -34,18 +35,25 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// Waits for a reply and makes a response of it, as `encode` does and the client accepts. The phases lack the time
-/// before the request was submitted.
+/// Waits for a reply and makes a response of it, as `encode` does and the client accepts. `work` says how much that
+/// is, unless the client wants the reply compressed ([`heavy_work`]). The phases lack the time before the request was
+/// submitted.
 pub(crate) async fn respond(
     app: &App,
     mut pending: Pending,
     deadline: Deadline,
     headers: &HeaderMap,
+    work: usize,
     encode: impl FnOnce(Reply) -> Result<wire::EncodedBody, ServeError> + Send + 'static,
 ) -> Result<(Response, Phases), HttpError> {
     deadline.ready(&mut pending).await?;
     let (bytes, encoding) = (pending.bytes(), accepted_encoding(headers));
-    let work = move || {
+    let work = match encoding {
+        ContentEncoding::Identity => work,
+        _ if bytes < COMPRESSED_BYTES_MIN => work,
+        _ => heavy_work::of_compression(bytes),
+    };
+    let answer = move || {
         let mut reply = pending.wait().map_err(|error| deadline.told(error))?;
         let start = Instant::now();
         let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
@@ -54,7 +62,7 @@ pub(crate) async fn respond(
         let output_ns = start.elapsed().as_nanos() as u64;
         Ok((response, Phases { input_ns: 0, queue_ns, compute_ns, output_ns }))
     };
-    app.heavy_work.run(bytes, work).await
+    app.heavy_work.run(work, answer).await
 }
 
 fn response_of(

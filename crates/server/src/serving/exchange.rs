@@ -1,17 +1,19 @@
 //! A request of the protocol to the engine, and the engine's reply to the protocol: the same for every
 //! transport.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use batchmaker::{Engine, EngineError, Model, Pending, Permit, Reply, Request, Reservation};
 use batchmaker_wire as wire;
+use futures_util::future::poll_immediate;
 use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
 
 use crate::serving::app::App;
 use crate::serving::blocks::Blocks;
 use crate::serving::error::ServeError;
 use crate::serving::generation;
-use crate::serving::heavy_work::MEDIUM_BYTES;
+use crate::serving::heavy_work::{self, COPIED_AT_ONCE, HeavyWork};
 use crate::serving::parameters::{self, Scheduling};
 use crate::serving::tensors;
 
@@ -21,9 +23,6 @@ const JSON_FACTOR: usize = 6;
 /// The bytes that a request waits for before it is unfolded: the records of most graphs take less.
 const GRAPH_BYTES: usize = 64 << 10;
 
-/// The bytes of values that are cleared in the time in which one of a body is decoded.
-const CLEARED_AT_ONCE: usize = 4;
-
 /// The fields of a request that its response repeats.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -32,6 +31,13 @@ pub(crate) struct Context {
     pub(crate) id: Option<String>,
     /// The outputs that were requested, and the form of each.
     pub(crate) requested: RequestedOutputs,
+}
+
+impl Context {
+    /// The work of encoding a reply of as many bytes: see [`heavy_work`].
+    pub(crate) fn work(&self, bytes: usize) -> usize {
+        if has_json(&self.requested) { bytes } else { bytes / COPIED_AT_ONCE }
+    }
 }
 
 /// A request whose last byte has come.
@@ -84,8 +90,8 @@ enum Unprepared {
     Refused(ServeError),
     /// It can go on once it holds as many bytes.
     Needs(usize, Box<Job>),
-    /// It is more work than it looked like.
-    IsLarge(Box<Job>),
+    /// It is as much work, which is more than it looked like.
+    IsMore(usize, Box<Job>),
 }
 
 impl<E: Into<ServeError>> From<E> for Unprepared {
@@ -102,21 +108,14 @@ pub(crate) async fn submit(
     form: Form,
 ) -> Result<Submitted, ServeError> {
     let permit = app.engine.permit(model)?;
-    // A body that is compressed is no light work, whatever its size, and may turn out to be large.
-    let mut bytes = match arrived.encoding {
-        ContentEncoding::Identity => arrived.body.len(),
-        _ => MEDIUM_BYTES.max(arrived.body.len()),
-    };
+    let mut work = arrived.work();
     let mut job = Box::new(Job { permit, arrived, form });
     let (context, scheduling, mut unfolded) = loop {
-        let is_medium = bytes <= MEDIUM_BYTES;
-        match app.heavy_work.run(bytes, move || job.prepare(is_medium)).await {
+        let work_max = HeavyWork::most_beside(work);
+        match app.heavy_work.run(work, move || job.prepare(work_max)).await {
             Ok(prepared) => break prepared,
             Err(Unprepared::Refused(error)) => return Err(error),
-            Err(Unprepared::IsLarge(large)) => {
-                job = large;
-                bytes = usize::MAX;
-            }
+            Err(Unprepared::IsMore(more, waiting)) => (work, job) = (more, waiting),
             Err(Unprepared::Needs(bytes, waiting)) => {
                 job = waiting;
                 within(app, job.arrived.memory.grow_to(bytes)).await?;
@@ -124,7 +123,7 @@ pub(crate) async fn submit(
         }
     };
     within(app, unfolded.fit()).await?;
-    let work = unfolded.value_bytes() / CLEARED_AT_ONCE;
+    let work = unfolded.value_bytes() / COPIED_AT_ONCE;
     let pending = app.heavy_work.run(work, || unfolded.submit()).await?;
     Ok(Submitted { context, scheduling, pending })
 }
@@ -134,6 +133,11 @@ pub(crate) async fn within<T>(
     app: &App,
     wait: impl Future<Output = Result<T, EngineError>>,
 ) -> Result<T, ServeError> {
+    let mut wait = pin!(wait);
+    // Where there is enough, no timer is needed.
+    if let Some(result) = poll_immediate(wait.as_mut()).await {
+        return Ok(result?);
+    }
     match tokio::time::timeout(app.memory_wait, wait).await {
         Ok(result) => Ok(result?),
         Err(_) => {
@@ -143,13 +147,28 @@ pub(crate) async fn within<T>(
     }
 }
 
+impl Arrived {
+    /// The work that reading it looks like: see [`heavy_work`].
+    fn work(&self) -> usize {
+        let bytes = self.body.len();
+        match (self.encoding, self.header_length) {
+            (ContentEncoding::Identity, None) => bytes,
+            (ContentEncoding::Identity, Some(json)) => {
+                json.saturating_add(bytes.saturating_sub(json) / COPIED_AT_ONCE)
+            }
+            // It may turn out to be more.
+            _ => heavy_work::of_compression(bytes),
+        }
+    }
+}
+
 impl Job {
-    /// Prepares the request; one that turns out to be large only unless it `is_medium`.
+    /// Prepares the request, unless that is more work than `work_max`.
     fn prepare(
         mut self: Box<Self>,
-        is_medium: bool,
+        work_max: usize,
     ) -> Result<(Context, Scheduling, batchmaker::UnfoldedRequest), Unprepared> {
-        match self.read(is_medium) {
+        match self.read(work_max) {
             Ok((request, scheduling)) => {
                 let Self { permit, arrived, form } = *self;
                 let Arrived { body, memory, at, .. } = arrived;
@@ -161,12 +180,12 @@ impl Job {
             }
             Err(Unread::Refused(error)) => Err(Unprepared::Refused(error)),
             Err(Unread::Needs(bytes)) => Err(Unprepared::Needs(bytes, self)),
-            Err(Unread::IsLarge) => Err(Unprepared::IsLarge(self)),
+            Err(Unread::IsMore(work)) => Err(Unprepared::IsMore(work, self)),
         }
     }
 
     /// Reads the body. What is made of it is counted before it is made.
-    fn read(&mut self, is_medium: bool) -> Result<(InferRequest, Scheduling), Unread> {
+    fn read(&mut self, work_max: usize) -> Result<(InferRequest, Scheduling), Unread> {
         let Self { permit, arrived, form } = self;
         let Arrived {
             body,
@@ -186,8 +205,8 @@ impl Job {
         let decompressed = match encoding {
             ContentEncoding::Identity => None,
             encoding => {
-                let may_hold = |bytes| match is_medium && bytes > 2 * MEDIUM_BYTES {
-                    true => Err(Unread::IsLarge),
+                let may_hold = |bytes| match bytes > work_max {
+                    true => Err(Unread::IsMore(bytes)),
                     false => hold(memory, held + bytes),
                 };
                 Some(wire::decompress(*encoding, body, *body_bytes_max, may_hold)?)
@@ -200,6 +219,10 @@ impl Job {
             Form::Infer => {
                 let encoded = wire::read_request(text, *header_length)?;
                 tensors::check(&encoded.inputs, &model.inputs)?;
+                let work = tensors::work(&encoded.inputs, &model.inputs);
+                if work > work_max {
+                    return Err(Unread::IsMore(work));
+                }
                 hold(memory, held + encoded.decoded_bytes() + GRAPH_BYTES)?;
                 encoded.decode()?
             }
@@ -220,8 +243,8 @@ enum Unread {
     Refused(ServeError),
     /// It can be read once the request holds as many bytes.
     Needs(usize),
-    /// It is more than was thought.
-    IsLarge,
+    /// It is as much work, which is more than was thought.
+    IsMore(usize),
 }
 
 impl<E: Into<ServeError>> From<E> for Unread {
@@ -249,17 +272,21 @@ fn for_engine(
     let tensors = tensors::from_wire(inputs, &model.inputs)?;
     let Scheduling { priority, steps: parameters, session, .. } = scheduling.clone();
     let outputs = requested.list.iter().map(|output| output.name.clone()).collect();
-    let is_json = |format| format == DataFormat::Json;
-    let has_json = match &requested.list[..] {
-        [] => is_json(requested.default_format),
-        list => list.iter().any(|output| is_json(requested.format_of(&output.name))),
-    };
     let mut wanted = Request::from(tensors).parameters(parameters).priority(priority);
     (wanted.session, wanted.outputs) = (session, outputs);
     wanted.stream = form == Form::Generate { stream: true };
-    wanted.reply_factor = if has_json { JSON_FACTOR } else { 1 };
+    wanted.reply_factor = if has_json(&requested) { JSON_FACTOR } else { 1 };
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
     Ok((Context { model_name, model_version, id, requested }, wanted))
+}
+
+/// Whether any output is wanted as JSON.
+fn has_json(requested: &RequestedOutputs) -> bool {
+    let is_json = |format| format == DataFormat::Json;
+    match &requested.list[..] {
+        [] => is_json(requested.default_format),
+        list => list.iter().any(|output| is_json(requested.format_of(&output.name))),
+    }
 }
 
 /// Submits a request that was read, without waiting.

@@ -2,15 +2,26 @@
 //! and encoding what is large. It runs on a few threads of its own, in two lanes, so that what takes a millisecond does
 //! not wait for what takes a second.
 
+use std::future::ready;
 use std::sync::Arc;
 
+use futures_util::future::Either;
 use tokio::sync::Semaphore;
 
-/// What has fewer bytes is done at once: it takes less time than to hand it to another thread.
-const LIGHT_BYTES: usize = 64 << 10;
+/// The work of reading or writing JSON of one byte is 1. Work of at most as much as this is done at once: it takes less
+/// time than to hand it to another thread.
+const LIGHT: usize = 64 << 10;
 
-/// The most bytes of work for the first lane.
-pub(crate) const MEDIUM_BYTES: usize = 2 << 20;
+/// The most work for the first lane.
+pub(crate) const MEDIUM: usize = 2 << 20;
+
+/// The bytes that are copied or cleared in the time in which one byte of JSON is read or written.
+pub(crate) const COPIED_AT_ONCE: usize = 8;
+
+/// The work of (de)compressing `bytes`, which is never light.
+pub(crate) fn of_compression(bytes: usize) -> usize {
+    bytes.max(LIGHT + 1)
+}
 
 /// The threads for heavy work.
 #[derive(Clone, Debug)]
@@ -26,25 +37,39 @@ impl HeavyWork {
         Self { medium: lane(), large: lane() }
     }
 
-    /// Runs `work`, which looks at so many `bytes`. Whoever waits for a thread waits in order. Work that has begun
-    /// ends even if nobody waits for it any more.
+    /// The most work that is done where `work` is done.
+    pub(crate) fn most_beside(work: usize) -> usize {
+        [LIGHT, MEDIUM].into_iter().find(|&most| work <= most).unwrap_or(usize::MAX)
+    }
+
+    /// Calls `function`, which is as much `work`: before this returns if that is light. Whoever waits for a thread
+    /// waits in order. Work that has begun ends even if nobody waits for it any more.
     ///
     /// # Panics
-    /// If `work` panics.
-    pub(crate) async fn run<T: Send + 'static>(
+    /// If `function` panics.
+    pub(crate) fn run<T: Send + 'static>(
         &self,
-        bytes: usize,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> T {
-        if bytes <= LIGHT_BYTES {
-            return work();
+        work: usize,
+        function: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        match work <= LIGHT {
+            true => Either::Left(ready(function())),
+            // Boxed, so that the futures of light requests are small.
+            false => Either::Right(Box::pin(self.run_on_thread(work, function))),
         }
-        let lane = if bytes <= MEDIUM_BYTES { &self.medium } else { &self.large };
+    }
+
+    async fn run_on_thread<T: Send + 'static>(
+        &self,
+        work: usize,
+        function: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let lane = if work <= MEDIUM { &self.medium } else { &self.large };
         let thread = lane.clone().acquire_owned().await.expect("it is never closed");
         let run = move || {
             let _thread = thread;
             give_way();
-            work()
+            function()
         };
         match tokio::task::spawn_blocking(run).await {
             Ok(done) => done,

@@ -8,6 +8,10 @@ use batchmaker::{ElementType, NamedTensor, Tensor, TensorData};
 use batchmaker_wire as wire;
 
 use crate::serving::error::ServeError;
+use crate::serving::heavy_work::COPIED_AT_ONCE;
+
+/// The work of unfolding a row, which may be a sequence of its own.
+const WORK_PER_ROW: usize = 16;
 
 /// Checks the inputs of a request, before they are decoded, against those that its model declares.
 pub(crate) fn check(
@@ -15,6 +19,23 @@ pub(crate) fn check(
     declared: &[TensorInfo],
 ) -> Result<(), ServeError> {
     inputs.iter().try_for_each(|input| check_input(&input.name, input.datatype(), declared))
+}
+
+/// The work of decoding the inputs of a request, which were checked, and of unfolding it: see
+/// [`heavy_work`](crate::serving::heavy_work).
+pub(crate) fn work(inputs: &[wire::EncodedTensor<'_>], declared: &[TensorInfo]) -> usize {
+    let of_input = |input: &wire::EncodedTensor<'_>| {
+        let elements = match input.is_binary() && input.datatype() != wire::Datatype::Bytes {
+            true => input.encoded_bytes() / COPIED_AT_ONCE,
+            false => input.encoded_bytes(),
+        };
+        let declared = declared.iter().find(|tensor| tensor.name == input.name);
+        let axes = declared.map_or(&[][..], |tensor| &tensor.shape);
+        let open = input.shape().iter().zip(axes).filter(|(_, axis)| **axis < 0);
+        let rows = open.fold(1usize, |rows, (length, _)| rows.saturating_mul(*length));
+        elements.saturating_add(rows.saturating_mul(WORK_PER_ROW))
+    };
+    inputs.iter().map(of_input).fold(0, usize::saturating_add)
 }
 
 fn check_input(
