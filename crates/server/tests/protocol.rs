@@ -115,6 +115,32 @@ fn paths_verbs_and_bodies_that_are_wrong_are_told_so() {
 }
 
 #[test]
+fn messages_repeat_little_of_what_came() {
+    let server = Running::plain();
+    let long = "x".repeat(100_000);
+    let id = |length: usize| bytes(&with(body(2), "id", json!(long[..length])));
+    let parameter = |value: &Value| bytes(&with(body(2), "parameters", value.clone()));
+    let infer = [
+        format!("\"{long}\"").into_bytes(),
+        format!(r#"{{"inputs":"{long}"}}"#).into_bytes(),
+        format!(r#"{{"inputs":["{long}"]}}"#).into_bytes(),
+        parameter(&json!({(&long): 1})),
+        parameter(&json!({"priority": long})),
+        bytes(&with(body(2), "outputs", json!([{"name": long}]))),
+        id(1025),
+    ];
+    let generate = [format!(r#"{{"{long}":1}}"#), format!(r#"{{"text_input":"a","id":"{long}"}}"#)];
+    let infer = infer.iter().map(|body| (INFER, &body[..]));
+    let generate = generate.iter().map(|body| ("/v2/models/lstm1/generate", body.as_bytes()));
+    for (path, body) in infer.chain(generate) {
+        let reply = server.post(path, body);
+        assert_eq!(reply.status, 400, "{reply:?}");
+        assert!(reply.body.len() < 2000, "{} bytes", reply.body.len());
+    }
+    assert_eq!(server.post(INFER, &id(1024)).status, 200);
+}
+
+#[test]
 fn headers_that_are_wrong_are_told_so() {
     let server = Running::plain();
     let good = bytes(&body(2));

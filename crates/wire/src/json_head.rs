@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -24,6 +24,9 @@ const TENSORS_MAX: usize = 4096;
 
 /// The longest text of a field that is not `data`, for the same reason.
 const FIELD_BYTES_MAX: usize = 1 << 20;
+
+/// How a message names a string, which may be long.
+const A_STRING: Unexpected<'_> = Unexpected::Other("a string");
 
 /// A field as text; `None` where it is absent or null.
 pub(crate) type Field<'a> = Option<&'a RawValue>;
@@ -134,6 +137,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
                 f.write_str("an object")
             }
 
+            fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Object<T>, E> {
+                Err(E::invalid_type(A_STRING, &self))
+            }
+
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Object)
             }
@@ -155,6 +162,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Objects<T> {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of tensors")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Objects<T>, E> {
+                Err(E::invalid_type(A_STRING, &self))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Objects<T>, A::Error> {

@@ -2,6 +2,7 @@
 
 from attacks import http1
 from attacks.registry import attack
+from attacks.unread import send_and_stay
 
 OPEN = b'{"inputs":[{"name":"token","shape":%s,"datatype":"INT64","data":%s}]}'
 MANY = 30 * 2**20
@@ -71,6 +72,25 @@ async def long_names(target):
         http1.infer("tokens", ask % (b'"outputs":[{"name":"%s"}]' % long)),
     ]
     await all_of(target, requests, 6)
+
+
+@attack(clients=4, seconds=15, short_seconds=4)
+async def long_strings_unread(target):
+    """Strings of thirty megabytes where something else is expected, whose errors nobody reads."""
+    long = b"a" * MANY
+    generate = lambda body: http1.post("/v2/models/tokens/generate", body)
+    requests = [
+        http1.infer("tokens", b'"%s"' % long), http1.infer("tokens", b'{"inputs":"%s"}' % long),
+        http1.infer("tokens", b'{"inputs":["%s"]}' % long), generate(b'{"%s":1}' % long),
+        generate(b'{"text_input":"a","id":"%s"}' % long), generate(b'{"text_input":{"%s":1}}' % long),
+    ]
+    for request in requests:
+        reader, writer = await target.open()
+        status, _, reply = await http1.exchange(reader, writer, request)
+        if status != 400 or len(reply) > 2000:
+            target.fail(f"status {status} with {len(reply)} bytes")
+        writer.close()
+    await send_and_stay(target, requests, 12)
 
 
 @attack(clients=4, in_short=False)

@@ -6,7 +6,7 @@ use batchmaker::EngineError;
 use batchmaker_wire::{ErrorBody, WireError};
 
 use crate::http::response::json;
-use crate::serving::error::ServeError;
+use crate::serving::error::{ServeError, cut};
 use crate::serving::outcome::Outcome;
 
 /// Why an HTTP request is answered with an error.
@@ -104,7 +104,7 @@ fn client_closed_request() -> StatusCode {
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let status = self.status();
-        let mut response = json(&ErrorBody { error: self.to_string() });
+        let mut response = json(&ErrorBody { error: cut(self.to_string()) });
         *response.status_mut() = status;
         response
     }

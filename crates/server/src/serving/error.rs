@@ -5,6 +5,9 @@ use batchmaker_wire::WireError;
 
 use crate::serving::outcome::Outcome;
 
+/// The most bytes of a message: it may repeat what a client sent, and its memory is counted nowhere.
+const MESSAGE_BYTES_MAX: usize = 1 << 10;
+
 /// Why a request has no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ServeError {
@@ -46,6 +49,16 @@ impl ServeError {
             Self::Internal(_) | Self::Hung(_) => Outcome::Failed,
         }
     }
+}
+
+/// The beginning of a message that is longer than an answer may be.
+pub(crate) fn cut(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push('…');
+        message.shrink_to_fit();
+    }
+    message
 }
 
 fn outcome_of(error: &EngineError) -> Outcome {

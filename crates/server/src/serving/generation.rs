@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use wire::{InferRequest, RequestedOutput, RequestedOutputs};
 
 use crate::serving::deadline::Deadline;
-use crate::serving::error::ServeError;
+use crate::serving::error::{ServeError, cut};
 
 /// The input that text goes to.
 const INPUT: &str = "text";
@@ -37,7 +37,7 @@ struct GenerateRequest<'a> {
 /// # Errors
 /// It is something else, or the model takes no text, or gives none.
 pub(crate) fn read(model: &Model, body: &[u8]) -> Result<InferRequest, ServeError> {
-    let invalid = |error: serde_json::Error| ServeError::Invalid(format!("request: {error}"));
+    let invalid = |error: serde_json::Error| ServeError::Invalid(cut(format!("request: {error}")));
     let GenerateRequest { id, text_input, parameters } =
         serde_json::from_slice(body).map_err(invalid)?;
     let parameters = parameters.map_or("{}", RawValue::get);
