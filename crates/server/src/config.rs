@@ -42,7 +42,8 @@ pub struct ServerConfig {
     pub default_timeout: Option<Duration>,
     /// The time that a request waits for memory before it is refused as overload.
     pub memory_wait: Duration,
-    /// The threads for work on large requests and replies; half of the cores by default.
+    /// The threads in each of the two lanes of work on large requests and replies; half of the cores, rounded up,
+    /// by default.
     pub heavy_threads: usize,
 }
 

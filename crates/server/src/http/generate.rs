@@ -18,7 +18,6 @@ use crate::http::reply;
 use crate::http::state::HttpState;
 use crate::serving::app::Target;
 use crate::serving::attempt::Attempt;
-use crate::serving::deadline::Deadline;
 use crate::serving::exchange::{self, Context, Form, Submitted};
 use crate::serving::generation::{self, TextPart, TextStream};
 use crate::serving::outcome::Phases;
@@ -46,10 +45,9 @@ pub(crate) async fn generate(
     let answer = async {
         let ArrivedRequest { model, headers, at, arrived } = arrived;
         let form = Form::Generate { stream: false };
-        let Submitted { context, scheduling, pending } =
+        let Submitted { context, scheduling, deadline, pending } =
             exchange::submit(&state.app, &model, arrived, form).await?;
         let input_ns = at.elapsed().as_nanos() as u64;
-        let deadline = Deadline::new(at, scheduling.timeout);
         let encode = move |reply: Reply| {
             let text = generation::text_of(reply.outputs)?;
             let bytes = serde_json::to_vec(&generated(&context, &text));
@@ -78,13 +76,13 @@ pub(crate) async fn generate_stream(
     };
     let ArrivedRequest { model, at, arrived, .. } = arrived;
     let form = Form::Generate { stream: true };
-    let Submitted { context, scheduling, pending } =
+    let Submitted { context, scheduling, deadline, pending } =
         match exchange::submit(&state.app, &model, arrived, form).await {
             Ok(submitted) => submitted,
             Err(error) => return conclude(attempt, Err(error.into())),
         };
     let input_ns = at.elapsed().as_nanos() as u64;
-    let texts = TextStream::new(pending, Deadline::new(at, scheduling.timeout));
+    let texts = TextStream::new(pending, deadline);
     // When the client leaves, the stream is dropped: the request with it, and an attempt that is not over.
     let events = Events { context, input_ns, texts, attempt: Some(attempt) };
     let events = futures_util::stream::unfold(events, |mut events| async move {

@@ -16,7 +16,6 @@ use crate::http::state::HttpState;
 use crate::http::{body, reply};
 use crate::serving::app::{App, Target};
 use crate::serving::attempt::Attempt;
-use crate::serving::deadline::Deadline;
 use crate::serving::error::ServeError;
 use crate::serving::exchange::{self, Arrived, Form, Submitted};
 use crate::serving::outcome::Phases;
@@ -96,10 +95,9 @@ pub(crate) async fn arrive(
 /// Runs a request whose body is here.
 async fn answer(app: &App, request: ArrivedRequest) -> Result<(Response, Phases), HttpError> {
     let ArrivedRequest { model, headers, at, arrived } = request;
-    let Submitted { context, scheduling, pending } =
+    let Submitted { context, scheduling, deadline, pending } =
         exchange::submit(app, &model, arrived, Form::Infer).await?;
     let input_ns = at.elapsed().as_nanos() as u64;
-    let deadline = Deadline::new(at, scheduling.timeout);
     let work = context.work(pending.bytes());
     let encode = move |reply| exchange::encode(context, reply);
     let (mut response, phases) =

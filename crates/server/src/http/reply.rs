@@ -54,7 +54,7 @@ pub(crate) async fn respond(
         _ => heavy_work::of_compression(bytes),
     };
     let answer = move || {
-        let mut reply = pending.wait().map_err(|error| deadline.told(error))?;
+        let mut reply = pending.wait().map_err(|error| deadline.with_timeout(error))?;
         let start = Instant::now();
         let (queue_ns, compute_ns) = (reply.queue_ns, reply.compute_ns);
         let memory = reply.memory.take();

@@ -23,28 +23,34 @@ impl Deadline {
     /// The reply, unless it comes too late. A request whose reply comes too late is cancelled.
     pub(crate) async fn reply(self, mut pending: Pending) -> Result<Reply, ServeError> {
         self.ready(&mut pending).await?;
-        pending.await.map_err(|error| self.told(error))
+        pending.await.map_err(|error| self.with_timeout(error))
     }
 
     /// An error of the engine, which knows when the request's time is over but not how long it was.
-    pub(crate) fn told(self, error: EngineError) -> ServeError {
+    pub(crate) fn with_timeout(self, error: EngineError) -> ServeError {
         match error {
-            EngineError::TimedOut => {
-                ServeError::TimedOut { timeout_us: self.timeout.as_micros() as u64 }
-            }
+            EngineError::TimedOut => self.timed_out(),
             error => ServeError::Engine(error),
         }
     }
 
     /// Waits until the reply can be put together, unless that is too late.
     pub(crate) async fn ready(self, pending: &mut Pending) -> Result<(), ServeError> {
-        let Some(at) = self.at else {
-            pending.ready().await;
-            return Ok(());
-        };
-        let timeout_us = self.timeout.as_micros() as u64;
-        let ready = tokio::time::timeout_at(at.into(), pending.ready()).await;
-        ready.map_err(|_| ServeError::TimedOut { timeout_us })
+        self.bound(pending.ready()).await
+    }
+
+    /// The output of `wait`, unless that comes too late.
+    pub(crate) async fn bound<T>(self, wait: impl Future<Output = T>) -> Result<T, ServeError> {
+        match self.at {
+            None => Ok(wait.await),
+            Some(at) => {
+                tokio::time::timeout_at(at.into(), wait).await.map_err(|_| self.timed_out())
+            }
+        }
+    }
+
+    fn timed_out(self) -> ServeError {
+        ServeError::TimedOut { timeout_us: self.timeout.as_micros() as u64 }
     }
 
     /// The next steps of the reply; none at the end, and when they come too late.

@@ -11,14 +11,18 @@ use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
 
 use crate::serving::app::App;
 use crate::serving::blocks::Blocks;
+use crate::serving::deadline::Deadline;
 use crate::serving::error::ServeError;
 use crate::serving::generation;
-use crate::serving::heavy_work::{self, COPIED_AT_ONCE, HeavyWork};
+use crate::serving::heavy_work::{self, COPIED_PER_JSON_BYTE, HeavyWork};
 use crate::serving::parameters::{self, Scheduling};
 use crate::serving::tensors;
 
 /// The bytes of JSON for each byte of a tensor, at most: a truth value has one byte, and `false,` six.
 const JSON_FACTOR: usize = 6;
+
+/// The most bytes of the name that a client gives a request.
+const ID_BYTES_MAX: usize = 1 << 10;
 
 /// The bytes that a request waits for before it is unfolded: the records of most graphs take less.
 const GRAPH_BYTES: usize = 64 << 10;
@@ -36,7 +40,7 @@ pub(crate) struct Context {
 impl Context {
     /// The work of encoding a reply of as many bytes: see [`heavy_work`].
     pub(crate) fn work(&self, bytes: usize) -> usize {
-        if has_json(&self.requested) { bytes } else { bytes / COPIED_AT_ONCE }
+        if has_json(&self.requested) { bytes } else { bytes / COPIED_PER_JSON_BYTE }
     }
 }
 
@@ -75,6 +79,7 @@ pub(crate) enum Form {
 pub(crate) struct Submitted {
     pub(crate) context: Context,
     pub(crate) scheduling: Scheduling,
+    pub(crate) deadline: Deadline,
     pub(crate) pending: Pending,
 }
 
@@ -90,7 +95,7 @@ enum Unprepared {
     Refused(ServeError),
     /// It can go on once it holds as many bytes.
     Needs(usize, Box<Job>),
-    /// It is as much work, which is more than it looked like.
+    /// It takes more than the work that was allowed: this much.
     IsMore(usize, Box<Job>),
 }
 
@@ -108,6 +113,7 @@ pub(crate) async fn submit(
     form: Form,
 ) -> Result<Submitted, ServeError> {
     let permit = app.engine.permit(model)?;
+    let at = arrived.at;
     let mut work = arrived.work();
     let mut job = Box::new(Job { permit, arrived, form });
     let (context, scheduling, mut unfolded) = loop {
@@ -122,13 +128,14 @@ pub(crate) async fn submit(
             }
         }
     };
-    within(app, unfolded.fit()).await?;
-    let work = unfolded.value_bytes() / COPIED_AT_ONCE;
+    let deadline = Deadline::new(at, scheduling.timeout);
+    deadline.bound(within(app, unfolded.fit())).await??;
+    let work = unfolded.value_bytes() / COPIED_PER_JSON_BYTE;
     let pending = app.heavy_work.run(work, || unfolded.submit()).await?;
-    Ok(Submitted { context, scheduling, pending })
+    Ok(Submitted { context, scheduling, deadline, pending })
 }
 
-/// Waits for what needs memory, but not for long.
+/// Waits for memory, for `memory_wait` at most; then [`EngineError::MemoryInUse`].
 pub(crate) async fn within<T>(
     app: &App,
     wait: impl Future<Output = Result<T, EngineError>>,
@@ -154,7 +161,7 @@ impl Arrived {
         match (self.encoding, self.header_length) {
             (ContentEncoding::Identity, None) => bytes,
             (ContentEncoding::Identity, Some(json)) => {
-                json.saturating_add(bytes.saturating_sub(json) / COPIED_AT_ONCE)
+                json.saturating_add(bytes.saturating_sub(json) / COPIED_PER_JSON_BYTE)
             }
             // It may turn out to be more.
             _ => heavy_work::of_compression(bytes),
@@ -232,6 +239,7 @@ impl Job {
                 generation::read(model, text)?
             }
         };
+        check_id(request.id.as_deref())?;
         let mut scheduling = parameters::read(&request, session.as_deref())?;
         scheduling.timeout = scheduling.timeout.or(*default_timeout);
         Ok((request, scheduling))
@@ -243,13 +251,23 @@ enum Unread {
     Refused(ServeError),
     /// It can be read once the request holds as many bytes.
     Needs(usize),
-    /// It is as much work, which is more than was thought.
+    /// It takes more than the work that was allowed: this much.
     IsMore(usize),
 }
 
 impl<E: Into<ServeError>> From<E> for Unread {
     fn from(error: E) -> Self {
         Self::Refused(error.into())
+    }
+}
+
+/// Checks that a request's id is short: it is kept beside what the request holds, and its reply repeats it.
+fn check_id(id: Option<&str>) -> Result<(), ServeError> {
+    match id.map_or(0, str::len) {
+        ..=ID_BYTES_MAX => Ok(()),
+        bytes => Err(ServeError::Invalid(format!(
+            "the id has {bytes} bytes, expected at most {ID_BYTES_MAX}"
+        ))),
     }
 }
 

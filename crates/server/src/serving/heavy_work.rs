@@ -1,5 +1,5 @@
 //! Work that would keep a thread of the runtime from its connections for long: decompressing, decoding, unfolding
-//! and encoding what is large. It runs on a few threads of its own, in two lanes, so that what takes a millisecond does
+//! and encoding what is large. It runs on a few of the runtime's threads for work that blocks, in two lanes, so that what takes a millisecond does
 //! not wait for what takes a second.
 
 use std::future::ready;
@@ -16,7 +16,7 @@ const LIGHT: usize = 64 << 10;
 pub(crate) const MEDIUM: usize = 2 << 20;
 
 /// The bytes that are copied or cleared in the time in which one byte of JSON is read or written.
-pub(crate) const COPIED_AT_ONCE: usize = 8;
+pub(crate) const COPIED_PER_JSON_BYTE: usize = 8;
 
 /// The work of (de)compressing `bytes`, which is never light.
 pub(crate) fn of_compression(bytes: usize) -> usize {
@@ -42,8 +42,8 @@ impl HeavyWork {
         [LIGHT, MEDIUM].into_iter().find(|&most| work <= most).unwrap_or(usize::MAX)
     }
 
-    /// Calls `function`, which is as much `work`: before this returns if that is light. Whoever waits for a thread
-    /// waits in order. Work that has begun ends even if nobody waits for it any more.
+    /// Calls `function`, whose cost is `work` (see [`LIGHT`]). Light work is done before this returns; other work
+    /// waits for a thread, in order. Work that has begun ends even if nobody waits for it any more.
     ///
     /// # Panics
     /// If `function` panics.

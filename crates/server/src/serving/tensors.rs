@@ -8,7 +8,7 @@ use batchmaker::{ElementType, NamedTensor, Tensor, TensorData};
 use batchmaker_wire as wire;
 
 use crate::serving::error::ServeError;
-use crate::serving::heavy_work::COPIED_AT_ONCE;
+use crate::serving::heavy_work::COPIED_PER_JSON_BYTE;
 
 /// The work of unfolding a row, which may be a sequence of its own.
 const WORK_PER_ROW: usize = 16;
@@ -26,7 +26,7 @@ pub(crate) fn check(
 pub(crate) fn work(inputs: &[wire::EncodedTensor<'_>], declared: &[TensorInfo]) -> usize {
     let of_input = |input: &wire::EncodedTensor<'_>| {
         let elements = match input.is_binary() && input.datatype() != wire::Datatype::Bytes {
-            true => input.encoded_bytes() / COPIED_AT_ONCE,
+            true => input.encoded_bytes() / COPIED_PER_JSON_BYTE,
             false => input.encoded_bytes(),
         };
         let declared = declared.iter().find(|tensor| tensor.name == input.name);
@@ -139,6 +139,25 @@ mod tests {
             assert_eq!(back, tensor);
             assert_eq!(datatype_of(ElementType::F32).name(), ElementType::F32.to_string());
         }
+    }
+
+    #[test]
+    fn rows_and_json_are_more_work_than_copies() {
+        let shape = vec![-1, -1, 512];
+        let declared = [TensorInfo { name: "x".into(), element: ElementType::F32, shape }];
+        let work = |rows: usize, format| {
+            let tensor = wire::Tensor::new("x", vec![rows, 1, 512], vec![0.5f32; rows * 512]);
+            let request =
+                wire::InferRequest { inputs: vec![tensor.unwrap()], ..Default::default() };
+            let body = wire::encode_request(&request, format).unwrap();
+            let read = wire::read_request(&body.bytes, body.header_length).unwrap();
+            super::work(&read.inputs, &declared)
+        };
+        let (row_bytes, rows) = (512 * size_of::<f32>(), 100);
+        let binary = rows * (row_bytes / COPIED_PER_JSON_BYTE + WORK_PER_ROW);
+        assert_eq!(work(rows, wire::DataFormat::Binary), binary);
+        let json = rows * (512 * "0.5,".len() + WORK_PER_ROW);
+        assert_eq!(work(rows, wire::DataFormat::Json), json + "]".len());
     }
 
     #[test]
