@@ -36,7 +36,7 @@ async def idle_connections_at_metrics(target):
 
 @attack(clients=500, short_seconds=3)
 async def thousands_of_connections(target):
-    """Four thousand connections of one client, each of which sends a request a second."""
+    """Four thousand connections of one client, each of which sends a request every 20 seconds."""
     request = ordinary.sentence("Alle Menschen sind frei")
 
     async def client(index):
@@ -93,7 +93,7 @@ async def metrics_asked_for(target):
 
 @attack(clients=16, in_short=False)
 async def half_closed(target):
-    """Clients that close their half of the connection behind the request get their reply."""
+    """Clients that close their half of the connection behind the request, each of which counts as one that leaves."""
     async def client(_):
         while target.left():
             reader, writer = await target.open()

@@ -2,13 +2,18 @@
 
 import asyncio
 import os
+import pathlib
 import random
 import signal
+import time
 
 import numpy as np
 
 from attacks import http1, ordinary
 from attacks.registry import attack, room
+
+
+SEED = 24
 
 
 def tokens(steps):
@@ -22,6 +27,7 @@ async def until_refused(target, count, stopped):
     not said `Connection: close`, must be answered.
     """
     requests = [request for request, _ in ordinary.requests()] + [tokens(2000)]
+    draws = random.Random(SEED)
 
     async def client(index):
         reader = writer = None
@@ -29,7 +35,7 @@ async def until_refused(target, count, stopped):
             if stopped.is_set() and stopped.at + 10 < asyncio.get_running_loop().time():
                 target.fail("the server goes on ten seconds after the signal")
                 return
-            request = requests[random.randrange(len(requests))]
+            request = draws.choice(requests)
             fresh = writer is None
             if fresh:
                 try:
@@ -68,12 +74,20 @@ async def until_refused(target, count, stopped):
     return [asyncio.create_task(client(index)) for index in range(count)]
 
 
+def runs(pid):
+    """Whether a process has not ended, whether or not its parent knows."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 class Stopped(asyncio.Event):
     at = 0.0
 
 
 async def terminate_under(target, count, signals):
-    """Load from so many clients, then the signals, then what the clients saw."""
+    """Load from `count` clients, then the signals, then what the clients saw. Returns when the signals were sent."""
     stopped = Stopped()
     tasks = await until_refused(target, count, stopped)
     await asyncio.sleep(random.uniform(0.5, 1.0) * (target.seconds + count / 1000))
@@ -86,6 +100,7 @@ async def terminate_under(target, count, signals):
             os.kill(target.pid, number)
         except ProcessLookupError:
             break
+    sent = time.monotonic()
     await asyncio.wait(tasks, timeout=80)
     for task in tasks:
         if not task.done():
@@ -93,6 +108,7 @@ async def terminate_under(target, count, signals):
             target.fail("a client hangs")
         elif task.exception():
             target.fail(repr(task.exception()))
+    return sent
 
 
 @attack(ends=True, seconds=2, short_seconds=0.7, repeats=20, short_repeats=2)
@@ -104,8 +120,13 @@ async def terminated_under_load(target):
 @attack(ends=True, seconds=1, short_seconds=0.5, statuses=(0, 1, 130, 143, -15), in_short=False)
 async def terminated_twice(target):
     """A second SIGTERM ends the server at once, without a crash."""
-    await terminate_under(target, 100, [(0, signal.SIGTERM), (0.05, signal.SIGTERM)])
+    sent = await terminate_under(target, 100, [(0, signal.SIGTERM), (0.05, signal.SIGTERM)])
+    # Requests are broken off here.
     target.notes.pop("failures", None)
+    while runs(target.pid):
+        if time.monotonic() > sent + 3:
+            return target.fail("the second signal did not end the server")
+        await asyncio.sleep(0.05)
 
 
 PIPE = "d=$(mktemp -d); mkfifo $d/p; %s <$d/p & exec 2>$d/p; rm -r $d; sleep 0.1"

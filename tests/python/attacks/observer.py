@@ -35,6 +35,26 @@ class Seen:
         return float(np.percentile(times, 99)) if times else 0.0
 
 
+class Kept:
+    """A connection that is opened when a request needs it."""
+
+    def __init__(self, address):
+        self.address, self.reader, self.writer = address, None, None
+
+    async def ask(self, request):
+        if self.writer is None:
+            self.reader, self.writer = await asyncio.open_connection(*self.address)
+        status, headers, body = await http1.exchange(self.reader, self.writer, request)
+        if headers.get("connection") == "close":
+            self.close()
+        return status, body
+
+    def close(self):
+        if self.writer is not None:
+            self.writer.close()
+        self.writer = None
+
+
 class Observer:
     """Clients that run all the time; they record while `seen` is there."""
 
@@ -47,7 +67,9 @@ class Observer:
 
     async def timed(self, kind, work):
         """Runs `work` and returns its result and its time, under the name of what is under way."""
-        began, key, seen = time.monotonic(), object(), self.seen
+        while (seen := self.seen) is None:
+            await self.on.wait()
+        began, key = time.monotonic(), object()
         self.busy[key] = (kind, began, seen)
         try:
             return await work, time.monotonic() - began, seen
@@ -55,39 +77,30 @@ class Observer:
             del self.busy[key]
 
     async def fresh(self, address, request):
-        reader, writer = await asyncio.open_connection(*address)
+        client = Kept(address)
         try:
-            return await http1.exchange(reader, writer, request)
+            return await client.ask(request)
         finally:
-            writer.close()
+            client.close()
 
     async def health(self, kept):
         """Asks for health on a connection that is kept, or on a new one each time."""
-        reader = writer = None
-        request = http1.get("/v2/health/live")
+        client, request = Kept(self.address), http1.get("/v2/health/live")
         while True:
             await self.on.wait()
             began = time.monotonic()
             try:
-                if kept:
-                    if writer is None:
-                        reader, writer = await asyncio.open_connection(*self.address)
-                    work = http1.exchange(reader, writer, request)
-                else:
-                    work = self.fresh(self.address, request)
-                (status, headers, _), spent, seen = await self.timed("live", work)
+                work = client.ask(request) if kept else self.fresh(self.address, request)
+                (status, _), spent, seen = await self.timed("live", work)
                 if status != 200:
                     seen.wrong += 1
                     seen.remember(f"live answered {status}")
                 seen.live.append(spent)
-                if kept and headers.get("connection") == "close":
-                    writer.close()
-                    writer = None
             except (OSError, EOFError) as error:
                 if self.seen is not None:
                     self.seen.wrong += 1
                     self.seen.remember(f"live ({'kept' if kept else 'fresh'}): {error!r}")
-                writer = None
+                client.close()
             await asyncio.sleep(max(0.0, began + HEALTH_PAUSE - time.monotonic()))
 
     async def metrics(self):
@@ -95,7 +108,7 @@ class Observer:
             await self.on.wait()
             try:
                 work = self.fresh(self.metrics_address, http1.get("/metrics"))
-                (status, _, _), spent, seen = await self.timed("metrics", work)
+                (status, _), spent, seen = await self.timed("metrics", work)
                 seen.metrics.append(spent if status == 200 else float("inf"))
             except (OSError, EOFError) as error:
                 if self.seen is not None:
@@ -112,17 +125,13 @@ class Observer:
                 self.seen.lag = max(self.seen.lag, time.monotonic() - began - 0.005)
 
     async def ordinary(self, index):
-        pairs, turn = ordinary.requests(), index
-        reader = writer = None
+        pairs, turn, client = ordinary.requests(), index, Kept(self.address)
         while True:
             await self.on.wait()
             request, answer = pairs[turn % len(pairs)]
             turn += 1
             try:
-                if writer is None:
-                    reader, writer = await asyncio.open_connection(*self.address)
-                work = http1.exchange(reader, writer, request)
-                (status, headers, body), spent, seen = await self.timed("ordinary", work)
+                (status, body), spent, seen = await self.timed("ordinary", client.ask(request))
                 seen.times.append(spent)
                 if status == 503:
                     seen.refused += 1
@@ -132,16 +141,11 @@ class Observer:
                 else:
                     seen.wrong += 1
                     seen.remember(f"{status}: {body[:200]!r}")
-                if headers.get("connection") == "close":
-                    writer.close()
-                    writer = None
             except (OSError, EOFError) as error:
                 if self.seen is not None:
                     self.seen.wrong += 1
                     self.seen.remember(f"ordinary: {error!r}")
-                if writer is not None:
-                    writer.close()
-                writer = None
+                client.close()
             await asyncio.sleep(PAUSE)
 
     async def serve(self, pipe):

@@ -205,6 +205,10 @@ class Trials:
         if outcome.refused and not attack.refusals:
             broken.append(f"{outcome.refused} refused")
         if not attack.ends:
+            if outcome.metrics > max(1.0, 10 * limits.live):
+                broken.append(f"metrics after {1000 * outcome.metrics:.0f} ms")
+            if not outcome.right and not attack.refusals:
+                broken.append("no ordinary request was answered")
             p99 = max(limits.least_p99, limits.ratio * outcome.harmless)
             if outcome.attacked > p99:
                 broken.append(f"p99 of {1000 * outcome.attacked:.0f} ms")
