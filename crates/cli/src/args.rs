@@ -44,9 +44,10 @@ fn share(text: &str) -> Result<(String, u32), String> {
     parsed.ok_or_else(|| "expected a model and its share, from 1 up, such as tagger=3".to_owned())
 }
 
-fn connections(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|&number| number > 0);
-    number.ok_or_else(|| "expected a number of connections, from 1 up".to_owned())
+fn head_bytes(text: &str) -> Result<u32, String> {
+    let size = bytes(text)?;
+    let is_allowed = (8 << 10..=16 << 20).contains(&size);
+    is_allowed.then_some(size as u32).ok_or_else(|| "expected 8KiB to 16MiB".to_owned())
 }
 
 /// Serve models over HTTP (Open Inference Protocol)
@@ -105,7 +106,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
     pub(crate) max_body_bytes: usize,
 
-    /// The time that a request has which brings no `timeout`: seconds, or a duration such as 500ms; 0: any
+    /// The time limit of requests that set no `timeout`: seconds, or a duration such as 500ms; 0: none
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = duration)]
     pub(crate) timeout: Duration,
 
@@ -116,19 +117,19 @@ pub(crate) struct ServeArgs {
     /// The most connections to the port for requests. Where there are as many, the one that has been idle for longest
     /// makes room; where none is idle, a few more can ask for the server's health [default: the limit of open files
     /// less 128, what a quarter of the memory holds, and 8192 at most]
-    #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = connections)]
-    pub(crate) max_connections: Option<usize>,
+    #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: Option<u32>,
 
     /// The most connections from one address; requests on others are answered with 429 [default: any number]
-    #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = connections)]
-    pub(crate) max_connections_per_client: Option<usize>,
+    #[arg(long, value_name = "N", help_heading = CLIENTS, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections_per_client: Option<u32>,
 
     /// The most requests at a time of one HTTP/2 connection
     #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_streams: u32,
 
-    /// The largest head of a request, in bytes; a quarter of it with HTTP/2
-    #[arg(long, value_name = "N", help_heading = CLIENTS, default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(8192..=1 << 24))]
+    /// The largest head of a request, from 8KiB to 16MiB; a quarter of it with HTTP/2
+    #[arg(long, value_name = "BYTES", help_heading = CLIENTS, default_value = "16KiB", value_parser = head_bytes)]
     pub(crate) max_head_bytes: u32,
 
     /// The time that a body may take in all: seconds, or a duration such as 10m
@@ -147,7 +148,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POLICY", default_value_t = Policy::Cellular)]
     pub(crate) policy: Policy,
 
-    /// The share of a model in the workers' time while others have work too, as MODEL=N; others have 1 each
+    /// The weight of a model, as MODEL=N; repeatable. Models that have work share the workers' time in proportion to
+    /// their weights [default: 1 each]
     #[arg(long = "share", value_name = "MODEL=N", help_heading = FAIRNESS, value_parser = share)]
     pub(crate) shares: Vec<(String, u32)>,
 
@@ -155,8 +157,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, default_value = "10", value_parser = duration)]
     pub(crate) priority_aging: Duration,
 
-    /// The time for which cells with a full batch may go before cells without; 0: any time [default: 0.01 where
-    /// there are several models, else 0; 0.002 at most beside a large request]
+    /// How long cells without a full batch may be passed over by cells with one; 0: for ever [default: 0.01 where
+    /// there are several models, else 0; 0.002 at most while a large request is in flight]
     #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, value_parser = duration)]
     pub(crate) patience: Option<Duration>,
 
@@ -174,17 +176,18 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) calibrate: bool,
 
-    /// The time for which a worker's device may have work and report nothing before the server says that it is not
-    /// healthy; 20 times its longest silence so far if that is longer
+    /// How long a worker's device may have work and report nothing before /v2/health/live answers 503; 20 times its
+    /// longest silence so far if that is longer
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = period)]
     pub(crate) hung_after: Duration,
 
-    /// After SIGTERM, how long to take requests still, while the server says that it is not ready: whoever sends it
-    /// requests needs a moment to notice, such as 5s
+    /// After SIGTERM, how long to take requests as before while the server says that it is not ready, so that load
+    /// balancers can notice: seconds, or a duration such as 5s
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = duration)]
     pub(crate) drain_delay: Duration,
 
-    /// After that, how long to wait for what was accepted: seconds, or a duration such as 500ms or 2m
+    /// After --drain-delay, how long to wait for accepted requests before they are broken off: seconds, or a duration
+    /// such as 500ms or 2m
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = duration)]
     pub(crate) grace: Duration,
 
