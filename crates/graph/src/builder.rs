@@ -4,6 +4,7 @@ use crate::cell::RowSpec;
 use crate::cell_graph::{CellGraph, Chunk, Edge, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 use crate::ids::{CellTypeId, RunIndex, ValueIndex};
 use crate::readiness::{order_of_readiness, own_producers};
+use crate::record_bytes;
 use crate::rows::{RowOrder, Rows};
 use crate::tensor::ElementType;
 use crate::unfold::{InvalidGraph, Parameters, UnfoldError};
@@ -11,19 +12,6 @@ use crate::writers::{Edges, Writer, Writers};
 
 /// The most bytes of one value: what fits an allocation.
 const VALUE_BYTES_MAX: usize = isize::MAX as usize;
-
-/// An upper bound of the bytes that a run takes beside its ports: its own record, and those of the manager and
-/// of a device while it is in flight.
-const RUN_RECORD_BYTES: usize = size_of::<Run>() + 1024;
-
-/// An upper bound of the bytes that a port of a run takes: its rows, and who writes them.
-const PORT_RECORD_BYTES: usize = 2 * size_of::<Sink>() + size_of::<Edge>();
-
-/// An upper bound of the bytes that a value takes beside its rows.
-const VALUE_RECORD_BYTES: usize = size_of::<ValueSpec>() + size_of::<Writers>() + 128;
-
-/// The bytes of the builder's note of who writes a row.
-const ROW_RECORD_BYTES: usize = size_of::<Option<(u32, u32)>>();
 
 /// Builds a [`CellGraph`], run by run, producers before consumers.
 ///
@@ -57,17 +45,11 @@ struct NewRun {
 }
 
 impl NewRun {
-    /// An upper bound of the bytes that the run takes, as [`CellGraph::record_bytes`] counts them.
     fn record_bytes(&self) -> usize {
         let rows = self.inputs.iter().chain(self.initial.iter().flatten());
         let rows = rows.chain(self.sinks.iter().map(|sink| &sink.rows));
-        let listed = rows.map(|rows| match &rows.order {
-            RowOrder::Strided { .. } => 0,
-            RowOrder::Listed(listed) => size_of_val(&listed[..]),
-        });
-        let listed: usize = listed.sum();
         let ports = self.inputs.len() + self.initial.len() + self.sinks.len();
-        RUN_RECORD_BYTES + ports * PORT_RECORD_BYTES + listed + size_of_val(&self.precedence[..])
+        record_bytes::of_run(ports, rows, &self.precedence)
     }
 }
 
@@ -103,7 +85,7 @@ impl CellGraphBuilder {
             Some(sum) => self.bytes = sum,
             None => self.fail(format!("{rows} rows of {row:?} do not fit the memory")),
         }
-        if !self.count_records(VALUE_RECORD_BYTES + size_of_val(&row.shape[..])) {
+        if !self.count_records(record_bytes::of_value(&row)) {
             return ValueIndex(u32::MAX);
         }
         self.graph.values.push(ValueSpec { row, rows });
@@ -326,7 +308,9 @@ impl CellGraphBuilder {
             let (length, is_open) = (new.length, new.stop.is_some());
             let writer = Writer { run, time: *time, rows: rows.clone(), length, is_open };
             let count = self.graph.values[value].rows as usize;
-            if self.writers[value].is_empty() && !self.count_records(count * ROW_RECORD_BYTES) {
+            if self.writers[value].is_empty()
+                && !self.count_records(record_bytes::of_writers(count))
+            {
                 return Err("its rows are too many".to_owned());
             }
             self.writers[value].add(writer, written(sink), count)?;
@@ -364,8 +348,11 @@ impl CellGraphBuilder {
 mod tests {
     use super::*;
 
-    /// What the texts of all mistakes begin with.
-    const BEGIN: &str = "the unfolding function built a graph that cannot run: ";
+    /// What is wrong with a graph.
+    fn refusal(graph: CellGraphBuilder) -> String {
+        let begin = "the unfolding function built a graph that cannot run: ";
+        graph.finish().unwrap_err().to_string().replace(begin, "")
+    }
     use crate::cell_graph::Need;
 
     fn row() -> RowSpec {
@@ -540,7 +527,7 @@ mod tests {
         add(&mut graph, x, y);
         // What follows a mistake is ignored.
         graph.rows(CellTypeId(0), 4, vec![Rows::all(x)], vec![every(y, 0, 1)]);
-        graph.finish().unwrap_err().to_string().replace(BEGIN, "")
+        refusal(graph)
     }
 
     /// Adds a mistake to a graph with values x and y.
@@ -615,22 +602,12 @@ mod tests {
         let x = later.input(row(), 1);
         later.chain(CellTypeId(0), 1, vec![], vec![Some(Rows::one(x, 0))], vec![]);
         let expected = "run0: a later chunk's chain begins with the state that it finds";
-        assert_eq!(later.finish().unwrap_err().to_string().replace(BEGIN, ""), expected);
+        assert_eq!(refusal(later), expected);
         let mut large = CellGraphBuilder::new();
         large.value(RowSpec::new(ElementType::F32, [usize::MAX / 8]), u32::MAX);
-        assert!(
-            large
-                .finish()
-                .unwrap_err()
-                .to_string()
-                .replace(BEGIN, "")
-                .contains("do not fit the memory")
-        );
+        assert!(refusal(large).contains("do not fit the memory"));
         let mut text = CellGraphBuilder::new();
         text.input(RowSpec::new(ElementType::Bytes, []), 1);
-        assert_eq!(
-            text.finish().unwrap_err().to_string().replace(BEGIN, ""),
-            "no value holds byte strings"
-        );
+        assert_eq!(refusal(text), "no value holds byte strings");
     }
 }

@@ -16,6 +16,7 @@ mod dag;
 mod ids;
 mod precision;
 mod readiness;
+mod record_bytes;
 mod registry;
 mod rows;
 mod task;
