@@ -23,9 +23,9 @@ pub struct Fairness {
     /// A batch of a cell type that several models share holds nodes of all of them: its seats are dealt
     /// by the weights, and each model pays for its rows.
     pub shares: Option<Vec<u32>>,
-    /// The worker time, in nanoseconds, that a model which had no requests may have before models that
-    /// had: what its share would have given it meanwhile, up to this. So a model that needs less than
-    /// its share is served at once.
+    /// The worker time, in nanoseconds, that a model which had nothing for a worker to run may have before
+    /// models that had: what its share would have given it meanwhile, up to this. So a model that needs
+    /// less than its share is served at once.
     pub credit_ns: u64,
     /// The age, in nanoseconds since it took its place in the queues, beyond which a request goes
     /// before all that have an explicit priority. A chunk of a session takes its place when the

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
@@ -156,7 +156,8 @@ fn models_get_worker_time_by_weight() {
     play.drain();
 }
 
-/// The first of two models comes back after it was idle, and gets no more than its share.
+/// The first of two models comes back after it was idle, and starts where the last turn did: it gets that
+/// turn, and then no more than its share.
 #[test]
 fn an_idle_model_saves_no_credit() {
     let mut play = Play::new(a_model_each(&[1, 1], 1), shares(&[1, 1]));
@@ -168,13 +169,51 @@ fn an_idle_model_saves_no_credit() {
     play.rounds(6);
     expect![[r#"
         7 cell0 {2: 1}
-        8 cell1 {1: 1}
-        9 cell0 {2: 1}
-        10 cell1 {1: 1}
-        11 cell0 {2: 1}
-        12 cell1 {1: 1}
+        8 cell0 {2: 1}
+        9 cell1 {1: 1}
+        10 cell0 {2: 1}
+        11 cell1 {1: 1}
+        12 cell0 {2: 1}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// A request of the first model is always there, of one chain that one of four workers runs, and the second
+/// model has the others. Then both have work for all workers, and share them: what the first model did not
+/// ask for is not made up for.
+#[test]
+fn a_model_that_keeps_few_workers_busy_saves_no_credit() {
+    for lookahead in [0, 1] {
+        let config = Config { lookahead, workers: 4, ..a_model_each(&[2, 2], 1) };
+        let mut manager = Manager::new(Config { fairness: Some(shares(&[1, 1])), ..config });
+        let arrive = |manager: &mut Manager, now_ns, index, model: u32, length| {
+            let (model, graph) = (ModelId(model), Arc::new(chain(model, length)));
+            let (request, priority, deadline_ns, session) = (request(index), 0, None, None);
+            let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+            manager.handle(now_ns, event);
+        };
+        let mut in_flight = [const { VecDeque::new() }; 4];
+        let mut batches = [0, 0];
+        arrive(&mut manager, 0, 0, 0, 1_100);
+        (1..17).for_each(|index| arrive(&mut manager, 0, index, 1, 1_100));
+        for now_ns in 0..1_100 {
+            if now_ns == 1_000 {
+                (17..33).for_each(|index| arrive(&mut manager, now_ns, index, 0, 1_000));
+                batches = [0, 0];
+            }
+            for worker in (0..4).map(WorkerId) {
+                while let Some(task) = manager.next_task(worker) {
+                    batches[task.cell_type.index()] += 1;
+                    in_flight[worker.index()].push_back(task.id);
+                }
+            }
+            for worker in (0..4).map(WorkerId) {
+                let task = in_flight[worker.index()].pop_front().expect("all workers are busy");
+                manager.handle(now_ns + 1, Event::Complete { worker, task });
+            }
+        }
+        assert!(batches.iter().all(|batches| (180..=220).contains(batches)), "{batches:?}");
+    }
 }
 
 /// A batch of a shared cell type holds nodes of both models, and each pays for its rows: three

@@ -181,18 +181,11 @@ impl SubgraphPool {
     fn note_fair_start(&mut self, id: RequestId) {
         let Self { requests, shares, aging, now_ns, .. } = self;
         if let (Some(shares), Some(model)) = (shares, requests[id].model) {
-            shares.begin(model);
+            shares.note_model(model);
         }
         if let Some(aging) = aging {
             let live = requests.live_requests();
             aging.start(*now_ns, id, live, |request| requests.is_live(request));
-        }
-    }
-
-    /// Notes that a request of `model` ended.
-    pub(super) fn note_end(&mut self, model: ModelId) {
-        if let Some(shares) = &mut self.shares {
-            shares.end(model);
         }
     }
 
@@ -238,6 +231,12 @@ impl SubgraphPool {
         let key = subgraph.key.with_tag(tag);
         self.requests[index].place_until = place_until;
         self.change_key(index, key);
+    }
+
+    /// Chooses the model of `worker`'s next round, where models have shares, of those with ready nodes.
+    pub(super) fn choose_model(&mut self, worker: WorkerId) -> Option<ModelId> {
+        let readiness = Readiness { requests: &self.requests, queues: &self.queues };
+        self.shares.as_mut()?.choose(readiness.ready_models(worker))
     }
 
     /// Moves a subgraph to another place in the order of the queues.

@@ -158,7 +158,7 @@ impl GraphBatching {
         assert!(before.is_none(), "{id:?} arrived while its position was in use");
         self.live_requests += 1;
         if let Some(shares) = &mut self.shares {
-            shares.begin(model);
+            shares.note_model(model);
         }
         if let Some(deadline_ns) = deadline_ns {
             self.deadlines.insert(deadline_ns, id);
@@ -199,9 +199,6 @@ impl GraphBatching {
         self.forget_deadline(id);
         let request = self.requests[id.index as usize].take().expect("a request finishes once");
         self.live_requests -= 1;
-        if let Some(shares) = &mut self.shares {
-            shares.end(request.model);
-        }
         let begun_ns = request.batched_ns.unwrap_or(self.now);
         self.finished.push(Finished {
             request: id,
@@ -214,8 +211,8 @@ impl GraphBatching {
 
     /// Forms a batch of the bucket whose turn it is.
     fn form_batch(&mut self, worker: WorkerId) -> Option<Batch> {
-        let bucket = match &self.shares {
-            Some(shares) => self.buckets.next_turn_of(shares.first(self.buckets.models())?)?,
+        let bucket = match &mut self.shares {
+            Some(shares) => self.buckets.next_turn_of(shares.choose(self.buckets.models())?)?,
             None => self.buckets.next_turn()?,
         };
         let members = match self.policy {

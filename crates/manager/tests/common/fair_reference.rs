@@ -38,6 +38,10 @@ pub(crate) struct Fair {
     virtual_time: u128,
     /// Of worker time, by model.
     shares: BTreeMap<ModelId, i128>,
+    /// The greatest of these at which a model was chosen.
+    system_time: i128,
+    /// The models that were ready at the last choice.
+    ready_models: Vec<ModelId>,
     /// The recent time of a batch, by cell type.
     batch_ns: BTreeMap<CellTypeId, u64>,
     unserved_since_ns: BTreeMap<CellTypeId, u64>,
@@ -58,6 +62,8 @@ impl Fair {
             requests: BTreeMap::new(),
             virtual_time: 0,
             shares: BTreeMap::new(),
+            system_time: 0,
+            ready_models: Vec::new(),
             batch_ns: BTreeMap::new(),
             unserved_since_ns: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -79,15 +85,7 @@ impl Fair {
         nodes: u64,
     ) {
         self.now_ns = now_ns;
-        if self.requests.values().all(|request| request.model != model) {
-            let active = self.requests.values().map(|request| self.shares[&request.model]).min();
-            let start = active.or(self.shares.values().copied().max()).unwrap_or(0);
-            let weights = self.fairness.shares.as_deref().unwrap_or_default();
-            let weight = i128::from(weights.get(model.index()).copied().unwrap_or(1));
-            let credit = (i128::from(self.fairness.credit_ns) << 32) / weight;
-            let own = self.shares.entry(model).or_insert(0);
-            *own = (start - credit).max(*own);
-        }
+        self.shares.entry(model).or_insert(0);
         let (arrival, virtual_time) = (self.arrivals, self.virtual_time);
         let arrived_ns = now_ns;
         let request = Request { arrival, arrived_ns, model, priority, nodes, virtual_time };
@@ -122,10 +120,19 @@ impl Fair {
         (level, tag, request.arrival, run)
     }
 
-    /// Whose turn it is of `models`, if models have shares.
-    pub(crate) fn model(&self, models: &[ModelId]) -> Option<ModelId> {
-        self.fairness.shares.as_ref()?;
-        models.iter().copied().min_by_key(|model| (self.shares[model], *model))
+    /// Whose turn it is of the `ready` models, if models have shares.
+    pub(crate) fn model(&mut self, ready: &[ModelId]) -> Option<ModelId> {
+        let weights = self.fairness.shares.as_ref()?;
+        for model in ready.iter().filter(|model| !self.ready_models.contains(model)) {
+            let weight = i128::from(weights.get(model.index()).copied().unwrap_or(1));
+            let credit = (i128::from(self.fairness.credit_ns) << 32) / weight;
+            let own = self.shares.get_mut(model).unwrap();
+            *own = (self.system_time - credit).max(*own);
+        }
+        let model = ready.iter().copied().min_by_key(|model| (self.shares[model], *model))?;
+        self.system_time = self.system_time.max(self.shares[&model]);
+        self.ready_models = ready.to_vec();
+        Some(model)
     }
 
     /// The model that has the next seat of a batch: the one that has the fewest `seats` for its weight;

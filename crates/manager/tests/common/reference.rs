@@ -177,11 +177,12 @@ impl Reference {
             return Vec::new();
         }
         self.sort();
+        let all = (0..self.config.cell_types.len() as u32).map(CellTypeId);
+        let models = all.clone().flat_map(|ct| self.ready_models(ct, worker));
+        let models: Vec<ModelId> = models.collect();
+        let model = self.fair.model(&models);
         let ready = |ct: CellTypeId| self.ready_nodes(ct, worker);
         let models_of = |ct: CellTypeId| self.ready_models(ct, worker);
-        let all = (0..self.config.cell_types.len() as u32).map(CellTypeId);
-        let models: Vec<ModelId> = all.clone().flat_map(&models_of).collect();
-        let model = self.fair.model(&models);
         let is_of_model = |ct: &CellTypeId| model.is_none_or(|m| models_of(*ct).contains(&m));
         let all: Vec<CellTypeId> = all.filter(is_of_model).collect();
         let max = |ct: CellTypeId| self.config.cell_types[ct.index()].batch_sizes.max as usize;
