@@ -69,7 +69,7 @@ impl Fairness {
     }
 
     /// Sets the age from which on a request goes before all others, whatever their priorities; none: priorities
-    /// are strict.
+    /// are strict. Of a large request, a part goes first each time that it has aged that long again.
     #[must_use]
     pub fn priority_aging(mut self, age: Option<Duration>) -> Self {
         self.priority_aging = age;

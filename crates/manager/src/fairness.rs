@@ -29,7 +29,8 @@ pub struct Fairness {
     pub credit_ns: u64,
     /// The age, in nanoseconds since it took its place in the queues, beyond which a request goes
     /// before all that have an explicit priority. A chunk of a session takes its place when the
-    /// chunk before it has ended.
+    /// chunk before it has ended. Of a large request, only the next slice of each cell type does, each time
+    /// that it has aged that long again.
     pub aging_ns: Option<u64>,
     /// The time, in nanoseconds, beyond which a cell type that has ready nodes and gets no batch goes
     /// before those that have a full batch (line 5 of Algorithm 1). The one that has waited longest

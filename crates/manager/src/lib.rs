@@ -37,8 +37,8 @@
 //! - *Aging* bounds how long a request waits for those of higher priorities (`aging.rs`). With shares,
 //!   it does so within its model.
 //! - *Places of large requests* bound how long small requests wait for a large one, and it for them
-//!   (`fair_places.rs`). A large request that grows old is promoted like any other: the age should be
-//!   more than large requests take.
+//!   (`fair_places.rs`). Of a large request that grows old, one slice of each cell type is promoted at
+//!   each age: small ones wait for no more of it than that.
 //!
 //! A request with a deadline is given up when the deadline is reached (`deadlines.rs`), and refused at
 //! once where even alone it could not be computed in time (`service_time.rs`). The bound on its time is

@@ -333,6 +333,42 @@ fn old_requests_go_in_the_order_of_arrival() {
     }
 }
 
+/// Large requests that take longer than the age are promoted a slice at a time, and a small one that comes
+/// then waits for one slice of each.
+#[test]
+fn an_old_large_request_does_not_keep_small_ones_waiting() {
+    let graphs: [fn(u32) -> CellGraph; 2] =
+        [|nodes| rows(0, nodes), |nodes| sequences(0, nodes, 1)];
+    for graph in graphs {
+        let fairness = Fairness { aging_ns: Some(100), ..large(8) };
+        let mut play = Play::new(config(&[4], 1, 1), fairness);
+        (0..12).for_each(|index| play.arrive(index, 0, 0, graph(200)));
+        play.rounds(110);
+        play.arrive(12, 0, 0, graph(2));
+        play.rounds(12 * 2 + 1);
+        assert!(play.ended().contains(&12), "{}", play.trace);
+        play.drain();
+    }
+}
+
+/// Under an endless stream of urgent requests, a large one is served a slice at each age.
+#[test]
+fn a_large_request_goes_before_priorities_by_slices() {
+    let fairness = Fairness { aging_ns: Some(10), ..large(8) };
+    let mut play = Play::new(config(&[4], 1, 1), fairness);
+    play.arrive(0, 0, 0, rows(0, 16));
+    let mut served_at = Vec::new();
+    for index in 1..40 {
+        play.arrive(index, 0, 1, rows(0, 4));
+        play.trace.clear();
+        play.rounds(1);
+        if play.trace.contains("{0: 4}") {
+            served_at.push(play.now_ns - 1);
+        }
+    }
+    assert_eq!(served_at, [11, 12, 22, 23]);
+}
+
 /// Line 5 prefers the chains, of which there is always a full batch, to the head of the request that
 /// ended, which has two rows. After 4 ns its patience ends.
 #[test]

@@ -1,15 +1,19 @@
 //! The requests that may be promoted, since they have waited for long
 //! ([`crate::Fairness::aging_ns`]).
+//!
+//! A small request is promoted once, as a whole. Of a large one, the slices that are next
+//! (`fair_places`) are promoted, and then it ages again: as a whole it would keep all others waiting for as
+//! long as it takes.
 
 use std::collections::VecDeque;
 
 use batchmaker_graph::RequestId;
 
-/// The requests that started and were not promoted, oldest first.
+/// The requests that age, oldest first.
 #[derive(Debug)]
 pub(super) struct Aging {
     bound_ns: u64,
-    /// Each with the time of its start, in nanoseconds. Requests that ended stay for a while.
+    /// Each with the time, in nanoseconds, since which it ages. Requests that ended stay for a while.
     started: VecDeque<(u64, RequestId)>,
 }
 
@@ -32,6 +36,11 @@ impl Aging {
         if self.started.len() > 2 * live + 64 {
             self.started.retain(|&(_, request)| is_live(request));
         }
+    }
+
+    /// Notes that a request, which was taken out, ages again from `now_ns` on.
+    pub(super) fn start_again(&mut self, now_ns: u64, request: RequestId) {
+        self.started.push_back((now_ns, request));
     }
 
     /// Takes out a request that is older than the bound at `now_ns`; it may have ended.

@@ -104,6 +104,7 @@ pub(super) fn partition(
         generation: id.generation,
         is_live: true,
         model: Some(model),
+        priority,
         arrived_ns: at_ns,
         deadline_ns,
         large_tag: is_large.then_some(tag),

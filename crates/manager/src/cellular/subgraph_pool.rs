@@ -13,7 +13,7 @@ use crate::cellular::aging::Aging;
 use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::queue::Queues;
 use crate::cellular::readiness::Readiness;
-use crate::cellular::request_table::RequestTable;
+use crate::cellular::request_table::{Request, RequestTable};
 use crate::cellular::slot_waiters::SlotWaiters;
 use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphIndex};
 use crate::cellular::workers::{InFlight, TimedTask};
@@ -204,12 +204,42 @@ impl SubgraphPool {
             if !self.requests.is_live(id) || self.requests[id].is_given_up() {
                 continue;
             }
+            if self.requests[id].large_tag.is_some() {
+                self.promote_slices(id);
+                self.aging.as_mut().expect("it aged").start_again(now_ns, id);
+                continue;
+            }
             for position in 0..self.requests[id].subgraphs.len() {
                 let index = self.requests[id].subgraphs[position];
                 let key = self.requests[index].key.promoted();
                 self.change_key(index, key);
             }
         }
+    }
+
+    /// Promotes a slice of each cell type of a large request: the first with nodes that are not submitted.
+    fn promote_slices(&mut self, id: RequestId) {
+        let mut first_tags = vec![u64::MAX; self.queues.iter().len()];
+        for &index in &self.requests[id].subgraphs {
+            let subgraph = &self.requests[index];
+            if self.has_nodes_left(index) {
+                let first = &mut first_tags[subgraph.cell_type.index()];
+                *first = subgraph.key.tag().min(*first);
+            }
+        }
+        for position in 0..self.requests[id].subgraphs.len() {
+            let index = self.requests[id].subgraphs[position];
+            let Subgraph { key, cell_type, .. } = self.requests[index];
+            if key.tag() == first_tags[cell_type.index()] && self.has_nodes_left(index) {
+                self.change_key(index, key.promoted());
+            }
+        }
+    }
+
+    /// Whether nodes of a subgraph are left to submit.
+    fn has_nodes_left(&self, index: SubgraphIndex) -> bool {
+        let subgraph = &self.requests[index];
+        !subgraph.has_ended() && self.readiness().submitted(index) < subgraph.length
     }
 
     /// Gives a subgraph outside rosters, of which nodes were submitted, the place of its next node.
@@ -225,10 +255,12 @@ impl SubgraphPool {
     fn begin_slice(&mut self, index: SubgraphIndex) {
         let Some(places) = &self.fair_places else { return };
         let subgraph = &self.requests[index];
-        let Some(start) = self.requests[subgraph.request].large_tag else { return };
+        let Request { large_tag, priority, .. } = self.requests[subgraph.request];
+        let Some(start) = large_tag else { return };
         let (rows_before, node) = (subgraph.rows_before, subgraph.submitted);
         let (tag, place_until) = places.place_of_node(start, rows_before, node);
-        let key = subgraph.key.with_tag(tag);
+        // It is not promoted, even if the slice before was.
+        let key = subgraph.key.with_tag(tag).with_priority(priority);
         self.requests[index].place_until = place_until;
         self.change_key(index, key);
     }

@@ -1,6 +1,6 @@
 //! The rules of fairness for the reference: whatever can be computed anew each time, is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use batchmaker_graph::{CellTypeId, ModelId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::{Config, Fairness};
@@ -16,6 +16,9 @@ struct Request {
     nodes: u64,
     /// Virtual time on arrival.
     virtual_time: u128,
+    /// Of a large request: the slices that were promoted, and since when it ages.
+    promoted: BTreeSet<(RunIndex, u64)>,
+    ages_since_ns: u64,
 }
 
 /// A task as the manager submitted it.
@@ -87,8 +90,16 @@ impl Fair {
         self.now_ns = now_ns;
         self.shares.entry(model).or_insert(0);
         let (arrival, virtual_time) = (self.arrivals, self.virtual_time);
-        let arrived_ns = now_ns;
-        let request = Request { arrival, arrived_ns, model, priority, nodes, virtual_time };
+        let request = Request {
+            arrival,
+            arrived_ns: now_ns,
+            model,
+            priority,
+            nodes,
+            virtual_time,
+            promoted: BTreeSet::new(),
+            ages_since_ns: now_ns,
+        };
         self.requests.insert(id, request);
         self.arrivals += 1;
     }
@@ -98,13 +109,42 @@ impl Fair {
         self.requests.retain(|&request, _| is_open(request));
     }
 
+    /// The large requests that have grown old, which age again from now on.
+    pub(crate) fn take_old_large(&mut self) -> Vec<RequestId> {
+        let large = self.fairness.large_rows.map_or(u64::MAX, u64::from);
+        let (now_ns, bound_ns) = (self.now_ns, self.fairness.aging_ns.unwrap_or(u64::MAX));
+        let is_old =
+            |request: &Request| request.nodes >= large && now_ns - request.ages_since_ns > bound_ns;
+        let old = self.requests.iter_mut().filter(|(_, request)| is_old(request));
+        old.map(|(&id, request)| {
+            request.ages_since_ns = now_ns;
+            id
+        })
+        .collect()
+    }
+
+    /// The slice of a large request that has its row number `row`.
+    pub(crate) fn slice(&self, row: u64) -> u64 {
+        row / self.fairness.large_rows.map_or(u64::MAX, u64::from)
+    }
+
+    /// A slice of a run of a large request is promoted.
+    pub(crate) fn promote(&mut self, request: RequestId, run: RunIndex, slice: u64) {
+        self.requests.get_mut(&request).unwrap().promoted.insert((run, slice));
+    }
+
     /// The place of a run's next node. The request has `rows_before` nodes of other cell types, and
     /// before it of the same.
     pub(crate) fn place(&self, request: RequestId, run: RunIndex, rows_before: u64) -> Place {
         let request = &self.requests[&request];
         let age_ns = self.now_ns - request.arrived_ns;
-        let level = match self.fairness.aging_ns {
-            Some(bound_ns) if age_ns > bound_ns => 0,
+        let is_large = self.fairness.large_rows.is_some_and(|rows| request.nodes >= rows.into());
+        let is_promoted = match self.fairness.aging_ns {
+            _ if is_large => request.promoted.contains(&(run, self.slice(rows_before))),
+            bound_ns => bound_ns.is_some_and(|bound_ns| age_ns > bound_ns),
+        };
+        let level = match is_promoted {
+            true => 0,
             _ if request.priority == 0 => u32::MAX,
             _ => request.priority,
         };

@@ -86,6 +86,11 @@ impl Reference {
 
     /// The place of a subgraph in its queue.
     fn place(&self, subgraph: &Subgraph) -> Place {
+        self.fair.place(subgraph.request, subgraph.run, self.rows_before(subgraph))
+    }
+
+    /// The number of rows before the next node of a subgraph, if its request is large.
+    fn rows_before(&self, subgraph: &Subgraph) -> u64 {
         let runs = self.graphs[&subgraph.request].runs();
         let cell_type = runs[subgraph.run.index()].cell_type;
         let is_before = |(index, run): &(usize, &Run)| {
@@ -93,7 +98,25 @@ impl Reference {
         };
         let before = runs.iter().enumerate().filter(is_before);
         let before: u64 = before.map(|(_, run)| u64::from(run.length)).sum();
-        self.fair.place(subgraph.request, subgraph.run, before + subgraph.submitted.len() as u64)
+        before + subgraph.submitted.len() as u64
+    }
+
+    /// Promotes a slice of each cell type of the large requests that have grown old.
+    fn promote_slices(&mut self) {
+        for id in self.fair.take_old_large() {
+            let length = |sub: &Subgraph| self.graphs[&id].runs()[sub.run.index()].length as usize;
+            let own = self.subgraphs.iter().filter(|sub| sub.request == id);
+            let open = own.filter(|sub| sub.submitted.len() < length(sub));
+            let slice = |sub: &Subgraph| self.fair.slice(self.rows_before(sub));
+            let open = open.map(|sub| (self.cell_type(sub), slice(sub), sub.run));
+            let open: Vec<_> = open.collect();
+            for &(cell_type, slice, run) in &open {
+                let of_type = open.iter().filter(|other| other.0 == cell_type);
+                if of_type.map(|other| other.1).min() == Some(slice) {
+                    self.fair.promote(id, run, slice);
+                }
+            }
+        }
     }
 
     fn sort(&mut self) {
@@ -305,6 +328,7 @@ impl Reference {
     /// It is `now_ns`.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         self.fair.advance(now_ns);
+        self.promote_slices();
     }
 
     /// The oldest task of `worker` is complete.

@@ -157,7 +157,8 @@ impl Ledger {
         }
         if let Some(before_ns) = self.aging_ns.and_then(|aging_ns| now_ns.checked_sub(aging_ns)) {
             for (&id, request) in &mut self.requests {
-                self.promoted += u64::from(request.promote(id, before_ns, &mut self.open));
+                self.promoted +=
+                    u64::from(request.promote(id, (before_ns, now_ns), &mut self.open));
             }
         }
     }
