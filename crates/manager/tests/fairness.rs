@@ -444,6 +444,20 @@ fn small_requests_pass_a_large_run_of_rows() {
     .assert_eq(&play.trace);
 }
 
+/// A small request passes a large one of its own model, whatever another model, which has its own share, is
+/// served meanwhile.
+#[test]
+fn places_do_not_depend_on_other_models() {
+    let fairness = Fairness { large_rows: Some(4), ..shares(&[1, 1]) };
+    let mut play = Play::new(a_model_each(&[4, 64], 1), fairness);
+    play.arrive(0, 0, 0, rows(0, 200));
+    (1..4).for_each(|index| play.arrive(index, 1, 0, rows(1, 6_400)));
+    play.rounds(20);
+    play.arrive(4, 0, 0, rows(0, 2));
+    play.rounds(4);
+    assert_eq!(play.ended(), [4]);
+}
+
 /// The chains of a large request: small ones that come later displace those whose turn is later.
 #[test]
 fn small_requests_pass_the_sequences_of_a_large_one() {

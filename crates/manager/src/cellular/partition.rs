@@ -2,7 +2,6 @@
 
 use batchmaker_graph::{CellGraph, RunIndex, TaskId};
 
-use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::request_table::{Arrival, Request};
 use crate::cellular::sessions::Kept;
 use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphEdge};
@@ -18,7 +17,7 @@ pub(super) fn partition(
     let Arrival { request: id, model, priority, deadline_ns, ref graph, session, at_ns } = *arrived;
     assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
     let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
-    let tag = pool.fair_places.as_ref().map_or(arrival, FairPlaces::tag);
+    let tag = pool.fair_places.as_mut().map_or(arrival, |places| places.start(model));
     let is_large = pool.fair_places.as_ref().is_some_and(|places| places.is_large(graph.nodes()));
     let mut rows_before = if is_large { rows_of_other_types(pool, graph) } else { Vec::new() };
     let mut workers = 0;

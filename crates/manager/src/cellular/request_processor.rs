@@ -436,6 +436,9 @@ impl RequestProcessor {
             queue_ns: first_task_ns - request.arrived_ns,
             total_ns: now_ns - request.arrived_ns,
         });
+        if let Some(model) = request.model {
+            self.pool.note_end(model);
+        }
     }
 
     /// Ends a chunk before it started.

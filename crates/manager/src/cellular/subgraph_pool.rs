@@ -57,7 +57,7 @@ impl SubgraphPool {
             state_placement: config.state_placement,
             shares: Shares::of(&fairness),
             aging: fairness.aging_ns.map(Aging::new),
-            fair_places: fairness.large_rows.map(FairPlaces::new),
+            fair_places: FairPlaces::of(&fairness),
             models_of_batch: Vec::new(),
             now_ns: 0,
         }
@@ -186,6 +186,14 @@ impl SubgraphPool {
         if let Some(aging) = aging {
             let live = requests.live_requests();
             aging.start(*now_ns, id, live, |request| requests.is_live(request));
+        }
+    }
+
+    /// Notes that a request of `model` ended.
+    #[inline]
+    pub(super) fn note_end(&mut self, model: ModelId) {
+        if let Some(places) = &mut self.fair_places {
+            places.end(model);
         }
     }
 
@@ -371,7 +379,15 @@ impl SubgraphPool {
     ) -> Charge {
         self.queues[cell_type].unserved_since_ns = self.now_ns;
         if let Some(places) = &mut self.fair_places {
-            places.serve(batches, rows, self.requests.live_requests());
+            let queue = &self.queues[cell_type];
+            if queue.tells_models_apart() {
+                for &(model, rows) in &self.models_of_batch {
+                    places.serve(model, batches, rows);
+                }
+            } else {
+                let model = queue.models().next().unwrap_or(ModelId(0));
+                places.serve(model, batches, rows);
+            }
         }
         self.charge(cell_type, batches, rows)
     }

@@ -37,8 +37,8 @@ pub(crate) struct Fair {
     now_ns: u64,
     arrivals: u64,
     requests: BTreeMap<RequestId, Request>,
-    /// Of rows, for large requests, in units of 2^-32 rows.
-    virtual_time: u128,
+    /// Of rows, for large requests, in units of 2^-32 rows: by model, where models have shares.
+    virtual_times: BTreeMap<ModelId, u128>,
     /// Of worker time, by model.
     shares: BTreeMap<ModelId, i128>,
     /// The greatest of these at which a model was chosen.
@@ -63,7 +63,7 @@ impl Fair {
             now_ns: 0,
             arrivals: 0,
             requests: BTreeMap::new(),
-            virtual_time: 0,
+            virtual_times: BTreeMap::new(),
             shares: BTreeMap::new(),
             system_time: 0,
             ready_models: Vec::new(),
@@ -89,7 +89,15 @@ impl Fair {
     ) {
         self.now_ns = now_ns;
         self.shares.entry(model).or_insert(0);
-        let (arrival, virtual_time) = (self.arrivals, self.virtual_time);
+        let clock = self.clock_of(model);
+        let others = self.requests.values().map(|request| self.clock_of(request.model));
+        let others: BTreeSet<ModelId> = others.collect();
+        let own = self.virtual_times.get(&clock).copied().unwrap_or(0);
+        let earliest = others.iter().filter_map(|model| self.virtual_times.get(model)).min();
+        let earliest = earliest.copied().filter(|_| !others.contains(&clock));
+        let virtual_time = own.max(earliest.unwrap_or(0));
+        self.virtual_times.insert(clock, virtual_time);
+        let arrival = self.arrivals;
         let request = Request {
             arrival,
             arrived_ns: now_ns,
@@ -209,10 +217,21 @@ impl Fair {
         }
     }
 
-    /// A batch was formed, with that number of requests in flight.
-    pub(crate) fn formed(&mut self, cell_type: CellTypeId, rows: usize, live: usize) {
+    /// A batch was formed of rows of `models`.
+    pub(crate) fn formed(&mut self, cell_type: CellTypeId, models: &[ModelId]) {
         self.unserved_since_ns.insert(cell_type, self.now_ns);
-        self.virtual_time += ((rows as u128) << 32) / live as u128;
+        let clocks: Vec<ModelId> = models.iter().map(|&model| self.clock_of(model)).collect();
+        for clock in clocks.iter().copied().collect::<BTreeSet<_>>() {
+            let rows = clocks.iter().filter(|&&of| of == clock).count() as u128;
+            let requests = self.requests.values();
+            let live = requests.filter(|request| self.clock_of(request.model) == clock).count();
+            *self.virtual_times.get_mut(&clock).unwrap() += (rows << 32) / live as u128;
+        }
+    }
+
+    /// The model whose clock a model's requests have: its own, where models have shares.
+    fn clock_of(&self, model: ModelId) -> ModelId {
+        if self.fairness.shares.is_some() { model } else { ModelId(0) }
     }
 
     /// Batches were submitted as one task, of which each has rows of `models`.

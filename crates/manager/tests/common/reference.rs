@@ -272,8 +272,8 @@ impl Reference {
                 }
             }
             self.in_flight[worker.index()].push(Task { cell_type, nodes: nodes.clone() });
-            let live: BTreeSet<_> = self.subgraphs.iter().map(|sub| sub.request).collect();
-            self.fair.formed(cell_type, nodes.len(), live.len());
+            let models: Vec<ModelId> = nodes.iter().map(|node| self.models[&node.0]).collect();
+            self.fair.formed(cell_type, &models);
             self.note_ready_types();
             self.sort();
             tasks.push((cell_type, nodes));

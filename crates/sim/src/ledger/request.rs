@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, Edge, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId,
-    WorkerId,
+    CellGraph, CellTypeId, Edge, EndOfSequence, ModelId, RequestId, RunIndex, SessionId, SlotId,
+    TaskId, WorkerId,
 };
 use batchmaker_manager::Outcome;
 
@@ -29,6 +29,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) graph: Arc<CellGraph>,
+    pub(crate) model: ModelId,
     /// The session that it is a chunk of.
     pub(crate) session: Option<SessionId>,
     /// When it must be answered.
@@ -111,11 +112,13 @@ impl Request {
     /// A request that waits for an earlier chunk of its session, or is about to start.
     pub(super) fn new(
         graph: Arc<CellGraph>,
+        model: ModelId,
         priority: u32,
         deadline_ns: Option<u64>,
         session: Option<SessionId>,
     ) -> Self {
         Self {
+            model,
             session,
             deadline_ns,
             ages_since_ns: 0,
