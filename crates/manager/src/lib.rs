@@ -42,8 +42,9 @@
 //!
 //! A request with a deadline is given up when the deadline is reached (`deadlines.rs`), and refused at
 //! once where even alone it could not be computed in time (`service_time.rs`). The bound on its time is
-//! that of an idle worker, by batches seen so far: what could be met is not refused, as long as tasks
-//! are reported when they are complete.
+//! that of an idle worker, by batches seen of late: what could be met is not refused, as long as tasks
+//! are reported when they are complete and do not get faster. What was seen is forgotten when no batch of
+//! the kind ran for a second: if all requests are refused, the next one is tried.
 //!
 //! # The files
 //! [`Manager`] (`manager.rs`) passes each [`Event`] (`event.rs`) to the policy that its [`Config`]

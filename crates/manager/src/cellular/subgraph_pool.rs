@@ -351,7 +351,7 @@ impl SubgraphPool {
     /// Notes that a task took `took_ns`.
     pub(super) fn note_time(&mut self, task: &InFlight, timed: TimedTask, took_ns: u64) {
         let times = &mut self.queues[task.cell_type].times;
-        times.note(took_ns, task.work.batches(), timed.rows);
+        times.note(self.now_ns, took_ns, task.work.batches(), timed.rows);
         if let Some(shares) = &mut self.shares {
             shares.correct(timed.charge, took_ns);
         }
