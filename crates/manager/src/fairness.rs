@@ -4,7 +4,7 @@
 //! | rule | decides | between |
 //! |---|---|---|
 //! | shares, with a credit | whose turn a round is | models |
-//! | longest round | how many steps of chains a round has | models |
+//! | longest round | how many steps of chains a round has, and how many sequences a batch | models |
 //! | patience | which cell type a round runs | cell types of all models, or of the chosen one |
 //! | aging | the level of a request in the queues | client priorities |
 //! | large requests | the place within a level | requests of different sizes |
@@ -39,8 +39,9 @@ pub struct Fairness {
     /// The patience while a large request is in flight, where that is less: the large request fills the
     /// batches of its cell types, and small ones need all of theirs.
     pub large_patience_ns: Option<u64>,
-    /// The most work, in nanoseconds by the recent time of a step, of a round of chains; none: as much
-    /// as the other bounds allow. The model whose turn is next waits for the end of a round.
+    /// The most work, in nanoseconds by the recent time of a step, of a round of chains, and of a batch of
+    /// whole sequences by the recent time of their rows; none: as much as the other bounds allow. The model
+    /// whose turn is next waits for the end of a round. A batch of one sequence takes as long as it takes.
     pub round_ns: Option<u64>,
     /// The number of nodes from which on a request is large, at least 1. A large request is served in
     /// slices of that many nodes, each in the place of a request that arrives when a fair share would

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{
     CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, ModelPriority, RowSpec, Rows,
-    Sink, SinkTime, TaskId, WorkerId,
+    Sink, SinkTime, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
     CellTypeConfig, Config, Event, Fairness, Manager, Merging, PadTo, Padding, Policy,
@@ -247,6 +247,44 @@ fn a_shared_batch_is_paid_for_by_rows() {
         15 cell1 {4: 1}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// Sequences of `steps` rows each, of which each is one node of a sequence-level cell.
+fn whole_sequences(cell: u32, sequences: u32, steps: u32) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let (x, y) = (graph.input(row(), sequences * steps), graph.value(row(), sequences * steps));
+    for first in (0..sequences).map(|sequence| sequence * steps) {
+        let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::spanning(y, first, steps) };
+        graph.rows(CellTypeId(cell), 1, vec![Rows::spanning(x, first, steps)], vec![sink]);
+    }
+    graph.finish().unwrap()
+}
+
+/// Long sequences of the first model would be one batch of any time. With a bound on rounds, a batch has as
+/// many as fit it by the time of their rows, which is 1 ns here, one as long as nothing is known.
+#[test]
+fn a_batch_of_whole_sequences_has_a_bounded_time() {
+    let batches = |round_ns| {
+        let fairness = Fairness { round_ns, ..shares(&[1, 1]) };
+        let config = a_model_each(&[16, 4], 1);
+        let mut manager = Manager::new(Config { fairness: Some(fairness), ..config });
+        let (model, graph) = (ModelId(0), Arc::new(whole_sequences(0, 40, 100)));
+        let (request, priority, deadline_ns, session) = (request(0), 0, None, None);
+        let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+        manager.handle(0, event);
+        let (mut now_ns, mut batches) = (0, Vec::new());
+        while let Some(task) = manager.next_task(WORKER) {
+            let Work::Rows(items) = &task.work else { panic!("a roster of sequences") };
+            batches.push(items.len());
+            now_ns += 100 * items.len() as u64;
+            manager.handle(now_ns, Event::Complete { worker: WORKER, task: task.id });
+        }
+        batches
+    };
+    assert_eq!(batches(None), [16, 16, 8]);
+    assert_eq!(batches(Some(1_000)), [1, 10, 10, 10, 9]);
+    assert_eq!(batches(Some(50)), [1; 40]);
 }
 
 /// Chains of two models that share a cell type: a later one of the model with three times the weight

@@ -1,6 +1,6 @@
 //! Divides a request into subgraphs: one for each run of its cell graph.
 
-use batchmaker_graph::{CellGraph, RunIndex, TaskId};
+use batchmaker_graph::{CellGraph, Run, RunIndex, RunKind, TaskId};
 
 use crate::cellular::request_table::{Arrival, Request};
 use crate::cellular::sessions::Kept;
@@ -48,6 +48,7 @@ pub(super) fn partition(
             cell_type: run.cell_type,
             kind: run.kind,
             length: run.length,
+            span: span_of(run),
             reached_end_of_sequence: false,
             precedence: run.precedence.clone(),
             key: QueueKey::new(priority, tag_of_run, arrival, run_index),
@@ -114,6 +115,15 @@ pub(super) fn partition(
         ..Request::default()
     };
     pool.requests.insert(id, request);
+}
+
+/// The number of rows that the one node of `run` reads or writes together; 1 of any other run.
+fn span_of(run: &Run) -> u32 {
+    if run.kind != RunKind::Rows || run.length != 1 {
+        return 1;
+    }
+    let inputs = run.inputs.iter().map(|rows| rows.span);
+    inputs.chain(run.sinks.iter().map(|sink| sink.rows.span)).max().unwrap_or(1)
 }
 
 /// For each cell type, the number of nodes of `graph` that are of other types.

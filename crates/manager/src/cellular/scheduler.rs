@@ -114,7 +114,8 @@ impl Scheduler {
         let id = state.submit(cell_type, in_flight);
         if pool.is_timed {
             let charge = pool.note_batches(cell_type, batches, rows);
-            state.time(TimedTask { rows, charge });
+            let sequence_rows = std::mem::take(&mut pool.sequence_rows_of_batch);
+            state.time(TimedTask { rows, sequence_rows, charge });
         }
         pool.queues[cell_type].running_tasks += 1;
         // What is submitted may have made chains ready that need slots.

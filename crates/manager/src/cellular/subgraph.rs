@@ -139,6 +139,8 @@ pub(super) struct Subgraph {
     pub(super) kind: RunKind,
     /// The number of its nodes. For a chain that reached its end of sequence: of those submitted.
     pub(super) length: u32,
+    /// The number of rows of its one node, if that is a sequence; else 1.
+    pub(super) span: u32,
     /// Whether the chain's own output ended it: the device computes nothing of it any more.
     pub(super) reached_end_of_sequence: bool,
     /// See [`batchmaker_graph::Run::precedence`].

@@ -40,6 +40,8 @@ pub(super) struct SubgraphPool {
     /// The models of the batch that was formed last, each with its rows, of a cell type that tells
     /// models apart.
     pub(super) models_of_batch: Vec<(ModelId, u32)>,
+    /// The number of rows of the sequences in the batch of rows that was formed last.
+    pub(super) sequence_rows_of_batch: u64,
     /// The time of the last event, in nanoseconds.
     pub(super) now_ns: u64,
 }
@@ -59,6 +61,7 @@ impl SubgraphPool {
             aging: fairness.aging_ns.map(Aging::new),
             fair_places: FairPlaces::of(&fairness),
             models_of_batch: Vec::new(),
+            sequence_rows_of_batch: 0,
             now_ns: 0,
         }
     }
@@ -330,7 +333,7 @@ impl SubgraphPool {
         }
     }
 
-    /// Notes that a row-wise batch has that number of `rows` of a request.
+    /// Notes that a row-wise batch has that number of `rows` of a request, those of sequences included.
     #[inline]
     pub(super) fn note_model_of_rows(
         &mut self,
@@ -352,6 +355,10 @@ impl SubgraphPool {
     pub(super) fn note_time(&mut self, task: &InFlight, timed: TimedTask, took_ns: u64) {
         let times = &mut self.queues[task.cell_type].times;
         times.note(self.now_ns, took_ns, task.work.batches(), timed.rows);
+        if timed.sequence_rows > 0 {
+            let rows = &mut self.queues[task.cell_type].sequence_rows;
+            rows.note_time(took_ns, timed.sequence_rows);
+        }
         if let Some(shares) = &mut self.shares {
             shares.correct(timed.charge, took_ns);
         }
