@@ -49,7 +49,7 @@
 //! # The files
 //! [`Manager`] (`manager.rs`) passes each [`Event`] (`event.rs`) to the policy that its [`Config`]
 //! (`config.rs`) names. All policies implement the trait in `batching.rs`, count batches in
-//! `counters.rs`, keep deadlines in `deadlines.rs` and worker time by model in `shares.rs`, and take the
+//! `counters.rs`, keep deadlines in `deadlines.rs`, the ages of requests in `aging.rs` and worker time by model in `shares.rs`, and take the
 //! slots for states of chains from `slot_table.rs`. The rules of fairness are listed in `fairness.rs`.
 //!
 //! - `cellular/` is the paper's own policy. A request becomes subgraphs (`request_processor.rs`), which
@@ -61,6 +61,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aging;
 mod batching;
 mod cellular;
 mod config;

@@ -353,6 +353,28 @@ fn an_old_request_goes_before_priorities() {
     .assert_eq(&play.trace);
 }
 
+/// The same where batches are closed.
+#[test]
+fn an_old_request_goes_before_priorities_of_closed_batches() {
+    let policies = [
+        Policy::Padded(Padding { width: 10, to: PadTo::Longest }),
+        Policy::Merged(Merging { graphs: 1 }),
+    ];
+    for policy in policies {
+        let ended_after = |aging_ns| {
+            let fairness = Fairness { aging_ns, ..Fairness::default() };
+            let mut play = Play::new(Config { policy, ..config(&[1], 1, 1) }, fairness);
+            play.arrive(0, 0, 0, chain(0, 1));
+            (1..30).find(|&index| {
+                play.arrive(index, 0, 1, chain(0, 1));
+                play.rounds(1);
+                play.ended().contains(&0)
+            })
+        };
+        assert_eq!([Some(5), None].map(ended_after), [Some(7), None], "{policy}");
+    }
+}
+
 /// Promoted requests go in the order of their arrival, whatever their priorities were. One that waits
 /// for a slot is promoted as well.
 #[test]

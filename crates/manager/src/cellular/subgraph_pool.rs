@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellTypeId, Join, ModelId, RequestId, SlotId, WorkerId};
 
-use crate::cellular::aging::Aging;
+use crate::aging::Aging;
 use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::queue::Queues;
 use crate::cellular::readiness::Readiness;

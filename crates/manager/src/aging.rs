@@ -2,7 +2,7 @@
 //! ([`crate::Fairness::aging_ns`]).
 //!
 //! A small request is promoted once, as a whole. Of a large one, the slices that are next
-//! (`fair_places`) are promoted, and then it ages again: as a whole it would keep all others waiting for as
+//! (`cellular/fair_places.rs`) are promoted, and then it ages again: as a whole it would keep all others waiting for as
 //! long as it takes.
 
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use batchmaker_graph::RequestId;
 
 /// The requests that age, oldest first.
 #[derive(Debug)]
-pub(super) struct Aging {
+pub(crate) struct Aging {
     bound_ns: u64,
     /// Each with the time, in nanoseconds, since which it ages. Requests that ended stay for a while.
     started: VecDeque<(u64, RequestId)>,
@@ -19,13 +19,13 @@ pub(super) struct Aging {
 
 impl Aging {
     /// No requests, which are promoted once they are older than `bound_ns`.
-    pub(super) fn new(bound_ns: u64) -> Self {
+    pub(crate) fn new(bound_ns: u64) -> Self {
         Self { bound_ns, started: VecDeque::new() }
     }
 
     /// Notes that a request started at `now_ns`. Now and then those that are not among the `live`
     /// ones any more go.
-    pub(super) fn start(
+    pub(crate) fn start(
         &mut self,
         now_ns: u64,
         request: RequestId,
@@ -39,12 +39,12 @@ impl Aging {
     }
 
     /// Notes that a request, which was taken out, ages again from `now_ns` on.
-    pub(super) fn start_again(&mut self, now_ns: u64, request: RequestId) {
+    pub(crate) fn start_again(&mut self, now_ns: u64, request: RequestId) {
         self.started.push_back((now_ns, request));
     }
 
     /// Takes out a request that is older than the bound at `now_ns`; it may have ended.
-    pub(super) fn take_old(&mut self, now_ns: u64) -> Option<RequestId> {
+    pub(crate) fn take_old(&mut self, now_ns: u64) -> Option<RequestId> {
         let bound_ns = self.bound_ns;
         let is_old = |&mut (start_ns, _): &mut (u64, RequestId)| now_ns - start_ns > bound_ns;
         self.started.pop_front_if(is_old).map(|(_, request)| request)
