@@ -35,7 +35,8 @@ pub struct Fairness {
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
     /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms;
-    /// while a large request is in flight, for up to 2 ms.
+    /// while a large request is in flight, for up to 2 ms. With one model, batches are those of
+    /// [`paper`](Self::paper) as long as requests set no priorities and none is large.
     fn default() -> Self {
         Self {
             shares: Some(BTreeMap::new()),
