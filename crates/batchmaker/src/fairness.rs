@@ -35,7 +35,8 @@ pub struct Fairness {
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
     /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms;
-    /// while a large request is in flight, for up to 2 ms.
+    /// while a large request is in flight, for up to 2 ms. With one model, batches are those of
+    /// [`paper`](Self::paper) as long as requests set no priorities and none is large.
     fn default() -> Self {
         Self {
             shares: Some(BTreeMap::new()),
@@ -69,7 +70,7 @@ impl Fairness {
     }
 
     /// Sets the age from which on a request goes before all others, whatever their priorities; none: priorities
-    /// are strict.
+    /// are strict. Of a large request, a part goes first each time that it has aged that long again.
     #[must_use]
     pub fn priority_aging(mut self, age: Option<Duration>) -> Self {
         self.priority_aging = age;

@@ -37,18 +37,19 @@
 //! - *Aging* bounds how long a request waits for those of higher priorities (`aging.rs`). With shares,
 //!   it does so within its model.
 //! - *Places of large requests* bound how long small requests wait for a large one, and it for them
-//!   (`fair_places.rs`). A large request that grows old is promoted like any other: the age should be
-//!   more than large requests take.
+//!   (`fair_places.rs`). Of a large request that grows old, one slice of each cell type is promoted at
+//!   each age: small ones wait for no more of it than that.
 //!
 //! A request with a deadline is given up when the deadline is reached (`deadlines.rs`), and refused at
 //! once where even alone it could not be computed in time (`service_time.rs`). The bound on its time is
-//! that of an idle worker, by batches seen so far: what could be met is not refused, as long as tasks
-//! are reported when they are complete.
+//! that of an idle worker, by batches seen of late: what could be met is not refused, as long as tasks
+//! are reported when they are complete and do not get faster. What was seen is forgotten when no batch of
+//! the kind ran for a second: if all requests are refused, the next one is tried.
 //!
 //! # The files
 //! [`Manager`] (`manager.rs`) passes each [`Event`] (`event.rs`) to the policy that its [`Config`]
 //! (`config.rs`) names. All policies implement the trait in `batching.rs`, count batches in
-//! `counters.rs`, keep deadlines in `deadlines.rs` and worker time by model in `shares.rs`, and take the
+//! `counters.rs`, keep deadlines in `deadlines.rs`, the ages of requests in `aging.rs` and worker time by model in `shares.rs`, and take the
 //! slots for states of chains from `slot_table.rs`. The rules of fairness are listed in `fairness.rs`.
 //!
 //! - `cellular/` is the paper's own policy. A request becomes subgraphs (`request_processor.rs`), which
@@ -60,6 +61,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aging;
 mod batching;
 mod cellular;
 mod config;

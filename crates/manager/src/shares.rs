@@ -12,9 +12,13 @@
 //! A batch of a cell type that several models share has seats for all of them: they are dealt one by
 //! one, each to the model that has the fewest for its weight ([`Shares::deal`]).
 //!
-//! A model without requests keeps its virtual time, but when it has requests again it starts at most
-//! a bounded credit before the others: a model that needs less than its share is served at once, and
-//! none can save up more than that.
+//! # Credit
+//! The *system's virtual time* is the greatest at which a model was chosen (start-time fair queueing; Goyal,
+//! Vin and Cheng, 1996). A model that is ready again after a choice at which it was not starts at most a
+//! bounded credit before it. So a model that needs less than its share is served at once, and none saves up
+//! more than that: neither while it has no requests, nor while those that it has keep fewer workers busy than
+//! its share would. A model that was ready at every choice keeps its virtual time: it may be behind because
+//! its tasks took less than was estimated.
 
 use batchmaker_graph::ModelId;
 
@@ -26,6 +30,10 @@ pub(crate) struct Shares {
     /// The weights by model; 1 for those past the end.
     weights: Vec<u32>,
     models: Vec<ModelShare>,
+    /// The greatest virtual time at which a model was chosen.
+    system_time: i128,
+    /// The number of choices so far.
+    choices: u64,
     /// See [`crate::Fairness::credit_ns`].
     credit_ns: u64,
     /// Empty lists of charged models, to be used again.
@@ -38,8 +46,8 @@ struct ModelShare {
     virtual_time: i128,
     /// The worker time that it had, in nanoseconds.
     worker_ns: u64,
-    /// The number of its requests that have begun and not ended. It is active while there are any.
-    requests: usize,
+    /// The number of the last choice at which it was ready; 0 before the first.
+    ready_at: u64,
 }
 
 /// The charge of a task in flight.
@@ -67,43 +75,41 @@ impl Shares {
         fairness.shares.as_deref().map(|weights| Self::new(weights, fairness.credit_ns))
     }
 
-    /// Shares by `weights`, with all models idle, which may have a credit of `credit_ns`.
+    /// Shares by `weights`, where models may have a credit of `credit_ns`.
     ///
     /// # Panics
     /// If a weight is 0.
     fn new(weights: &[u32], credit_ns: u64) -> Self {
         assert!(weights.iter().all(|&weight| weight > 0), "a model without a share never runs");
         let (weights, models, spare) = (weights.to_vec(), Vec::new(), Vec::new());
-        Self { weights, models, credit_ns, spare }
+        Self { weights, models, system_time: 0, choices: 0, credit_ns, spare }
     }
 
-    /// Notes that a request of `model` begins.
-    pub(crate) fn begin(&mut self, model: ModelId) {
+    /// Makes room for `model`, which has a request.
+    pub(crate) fn note_model(&mut self, model: ModelId) {
         if self.models.len() <= model.index() {
             self.models.resize_with(model.index() + 1, ModelShare::default);
         }
-        if self.models[model.index()].requests == 0 {
-            let active = self.models.iter().filter(|model| model.requests > 0);
-            let least = active.map(|model| model.virtual_time).min();
-            // Where all were idle, all begin anew.
-            let latest = self.models.iter().map(|model| model.virtual_time).max();
-            let start = least.or(latest).unwrap_or(0);
+    }
+
+    /// Chooses the model with the least virtual time of the `ready` ones, which may be listed several times;
+    /// of several, the one with the lowest id.
+    pub(crate) fn choose(&mut self, ready: impl Iterator<Item = ModelId>) -> Option<ModelId> {
+        let mut chosen: Option<(i128, ModelId)> = None;
+        for model in ready {
             let credit = (i128::from(self.credit_ns) << 32) / i128::from(self.weight(model));
-            let own = &mut self.models[model.index()].virtual_time;
-            *own = (start - credit).max(*own);
+            let share = &mut self.models[model.index()];
+            if share.ready_at < self.choices {
+                share.virtual_time = share.virtual_time.max(self.system_time - credit);
+            }
+            share.ready_at = self.choices + 1;
+            let candidate = (share.virtual_time, model);
+            chosen = Some(chosen.map_or(candidate, |chosen| chosen.min(candidate)));
         }
-        self.models[model.index()].requests += 1;
-    }
-
-    /// Notes that a request of `model` ends.
-    pub(crate) fn end(&mut self, model: ModelId) {
-        self.models[model.index()].requests -= 1;
-    }
-
-    /// The model of `models`, all of which are active, with the least virtual time; of several, the
-    /// one with the lowest id.
-    pub(crate) fn first(&self, models: impl Iterator<Item = ModelId>) -> Option<ModelId> {
-        models.min_by_key(|&model| (self.models[model.index()].virtual_time, model))
+        let (virtual_time, model) = chosen?;
+        self.choices += 1;
+        self.system_time = self.system_time.max(virtual_time);
+        Some(model)
     }
 
     /// Deals the `seats` of a batch among models that have `ready` nodes each: one by one, each to the
@@ -196,8 +202,15 @@ mod tests {
     const A: ModelId = ModelId(0);
     const B: ModelId = ModelId(1);
 
+    fn shares(weights: &[u32], credit_ns: u64) -> Shares {
+        let mut shares = Shares::new(weights, credit_ns);
+        shares.note_model(B);
+        shares
+    }
+
+    /// A turn of one of the `models`, which takes `took_ns`.
     fn take(shares: &mut Shares, models: &[ModelId], took_ns: u64) -> ModelId {
-        let model = shares.first(models.iter().copied()).unwrap();
+        let model = shares.choose(models.iter().copied()).unwrap();
         let charge = shares.charge(0, &[(model, 1)]);
         shares.correct(charge, took_ns);
         model
@@ -205,26 +218,23 @@ mod tests {
 
     #[test]
     fn models_take_turns_by_weight() {
-        let mut shares = Shares::new(&[1, 2], 0);
-        [A, B].into_iter().for_each(|model| shares.begin(model));
+        let mut shares = shares(&[1, 2], 0);
         let turns: Vec<u32> = (0..6).map(|_| take(&mut shares, &[A, B], 10).0).collect();
         assert_eq!(turns, [0, 1, 1, 0, 1, 1]);
     }
 
     #[test]
     fn an_estimate_counts_until_it_is_corrected() {
-        let mut shares = Shares::new(&[], 0);
-        [A, B].into_iter().for_each(|model| shares.begin(model));
+        let mut shares = shares(&[], 0);
         let charge = shares.charge(10, &[(A, 1)]);
-        assert_eq!(shares.first([A, B].into_iter()), Some(B));
+        assert_eq!(shares.choose([A, B].into_iter()), Some(B));
         shares.correct(charge, 0);
-        assert_eq!(shares.first([A, B].into_iter()), Some(A));
+        assert_eq!(shares.choose([A, B].into_iter()), Some(A));
     }
 
     #[test]
     fn models_pay_for_their_rows_of_a_batch() {
-        let mut shares = Shares::new(&[1, 1], 0);
-        [A, B].into_iter().for_each(|model| shares.begin(model));
+        let mut shares = shares(&[1, 1], 0);
         let charge = shares.charge(0, &[(A, 3), (B, 1)]);
         shares.correct(charge, 40);
         assert_eq!([A, B].map(|model| shares.worker_ns(model)), [30, 10]);
@@ -234,7 +244,7 @@ mod tests {
 
     #[test]
     fn seats_are_dealt_by_weight() {
-        let shares = Shares::new(&[1, 3], 0);
+        let shares = shares(&[1, 3], 0);
         let deal = |seats, first, ready: [u64; 2]| {
             shares.deal(seats, first, &[(A, ready[0]), (B, ready[1])])
         };
@@ -246,37 +256,47 @@ mod tests {
     }
 
     #[test]
-    fn idle_models_save_a_bounded_credit() {
-        let mut shares = Shares::new(&[1, 2], 20);
-        shares.begin(A);
-        take(&mut shares, &[A], 1_000);
-        shares.begin(B);
+    fn models_that_are_not_ready_save_a_bounded_credit() {
+        let mut shares = shares(&[1, 2], 20);
+        (0..100).for_each(|_| assert_eq!(take(&mut shares, &[A], 10), A));
         let turns: Vec<u32> = (0..7).map(|_| take(&mut shares, &[A, B], 10).0).collect();
-        assert_eq!(turns, [1, 1, 0, 1, 1, 0, 1], "B is 20 ns of its own time before A");
+        assert_eq!(turns, [1, 1, 1, 1, 0, 1, 1], "B is 20 ns of its own time before A's last turn");
         // What it used of the credit comes back as others are served alone.
-        shares.end(B);
-        take(&mut shares, &[A], 5);
-        shares.begin(B);
+        (0..2).for_each(|_| assert_eq!(take(&mut shares, &[A], 10), A));
         let turns: Vec<u32> = (0..4).map(|_| take(&mut shares, &[A, B], 10).0).collect();
-        assert_eq!(turns, [1, 1, 0, 1]);
+        assert_eq!(turns, [1, 1, 1, 1]);
+    }
+
+    /// A model whose one request is ready now and then, since it runs in between, saves up no more.
+    #[test]
+    fn models_that_keep_few_workers_busy_save_a_bounded_credit() {
+        let mut shares = shares(&[], 20);
+        for _ in 0..1_000 {
+            assert_eq!(take(&mut shares, &[A, B], 1), A);
+            (0..3).for_each(|_| assert_eq!(take(&mut shares, &[B], 10), B));
+        }
+        let turns: Vec<u32> = (0..10).map(|_| take(&mut shares, &[A, B], 10).0).collect();
+        assert_eq!(turns, [0, 0, 0, 0, 1, 0, 1, 0, 1, 0], "A is 20 ns before B's last turn");
     }
 
     #[test]
-    fn idle_models_save_no_credit() {
-        let mut shares = Shares::new(&[], 0);
-        shares.begin(A);
-        take(&mut shares, &[A], 1_000);
-        shares.begin(B);
+    fn a_model_that_is_always_ready_keeps_what_it_is_behind() {
+        let mut shares = shares(&[], 0);
+        // Two workers: A's first task is estimated to take 100 ns, and B has a turn that is.
+        assert_eq!(shares.choose([A, B].into_iter()), Some(A));
+        let charge = shares.charge(100, &[(A, 1)]);
+        (0..5).for_each(|_| assert_eq!(take(&mut shares, &[A, B], 20), B));
+        assert_eq!(take(&mut shares, &[A, B], 10), A);
+        shares.correct(charge, 10);
+        let turns: Vec<u32> = (0..9).map(|_| take(&mut shares, &[A, B], 10).0).collect();
+        assert_eq!(turns, [0, 0, 0, 0, 0, 0, 0, 0, 0], "it has 80 ns less than B");
+    }
+
+    #[test]
+    fn without_credit_a_model_starts_where_the_last_turn_did() {
+        let mut shares = shares(&[], 0);
+        (0..100).for_each(|_| assert_eq!(take(&mut shares, &[A], 10), A));
         let turns: Vec<u32> = (0..4).map(|_| take(&mut shares, &[A, B], 10).0).collect();
-        assert_eq!(turns, [0, 1, 0, 1], "B starts where A is");
-        // Neither does one that begins while no other is active.
-        [A, B].into_iter().for_each(|model| shares.end(model));
-        shares.begin(A);
-        take(&mut shares, &[A], 1_000);
-        shares.end(A);
-        shares.begin(B);
-        shares.begin(A);
-        let turns: Vec<u32> = (0..4).map(|_| take(&mut shares, &[A, B], 10).0).collect();
-        assert_eq!(turns, [0, 1, 0, 1], "B starts where A ended");
+        assert_eq!(turns, [1, 0, 1, 0]);
     }
 }

@@ -280,6 +280,28 @@ proptest! {
         play(TaskForm::Rows, Completing::AsAsked, drawn, &moves);
     }
 
+    /// The rules that are on with one model change no batch while requests are small and set no priorities.
+    #[test]
+    fn small_requests_of_one_model((drawn, mut moves) in (drawn(), moves())) {
+        for step in &mut moves {
+            if let Move::Arrive { priority, .. } | Move::ArriveTree { priority, .. } = step {
+                *priority = 0;
+            }
+        }
+        let rules = Fairness {
+            aging_ns: Some(20),
+            large_patience_ns: Some(5),
+            large_rows: Some(1_000),
+            ..Fairness::default()
+        };
+        let (workers, limit, max_tasks, lookahead, paper) = drawn;
+        let [with_rules, of_paper] = [Some(rules), paper].map(|fairness| {
+            let drawn = (workers, limit, max_tasks, lookahead, fairness);
+            play(TaskForm::Roster, Completing::AsAsked, drawn, &moves)
+        });
+        prop_assert_eq!(with_rules, of_paper);
+    }
+
     #[test]
     fn rosters_with_fairness(drawn in drawn_with_fairness(), moves in moves()) {
         play(TaskForm::Roster, Completing::AsAsked, drawn, &moves);

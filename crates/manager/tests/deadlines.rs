@@ -168,3 +168,37 @@ fn what_cannot_be_met_is_refused() {
     manager.handle(1_000, Event::EndSession { session: SESSION });
     assert_eq!(manager.take_ended_sessions(), [SESSION]);
 }
+
+/// The first tasks were slow, and all requests must be answered sooner. After a second without a task, one
+/// is tried, and those after it are not refused.
+#[test]
+fn requests_are_tried_again_after_slow_tasks() {
+    let mut manager = Manager::new(config(&[1], 1, 1));
+    let mut now_ns = 0;
+    for request in 0..20 {
+        arrive(&mut manager, now_ns, request, 1, now_ns + 100_000);
+        assert!(manager.next_task(WORKER).is_some());
+        now_ns += 1_000;
+        complete(&mut manager, now_ns, u64::from(request) + 1);
+    }
+    assert_eq!(ended(&mut manager).len(), 20);
+    let last_ns = now_ns;
+    let mut task = 20;
+    let mut outcomes = Vec::new();
+    for request in 20..60 {
+        // Tasks take 10 ns by now.
+        now_ns += 50_000_000;
+        arrive(&mut manager, now_ns, request, 1, now_ns + 500);
+        while manager.next_task(WORKER).is_some() {
+            task += 1;
+            complete(&mut manager, now_ns + 10, task);
+        }
+        outcomes.extend(ended(&mut manager).into_iter().map(|(_, outcome)| (now_ns, outcome)));
+    }
+    assert_eq!(outcomes.len(), 40);
+    for (at_ns, outcome) in outcomes {
+        let is_tried = at_ns - last_ns > 1_000_000_000;
+        let expected = if is_tried { Outcome::Succeeded } else { Outcome::Unmeetable };
+        assert_eq!(outcome, expected, "at {at_ns}");
+    }
+}

@@ -2,12 +2,12 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
     CellGraph, CellGraphBuilder, CellTypeId, ElementType, ModelId, ModelPriority, RowSpec, Rows,
-    Sink, SinkTime, TaskId, WorkerId,
+    Sink, SinkTime, TaskId, Work, WorkerId,
 };
 use batchmaker_manager::{
     CellTypeConfig, Config, Event, Fairness, Manager, Merging, PadTo, Padding, Policy,
@@ -156,7 +156,8 @@ fn models_get_worker_time_by_weight() {
     play.drain();
 }
 
-/// The first of two models comes back after it was idle, and gets no more than its share.
+/// The first of two models comes back after it was idle, and starts where the last turn did: it gets that
+/// turn, and then no more than its share.
 #[test]
 fn an_idle_model_saves_no_credit() {
     let mut play = Play::new(a_model_each(&[1, 1], 1), shares(&[1, 1]));
@@ -168,13 +169,51 @@ fn an_idle_model_saves_no_credit() {
     play.rounds(6);
     expect![[r#"
         7 cell0 {2: 1}
-        8 cell1 {1: 1}
-        9 cell0 {2: 1}
-        10 cell1 {1: 1}
-        11 cell0 {2: 1}
-        12 cell1 {1: 1}
+        8 cell0 {2: 1}
+        9 cell1 {1: 1}
+        10 cell0 {2: 1}
+        11 cell1 {1: 1}
+        12 cell0 {2: 1}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// A request of the first model is always there, of one chain that one of four workers runs, and the second
+/// model has the others. Then both have work for all workers, and share them: what the first model did not
+/// ask for is not made up for.
+#[test]
+fn a_model_that_keeps_few_workers_busy_saves_no_credit() {
+    for lookahead in [0, 1] {
+        let config = Config { lookahead, workers: 4, ..a_model_each(&[2, 2], 1) };
+        let mut manager = Manager::new(Config { fairness: Some(shares(&[1, 1])), ..config });
+        let arrive = |manager: &mut Manager, now_ns, index, model: u32, length| {
+            let (model, graph) = (ModelId(model), Arc::new(chain(model, length)));
+            let (request, priority, deadline_ns, session) = (request(index), 0, None, None);
+            let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+            manager.handle(now_ns, event);
+        };
+        let mut in_flight = [const { VecDeque::new() }; 4];
+        let mut batches = [0, 0];
+        arrive(&mut manager, 0, 0, 0, 1_100);
+        (1..17).for_each(|index| arrive(&mut manager, 0, index, 1, 1_100));
+        for now_ns in 0..1_100 {
+            if now_ns == 1_000 {
+                (17..33).for_each(|index| arrive(&mut manager, now_ns, index, 0, 1_000));
+                batches = [0, 0];
+            }
+            for worker in (0..4).map(WorkerId) {
+                while let Some(task) = manager.next_task(worker) {
+                    batches[task.cell_type.index()] += 1;
+                    in_flight[worker.index()].push_back(task.id);
+                }
+            }
+            for worker in (0..4).map(WorkerId) {
+                let task = in_flight[worker.index()].pop_front().expect("all workers are busy");
+                manager.handle(now_ns + 1, Event::Complete { worker, task });
+            }
+        }
+        assert!(batches.iter().all(|batches| (180..=220).contains(batches)), "{batches:?}");
+    }
 }
 
 /// A batch of a shared cell type holds nodes of both models, and each pays for its rows: three
@@ -208,6 +247,44 @@ fn a_shared_batch_is_paid_for_by_rows() {
         15 cell1 {4: 1}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// Sequences of `steps` rows each, of which each is one node of a sequence-level cell.
+fn whole_sequences(cell: u32, sequences: u32, steps: u32) -> CellGraph {
+    let row = || RowSpec::new(ElementType::F32, [1]);
+    let mut graph = CellGraphBuilder::new();
+    let (x, y) = (graph.input(row(), sequences * steps), graph.value(row(), sequences * steps));
+    for first in (0..sequences).map(|sequence| sequence * steps) {
+        let sink = Sink { port: 0, time: SinkTime::Every, rows: Rows::spanning(y, first, steps) };
+        graph.rows(CellTypeId(cell), 1, vec![Rows::spanning(x, first, steps)], vec![sink]);
+    }
+    graph.finish().unwrap()
+}
+
+/// Long sequences of the first model would be one batch of any time. With a bound on rounds, a batch has as
+/// many as fit it by the time of their rows, which is 1 ns here, one as long as nothing is known.
+#[test]
+fn a_batch_of_whole_sequences_has_a_bounded_time() {
+    let batches = |round_ns| {
+        let fairness = Fairness { round_ns, ..shares(&[1, 1]) };
+        let config = a_model_each(&[16, 4], 1);
+        let mut manager = Manager::new(Config { fairness: Some(fairness), ..config });
+        let (model, graph) = (ModelId(0), Arc::new(whole_sequences(0, 40, 100)));
+        let (request, priority, deadline_ns, session) = (request(0), 0, None, None);
+        let event = Event::Arrive { request, model, priority, deadline_ns, graph, session };
+        manager.handle(0, event);
+        let (mut now_ns, mut batches) = (0, Vec::new());
+        while let Some(task) = manager.next_task(WORKER) {
+            let Work::Rows(items) = &task.work else { panic!("a roster of sequences") };
+            batches.push(items.len());
+            now_ns += 100 * items.len() as u64;
+            manager.handle(now_ns, Event::Complete { worker: WORKER, task: task.id });
+        }
+        batches
+    };
+    assert_eq!(batches(None), [16, 16, 8]);
+    assert_eq!(batches(Some(1_000)), [1, 10, 10, 10, 9]);
+    assert_eq!(batches(Some(50)), [1; 40]);
 }
 
 /// Chains of two models that share a cell type: a later one of the model with three times the weight
@@ -276,6 +353,28 @@ fn an_old_request_goes_before_priorities() {
     .assert_eq(&play.trace);
 }
 
+/// The same where batches are closed.
+#[test]
+fn an_old_request_goes_before_priorities_of_closed_batches() {
+    let policies = [
+        Policy::Padded(Padding { width: 10, to: PadTo::Longest }),
+        Policy::Merged(Merging { graphs: 1 }),
+    ];
+    for policy in policies {
+        let ended_after = |aging_ns| {
+            let fairness = Fairness { aging_ns, ..Fairness::default() };
+            let mut play = Play::new(Config { policy, ..config(&[1], 1, 1) }, fairness);
+            play.arrive(0, 0, 0, chain(0, 1));
+            (1..30).find(|&index| {
+                play.arrive(index, 0, 1, chain(0, 1));
+                play.rounds(1);
+                play.ended().contains(&0)
+            })
+        };
+        assert_eq!([Some(5), None].map(ended_after), [Some(7), None], "{policy}");
+    }
+}
+
 /// Promoted requests go in the order of their arrival, whatever their priorities were. One that waits
 /// for a slot is promoted as well.
 #[test]
@@ -292,6 +391,42 @@ fn old_requests_go_in_the_order_of_arrival() {
         let expected: &[u32] = if slots_max.is_none() { &[3, 2, 0, 1] } else { &[0, 3, 1, 2] };
         assert_eq!(play.ended(), expected);
     }
+}
+
+/// Large requests that take longer than the age are promoted a slice at a time, and a small one that comes
+/// then waits for one slice of each.
+#[test]
+fn an_old_large_request_does_not_keep_small_ones_waiting() {
+    let graphs: [fn(u32) -> CellGraph; 2] =
+        [|nodes| rows(0, nodes), |nodes| sequences(0, nodes, 1)];
+    for graph in graphs {
+        let fairness = Fairness { aging_ns: Some(100), ..large(8) };
+        let mut play = Play::new(config(&[4], 1, 1), fairness);
+        (0..12).for_each(|index| play.arrive(index, 0, 0, graph(200)));
+        play.rounds(110);
+        play.arrive(12, 0, 0, graph(2));
+        play.rounds(12 * 2 + 1);
+        assert!(play.ended().contains(&12), "{}", play.trace);
+        play.drain();
+    }
+}
+
+/// Under an endless stream of urgent requests, a large one is served a slice at each age.
+#[test]
+fn a_large_request_goes_before_priorities_by_slices() {
+    let fairness = Fairness { aging_ns: Some(10), ..large(8) };
+    let mut play = Play::new(config(&[4], 1, 1), fairness);
+    play.arrive(0, 0, 0, rows(0, 16));
+    let mut served_at = Vec::new();
+    for index in 1..40 {
+        play.arrive(index, 0, 1, rows(0, 4));
+        play.trace.clear();
+        play.rounds(1);
+        if play.trace.contains("{0: 4}") {
+            served_at.push(play.now_ns - 1);
+        }
+    }
+    assert_eq!(served_at, [11, 12, 22, 23]);
 }
 
 /// Line 5 prefers the chains, of which there is always a full batch, to the head of the request that
@@ -367,6 +502,20 @@ fn small_requests_pass_a_large_run_of_rows() {
         7 cell0 {0: 2}
     "#]]
     .assert_eq(&play.trace);
+}
+
+/// A small request passes a large one of its own model, whatever another model, which has its own share, is
+/// served meanwhile.
+#[test]
+fn places_do_not_depend_on_other_models() {
+    let fairness = Fairness { large_rows: Some(4), ..shares(&[1, 1]) };
+    let mut play = Play::new(a_model_each(&[4, 64], 1), fairness);
+    play.arrive(0, 0, 0, rows(0, 200));
+    (1..4).for_each(|index| play.arrive(index, 1, 0, rows(1, 6_400)));
+    play.rounds(20);
+    play.arrive(4, 0, 0, rows(0, 2));
+    play.rounds(4);
+    assert_eq!(play.ended(), [4]);
 }
 
 /// The chains of a large request: small ones that come later displace those whose turn is later.

@@ -3,7 +3,8 @@
 //!
 //! One seed draws a scenario: the policy, workers, lookahead, cell types with their limits, bounds
 //! and costs, models, arrivals, lengths, sessions, cancellations, lost workers, failing and slow
-//! tasks, steps that are reported before their task is over, rows that are read as they come. A
+//! tasks, steps that are reported before their task is over, rows that are read as they come. Some scenarios
+//! have clients that send one request after the other for long, so that whoever starves is noticed. A
 //! **safety** phase with all of that is followed by a **liveness** phase, in which nothing arrives,
 //! nothing goes wrong, and everything must drain within a bounded number of steps. The same seed
 //! plays the same run, event for event.

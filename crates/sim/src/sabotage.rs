@@ -21,6 +21,8 @@ pub enum Sabotage {
     NoShares,
     /// The manager promotes no requests.
     NoAging,
+    /// Neither the manager nor the books promote requests, as if priorities were meant to be strict.
+    StrictPriorities,
     /// The manager has no patience with cell types that fill slowly.
     NoPatience,
     /// The manager does not tell large requests from small ones.
@@ -28,13 +30,21 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
+    /// The configuration that the books are kept by, where that is to be `config`.
+    pub(crate) fn config_of_books(self, config: &Config) -> Config {
+        match self {
+            Self::StrictPriorities => self.config(config),
+            _ => config.clone(),
+        }
+    }
+
     /// The manager's configuration, where that is to be `config`.
     pub(crate) fn config(self, config: &Config) -> Config {
         let mut config = config.clone();
         if let Some(fairness) = &mut config.fairness {
             match self {
                 Self::NoShares => fairness.shares = None,
-                Self::NoAging => fairness.aging_ns = None,
+                Self::NoAging | Self::StrictPriorities => fairness.aging_ns = None,
                 Self::NoPatience => {
                     (fairness.patience_ns, fairness.large_patience_ns) = (None, None);
                 }

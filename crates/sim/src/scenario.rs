@@ -10,6 +10,7 @@ use batchmaker_manager::{
 use batchmaker_simulated::{CellCost, VirtualConfig};
 
 use crate::arrival::Arrival;
+use crate::checkers::Load;
 use crate::graphs::{CellShape, Layout, Model};
 use crate::rng::Rng;
 use crate::session_plan::{self, SessionPlan};
@@ -35,6 +36,9 @@ const BOUNDS_STREAM: u64 = 0x9e37_79b1_0000_0000;
 /// Separates the draws of fairness and of deadlines.
 const FAIRNESS_STREAM: u64 = 0xd6e8_feb8_0000_0000;
 
+/// Separates the draws of scenarios under steady load.
+const LOAD_STREAM: u64 = 0xa24b_aed4_0000_0000;
+
 /// Separates the draws of steps that are reported before their task is over, and of rows that are read
 /// then.
 const PROGRESS_STREAM: u64 = 0x4cf5_ad43_0000_0000;
@@ -45,6 +49,9 @@ pub(crate) struct Scenario {
     pub(crate) manager: Config,
     pub(crate) device: VirtualConfig,
     pub(crate) arrivals: Vec<Arrival>,
+    /// Clients that send one request after the other, each the next one when the one before is answered:
+    /// the time of the first is that of the client.
+    pub(crate) clients: Vec<Vec<Arrival>>,
     /// Sessions; none but under the cellular policy.
     pub(crate) sessions: Vec<SessionPlan>,
     /// The faults, each with its time in nanoseconds.
@@ -119,6 +126,10 @@ impl Disturbances {
 impl Scenario {
     /// The scenario that is drawn from `seed`.
     pub(crate) fn draw(seed: u64) -> Self {
+        let mut load_rng = Rng::new(seed ^ LOAD_STREAM);
+        if load_rng.chance(4) {
+            return Self::loaded(&mut load_rng);
+        }
         let mut fairness_rng = Rng::new(seed ^ FAIRNESS_STREAM);
         if fairness_rng.chance(8) {
             return Self::saturated(&mut fairness_rng);
@@ -172,6 +183,7 @@ impl Scenario {
             manager,
             device,
             arrivals,
+            clients: Vec::new(),
             sessions,
             faults,
             limits,
@@ -197,10 +209,112 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// How requests come.
+    pub(crate) fn load(&self) -> Load {
+        if self.clients.is_empty() { Load::Any } else { Load::Steady }
+    }
+
+    /// One or two models under steady load, for long: most clients of the first are urgent. The second has one
+    /// client, and later as many as the first. Nothing goes wrong.
+    fn loaded(rng: &mut Rng) -> Self {
+        const CLIENTS: usize = 24;
+        const REQUESTS: usize = 40;
+        let Apart { mut manager, models } = Apart::draw(rng.within(1..=2) as u32, rng);
+        let device = device(&manager, rng);
+        let fixed_ns = device.costs.iter().map(|cost| cost.fixed_ns).max().unwrap_or(0);
+        manager.fairness = Some(Fairness {
+            shares: (models.len() > 1).then(|| vec![1; models.len()]),
+            credit_ns: 4 * fixed_ns,
+            aging_ns: Some(100 * fixed_ns),
+            patience_ns: Some(10 * fixed_ns),
+            round_ns: submission_window_ns(rng),
+            large_rows: rng.chance(50).then_some(40),
+            ..Fairness::default()
+        });
+        manager.max_tasks_to_submit = manager.max_tasks_to_submit.min(2);
+        manager.lookahead = lookahead(rng).min(1);
+        let request = |model: &Model, priority, time_ns, rng: &mut Rng| {
+            let length = rng.within(1..=16) as u32;
+            let graph = Arc::new(model.unfold(length, 1, Layout::TimeFirst, rng));
+            Arrival { time_ns, model: model.id, priority, allowed_ns: None, graph }
+        };
+        let client = |model: &Model, priority, time_ns, rng: &mut Rng| {
+            (0..REQUESTS).map(|_| request(model, priority, time_ns, rng)).collect::<Vec<_>>()
+        };
+        let is_urgent = |position| position >= CLIENTS / 8;
+        let mut clients: Vec<Vec<Arrival>> = Vec::new();
+        for position in 0..CLIENTS {
+            clients.push(client(&models[0], u32::from(is_urgent(position)), 0, rng));
+        }
+        if let Some(second) = models.get(1) {
+            clients.push(client(second, 0, 0, rng));
+            let later_ns = clients.iter().map(|client| work_ns(client, &device)).sum::<u64>() / 2;
+            clients.extend((1..CLIENTS).map(|_| client(second, 0, later_ns, rng)));
+        }
+        // A worker runs at any time until all is done, a node at a time at worst.
+        let nodes: u64 = clients.iter().flatten().map(|arrival| arrival.graph.nodes()).sum();
+        let row_ns = device.costs.iter().map(|cost| cost.row_ns).max().unwrap_or(0);
+        let node_ns = fixed_ns + row_ns + 4 * device.copy_ns;
+        let calm_ns =
+            clients.iter().map(|client| client[0].time_ns).max().unwrap_or(0) + nodes * node_ns;
+        Self { clients, ..Self::undisturbed(manager, device, Vec::new(), calm_ns, rng) }
+    }
+
+    /// A scenario in which nothing goes wrong.
+    fn undisturbed(
+        manager: Config,
+        device: VirtualConfig,
+        arrivals: Vec<Arrival>,
+        calm_ns: u64,
+        rng: &mut Rng,
+    ) -> Self {
+        let (rng, progress_rng) = (rng.fork(), rng.fork());
+        Self {
+            manager,
+            device,
+            arrivals,
+            clients: Vec::new(),
+            sessions: Vec::new(),
+            faults: Vec::new(),
+            limits: Vec::new(),
+            disturbances: Disturbances::NONE,
+            calm_ns,
+            progress_percent: 0,
+            streamed_percent: 0,
+            rng,
+            progress_rng,
+        }
+    }
+
     /// Two or three models with shares and no cell type in common, all of whose requests come before
     /// any can be served. Nothing goes wrong.
     fn saturated(rng: &mut Rng) -> Self {
-        let models = rng.within(2..=3) as u32;
+        let Apart { mut manager, models } = Apart::draw(rng.within(2..=3) as u32, rng);
+        manager.fairness = Some(Fairness {
+            shares: Some(models.iter().map(|_| rng.within(1..=4) as u32).collect()),
+            ..fairness(models.len(), 1_000_000, rng).unwrap_or_default()
+        });
+        manager.lookahead = lookahead(rng);
+        let device = device(&manager, rng);
+        let arrivals = (0..400).map(|_| {
+            let model = rng.pick(&models);
+            let length = rng.within(1..=16) as u32;
+            let graph = Arc::new(model.unfold(length, 1, Layout::TimeFirst, rng));
+            Arrival { time_ns: 0, model: model.id, priority: 0, allowed_ns: None, graph }
+        });
+        let arrivals = arrivals.collect();
+        Self::undisturbed(manager, device, arrivals, 1, rng)
+    }
+}
+
+/// Models with no cell type in common, and a manager of them.
+struct Apart {
+    manager: Config,
+    models: Vec<Model>,
+}
+
+impl Apart {
+    fn draw(models: u32, rng: &mut Rng) -> Self {
         let cell = |id, kind, states| CellShape { id: CellTypeId(id), kind, states };
         let cells: Vec<CellShape> = (0..models)
             .flat_map(|model| {
@@ -208,41 +322,14 @@ impl Scenario {
             })
             .collect();
         let drawn = cells.chunks(2).zip((0..).map(ModelId));
-        let drawn: Vec<Model> = drawn.map(|(cells, id)| Model::draw(id, cells, rng)).collect();
-        let mut manager = manager(&cells, drawn.len(), rng);
+        let models: Vec<Model> = drawn.map(|(cells, id)| Model::draw(id, cells, rng)).collect();
+        let mut manager = manager(&cells, models.len(), rng);
         for (cell, id) in manager.cell_types.iter_mut().zip(0..) {
             cell.priorities.retain(|rank| rank.model == ModelId(id / 2));
             cell.batch_sizes.max = cell.batch_sizes.max.min(8);
             cell.batch_sizes.min = 1;
         }
-        manager.fairness = Some(Fairness {
-            shares: Some((0..models).map(|_| rng.within(1..=4) as u32).collect()),
-            ..fairness(drawn.len(), 1_000_000, rng).unwrap_or_default()
-        });
-        manager.lookahead = lookahead(rng);
-        let device = device(&manager, rng);
-        let arrivals = (0..400).map(|_| {
-            let model = rng.pick(&drawn);
-            let length = rng.within(1..=16) as u32;
-            let graph = Arc::new(model.unfold(length, 1, Layout::TimeFirst, rng));
-            Arrival { time_ns: 0, model: model.id, priority: 0, allowed_ns: None, graph }
-        });
-        let arrivals = arrivals.collect();
-        let (rng, progress_rng) = (rng.fork(), rng.fork());
-        Self {
-            manager,
-            device,
-            arrivals,
-            sessions: Vec::new(),
-            faults: Vec::new(),
-            limits: Vec::new(),
-            disturbances: Disturbances::NONE,
-            calm_ns: 1,
-            progress_percent: 0,
-            streamed_percent: 0,
-            rng,
-            progress_rng,
-        }
+        Self { manager, models }
     }
 }
 

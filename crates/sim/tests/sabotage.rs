@@ -55,6 +55,12 @@ fn an_old_request_that_is_not_promoted() {
 }
 
 #[test]
+fn a_request_that_starves() {
+    let Violation { what, .. } = caught(Sabotage::StrictPriorities, "waits");
+    assert!(what.contains("nodes of model0 were served"), "{what}");
+}
+
+#[test]
 fn a_cell_type_that_waits_for_too_long() {
     let Violation { what, .. } = caught(Sabotage::NoPatience, "patience");
     assert!(what.contains("has waited since"), "{what}");

@@ -5,8 +5,8 @@
 //!   subgraphs in flight.
 //! - `roster`: the standing batch of one worker and cell type, which makes a steady step cost nothing
 //!   a node. `queue` holds a cell type's rosters, waiting subgraphs, slots and submission window.
-//! - `fair_places` and `aging`: where requests stand in the queues, with rules of fairness.
-//! - `task_times`: how long a cell type's batches take. `service_time`: the least time of a request.
+//! - `fair_places`: where small and large requests stand in the queues.
+//! - `task_times`: how long a cell type's batches take. `sequence_rows`: how many rows of sequences one has. `service_time`: the least time of a request.
 //! - `readiness`: which nodes a worker may run.
 //! - `slot_waiters`: which chain gets a slot next where a device bounds their number. `sessions`: which
 //!   chunk runs next, and which slots the session holds between two chunks.
@@ -26,7 +26,6 @@
 //!    flight is unpinned. With its last node it ends, and its slot is free or its session's.
 //! 4. When the last subgraph ends, the request is among the finished ones.
 
-mod aging;
 mod fair_places;
 mod partition;
 mod queue;
@@ -37,6 +36,7 @@ mod roster;
 mod roster_batch;
 mod row_batch;
 mod scheduler;
+mod sequence_rows;
 mod service_time;
 mod sessions;
 mod slot_waiters;

@@ -1,8 +1,7 @@
 //! Divides a request into subgraphs: one for each run of its cell graph.
 
-use batchmaker_graph::{CellGraph, RunIndex, TaskId};
+use batchmaker_graph::{CellGraph, Run, RunIndex, RunKind, TaskId};
 
-use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::request_table::{Arrival, Request};
 use crate::cellular::sessions::Kept;
 use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphEdge};
@@ -18,7 +17,7 @@ pub(super) fn partition(
     let Arrival { request: id, model, priority, deadline_ns, ref graph, session, at_ns } = *arrived;
     assert!(!graph.runs().is_empty(), "{id:?} has nothing to run");
     let (arrival, mut subgraphs) = pool.requests.next_arrival(id);
-    let tag = pool.fair_places.as_ref().map_or(arrival, FairPlaces::tag);
+    let tag = pool.fair_places.as_mut().map_or(arrival, |places| places.start(model));
     let is_large = pool.fair_places.as_ref().is_some_and(|places| places.is_large(graph.nodes()));
     let mut rows_before = if is_large { rows_of_other_types(pool, graph) } else { Vec::new() };
     let mut workers = 0;
@@ -49,6 +48,7 @@ pub(super) fn partition(
             cell_type: run.cell_type,
             kind: run.kind,
             length: run.length,
+            span: span_of(run),
             reached_end_of_sequence: false,
             precedence: run.precedence.clone(),
             key: QueueKey::new(priority, tag_of_run, arrival, run_index),
@@ -104,6 +104,7 @@ pub(super) fn partition(
         generation: id.generation,
         is_live: true,
         model: Some(model),
+        priority,
         arrived_ns: at_ns,
         deadline_ns,
         large_tag: is_large.then_some(tag),
@@ -114,6 +115,15 @@ pub(super) fn partition(
         ..Request::default()
     };
     pool.requests.insert(id, request);
+}
+
+/// The number of rows that the one node of `run` reads or writes together; 1 of any other run.
+fn span_of(run: &Run) -> u32 {
+    if run.kind != RunKind::Rows || run.length != 1 {
+        return 1;
+    }
+    let inputs = run.inputs.iter().map(|rows| rows.span);
+    inputs.chain(run.sinks.iter().map(|sink| sink.rows.span)).max().unwrap_or(1)
 }
 
 /// For each cell type, the number of nodes of `graph` that are of other types.

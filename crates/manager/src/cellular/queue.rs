@@ -6,6 +6,7 @@ use std::ops::{Index, IndexMut};
 use batchmaker_graph::{CellTypeId, ModelId, RunKind, WorkerId};
 
 use crate::cellular::roster::Roster;
+use crate::cellular::sequence_rows::SequenceRows;
 use crate::cellular::subgraph::{QueueKey, SubgraphIndex};
 use crate::cellular::submission_window::SubmissionWindow;
 use crate::cellular::task_times::TaskTimes;
@@ -39,6 +40,7 @@ pub(super) struct Queue {
     pub(super) counters: BatchCounters,
     pub(super) window: SubmissionWindow,
     pub(super) times: TaskTimes,
+    pub(super) sequence_rows: SequenceRows,
 }
 
 impl Queue {
@@ -73,6 +75,7 @@ impl Queue {
                 fairness.and_then(|fairness| fairness.round_ns),
             ),
             times: TaskTimes::default(),
+            sequence_rows: SequenceRows::new(fairness.and_then(|fairness| fairness.round_ns)),
         };
         queue.set_batch_sizes(sizes);
         queue

@@ -192,6 +192,15 @@ impl<'a> Readiness<'a> {
             })
     }
 
+    /// The models that have nodes ready for `worker`, some of them several times. Where models have shares,
+    /// cell types list all models that use them.
+    pub(super) fn ready_models(self, worker: WorkerId) -> impl Iterator<Item = ModelId> + use<'a> {
+        self.queues.cell_types().flat_map(move |ct| {
+            let models = self.queues[ct].models();
+            models.filter(move |&model| self.has_ready_node_of(ct, model, worker))
+        })
+    }
+
     /// The rosters of other workers whose members `worker` may run.
     fn idle_rosters_elsewhere(
         &self,

@@ -89,7 +89,7 @@ impl RequestProcessor {
         if deadline_ns <= now_ns {
             return Some(Outcome::TimedOut);
         }
-        let step_ns = |cell_type| self.pool.queues[cell_type].times.least_ns();
+        let step_ns = |cell_type| self.pool.queues[cell_type].times.least_ns(now_ns);
         let end_ns = now_ns.saturating_add(least_service_ns(graph, step_ns));
         (end_ns > deadline_ns).then_some(Outcome::Unmeetable)
     }

@@ -54,6 +54,8 @@ pub(super) struct Request {
     pub(super) generation: u32,
     pub(super) is_live: bool,
     pub(super) model: Option<ModelId>,
+    /// 0 is none.
+    pub(super) priority: u32,
     pub(super) arrived_ns: u64,
     pub(super) deadline_ns: Option<u64>,
     /// The tag of its first rows, if it is large.

@@ -291,6 +291,7 @@ mod tests {
             key: QueueKey::new(0, u64::from(index), 0, RunIndex(0)),
             model_position: 0,
             rows_before: 0,
+            span: 1,
             place_until: u32::MAX,
             edges: Vec::new(),
             consumers: Vec::new(),

@@ -8,7 +8,8 @@ use crate::cellular::workers::InFlightWork;
 
 /// Forms the task `task` of the waiting subgraphs' nodes that are ready for `worker`, in order; where
 /// models share the batch, it is the turn of `model`. Nodes that these make ready in their own subgraphs
-/// are for the next batch. Returns the number of rows with the task.
+/// are for the next batch. Sequences have no more rows in all than fit the time of a round. Returns the
+/// number of nodes with the task.
 pub(super) fn form(
     pool: &mut SubgraphPool,
     cell_type: CellTypeId,
@@ -24,7 +25,8 @@ pub(super) fn form(
     pool.models_of_batch.clear();
     let seats = pool.seats(cell_type, worker, model, limit);
     let mut dealt = seats.map(|seats| dealt_rows(pool, cell_type, worker, &seats).into_iter());
-    let (mut rows, mut after) = (0, None);
+    let sequence_rows_max = pool.queues[cell_type].sequence_rows.rows_max(limit);
+    let (mut rows, mut sequence_rows, mut after) = (0, 0, None);
     while rows < limit {
         let next = match &mut dealt {
             Some(dealt) => dealt.next(),
@@ -35,7 +37,14 @@ pub(super) fn form(
         };
         let Some((key, index, count_max)) = next else { break };
         after = Some(key);
-        let count = pool.requests.ready(index, worker).min(count_max);
+        let (count, span) =
+            (pool.requests.ready(index, worker).min(count_max), pool.requests[index].span);
+        if span > 1 {
+            if rows > 0 && sequence_rows + u64::from(span) > sequence_rows_max {
+                break;
+            }
+            sequence_rows += u64::from(span);
+        }
         rows += count;
         pool.note_submission(index, worker);
         let subgraph = &mut pool.requests[index];
@@ -46,7 +55,7 @@ pub(super) fn form(
         in_flight.push((index, subgraph.submitted));
         let (request, run) = (subgraph.request, subgraph.run);
         if pool.is_timed {
-            pool.note_model_of_rows(cell_type, request, count);
+            pool.note_model_of_rows(cell_type, request, count.saturating_mul(span));
         }
         items.push(Item { request, run, first, count, slot: None, moved_from: None });
         pool.refresh(index);
@@ -58,6 +67,7 @@ pub(super) fn form(
         pool.wake_consumers_between(index, item.first, submitted);
     }
     pool.queues[cell_type].counters.count(1, rows as usize, 0);
+    pool.sequence_rows_of_batch = sequence_rows;
     Some((Work::Rows(items), InFlightWork::Rows(in_flight), rows))
 }
 

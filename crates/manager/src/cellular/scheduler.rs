@@ -37,7 +37,7 @@ pub(super) struct Scheduler {
 /// The lines of Algorithm 1.
 impl Scheduler {
     /// `Schedule` (lines 4 to 10): a round of the cell type to run.
-    fn schedule(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<Round> {
+    fn schedule(&self, pool: &mut SubgraphPool, worker: WorkerId) -> Option<Round> {
         if pool.has_fairness {
             return self.schedule_fairly(pool, worker);
         }
@@ -68,11 +68,12 @@ impl Scheduler {
     /// `Schedule` after the rules of fairness: where models have shares, the cell type has ready nodes
     /// of the model whose turn it is; one that has waited for long goes before line 5.
     #[cold]
-    fn schedule_fairly(&self, pool: &SubgraphPool, worker: WorkerId) -> Option<Round> {
-        let model = match &pool.shares {
-            Some(shares) => Some(shares.first(ready_models(pool, worker))?),
+    fn schedule_fairly(&self, pool: &mut SubgraphPool, worker: WorkerId) -> Option<Round> {
+        let model = match pool.shares {
+            Some(_) => Some(pool.choose_model(worker)?),
             None => None,
         };
+        let pool = &*pool;
         let is_candidate = |ct: &CellTypeId| match model {
             Some(model) => pool.readiness().has_ready_node_of(*ct, model, worker),
             None => pool.readiness().ready_nodes(*ct, worker) > 0,
@@ -113,7 +114,8 @@ impl Scheduler {
         let id = state.submit(cell_type, in_flight);
         if pool.is_timed {
             let charge = pool.note_batches(cell_type, batches, rows);
-            state.time(TimedTask { rows, charge });
+            let sequence_rows = std::mem::take(&mut pool.sequence_rows_of_batch);
+            state.time(TimedTask { rows, sequence_rows, charge });
         }
         pool.queues[cell_type].running_tasks += 1;
         // What is submitted may have made chains ready that need slots.
@@ -140,15 +142,6 @@ impl Scheduler {
         let own = own.filter(|task| task.cell_type == ct).count();
         pool.queues[ct].running_tasks as usize == own
     }
-}
-
-/// The models that have nodes ready for `worker`, some of them several times.
-fn ready_models(pool: &SubgraphPool, worker: WorkerId) -> impl Iterator<Item = ModelId> {
-    let readiness = pool.readiness();
-    pool.queues.cell_types().flat_map(move |ct| {
-        let is_ready = move |&model: &ModelId| readiness.has_ready_node_of(ct, model, worker);
-        pool.queues[ct].models().filter(is_ready)
-    })
 }
 
 /// The one of `cell_types`, all of which have ready nodes, that has waited longest for a batch, if that

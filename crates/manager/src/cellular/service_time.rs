@@ -1,7 +1,7 @@
 //! The least time in which a request can be served, to refuse one that cannot meet its deadline.
 //!
 //! The bound counts what no schedule can avoid: the steps of chains, and of nodes that feed each other,
-//! one after the other, each in the least time that its cell type can take (`task_times`). It leaves out
+//! one after the other, each in the least time that its cell type took of late (`task_times`). It leaves out
 //! what may cost nothing: waiting, row-wise nodes (one batch may hold all, and the nodes of a
 //! sequence-level cell differ in size), steps after the first of a chain that may end early.
 

@@ -14,7 +14,7 @@ pub(super) struct SubgraphIndex(pub(super) u32);
 ///
 /// | bits | part |
 /// |---|---|
-/// | 16 | level: the request's priority, or the greatest level where it sets none; 0 once it is promoted |
+/// | 16 | level: the request's priority, or the greatest level where it sets none; 0 while it is promoted |
 /// | 56 | tag: the number of requests that arrived before; with places for large requests, what `fair_places` says |
 /// | 32 | the number of requests that arrived before, modulo 2^32 |
 /// | 24 | the run within the request's graph |
@@ -36,18 +36,32 @@ impl QueueKey {
     #[inline]
     pub(super) fn new(priority: u32, tag: u64, arrival: u64, run: RunIndex) -> Self {
         assert!(run.0 < 1 << Self::ARRIVAL_SHIFT, "{run} is too late for a place in a queue");
-        let level = if priority == 0 { 0xffff } else { priority.min(0xfffe) };
         Self(
-            u128::from(level) << Self::LEVEL_SHIFT
+            Self::level_of(priority)
                 | u128::from(tag.min(Self::TAG_MAX)) << Self::TAG_SHIFT
                 | u128::from(arrival as u32) << Self::ARRIVAL_SHIFT
                 | u128::from(run.0),
         )
     }
 
+    fn level_of(priority: u32) -> u128 {
+        let level = if priority == 0 { 0xffff } else { priority.min(0xfffe) };
+        u128::from(level) << Self::LEVEL_SHIFT
+    }
+
     /// The key at the level before all priorities.
     pub(super) fn promoted(self) -> Self {
         Self(self.0 & !(0xffff << Self::LEVEL_SHIFT))
+    }
+
+    /// The key at the level of a request of that `priority`, which is not promoted.
+    pub(super) fn with_priority(self, priority: u32) -> Self {
+        Self(self.promoted().0 | Self::level_of(priority))
+    }
+
+    /// The tag.
+    pub(super) fn tag(self) -> u64 {
+        (self.0 >> Self::TAG_SHIFT) as u64 & Self::TAG_MAX
     }
 
     /// The key with another tag.
@@ -125,6 +139,8 @@ pub(super) struct Subgraph {
     pub(super) kind: RunKind,
     /// The number of its nodes. For a chain that reached its end of sequence: of those submitted.
     pub(super) length: u32,
+    /// The number of rows of its one node, if that is a sequence; else 1.
+    pub(super) span: u32,
     /// Whether the chain's own output ended it: the device computes nothing of it any more.
     pub(super) reached_end_of_sequence: bool,
     /// See [`batchmaker_graph::Run::precedence`].
@@ -200,5 +216,10 @@ mod tests {
         ];
         assert!(ascending.is_sorted());
         assert_eq!(key(1, 5, 3, 4).with_tag(6), key(1, 6, 3, 4));
+        assert_eq!(key(1, 5, 3, 4).tag(), 5);
+        for priority in [0, 7, u32::MAX] {
+            let key = key(priority, 5, 3, 4);
+            assert_eq!(key.promoted().with_priority(priority), key);
+        }
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellTypeId, Join, ModelId, RequestId, SlotId, WorkerId};
 
-use crate::cellular::aging::Aging;
+use crate::aging::Aging;
 use crate::cellular::fair_places::FairPlaces;
 use crate::cellular::queue::Queues;
 use crate::cellular::readiness::Readiness;
-use crate::cellular::request_table::RequestTable;
+use crate::cellular::request_table::{Request, RequestTable};
 use crate::cellular::slot_waiters::SlotWaiters;
 use crate::cellular::subgraph::{Consumer, Place, QueueKey, Subgraph, SubgraphIndex};
 use crate::cellular::workers::{InFlight, TimedTask};
@@ -40,6 +40,8 @@ pub(super) struct SubgraphPool {
     /// The models of the batch that was formed last, each with its rows, of a cell type that tells
     /// models apart.
     pub(super) models_of_batch: Vec<(ModelId, u32)>,
+    /// The number of rows of the sequences in the batch of rows that was formed last.
+    pub(super) sequence_rows_of_batch: u64,
     /// The time of the last event, in nanoseconds.
     pub(super) now_ns: u64,
 }
@@ -57,8 +59,9 @@ impl SubgraphPool {
             state_placement: config.state_placement,
             shares: Shares::of(&fairness),
             aging: fairness.aging_ns.map(Aging::new),
-            fair_places: fairness.large_rows.map(FairPlaces::new),
+            fair_places: FairPlaces::of(&fairness),
             models_of_batch: Vec::new(),
+            sequence_rows_of_batch: 0,
             now_ns: 0,
         }
     }
@@ -181,7 +184,7 @@ impl SubgraphPool {
     fn note_fair_start(&mut self, id: RequestId) {
         let Self { requests, shares, aging, now_ns, .. } = self;
         if let (Some(shares), Some(model)) = (shares, requests[id].model) {
-            shares.begin(model);
+            shares.note_model(model);
         }
         if let Some(aging) = aging {
             let live = requests.live_requests();
@@ -190,9 +193,10 @@ impl SubgraphPool {
     }
 
     /// Notes that a request of `model` ended.
+    #[inline]
     pub(super) fn note_end(&mut self, model: ModelId) {
-        if let Some(shares) = &mut self.shares {
-            shares.end(model);
+        if let Some(places) = &mut self.fair_places {
+            places.end(model);
         }
     }
 
@@ -211,12 +215,42 @@ impl SubgraphPool {
             if !self.requests.is_live(id) || self.requests[id].is_given_up() {
                 continue;
             }
+            if self.requests[id].large_tag.is_some() {
+                self.promote_slices(id);
+                self.aging.as_mut().expect("it aged").start_again(now_ns, id);
+                continue;
+            }
             for position in 0..self.requests[id].subgraphs.len() {
                 let index = self.requests[id].subgraphs[position];
                 let key = self.requests[index].key.promoted();
                 self.change_key(index, key);
             }
         }
+    }
+
+    /// Promotes a slice of each cell type of a large request: the first with nodes that are not submitted.
+    fn promote_slices(&mut self, id: RequestId) {
+        let mut first_tags = vec![u64::MAX; self.queues.iter().len()];
+        for &index in &self.requests[id].subgraphs {
+            let subgraph = &self.requests[index];
+            if self.has_nodes_left(index) {
+                let first = &mut first_tags[subgraph.cell_type.index()];
+                *first = subgraph.key.tag().min(*first);
+            }
+        }
+        for position in 0..self.requests[id].subgraphs.len() {
+            let index = self.requests[id].subgraphs[position];
+            let Subgraph { key, cell_type, .. } = self.requests[index];
+            if key.tag() == first_tags[cell_type.index()] && self.has_nodes_left(index) {
+                self.change_key(index, key.promoted());
+            }
+        }
+    }
+
+    /// Whether nodes of a subgraph are left to submit.
+    fn has_nodes_left(&self, index: SubgraphIndex) -> bool {
+        let subgraph = &self.requests[index];
+        !subgraph.has_ended() && self.readiness().submitted(index) < subgraph.length
     }
 
     /// Gives a subgraph outside rosters, of which nodes were submitted, the place of its next node.
@@ -232,12 +266,20 @@ impl SubgraphPool {
     fn begin_slice(&mut self, index: SubgraphIndex) {
         let Some(places) = &self.fair_places else { return };
         let subgraph = &self.requests[index];
-        let Some(start) = self.requests[subgraph.request].large_tag else { return };
+        let Request { large_tag, priority, .. } = self.requests[subgraph.request];
+        let Some(start) = large_tag else { return };
         let (rows_before, node) = (subgraph.rows_before, subgraph.submitted);
         let (tag, place_until) = places.place_of_node(start, rows_before, node);
-        let key = subgraph.key.with_tag(tag);
+        // It is not promoted, even if the slice before was.
+        let key = subgraph.key.with_tag(tag).with_priority(priority);
         self.requests[index].place_until = place_until;
         self.change_key(index, key);
+    }
+
+    /// Chooses the model of `worker`'s next round, where models have shares, of those with ready nodes.
+    pub(super) fn choose_model(&mut self, worker: WorkerId) -> Option<ModelId> {
+        let readiness = Readiness { requests: &self.requests, queues: &self.queues };
+        self.shares.as_mut()?.choose(readiness.ready_models(worker))
     }
 
     /// Moves a subgraph to another place in the order of the queues.
@@ -291,7 +333,7 @@ impl SubgraphPool {
         }
     }
 
-    /// Notes that a row-wise batch has that number of `rows` of a request.
+    /// Notes that a row-wise batch has that number of `rows` of a request, those of sequences included.
     #[inline]
     pub(super) fn note_model_of_rows(
         &mut self,
@@ -312,7 +354,11 @@ impl SubgraphPool {
     /// Notes that a task took `took_ns`.
     pub(super) fn note_time(&mut self, task: &InFlight, timed: TimedTask, took_ns: u64) {
         let times = &mut self.queues[task.cell_type].times;
-        times.note(took_ns, task.work.batches(), timed.rows);
+        times.note(self.now_ns, took_ns, task.work.batches(), timed.rows);
+        if timed.sequence_rows > 0 {
+            let rows = &mut self.queues[task.cell_type].sequence_rows;
+            rows.note_time(took_ns, timed.sequence_rows);
+        }
         if let Some(shares) = &mut self.shares {
             shares.correct(timed.charge, took_ns);
         }
@@ -340,7 +386,15 @@ impl SubgraphPool {
     ) -> Charge {
         self.queues[cell_type].unserved_since_ns = self.now_ns;
         if let Some(places) = &mut self.fair_places {
-            places.serve(batches, rows, self.requests.live_requests());
+            let queue = &self.queues[cell_type];
+            if queue.tells_models_apart() {
+                for &(model, rows) in &self.models_of_batch {
+                    places.serve(model, batches, rows);
+                }
+            } else {
+                let model = queue.models().next().unwrap_or(ModelId(0));
+                places.serve(model, batches, rows);
+            }
         }
         self.charge(cell_type, batches, rows)
     }

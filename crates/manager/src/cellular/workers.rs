@@ -45,6 +45,8 @@ pub(super) struct InFlight {
 pub(super) struct TimedTask {
     /// The number of rows of each of its batches.
     pub(super) rows: u32,
+    /// The number of rows of the sequences among these.
+    pub(super) sequence_rows: u64,
     /// What its models are charged for it.
     pub(super) charge: Charge,
 }

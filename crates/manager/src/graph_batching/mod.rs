@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, ModelId, RequestId, TaskId, WorkerId};
 
+use crate::aging::Aging;
 use crate::batching::Batching;
 use crate::config::{Config, Merging, Padding, StatePlacement};
 use crate::counters::BatchCounters;
@@ -61,6 +62,8 @@ pub(crate) struct GraphBatching {
     arrivals: u64,
     live_requests: usize,
     deadlines: Deadlines,
+    /// The requests that may be promoted, where requests are.
+    aging: Option<Aging>,
     /// The shares of models, where they have any.
     shares: Option<Shares>,
     /// The recent time of a batch of each model, in nanoseconds, where models have shares.
@@ -107,6 +110,7 @@ impl GraphBatching {
             arrivals: 0,
             live_requests: 0,
             deadlines: Deadlines::default(),
+            aging: config.fairness.as_ref().and_then(|rules| rules.aging_ns).map(Aging::new),
             shares: config.fairness.as_ref().and_then(Shares::of),
             batch_ns: Vec::new(),
             finished: Vec::new(),
@@ -158,11 +162,33 @@ impl GraphBatching {
         assert!(before.is_none(), "{id:?} arrived while its position was in use");
         self.live_requests += 1;
         if let Some(shares) = &mut self.shares {
-            shares.begin(model);
+            shares.note_model(model);
+        }
+        if let Some(aging) = &mut self.aging {
+            let known = |id: RequestId| self.requests.get(id.index as usize)?.as_ref();
+            let is_live = |id| known(id).is_some_and(|request| request.id == id);
+            aging.start(self.now, id, self.live_requests, is_live);
         }
         if let Some(deadline_ns) = deadline_ns {
             self.deadlines.insert(deadline_ns, id);
             self.advance(self.now);
+        }
+    }
+
+    /// Moves the requests that have waited for long before all others of their buckets.
+    fn promote_old_requests(&mut self) {
+        let now = self.now;
+        while let Some(id) = self.aging.as_mut().and_then(|aging| aging.take_old(now)) {
+            let Some(request) = self.request_mut(id).filter(|known| known.batched_ns.is_none())
+            else {
+                continue;
+            };
+            let before = request.place;
+            // Clients' priorities begin with 1.
+            request.place.0 = 0;
+            let (bucket, place) = (self.bucket_of(self.request(id)), self.request(id).place);
+            self.buckets.remove(bucket, before);
+            self.buckets.insert(bucket, place, id);
         }
     }
 
@@ -199,9 +225,6 @@ impl GraphBatching {
         self.forget_deadline(id);
         let request = self.requests[id.index as usize].take().expect("a request finishes once");
         self.live_requests -= 1;
-        if let Some(shares) = &mut self.shares {
-            shares.end(request.model);
-        }
         let begun_ns = request.batched_ns.unwrap_or(self.now);
         self.finished.push(Finished {
             request: id,
@@ -214,8 +237,8 @@ impl GraphBatching {
 
     /// Forms a batch of the bucket whose turn it is.
     fn form_batch(&mut self, worker: WorkerId) -> Option<Batch> {
-        let bucket = match &self.shares {
-            Some(shares) => self.buckets.next_turn_of(shares.first(self.buckets.models())?)?,
+        let bucket = match &mut self.shares {
+            Some(shares) => self.buckets.next_turn_of(shares.choose(self.buckets.models())?)?,
             None => self.buckets.next_turn()?,
         };
         let members = match self.policy {
@@ -385,6 +408,7 @@ impl Batching for GraphBatching {
         while let Some(request) = self.deadlines.take_reached(now) {
             self.give_up(request, Outcome::TimedOut);
         }
+        self.promote_old_requests();
     }
 
     fn next_task(&mut self, worker: WorkerId) -> Option<BatchedTask> {

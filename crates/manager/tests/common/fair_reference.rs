@@ -1,6 +1,6 @@
 //! The rules of fairness for the reference: whatever can be computed anew each time, is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use batchmaker_graph::{CellTypeId, ModelId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::{Config, Fairness};
@@ -16,6 +16,9 @@ struct Request {
     nodes: u64,
     /// Virtual time on arrival.
     virtual_time: u128,
+    /// Of a large request: the slices that were promoted, and since when it ages.
+    promoted: BTreeSet<(RunIndex, u64)>,
+    ages_since_ns: u64,
 }
 
 /// A task as the manager submitted it.
@@ -34,10 +37,14 @@ pub(crate) struct Fair {
     now_ns: u64,
     arrivals: u64,
     requests: BTreeMap<RequestId, Request>,
-    /// Of rows, for large requests, in units of 2^-32 rows.
-    virtual_time: u128,
+    /// Of rows, for large requests, in units of 2^-32 rows: by model, where models have shares.
+    virtual_times: BTreeMap<ModelId, u128>,
     /// Of worker time, by model.
     shares: BTreeMap<ModelId, i128>,
+    /// The greatest of these at which a model was chosen.
+    system_time: i128,
+    /// The models that were ready at the last choice.
+    ready_models: Vec<ModelId>,
     /// The recent time of a batch, by cell type.
     batch_ns: BTreeMap<CellTypeId, u64>,
     unserved_since_ns: BTreeMap<CellTypeId, u64>,
@@ -56,8 +63,10 @@ impl Fair {
             now_ns: 0,
             arrivals: 0,
             requests: BTreeMap::new(),
-            virtual_time: 0,
+            virtual_times: BTreeMap::new(),
             shares: BTreeMap::new(),
+            system_time: 0,
+            ready_models: Vec::new(),
             batch_ns: BTreeMap::new(),
             unserved_since_ns: BTreeMap::new(),
             ready: BTreeMap::new(),
@@ -79,18 +88,26 @@ impl Fair {
         nodes: u64,
     ) {
         self.now_ns = now_ns;
-        if self.requests.values().all(|request| request.model != model) {
-            let active = self.requests.values().map(|request| self.shares[&request.model]).min();
-            let start = active.or(self.shares.values().copied().max()).unwrap_or(0);
-            let weights = self.fairness.shares.as_deref().unwrap_or_default();
-            let weight = i128::from(weights.get(model.index()).copied().unwrap_or(1));
-            let credit = (i128::from(self.fairness.credit_ns) << 32) / weight;
-            let own = self.shares.entry(model).or_insert(0);
-            *own = (start - credit).max(*own);
-        }
-        let (arrival, virtual_time) = (self.arrivals, self.virtual_time);
-        let arrived_ns = now_ns;
-        let request = Request { arrival, arrived_ns, model, priority, nodes, virtual_time };
+        self.shares.entry(model).or_insert(0);
+        let clock = self.clock_of(model);
+        let others = self.requests.values().map(|request| self.clock_of(request.model));
+        let others: BTreeSet<ModelId> = others.collect();
+        let own = self.virtual_times.get(&clock).copied().unwrap_or(0);
+        let earliest = others.iter().filter_map(|model| self.virtual_times.get(model)).min();
+        let earliest = earliest.copied().filter(|_| !others.contains(&clock));
+        let virtual_time = own.max(earliest.unwrap_or(0));
+        self.virtual_times.insert(clock, virtual_time);
+        let arrival = self.arrivals;
+        let request = Request {
+            arrival,
+            arrived_ns: now_ns,
+            model,
+            priority,
+            nodes,
+            virtual_time,
+            promoted: BTreeSet::new(),
+            ages_since_ns: now_ns,
+        };
         self.requests.insert(id, request);
         self.arrivals += 1;
     }
@@ -100,13 +117,42 @@ impl Fair {
         self.requests.retain(|&request, _| is_open(request));
     }
 
+    /// The large requests that have grown old, which age again from now on.
+    pub(crate) fn take_old_large(&mut self) -> Vec<RequestId> {
+        let large = self.fairness.large_rows.map_or(u64::MAX, u64::from);
+        let (now_ns, bound_ns) = (self.now_ns, self.fairness.aging_ns.unwrap_or(u64::MAX));
+        let is_old =
+            |request: &Request| request.nodes >= large && now_ns - request.ages_since_ns > bound_ns;
+        let old = self.requests.iter_mut().filter(|(_, request)| is_old(request));
+        old.map(|(&id, request)| {
+            request.ages_since_ns = now_ns;
+            id
+        })
+        .collect()
+    }
+
+    /// The slice of a large request that has its row number `row`.
+    pub(crate) fn slice(&self, row: u64) -> u64 {
+        row / self.fairness.large_rows.map_or(u64::MAX, u64::from)
+    }
+
+    /// A slice of a run of a large request is promoted.
+    pub(crate) fn promote(&mut self, request: RequestId, run: RunIndex, slice: u64) {
+        self.requests.get_mut(&request).unwrap().promoted.insert((run, slice));
+    }
+
     /// The place of a run's next node. The request has `rows_before` nodes of other cell types, and
     /// before it of the same.
     pub(crate) fn place(&self, request: RequestId, run: RunIndex, rows_before: u64) -> Place {
         let request = &self.requests[&request];
         let age_ns = self.now_ns - request.arrived_ns;
-        let level = match self.fairness.aging_ns {
-            Some(bound_ns) if age_ns > bound_ns => 0,
+        let is_large = self.fairness.large_rows.is_some_and(|rows| request.nodes >= rows.into());
+        let is_promoted = match self.fairness.aging_ns {
+            _ if is_large => request.promoted.contains(&(run, self.slice(rows_before))),
+            bound_ns => bound_ns.is_some_and(|bound_ns| age_ns > bound_ns),
+        };
+        let level = match is_promoted {
+            true => 0,
             _ if request.priority == 0 => u32::MAX,
             _ => request.priority,
         };
@@ -122,10 +168,19 @@ impl Fair {
         (level, tag, request.arrival, run)
     }
 
-    /// Whose turn it is of `models`, if models have shares.
-    pub(crate) fn model(&self, models: &[ModelId]) -> Option<ModelId> {
-        self.fairness.shares.as_ref()?;
-        models.iter().copied().min_by_key(|model| (self.shares[model], *model))
+    /// Whose turn it is of the `ready` models, if models have shares.
+    pub(crate) fn model(&mut self, ready: &[ModelId]) -> Option<ModelId> {
+        let weights = self.fairness.shares.as_ref()?;
+        for model in ready.iter().filter(|model| !self.ready_models.contains(model)) {
+            let weight = i128::from(weights.get(model.index()).copied().unwrap_or(1));
+            let credit = (i128::from(self.fairness.credit_ns) << 32) / weight;
+            let own = self.shares.get_mut(model).unwrap();
+            *own = (self.system_time - credit).max(*own);
+        }
+        let model = ready.iter().copied().min_by_key(|model| (self.shares[model], *model))?;
+        self.system_time = self.system_time.max(self.shares[&model]);
+        self.ready_models = ready.to_vec();
+        Some(model)
     }
 
     /// The model that has the next seat of a batch: the one that has the fewest `seats` for its weight;
@@ -162,10 +217,21 @@ impl Fair {
         }
     }
 
-    /// A batch was formed, with that number of requests in flight.
-    pub(crate) fn formed(&mut self, cell_type: CellTypeId, rows: usize, live: usize) {
+    /// A batch was formed of rows of `models`.
+    pub(crate) fn formed(&mut self, cell_type: CellTypeId, models: &[ModelId]) {
         self.unserved_since_ns.insert(cell_type, self.now_ns);
-        self.virtual_time += ((rows as u128) << 32) / live as u128;
+        let clocks: Vec<ModelId> = models.iter().map(|&model| self.clock_of(model)).collect();
+        for clock in clocks.iter().copied().collect::<BTreeSet<_>>() {
+            let rows = clocks.iter().filter(|&&of| of == clock).count() as u128;
+            let requests = self.requests.values();
+            let live = requests.filter(|request| self.clock_of(request.model) == clock).count();
+            *self.virtual_times.get_mut(&clock).unwrap() += (rows << 32) / live as u128;
+        }
+    }
+
+    /// The model whose clock a model's requests have: its own, where models have shares.
+    fn clock_of(&self, model: ModelId) -> ModelId {
+        if self.fairness.shares.is_some() { model } else { ModelId(0) }
     }
 
     /// Batches were submitted as one task, of which each has rows of `models`.

@@ -86,6 +86,11 @@ impl Reference {
 
     /// The place of a subgraph in its queue.
     fn place(&self, subgraph: &Subgraph) -> Place {
+        self.fair.place(subgraph.request, subgraph.run, self.rows_before(subgraph))
+    }
+
+    /// The number of rows before the next node of a subgraph, if its request is large.
+    fn rows_before(&self, subgraph: &Subgraph) -> u64 {
         let runs = self.graphs[&subgraph.request].runs();
         let cell_type = runs[subgraph.run.index()].cell_type;
         let is_before = |(index, run): &(usize, &Run)| {
@@ -93,7 +98,25 @@ impl Reference {
         };
         let before = runs.iter().enumerate().filter(is_before);
         let before: u64 = before.map(|(_, run)| u64::from(run.length)).sum();
-        self.fair.place(subgraph.request, subgraph.run, before + subgraph.submitted.len() as u64)
+        before + subgraph.submitted.len() as u64
+    }
+
+    /// Promotes a slice of each cell type of the large requests that have grown old.
+    fn promote_slices(&mut self) {
+        for id in self.fair.take_old_large() {
+            let length = |sub: &Subgraph| self.graphs[&id].runs()[sub.run.index()].length as usize;
+            let own = self.subgraphs.iter().filter(|sub| sub.request == id);
+            let open = own.filter(|sub| sub.submitted.len() < length(sub));
+            let slice = |sub: &Subgraph| self.fair.slice(self.rows_before(sub));
+            let open = open.map(|sub| (self.cell_type(sub), slice(sub), sub.run));
+            let open: Vec<_> = open.collect();
+            for &(cell_type, slice, run) in &open {
+                let of_type = open.iter().filter(|other| other.0 == cell_type);
+                if of_type.map(|other| other.1).min() == Some(slice) {
+                    self.fair.promote(id, run, slice);
+                }
+            }
+        }
     }
 
     fn sort(&mut self) {
@@ -177,11 +200,12 @@ impl Reference {
             return Vec::new();
         }
         self.sort();
+        let all = (0..self.config.cell_types.len() as u32).map(CellTypeId);
+        let models = all.clone().flat_map(|ct| self.ready_models(ct, worker));
+        let models: Vec<ModelId> = models.collect();
+        let model = self.fair.model(&models);
         let ready = |ct: CellTypeId| self.ready_nodes(ct, worker);
         let models_of = |ct: CellTypeId| self.ready_models(ct, worker);
-        let all = (0..self.config.cell_types.len() as u32).map(CellTypeId);
-        let models: Vec<ModelId> = all.clone().flat_map(&models_of).collect();
-        let model = self.fair.model(&models);
         let is_of_model = |ct: &CellTypeId| model.is_none_or(|m| models_of(*ct).contains(&m));
         let all: Vec<CellTypeId> = all.filter(is_of_model).collect();
         let max = |ct: CellTypeId| self.config.cell_types[ct.index()].batch_sizes.max as usize;
@@ -248,8 +272,8 @@ impl Reference {
                 }
             }
             self.in_flight[worker.index()].push(Task { cell_type, nodes: nodes.clone() });
-            let live: BTreeSet<_> = self.subgraphs.iter().map(|sub| sub.request).collect();
-            self.fair.formed(cell_type, nodes.len(), live.len());
+            let models: Vec<ModelId> = nodes.iter().map(|node| self.models[&node.0]).collect();
+            self.fair.formed(cell_type, &models);
             self.note_ready_types();
             self.sort();
             tasks.push((cell_type, nodes));
@@ -304,6 +328,7 @@ impl Reference {
     /// It is `now_ns`.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         self.fair.advance(now_ns);
+        self.promote_slices();
     }
 
     /// The oldest task of `worker` is complete.

@@ -20,6 +20,7 @@ mod refusals;
 mod sessions;
 mod shares;
 mod slots;
+mod waits;
 
 use batchmaker_manager::{Config, Policy};
 use batchmaker_simulated::CellCost;
@@ -27,9 +28,18 @@ use batchmaker_simulated::CellCost;
 pub(crate) use checker::Checker;
 use checker::Ends;
 
-/// The rules that hold for a manager of `config`. `costs` are those of the cell types, where the manager
-/// learns exactly how long tasks take.
-pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>) -> Vec<Box<dyn Checker>> {
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// At times that are settled beforehand, whatever the workers can bear.
+    Any,
+    /// From clients that wait for one answer before they send the next request.
+    Steady,
+}
+
+/// The rules that hold for a manager of `config`, in a simulation with that `load`. `costs` are those of the
+/// cell types, where the manager learns exactly how long tasks take.
+pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>, load: Load) -> Vec<Box<dyn Checker>> {
     let ends = Ends::under(config.policy);
     let mut checkers: Vec<Box<dyn Checker>> = vec![
         Box::new(exactly_once::ExactlyOnce),
@@ -46,6 +56,9 @@ pub(crate) fn of(config: &Config, costs: Option<&[CellCost]>) -> Vec<Box<dyn Che
         checkers.push(Box::new(sessions::Sessions));
         checkers.push(Box::new(patience::Patience::new(config)));
         checkers.push(Box::new(shares::Shares::new(config)));
+        if load == Load::Steady {
+            checkers.push(Box::new(waits::Waits::new(config)));
+        }
         if let Some(costs) = costs {
             checkers.push(Box::new(refusals::Refusals::new(costs)));
         }

@@ -22,17 +22,20 @@ pub(crate) struct Shares {
     /// The worker time of each of two models since both have had work.
     windows: BTreeMap<(ModelId, ModelId), [u64; 2]>,
     workers: Vec<Worker>,
-    /// The most batches of a task times the tasks of a round, by time: the longest round so far.
+    /// The longest round so far.
     round_ns_max: u64,
     rounds_in_flight: u64,
 }
 
 #[derive(Clone, Default)]
 struct Worker {
-    /// The models of each unfinished task, a cell type of one model each; none for other tasks.
-    tasks: Vec<CellTypeId>,
+    /// The unfinished tasks, each with its round.
+    tasks: Vec<(CellTypeId, u64)>,
     since_ns: u64,
-    /// The time of the tasks that are complete since a round last began.
+    /// The number of rounds that began.
+    rounds: u64,
+    /// The round of the task that was complete last, and the time of its complete tasks.
+    round: u64,
     round_ns: u64,
     begins_round: bool,
 }
@@ -131,12 +134,13 @@ impl Checker for Shares {
             Observation::Submitted { task } => {
                 if std::mem::take(&mut self.workers[task.worker.index()].begins_round) {
                     self.note_round(ledger, task.worker);
+                    self.workers[task.worker.index()].rounds += 1;
                 }
                 let worker = &mut self.workers[task.worker.index()];
                 if worker.tasks.is_empty() {
                     worker.since_ns = ledger.now_ns;
                 }
-                worker.tasks.push(task.cell_type);
+                worker.tasks.push((task.cell_type, worker.rounds));
             }
             Observation::Refused { worker } => {
                 self.workers[worker.index()].begins_round = true;
@@ -148,13 +152,13 @@ impl Checker for Shares {
             }
             Observation::Over { worker, .. } => {
                 let state = &mut self.workers[worker.index()];
-                let cell_type = state.tasks.remove(0);
+                let (cell_type, round) = state.tasks.remove(0);
                 let took_ns = ledger.now_ns - std::mem::replace(&mut state.since_ns, ledger.now_ns);
-                state.round_ns += took_ns;
-                self.round_ns_max = self.round_ns_max.max(state.round_ns);
-                if state.tasks.is_empty() {
+                if std::mem::replace(&mut state.round, round) != round {
                     state.round_ns = 0;
                 }
+                state.round_ns += took_ns;
+                self.round_ns_max = self.round_ns_max.max(state.round_ns);
                 if let Some(model) = self.model_of(cell_type) {
                     return self.note_time(model, took_ns);
                 }
@@ -172,10 +176,11 @@ mod tests {
     use super::*;
     use crate::checkers::harness::{self, Harness, Layers, nodes};
 
-    /// Rounds of the second model and, every `turns` of them, one of the first.
-    fn play(turns: u32) -> Result<(), String> {
+    /// Rounds of the second model and, every `turns` of them, one of the first. A round begins while `lookahead`
+    /// tasks are unfinished.
+    fn play(turns: u32, lookahead: u32) -> Result<(), String> {
         let fairness = Fairness { shares: Some(vec![1, 3]), ..Fairness::default() };
-        let config = Config { fairness: Some(fairness), ..harness::config() };
+        let config = Config { fairness: Some(fairness), lookahead, ..harness::config() };
         let mut harness = Harness::new(Shares::new(&config));
         for request in 0..1_000 {
             harness.arrive_of(request, request % 2, Layers::one_of(request % 2));
@@ -188,14 +193,18 @@ mod tests {
             harness.task(0, model, &[&[nodes(request, 0, 0)]])?;
             harness.refuse(0)?;
             harness.advance(now_ns);
-            harness.complete(0)?;
+            if turn >= lookahead {
+                harness.complete(0)?;
+            }
         }
         Ok(())
     }
 
     #[test]
     fn wrong_shares_are_found() {
-        play(3).unwrap();
-        assert!(play(1).unwrap_err().contains("at weights 1 and 3"));
+        for lookahead in [0, 1] {
+            play(3, lookahead).unwrap();
+            assert!(play(1, lookahead).unwrap_err().contains("at weights 1 and 3"));
+        }
     }
 }

@@ -11,7 +11,7 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use batchmaker_graph::{CellTypeId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
+use batchmaker_graph::{CellTypeId, ModelId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
 use batchmaker_manager::{Config, Failure, Finished, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
@@ -40,8 +40,10 @@ pub(crate) struct Ledger {
     pub(crate) clock_ns: u64,
     aging_ns: Option<u64>,
     large_rows: Option<u32>,
-    /// The rows that a request with work at all times would have been served, in units of 2^-32.
-    virtual_time: u128,
+    has_shares: bool,
+    /// The rows that a request with work at all times would have been served, in units of 2^-32: by model,
+    /// where models have shares.
+    virtual_times: BTreeMap<ModelId, u128>,
     /// The number of requests that were promoted.
     pub(crate) promoted: u64,
 }
@@ -78,7 +80,8 @@ impl Ledger {
             clock_ns: 0,
             aging_ns: config.fairness.as_ref().and_then(|fairness| fairness.aging_ns),
             large_rows: config.fairness.as_ref().and_then(|fairness| fairness.large_rows),
-            virtual_time: 0,
+            has_shares: config.fairness.as_ref().is_some_and(|fairness| fairness.shares.is_some()),
+            virtual_times: BTreeMap::new(),
             promoted: 0,
         }
     }
@@ -92,9 +95,9 @@ impl Ledger {
     /// Enters an observation. What is impossible is left out, since a checker has reported it.
     pub(crate) fn enter(&mut self, seen: &Observation<'_>) {
         match *seen {
-            Observation::Arrived { request, priority, deadline_ns, graph, session, .. } => {
+            Observation::Arrived { request, model, priority, deadline_ns, graph, session } => {
                 let graph = graph.clone();
-                let arrived = Request::new(graph, priority, deadline_ns, session);
+                let arrived = Request::new(graph, model, priority, deadline_ns, session);
                 self.arrive(request, arrived);
             }
             Observation::SessionEnding { session } => {
@@ -110,9 +113,7 @@ impl Ledger {
             }
             Observation::Batch { worker, task, nodes, .. } => {
                 nodes.iter().for_each(|nodes| self.submit(worker, task, nodes));
-                let rows: u128 = nodes.iter().map(|part| u128::from(part.count)).sum();
-                let live = self.requests.values().filter(|request| !request.is_waiting()).count();
-                self.virtual_time += ((rows << 32) / live.max(1) as u128).max(1);
+                self.serve(nodes);
             }
             Observation::EndOfSequence { chain } => {
                 if let Some(request) = self.requests.get_mut(&chain.request) {
@@ -157,7 +158,8 @@ impl Ledger {
         }
         if let Some(before_ns) = self.aging_ns.and_then(|aging_ns| now_ns.checked_sub(aging_ns)) {
             for (&id, request) in &mut self.requests {
-                self.promoted += u64::from(request.promote(id, before_ns, &mut self.open));
+                self.promoted +=
+                    u64::from(request.promote(id, (before_ns, now_ns), &mut self.open));
             }
         }
     }
@@ -171,9 +173,11 @@ impl Ledger {
     /// Starts a request: it takes its place in the queues, with the slots that the chunk before it
     /// left.
     fn start(&mut self, id: RequestId, kept: &BTreeMap<RunIndex, Kept>) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
-        let tag = (self.virtual_time >> 24) as u64;
+        let Some(request) = self.requests.get(&id) else { return };
+        let clock = self.clock_of(request);
+        let tag = (self.start_clock(clock) >> 24) as u64;
         let tag = if self.large_rows.is_some() { tag } else { 0 };
+        let Some(request) = self.requests.get_mut(&id) else { return };
         let start = (self.starts, self.now_ns);
         request.start(id, start, (tag, self.large_rows), &mut self.open);
         self.starts += 1;
@@ -187,6 +191,44 @@ impl Ledger {
                 run.lacks_slot = false;
             }
             self.slots.keep(kept.cell_type, (id, *run_index));
+        }
+    }
+
+    /// The number of requests with a `clock` that started and have not ended.
+    fn live_requests(&self, clock: ModelId) -> usize {
+        let is_live = |request: &&Request| !request.is_waiting() && self.clock_of(request) == clock;
+        self.requests.values().filter(is_live).count()
+    }
+
+    /// The model whose virtual time a request has: its own, where models have shares.
+    fn clock_of(&self, request: &Request) -> ModelId {
+        if self.has_shares { request.model } else { ModelId(0) }
+    }
+
+    /// The virtual time of a request that is about to start. A model without requests is not behind those
+    /// that have some.
+    fn start_clock(&mut self, clock: ModelId) -> u128 {
+        let others = self.virtual_times.iter().filter(|(other, _)| self.live_requests(**other) > 0);
+        let earliest = others.map(|(_, &time)| time).min().unwrap_or(0);
+        let is_first = self.live_requests(clock) == 0;
+        let own = self.virtual_times.entry(clock).or_insert(0);
+        if is_first {
+            *own = earliest.max(*own);
+        }
+        *own
+    }
+
+    /// Enters that the nodes of a batch are served.
+    fn serve(&mut self, nodes: &[Nodes]) {
+        let mut rows = BTreeMap::new();
+        for part in nodes {
+            if let Some(request) = self.requests.get(&part.request) {
+                *rows.entry(self.clock_of(request)).or_insert(0) += u128::from(part.count);
+            }
+        }
+        for (clock, rows) in rows {
+            let live = self.live_requests(clock).max(1) as u128;
+            *self.virtual_times.entry(clock).or_insert(0) += ((rows << 32) / live).max(1);
         }
     }
 

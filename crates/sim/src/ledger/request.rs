@@ -1,10 +1,11 @@
 //! A request in the books: how far each of its runs came, and where its nodes are in flight.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, Edge, EndOfSequence, RequestId, RunIndex, SessionId, SlotId, TaskId, WorkerId,
+    CellGraph, CellTypeId, Edge, EndOfSequence, ModelId, RequestId, RunIndex, SessionId, SlotId,
+    TaskId, WorkerId,
 };
 use batchmaker_manager::Outcome;
 
@@ -28,16 +29,19 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) graph: Arc<CellGraph>,
+    pub(crate) model: ModelId,
     /// The session that it is a chunk of.
     pub(crate) session: Option<SessionId>,
     /// When it must be answered.
     pub(crate) deadline_ns: Option<u64>,
-    /// 0 once it is promoted.
+    /// 0 once it is promoted, if it is not large.
     rank: u32,
+    /// Of a large request: each run and slice that is promoted.
+    promoted_slices: BTreeSet<(RunIndex, u64)>,
     /// The number of requests that started before it; none while it waits for an earlier chunk.
     start: Option<u64>,
-    /// When it started.
-    start_ns: u64,
+    /// Since when it ages: when it started or, if it is large, was last promoted.
+    ages_since_ns: u64,
     /// The virtual time at its start.
     tag: u64,
     /// If it is large: the number of rows before each run, and the bound from which on rows go back.
@@ -108,14 +112,17 @@ impl Request {
     /// A request that waits for an earlier chunk of its session, or is about to start.
     pub(super) fn new(
         graph: Arc<CellGraph>,
+        model: ModelId,
         priority: u32,
         deadline_ns: Option<u64>,
         session: Option<SessionId>,
     ) -> Self {
         Self {
+            model,
             session,
             deadline_ns,
-            start_ns: 0,
+            ages_since_ns: 0,
+            promoted_slices: BTreeSet::new(),
             tag: 0,
             large: None,
             rank: if priority == 0 { u32::MAX } else { priority },
@@ -143,7 +150,7 @@ impl Request {
         (tag, large_rows): (u64, Option<u32>),
         open: &mut [OpenRuns],
     ) {
-        (self.start, self.start_ns, self.tag) = (Some(start), start_ns, tag);
+        (self.start, self.ages_since_ns, self.tag) = (Some(start), start_ns, tag);
         let large_rows = large_rows.map(u64::from);
         self.large = large_rows.filter(|&rows| self.graph.nodes() >= rows).map(|large_rows| {
             // Before a run: all rows of other cell types, and those of earlier runs of its own.
@@ -271,24 +278,58 @@ impl Request {
     /// The place of a run; none while the request waits.
     fn place(&self, run: RunIndex) -> Option<Place> {
         let (start, progress) = (self.start?, self.runs.get(run.index())?);
-        let tag = match &self.large {
-            None => self.tag,
+        let (rank, tag) = match &self.large {
+            None => (self.rank, self.tag),
             Some((rows_before, large_rows)) => {
                 let row = rows_before[run.index()] + u64::from(progress.submitted);
-                self.tag + 256 * (row / large_rows + 2) * large_rows
+                let slice = row / large_rows;
+                let is_promoted = self.promoted_slices.contains(&(run, slice));
+                let rank = if is_promoted { 0 } else { self.rank };
+                (rank, self.tag + 256 * (slice + 2) * large_rows)
             }
         };
-        Some(Place { rank: self.rank, tag, start, run })
+        Some(Place { rank, tag, start, run })
     }
 
-    /// Promotes the request, whose id is `id`, if it started before `before_ns`. Tells whether it was
+    /// Promotes the request, whose id is `id`, if it has aged since before `before_ns`: a large one, of
+    /// which it is `now_ns`, a slice of each cell type, and then it ages again. Tells whether anything was
     /// promoted.
-    pub(super) fn promote(&mut self, id: RequestId, before_ns: u64, open: &mut [OpenRuns]) -> bool {
+    pub(super) fn promote(
+        &mut self,
+        id: RequestId,
+        (before_ns, now_ns): (u64, u64),
+        open: &mut [OpenRuns],
+    ) -> bool {
         if self.rank == 0 || self.given_up.is_some() || self.is_waiting() {
             return false;
         }
-        if self.start_ns >= before_ns {
+        if self.ages_since_ns >= before_ns {
             return false;
+        }
+        if let Some((rows_before, large_rows)) = &self.large {
+            self.ages_since_ns = now_ns;
+            let mut slices: Vec<(CellTypeId, u64, RunIndex)> = Vec::new();
+            for (run, shape) in (0..).map(RunIndex).zip(self.graph.runs()) {
+                let progress = self.run(run);
+                if progress.submitted < progress.length {
+                    let row = rows_before[run.index()] + u64::from(progress.submitted);
+                    slices.push((shape.cell_type, row / large_rows, run));
+                }
+            }
+            slices.sort_unstable();
+            let slices = slices.chunk_by(|a, b| a.0 == b.0);
+            let first = slices
+                .flat_map(|of_type| of_type.iter().filter(|(_, slice, _)| *slice == of_type[0].1));
+            let mut is_promoted = false;
+            for (cell_type, slice, run) in first.copied().collect::<Vec<_>>() {
+                let of_type = &mut open[cell_type.index()];
+                let is_open = self.place(run).is_some_and(|place| of_type.remove(&place).is_some());
+                is_promoted |= self.promoted_slices.insert((run, slice));
+                if let (true, Some(place)) = (is_open, self.place(run)) {
+                    of_type.insert(place, id);
+                }
+            }
+            return is_promoted;
         }
         for (run, place) in self.graph.runs().iter().zip(self.places()) {
             let of_type = &mut open[run.cell_type.index()];

@@ -12,6 +12,8 @@ use crate::scenario::Scenario;
 pub(super) enum SimulationEvent {
     /// A request arrives: a position in the scenario's arrivals.
     Arrive(usize),
+    /// A client sends a request: a position in the scenario's clients, and one in its requests.
+    Send { client: usize, request: usize },
     /// A chunk arrives: a position in the scenario's sessions, and one in its chunks.
     Chunk { session: usize, chunk: usize },
     /// A client ends its session: a position in the scenario's sessions.
@@ -51,6 +53,10 @@ impl Agenda {
         let mut agenda = Self::default();
         for (position, arrival) in scenario.arrivals.iter().enumerate() {
             agenda.enter(arrival.time_ns, SimulationEvent::Arrive(position));
+        }
+        for (client, requests) in scenario.clients.iter().enumerate() {
+            let send = SimulationEvent::Send { client, request: 0 };
+            agenda.enter(requests[0].time_ns, send);
         }
         for (session, plan) in scenario.sessions.iter().enumerate() {
             for (position, chunk) in plan.chunks.iter().enumerate() {

@@ -14,9 +14,10 @@ mod reply;
 mod reports;
 mod streams;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use batchmaker_graph::{BatchedTask, SessionId, TaskId, Work, WorkerId};
+use batchmaker_graph::{BatchedTask, RequestId, SessionId, TaskId, Work, WorkerId};
 use batchmaker_manager::{Event, Failure, Finished, Outcome, Policy};
 use batchmaker_simulated::{Fate, Hashes, Started, VirtualDevice};
 
@@ -48,6 +49,9 @@ pub(crate) struct Simulation<'a> {
     agenda: Agenda,
     disturbances: Disturbances,
     clients: Clients,
+    /// The requests in flight of clients that send one after the other: the client, and which of its
+    /// requests it is.
+    sent: BTreeMap<RequestId, (usize, usize)>,
     sessions: Sessions,
     reports: Reports,
     streams: Streams,
@@ -61,12 +65,16 @@ impl<'a> Simulation<'a> {
     pub(crate) fn new(scenario: Scenario, sabotage: Sabotage, trace: &'a mut Trace<'a>) -> Self {
         let config = &scenario.manager;
         Self {
-            observed: ObservedManager::new(config, sabotage, scenario.exact_costs(), trace),
+            observed: {
+                let (costs, load) = (scenario.exact_costs(), scenario.load());
+                ObservedManager::new(config, sabotage, costs, load, trace)
+            },
             device: VirtualDevice::new(scenario.device.clone(), Hashes),
             now_ns: 0,
             agenda: Agenda::of(&scenario),
             disturbances: scenario.disturbances,
             clients: Clients::default(),
+            sent: BTreeMap::new(),
             sessions: Sessions::new(scenario.sessions.len()),
             reports: Reports::new(usize::from(config.workers)),
             streams: Streams::default(),
@@ -106,6 +114,11 @@ impl<'a> Simulation<'a> {
         match happening {
             SimulationEvent::Arrive(position) => {
                 self.arrive(self.scenario.arrivals[position].clone(), None)?;
+            }
+            SimulationEvent::Send { client, request } => {
+                let arrival = self.scenario.clients[client][request].clone();
+                let id = self.arrive(arrival, None)?;
+                self.sent.insert(id, (client, request));
             }
             SimulationEvent::Chunk { session, chunk } => self.arrive_in(session, chunk)?,
             SimulationEvent::EndSession(session) => self.end_session(session)?,
@@ -173,7 +186,8 @@ impl Simulation<'_> {
             return Ok(());
         };
         self.summary.chunks += 1;
-        self.arrive(self.scenario.sessions[session].chunks[chunk].clone(), Some(id))
+        self.arrive(self.scenario.sessions[session].chunks[chunk].clone(), Some(id))?;
+        Ok(())
     }
 
     fn end_session(&mut self, session: usize) -> Result<(), Broken> {
@@ -181,7 +195,11 @@ impl Simulation<'_> {
         self.handle(Event::EndSession { session }, &Observation::SessionEnding { session })
     }
 
-    fn arrive(&mut self, arrival: Arrival, session: Option<SessionId>) -> Result<(), Broken> {
+    fn arrive(
+        &mut self,
+        arrival: Arrival,
+        session: Option<SessionId>,
+    ) -> Result<RequestId, Broken> {
         let (request, salt) = self.clients.admit(self.now_ns, &mut self.rng);
         let Arrival { model, priority, allowed_ns, graph, .. } = arrival;
         let deadline_ns = allowed_ns.map(|allowed_ns| self.now_ns + allowed_ns);
@@ -205,7 +223,7 @@ impl Simulation<'_> {
         let arrived = self.observed.ledger.requests.get(&request);
         let is_waiting = arrived.is_some_and(Request::is_waiting);
         self.summary.waiting_chunks += u64::from(is_waiting);
-        Ok(())
+        Ok(request)
     }
 
     fn cancel(&mut self, target: Target) -> Result<(), Broken> {
@@ -425,6 +443,7 @@ impl Simulation<'_> {
             self.observed.trace.note("finished", finished);
             self.check_answer(finished)?;
             self.streams.end(finished.request);
+            self.send_next(finished.request);
             self.clients.free(finished.request);
         }
         for session in self.observed.manager.take_ended_sessions() {
@@ -433,6 +452,15 @@ impl Simulation<'_> {
             self.sessions.ended(session);
         }
         Ok(())
+    }
+
+    /// Lets the client of a request that ended send its next one.
+    fn send_next(&mut self, ended: RequestId) {
+        let Some((client, request)) = self.sent.remove(&ended) else { return };
+        let request = request + 1;
+        if request < self.scenario.clients[client].len() {
+            self.agenda.enter(self.now_ns, SimulationEvent::Send { client, request });
+        }
     }
 
     /// Checks a request that ended: its time and, if it succeeded, its values.

@@ -5,7 +5,7 @@ use batchmaker_graph::{BatchedTask, CellGraph, CellTypeId, WorkerId};
 use batchmaker_manager::{Config, Event, Manager, Padding, Policy};
 use batchmaker_simulated::CellCost;
 
-use crate::checkers::{self, Checker};
+use crate::checkers::{self, Checker, Load};
 use crate::ledger::{Ledger, Run};
 use crate::observation::{Nodes, Observation, Rosters};
 use crate::report::Summary;
@@ -29,12 +29,13 @@ impl<'a> ObservedManager<'a> {
         config: &Config,
         sabotage: Sabotage,
         costs: Option<&[CellCost]>,
+        load: Load,
         trace: &'a mut Trace<'a>,
     ) -> Self {
         Self {
             manager: Manager::new(sabotage.config(config)),
-            ledger: Ledger::new(config),
-            checkers: checkers::of(config, costs),
+            ledger: Ledger::new(&sabotage.config_of_books(config)),
+            checkers: checkers::of(config, costs, load),
             rosters: Rosters::default(),
             policy: config.policy,
             cell_types: config.cell_types.len() as u32,
