@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use batchmaker_engine::EngineConfig;
@@ -212,6 +212,42 @@ fn slow_clients_are_left() {
     // A client that waits for its reply is not slow.
     let reply = sent(&server, LONG).receive().unwrap();
     assert_eq!(reply.status, 200);
+}
+
+/// A client of HTTP/2 that lets `window` bytes of a reply come, asks, and reads nothing; ends with the connection.
+async fn unread_stream(http: SocketAddr, window: u32) {
+    let stream = tokio::net::TcpStream::connect(http).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let handshake = builder.handshake::<_, String>(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let asked = String::from_utf8(bytes(&body(2))).unwrap();
+    let request = hyper::Request::post(format!("http://test{INFER}")).body(asked).unwrap();
+    let reply = sender.send_request(request).await.unwrap();
+    assert_eq!(reply.status(), 200);
+    let _ = connection.await.unwrap();
+}
+
+#[test]
+fn a_reply_of_http_2_that_is_not_taken_ends_its_connection() {
+    let impatient = ServerConfig { reply_timeout: Duration::from_millis(300), ..config() };
+    let server = Running::start(impatient, engine(Duration::ZERO, 64));
+    for window in [0, 1, 100] {
+        let unread = unread_stream(server.http, window);
+        let ends = async { tokio::time::timeout(Duration::from_secs(5), unread).await };
+        server.runtime().block_on(ends).expect("it is kept");
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_replies_that_are_not_taken() {
+    let mut server = Running::plain();
+    let unread = server.runtime().spawn(unread_stream(server.http, 1));
+    server.wait("it is answered", |server| server.outcomes("success") == 1.0);
+    server.shut_down();
+    assert_eq!(server.stopped(), Stopped::Drained);
+    server.runtime().block_on(unread).unwrap();
 }
 
 #[test]

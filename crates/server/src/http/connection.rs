@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::http::connections::{Busy, Connection, ConnectionLimits, Open, Purpose};
+use crate::http::connections::{Busy, ConnectionLimits, Open, Purpose};
 use crate::http::error::HttpError;
 use crate::http::reply_body::ReplyBody;
 use crate::http::stop::stopping;
@@ -57,7 +57,6 @@ pub(crate) struct Serving {
 
 /// What the requests of a connection share.
 struct Requests {
-    connection: Arc<Connection>,
     purpose: Purpose,
     limits: ConnectionLimits,
     /// The memory of the connection.
@@ -83,7 +82,6 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
     let purpose = if has_memory { connection.purpose } else { Purpose::Health };
     let is_http2 = AtomicBool::new(false);
     let requests = Arc::new(Requests {
-        connection: connection.clone(),
         purpose,
         limits,
         held: Mutex::new(held),
@@ -177,7 +175,7 @@ impl Requests {
             Err(error) => refused(error),
         };
         let mut response = response.map(|body| match is_http2 {
-            true => ReplyBody::of_stream(body, self.connection.clone(), busy),
+            true => ReplyBody::of_stream(body, busy),
             false => ReplyBody::new(body, busy),
         });
         if !is_http2 && (*self.stop.borrow() || self.purpose != Purpose::Any) {

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::http::taking::Taking;
+
 /// Connections beyond the bound, for questions about the server's health.
 const RESERVE: usize = 32;
 
@@ -87,17 +89,8 @@ pub(crate) struct Connection {
     pub(crate) close: Notify,
     /// How far its client is with what is written to it.
     pub(crate) writes: Taking,
-    /// How far its client is with the bodies of replies: streams of HTTP/2 wait for each on their own.
-    bodies: Mutex<Vec<Weak<Taking>>>,
-}
-
-/// How a client takes what it is sent.
-#[derive(Debug, Default)]
-pub(crate) struct Taking {
-    /// Since when the client has been waited for, in milliseconds since the port's start, plus 1; 0: it is not.
-    since_ms: AtomicU64,
-    /// The bytes that it took since.
-    bytes: AtomicU64,
+    /// The replies to requests of HTTP/2.
+    replies: Mutex<Vec<Weak<StreamReply>>>,
 }
 
 /// An open connection; taken off the table on drop.
@@ -111,6 +104,15 @@ pub(crate) struct Open {
 /// A request that is being answered; ends with the last byte of its reply.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Connection>);
+
+/// The reply to a request of HTTP/2, whose client may take other replies and not this one; ends with the last byte.
+#[derive(Debug)]
+pub(crate) struct StreamReply {
+    _busy: Busy,
+    taking: Taking,
+    /// The bytes that are to be written as soon as the client allows it.
+    left: AtomicU64,
+}
 
 impl Connections {
     pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
@@ -161,7 +163,7 @@ impl Connections {
             is_broken_off: AtomicBool::new(false),
             close: Notify::new(),
             writes: Taking::default(),
-            bodies: Mutex::default(),
+            replies: Mutex::default(),
         });
         let id = table.next;
         table.next += 1;
@@ -254,23 +256,9 @@ impl Connection {
         Busy(self.clone())
     }
 
-    /// Watches how the client takes the body of a reply.
-    pub(crate) fn watch_body(&self) -> Arc<Taking> {
-        let taking = Arc::new(Taking::default());
-        self.waits_for(&taking);
-        let mut bodies = lock(&self.bodies);
-        bodies.retain(|body| body.strong_count() > 0);
-        bodies.push(Arc::downgrade(&taking));
-        taking
-    }
-
-    /// Notes that the client is waited for, unless that is known.
-    pub(crate) fn waits_for(&self, taking: &Taking) {
-        let now_ms = self.now_ms() + 1;
-        let (relaxed, new) = (Ordering::Relaxed, Ordering::Relaxed);
-        if taking.since_ms.compare_exchange(0, now_ms, relaxed, new).is_ok() {
-            taking.bytes.store(0, Ordering::Relaxed);
-        }
+    /// Notes that the client is waited for to take what is written.
+    pub(crate) fn waits_to_write(&self) {
+        self.writes.waits(self.now_ms());
     }
 
     /// The time for which no request began or ended on any connection of the port.
@@ -284,31 +272,44 @@ impl Connection {
     }
 
     fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
-        let bodies = lock(&self.bodies);
-        let mut bodies = bodies.iter().filter_map(Weak::upgrade);
-        self.writes.is_stuck(now_ms, limits) || bodies.any(|body| body.is_stuck(now_ms, limits))
+        let replies: Vec<_> = lock(&self.replies).iter().filter_map(Weak::upgrade).collect();
+        // Each is looked at.
+        let stuck = replies.iter().filter(|reply| reply.is_stuck(now_ms, limits)).count();
+        self.writes.is_stuck(now_ms, limits.reply_timeout, limits.rate_min) || stuck > 0
     }
 }
 
-impl Taking {
-    /// Notes that the client took bytes.
-    pub(crate) fn took(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+impl StreamReply {
+    /// Begins the reply to a request.
+    pub(crate) fn begin(busy: Busy) -> Arc<Self> {
+        let connection = busy.0.clone();
+        let reply =
+            Arc::new(Self { _busy: busy, taking: Taking::default(), left: AtomicU64::new(0) });
+        let mut replies = lock(&connection.replies);
+        replies.retain(|reply| reply.strong_count() > 0);
+        replies.push(Arc::downgrade(&reply));
+        drop(replies);
+        reply
     }
 
-    /// Notes that the client took all there was.
-    pub(crate) fn took_all(&self) {
-        self.since_ms.store(0, Ordering::Relaxed);
+    /// Notes bytes that are to be written as soon as the client allows it.
+    pub(crate) fn hand_out(&self, bytes: usize) {
+        self.left.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that bytes were written.
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.taking.took(bytes);
+        if self.left.fetch_sub(bytes as u64, Ordering::Relaxed) == bytes as u64 {
+            self.taking.took_all();
+        }
     }
 
     fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
-        let Some(since_ms) = self.since_ms.load(Ordering::Relaxed).checked_sub(1) else {
-            return false;
-        };
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        let earned_ms = bytes.saturating_mul(1000).checked_div(limits.rate_min).unwrap_or(u64::MAX);
-        let patience_ms = limits.reply_timeout.as_millis() as u64;
-        now_ms.saturating_sub(since_ms) > patience_ms.saturating_add(earned_ms)
+        if self.left.load(Ordering::Relaxed) > 0 {
+            self.taking.waits(now_ms);
+        }
+        self.taking.is_stuck(now_ms, limits.reply_timeout, limits.rate_min)
     }
 }
 
@@ -420,21 +421,19 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_taken_earn_time() {
+    fn a_reply_of_a_stream_lasts_until_it_is_written() {
         let connections = connections(1, None);
-        let limits = connections.limits;
         let open = connections.open(CLIENT).unwrap();
-        let taking = open.connection.watch_body();
-        assert!(!taking.is_stuck(1000, &limits));
-        assert!(taking.is_stuck(1100, &limits));
-        taking.took(500);
-        assert!(!taking.is_stuck(1100, &limits));
-        assert!(taking.is_stuck(1600, &limits));
-        taking.took_all();
-        assert!(!taking.is_stuck(9999, &limits));
-        let other = open.connection.watch_body();
-        assert!(open.connection.is_stuck(9999, &limits));
-        drop(other);
-        assert!(!open.connection.is_stuck(9999, &limits));
+        let (connection, limits) = (&open.connection, connections.limits);
+        let reply = StreamReply::begin(connection.begin_request());
+        assert!(!connection.is_stuck(0, &limits) && !connection.is_stuck(9999, &limits));
+        reply.hand_out(10);
+        assert!(!connection.is_stuck(10_000, &limits));
+        reply.wrote(9);
+        assert!(connection.is_stuck(11_010, &limits) && !connection.is_idle());
+        reply.wrote(1);
+        assert!(!connection.is_stuck(99_999, &limits) && !connection.is_idle());
+        drop(reply);
+        assert!(connection.is_idle());
     }
 }

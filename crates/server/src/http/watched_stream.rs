@@ -28,7 +28,7 @@ impl WatchedStream {
             Poll::Ready(Ok(bytes)) if *bytes == length => writes.took_all(),
             Poll::Ready(Ok(bytes)) => writes.took(*bytes),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.connection.waits_for(writes),
+            Poll::Pending => self.connection.waits_to_write(),
         }
     }
 }
