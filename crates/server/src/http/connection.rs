@@ -70,7 +70,8 @@ struct Requests {
 ///
 /// When the server stops, every request that the client sends before it is told of the end is answered: an HTTP/1.1
 /// client is told with `Connection: close` in its next response. A connection without a request is kept until
-/// the port had none for [`LINGER`], since one may be on its way. HTTP/2 has messages for this.
+/// the port had none for [`LINGER`], since one may be on its way. HTTP/2 has messages for this, and its clients have
+/// that time to acknowledge them.
 pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Serving) {
     let Serving { router, memory, mut stop } = serving;
     let connection = &open.connection;
@@ -135,19 +136,17 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
                         let pause = if is_ending { LINGER } else { left };
                         timer.as_mut().reset(Instant::now() + pause);
                     }
-                    // Half a head is no request.
+                    // Half a head is no request, and a client of HTTP/2 may never acknowledge the end.
                     true if connection.is_idle() => return,
                     true => timer.as_mut().reset(Instant::now() + LINGER),
                 }
             }
             () = stopping(&mut stop), if !is_stopping => {
-                is_stopping = true;
+                (is_stopping, is_timed) = (true, true);
+                timer.as_mut().reset(Instant::now() + LINGER);
                 if requests.is_http2.load(Ordering::SeqCst) {
                     served.as_mut().graceful_shutdown();
-                    is_timed = false;
-                } else {
-                    timer.as_mut().reset(Instant::now() + LINGER);
-                    is_timed = true;
+                    is_ending = true;
                 }
             }
         }

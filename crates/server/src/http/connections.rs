@@ -237,9 +237,9 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// Whether it has no request.
+    /// Whether it has no request, and its client has taken all that was written to it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.busy.load(Ordering::SeqCst) == 0
+        self.busy.load(Ordering::SeqCst) == 0 && !self.writes.is_waited_for()
     }
 
     /// The time for which it had no request; none if it has one.
@@ -259,6 +259,14 @@ impl Connection {
     /// Notes that the client is waited for to take what is written.
     pub(crate) fn waits_to_write(&self) {
         self.writes.waits(self.now_ms());
+    }
+
+    /// Notes that the client took all that was written.
+    pub(crate) fn wrote_all(&self) {
+        if self.writes.is_waited_for() {
+            self.idle_since_ms.store(self.now_ms(), Ordering::Relaxed);
+            self.writes.took_all();
+        }
     }
 
     /// The time for which no request began or ended on any connection of the port.
@@ -406,6 +414,23 @@ mod tests {
         first.connection.break_off();
         assert!(first.connection.has_to_close());
         drop(busy);
+    }
+
+    #[test]
+    fn a_connection_whose_reply_is_not_written_makes_no_room() {
+        let connections = connections(1, None);
+        let first = connections.open(CLIENT).unwrap();
+        first.connection.waits_to_write();
+        idle();
+        let second = connections.open(CLIENT).unwrap();
+        assert_eq!(second.connection.purpose, Purpose::Health);
+        assert!(!first.connection.is_idle() && !first.connection.is_closing());
+        drop(second);
+        first.connection.wrote_all();
+        assert!(connections.open(CLIENT).is_none(), "its next request may be on its way");
+        idle();
+        assert_eq!(connections.open(CLIENT).unwrap().connection.purpose, Purpose::Any);
+        assert!(first.connection.is_closing());
     }
 
     #[test]
