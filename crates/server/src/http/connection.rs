@@ -169,7 +169,13 @@ impl Requests {
         if is_http2 {
             self.is_http2.store(true, Ordering::SeqCst);
         }
-        let response = match self.admit(&request, is_http2) {
+        let admitted = self.admit(&request, is_http2);
+        let request = match self.purpose {
+            Purpose::Any => request.map(Body::new),
+            // Whoever asks about health needs no body, and others need the connection.
+            _ => request.map(|_| Body::empty()),
+        };
+        let response = match admitted {
             Ok(()) => router.call(request).await.unwrap_or_else(|never| match never {}),
             Err(error) => refused(error),
         };

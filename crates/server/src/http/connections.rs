@@ -22,6 +22,9 @@ const RESERVE: usize = 32;
 /// way.
 const IDLE_MIN: Duration = Duration::from_millis(100);
 
+/// The time that a connection has which is not for anything.
+const HEALTH_TIME: Duration = Duration::from_secs(2);
+
 /// The limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
@@ -76,6 +79,8 @@ pub(crate) struct Connection {
     last_request_ms: Arc<AtomicU64>,
     pub(crate) purpose: Purpose,
     client: IpAddr,
+    /// When it began, in milliseconds since the port's start.
+    opened_ms: u64,
     /// Its requests that are being answered.
     busy: AtomicU32,
     /// When it had its last request, or began, in milliseconds since the port's start.
@@ -156,6 +161,7 @@ impl Connections {
             last_request_ms: self.last_request_ms.clone(),
             purpose,
             client,
+            opened_ms: now_ms,
             busy: AtomicU32::new(0),
             idle_since_ms: AtomicU64::new(now_ms),
             has_request: AtomicBool::new(false),
@@ -173,11 +179,10 @@ impl Connections {
         Some(Open { connections: self.clone(), id, connection })
     }
 
-    /// Closes connections whose clients take too long to take what they are sent, or keep a connection from others
-    /// that is meant for questions about health. Where others are in need, clients may take nothing of their replies
+    /// Closes connections whose clients take too long to take what they are sent, or, whatever they do, to ask about
+    /// health on one that is meant for that. Where others are in need, clients may take nothing of their replies
     /// for no longer than `time_in_need`.
     pub(crate) fn close_stuck(&self, time_in_need: Option<Duration>) {
-        const HEALTH_TIME: Duration = Duration::from_secs(2);
         let mut limits = self.limits;
         if let Some(time) = time_in_need {
             limits.reply_timeout = limits.reply_timeout.min(time);
@@ -185,8 +190,8 @@ impl Connections {
         let now_ms = self.now_ms();
         let open: Vec<_> = lock(&self.table).open.values().cloned().collect();
         for connection in open {
-            let is_over = connection.purpose != Purpose::Any
-                && connection.idle_for(now_ms).is_some_and(|time| time > HEALTH_TIME);
+            let open_for = Duration::from_millis(now_ms.saturating_sub(connection.opened_ms));
+            let is_over = connection.purpose != Purpose::Any && open_for > HEALTH_TIME;
             if is_over || connection.is_stuck(now_ms, &limits) {
                 connection.break_off();
             }
@@ -400,6 +405,18 @@ mod tests {
         assert!(connections.open(CLIENT).is_none(), "nothing is idle");
         drop((asked, health, busy, first));
         assert_eq!(open().connection.purpose, Purpose::Any);
+    }
+
+    #[test]
+    fn a_connection_for_health_ends_whatever_it_does() {
+        let connections = connections(0, None);
+        let health = connections.open(CLIENT).unwrap();
+        let _busy = health.connection.begin_request();
+        connections.close_stuck(None);
+        assert!(!health.connection.has_to_close());
+        std::thread::sleep(HEALTH_TIME + Duration::from_millis(5));
+        connections.close_stuck(None);
+        assert!(health.connection.has_to_close());
     }
 
     #[test]
