@@ -214,6 +214,31 @@ fn slow_clients_are_left() {
     assert_eq!(reply.status, 200);
 }
 
+#[test]
+fn a_new_client_is_served_beside_large_requests() {
+    let engine_config = EngineConfig { max_memory_bytes: 64 << 20, ..EngineConfig::default() };
+    let engine = engine_of(Duration::ZERO, engine_config);
+    let memory = engine.memory().clone();
+    let server = Running::start(config(), engine);
+    let mut large = memory.standing();
+    large.grow_towards(usize::MAX);
+    assert_eq!(memory.bytes_in_use(), 56 << 20);
+    assert_eq!(server.post(INFER, &bytes(&body(2))).status, 200);
+    // Connections leave half of that part to requests.
+    let clients: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = Client::new(server.http);
+            client.send("GET", "/v2", &[], b"");
+            client
+        })
+        .collect();
+    let answered = clients.into_iter().map(|mut client| (client.receive().unwrap().status, client));
+    let answered: Vec<_> = answered.collect();
+    let served = answered.iter().filter(|(status, _)| *status == 200).count();
+    assert!(served <= (4 << 20) / (32 << 10), "{served}");
+    assert!(memory.bytes_in_use() <= 60 << 20);
+}
+
 /// A client of HTTP/2 that lets `window` bytes of a reply come, asks, and reads nothing; ends with the connection.
 async fn unread_stream(http: SocketAddr, window: u32) {
     let stream = tokio::net::TcpStream::connect(http).await.unwrap();

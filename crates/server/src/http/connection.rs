@@ -22,7 +22,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -59,11 +59,33 @@ pub(crate) struct Serving {
 struct Requests {
     purpose: Purpose,
     limits: ConnectionLimits,
-    /// The memory of the connection.
-    held: Mutex<Reservation>,
+    memory: Arc<MemoryBudget>,
+    /// What the connection holds of it.
+    held: Mutex<Option<Held>>,
     /// Whether a request of HTTP/2 has come.
     is_http2: AtomicBool,
     stop: watch::Receiver<bool>,
+}
+
+/// What a connection holds of the budget.
+struct Held {
+    memory: Reservation,
+    _small_place: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Takes `bytes` for a connection; none where there is no place for them. Where large requests hold all that they
+    /// may, a few connections take theirs from the part that is left to small requests, which come on them.
+    fn take(memory: &Arc<MemoryBudget>, open: &Open, bytes: usize) -> Option<Self> {
+        let mut standing = memory.standing();
+        if standing.try_grow_to(bytes).is_ok() {
+            return Some(Self { memory: standing, _small_place: None });
+        }
+        let place = open.small_place()?;
+        let mut small = memory.arrival();
+        small.try_grow_to(bytes).ok()?;
+        Some(Self { memory: small, _small_place: Some(place) })
+    }
 }
 
 /// Serves a connection to its end.
@@ -78,13 +100,13 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
     let limits = open.limits();
     // Replies are written whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
-    let mut held = memory.standing();
-    let has_memory = held.try_grow_to(connection_bytes(limits.head_bytes_max)).is_ok();
-    let purpose = if has_memory { connection.purpose } else { Purpose::Health };
+    let held = Held::take(&memory, &open, connection_bytes(limits.head_bytes_max));
+    let purpose = if held.is_some() { connection.purpose } else { Purpose::Health };
     let is_http2 = AtomicBool::new(false);
     let requests = Arc::new(Requests {
         purpose,
         limits,
+        memory,
         held: Mutex::new(held),
         is_http2,
         stop: stop.clone(),
@@ -203,7 +225,11 @@ impl Requests {
             let heads = streams_max * (head_bytes_max / STREAM_HEAD_SHARE);
             let bytes = 2 * WINDOW_BYTES as usize + heads as usize;
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+            if held.as_ref().is_none_or(|held| held.memory.bytes() < bytes) {
+                let mut memory = self.memory.standing();
+                memory.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+                *held = Some(Held { memory, _small_place: None });
+            }
         }
         Ok(())
     }

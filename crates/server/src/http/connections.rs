@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::http::taking::Taking;
 
@@ -61,6 +61,8 @@ pub(crate) struct Connections {
     limits: ConnectionLimits,
     start: Instant,
     last_request_ms: Arc<AtomicU64>,
+    /// Connections that may take their memory from the part that is left to small requests.
+    small_places: Arc<Semaphore>,
     table: Mutex<Table>,
 }
 
@@ -120,9 +122,12 @@ pub(crate) struct StreamReply {
 }
 
 impl Connections {
-    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+    /// None is open yet. At most `small_max` at a time may take their memory from the part that is left to small
+    /// requests.
+    pub(crate) fn new(limits: ConnectionLimits, small_max: usize) -> Arc<Self> {
         let (start, last_request_ms) = (Instant::now(), Arc::default());
-        Arc::new(Self { limits, start, last_request_ms, table: Mutex::default() })
+        let small_places = Arc::new(Semaphore::new(small_max));
+        Arc::new(Self { limits, start, last_request_ms, small_places, table: Mutex::default() })
     }
 
     /// Takes in a new connection; none while there is no place for it.
@@ -340,6 +345,11 @@ impl Open {
     pub(crate) fn limits(&self) -> ConnectionLimits {
         self.connections.limits
     }
+
+    /// A place among the connections that take their memory from the part that is left to small requests.
+    pub(crate) fn small_place(&self) -> Option<OwnedSemaphorePermit> {
+        self.connections.small_places.clone().try_acquire_owned().ok()
+    }
 }
 
 impl Drop for Open {
@@ -370,7 +380,7 @@ mod tests {
 
     fn connections(max: usize, max_per_client: Option<usize>) -> Arc<Connections> {
         let second = Duration::from_secs(1);
-        Connections::new(ConnectionLimits {
+        let limits = ConnectionLimits {
             max,
             max_per_client,
             head_bytes_max: 1 << 16,
@@ -378,7 +388,8 @@ mod tests {
             head_timeout: second,
             reply_timeout: second,
             rate_min: 1000,
-        })
+        };
+        Connections::new(limits, 1)
     }
 
     /// Lets connections be idle for long enough to make room.

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::http::connection::{Serving, serve_connection};
+use crate::http::connection::{Serving, connection_bytes, serve_connection};
 use crate::http::connections::{ConnectionLimits, Connections};
 use crate::http::stop::stopping;
 
@@ -35,7 +35,9 @@ const HANDSHAKE_TIME: Duration = Duration::from_millis(100);
 /// Accepts connections until the server stops; then answers what clients have sent on those that there are, closes
 /// each, and returns. Dropped, it breaks them all off.
 pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: ConnectionLimits) {
-    let connections = Connections::new(limits);
+    // Connections may have half of the part that is left to small requests, which is an eighth.
+    let small_max = serving.memory.bytes_max() / 16 / connection_bytes(limits.head_bytes_max);
+    let connections = Connections::new(limits, small_max);
     let mut tasks = JoinSet::new();
     let mut stop = serving.stop.clone();
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
