@@ -81,13 +81,14 @@ pub(crate) async fn read(
     let (mut pace, mut blocks) = (Pace::begin(limits), Blocks::default());
     while let Some(data) = pace.next_data(&mut body).await? {
         if data.len() > limits.bytes_max - blocks.len() {
+            give_back(blocks, memory);
             discard(body, limits).await;
             return Err(too_large(limits));
         }
         let held = blocks.capacity_with(data.len(), expected);
         if held > memory.bytes() {
             if let Err(error) = within(app, memory.grow_to(held)).await {
-                drop(blocks);
+                give_back(blocks, memory);
                 discard(body, limits).await;
                 return Err(error.into());
             }
@@ -96,6 +97,12 @@ pub(crate) async fn read(
         blocks.push(&data, expected);
     }
     Ok((blocks, encoding))
+}
+
+/// Frees what came of a body that is refused.
+fn give_back(blocks: Blocks, memory: &mut Reservation) {
+    drop(blocks);
+    memory.shrink_to(0);
 }
 
 /// Reads the short body of a request that is not for a model.
