@@ -239,6 +239,34 @@ fn a_new_client_is_served_beside_large_requests() {
     assert!(memory.bytes_in_use() <= 60 << 20);
 }
 
+#[test]
+fn what_is_not_for_a_model_counts_in_the_memory_too() {
+    let engine = engine(Duration::ZERO, 64);
+    let memory = engine.memory().clone();
+    let server = Running::start(config(), engine);
+    let mut client = Client::new(server.http);
+    assert_eq!(client.call("GET", "/metrics", &[], b"").status, 200);
+    let idle = memory.bytes_in_use();
+    let half = "POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{";
+    let mut sending = Client::new(server.http);
+    sending.stream.write_all(half.as_bytes()).unwrap();
+    server.wait("the body counts", |_| memory.bytes_in_use() >= idle + (48 << 10));
+    drop(sending);
+    server.wait("it is gone", |_| memory.bytes_in_use() == idle);
+
+    let mut all = vec![memory.standing()];
+    all[0].grow_towards(usize::MAX);
+    while memory.bytes_in_use() < memory.bytes_max() {
+        all.push(memory.arrival());
+        all.last_mut().unwrap().grow_towards(usize::MAX);
+    }
+    let reply = client.call("GET", "/metrics", &[], b"");
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert_eq!(client.call("GET", "/v2/health/live", &[], b"").status, 200);
+    let reply = Client::new(server.metrics).call("GET", "/metrics", &[], b"");
+    assert_eq!(reply.status, 200);
+}
+
 /// A client of HTTP/2 that lets `window` bytes of a reply come, asks, and reads nothing; ends with the connection.
 async fn unread_stream(http: SocketAddr, window: u32) {
     let stream = tokio::net::TcpStream::connect(http).await.unwrap();

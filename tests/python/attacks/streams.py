@@ -235,3 +235,25 @@ async def replies_taken_in_part(target):
         connection.close()
 
     await target.together(8, client)
+
+
+@attack(clients=64, seconds=15, short_seconds=4, refusals=True, budget=2**28)
+async def small_bodies_and_replies_in_streams(target):
+    """128 streams of a connection with 60 kB each for the index, which never end, or with metrics that nobody reads."""
+    async def client(index):
+        connection = await http2.Connection.open(target, window=0)
+        for stream in range(1, 257, 2):
+            if index < 4:
+                path = "/metrics" if stream % 32 == 1 else "/v2/models/stats"
+                connection.writer.write(http2.headers(stream, path, "GET", end=True))
+            else:
+                connection.writer.write(http2.headers(stream, "/v2/repository/index"))
+                if not await connection.send(stream, b" " * 60_000):
+                    break
+                await asyncio.sleep(0.02)
+            target.count("streams")
+        await target.wait()
+        target.notes["frames"] = connection.frames
+        connection.close()
+
+    await target.together(85, client)

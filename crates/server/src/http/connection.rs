@@ -28,6 +28,7 @@ use tower_service::Service;
 
 use crate::http::connections::{Busy, ConnectionLimits, Open, Purpose};
 use crate::http::error::HttpError;
+use crate::http::reply::SHORT_BYTES;
 use crate::http::reply_body::ReplyBody;
 use crate::http::stop::stopping;
 use crate::http::watched_stream::WatchedStream;
@@ -222,8 +223,8 @@ impl Requests {
         }
         if is_http2 && self.purpose == Purpose::Any {
             let ConnectionLimits { streams_max, head_bytes_max, .. } = self.limits;
-            let heads = streams_max * (head_bytes_max / STREAM_HEAD_SHARE);
-            let bytes = 2 * WINDOW_BYTES as usize + heads as usize;
+            let of_stream = (head_bytes_max / STREAM_HEAD_SHARE) as usize + SHORT_BYTES;
+            let bytes = 2 * WINDOW_BYTES as usize + streams_max as usize * of_stream;
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             if held.as_ref().is_none_or(|held| held.memory.bytes() < bytes) {
                 let mut memory = self.memory.standing();
