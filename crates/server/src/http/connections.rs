@@ -2,8 +2,8 @@
 //! take a reply.
 //!
 //! A port has a bound on its connections. Where it is reached, the one that has been idle for longest makes room for a
-//! new one, which waits until that one was idle for [`IDLE_MIN`]. Where none is idle, a few more are accepted for
-//! questions about the server's health.
+//! new one, which waits until that one was idle for [`IDLE_MIN`]. Where none is idle, or none for that long, a few more
+//! are accepted for questions about the server's health.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -71,6 +71,8 @@ struct Table {
     open: HashMap<u64, Arc<Connection>>,
     clients: HashMap<IpAddr, usize>,
     next: u64,
+    /// Since when new ones have waited for one that is about to be idle for long enough.
+    waiting_since_ms: Option<u64>,
 }
 
 /// What is known of an open connection.
@@ -139,10 +141,17 @@ impl Connections {
         let mut left = table.open.values().filter(|open| !open.is_closing()).count();
         if left >= self.limits.max {
             let idle = table.idle_for_longest(now_ms, |purpose| purpose == Purpose::Any);
-            let in_reserve = || table.idle_for_longest(now_ms, |purpose| purpose != Purpose::Any);
+            let is_about_to_be = idle.is_some_and(|(_, time)| time < IDLE_MIN);
+            if is_about_to_be && table.waited_for(now_ms) < IDLE_MIN {
+                table.waiting_since_ms.get_or_insert(now_ms);
+                return None;
+            }
             let is_reserve_full = left >= self.limits.max + RESERVE;
-            match idle.or_else(|| in_reserve().filter(|_| is_reserve_full)) {
-                Some((_, time)) if time < IDLE_MIN => return None,
+            let in_reserve = || {
+                let idle = table.idle_for_longest(now_ms, |purpose| purpose != Purpose::Any);
+                idle.filter(|(_, time)| is_reserve_full && *time >= IDLE_MIN)
+            };
+            match idle.filter(|(_, time)| *time >= IDLE_MIN).or_else(in_reserve) {
                 Some((idle, _)) => {
                     idle.make_room();
                     left -= 1;
@@ -157,6 +166,7 @@ impl Connections {
         let purpose = if self.limits.max_per_client.is_some_and(|max| of_client >= max) {
             Purpose::Refusal
         } else if left < self.limits.max {
+            table.waiting_since_ms = None;
             Purpose::Any
         } else {
             Purpose::Health
@@ -209,6 +219,12 @@ impl Connections {
 }
 
 impl Table {
+    /// The time for which new ones have waited.
+    fn waited_for(&self, now_ms: u64) -> Duration {
+        let since_ms = self.waiting_since_ms.unwrap_or(now_ms);
+        Duration::from_millis(now_ms.saturating_sub(since_ms))
+    }
+
     /// The connection without a request, of those of a purpose that is meant, that had none for longest; and that time.
     fn idle_for_longest(
         &self,
@@ -416,6 +432,24 @@ mod tests {
         assert!(connections.open(CLIENT).is_none(), "nothing is idle");
         drop((asked, health, busy, first));
         assert_eq!(open().connection.purpose, Purpose::Any);
+    }
+
+    #[test]
+    fn connections_that_are_never_idle_for_long_leave_the_reserve() {
+        let connections = connections(1, None);
+        let first = connections.open(CLIENT).unwrap();
+        let begin = Instant::now();
+        let second = loop {
+            drop(first.connection.begin_request());
+            match connections.open(CLIENT) {
+                Some(open) => break open,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        assert_eq!(second.connection.purpose, Purpose::Health);
+        assert!(begin.elapsed() >= IDLE_MIN);
+        drop(first.connection.begin_request());
+        assert!(connections.open(CLIENT).is_some(), "others do not wait again");
     }
 
     #[test]
