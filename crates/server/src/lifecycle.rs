@@ -226,9 +226,9 @@ impl Server {
         let mut rest = JoinSet::new();
         let (_never_stop, never_stopping) = watch::channel(false);
         if let Some(metrics) = metrics {
-            let router = metrics_router(state.clone());
             // Its connections are few, and must be answered when there is no memory for others.
             let memory = MemoryBudget::new(METRICS_CONNECTIONS_BYTES);
+            let router = metrics_router(state.clone(), memory.clone());
             let serving = Serving { router, memory, stop: never_stopping };
             let limits = ConnectionLimits { max: METRICS_CONNECTIONS_MAX, ..limits };
             rest.spawn(serve_port(adopt(metrics), serving, limits));

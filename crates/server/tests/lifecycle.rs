@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use batchmaker_engine::EngineConfig;
@@ -212,6 +212,95 @@ fn slow_clients_are_left() {
     // A client that waits for its reply is not slow.
     let reply = sent(&server, LONG).receive().unwrap();
     assert_eq!(reply.status, 200);
+}
+
+#[test]
+fn a_new_client_is_served_beside_large_requests() {
+    let engine_config = EngineConfig { max_memory_bytes: 64 << 20, ..EngineConfig::default() };
+    let engine = engine_of(Duration::ZERO, engine_config);
+    let memory = engine.memory().clone();
+    let server = Running::start(config(), engine);
+    let mut large = memory.standing();
+    large.grow_towards(usize::MAX);
+    assert_eq!(memory.bytes_in_use(), 56 << 20);
+    assert_eq!(server.post(INFER, &bytes(&body(2))).status, 200);
+    // Connections leave half of that part to requests.
+    let clients: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = Client::new(server.http);
+            client.send("GET", "/v2", &[], b"");
+            client
+        })
+        .collect();
+    let answered = clients.into_iter().map(|mut client| (client.receive().unwrap().status, client));
+    let answered: Vec<_> = answered.collect();
+    let served = answered.iter().filter(|(status, _)| *status == 200).count();
+    assert!(served <= (4 << 20) / (32 << 10), "{served}");
+    assert!(memory.bytes_in_use() <= 60 << 20);
+}
+
+#[test]
+fn what_is_not_for_a_model_counts_in_the_memory_too() {
+    let engine = engine(Duration::ZERO, 64);
+    let memory = engine.memory().clone();
+    let server = Running::start(config(), engine);
+    let mut client = Client::new(server.http);
+    assert_eq!(client.call("GET", "/metrics", &[], b"").status, 200);
+    let idle = memory.bytes_in_use();
+    let half = "POST /v2/repository/index HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{";
+    let mut sending = Client::new(server.http);
+    sending.stream.write_all(half.as_bytes()).unwrap();
+    server.wait("the body counts", |_| memory.bytes_in_use() >= idle + (48 << 10));
+    drop(sending);
+    server.wait("it is gone", |_| memory.bytes_in_use() == idle);
+
+    let mut all = vec![memory.standing()];
+    all[0].grow_towards(usize::MAX);
+    while memory.bytes_in_use() < memory.bytes_max() {
+        all.push(memory.arrival());
+        all.last_mut().unwrap().grow_towards(usize::MAX);
+    }
+    let reply = client.call("GET", "/metrics", &[], b"");
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert_eq!(client.call("GET", "/v2/health/live", &[], b"").status, 200);
+    let reply = Client::new(server.metrics).call("GET", "/metrics", &[], b"");
+    assert_eq!(reply.status, 200);
+}
+
+/// A client of HTTP/2 that lets `window` bytes of a reply come, asks, and reads nothing; ends with the connection.
+async fn unread_stream(http: SocketAddr, window: u32) {
+    let stream = tokio::net::TcpStream::connect(http).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let handshake = builder.handshake::<_, String>(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.unwrap();
+    let connection = tokio::spawn(connection);
+    let asked = String::from_utf8(bytes(&body(2))).unwrap();
+    let request = hyper::Request::post(format!("http://test{INFER}")).body(asked).unwrap();
+    let reply = sender.send_request(request).await.unwrap();
+    assert_eq!(reply.status(), 200);
+    let _ = connection.await.unwrap();
+}
+
+#[test]
+fn a_reply_of_http_2_that_is_not_taken_ends_its_connection() {
+    let impatient = ServerConfig { reply_timeout: Duration::from_millis(300), ..config() };
+    let server = Running::start(impatient, engine(Duration::ZERO, 64));
+    for window in [0, 1, 100] {
+        let unread = unread_stream(server.http, window);
+        let ends = async { tokio::time::timeout(Duration::from_secs(5), unread).await };
+        server.runtime().block_on(ends).expect("it is kept");
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_replies_that_are_not_taken() {
+    let mut server = Running::plain();
+    let unread = server.runtime().spawn(unread_stream(server.http, 1));
+    server.wait("it is answered", |server| server.outcomes("success") == 1.0);
+    server.shut_down();
+    assert_eq!(server.stopped(), Stopped::Drained);
+    server.runtime().block_on(unread).unwrap();
 }
 
 #[test]

@@ -119,3 +119,21 @@ async def connections_kept_after_a_request(target):
         writer.close()
 
     await target.together(room(2000), client)
+
+
+@attack(clients=16, flags=("--max-connections", 24), seconds=10, short_seconds=4, refusals=True)
+async def bodies_for_health(target):
+    """As many busy connections as there may be, and slow bodies on all that are left for health."""
+    async def client(index):
+        loop, connection = asyncio.get_running_loop(), await target.socket()
+        path = "/v2/models/langid/infer" if index < 24 else "/v2/health/live"
+        try:
+            await loop.sock_sendall(connection, http1.head(path, 2**16) + b" ")
+            target.count("bodies begun")
+            while target.left():
+                await asyncio.sleep(0.5)
+                await loop.sock_sendall(connection, b" " * 1024)
+        finally:
+            connection.close()
+
+    await target.together(100, client)

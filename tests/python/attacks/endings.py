@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from attacks import http1, ordinary
+from attacks import http1, http2, ordinary
 from attacks.registry import attack, room
 
 
@@ -212,6 +212,28 @@ async def terminated_beside_idle_connections(target):
     began = asyncio.get_running_loop().time()
     while runs(target.pid):
         await asyncio.sleep(0.05)
+    target.notes["seconds to end"] = round(asyncio.get_running_loop().time() - began, 1)
+    for connection in held:
+        connection.close()
+
+
+@attack(ends=True, seconds=1, short_seconds=0.5)
+async def terminated_beside_streams(target):
+    """SIGTERM beside HTTP/2 clients that do not take their replies, or say nothing any more."""
+    body, held = ordinary.sentence("Alle Menschen sind frei").split(b"\r\n\r\n", 1)[1], []
+    for window in (0, 1, 65_535):
+        connection = await http2.Connection.open(target, window)
+        connection.writer.write(http2.headers(1, "/v2/models/langid/infer"))
+        await connection.send(1, body, end=True)
+        held.append(connection)
+    await asyncio.sleep(0.5)
+    os.kill(target.pid, signal.SIGTERM)
+    began = asyncio.get_running_loop().time()
+    while runs(target.pid):
+        await asyncio.sleep(0.05)
+        if asyncio.get_running_loop().time() > began + 15:
+            target.fail("the server goes on fifteen seconds after the signal")
+            break
     target.notes["seconds to end"] = round(asyncio.get_running_loop().time() - began, 1)
     for connection in held:
         connection.close()

@@ -199,3 +199,61 @@ async def streams_beyond_the_number(target):
         connection.close()
 
     await target.together(50, client)
+
+
+@attack(clients=8, flags=("--reply-timeout", "1s"), seconds=10, short_seconds=6)
+async def replies_taken_in_part(target):
+    """Replies of which the client allows a byte, or all but half a megabyte, or all but a byte, and no more ever."""
+    reader, writer = await target.open()
+    tensors = {"x": ("FP32", (1, 100, 1), np.ones(100, np.float32).tobytes())}
+    request = http1.binary("wide", tensors, {"binary_data_output": True})
+    head, body = request.split(b"\r\n\r\n", 1)
+    head = head.split(b"Inference-Header-Content-Length: ")[1].split(b"\r\n")[0].decode()
+    more = [("inference-header-content-length", head)]
+    _, headers, _ = await http1.exchange(reader, writer, request)
+    writer.close()
+    length = int(headers["content-length"])
+    small = ordinary.sentence("Alle Menschen sind frei").split(b"\r\n\r\n", 1)[1]
+
+    async def client(index):
+        window = (1, length - 2**19, length - 1, 1)[index % 4]
+        connection = await http2.Connection.open(target, window)
+        connection.writer.write(http2.frame(http2.WINDOW, payload=struct.pack(">I", 2**30)))
+        for stream in range(1, 257 if index % 4 == 3 else 3, 2):
+            if index % 4 == 3:
+                connection.writer.write(http2.headers(stream, INFER))
+                await connection.send(stream, small, end=True)
+            else:
+                connection.writer.write(http2.headers(stream, "/v2/models/wide/infer", more=more))
+                await connection.send(stream, body, end=True)
+            target.count("asked")
+        end = asyncio.get_running_loop().time() + 4
+        while not connection.closed and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.05)
+        if not connection.closed:
+            target.fail(f"a reply is kept of which {window} bytes were allowed")
+        connection.close()
+
+    await target.together(8, client)
+
+
+@attack(clients=64, seconds=15, short_seconds=4, refusals=True, budget=2**28)
+async def small_bodies_and_replies_in_streams(target):
+    """128 streams of a connection with 60 kB each for the index, which never end, or with metrics that nobody reads."""
+    async def client(index):
+        connection = await http2.Connection.open(target, window=0)
+        for stream in range(1, 257, 2):
+            if index < 4:
+                path = "/metrics" if stream % 32 == 1 else "/v2/models/stats"
+                connection.writer.write(http2.headers(stream, path, "GET", end=True))
+            else:
+                connection.writer.write(http2.headers(stream, "/v2/repository/index"))
+                if not await connection.send(stream, b" " * 60_000):
+                    break
+                await asyncio.sleep(0.02)
+            target.count("streams")
+        await target.wait()
+        target.notes["frames"] = connection.frames
+        connection.close()
+
+    await target.together(85, client)

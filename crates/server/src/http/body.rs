@@ -81,13 +81,14 @@ pub(crate) async fn read(
     let (mut pace, mut blocks) = (Pace::begin(limits), Blocks::default());
     while let Some(data) = pace.next_data(&mut body).await? {
         if data.len() > limits.bytes_max - blocks.len() {
+            give_back(blocks, memory);
             discard(body, limits).await;
             return Err(too_large(limits));
         }
         let held = blocks.capacity_with(data.len(), expected);
         if held > memory.bytes() {
             if let Err(error) = within(app, memory.grow_to(held)).await {
-                drop(blocks);
+                give_back(blocks, memory);
                 discard(body, limits).await;
                 return Err(error.into());
             }
@@ -98,25 +99,36 @@ pub(crate) async fn read(
     Ok((blocks, encoding))
 }
 
-/// Reads the short body of a request that is not for a model.
-pub(crate) async fn read_small(
+/// Frees what came of a body that is refused.
+fn give_back(blocks: Blocks, memory: &mut Reservation) {
+    drop(blocks);
+    memory.shrink_to(0);
+}
+
+/// Reads the body of a request that wants none, within the limits of a small one; keeps nothing.
+pub(crate) async fn skip(
     headers: &HeaderMap,
     mut body: Body,
     limits: &BodyLimits,
-) -> Result<Vec<u8>, HttpError> {
-    let limits = &BodyLimits { bytes_max: SMALL_BYTES_MAX.min(limits.bytes_max), ..limits.clone() };
+) -> Result<(), HttpError> {
+    if body.is_end_stream() {
+        return Ok(());
+    }
+    let limits = &limits.of_small();
     if body.size_hint().lower() > limits.bytes_max as u64 {
         return Err(refuse(headers, body, limits, too_large(limits)).await);
     }
-    let (mut pace, mut bytes) = (Pace::begin(limits), Vec::new());
+    let (mut pace, mut left) = (Pace::begin(limits), limits.bytes_max);
     while let Some(data) = pace.next_data(&mut body).await? {
-        if data.len() > limits.bytes_max - bytes.len() {
-            discard(body, limits).await;
-            return Err(too_large(limits));
+        match left.checked_sub(data.len()) {
+            Some(fewer) => left = fewer,
+            None => {
+                discard(body, limits).await;
+                return Err(too_large(limits));
+            }
         }
-        bytes.extend_from_slice(&data);
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Reads a body that is refused for nothing, unless its client waits to be asked for it.
@@ -148,6 +160,13 @@ pub(crate) async fn discard(mut body: Body, limits: &BodyLimits) {
         }
     });
     discard.await;
+}
+
+impl BodyLimits {
+    /// The limits of the body of a request that is not for a model.
+    pub(crate) fn of_small(&self) -> Self {
+        Self { bytes_max: SMALL_BYTES_MAX.min(self.bytes_max), ..self.clone() }
+    }
 }
 
 impl<'a> Pace<'a> {

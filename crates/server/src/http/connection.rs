@@ -22,12 +22,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::http::connections::{Busy, Connection, ConnectionLimits, Open, Purpose};
+use crate::http::connections::{Busy, ConnectionLimits, Open, Purpose};
 use crate::http::error::HttpError;
+use crate::http::reply::SHORT_BYTES;
 use crate::http::reply_body::ReplyBody;
 use crate::http::stop::stopping;
 use crate::http::watched_stream::WatchedStream;
@@ -57,35 +58,56 @@ pub(crate) struct Serving {
 
 /// What the requests of a connection share.
 struct Requests {
-    connection: Arc<Connection>,
     purpose: Purpose,
     limits: ConnectionLimits,
-    /// The memory of the connection.
-    held: Mutex<Reservation>,
+    memory: Arc<MemoryBudget>,
+    /// What the connection holds of it.
+    held: Mutex<Option<Held>>,
     /// Whether a request of HTTP/2 has come.
     is_http2: AtomicBool,
     stop: watch::Receiver<bool>,
+}
+
+/// What a connection holds of the budget.
+struct Held {
+    memory: Reservation,
+    _small_place: Option<OwnedSemaphorePermit>,
+}
+
+impl Held {
+    /// Takes `bytes` for a connection; none where there is no place for them. Where large requests hold all that they
+    /// may, a few connections take theirs from the part that is left to small requests, which come on them.
+    fn take(memory: &Arc<MemoryBudget>, open: &Open, bytes: usize) -> Option<Self> {
+        let mut standing = memory.standing();
+        if standing.try_grow_to(bytes).is_ok() {
+            return Some(Self { memory: standing, _small_place: None });
+        }
+        let place = open.small_place()?;
+        let mut small = memory.arrival();
+        small.try_grow_to(bytes).ok()?;
+        Some(Self { memory: small, _small_place: Some(place) })
+    }
 }
 
 /// Serves a connection to its end.
 ///
 /// When the server stops, every request that the client sends before it is told of the end is answered: an HTTP/1.1
 /// client is told with `Connection: close` in its next response. A connection without a request is kept until
-/// the port had none for [`LINGER`], since one may be on its way. HTTP/2 has messages for this.
+/// the port had none for [`LINGER`], since one may be on its way. HTTP/2 has messages for this, and its clients have
+/// that time to acknowledge them.
 pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Serving) {
     let Serving { router, memory, mut stop } = serving;
     let connection = &open.connection;
     let limits = open.limits();
     // Replies are written whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
-    let mut held = memory.standing();
-    let has_memory = held.try_grow_to(connection_bytes(limits.head_bytes_max)).is_ok();
-    let purpose = if has_memory { connection.purpose } else { Purpose::Health };
+    let held = Held::take(&memory, &open, connection_bytes(limits.head_bytes_max));
+    let purpose = if held.is_some() { connection.purpose } else { Purpose::Health };
     let is_http2 = AtomicBool::new(false);
     let requests = Arc::new(Requests {
-        connection: connection.clone(),
         purpose,
         limits,
+        memory,
         held: Mutex::new(held),
         is_http2,
         stop: stop.clone(),
@@ -137,19 +159,17 @@ pub(crate) async fn serve_connection(stream: TcpStream, open: Open, serving: Ser
                         let pause = if is_ending { LINGER } else { left };
                         timer.as_mut().reset(Instant::now() + pause);
                     }
-                    // Half a head is no request.
+                    // Half a head is no request, and a client of HTTP/2 may never acknowledge the end.
                     true if connection.is_idle() => return,
                     true => timer.as_mut().reset(Instant::now() + LINGER),
                 }
             }
             () = stopping(&mut stop), if !is_stopping => {
-                is_stopping = true;
+                (is_stopping, is_timed) = (true, true);
+                timer.as_mut().reset(Instant::now() + LINGER);
                 if requests.is_http2.load(Ordering::SeqCst) {
                     served.as_mut().graceful_shutdown();
-                    is_timed = false;
-                } else {
-                    timer.as_mut().reset(Instant::now() + LINGER);
-                    is_timed = true;
+                    is_ending = true;
                 }
             }
         }
@@ -172,12 +192,18 @@ impl Requests {
         if is_http2 {
             self.is_http2.store(true, Ordering::SeqCst);
         }
-        let response = match self.admit(&request, is_http2) {
+        let admitted = self.admit(&request, is_http2);
+        let request = match self.purpose {
+            Purpose::Any => request.map(Body::new),
+            // Whoever asks about health needs no body, and others need the connection.
+            _ => request.map(|_| Body::empty()),
+        };
+        let response = match admitted {
             Ok(()) => router.call(request).await.unwrap_or_else(|never| match never {}),
             Err(error) => refused(error),
         };
         let mut response = response.map(|body| match is_http2 {
-            true => ReplyBody::of_stream(body, self.connection.clone(), busy),
+            true => ReplyBody::of_stream(body, busy),
             false => ReplyBody::new(body, busy),
         });
         if !is_http2 && (*self.stop.borrow() || self.purpose != Purpose::Any) {
@@ -197,10 +223,14 @@ impl Requests {
         }
         if is_http2 && self.purpose == Purpose::Any {
             let ConnectionLimits { streams_max, head_bytes_max, .. } = self.limits;
-            let heads = streams_max * (head_bytes_max / STREAM_HEAD_SHARE);
-            let bytes = 2 * WINDOW_BYTES as usize + heads as usize;
+            let of_stream = (head_bytes_max / STREAM_HEAD_SHARE) as usize + SHORT_BYTES;
+            let bytes = 2 * WINDOW_BYTES as usize + streams_max as usize * of_stream;
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+            if held.as_ref().is_none_or(|held| held.memory.bytes() < bytes) {
+                let mut memory = self.memory.standing();
+                memory.try_grow_to(bytes).map_err(|_| HttpError::TooManyConnections)?;
+                *held = Some(Held { memory, _small_place: None });
+            }
         }
         Ok(())
     }

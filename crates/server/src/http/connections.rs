@@ -2,8 +2,8 @@
 //! take a reply.
 //!
 //! A port has a bound on its connections. Where it is reached, the one that has been idle for longest makes room for a
-//! new one, which waits until that one was idle for [`IDLE_MIN`]. Where none is idle, a few more are accepted for
-//! questions about the server's health.
+//! new one, which waits until that one was idle for [`IDLE_MIN`]. Where none is idle, or none for that long, a few more
+//! are accepted for questions about the server's health.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::http::taking::Taking;
 
 /// Connections beyond the bound, for questions about the server's health.
 const RESERVE: usize = 32;
@@ -19,6 +21,9 @@ const RESERVE: usize = 32;
 /// The time that a connection may be idle though others want its place: its first request, or its next, may be on its
 /// way.
 const IDLE_MIN: Duration = Duration::from_millis(100);
+
+/// The time that a connection has which is not for anything.
+const HEALTH_TIME: Duration = Duration::from_secs(2);
 
 /// The limits of a port's connections.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +61,8 @@ pub(crate) struct Connections {
     limits: ConnectionLimits,
     start: Instant,
     last_request_ms: Arc<AtomicU64>,
+    /// Connections that may take their memory from the part that is left to small requests.
+    small_places: Arc<Semaphore>,
     table: Mutex<Table>,
 }
 
@@ -64,6 +71,8 @@ struct Table {
     open: HashMap<u64, Arc<Connection>>,
     clients: HashMap<IpAddr, usize>,
     next: u64,
+    /// Since when new ones have waited for one that is about to be idle for long enough.
+    waiting_since_ms: Option<u64>,
 }
 
 /// What is known of an open connection.
@@ -74,6 +83,8 @@ pub(crate) struct Connection {
     last_request_ms: Arc<AtomicU64>,
     pub(crate) purpose: Purpose,
     client: IpAddr,
+    /// When it began, in milliseconds since the port's start.
+    opened_ms: u64,
     /// Its requests that are being answered.
     busy: AtomicU32,
     /// When it had its last request, or began, in milliseconds since the port's start.
@@ -87,17 +98,8 @@ pub(crate) struct Connection {
     pub(crate) close: Notify,
     /// How far its client is with what is written to it.
     pub(crate) writes: Taking,
-    /// How far its client is with the bodies of replies: streams of HTTP/2 wait for each on their own.
-    bodies: Mutex<Vec<Weak<Taking>>>,
-}
-
-/// How a client takes what it is sent.
-#[derive(Debug, Default)]
-pub(crate) struct Taking {
-    /// Since when the client has been waited for, in milliseconds since the port's start, plus 1; 0: it is not.
-    since_ms: AtomicU64,
-    /// The bytes that it took since.
-    bytes: AtomicU64,
+    /// The replies to requests of HTTP/2.
+    replies: Mutex<Vec<Weak<StreamReply>>>,
 }
 
 /// An open connection; taken off the table on drop.
@@ -112,10 +114,22 @@ pub(crate) struct Open {
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<Connection>);
 
+/// The reply to a request of HTTP/2, whose client may take other replies and not this one; ends with the last byte.
+#[derive(Debug)]
+pub(crate) struct StreamReply {
+    _busy: Busy,
+    taking: Taking,
+    /// The bytes that are to be written as soon as the client allows it.
+    left: AtomicU64,
+}
+
 impl Connections {
-    pub(crate) fn new(limits: ConnectionLimits) -> Arc<Self> {
+    /// None is open yet. At most `small_max` at a time may take their memory from the part that is left to small
+    /// requests.
+    pub(crate) fn new(limits: ConnectionLimits, small_max: usize) -> Arc<Self> {
         let (start, last_request_ms) = (Instant::now(), Arc::default());
-        Arc::new(Self { limits, start, last_request_ms, table: Mutex::default() })
+        let small_places = Arc::new(Semaphore::new(small_max));
+        Arc::new(Self { limits, start, last_request_ms, small_places, table: Mutex::default() })
     }
 
     /// Takes in a new connection; none while there is no place for it.
@@ -127,10 +141,17 @@ impl Connections {
         let mut left = table.open.values().filter(|open| !open.is_closing()).count();
         if left >= self.limits.max {
             let idle = table.idle_for_longest(now_ms, |purpose| purpose == Purpose::Any);
-            let in_reserve = || table.idle_for_longest(now_ms, |purpose| purpose != Purpose::Any);
+            let is_about_to_be = idle.is_some_and(|(_, time)| time < IDLE_MIN);
+            if is_about_to_be && table.waited_for(now_ms) < IDLE_MIN {
+                table.waiting_since_ms.get_or_insert(now_ms);
+                return None;
+            }
             let is_reserve_full = left >= self.limits.max + RESERVE;
-            match idle.or_else(|| in_reserve().filter(|_| is_reserve_full)) {
-                Some((_, time)) if time < IDLE_MIN => return None,
+            let in_reserve = || {
+                let idle = table.idle_for_longest(now_ms, |purpose| purpose != Purpose::Any);
+                idle.filter(|(_, time)| is_reserve_full && *time >= IDLE_MIN)
+            };
+            match idle.filter(|(_, time)| *time >= IDLE_MIN).or_else(in_reserve) {
                 Some((idle, _)) => {
                     idle.make_room();
                     left -= 1;
@@ -145,6 +166,7 @@ impl Connections {
         let purpose = if self.limits.max_per_client.is_some_and(|max| of_client >= max) {
             Purpose::Refusal
         } else if left < self.limits.max {
+            table.waiting_since_ms = None;
             Purpose::Any
         } else {
             Purpose::Health
@@ -154,6 +176,7 @@ impl Connections {
             last_request_ms: self.last_request_ms.clone(),
             purpose,
             client,
+            opened_ms: now_ms,
             busy: AtomicU32::new(0),
             idle_since_ms: AtomicU64::new(now_ms),
             has_request: AtomicBool::new(false),
@@ -161,7 +184,7 @@ impl Connections {
             is_broken_off: AtomicBool::new(false),
             close: Notify::new(),
             writes: Taking::default(),
-            bodies: Mutex::default(),
+            replies: Mutex::default(),
         });
         let id = table.next;
         table.next += 1;
@@ -171,11 +194,10 @@ impl Connections {
         Some(Open { connections: self.clone(), id, connection })
     }
 
-    /// Closes connections whose clients take too long to take what they are sent, or keep a connection from others
-    /// that is meant for questions about health. Where others are in need, clients may take nothing of their replies
+    /// Closes connections whose clients take too long to take what they are sent, or, whatever they do, to ask about
+    /// health on one that is meant for that. Where others are in need, clients may take nothing of their replies
     /// for no longer than `time_in_need`.
     pub(crate) fn close_stuck(&self, time_in_need: Option<Duration>) {
-        const HEALTH_TIME: Duration = Duration::from_secs(2);
         let mut limits = self.limits;
         if let Some(time) = time_in_need {
             limits.reply_timeout = limits.reply_timeout.min(time);
@@ -183,8 +205,8 @@ impl Connections {
         let now_ms = self.now_ms();
         let open: Vec<_> = lock(&self.table).open.values().cloned().collect();
         for connection in open {
-            let is_over = connection.purpose != Purpose::Any
-                && connection.idle_for(now_ms).is_some_and(|time| time > HEALTH_TIME);
+            let open_for = Duration::from_millis(now_ms.saturating_sub(connection.opened_ms));
+            let is_over = connection.purpose != Purpose::Any && open_for > HEALTH_TIME;
             if is_over || connection.is_stuck(now_ms, &limits) {
                 connection.break_off();
             }
@@ -197,6 +219,12 @@ impl Connections {
 }
 
 impl Table {
+    /// The time for which new ones have waited.
+    fn waited_for(&self, now_ms: u64) -> Duration {
+        let since_ms = self.waiting_since_ms.unwrap_or(now_ms);
+        Duration::from_millis(now_ms.saturating_sub(since_ms))
+    }
+
     /// The connection without a request, of those of a purpose that is meant, that had none for longest; and that time.
     fn idle_for_longest(
         &self,
@@ -235,9 +263,9 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// Whether it has no request.
+    /// Whether it has no request, and its client has taken all that was written to it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.busy.load(Ordering::SeqCst) == 0
+        self.busy.load(Ordering::SeqCst) == 0 && !self.writes.is_waited_for()
     }
 
     /// The time for which it had no request; none if it has one.
@@ -254,22 +282,16 @@ impl Connection {
         Busy(self.clone())
     }
 
-    /// Watches how the client takes the body of a reply.
-    pub(crate) fn watch_body(&self) -> Arc<Taking> {
-        let taking = Arc::new(Taking::default());
-        self.waits_for(&taking);
-        let mut bodies = lock(&self.bodies);
-        bodies.retain(|body| body.strong_count() > 0);
-        bodies.push(Arc::downgrade(&taking));
-        taking
+    /// Notes that the client is waited for to take what is written.
+    pub(crate) fn waits_to_write(&self) {
+        self.writes.waits(self.now_ms());
     }
 
-    /// Notes that the client is waited for, unless that is known.
-    pub(crate) fn waits_for(&self, taking: &Taking) {
-        let now_ms = self.now_ms() + 1;
-        let (relaxed, new) = (Ordering::Relaxed, Ordering::Relaxed);
-        if taking.since_ms.compare_exchange(0, now_ms, relaxed, new).is_ok() {
-            taking.bytes.store(0, Ordering::Relaxed);
+    /// Notes that the client took all that was written.
+    pub(crate) fn wrote_all(&self) {
+        if self.writes.is_waited_for() {
+            self.idle_since_ms.store(self.now_ms(), Ordering::Relaxed);
+            self.writes.took_all();
         }
     }
 
@@ -284,31 +306,44 @@ impl Connection {
     }
 
     fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
-        let bodies = lock(&self.bodies);
-        let mut bodies = bodies.iter().filter_map(Weak::upgrade);
-        self.writes.is_stuck(now_ms, limits) || bodies.any(|body| body.is_stuck(now_ms, limits))
+        let replies: Vec<_> = lock(&self.replies).iter().filter_map(Weak::upgrade).collect();
+        // Each is looked at.
+        let stuck = replies.iter().filter(|reply| reply.is_stuck(now_ms, limits)).count();
+        self.writes.is_stuck(now_ms, limits.reply_timeout, limits.rate_min) || stuck > 0
     }
 }
 
-impl Taking {
-    /// Notes that the client took bytes.
-    pub(crate) fn took(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+impl StreamReply {
+    /// Begins the reply to a request.
+    pub(crate) fn begin(busy: Busy) -> Arc<Self> {
+        let connection = busy.0.clone();
+        let reply =
+            Arc::new(Self { _busy: busy, taking: Taking::default(), left: AtomicU64::new(0) });
+        let mut replies = lock(&connection.replies);
+        replies.retain(|reply| reply.strong_count() > 0);
+        replies.push(Arc::downgrade(&reply));
+        drop(replies);
+        reply
     }
 
-    /// Notes that the client took all there was.
-    pub(crate) fn took_all(&self) {
-        self.since_ms.store(0, Ordering::Relaxed);
+    /// Notes bytes that are to be written as soon as the client allows it.
+    pub(crate) fn hand_out(&self, bytes: usize) {
+        self.left.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that bytes were written.
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.taking.took(bytes);
+        if self.left.fetch_sub(bytes as u64, Ordering::Relaxed) == bytes as u64 {
+            self.taking.took_all();
+        }
     }
 
     fn is_stuck(&self, now_ms: u64, limits: &ConnectionLimits) -> bool {
-        let Some(since_ms) = self.since_ms.load(Ordering::Relaxed).checked_sub(1) else {
-            return false;
-        };
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        let earned_ms = bytes.saturating_mul(1000).checked_div(limits.rate_min).unwrap_or(u64::MAX);
-        let patience_ms = limits.reply_timeout.as_millis() as u64;
-        now_ms.saturating_sub(since_ms) > patience_ms.saturating_add(earned_ms)
+        if self.left.load(Ordering::Relaxed) > 0 {
+            self.taking.waits(now_ms);
+        }
+        self.taking.is_stuck(now_ms, limits.reply_timeout, limits.rate_min)
     }
 }
 
@@ -325,6 +360,11 @@ impl Open {
     /// The limits of the port's connections.
     pub(crate) fn limits(&self) -> ConnectionLimits {
         self.connections.limits
+    }
+
+    /// A place among the connections that take their memory from the part that is left to small requests.
+    pub(crate) fn small_place(&self) -> Option<OwnedSemaphorePermit> {
+        self.connections.small_places.clone().try_acquire_owned().ok()
     }
 }
 
@@ -356,7 +396,7 @@ mod tests {
 
     fn connections(max: usize, max_per_client: Option<usize>) -> Arc<Connections> {
         let second = Duration::from_secs(1);
-        Connections::new(ConnectionLimits {
+        let limits = ConnectionLimits {
             max,
             max_per_client,
             head_bytes_max: 1 << 16,
@@ -364,7 +404,8 @@ mod tests {
             head_timeout: second,
             reply_timeout: second,
             rate_min: 1000,
-        })
+        };
+        Connections::new(limits, 1)
     }
 
     /// Lets connections be idle for long enough to make room.
@@ -394,6 +435,36 @@ mod tests {
     }
 
     #[test]
+    fn connections_that_are_never_idle_for_long_leave_the_reserve() {
+        let connections = connections(1, None);
+        let first = connections.open(CLIENT).unwrap();
+        let begin = Instant::now();
+        let second = loop {
+            drop(first.connection.begin_request());
+            match connections.open(CLIENT) {
+                Some(open) => break open,
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        assert_eq!(second.connection.purpose, Purpose::Health);
+        assert!(begin.elapsed() >= IDLE_MIN);
+        drop(first.connection.begin_request());
+        assert!(connections.open(CLIENT).is_some(), "others do not wait again");
+    }
+
+    #[test]
+    fn a_connection_for_health_ends_whatever_it_does() {
+        let connections = connections(0, None);
+        let health = connections.open(CLIENT).unwrap();
+        let _busy = health.connection.begin_request();
+        connections.close_stuck(None);
+        assert!(!health.connection.has_to_close());
+        std::thread::sleep(HEALTH_TIME + Duration::from_millis(5));
+        connections.close_stuck(None);
+        assert!(health.connection.has_to_close());
+    }
+
+    #[test]
     fn a_request_that_comes_keeps_its_connection() {
         let connections = connections(1, None);
         let first = connections.open(CLIENT).unwrap();
@@ -405,6 +476,23 @@ mod tests {
         first.connection.break_off();
         assert!(first.connection.has_to_close());
         drop(busy);
+    }
+
+    #[test]
+    fn a_connection_whose_reply_is_not_written_makes_no_room() {
+        let connections = connections(1, None);
+        let first = connections.open(CLIENT).unwrap();
+        first.connection.waits_to_write();
+        idle();
+        let second = connections.open(CLIENT).unwrap();
+        assert_eq!(second.connection.purpose, Purpose::Health);
+        assert!(!first.connection.is_idle() && !first.connection.is_closing());
+        drop(second);
+        first.connection.wrote_all();
+        assert!(connections.open(CLIENT).is_none(), "its next request may be on its way");
+        idle();
+        assert_eq!(connections.open(CLIENT).unwrap().connection.purpose, Purpose::Any);
+        assert!(first.connection.is_closing());
     }
 
     #[test]
@@ -420,21 +508,19 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_taken_earn_time() {
+    fn a_reply_of_a_stream_lasts_until_it_is_written() {
         let connections = connections(1, None);
-        let limits = connections.limits;
         let open = connections.open(CLIENT).unwrap();
-        let taking = open.connection.watch_body();
-        assert!(!taking.is_stuck(1000, &limits));
-        assert!(taking.is_stuck(1100, &limits));
-        taking.took(500);
-        assert!(!taking.is_stuck(1100, &limits));
-        assert!(taking.is_stuck(1600, &limits));
-        taking.took_all();
-        assert!(!taking.is_stuck(9999, &limits));
-        let other = open.connection.watch_body();
-        assert!(open.connection.is_stuck(9999, &limits));
-        drop(other);
-        assert!(!open.connection.is_stuck(9999, &limits));
+        let (connection, limits) = (&open.connection, connections.limits);
+        let reply = StreamReply::begin(connection.begin_request());
+        assert!(!connection.is_stuck(0, &limits) && !connection.is_stuck(9999, &limits));
+        reply.hand_out(10);
+        assert!(!connection.is_stuck(10_000, &limits));
+        reply.wrote(9);
+        assert!(connection.is_stuck(11_010, &limits) && !connection.is_idle());
+        reply.wrote(1);
+        assert!(!connection.is_stuck(99_999, &limits) && !connection.is_idle());
+        drop(reply);
+        assert!(connection.is_idle());
     }
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use crate::http::body;
 use crate::http::error::HttpError;
 use crate::http::response::json;
 use crate::http::state::HttpState;
@@ -71,8 +71,15 @@ pub(crate) async fn metrics(State(state): State<Arc<HttpState>>) -> Response {
 
 /// `POST /v2/repository/index`. The body is empty or `{"ready": bool}`: whether to list the models that
 /// are ready alone.
-pub(crate) async fn repository_index(State(state): State<Arc<HttpState>>, body: Bytes) -> Answer {
-    let only_ready = match &*body {
+pub(crate) async fn repository_index(
+    State(state): State<Arc<HttpState>>,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    // Inferences are more urgent: it leaves their part to small ones, though it is small itself.
+    let (limits, mut memory) = (state.limits.of_small(), state.app.engine.memory().standing());
+    let (mut body, _) = body::read(&parts.headers, body, &limits, &state.app, &mut memory).await?;
+    let only_ready = match &**body.join() {
         [] => false,
         body => read_only_ready(body)?,
     };

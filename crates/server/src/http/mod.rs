@@ -14,6 +14,7 @@ mod response;
 mod router;
 mod state;
 mod stop;
+mod taking;
 mod target;
 mod watched_stream;
 

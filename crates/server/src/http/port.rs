@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::http::connection::{Serving, serve_connection};
+use crate::http::connection::{Serving, connection_bytes, serve_connection};
 use crate::http::connections::{ConnectionLimits, Connections};
 use crate::http::stop::stopping;
 
@@ -35,47 +35,42 @@ const HANDSHAKE_TIME: Duration = Duration::from_millis(100);
 /// Accepts connections until the server stops; then answers what clients have sent on those that there are, closes
 /// each, and returns. Dropped, it breaks them all off.
 pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: ConnectionLimits) {
-    let connections = Connections::new(limits);
+    // Connections may have half of the part that is left to small requests, which is an eighth.
+    let small_max = serving.memory.bytes_max() / 16 / connection_bytes(limits.head_bytes_max);
+    let connections = Connections::new(limits, small_max);
     let mut tasks = JoinSet::new();
     let mut stop = serving.stop.clone();
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     // A connection that was accepted and has no place yet; others wait in the system's queue behind it.
     let mut waiting = None;
+    // Once the port stops: until when clients that have begun to connect are waited for.
+    let mut end = None;
     loop {
         if let Some(stream) = waiting.take() {
             waiting = serve(&mut tasks, &connections, stream, &serving);
         }
         tokio::select! {
             biased;
-            () = stopping(&mut stop) => break,
+            () = stopping(&mut stop), if end.is_none() => {
+                refuse_handshakes(&listener);
+                end = Some(Instant::now() + HANDSHAKE_TIME);
+            }
             Some(_) = tasks.join_next() => {}
-            _ = looks.tick() => connections.close_stuck(time_in_need(&serving.memory)),
+            _ = looks.tick() => connections.close_stuck(match end {
+                None => time_in_need(&serving.memory),
+                Some(_) => Some(TIME_IN_NEED),
+            }),
             () = tokio::time::sleep(PLACE_PAUSE), if waiting.is_some() => {}
+            // Clients that are connected have no other place to go: what the system has accepted is taken, however
+            // long that takes.
             accepted = listener.accept(), if waiting.is_none() => match accepted {
                 Ok((stream, _)) => waiting = Some(stream),
                 // The client's business, not the port's.
                 Err(error) if is_of_connection(error.kind()) => {}
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
+            () = until(end), if waiting.is_none() => break,
         }
-    }
-    refuse_handshakes(&listener);
-    // Clients that are connected have no other place to go: the system has accepted them.
-    let end = Instant::now() + HANDSHAKE_TIME;
-    loop {
-        let stream = match waiting.take() {
-            // Connections end now, so there will be a place.
-            Some(stream) => {
-                tokio::time::sleep(PLACE_PAUSE).await;
-                stream
-            }
-            // What the system has accepted is taken, however long that takes.
-            None => match tokio::time::timeout_at(end, listener.accept()).await {
-                Ok(Ok((stream, _))) => stream,
-                _ => break,
-            },
-        };
-        waiting = serve(&mut tasks, &connections, stream, &serving);
     }
     drop(listener);
     loop {
@@ -83,6 +78,14 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
             ended = tasks.join_next() => if ended.is_none() { return },
             _ = looks.tick() => connections.close_stuck(Some(TIME_IN_NEED)),
         }
+    }
+}
+
+/// Waits until `end`, or for ever.
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,14 +1,16 @@
 //! The reply to a request for a model: put together, encoded and compressed, on a thread for heavy work where it is
-//! large. Its part of the budget is free when its last byte was sent.
+//! large. The part of the budget of any reply is free when its last byte was sent.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
-use batchmaker::{Pending, Reply, Reservation};
+use batchmaker::{MemoryBudget, Pending, Reply, Reservation};
 use batchmaker_wire as wire;
+use http_body_util::BodyExt;
 use wire::ContentEncoding;
 
 use crate::http::error::HttpError;
@@ -20,19 +22,40 @@ use crate::serving::outcome::Phases;
 
 const HEADER_LENGTH: HeaderName = HeaderName::from_static(wire::HEADER_LENGTH);
 
+/// A reply of as many bytes is part of what a connection holds, or a stream of it.
+pub(crate) const SHORT_BYTES: usize = 4 << 10;
+
 /// Shorter replies are not worth compressing.
 const COMPRESSED_BYTES_MIN: usize = 1 << 10;
 
 /// A body, and what it holds of the budget.
-struct HeldBytes {
-    bytes: Vec<u8>,
+struct HeldBytes<B> {
+    bytes: B,
     _memory: Option<Reservation>,
 }
 
-impl AsRef<[u8]> for HeldBytes {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldBytes<B> {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_ref()
     }
+}
+
+/// Counts a reply that is not for a model in the budget, unless it is so short that its connection counts it.
+pub(crate) async fn hold(
+    response: Response,
+    memory: &Arc<MemoryBudget>,
+) -> Result<Response, HttpError> {
+    let length = response.body().size_hint().lower() as usize;
+    if length <= SHORT_BYTES {
+        return Ok(response);
+    }
+    let mut held = memory.arrival();
+    // A vector that grew has up to twice its length.
+    held.try_grow_to(2 * length).map_err(ServeError::from)?;
+    let (parts, body) = response.into_parts();
+    let bytes = body.collect().await.map_err(|error| ServeError::Internal(error.to_string()))?;
+    let bytes = HeldBytes { bytes: bytes.to_bytes(), _memory: Some(held) };
+    Ok(Response::from_parts(parts, Body::from(Bytes::from_owner(bytes))))
 }
 
 /// Waits for a reply and makes a response of it, as `encode` does and the client accepts. `work` says how much that

@@ -23,12 +23,11 @@ impl WatchedStream {
 
     /// Notes what became of a write of `length` bytes.
     fn note(&self, length: usize, written: &Poll<io::Result<usize>>) {
-        let writes = &self.connection.writes;
         match written {
-            Poll::Ready(Ok(bytes)) if *bytes == length => writes.took_all(),
-            Poll::Ready(Ok(bytes)) => writes.took(*bytes),
+            Poll::Ready(Ok(bytes)) if *bytes == length => self.connection.wrote_all(),
+            Poll::Ready(Ok(bytes)) => self.connection.writes.took(*bytes),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.connection.waits_for(writes),
+            Poll::Pending => self.connection.waits_to_write(),
         }
     }
 }
