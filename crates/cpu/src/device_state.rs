@@ -37,16 +37,20 @@ struct HeldCell {
 }
 
 impl DeviceState {
-    /// Counts one more user of cell type `id`, and returns true; false if the device does not have it.
+    /// Counts one more user of cell type `id`, and returns the cell; none if the device does not have it.
     ///
     /// # Panics
     /// If `id` stands for a cell of another identity.
-    pub(crate) fn retain(&self, id: CellTypeId, identity: CellIdentity) -> bool {
+    pub(crate) fn retain(
+        &self,
+        id: CellTypeId,
+        identity: CellIdentity,
+    ) -> Option<Arc<MaterializedCell>> {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(held)) = cells.get_mut(id.index()) else { return false };
+        let held = cells.get_mut(id.index())?.as_mut()?;
         assert_eq!(held.identity, identity, "{id} stands for another cell");
         held.users += 1;
-        true
+        Some(held.cell.clone())
     }
 
     /// Adds cell type `id`, which the device did not have and has now materialised.

@@ -1,5 +1,6 @@
 //! The contract: [`Device`], and the [`TaskQueue`] of each of its workers.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +91,24 @@ pub struct Materialized {
     pub runner: Runner,
     /// The most rows of a batch; none: any number. Batch limits never go above it.
     pub rows_max: Option<u32>,
+    /// The bytes that the states of a chain take in their slot; 0 of cells without states.
+    pub slot_bytes: usize,
+}
+
+/// The states that a chunk of a session left in slots. When it is dropped, the device may free their memory.
+pub struct KeptStates(#[expect(dead_code, reason = "it is dropped")] Box<dyn Send + Sync>);
+
+impl KeptStates {
+    /// States whose memory is free when `slots` is dropped.
+    pub fn new(slots: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(slots))
+    }
+}
+
+impl fmt::Debug for KeptStates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptStates").finish_non_exhaustive()
+    }
 }
 
 /// The code that runs the batches of a cell type.
@@ -175,8 +194,16 @@ pub trait Device: Send + Sync {
         0
     }
 
-    /// Frees the values of a request of which no task and no read is in flight. Its id may be used
-    /// again from then on.
+    /// Takes over the states that a chunk of a session leaves in its slots, when the chunk is over and before it is
+    /// retired: the caller keeps them until the session has ended. None where the chunk leaves none that chunks
+    /// before it did not leave, or where the device has nothing to free: one whose slots have their memory from the
+    /// start, for example.
+    fn keep_states(&self, _request: RequestId) -> Option<KeptStates> {
+        None
+    }
+
+    /// Frees the values of a request of which no task and no read is in flight and, if it is no chunk of a session,
+    /// the slots of its chains. Its id may be used again from then on.
     fn retire(&self, request: RequestId);
 
     /// Measures a batch of `rows` rows of a cell, at least one: one step, of a chain. The device finds

@@ -49,13 +49,16 @@ impl Engine {
         config: &EngineConfig,
     ) -> Result<Self, DeviceError> {
         let capabilities = device.capabilities();
-        let manager = Manager::new(manager_config(registry, &*device, &capabilities, config)?);
+        let (manager, slot_bytes) = manager_config(registry, &*device, &capabilities, config)?;
+        let manager = Manager::new(manager);
         let count = models.len();
         let served = models.into_iter().zip(0..).map(|(model, id)| {
             let served = ServedModel { id: ModelId(id), model };
             (served.model.name.clone(), Arc::new(served))
         });
-        let shared = Arc::new(Shared::new(device, &capabilities, manager, registry, count, config));
+        let shared =
+            Shared::new(device, &capabilities, manager, registry, slot_bytes, count, config);
+        let shared = Arc::new(shared);
         // From here on, dropping the engine stops the workers that were started and releases the cells.
         let threads = Mutex::default();
         let engine = Self { shared: shared.clone(), models: served.collect(), threads };

@@ -136,7 +136,7 @@ impl Permit {
         let bytes = plan.bytes(&graph);
         let reply = ReplyForm { bytes, factor: reply_factor, is_stream: stream };
         let working_bytes = shared.device.working_bytes(&graph);
-        let mut needs = Needs::of(&graph, &shared.state_bytes, static_bytes, reply);
+        let mut needs = Needs::of(&graph, &shared.slot_bytes, static_bytes, reply);
         needs.all = needs.all.saturating_add(usize::try_from(working_bytes).unwrap_or(usize::MAX));
         // What the graph might have taken is for others. What waits for more holds as little as it can.
         let is_enough = memory.bytes() >= needs.all;

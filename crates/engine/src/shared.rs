@@ -54,8 +54,8 @@ pub(crate) struct Shared {
     pub(crate) cell_names: Vec<String>,
     /// Whether the policy has batches that a session's chunks can join.
     pub(crate) takes_sessions: bool,
-    /// The bytes of the states of a chain, by cell type.
-    pub(crate) state_bytes: Vec<usize>,
+    /// The bytes of a slot on the device, by cell type.
+    pub(crate) slot_bytes: Vec<usize>,
     /// See [`Capabilities::slots_max`].
     pub(crate) slots_max: Option<u32>,
     /// See [`EngineConfig::default_timeout`].
@@ -77,6 +77,7 @@ impl Shared {
         capabilities: &Capabilities,
         manager: Manager,
         registry: &CellRegistry,
+        slot_bytes: Vec<usize>,
         models: usize,
         config: &EngineConfig,
     ) -> Self {
@@ -105,7 +106,7 @@ impl Shared {
             placement: capabilities.placement,
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             takes_sessions: config.policy == Policy::Cellular,
-            state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
+            slot_bytes,
             slots_max: capabilities.slots_max,
             default_timeout: config.default_timeout,
             device_bytes_max: capabilities.bytes_max,

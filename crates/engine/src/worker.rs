@@ -160,7 +160,7 @@ impl<'a> Worker<'a> {
             requests.take_orphans(&mut self.reads);
         }
         self.finish(requests, manager.drain_finished(), now_ns);
-        shared.sessions.release(&manager.take_ended_sessions());
+        let ended_sessions = shared.sessions.release(&manager.take_ended_sessions());
         self.is_busy = manager.is_busy(self.id);
         let deadline_ns = manager.next_deadline().unwrap_or(u64::MAX);
         let is_sooner = deadline_ns < shared.deadline_ns.swap(deadline_ns, Ordering::SeqCst);
@@ -172,7 +172,7 @@ impl<'a> Worker<'a> {
         }
         let discarded = manager.take_discarded();
         drop(manager);
-        drop((lost_queue, discarded));
+        drop((lost_queue, discarded, ended_sessions));
     }
 
     /// Notifies the manager of what the queue reported. Returns the queue if it is lost: dropping it may
@@ -240,7 +240,8 @@ impl<'a> Worker<'a> {
             if let Some(session) = session {
                 // Sessions are locked before requests, where both are.
                 drop(requests);
-                shared.sessions.chunk_over(session, is_done, &shared.inbox);
+                let states = shared.device.keep_states(request);
+                shared.sessions.chunk_over(session, is_done, states, &shared.inbox);
                 requests = lock(&shared.requests);
             }
         }

@@ -17,8 +17,8 @@ use super::initial_state::write_initial_state;
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::raw_lines::LINE;
 use crate::memory::request_memory::RequestMemory;
-use crate::memory::row_arena::RowArena;
 use crate::memory::row_pointers::RowPointers;
+use crate::memory::slot_arena::SlotArena;
 use crate::strategies::execution_strategy::InputProjection;
 use crate::threads::thread_group::ThreadGroup;
 
@@ -27,7 +27,7 @@ pub(crate) struct CompositeChains {
     program: CompositeProgram,
     inputs: Vec<RowSpec>,
     states: Vec<State>,
-    slots: RowArena,
+    slots: Arc<SlotArena>,
 }
 
 /// A state, and where it lies in a slot.
@@ -101,7 +101,12 @@ impl CompositeChains {
         });
         let states = states.collect();
         let program = CompositeProgram::new(packing, composite, projection)?;
-        Ok(Self { program, inputs: cell.inputs.clone(), states, slots: RowArena::new(floats) })
+        Ok(Self { program, inputs: cell.inputs.clone(), states, slots: SlotArena::new(floats) })
+    }
+
+    /// The bytes that a slot takes.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slots.slot_bytes()
     }
 
     /// A chain of the request in `memory`, with its first states in its slot.
@@ -113,8 +118,12 @@ impl CompositeChains {
         let graph = memory.graph.clone();
         let run = &graph.runs()[course.run.index()];
         let sinks = run.sinks.iter().map(|s| (s.time, s.port, memory.rows(&s.rows)));
+        let (slot, held) = self.slots.take(course.slot);
+        if let Some(held) = held {
+            memory.hold(held);
+        }
         let chain = Chain {
-            slot: self.slots.row(course.slot.index as usize),
+            slot,
             inputs: run.inputs.iter().map(|rows| memory.rows(rows)).collect(),
             sinks: sinks.collect(),
             course,
@@ -197,7 +206,7 @@ impl CompositeChains {
     /// # Safety
     /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn read_state(&self, place: StatePlace) -> Vec<TensorData> {
-        let slot = self.slots.row(place.slot.index as usize);
+        let (slot, _) = self.slots.take(place.slot);
         let state = |state: &State| {
             let mut row = Gathered::with_capacity(&state.row, 1);
             // SAFETY: the caller vouches for the slot.
@@ -213,7 +222,7 @@ impl CompositeChains {
     /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn write_state(&self, place: StatePlace, mut states: Vec<TensorData>) {
         assert_eq!(states.len(), self.states.len(), "a row for each state");
-        let slot = self.slots.row(place.slot.index as usize);
+        let (slot, _) = self.slots.take(place.slot);
         for (state, row) in self.states.iter().zip(&mut states) {
             assert_eq!(row.element(), state.row.element, "a state's element type");
             // SAFETY: the caller vouches for the slot.

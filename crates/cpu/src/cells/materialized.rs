@@ -113,6 +113,15 @@ impl MaterializedCell {
         }
     }
 
+    /// The bytes that a slot takes; 0 of cells without states.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        match self {
+            Self::Recurrent(chains) => chains.slot_bytes(),
+            Self::CompositeChains(chains) => chains.slot_bytes(),
+            _ => 0,
+        }
+    }
+
     /// An upper bound of the bytes that one node takes while it runs, beside what kernels take. `spans` has the rows
     /// of its input ports, then of its output ports; 0 if they are not the cell's.
     pub(crate) fn node_bytes(&self, spans: &[u32]) -> u64 {
