@@ -133,8 +133,8 @@ impl Device for CpuDevice {
         self.state.admit(request, graph, inputs)
     }
 
-    fn working_bytes(&self, graph: &CellGraph) -> u64 {
-        self.state.working_bytes(graph)
+    fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
+        self.state.working_bytes(graph, workers)
     }
 
     fn keep_states(&self, request: RequestId) -> Option<KeptStates> {

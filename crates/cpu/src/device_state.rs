@@ -96,12 +96,12 @@ impl DeviceState {
     }
 
     /// See [`batchmaker_device::Device::working_bytes`].
-    pub(crate) fn working_bytes(&self, graph: &CellGraph) -> u64 {
+    pub(crate) fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
         if !cells.iter().flatten().any(|held| held.has_large_nodes) {
             return 0;
         }
-        working_bytes(graph, BATCH_BYTES_MAX, |cell_type, spans| {
+        working_bytes(graph, BATCH_BYTES_MAX, workers, |cell_type, spans| {
             let held = cells.get(cell_type.index()).and_then(Option::as_ref);
             held.map_or(0, |held| held.cell.node_bytes(spans))
         })

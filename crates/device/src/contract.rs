@@ -183,14 +183,13 @@ pub trait Device: Send + Sync {
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError>;
 
-    /// Returns an upper bound of the bytes that a node of a request takes while it runs, beyond the
-    /// [`Capabilities::working_bytes`] of its worker: that of the node which takes most. A worker runs one batch at a
-    /// time, and a batch with such a node has no other; nodes of a request that do not depend on each other may run on
-    /// several workers at once.
+    /// Returns an upper bound of the bytes that nodes of a request take at a time on `workers` workers, beyond the
+    /// [`Capabilities::working_bytes`] of each: a worker runs one batch at a time, and a batch with a node that takes
+    /// more has no other. Nodes that do not depend on each other may run on all workers at once.
     ///
     /// Is called before a request is admitted, with a graph that may not fit its cells: what does not fit counts as 0.
     /// The time that it takes grows with the number of runs at most.
-    fn working_bytes(&self, _graph: &CellGraph) -> u64 {
+    fn working_bytes(&self, _graph: &CellGraph, _workers: usize) -> u64 {
         0
     }
 

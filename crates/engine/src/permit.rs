@@ -135,7 +135,7 @@ impl Permit {
         let static_bytes = entering.as_ref().map_or(0, Entering::static_bytes);
         let bytes = plan.bytes(&graph);
         let reply = ReplyForm { bytes, factor: reply_factor, is_stream: stream };
-        let working_bytes = shared.device.working_bytes(&graph);
+        let working_bytes = shared.device.working_bytes(&graph, shared.inbox.waiting.workers());
         let mut needs = Needs::of(&graph, &shared.slot_bytes, static_bytes, reply);
         needs.all = needs.all.saturating_add(usize::try_from(working_bytes).unwrap_or(usize::MAX));
         // What the graph might have taken is for others. What waits for more holds as little as it can.

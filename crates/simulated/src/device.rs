@@ -188,8 +188,8 @@ impl Device for SimulatedDevice {
         Ok(())
     }
 
-    fn working_bytes(&self, graph: &CellGraph) -> u64 {
-        self.core().virtual_device.arithmetic().working_bytes(graph)
+    fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
+        self.core().virtual_device.arithmetic().working_bytes(graph, workers)
     }
 
     fn retire(&self, request: RequestId) {
