@@ -263,7 +263,7 @@ pub trait TaskQueue: Send {
 
     /// Appends what has completed and was not reported yet, in the order in which it did; nothing if
     /// nothing has. A device that computes on its worker's thread reports what there is, or else
-    /// runs its oldest task within this call and reports that.
+    /// runs its oldest task, or the next part of it, within this call and reports that.
     fn poll(&mut self, completions: &mut Vec<Completion>);
 }
 
@@ -326,6 +326,12 @@ pub enum Completion {
         steps: u32,
         /// The chains that reached their end of sequence in them and were not reported before.
         ends: Vec<EndOfSequence>,
+    },
+    /// A part of the oldest unfinished task is done, and others follow: only a sign that the device is at work. A device
+    /// that computes within [`TaskQueue::poll`] runs the next part when it is polled again.
+    Part {
+        /// The task.
+        task: TaskId,
     },
     /// The oldest unfinished task is over.
     Task(TaskDone),

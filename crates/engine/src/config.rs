@@ -32,8 +32,9 @@ pub struct EngineConfig {
     pub session_idle: Duration,
     /// The time that a request has which brings no deadline of its own; none: any.
     pub default_timeout: Option<Duration>,
-    /// The least time for which a worker's device may report nothing while it has work before it is taken to hang;
-    /// a device whose tasks take long gets 20 times its longest silence so far.
+    /// The least time for which a worker's device may report nothing while it has work, or for which a turn of the worker
+    /// may take, before it is taken to hang. One whose tasks take long gets 20 times its device's longest silence so far,
+    /// which counts for no more than this time.
     pub hung_after: Duration,
 }
 

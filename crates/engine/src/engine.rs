@@ -185,8 +185,8 @@ impl Engine {
         self.shared.lost.get().is_some()
     }
 
-    /// A worker whose device has work and has reported nothing for far longer than it ever took, if there is one:
-    /// requests that need it are not answered. It may come back.
+    /// A worker whose device has work and has reported nothing for far longer than it ever took, or which has not ended a
+    /// turn for as long, if there is one: requests that need it are not answered. It may come back.
     pub fn hung(&self) -> Option<HungWorker> {
         self.shared.watch.hung(self.shared.inbox.now_ns())
     }
