@@ -114,7 +114,8 @@ impl Engine {
     /// # Errors
     /// The request is wrong, there is no such model, or the engine is full, closing or lost.
     pub fn submit(&self, model: &str, request: Request) -> Result<Pending, EngineError> {
-        self.permit(model)?.unfold(request, self.memory().arrival())?.submit()
+        let unfolded = self.permit(model)?.unfold(request, self.memory().arrival());
+        unfolded.map_err(EngineError::from)?.submit()
     }
 
     /// Takes the right to submit a request to a model. For who has to do costly work before the request can be

@@ -44,7 +44,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use memory::{MemoryBudget, Reservation};
 pub use pending::Pending;
-pub use permit::{Permit, UnfoldedRequest};
+pub use permit::{NotUnfolded, Permit, UnfoldedRequest, WaitingRequest};
 pub use reply::Reply;
 pub use request::{Request, SessionChunk, SessionKey};
 pub use statistics::{CellStatistics, SessionStatistics, Statistics};

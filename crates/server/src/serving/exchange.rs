@@ -4,7 +4,10 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use batchmaker::{Engine, EngineError, Model, Pending, Permit, Reply, Request, Reservation};
+use batchmaker::{
+    Engine, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request, Reservation,
+    UnfoldedRequest,
+};
 use batchmaker_wire as wire;
 use futures_util::future::poll_immediate;
 use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
@@ -110,7 +113,7 @@ pub(crate) async fn submit(
     let permit = app.engine.permit(model)?;
     let mut work = arrived.work();
     let mut job = Box::new(Job { permit, arrived, form });
-    let (context, scheduling, mut unfolded) = loop {
+    let (context, scheduling, mut unfolding) = loop {
         let work_max = HeavyWork::most_beside(work);
         match app.heavy_work.run(work, move || job.prepare(work_max)).await {
             Ok(prepared) => break prepared,
@@ -119,6 +122,16 @@ pub(crate) async fn submit(
             Err(Unprepared::Needs(bytes, waiting)) => {
                 job = waiting;
                 within(app, job.arrived.memory.grow_to(bytes)).await?;
+            }
+        }
+    };
+    let mut unfolded = loop {
+        match unfolding {
+            Ok(unfolded) => break unfolded,
+            Err(NotUnfolded::Refused(error)) => return Err(error.into()),
+            Err(NotUnfolded::Waits(mut waiting)) => {
+                within(app, waiting.fit()).await?;
+                unfolding = app.heavy_work.run(work, move || waiting.unfold()).await;
             }
         }
     };
@@ -167,7 +180,7 @@ impl Job {
     fn prepare(
         mut self: Box<Self>,
         work_max: usize,
-    ) -> Result<(Context, Scheduling, batchmaker::UnfoldedRequest), Unprepared> {
+    ) -> Result<(Context, Scheduling, Result<UnfoldedRequest, NotUnfolded>), Unprepared> {
         match self.read(work_max) {
             Ok((request, scheduling)) => {
                 let Self { permit, arrived, form } = *self;
@@ -176,7 +189,7 @@ impl Job {
                 let (context, mut request) =
                     for_engine(permit.model(), request, &scheduling, form)?;
                 request.deadline = scheduling.timeout.and_then(|timeout| at.checked_add(timeout));
-                Ok((context, scheduling, permit.unfold(request, memory)?))
+                Ok((context, scheduling, permit.unfold(request, memory)))
             }
             Err(Unread::Refused(error)) => Err(Unprepared::Refused(error)),
             Err(Unread::Needs(bytes)) => Err(Unprepared::Needs(bytes, self)),
