@@ -198,6 +198,15 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the most time that a request waits for memory that others hold ([`UnfoldedRequest::fit`]); a second without
+    /// it.
+    ///
+    /// [`UnfoldedRequest::fit`]: crate::UnfoldedRequest::fit
+    pub fn memory_wait(mut self, time: Duration) -> Self {
+        self.config.memory_wait = time;
+        self
+    }
+
     /// Sets the most sessions that may hold state, and how long one may be idle before it ends.
     pub fn sessions(mut self, max: usize, idle: Duration) -> Self {
         (self.config.max_sessions, self.config.session_idle) = (max, idle);

@@ -76,6 +76,8 @@ impl Engine {
                 worker::run(&shared, worker, queue);
             })?;
         }
+        let alarms = shared.clone();
+        engine.spawn("alarms", move || alarms.alarms.run())?;
         if shared.takes_sessions {
             engine.spawn("sessions", move || shared.sessions.reap(&shared.inbox))?;
         }
@@ -227,6 +229,7 @@ impl Engine {
             return;
         }
         self.shared.sessions.stop();
+        self.shared.alarms.stop();
         self.shared.inbox.waiting.ring_all();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod alarms;
 mod config;
 mod engine;
 mod error;

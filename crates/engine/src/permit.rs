@@ -230,9 +230,9 @@ impl WaitingRequest {
     /// Waits until the request holds the bytes that it needs to be unfolded.
     ///
     /// # Errors
-    /// It never can.
+    /// It never can, or others hold them for longer than a request may wait.
     pub async fn fit(&mut self) -> Result<(), EngineError> {
-        self.memory.grow_to(self.bytes).await
+        self.permit.shared.wait_for_memory(self.memory.grow_to(self.bytes)).await
     }
 
     /// Unfolds the request: see [`Permit::unfold`].
@@ -264,11 +264,12 @@ impl UnfoldedRequest {
     /// Waits until the request fits the budget, and holds its bytes from then on.
     ///
     /// # Errors
-    /// It can never fit.
+    /// It can never fit, or others hold the bytes for longer than a request may wait.
     pub async fn fit(&mut self) -> Result<(), EngineError> {
         match &mut self.0 {
             Unfolding::Graph(submission) => {
-                submission.memory.take(submission.parts.needs.all).await
+                let Submission { permit, parts, memory } = &mut **submission;
+                permit.shared.wait_for_memory(memory.take(parts.needs.all)).await
             }
             Unfolding::Reply(_) => Ok(()),
         }

@@ -13,6 +13,7 @@ use batchmaker_graph::{
 use batchmaker_manager::{Manager, Policy};
 
 use crate::admission::Admission;
+use crate::alarms::Alarms;
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::inbox::Inbox;
@@ -34,6 +35,9 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) memory: Arc<MemoryBudget>,
+    /// See [`EngineConfig::memory_wait`].
+    memory_wait: Duration,
+    pub(crate) alarms: Alarms,
     pub(crate) sessions: Sessions,
     /// Whether new requests are refused.
     pub(crate) is_closing: AtomicBool,
@@ -94,6 +98,8 @@ impl Shared {
             inbox: Arc::new(Inbox::new(usize::from(config.workers))),
             admission: Admission::new(max_requests, per_model, models),
             memory,
+            memory_wait: config.memory_wait,
+            alarms: Alarms::default(),
             sessions: Sessions::new(config.max_sessions, config.session_idle),
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -111,6 +117,15 @@ impl Shared {
             default_timeout: config.default_timeout,
             device_bytes_max: capabilities.bytes_max,
         }
+    }
+
+    /// Waits for bytes of the budget, but not for ever: those who hold some may wait for each other.
+    pub(crate) async fn wait_for_memory(
+        &self,
+        wait: impl Future<Output = Result<(), EngineError>>,
+    ) -> Result<(), EngineError> {
+        let waited = self.alarms.within(self.memory_wait, wait).await;
+        waited.unwrap_or_else(|| Err(self.memory.error_in_use()))
     }
 
     /// The number of workers that are not lost.
