@@ -213,6 +213,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the time after which a request that brings no deadline of its own is given up; without it, such a request
+    /// has any time.
+    pub fn default_timeout(mut self, time: Duration) -> Self {
+        self.config.default_timeout = Some(time);
+        self
+    }
+
     /// Sets the least time for which a worker's device may report nothing while it has work before it is taken to
     /// hang ([`Engine::hung`]); a minute without it.
     pub fn hung_after(mut self, time: Duration) -> Self {
