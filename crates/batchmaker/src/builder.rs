@@ -272,7 +272,7 @@ impl Prepared {
     /// A model cannot be run, or the machine does not give what is wanted.
     pub fn start(self) -> Result<Engine, BuildError> {
         let Loaded { profiles, registry, .. } = &self.loaded;
-        let device = self.machine.device()?;
+        let device = self.machine.device_within(self.config.max_memory_bytes)?;
         profiles.plan(registry, &device)?;
         self.start_on(Arc::new(device))
     }

@@ -6,7 +6,6 @@ use batchmaker_device::{
     Bell, Capabilities, Device, DeviceError, ExecutionPlan, KeptStates, Materialized, Measurement,
     Roofs, TaskQueue,
 };
-use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, Chunk, RequestId, Tensor, WorkerId,
 };
@@ -74,7 +73,7 @@ impl Device for CpuDevice {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             processor: self.processor.clone(),
-            working_bytes: BATCH_BYTES_MAX,
+            working_bytes: self.config.batch_bytes_max,
             ..Capabilities::default()
         }
     }
@@ -97,7 +96,7 @@ impl Device for CpuDevice {
             reason: error.to_string(),
         })?;
         let materialized = materialized(&new);
-        self.state.insert(id, cell, new);
+        self.state.insert(id, cell, new, self.config.batch_bytes_max);
         Ok(materialized)
     }
 
@@ -134,7 +133,7 @@ impl Device for CpuDevice {
     }
 
     fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
-        self.state.working_bytes(graph, workers)
+        self.state.working_bytes(graph, self.config.batch_bytes_max, workers)
     }
 
     fn keep_states(&self, request: RequestId) -> Option<KeptStates> {

@@ -183,7 +183,8 @@ impl Shared {
     }
 }
 
-/// The part of the memory that the workers may take for their batches at any time: up to half of it.
+/// The part of the memory that the workers may take for their batches at any time: up to half of it. A device that is
+/// made for the engine's memory takes no more.
 fn standing_bytes(
     capabilities: &Capabilities,
     registry: &CellRegistry,

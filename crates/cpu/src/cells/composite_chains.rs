@@ -14,12 +14,12 @@ use batchmaker_kernels::Packing;
 
 use super::composite_program::{CompositeError, CompositeProgram};
 use super::initial_state::write_initial_state;
+use crate::config::CpuConfig;
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::raw_lines::LINE;
 use crate::memory::request_memory::RequestMemory;
 use crate::memory::row_pointers::RowPointers;
 use crate::memory::slot_arena::SlotArena;
-use crate::strategies::execution_strategy::InputProjection;
 use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised composite cell type with states.
@@ -91,7 +91,7 @@ impl CompositeChains {
         packing: Packing,
         cell: &Cell,
         composite: &CompositeCell,
-        projection: InputProjection,
+        config: &CpuConfig,
     ) -> Result<Self, CompositeError> {
         let mut floats = 0;
         let states = cell.states.iter().map(|row| {
@@ -100,7 +100,7 @@ impl CompositeChains {
             state
         });
         let states = states.collect();
-        let program = CompositeProgram::new(packing, composite, projection)?;
+        let program = CompositeProgram::new(packing, composite, config)?;
         Ok(Self { program, inputs: cell.inputs.clone(), states, slots: SlotArena::new(floats) })
     }
 

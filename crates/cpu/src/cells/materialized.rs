@@ -86,20 +86,21 @@ impl MaterializedCell {
                 Self::Tree(Box::new(TreeNodes::new(packing, cell, first_token_id)?))
             }
             CellBody::Program(program) => {
-                let program = RowProgram::new(program, &cell.inputs, &cell.outputs)?;
+                let program = RowProgram::new(program, &cell.inputs, &cell.outputs)?
+                    .bound_batches(config.batch_bytes_max);
                 Self::RowWise { program: Box::new(program), inputs }
             }
             CellBody::Sequence(sequence) => {
-                let program = SequenceProgram::new(sequence, &cell.inputs, &cell.outputs)?;
+                let program = SequenceProgram::new(sequence, &cell.inputs, &cell.outputs)?
+                    .bound_batches(config.batch_bytes_max);
                 Self::SequenceLevel(Box::new(program))
             }
             CellBody::Composite(composite) if !cell.states.is_empty() => {
-                let chains =
-                    CompositeChains::new(packing, cell, composite, config.input_projection)?;
+                let chains = CompositeChains::new(packing, cell, composite, config)?;
                 Self::CompositeChains(Box::new(chains))
             }
             CellBody::Composite(composite) => {
-                let program = CompositeProgram::new(packing, composite, config.input_projection)?;
+                let program = CompositeProgram::new(packing, composite, config)?;
                 Self::Composite { program: Box::new(program), inputs }
             }
         })
