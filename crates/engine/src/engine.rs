@@ -138,9 +138,9 @@ impl Engine {
     }
 
     /// The time after which a request that was refused as overload is likely to find a place: in this time, as
-    /// many requests are answered as are in flight.
+    /// many requests are answered as are in flight, if they are answered as fast as of late.
     pub fn retry_after(&self) -> Duration {
-        self.shared.admission.mean_stay()
+        self.shared.admission.stay()
     }
 
     /// The counts of what is in flight and what has run.
