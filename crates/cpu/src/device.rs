@@ -149,7 +149,7 @@ impl Device for CpuDevice {
             slots.into_iter().for_each(HeldSlot::free);
         }
         // SAFETY: by the contract of `retire`, no task that names the request is in flight or comes any
-        // more. A roster may still keep the memory alive, but runs no step of it.
+        // more. Chains of it may still be on a roster, which runs no step of them.
         drop(unsafe { memory.take_outputs() });
     }
 

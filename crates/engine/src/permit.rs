@@ -317,6 +317,8 @@ impl Submission {
         let id = lock(&shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
         if let Err(error) = shared.device.admit(id, graph.clone(), inputs) {
+            // Its bytes are free for others only then.
+            drop(graph);
             shared.take_back(id);
             return Err(match error {
                 DeviceError::Full { .. } => shared.memory.error_in_use(),

@@ -1,7 +1,7 @@
 //! A batch of chains whose steps are composite programs: their states lie in slots, and are gathered, with
 //! the step's inputs, into one tensor for each port.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use batchmaker_device as device;
 use batchmaker_device::{Origin, Roster, StatePlace};
@@ -41,7 +41,8 @@ struct State {
 #[derive(Default)]
 pub(crate) struct CompositeRoster(Roster<Chain>);
 
-/// A chain in a batch.
+/// A chain in a batch. Its rows stay where they are until its request is retired; after that it may still be on a roster,
+/// but no step of it runs.
 struct Chain {
     course: device::Chain,
     slot: *mut f32,
@@ -49,8 +50,7 @@ struct Chain {
     inputs: Vec<RowPointers>,
     /// Each sink: its time, the output port, and the rows that it writes.
     sinks: Vec<(SinkTime, usize, RowPointers)>,
-    /// Keeps the rows where they are.
-    memory: Arc<RequestMemory>,
+    memory: Weak<RequestMemory>,
 }
 
 // SAFETY: the slot is an address; only unsafe code, which vouches for each access, does anything with it.
@@ -127,7 +127,7 @@ impl CompositeChains {
             inputs: run.inputs.iter().map(|rows| memory.rows(rows)).collect(),
             sinks: sinks.collect(),
             course,
-            memory: memory.clone(),
+            memory: Arc::downgrade(&memory),
         };
         if chain.course.origin() == Origin::Initial {
             for (state, initial) in self.states.iter().zip(&run.initial) {
@@ -294,7 +294,8 @@ impl CompositeChains {
         };
         if chain.course.stop().is_some_and(is_end) {
             let end = chain.course.end();
-            chain.memory.record_end(end.run);
+            let memory = chain.memory.upgrade().expect("no step runs after its request is retired");
+            memory.record_end(end.run);
             return Some(end);
         }
         for (state, output) in self.states.iter().zip(&mut *outputs) {

@@ -114,7 +114,6 @@ impl RecurrentChains {
             y,
             other_sinks,
             course,
-            _memory: memory.clone(),
         };
         if chain.course.origin() == Origin::Initial {
             for (port, initial) in run.initial.iter().enumerate() {
