@@ -198,9 +198,25 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets the most time that a request waits for memory that others hold ([`UnfoldedRequest::fit`]); a second without
+    /// it.
+    ///
+    /// [`UnfoldedRequest::fit`]: crate::UnfoldedRequest::fit
+    pub fn memory_wait(mut self, time: Duration) -> Self {
+        self.config.memory_wait = time;
+        self
+    }
+
     /// Sets the most sessions that may hold state, and how long one may be idle before it ends.
     pub fn sessions(mut self, max: usize, idle: Duration) -> Self {
         (self.config.max_sessions, self.config.session_idle) = (max, idle);
+        self
+    }
+
+    /// Sets the time after which a request that brings no deadline of its own is given up; without it, such a request
+    /// has any time.
+    pub fn default_timeout(mut self, time: Duration) -> Self {
+        self.config.default_timeout = Some(time);
         self
     }
 
@@ -256,7 +272,7 @@ impl Prepared {
     /// A model cannot be run, or the machine does not give what is wanted.
     pub fn start(self) -> Result<Engine, BuildError> {
         let Loaded { profiles, registry, .. } = &self.loaded;
-        let device = self.machine.device()?;
+        let device = self.machine.device_within(self.config.max_memory_bytes)?;
         profiles.plan(registry, &device)?;
         self.start_on(Arc::new(device))
     }

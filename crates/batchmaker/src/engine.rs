@@ -97,12 +97,18 @@ impl Engine {
     /// submitted, or can wait until it fits the budget:
     ///
     /// ```
-    /// # use batchmaker::{Engine, EngineError, Pending, Request};
+    /// # use batchmaker::{Engine, EngineError, NotUnfolded, Pending, Request};
     /// async fn submit(engine: &Engine, model: &str, request: Request) -> Result<Pending, EngineError> {
     ///     let permit = engine.permit(model)?;
     ///     let mut memory = engine.memory().arrival();
     ///     memory.grow_to(request.bytes()).await?;
-    ///     let mut unfolded = permit.unfold(request, memory)?;
+    ///     let mut unfolded = match permit.unfold(request, memory) {
+    ///         Err(NotUnfolded::Waits(mut waiting)) => {
+    ///             waiting.fit().await?;
+    ///             waiting.unfold()?
+    ///         }
+    ///         unfolded => unfolded?,
+    ///     };
     ///     unfolded.fit().await?;
     ///     unfolded.submit()
     /// }

@@ -43,8 +43,9 @@ pub use batchmaker_cpu::Isa;
 pub use batchmaker_device as device;
 pub use batchmaker_device::{Device, DeviceError};
 pub use batchmaker_engine::{
-    BatchLimits, CellStatistics, EngineError, HungWorker, MemoryBudget, Pending, Permit, Reply,
-    Request, Reservation, SessionChunk, SessionKey, SessionStatistics, Statistics, UnfoldedRequest,
+    BatchLimits, CellStatistics, EngineError, HungWorker, MemoryBudget, NotUnfolded, Pending,
+    Permit, Reply, Request, Reservation, SessionChunk, SessionKey, SessionStatistics, Statistics,
+    UnfoldedRequest, WaitingRequest,
 };
 pub use batchmaker_graph::{
     Cell, CellBody, CellRegistry, CellType, CellTypeId, CompositeCell, ElementType, InvalidGraph,

@@ -94,12 +94,24 @@ impl Cores {
 }
 
 impl Machine {
-    /// The device that an engine with these workers and threads computes with.
+    /// A device with these workers and threads.
     ///
     /// # Errors
     /// The system gives no threads.
     pub fn device(self) -> Result<CpuDevice, DeviceError> {
+        self.device_within(usize::MAX)
+    }
+
+    /// The device that an engine with these workers and threads computes with: batches of all workers together take at
+    /// most half of `bytes`.
+    ///
+    /// # Errors
+    /// The system gives no threads.
+    pub fn device_within(self, bytes: usize) -> Result<CpuDevice, DeviceError> {
+        let of_worker = (bytes / 2 / usize::from(self.workers)) as u64;
+        let batch_bytes_max = of_worker.min(CpuConfig::default().batch_bytes_max);
         CpuDevice::new(CpuConfig {
+            batch_bytes_max,
             input_projection: InputProjection::Measured,
             threads_per_worker: self.threads_per_worker,
             isa: self.isa,

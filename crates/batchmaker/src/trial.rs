@@ -1,6 +1,8 @@
 //! A request of zeros to every model with programs, before any other: a model that the executor cannot run
 //! is refused when it is loaded, and not at its first request.
 
+use std::time::{Duration, Instant};
+
 use batchmaker_engine::{Engine, EngineError, Request};
 use batchmaker_graph::{NamedTensor, Tensor, TensorData};
 use batchmaker_model::{Content, InputLayout, Model, TensorInfo};
@@ -9,6 +11,9 @@ use crate::error::BuildError;
 
 /// Numbers of steps to try: a model may take no fewer than some, or only its own.
 const LENGTHS: [usize; 8] = [4, 1, 2, 8, 16, 64, 256, 1024];
+
+/// The most time that a model's first reply may take.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A larger tensor is not made up.
 const ELEMENTS_MAX: usize = 1 << 24;
@@ -37,7 +42,9 @@ fn ask(engine: &Engine, model: &Model) -> Result<(), EngineError> {
     let mut answer = Ok(());
     for length in LENGTHS {
         let Some(tensors) = zeros(model, length) else { return Ok(()) };
-        let request = Request::from(tensors);
+        let mut request = Request::from(tensors);
+        // The time that requests have by default says nothing about the first.
+        request.deadline = Some(Instant::now() + PATIENCE);
         answer = engine.submit(&model.name, request).and_then(|pending| pending.wait().map(drop));
         if !matches!(answer, Err(EngineError::Invalid(_))) {
             break;

@@ -20,6 +20,7 @@ pub(crate) fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         requests: args.max_requests as usize,
         requests_per_model: args.max_requests_per_model.map(|requests| requests as usize),
         bytes: args.max_memory_bytes,
+        memory_wait: args.memory_wait,
         sessions: args.max_sessions as usize,
         session_idle: args.session_idle,
         hung_after: args.hung_after,

@@ -16,6 +16,7 @@ pub(crate) struct Limits {
     pub(crate) requests_per_model: Option<usize>,
     /// None: the library's default.
     pub(crate) bytes: Option<usize>,
+    pub(crate) memory_wait: Duration,
     pub(crate) sessions: usize,
     pub(crate) session_idle: Duration,
     /// The time for which a worker's device may have work and report nothing.
@@ -29,6 +30,7 @@ impl Limits {
             requests,
             requests_per_model: Some(requests),
             bytes: Some(usize::MAX),
+            memory_wait: Duration::MAX,
             sessions: usize::MAX,
             session_idle: Duration::MAX,
             hung_after: Duration::MAX,
@@ -79,6 +81,7 @@ fn bounded(mut builder: EngineBuilder, limits: Limits) -> EngineBuilder {
     }
     builder
         .max_requests(limits.requests)
+        .memory_wait(limits.memory_wait)
         .sessions(limits.sessions, limits.session_idle)
         .hung_after(limits.hung_after)
 }

@@ -1,5 +1,6 @@
 //! The configuration of a CPU device.
 
+use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_kernels::Isa;
 
 use crate::strategies::execution_strategy::InputProjection;
@@ -16,6 +17,9 @@ pub struct CpuConfig {
     pub pin_threads: bool,
     /// Whether inputs are projected before the steps that need them.
     pub input_projection: InputProjection,
+    /// The most bytes that a batch of several rows or sequences takes which the general executor runs: each worker may
+    /// take as many at any time.
+    pub batch_bytes_max: u64,
 }
 
 impl Default for CpuConfig {
@@ -25,6 +29,7 @@ impl Default for CpuConfig {
             isa: Isa::best(),
             pin_threads: false,
             input_projection: InputProjection::default(),
+            batch_bytes_max: BATCH_BYTES_MAX,
         }
     }
 }

@@ -3,23 +3,32 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, Roofs,
-    TaskQueue,
+    Bell, Capabilities, Device, DeviceError, ExecutionPlan, KeptStates, Materialized, Measurement,
+    Roofs, TaskQueue,
 };
-use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
-    CellGraph, CellIdentity, CellType, CellTypeId, RequestId, Tensor, WorkerId,
+    CellGraph, CellIdentity, CellType, CellTypeId, Chunk, RequestId, Tensor, WorkerId,
 };
 
 use crate::cells::materialized::{MaterializedCell, runner};
 use crate::config::CpuConfig;
 use crate::device_state::DeviceState;
+use crate::memory::slot_arena::HeldSlot;
 use crate::processor;
 use crate::queue::CpuQueue;
 use crate::strategies::plan::{BatchPlan, CellPlan, Plans};
 use crate::threads::cores::pin;
 use crate::threads::thread_group::ThreadGroup;
 use crate::tuning::measuring::Measuring;
+
+/// The slots of a session, which are free when this is dropped.
+struct SessionSlots(Vec<HeldSlot>);
+
+impl Drop for SessionSlots {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(HeldSlot::free);
+    }
+}
 
 /// All cores as one device: weights, requests and slots are shared by the workers, so a subgraph
 /// moves between them for nothing.
@@ -64,16 +73,20 @@ impl Device for CpuDevice {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             processor: self.processor.clone(),
-            working_bytes: BATCH_BYTES_MAX,
+            working_bytes: self.config.batch_bytes_max,
             ..Capabilities::default()
         }
     }
 
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
-        let materialized = Materialized { runner: runner(&cell.cell.body), rows_max: None };
+        let materialized = |known: &MaterializedCell| Materialized {
+            runner: runner(&cell.cell.body),
+            rows_max: None,
+            slot_bytes: known.slot_bytes(),
+        };
         let _one = self.materializing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.state.retain(id, cell.identity) {
-            return Ok(materialized);
+        if let Some(known) = self.state.retain(id, cell.identity) {
+            return Ok(materialized(&known));
         }
         // Packing takes a while, and batches of other types go on meanwhile.
         let plan = self.plans.of(cell.identity);
@@ -82,7 +95,8 @@ impl Device for CpuDevice {
             cell: cell.name.clone(),
             reason: error.to_string(),
         })?;
-        self.state.insert(id, cell, new);
+        let materialized = materialized(&new);
+        self.state.insert(id, cell, new, self.config.batch_bytes_max);
         Ok(materialized)
     }
 
@@ -118,14 +132,24 @@ impl Device for CpuDevice {
         self.state.admit(request, graph, inputs)
     }
 
-    fn working_bytes(&self, graph: &CellGraph) -> u64 {
-        self.state.working_bytes(graph)
+    fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
+        self.state.working_bytes(graph, self.config.batch_bytes_max, workers)
+    }
+
+    fn keep_states(&self, request: RequestId) -> Option<KeptStates> {
+        let slots = self.state.memory(request).take_slots();
+        (!slots.is_empty()).then(|| KeptStates::new(SessionSlots(slots)))
     }
 
     fn retire(&self, request: RequestId) {
         let memory = self.state.retire(request);
+        let slots = memory.take_slots();
+        // A session goes on from the states that its chunks leave.
+        if memory.graph.chunk() == Chunk::Whole {
+            slots.into_iter().for_each(HeldSlot::free);
+        }
         // SAFETY: by the contract of `retire`, no task that names the request is in flight or comes any
-        // more. A roster may still keep the memory alive, but runs no step of it.
+        // more. Chains of it may still be on a roster, which runs no step of them.
         drop(unsafe { memory.take_outputs() });
     }
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use batchmaker_device::{DeviceError, working_bytes};
-use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, RequestId, Tensor, check_request,
 };
@@ -37,27 +36,38 @@ struct HeldCell {
 }
 
 impl DeviceState {
-    /// Counts one more user of cell type `id`, and returns true; false if the device does not have it.
+    /// Counts one more user of cell type `id`, and returns the cell; none if the device does not have it.
     ///
     /// # Panics
     /// If `id` stands for a cell of another identity.
-    pub(crate) fn retain(&self, id: CellTypeId, identity: CellIdentity) -> bool {
+    pub(crate) fn retain(
+        &self,
+        id: CellTypeId,
+        identity: CellIdentity,
+    ) -> Option<Arc<MaterializedCell>> {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(Some(held)) = cells.get_mut(id.index()) else { return false };
+        let held = cells.get_mut(id.index())?.as_mut()?;
         assert_eq!(held.identity, identity, "{id} stands for another cell");
         held.users += 1;
-        true
+        Some(held.cell.clone())
     }
 
-    /// Adds cell type `id`, which the device did not have and has now materialised.
-    pub(crate) fn insert(&self, id: CellTypeId, cell_type: &CellType, cell: MaterializedCell) {
+    /// Adds cell type `id`, which the device did not have and has now materialised. A worker may always take `standing`
+    /// bytes.
+    pub(crate) fn insert(
+        &self,
+        id: CellTypeId,
+        cell_type: &CellType,
+        cell: MaterializedCell,
+        standing: u64,
+    ) {
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
         if cells.len() <= id.index() {
             cells.resize_with(id.index() + 1, || None);
         }
         self.token_ids.fetch_add(cell.token_ids(), Ordering::Relaxed);
         let (identity, ports) = (cell_type.identity, CellPorts::of(&cell_type.cell));
-        let has_large_nodes = cell.node_bytes_max() > BATCH_BYTES_MAX;
+        let has_large_nodes = cell.node_bytes_max() > standing;
         let cell = Arc::new(cell);
         cells[id.index()] = Some(HeldCell { identity, users: 1, ports, has_large_nodes, cell });
     }
@@ -91,13 +101,13 @@ impl DeviceState {
         self.token_ids.load(Ordering::Relaxed)
     }
 
-    /// See [`batchmaker_device::Device::working_bytes`].
-    pub(crate) fn working_bytes(&self, graph: &CellGraph) -> u64 {
+    /// See [`batchmaker_device::Device::working_bytes`]; `standing` are the bytes that a worker may always take.
+    pub(crate) fn working_bytes(&self, graph: &CellGraph, standing: u64, workers: usize) -> u64 {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner);
         if !cells.iter().flatten().any(|held| held.has_large_nodes) {
             return 0;
         }
-        working_bytes(graph, BATCH_BYTES_MAX, |cell_type, spans| {
+        working_bytes(graph, standing, workers, |cell_type, spans| {
             let held = cells.get(cell_type.index()).and_then(Option::as_ref);
             held.map_or(0, |held| held.cell.node_bytes(spans))
         })

@@ -1,11 +1,12 @@
-//! The queue of one worker: its tasks run on the thread that polls it, and on that thread's helpers.
+//! The queue of one worker: its tasks run on the thread that polls it, and on that thread's helpers. A task that takes more
+//! memory than a batch may runs in parts, one for each poll.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
 use batchmaker_executor::ExecutorThread;
-use batchmaker_graph::{BatchedTask, TensorData};
+use batchmaker_graph::{BatchedTask, CellTypeId, EndOfSequence, TaskId, TensorData, Work};
 
 use crate::cells::materialized::{CellError, MaterializedCell, Rosters, WorkerResources};
 use crate::cells::tree_buffers::TreeBuffers;
@@ -23,6 +24,10 @@ pub(crate) struct CpuQueue {
     /// The cells that this queue has run batches of, by cell type.
     cells: Vec<Option<QueuedCell>>,
     tasks: VecDeque<BatchedTask>,
+    /// The parts of the task that runs which are left to run.
+    parts: VecDeque<Work>,
+    /// The task that runs, as long as parts of it are left.
+    running: Option<(TaskId, CellTypeId)>,
     /// The values that were read and are not reported yet.
     read: VecDeque<Completion>,
 }
@@ -49,24 +54,51 @@ impl CpuQueue {
             tree_buffers: TreeBuffers::default(),
             cells: Vec::new(),
             tasks: VecDeque::new(),
+            parts: VecDeque::new(),
+            running: None,
             read: VecDeque::new(),
         }
     }
 
-    fn run(&mut self, task: BatchedTask) -> TaskDone {
-        let Self { state, group, program_thread, tree_buffers, cells, .. } = self;
-        let index = task.cell_type.index();
+    /// The cell of a type, whose batches the queue keeps from now on.
+    fn cell(&mut self, cell_type: CellTypeId) -> Arc<MaterializedCell> {
+        let Self { state, cells, .. } = self;
+        let index = cell_type.index();
         if cells.len() <= index {
             cells.resize_with(index + 1, || None);
         }
         let known = cells[index].as_ref().and_then(|queued| queued.cell.upgrade());
-        let cell = known.unwrap_or_else(|| {
-            let cell = state.cell(task.cell_type);
+        known.unwrap_or_else(|| {
+            let cell = state.cell(cell_type);
             let queued = QueuedCell { rosters: cell.rosters(), cell: Arc::downgrade(&cell) };
             cells[index] = Some(queued);
             cell
-        });
-        let rosters = cells[index].as_mut().and_then(|queued| queued.rosters.as_mut());
+        })
+    }
+
+    /// Runs the next part of the task that runs, and returns its report.
+    fn run_part(&mut self, (task, cell_type): (TaskId, CellTypeId)) -> Completion {
+        let work = self.parts.pop_front().expect("a task that runs has a part left");
+        let (result, ends) = self.run(cell_type, &work);
+        if result.is_ok() && !self.parts.is_empty() {
+            // Only tasks of chains, which are one part, report ends.
+            debug_assert!(ends.is_empty());
+            return Completion::Part { task };
+        }
+        self.parts.clear();
+        self.running = None;
+        Completion::Task(TaskDone { task, result, ends })
+    }
+
+    fn run(
+        &mut self,
+        cell_type: CellTypeId,
+        work: &Work,
+    ) -> (Result<(), Arc<str>>, Vec<EndOfSequence>) {
+        let cell = self.cell(cell_type);
+        let Self { state, group, program_thread, tree_buffers, cells, .. } = self;
+        let queued = cells[cell_type.index()].as_mut();
+        let rosters = queued.and_then(|queued| queued.rosters.as_mut());
         let mut ends = Vec::new();
         let memory_of = |request| state.memory(request);
         let token_ids = state.token_ids();
@@ -79,9 +111,9 @@ impl CpuQueue {
         };
         // SAFETY: the manager gives out a node once, after those that it depends on, so the rows that it reads
         // are written, and nobody else accesses those that it writes.
-        let ran = unsafe { cell.run(&task.work, rosters, memory_of, &mut resources) };
+        let ran = unsafe { cell.run(work, rosters, memory_of, &mut resources) };
         let result = ran.map_err(|error: CellError| Arc::from(error.to_string()));
-        TaskDone { task: task.id, result, ends }
+        (result, ends)
     }
 }
 
@@ -120,11 +152,18 @@ impl TaskQueue for CpuQueue {
         if !self.read.is_empty() {
             return completions.extend(self.read.drain(..));
         }
-        let Some(task) = self.tasks.pop_front() else { return };
-        if let Some(pin) = self.pin.take() {
-            pin(0);
+        if self.running.is_none() {
+            let Some(task) = self.tasks.pop_front() else { return };
+            if let Some(pin) = self.pin.take() {
+                pin(0);
+            }
+            let BatchedTask { id, cell_type, work, .. } = task;
+            let cell = self.cell(cell_type);
+            cell.divide(work, |request| self.state.memory(request), &mut self.parts);
+            self.running = Some((id, cell_type));
         }
-        let done = self.run(task);
-        completions.push(Completion::Task(done));
+        if let Some(running) = self.running {
+            completions.push(self.run_part(running));
+        }
     }
 }

@@ -56,7 +56,7 @@ fn time(worker: &mut LoneWorker, sequences: u32) -> Duration {
     let ids = (0..i64::from(sequences)).map(|id| id % IDS as i64).collect();
     let inputs = vec![Tensor::new(vec![sequences as usize], TensorData::I64(ids))];
     let graph = Arc::new(graph(sequences));
-    assert_eq!(worker.device().working_bytes(&graph), 0);
+    assert_eq!(worker.device().working_bytes(&graph, 1), 0);
     worker.device().admit(REQUEST, graph, inputs).unwrap();
     let slots = |count: u32| (0..count).map(|index| SlotId { index, generation: 0 });
     let mut leaves = Vec::new();

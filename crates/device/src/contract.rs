@@ -1,5 +1,6 @@
 //! The contract: [`Device`], and the [`TaskQueue`] of each of its workers.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +91,24 @@ pub struct Materialized {
     pub runner: Runner,
     /// The most rows of a batch; none: any number. Batch limits never go above it.
     pub rows_max: Option<u32>,
+    /// The bytes that the states of a chain take in their slot; 0 of cells without states.
+    pub slot_bytes: usize,
+}
+
+/// The states that a chunk of a session left in slots. When it is dropped, the device may free their memory.
+pub struct KeptStates(#[expect(dead_code, reason = "it is dropped")] Box<dyn Send + Sync>);
+
+impl KeptStates {
+    /// States whose memory is free when `slots` is dropped.
+    pub fn new(slots: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(slots))
+    }
+}
+
+impl fmt::Debug for KeptStates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptStates").finish_non_exhaustive()
+    }
 }
 
 /// The code that runs the batches of a cell type.
@@ -164,19 +183,26 @@ pub trait Device: Send + Sync {
         inputs: Vec<Tensor>,
     ) -> Result<(), DeviceError>;
 
-    /// Returns an upper bound of the bytes that a node of a request takes while it runs, beyond the
-    /// [`Capabilities::working_bytes`] of its worker: that of the node which takes most. A worker runs one batch at a
-    /// time, and a batch with such a node has no other; nodes of a request that do not depend on each other may run on
-    /// several workers at once.
+    /// Returns an upper bound of the bytes that nodes of a request take at a time on `workers` workers, beyond the
+    /// [`Capabilities::working_bytes`] of each: a worker runs one batch at a time, and a batch with a node that takes
+    /// more has no other. Nodes that do not depend on each other may run on all workers at once.
     ///
     /// Is called before a request is admitted, with a graph that may not fit its cells: what does not fit counts as 0.
     /// The time that it takes grows with the number of runs at most.
-    fn working_bytes(&self, _graph: &CellGraph) -> u64 {
+    fn working_bytes(&self, _graph: &CellGraph, _workers: usize) -> u64 {
         0
     }
 
-    /// Frees the values of a request of which no task and no read is in flight. Its id may be used
-    /// again from then on.
+    /// Takes over the states that a chunk of a session leaves in its slots, when the chunk is over and before it is
+    /// retired: the caller keeps them until the session has ended. None where the chunk leaves none that chunks
+    /// before it did not leave, or where the device has nothing to free: one whose slots have their memory from the
+    /// start, for example.
+    fn keep_states(&self, _request: RequestId) -> Option<KeptStates> {
+        None
+    }
+
+    /// Frees the values of a request of which no task and no read is in flight and, if it is no chunk of a session,
+    /// the slots of its chains. Its id may be used again from then on.
     fn retire(&self, request: RequestId);
 
     /// Measures a batch of `rows` rows of a cell, at least one: one step, of a chain. The device finds
@@ -237,7 +263,7 @@ pub trait TaskQueue: Send {
 
     /// Appends what has completed and was not reported yet, in the order in which it did; nothing if
     /// nothing has. A device that computes on its worker's thread reports what there is, or else
-    /// runs its oldest task within this call and reports that.
+    /// runs its oldest task, or the next part of it, within this call and reports that.
     fn poll(&mut self, completions: &mut Vec<Completion>);
 }
 
@@ -300,6 +326,12 @@ pub enum Completion {
         steps: u32,
         /// The chains that reached their end of sequence in them and were not reported before.
         ends: Vec<EndOfSequence>,
+    },
+    /// A part of the oldest unfinished task is done, and others follow: only a sign that the device is at work. A device
+    /// that computes within [`TaskQueue::poll`] runs the next part when it is polled again.
+    Part {
+        /// The task.
+        task: TaskId,
     },
     /// The oldest unfinished task is over.
     Task(TaskDone),

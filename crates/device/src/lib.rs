@@ -32,8 +32,8 @@ pub use bell::Bell;
 pub use cell_timer::{CellTimer, Effort};
 pub use chain::{Chain, Origin, Roster, RosterError};
 pub use contract::{
-    Capabilities, Completion, Device, DeviceError, Materialized, Read, Runner, StatePlace,
-    TaskDone, TaskQueue,
+    Capabilities, Completion, Device, DeviceError, KeptStates, Materialized, Read, Runner,
+    StatePlace, TaskDone, TaskQueue,
 };
 pub use lone_worker::LoneWorker;
 pub use plan::{ExecutionPlan, Measurement, Roofs};

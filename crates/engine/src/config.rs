@@ -26,14 +26,17 @@ pub struct EngineConfig {
     /// The most bytes that requests, from their first byte to the last of their replies, and the states of
     /// sessions may hold.
     pub max_memory_bytes: usize,
+    /// The most time that a request waits for bytes of these that others hold, each time that it waits.
+    pub memory_wait: Duration,
     /// The most sessions that may hold state; one more is refused as overload.
     pub max_sessions: usize,
     /// The time that a session may be idle before it ends.
     pub session_idle: Duration,
     /// The time that a request has which brings no deadline of its own; none: any.
     pub default_timeout: Option<Duration>,
-    /// The least time for which a worker's device may report nothing while it has work before it is taken to hang;
-    /// a device whose tasks take long gets 20 times its longest silence so far.
+    /// The least time for which a worker's device may report nothing while it has work, or for which a turn of the worker
+    /// may take, before it is taken to hang. One whose tasks take long gets 20 times its device's longest silence so far,
+    /// which counts for no more than this time.
     pub hung_after: Duration,
 }
 
@@ -48,6 +51,7 @@ impl Default for EngineConfig {
             max_requests: 4096,
             max_requests_per_model: None,
             max_memory_bytes: 4 << 30,
+            memory_wait: Duration::from_secs(1),
             max_sessions: 4096,
             session_idle: Duration::from_secs(300),
             default_timeout: None,

@@ -49,13 +49,16 @@ impl Engine {
         config: &EngineConfig,
     ) -> Result<Self, DeviceError> {
         let capabilities = device.capabilities();
-        let manager = Manager::new(manager_config(registry, &*device, &capabilities, config)?);
+        let (manager, slot_bytes) = manager_config(registry, &*device, &capabilities, config)?;
+        let manager = Manager::new(manager);
         let count = models.len();
         let served = models.into_iter().zip(0..).map(|(model, id)| {
             let served = ServedModel { id: ModelId(id), model };
             (served.model.name.clone(), Arc::new(served))
         });
-        let shared = Arc::new(Shared::new(device, &capabilities, manager, registry, count, config));
+        let shared =
+            Shared::new(device, &capabilities, manager, registry, slot_bytes, count, config);
+        let shared = Arc::new(shared);
         // From here on, dropping the engine stops the workers that were started and releases the cells.
         let threads = Mutex::default();
         let engine = Self { shared: shared.clone(), models: served.collect(), threads };
@@ -73,6 +76,8 @@ impl Engine {
                 worker::run(&shared, worker, queue);
             })?;
         }
+        let alarms = shared.clone();
+        engine.spawn("alarms", move || alarms.alarms.run())?;
         if shared.takes_sessions {
             engine.spawn("sessions", move || shared.sessions.reap(&shared.inbox))?;
         }
@@ -111,7 +116,8 @@ impl Engine {
     /// # Errors
     /// The request is wrong, there is no such model, or the engine is full, closing or lost.
     pub fn submit(&self, model: &str, request: Request) -> Result<Pending, EngineError> {
-        self.permit(model)?.unfold(request, self.memory().arrival())?.submit()
+        let unfolded = self.permit(model)?.unfold(request, self.memory().arrival());
+        unfolded.map_err(EngineError::from)?.submit()
     }
 
     /// Takes the right to submit a request to a model. For who has to do costly work before the request can be
@@ -132,9 +138,9 @@ impl Engine {
     }
 
     /// The time after which a request that was refused as overload is likely to find a place: in this time, as
-    /// many requests are answered as are in flight.
+    /// many requests are answered as are in flight, if they are answered as fast as of late.
     pub fn retry_after(&self) -> Duration {
-        self.shared.admission.mean_stay()
+        self.shared.admission.stay()
     }
 
     /// The counts of what is in flight and what has run.
@@ -182,8 +188,8 @@ impl Engine {
         self.shared.lost.get().is_some()
     }
 
-    /// A worker whose device has work and has reported nothing for far longer than it ever took, if there is one:
-    /// requests that need it are not answered. It may come back.
+    /// A worker whose device has work and has reported nothing for far longer than it ever took, or which has not ended a
+    /// turn for as long, if there is one: requests that need it are not answered. It may come back.
     pub fn hung(&self) -> Option<HungWorker> {
         self.shared.watch.hung(self.shared.inbox.now_ns())
     }
@@ -223,6 +229,7 @@ impl Engine {
             return;
         }
         self.shared.sessions.stop();
+        self.shared.alarms.stop();
         self.shared.inbox.waiting.ring_all();
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod alarms;
 mod config;
 mod engine;
 mod error;
@@ -44,7 +45,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use memory::{MemoryBudget, Reservation};
 pub use pending::Pending;
-pub use permit::{Permit, UnfoldedRequest};
+pub use permit::{NotUnfolded, Permit, UnfoldedRequest, WaitingRequest};
 pub use reply::Reply;
 pub use request::{Request, SessionChunk, SessionKey};
 pub use statistics::{CellStatistics, SessionStatistics, Statistics};

@@ -9,13 +9,13 @@ use crate::config::EngineConfig;
 /// The most workers of an engine: each has a bit of a 64-bit word.
 const MAX_WORKERS: u16 = 64;
 
-/// Gives the device all cell types, and returns the manager's configuration for it.
+/// Gives the device all cell types. Returns the manager's configuration for it, and the bytes of a slot of each cell type.
 pub(crate) fn manager_config(
     registry: &CellRegistry,
     device: &dyn Device,
     capabilities: &Capabilities,
     config: &EngineConfig,
-) -> Result<Config, DeviceError> {
+) -> Result<(Config, Vec<usize>), DeviceError> {
     let workers = config.workers;
     if !(1..=MAX_WORKERS).contains(&workers) {
         let text = format!("{workers} workers; there can be 1 to {MAX_WORKERS}");
@@ -44,9 +44,12 @@ pub(crate) fn manager_config(
         state_placement: capabilities.placement,
         ..Config::new(registry, workers)
     };
+    let mut slot_bytes = Vec::new();
     for (id, cell) in (0..).zip(registry.cell_types()) {
         let materialized = device.materialize(CellTypeId(id), cell);
-        let rows_max = materialized.inspect_err(|_| release_cells(device, id as usize))?.rows_max;
+        let materialized = materialized.inspect_err(|_| release_cells(device, id as usize))?;
+        let rows_max = materialized.rows_max;
+        slot_bytes.push(materialized.slot_bytes);
         if rows_max == Some(0) {
             release_cells(device, id as usize + 1);
             let reason = "the device has no room for a row of it".to_owned();
@@ -58,7 +61,7 @@ pub(crate) fn manager_config(
         }
         (of_manager.rows_max, of_manager.slots_max) = (rows_max, capabilities.slots_max);
     }
-    Ok(manager)
+    Ok((manager, slot_bytes))
 }
 
 /// Gives the device its first `count` cell types back.

@@ -27,11 +27,11 @@ pub(crate) struct ReplyForm {
 }
 
 impl Needs {
-    /// The needs of a request. `state_bytes` has the bytes of a chain's states for each cell type; the session that
-    /// it may begin has static inputs of `static_bytes`.
+    /// The needs of a request. `slot_bytes` has the bytes of a slot for each cell type; the session that it may
+    /// begin has static inputs of `static_bytes`.
     pub(crate) fn of(
         graph: &CellGraph,
-        state_bytes: &[usize],
+        slot_bytes: &[usize],
         static_bytes: usize,
         reply: ReplyForm,
     ) -> Self {
@@ -40,7 +40,7 @@ impl Needs {
         let outputs = outputs.sum::<usize>() * if is_stream { 2 } else { 1 };
         let reply = outputs + bytes.saturating_mul(1 + factor);
         let chains = graph.runs().iter().filter(|run| run.kind == RunKind::Chain);
-        let states: usize = chains.map(|run| state_bytes[run.cell_type.index()]).sum();
+        let states: usize = chains.map(|run| slot_bytes[run.cell_type.index()]).sum();
         let (states, session) = match graph.chunk() {
             Chunk::Whole => (states, 0),
             Chunk::First => (0, states + static_bytes),

@@ -39,6 +39,28 @@ pub struct Permit {
     place: Place,
 }
 
+/// The bytes of records that a request of which a copy is kept is unfolded with, at least.
+const GRAPH_BYTES: usize = 64 << 10;
+
+/// Why a request was not unfolded.
+#[derive(Debug)]
+pub enum NotUnfolded {
+    /// It is wrong, or can never fit the budget.
+    Refused(EngineError),
+    /// It can be unfolded once it holds more bytes of the budget.
+    Waits(Box<WaitingRequest>),
+}
+
+/// A request with its permit, which can be unfolded once it holds more bytes of the budget.
+#[derive(Debug)]
+pub struct WaitingRequest {
+    permit: Permit,
+    request: Request,
+    memory: Reservation,
+    /// The bytes that it needs for that.
+    bytes: usize,
+}
+
 /// A request as a cell graph, which has to be submitted yet.
 #[derive(Debug)]
 pub struct UnfoldedRequest(Unfolding);
@@ -53,6 +75,13 @@ enum Unfolding {
 #[derive(Debug)]
 struct Submission {
     permit: Permit,
+    parts: Parts,
+    memory: Reservation,
+}
+
+/// What a request is unfolded to.
+#[derive(Debug)]
+struct Parts {
     graph: Arc<CellGraph>,
     inputs: Vec<Tensor>,
     plan: ReplyPlan,
@@ -61,7 +90,26 @@ struct Submission {
     deadline: Option<Instant>,
     stream: bool,
     needs: Needs,
-    memory: Reservation,
+}
+
+impl From<EngineError> for NotUnfolded {
+    fn from(error: EngineError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<NotUnfolded> for EngineError {
+    /// The error of a caller that does not wait.
+    fn from(reason: NotUnfolded) -> Self {
+        match reason {
+            NotUnfolded::Refused(error) => error,
+            NotUnfolded::Waits(waiting) => {
+                let budget = waiting.permit.shared.memory.clone();
+                drop(waiting);
+                budget.error_in_use()
+            }
+        }
+    }
 }
 
 impl Permit {
@@ -85,17 +133,58 @@ impl Permit {
     /// [`Request::bytes`], or grows to them; the records of the request's graph count as well.
     ///
     /// # Errors
-    /// The request is wrong, or it does not fit the budget.
+    /// The request is wrong, or it does not fit the budget, now or ever.
     pub fn unfold(
         self,
-        request: Request,
+        mut request: Request,
         mut memory: Reservation,
-    ) -> Result<UnfoldedRequest, EngineError> {
-        let brought = request.bytes();
-        memory.try_grow_to(brought)?;
-        let (stream, reply_factor) = (request.stream, request.reply_factor);
+    ) -> Result<UnfoldedRequest, NotUnfolded> {
         let default = || Instant::now().checked_add(self.shared.default_timeout?);
-        let deadline = request.deadline.or_else(default);
+        request.deadline = request.deadline.or_else(default);
+        let (brought, bytes_max) = (request.bytes(), memory.bytes_max());
+        if brought > bytes_max {
+            return Err(EngineError::TooLarge { bytes: brought, bytes_max }.into());
+        }
+        let graph_bytes_most = (bytes_max / GRAPH_SHARE).min(bytes_max - brought);
+        let enough = brought + graph_bytes_most;
+        if memory.try_grow_to(enough).is_err() {
+            memory.grow_towards(enough);
+        }
+        let held = memory.bytes();
+        // With less than enough, the records may turn out to need more: a copy of the request waits for that.
+        let is_short = held < enough;
+        let needed = brought.saturating_mul(2).saturating_add(GRAPH_BYTES).min(enough);
+        let wait = |permit, request, mut memory: Reservation, bytes| {
+            memory.shrink_to(brought);
+            NotUnfolded::Waits(Box::new(WaitingRequest { permit, request, memory, bytes }))
+        };
+        if held < needed {
+            return Err(wait(self, request, memory, needed));
+        }
+        let copy = is_short.then(|| request.clone());
+        let graph_bytes_max = if is_short { held - 2 * brought } else { graph_bytes_most };
+        let parts = match (self.parts(request, graph_bytes_max), copy) {
+            (Ok(Some(parts)), _) => parts,
+            (Ok(None), _) => return Ok(UnfoldedRequest(Unfolding::Reply(Reply::empty()))),
+            (Err(EngineError::TooManyRuns { .. }), Some(copy)) => {
+                return Err(wait(self, copy, memory, enough));
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        // What the graph might have taken is for others. What waits for more holds as little as it can.
+        let (all, records) = (parts.needs.all, parts.graph.record_bytes());
+        memory.shrink_to(if memory.bytes() >= all { all } else { brought + records });
+        Ok(UnfoldedRequest(Unfolding::Graph(Box::new(Submission { permit: self, parts, memory }))))
+    }
+
+    /// Checks and unfolds a request, with records of up to `graph_bytes_max`. None of one that only ends its session.
+    fn parts(
+        &self,
+        request: Request,
+        graph_bytes_max: usize,
+    ) -> Result<Option<Parts>, EngineError> {
+        let (stream, reply_factor, deadline) =
+            (request.stream, request.reply_factor, request.deadline);
         let Request { mut tensors, mut parameters, priority, session, outputs, .. } = request;
         let (shared, served) = (&self.shared, &self.served);
         let mut entering = None;
@@ -104,23 +193,17 @@ impl Permit {
             shared.check_sessions()?;
             if part.end && !part.start && tensors.is_empty() {
                 shared.sessions.end(served, &part.key, &shared.inbox)?;
-                return Ok(UnfoldedRequest(Unfolding::Reply(Reply::empty())));
+                return Ok(None);
             }
             let (found, completed) = shared.sessions.prepare(served, part, tensors)?;
             parameters.chunk = found.chunk();
             (entering, tensors) = (Some(found), completed);
         }
-        let graph_bytes_most = memory.bytes_max() / GRAPH_SHARE;
-        memory.grow_towards(brought + graph_bytes_most);
-        let graph_bytes_max = (memory.bytes() - brought).min(graph_bytes_most);
         parameters.graph_bytes_max = Some(graph_bytes_max);
         let unfolded = served.model.unfold(tensors, &parameters, &outputs);
         let (unfolded, plan) = unfolded.map_err(|error| match error {
             UnfoldError::Request(error) => EngineError::Invalid(error),
             UnfoldError::Graph(error) => EngineError::Unfolding(error),
-            UnfoldError::TooLarge { .. } if graph_bytes_max < graph_bytes_most => {
-                shared.memory.error_in_use()
-            }
             UnfoldError::TooLarge { bytes_max } => EngineError::TooManyRuns { bytes_max },
         })?;
         let Unfolded { graph, inputs, .. } = unfolded;
@@ -135,25 +218,29 @@ impl Permit {
         let static_bytes = entering.as_ref().map_or(0, Entering::static_bytes);
         let bytes = plan.bytes(&graph);
         let reply = ReplyForm { bytes, factor: reply_factor, is_stream: stream };
-        let working_bytes = shared.device.working_bytes(&graph);
-        let mut needs = Needs::of(&graph, &shared.state_bytes, static_bytes, reply);
+        let working_bytes = shared.device.working_bytes(&graph, shared.inbox.waiting.workers());
+        let mut needs = Needs::of(&graph, &shared.slot_bytes, static_bytes, reply);
         needs.all = needs.all.saturating_add(usize::try_from(working_bytes).unwrap_or(usize::MAX));
-        // What the graph might have taken is for others. What waits for more holds as little as it can.
-        let is_enough = memory.bytes() >= needs.all;
-        memory.shrink_to(if is_enough { needs.all } else { brought + graph.record_bytes() });
         let graph = Arc::new(graph);
-        Ok(UnfoldedRequest(Unfolding::Graph(Box::new(Submission {
-            permit: self,
-            graph,
-            inputs,
-            plan,
-            entering,
-            priority,
-            deadline,
-            stream,
-            needs,
-            memory,
-        }))))
+        Ok(Some(Parts { graph, inputs, plan, entering, priority, deadline, stream, needs }))
+    }
+}
+
+impl WaitingRequest {
+    /// Waits until the request holds the bytes that it needs to be unfolded.
+    ///
+    /// # Errors
+    /// It never can, or others hold them for longer than a request may wait.
+    pub async fn fit(&mut self) -> Result<(), EngineError> {
+        self.permit.shared.wait_for_memory(self.memory.grow_to(self.bytes)).await
+    }
+
+    /// Unfolds the request: see [`Permit::unfold`].
+    ///
+    /// # Errors
+    /// As for [`Permit::unfold`].
+    pub fn unfold(self) -> Result<UnfoldedRequest, NotUnfolded> {
+        self.permit.unfold(self.request, self.memory)
     }
 }
 
@@ -161,7 +248,7 @@ impl UnfoldedRequest {
     /// The bytes that the request needs from its submission to its answer.
     pub fn bytes(&self) -> usize {
         match &self.0 {
-            Unfolding::Graph(submission) => submission.needs.all,
+            Unfolding::Graph(submission) => submission.parts.needs.all,
             Unfolding::Reply(_) => 0,
         }
     }
@@ -169,7 +256,7 @@ impl UnfoldedRequest {
     /// The bytes of the request's values, which [`submit`](Self::submit) clears or moves.
     pub fn value_bytes(&self) -> usize {
         match &self.0 {
-            Unfolding::Graph(submission) => submission.graph.bytes(),
+            Unfolding::Graph(submission) => submission.parts.graph.bytes(),
             Unfolding::Reply(_) => 0,
         }
     }
@@ -177,10 +264,13 @@ impl UnfoldedRequest {
     /// Waits until the request fits the budget, and holds its bytes from then on.
     ///
     /// # Errors
-    /// It can never fit.
+    /// It can never fit, or others hold the bytes for longer than a request may wait.
     pub async fn fit(&mut self) -> Result<(), EngineError> {
         match &mut self.0 {
-            Unfolding::Graph(submission) => submission.memory.take(submission.needs.all).await,
+            Unfolding::Graph(submission) => {
+                let Submission { permit, parts, memory } = &mut **submission;
+                permit.shared.wait_for_memory(memory.take(parts.needs.all)).await
+            }
             Unfolding::Reply(_) => Ok(()),
         }
     }
@@ -194,7 +284,7 @@ impl UnfoldedRequest {
         match self.0 {
             Unfolding::Reply(reply) => Ok(Pending::answered(reply)),
             Unfolding::Graph(mut submission) => {
-                submission.memory.try_take(submission.needs.all)?;
+                submission.memory.try_take(submission.parts.needs.all)?;
                 submission.start()
             }
         }
@@ -204,18 +294,8 @@ impl UnfoldedRequest {
 impl Submission {
     /// Hands the request, whose bytes are reserved, to the device and to the manager.
     fn start(self) -> Result<Pending, EngineError> {
-        let Self {
-            permit,
-            graph,
-            inputs,
-            plan,
-            entering,
-            priority,
-            deadline,
-            stream,
-            needs,
-            mut memory,
-        } = self;
+        let Self { permit, parts, mut memory } = self;
+        let Parts { graph, inputs, plan, entering, priority, deadline, stream, needs } = parts;
         let Permit { shared, served, place } = permit;
         if graph.runs().is_empty() {
             let computed = Computed::without_runs(&graph, inputs, memory);
@@ -237,6 +317,8 @@ impl Submission {
         let id = lock(&shared.requests).insert(responder);
         let id = id.ok_or(EngineError::ShuttingDown)?;
         if let Err(error) = shared.device.admit(id, graph.clone(), inputs) {
+            // Its bytes are free for others only then.
+            drop(graph);
             shared.take_back(id);
             return Err(match error {
                 DeviceError::Full { .. } => shared.memory.error_in_use(),

@@ -44,7 +44,11 @@ impl Responder {
     pub(crate) fn send(self, result: Result<Computed, EngineError>) {
         let Self { sender, place, memory, .. } = self;
         // These are free first, so that a client that has its reply finds them free.
-        drop((place, memory));
+        match &result {
+            Ok(_) => place.answered(),
+            Err(_) => drop(place),
+        }
+        drop(memory);
         let _ = sender.send(result);
     }
 }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use batchmaker_device::KeptStates;
 use batchmaker_graph::{Chunk, InvalidRequest, ModelId, NamedTensor, SessionId};
 use batchmaker_manager::Event;
 
@@ -42,8 +43,9 @@ struct Table {
     statistics: SessionStatistics,
 }
 
+/// A session, or a position for one.
 #[derive(Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     generation: u32,
     /// The session's name; none once the manager was notified of its end.
     key: Option<(ModelId, SessionKey)>,
@@ -51,7 +53,9 @@ struct Entry {
     chunks: usize,
     last_chunk: Option<Instant>,
     static_inputs: Arc<[NamedTensor]>,
-    /// The bytes of its states and static inputs.
+    /// The states that its chunks left.
+    states: Vec<KeptStates>,
+    /// The bytes of its states and static inputs, free after these.
     memory: Option<Reservation>,
 }
 
@@ -167,11 +171,19 @@ impl Sessions {
         Ok(())
     }
 
-    /// Records that a chunk of the session has ended. A chunk that did not succeed ends the session.
-    pub(crate) fn chunk_over(&self, id: SessionId, is_done: bool, inbox: &Inbox) {
+    /// Records that a chunk of the session has ended, and the states that it left. A chunk that did not succeed ends
+    /// the session.
+    pub(crate) fn chunk_over(
+        &self,
+        id: SessionId,
+        is_done: bool,
+        states: Option<KeptStates>,
+        inbox: &Inbox,
+    ) {
         let mut table = lock(&self.table);
         let entry = &mut table.entries[id.index as usize];
         entry.chunks -= 1;
+        entry.states.extend(states);
         entry.last_chunk = Some(Instant::now());
         if !is_done && entry.key.is_some() {
             table.statistics.broken += 1;
@@ -179,17 +191,20 @@ impl Sessions {
         }
     }
 
-    /// Frees the positions of sessions that the manager has ended.
-    pub(crate) fn release(&self, ended: &[SessionId]) {
+    /// Frees the positions of sessions that the manager has ended. Returns what they held: dropping it may take
+    /// long.
+    pub(crate) fn release(&self, ended: &[SessionId]) -> Vec<Entry> {
         if ended.is_empty() {
-            return;
+            return Vec::new();
         }
         let mut table = lock(&self.table);
-        for id in ended {
-            let entry = &mut table.entries[id.index as usize];
-            *entry = Entry { generation: id.generation.wrapping_add(1), ..Entry::default() };
+        let release = |id: &SessionId| {
             table.free.push(id.index);
-        }
+            let generation = id.generation.wrapping_add(1);
+            let free = Entry { generation, ..Entry::default() };
+            std::mem::replace(&mut table.entries[id.index as usize], free)
+        };
+        ended.iter().map(release).collect()
     }
 
     pub(crate) fn statistics(&self) -> SessionStatistics {

@@ -13,6 +13,7 @@ use batchmaker_graph::{
 use batchmaker_manager::{Manager, Policy};
 
 use crate::admission::Admission;
+use crate::alarms::Alarms;
 use crate::config::EngineConfig;
 use crate::error::EngineError;
 use crate::inbox::Inbox;
@@ -34,6 +35,9 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) memory: Arc<MemoryBudget>,
+    /// See [`EngineConfig::memory_wait`].
+    memory_wait: Duration,
+    pub(crate) alarms: Alarms,
     pub(crate) sessions: Sessions,
     /// Whether new requests are refused.
     pub(crate) is_closing: AtomicBool,
@@ -54,8 +58,8 @@ pub(crate) struct Shared {
     pub(crate) cell_names: Vec<String>,
     /// Whether the policy has batches that a session's chunks can join.
     pub(crate) takes_sessions: bool,
-    /// The bytes of the states of a chain, by cell type.
-    pub(crate) state_bytes: Vec<usize>,
+    /// The bytes of a slot on the device, by cell type.
+    pub(crate) slot_bytes: Vec<usize>,
     /// See [`Capabilities::slots_max`].
     pub(crate) slots_max: Option<u32>,
     /// See [`EngineConfig::default_timeout`].
@@ -77,6 +81,7 @@ impl Shared {
         capabilities: &Capabilities,
         manager: Manager,
         registry: &CellRegistry,
+        slot_bytes: Vec<usize>,
         models: usize,
         config: &EngineConfig,
     ) -> Self {
@@ -93,6 +98,8 @@ impl Shared {
             inbox: Arc::new(Inbox::new(usize::from(config.workers))),
             admission: Admission::new(max_requests, per_model, models),
             memory,
+            memory_wait: config.memory_wait,
+            alarms: Alarms::default(),
             sessions: Sessions::new(config.max_sessions, config.session_idle),
             is_closing: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -105,11 +112,20 @@ impl Shared {
             placement: capabilities.placement,
             cell_names: registry.cell_types().iter().map(|cell| cell.name.clone()).collect(),
             takes_sessions: config.policy == Policy::Cellular,
-            state_bytes: registry.cell_types().iter().map(|cell| cell.cell.state_bytes()).collect(),
+            slot_bytes,
             slots_max: capabilities.slots_max,
             default_timeout: config.default_timeout,
             device_bytes_max: capabilities.bytes_max,
         }
+    }
+
+    /// Waits for bytes of the budget, but not for ever: those who hold some may wait for each other.
+    pub(crate) async fn wait_for_memory(
+        &self,
+        wait: impl Future<Output = Result<(), EngineError>>,
+    ) -> Result<(), EngineError> {
+        let waited = self.alarms.within(self.memory_wait, wait).await;
+        waited.unwrap_or_else(|| Err(self.memory.error_in_use()))
     }
 
     /// The number of workers that are not lost.
@@ -167,7 +183,8 @@ impl Shared {
     }
 }
 
-/// The part of the memory that the workers may take for their batches at any time: up to half of it.
+/// The part of the memory that the workers may take for their batches at any time: up to half of it. A device that is
+/// made for the engine's memory takes no more.
 fn standing_bytes(
     capabilities: &Capabilities,
     registry: &CellRegistry,

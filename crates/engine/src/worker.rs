@@ -22,6 +22,7 @@ use crate::statistics::Turn;
 pub(crate) fn run(shared: &Shared, id: WorkerId, queue: Box<dyn TaskQueue>) {
     let _guard = AbortOnPanic;
     Worker::new(shared, id, queue).run();
+    shared.watch.waits(id);
 }
 
 struct Worker<'a> {
@@ -71,6 +72,7 @@ impl<'a> Worker<'a> {
         let mut has_news = true;
         let mut begun_ns = shared.inbox.now_ns();
         while !shared.is_stopping.load(Ordering::SeqCst) {
+            shared.watch.turns(self.id, begun_ns);
             let seen = self.bell.rung();
             let managed_ns = match std::mem::take(&mut has_news) {
                 true => {
@@ -111,6 +113,7 @@ impl<'a> Worker<'a> {
     /// Takes reads that arrived. Returns whether there is something for the manager.
     fn sort(&mut self, completions: &mut Vec<Completion>) -> bool {
         let mut requests = None;
+        let mut has_news = false;
         for completion in completions.drain(..) {
             match completion {
                 Completion::Values { read, data } => {
@@ -121,10 +124,12 @@ impl<'a> Worker<'a> {
                     let due = requests.arrived(read, data);
                     due.sort_into(&mut self.reads, &mut self.answers);
                 }
+                // What came meanwhile need not wait for the end of a long task.
+                Completion::Part { .. } => has_news = true,
                 news => self.news.push(news),
             }
         }
-        !self.news.is_empty()
+        has_news || !self.news.is_empty()
     }
 
     /// One turn under the manager's lock.
@@ -160,7 +165,7 @@ impl<'a> Worker<'a> {
             requests.take_orphans(&mut self.reads);
         }
         self.finish(requests, manager.drain_finished(), now_ns);
-        shared.sessions.release(&manager.take_ended_sessions());
+        let ended_sessions = shared.sessions.release(&manager.take_ended_sessions());
         self.is_busy = manager.is_busy(self.id);
         let deadline_ns = manager.next_deadline().unwrap_or(u64::MAX);
         let is_sooner = deadline_ns < shared.deadline_ns.swap(deadline_ns, Ordering::SeqCst);
@@ -172,7 +177,7 @@ impl<'a> Worker<'a> {
         }
         let discarded = manager.take_discarded();
         drop(manager);
-        drop((lost_queue, discarded));
+        drop((lost_queue, discarded, ended_sessions));
     }
 
     /// Notifies the manager of what the queue reported. Returns the queue if it is lost: dropping it may
@@ -202,7 +207,9 @@ impl<'a> Worker<'a> {
                     self.shared.worker_lost(worker, &reason);
                     manager.handle(now_ns, Event::WorkerDown { worker, reason });
                 }
-                Completion::Values { .. } => unreachable!("reads are no news to the manager"),
+                Completion::Values { .. } | Completion::Part { .. } => {
+                    unreachable!("the manager does not learn of these")
+                }
             }
         }
         self.news = news;
@@ -240,7 +247,8 @@ impl<'a> Worker<'a> {
             if let Some(session) = session {
                 // Sessions are locked before requests, where both are.
                 drop(requests);
-                shared.sessions.chunk_over(session, is_done, &shared.inbox);
+                let states = shared.device.keep_states(request);
+                shared.sessions.chunk_over(session, is_done, states, &shared.inbox);
                 requests = lock(&shared.requests);
             }
         }
@@ -327,6 +335,7 @@ impl<'a> Worker<'a> {
         if !is_due {
             let poll_for = if self.is_waited_for() { shared.poll_for } else { Duration::ZERO };
             let deadline = deadline_ns().map(|ns| shared.inbox.instant_of(ns));
+            shared.watch.waits(self.id);
             self.bell.wait(seen, poll_for, deadline);
         }
         let was_woken = shared.inbox.waiting.end(self.id);

@@ -106,6 +106,12 @@ impl Loaded {
         Ok(loaded)
     }
 
+    /// See [`WorkingBytes::bound_batches`].
+    pub(crate) fn bound_batches(mut self, bytes: u64) -> Self {
+        self.working_bytes.bound_batches(bytes);
+        self
+    }
+
     /// The bytes that runs of the program take.
     pub(crate) fn working_bytes(&self) -> &WorkingBytes {
         &self.working_bytes

@@ -26,6 +26,12 @@ impl RowProgram {
         Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs)).map(Self)
     }
 
+    /// Bounds a batch of several rows by `bytes` instead of [`crate::BATCH_BYTES_MAX`].
+    #[must_use]
+    pub fn bound_batches(self, bytes: u64) -> Self {
+        Self(self.0.bound_batches(bytes))
+    }
+
     /// Whether a batch of one row computes it once, but for the products that need it twice. Otherwise the
     /// whole program runs on the row twice, as it has operators that this crate does not know.
     pub fn computes_single_row_once(&self) -> bool {
@@ -43,7 +49,7 @@ impl RowProgram {
     }
 
     /// The most rows that run together, at least 1: with more, a run of them, with their inputs, might take more than
-    /// [`crate::BATCH_BYTES_MAX`] bytes.
+    /// the bytes that bound a batch.
     pub fn rows_max(&self) -> usize {
         self.0.working_bytes().batch_max(&self.spans()) as usize
     }

@@ -42,6 +42,12 @@ impl SequenceProgram {
         Loaded::new(&cell.program, inputs, outputs).map(Self)
     }
 
+    /// Bounds a batch of several sequences by `bytes` instead of [`crate::BATCH_BYTES_MAX`].
+    #[must_use]
+    pub fn bound_batches(self, bytes: u64) -> Self {
+        Self(self.0.bound_batches(bytes))
+    }
+
     /// The rows of the input ports.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &RowSpec> {
         self.0.inputs.iter().map(|port| &port.row)
@@ -72,7 +78,7 @@ impl SequenceProgram {
 
     /// Divides nodes into batches that [`Self::run`] takes: those of equal spans together, or, if the program
     /// has a port that is not by sequences, one by one. A batch of several takes at most
-    /// [`crate::BATCH_BYTES_MAX`] bytes, its inputs with what its run allocates. `spans` gives for each node the rows
+    /// as many bytes as bound a batch, its inputs with what its run allocates. `spans` gives for each node the rows
     /// of its input ports, then of its output ports.
     pub fn batches(&self, spans: impl Iterator<Item = Vec<u32>>) -> Vec<SequenceBatch> {
         let mut nodes_by_spans: BTreeMap<Vec<u32>, Vec<usize>> = BTreeMap::new();

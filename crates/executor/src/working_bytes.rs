@@ -12,8 +12,8 @@ use crate::probe::{Probe, ShapeGrowth};
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{SingleRow, SingleRowBranch};
 
-/// The most bytes that a batch of several rows or sequences takes: its inputs, and what its run allocates. A batch of one
-/// row or sequence may take more.
+/// The most bytes that a batch of several rows or sequences takes, unless a program is given another bound: its inputs, and
+/// what its run allocates. A batch of one row or sequence may take more.
 pub const BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// The most rows or sequences of a batch that are looked for.
@@ -28,6 +28,8 @@ pub(crate) struct WorkingBytes {
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     is_batched: bool,
+    /// The most bytes of a batch of several.
+    batch_bytes_max: u64,
     /// What is known of lists of spans: of the input ports, then of the output ports.
     known: Mutex<BTreeMap<Vec<u32>, Known>>,
 }
@@ -37,7 +39,7 @@ pub(crate) struct WorkingBytes {
 struct Known {
     /// Bytes that a run of one allocates beside its inputs.
     one: u64,
-    /// The number of a batch that stays below [`BATCH_BYTES_MAX`], or 1.
+    /// The number of a batch that stays below the bound, or 1.
     batch_max: u64,
 }
 
@@ -88,7 +90,14 @@ impl WorkingBytes {
             None => Rule::Unknown { operators: graph.node.len() as u64 },
         };
         let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
-        Self { rule, inputs, outputs, is_batched, known: Mutex::default() }
+        let (batch_bytes_max, known) = (BATCH_BYTES_MAX, Mutex::default());
+        Self { rule, inputs, outputs, is_batched, batch_bytes_max, known }
+    }
+
+    /// Bounds a batch of several rows or sequences by `bytes`.
+    pub(crate) fn bound_batches(&mut self, bytes: u64) {
+        self.batch_bytes_max = bytes;
+        self.known = Mutex::default();
     }
 
     /// Forgets how one row or sequence is run: it is run twice, as a batch of two.
@@ -104,7 +113,7 @@ impl WorkingBytes {
         self.known(spans).one
     }
 
-    /// The number of rows or sequences that run together within [`BATCH_BYTES_MAX`], at least 1.
+    /// The number of rows or sequences that run together within the bound, at least 1.
     pub(crate) fn batch_max(&self, spans: &[u32]) -> u64 {
         self.known(spans).batch_max
     }
@@ -182,12 +191,13 @@ impl WorkingBytes {
             inputs.saturating_add(self.of_batch(count, spans))
         };
         let most = bytes(BATCH_MAX);
-        if most <= BATCH_BYTES_MAX {
+        let bytes_max = self.batch_bytes_max;
+        if most <= bytes_max {
             return BATCH_MAX;
         }
         // Bytes grow about as the number does, but for those of weights.
-        let mut count = (BATCH_BYTES_MAX / (most / BATCH_MAX).max(1)).clamp(1, BATCH_MAX);
-        while count > 1 && bytes(count) > BATCH_BYTES_MAX {
+        let mut count = (bytes_max / (most / BATCH_MAX).max(1)).clamp(1, BATCH_MAX);
+        while count > 1 && bytes(count) > bytes_max {
             count -= count.div_ceil(8);
         }
         count.max(1)

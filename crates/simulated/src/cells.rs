@@ -87,11 +87,11 @@ impl Cells {
         self.known.len()
     }
 
-    /// See [`batchmaker_device::Device::working_bytes`]. Nodes are computed one after the other.
-    pub(crate) fn working_bytes(&self, graph: &CellGraph) -> u64 {
+    /// See [`batchmaker_device::Device::working_bytes`]. A worker computes nodes one after the other.
+    pub(crate) fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
         let of_rows =
             |program: &RowProgram| program.input_bytes().saturating_add(program.row_bytes());
-        working_bytes(graph, BATCH_BYTES_MAX, |cell_type, spans| {
+        working_bytes(graph, BATCH_BYTES_MAX, workers, |cell_type, spans| {
             match self.known.get(&cell_type).map(|known| &known.programs) {
                 None | Some(Programs::None) => 0,
                 Some(Programs::Rows(program)) => of_rows(program),

@@ -134,7 +134,8 @@ impl Device for SimulatedDevice {
 
     fn materialize(&self, id: CellTypeId, cell: &CellType) -> Result<Materialized, DeviceError> {
         let runner = self.core().virtual_device.arithmetic_mut().add(id, cell)?;
-        Ok(Materialized { runner, rows_max: self.config.rows_max })
+        let slot_bytes = cell.cell.state_bytes();
+        Ok(Materialized { runner, rows_max: self.config.rows_max, slot_bytes })
     }
 
     fn release(&self, id: CellTypeId) {
@@ -187,8 +188,8 @@ impl Device for SimulatedDevice {
         Ok(())
     }
 
-    fn working_bytes(&self, graph: &CellGraph) -> u64 {
-        self.core().virtual_device.arithmetic().working_bytes(graph)
+    fn working_bytes(&self, graph: &CellGraph, workers: usize) -> u64 {
+        self.core().virtual_device.arithmetic().working_bytes(graph, workers)
     }
 
     fn retire(&self, request: RequestId) {

@@ -1,7 +1,7 @@
 //! A batch of chains whose steps are composite programs: their states lie in slots, and are gathered, with
 //! the step's inputs, into one tensor for each port.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use batchmaker_device as device;
 use batchmaker_device::{Origin, Roster, StatePlace};
@@ -14,12 +14,12 @@ use batchmaker_kernels::Packing;
 
 use super::composite_program::{CompositeError, CompositeProgram};
 use super::initial_state::write_initial_state;
+use crate::config::CpuConfig;
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::raw_lines::LINE;
 use crate::memory::request_memory::RequestMemory;
-use crate::memory::row_arena::RowArena;
 use crate::memory::row_pointers::RowPointers;
-use crate::strategies::execution_strategy::InputProjection;
+use crate::memory::slot_arena::SlotArena;
 use crate::threads::thread_group::ThreadGroup;
 
 /// A materialised composite cell type with states.
@@ -27,7 +27,7 @@ pub(crate) struct CompositeChains {
     program: CompositeProgram,
     inputs: Vec<RowSpec>,
     states: Vec<State>,
-    slots: RowArena,
+    slots: Arc<SlotArena>,
 }
 
 /// A state, and where it lies in a slot.
@@ -41,7 +41,8 @@ struct State {
 #[derive(Default)]
 pub(crate) struct CompositeRoster(Roster<Chain>);
 
-/// A chain in a batch.
+/// A chain in a batch. Its rows stay where they are until its request is retired; after that it may still be on a roster,
+/// but no step of it runs.
 struct Chain {
     course: device::Chain,
     slot: *mut f32,
@@ -49,8 +50,7 @@ struct Chain {
     inputs: Vec<RowPointers>,
     /// Each sink: its time, the output port, and the rows that it writes.
     sinks: Vec<(SinkTime, usize, RowPointers)>,
-    /// Keeps the rows where they are.
-    memory: Arc<RequestMemory>,
+    memory: Weak<RequestMemory>,
 }
 
 // SAFETY: the slot is an address; only unsafe code, which vouches for each access, does anything with it.
@@ -91,7 +91,7 @@ impl CompositeChains {
         packing: Packing,
         cell: &Cell,
         composite: &CompositeCell,
-        projection: InputProjection,
+        config: &CpuConfig,
     ) -> Result<Self, CompositeError> {
         let mut floats = 0;
         let states = cell.states.iter().map(|row| {
@@ -100,8 +100,13 @@ impl CompositeChains {
             state
         });
         let states = states.collect();
-        let program = CompositeProgram::new(packing, composite, projection)?;
-        Ok(Self { program, inputs: cell.inputs.clone(), states, slots: RowArena::new(floats) })
+        let program = CompositeProgram::new(packing, composite, config)?;
+        Ok(Self { program, inputs: cell.inputs.clone(), states, slots: SlotArena::new(floats) })
+    }
+
+    /// The bytes that a slot takes.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slots.slot_bytes()
     }
 
     /// A chain of the request in `memory`, with its first states in its slot.
@@ -113,12 +118,16 @@ impl CompositeChains {
         let graph = memory.graph.clone();
         let run = &graph.runs()[course.run.index()];
         let sinks = run.sinks.iter().map(|s| (s.time, s.port, memory.rows(&s.rows)));
+        let (slot, held) = self.slots.take(course.slot);
+        if let Some(held) = held {
+            memory.hold(held);
+        }
         let chain = Chain {
-            slot: self.slots.row(course.slot.index as usize),
+            slot,
             inputs: run.inputs.iter().map(|rows| memory.rows(rows)).collect(),
             sinks: sinks.collect(),
             course,
-            memory: memory.clone(),
+            memory: Arc::downgrade(&memory),
         };
         if chain.course.origin() == Origin::Initial {
             for (state, initial) in self.states.iter().zip(&run.initial) {
@@ -197,7 +206,7 @@ impl CompositeChains {
     /// # Safety
     /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn read_state(&self, place: StatePlace) -> Vec<TensorData> {
-        let slot = self.slots.row(place.slot.index as usize);
+        let (slot, _) = self.slots.take(place.slot);
         let state = |state: &State| {
             let mut row = Gathered::with_capacity(&state.row, 1);
             // SAFETY: the caller vouches for the slot.
@@ -213,7 +222,7 @@ impl CompositeChains {
     /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn write_state(&self, place: StatePlace, mut states: Vec<TensorData>) {
         assert_eq!(states.len(), self.states.len(), "a row for each state");
-        let slot = self.slots.row(place.slot.index as usize);
+        let (slot, _) = self.slots.take(place.slot);
         for (state, row) in self.states.iter().zip(&mut states) {
             assert_eq!(row.element(), state.row.element, "a state's element type");
             // SAFETY: the caller vouches for the slot.
@@ -285,7 +294,8 @@ impl CompositeChains {
         };
         if chain.course.stop().is_some_and(is_end) {
             let end = chain.course.end();
-            chain.memory.record_end(end.run);
+            let memory = chain.memory.upgrade().expect("no step runs after its request is retired");
+            memory.record_end(end.run);
             return Some(end);
         }
         for (state, output) in self.states.iter().zip(&mut *outputs) {

@@ -1,6 +1,6 @@
 //! Composite cells: programs, and operations with fused kernels between them.
 
-use batchmaker_executor::{BATCH_BYTES_MAX, ExecutorError, ExecutorThread, RowProgram};
+use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
 use batchmaker_graph::{
     CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData, UnknownId,
 };
@@ -12,6 +12,7 @@ use super::arg_max::arg_max;
 use super::batch_job::{Job, WORTH_THREADS, project_rows};
 use super::embedding::Embedding;
 use super::packing::pack;
+use crate::config::CpuConfig;
 use crate::strategies::execution_strategy::{InputProjection, Split};
 use crate::threads::thread_group::ThreadGroup;
 
@@ -20,6 +21,7 @@ pub(crate) struct CompositeProgram {
     registers: Vec<RowSpec>,
     operations: Vec<LoadedOperation>,
     outputs: Vec<Read>,
+    batch_bytes_max: u64,
 }
 
 struct LoadedOperation {
@@ -55,13 +57,13 @@ pub(crate) enum CompositeError {
 }
 
 impl CompositeProgram {
-    /// Compiles the programs of a cell and packs its weights. `projection` says whether the rows of embeddings
-    /// are projected.
+    /// Compiles the programs of a cell and packs its weights.
     pub(crate) fn new(
         packing: Packing,
         cell: &CompositeCell,
-        projection: InputProjection,
+        config: &CpuConfig,
     ) -> Result<Self, CompositeError> {
+        let batch_bytes_max = config.batch_bytes_max;
         let row = |&register: &usize| cell.registers[register].clone();
         let load = |(index, operation): (usize, &Operation)| {
             let Operation { body, reads, writes } = operation;
@@ -69,11 +71,12 @@ impl CompositeProgram {
                 OperationBody::Program(program) => {
                     let inputs: Vec<RowSpec> = reads.iter().flatten().map(row).collect();
                     let outputs: Vec<RowSpec> = writes.iter().map(row).collect();
-                    LoadedBody::Program(Box::new(RowProgram::new(program, &inputs, &outputs)?))
+                    let program = RowProgram::new(program, &inputs, &outputs)?;
+                    LoadedBody::Program(Box::new(program.bound_batches(batch_bytes_max)))
                 }
                 OperationBody::Step(step) => {
                     let (cell, lookup) = (pack(packing, step)?, step.lookup.clone());
-                    let is_projected = projection != InputProjection::Never;
+                    let is_projected = config.input_projection != InputProjection::Never;
                     let embedding =
                         lookup.map(|lookup| Embedding::new(&*cell, lookup, is_projected));
                     LoadedBody::Step { cell, embedding }
@@ -96,7 +99,7 @@ impl CompositeProgram {
             is_last: !cell.outputs[port + 1..].contains(&register),
         };
         let outputs = cell.outputs.iter().enumerate().map(output).collect();
-        Ok(Self { registers: cell.registers.clone(), operations, outputs })
+        Ok(Self { registers: cell.registers.clone(), operations, outputs, batch_bytes_max })
     }
 
     /// An upper bound of the bytes that a row takes while it runs: those of all registers, and those that the program
@@ -120,9 +123,10 @@ impl CompositeProgram {
         self.operations.iter().any(is_program)
     }
 
-    /// The most rows that run together: the registers of more might take more than [`BATCH_BYTES_MAX`] bytes.
+    /// The most rows that run together: the registers of more might take more than
+    /// [`CpuConfig::batch_bytes_max`].
     pub(crate) fn rows_max(&self) -> usize {
-        (BATCH_BYTES_MAX / self.row_bytes().max(1)).max(1) as usize
+        (self.batch_bytes_max / self.row_bytes().max(1)).max(1) as usize
     }
 
     /// Runs `rows` rows. Each input has `rows` rows of its port, and so has each output.
@@ -350,7 +354,7 @@ mod tests {
             CompositeProgram::new(
                 batchmaker_kernels::Isa::best().into(),
                 cell,
-                InputProjection::Measured,
+                &CpuConfig::default(),
             )
             .unwrap()
         };

@@ -1,5 +1,6 @@
 //! A cell type as the CPU device runs it: packed weights or compiled programs, and batches of it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use batchmaker_device::{Runner, StatePlace};
@@ -14,8 +15,8 @@ use super::composite_chains::{CompositeChains, CompositeResources, CompositeRost
 use super::composite_program::{CompositeError, CompositeProgram};
 use super::packing::packing;
 use super::recurrent_chains::{RecurrentChains, RecurrentRoster};
-use super::row_wise::run_rows;
-use super::sequence_level::run_sequences;
+use super::row_wise::{divide_rows, run_rows};
+use super::sequence_level::{divide_sequences, run_sequences};
 use super::tree_buffers::TreeBuffers;
 use super::tree_nodes::TreeNodes;
 use crate::config::CpuConfig;
@@ -85,20 +86,21 @@ impl MaterializedCell {
                 Self::Tree(Box::new(TreeNodes::new(packing, cell, first_token_id)?))
             }
             CellBody::Program(program) => {
-                let program = RowProgram::new(program, &cell.inputs, &cell.outputs)?;
+                let program = RowProgram::new(program, &cell.inputs, &cell.outputs)?
+                    .bound_batches(config.batch_bytes_max);
                 Self::RowWise { program: Box::new(program), inputs }
             }
             CellBody::Sequence(sequence) => {
-                let program = SequenceProgram::new(sequence, &cell.inputs, &cell.outputs)?;
+                let program = SequenceProgram::new(sequence, &cell.inputs, &cell.outputs)?
+                    .bound_batches(config.batch_bytes_max);
                 Self::SequenceLevel(Box::new(program))
             }
             CellBody::Composite(composite) if !cell.states.is_empty() => {
-                let chains =
-                    CompositeChains::new(packing, cell, composite, config.input_projection)?;
+                let chains = CompositeChains::new(packing, cell, composite, config)?;
                 Self::CompositeChains(Box::new(chains))
             }
             CellBody::Composite(composite) => {
-                let program = CompositeProgram::new(packing, composite, config.input_projection)?;
+                let program = CompositeProgram::new(packing, composite, config)?;
                 Self::Composite { program: Box::new(program), inputs }
             }
         })
@@ -109,6 +111,15 @@ impl MaterializedCell {
     pub(crate) fn token_ids(&self) -> usize {
         match self {
             Self::Tree(nodes) => nodes.token_ids(),
+            _ => 0,
+        }
+    }
+
+    /// The bytes that a slot takes; 0 of cells without states.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        match self {
+            Self::Recurrent(chains) => chains.slot_bytes(),
+            Self::CompositeChains(chains) => chains.slot_bytes(),
             _ => 0,
         }
     }
@@ -183,7 +194,29 @@ impl MaterializedCell {
         }
     }
 
-    /// Runs a batch.
+    /// Appends the parts of a task to `parts`, at least one, each of which [`run`](Self::run) takes in turn: batches
+    /// that stay within the bytes of a worker, where the general executor runs them.
+    pub(crate) fn divide(
+        &self,
+        work: Work,
+        memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+        parts: &mut VecDeque<Work>,
+    ) {
+        match (self, work) {
+            (Self::RowWise { program, .. }, Work::Rows(items)) => {
+                divide_rows(items, program.rows_max(), parts);
+            }
+            (Self::Composite { program, .. }, Work::Rows(items)) => {
+                divide_rows(items, program.rows_max(), parts);
+            }
+            (Self::SequenceLevel(program), Work::Rows(items)) => {
+                divide_sequences(program, items, memory_of, parts);
+            }
+            (_, work) => parts.push_back(work),
+        }
+    }
+
+    /// Runs a part of a task: see [`divide`](Self::divide).
     ///
     /// # Safety
     /// The rows that the nodes read are written, and nobody writes them until this returns. Until then nobody
@@ -226,7 +259,7 @@ impl MaterializedCell {
             (Self::RowWise { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, thread);
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
-                unsafe { run_rows(run, inputs, program.rows_max(), items, memory_of) }?;
+                unsafe { run_rows(run, inputs, items, memory_of) }?;
             }
             (Self::SequenceLevel(program), _, Work::Rows(items)) => {
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
@@ -235,7 +268,7 @@ impl MaterializedCell {
             (Self::Composite { program, inputs }, _, Work::Rows(items)) => {
                 let run = |rows, inputs| program.run(rows, inputs, thread, group);
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
-                unsafe { run_rows(run, inputs, program.rows_max(), items, memory_of) }?;
+                unsafe { run_rows(run, inputs, items, memory_of) }?;
             }
             (Self::Tree(nodes), _, Work::Rows(items)) => {
                 // SAFETY: the caller vouches for the rows and slots of the nodes.

@@ -1,16 +1,14 @@
 //! A chain in a batch of a fused recurrent cell: where its inputs, its state and its outputs lie.
 
-use std::sync::Arc;
-
 use batchmaker_device as device;
 use batchmaker_graph::SinkTime;
 
 use crate::memory::projected_blocks::ProjectedSteps;
-use crate::memory::request_memory::RequestMemory;
 use crate::memory::row_pointers::RowPointers;
 use crate::memory::state_arena::StateSlot;
 
-/// A chain in a batch.
+/// A chain in a batch. Its rows stay where they are until its request is retired; after that it may still be on a roster,
+/// but no step of it runs.
 pub(crate) struct RecurrentChain {
     pub(crate) course: device::Chain,
     pub(crate) slot: StateSlot,
@@ -25,8 +23,6 @@ pub(crate) struct RecurrentChain {
     pub(crate) y: Option<RowPointers>,
     /// Every other sink: its time, the output port, and the rows that it writes.
     pub(crate) other_sinks: Vec<(SinkTime, usize, RowPointers)>,
-    /// Keeps the rows where they are.
-    pub(crate) _memory: Arc<RequestMemory>,
 }
 
 impl AsRef<device::Chain> for RecurrentChain {

@@ -75,6 +75,11 @@ impl RecurrentChains {
         }
     }
 
+    /// The bytes that a slot takes.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slots.slot_bytes()
+    }
+
     /// A chain of the request in `memory`, with its first state in its slot.
     ///
     /// # Safety
@@ -96,8 +101,12 @@ impl RecurrentChains {
         }
         let x = memory.rows(&run.inputs[0]);
         assert_eq!(x.row_bytes, self.inputs.row_bytes(), "an input's row is its size");
+        let (slot, held) = self.slots.take(course.slot);
+        if let Some(held) = held {
+            memory.hold(held);
+        }
         let chain = RecurrentChain {
-            slot: self.slots.slot(course.slot.index),
+            slot,
             x,
             is_x_known: memory.is_brought(run.inputs[0].value),
             ids_claimed: course.step(),
@@ -105,7 +114,6 @@ impl RecurrentChains {
             y,
             other_sinks,
             course,
-            _memory: memory.clone(),
         };
         if chain.course.origin() == Origin::Initial {
             for (port, initial) in run.initial.iter().enumerate() {
@@ -333,8 +341,9 @@ impl RecurrentChains {
     /// # Safety
     /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn read_state(&self, place: StatePlace) -> Vec<TensorData> {
+        let (slot, _) = self.slots.take(place.slot);
         let row = |port| {
-            let state = self.state_in(self.slots.slot(place.slot.index), place.step, port);
+            let state = self.state_in(slot, place.step, port);
             // SAFETY: a state is `[hidden]`; the caller vouches for the slot.
             TensorData::F32(unsafe { std::slice::from_raw_parts(state, self.hidden()) }.to_vec())
         };
@@ -347,10 +356,11 @@ impl RecurrentChains {
     /// No task in flight uses the slot, and nobody else accesses it until this returns.
     pub(crate) unsafe fn write_state(&self, place: StatePlace, states: Vec<TensorData>) {
         assert_eq!(states.len(), self.states, "a row for each state");
+        let (slot, _) = self.slots.take(place.slot);
         for (port, row) in states.into_iter().enumerate() {
             let TensorData::F32(row) = row else { panic!("a state is F32") };
             assert_eq!(row.len(), self.hidden(), "a state's row is its size");
-            let state = self.state_in(self.slots.slot(place.slot.index), place.step, port);
+            let state = self.state_in(slot, place.step, port);
             // SAFETY: both are `[hidden]`; the caller vouches for the slot.
             unsafe { std::ptr::copy_nonoverlapping(row.as_ptr(), state, row.len()) };
         }

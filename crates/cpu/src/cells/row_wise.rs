@@ -1,31 +1,21 @@
 //! Batches of row-wise cells: gathers the rows of nodes, runs them as one batch, and scatters what comes out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use batchmaker_graph::{Item, RequestId, RowSpec, SinkTime, TensorData};
+use batchmaker_graph::{Item, RequestId, RowSpec, SinkTime, TensorData, Work};
 
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::request_memory::RequestMemory;
 
-/// Runs the rows of `items` in batches of at most `rows_max` rows, as equal as they can be. See [`run_batch`].
-///
-/// # Safety
-/// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
-/// nobody else accesses the rows that they write.
-pub(crate) unsafe fn run_rows<E>(
-    mut run: impl FnMut(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
-    inputs: &[RowSpec],
-    rows_max: usize,
-    items: &[Item],
-    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-) -> Result<(), E> {
+/// Divides the rows of `items` into parts of at most `rows_max` rows, as equal as they can be, which it appends to `parts`.
+pub(crate) fn divide_rows(items: Vec<Item>, rows_max: usize, parts: &mut VecDeque<Work>) {
     let rows = items.iter().map(|item| item.count as usize).sum::<usize>();
     let batches = rows.div_ceil(rows_max);
     if batches <= 1 {
-        // SAFETY: the caller vouches for the rows.
-        return unsafe { run_batch(run, inputs, items, memory_of) };
+        return parts.push_back(Work::Rows(items));
     }
-    let (mut items, mut done) = (items.iter().copied(), 0);
+    let (mut items, mut done) = (items.into_iter(), 0);
     let mut rest: Option<Item> = None;
     for batch in 1..=batches {
         let end = batch * rows / batches;
@@ -39,10 +29,8 @@ pub(crate) unsafe fn run_rows<E>(
             let (first, left) = (item.first + count, item.count - count);
             rest = (left > 0).then_some(Item { first, count: left, ..item });
         }
-        // SAFETY: these are rows of `items`, for which the caller vouches.
-        unsafe { run_batch(&mut run, inputs, &own, &memory_of)? };
+        parts.push_back(Work::Rows(own));
     }
-    Ok(())
 }
 
 /// Gathers the rows of `items`, has `run` compute them as one batch, and scatters its outputs. `run` receives
@@ -51,7 +39,7 @@ pub(crate) unsafe fn run_rows<E>(
 /// # Safety
 /// The rows that the nodes of `items` read are written, and nobody writes them until this returns. Until then
 /// nobody else accesses the rows that they write.
-unsafe fn run_batch<E>(
+pub(crate) unsafe fn run_rows<E>(
     run: impl FnOnce(usize, Vec<TensorData>) -> Result<Vec<TensorData>, E>,
     inputs: &[RowSpec],
     items: &[Item],
@@ -106,6 +94,8 @@ fn nodes_of(item: &Item, memory: &RequestMemory) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use batchmaker_graph::{
         CellGraphBuilder, CellTypeId, ElementType, Rows, RunIndex, Sink, Tensor,
     };
@@ -135,15 +125,20 @@ mod tests {
             Item { request, run, first, count, slot: None, moved_from: None }
         };
         let mut sizes = Vec::new();
-        let run = |rows, inputs: Vec<TensorData>| -> Result<Vec<TensorData>, ()> {
+        let mut run = |rows, inputs: Vec<TensorData>| -> Result<Vec<TensorData>, ()> {
             sizes.push(rows);
             let TensorData::F32(x) = &inputs[0] else { unreachable!("x is F32") };
             assert_eq!(x.len(), rows);
             Ok(vec![TensorData::F32(x.iter().map(|x| x + 100.0).collect())])
         };
-        let items = [item(0, 0, 6), item(1, 0, 1), item(1, 1, 3)];
-        // SAFETY: the test alone accesses the rows, and inputs are written.
-        unsafe { run_rows(run, &[row], 3, &items, |_| memory.clone()) }.unwrap();
+        let mut parts = VecDeque::new();
+        divide_rows(vec![item(0, 0, 6), item(1, 0, 1), item(1, 1, 3)], 3, &mut parts);
+        for part in parts {
+            let Work::Rows(items) = part else { unreachable!("parts of rows are rows") };
+            // SAFETY: the test alone accesses the rows, and inputs are written.
+            unsafe { run_rows(&mut run, slice::from_ref(&row), &items, |_| memory.clone()) }
+                .unwrap();
+        }
         assert_eq!(sizes, [2, 3, 2, 3]);
         // SAFETY: nothing runs any more.
         let outputs = unsafe { memory.take_outputs() };

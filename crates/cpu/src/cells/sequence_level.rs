@@ -1,10 +1,11 @@
 //! Sequence-level programs over the values of requests: gathers the spans of nodes, has the executor run
 //! them, and scatters what comes out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use batchmaker_executor::{ExecutorError, ExecutorThread, SequenceBatch, SequenceProgram};
-use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData};
+use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData, Work};
 
 use crate::memory::batch_tensor::{Gathered, scatter};
 use crate::memory::request_memory::RequestMemory;
@@ -16,7 +17,60 @@ struct Node<'a> {
     outputs: Vec<&'a Rows>,
 }
 
-/// Runs the nodes of `items`, those of equal spans together where that is possible.
+/// The nodes of `items`, in whose memories they are.
+fn nodes<'a>(
+    program: &SequenceProgram,
+    items: &[Item],
+    memories: &'a [Arc<RequestMemory>],
+) -> Vec<Option<Node<'a>>> {
+    let node = |(item, memory): (&Item, &'a Arc<RequestMemory>)| {
+        let run = &memory.graph.runs()[item.run.index()];
+        assert_eq!(run.length, 1, "a sequence is one node");
+        assert_eq!(run.sinks.len(), program.outputs().len(), "one sink for each port");
+        // Nodes past the end of a run are padding.
+        if item.first > 0 || item.count == 0 {
+            return None;
+        }
+        let by_port = |port| run.sinks.iter().find(|sink| sink.port == port).map(|s| &s.rows);
+        let outputs = 0..program.outputs().len();
+        let outputs = outputs.map(|port| by_port(port).expect("a sink a port")).collect();
+        Some(Node { memory, inputs: &run.inputs, outputs })
+    };
+    items.iter().zip(memories).map(node).collect()
+}
+
+fn batches(program: &SequenceProgram, nodes: &[&Node<'_>]) -> Vec<SequenceBatch> {
+    program.batches(nodes.iter().map(|node| {
+        let rows = node.inputs.iter().chain(node.outputs.iter().copied());
+        rows.map(|rows| rows.span).collect()
+    }))
+}
+
+/// Divides the nodes of `items` into parts that run as one batch each, those of equal spans together where that is
+/// possible, and appends these to `parts`, at least one.
+pub(crate) fn divide_sequences(
+    program: &SequenceProgram,
+    items: Vec<Item>,
+    memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
+    parts: &mut VecDeque<Work>,
+) {
+    if items.len() <= 1 {
+        return parts.push_back(Work::Rows(items));
+    }
+    let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
+    let nodes = nodes(program, &items, &memories);
+    let (items, nodes): (Vec<Item>, Vec<&Node<'_>>) =
+        items.iter().zip(&nodes).filter_map(|(&item, node)| Some((item, node.as_ref()?))).unzip();
+    let batches = batches(program, &nodes);
+    if batches.is_empty() {
+        return parts.push_back(Work::Rows(Vec::new()));
+    }
+    let part =
+        |batch: SequenceBatch| Work::Rows(batch.nodes.iter().map(|&node| items[node]).collect());
+    parts.extend(batches.into_iter().map(part));
+}
+
+/// Runs the nodes of `items`, one of the parts that [`divide_sequences`] made.
 ///
 /// # Safety
 /// The rows that the nodes read are written, and nobody writes them until this returns. Until then nobody else
@@ -28,25 +82,9 @@ pub(crate) unsafe fn run_sequences(
     thread: &ExecutorThread,
 ) -> Result<(), ExecutorError> {
     let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
-    let mut nodes = Vec::new();
-    for (item, memory) in items.iter().zip(&memories) {
-        let run = &memory.graph.runs()[item.run.index()];
-        assert_eq!(run.length, 1, "a sequence is one node");
-        assert_eq!(run.sinks.len(), program.outputs().len(), "one sink for each port");
-        // Nodes past the end of a run are padding.
-        if item.first > 0 || item.count == 0 {
-            continue;
-        }
-        let by_port = |port| run.sinks.iter().find(|sink| sink.port == port).map(|s| &s.rows);
-        let outputs = 0..program.outputs().len();
-        let outputs = outputs.map(|port| by_port(port).expect("a sink a port")).collect();
-        nodes.push(Node { memory, inputs: &run.inputs, outputs });
-    }
-    let spans = nodes.iter().map(|node| {
-        let rows = node.inputs.iter().chain(node.outputs.iter().copied());
-        rows.map(|rows| rows.span).collect()
-    });
-    for batch in program.batches(spans) {
+    let nodes = nodes(program, items, &memories);
+    let nodes: Vec<&Node<'_>> = nodes.iter().flatten().collect();
+    for batch in batches(program, &nodes) {
         // SAFETY: the caller vouches for the rows of all nodes.
         unsafe { run_batch(program, &batch, &nodes, thread)? };
     }
@@ -61,10 +99,10 @@ pub(crate) unsafe fn run_sequences(
 unsafe fn run_batch(
     program: &SequenceProgram,
     batch: &SequenceBatch,
-    nodes: &[Node<'_>],
+    nodes: &[&Node<'_>],
     thread: &ExecutorThread,
 ) -> Result<(), ExecutorError> {
-    let nodes = || batch.nodes.iter().map(|&node| &nodes[node]);
+    let nodes = || batch.nodes.iter().map(|&node| nodes[node]);
     let gather = |(port, row): (usize, &RowSpec)| -> TensorData {
         let span = batch.spans[port];
         let mut gathered = Gathered::with_capacity(row, batch.nodes.len() * span as usize);

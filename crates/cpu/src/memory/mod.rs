@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `raw_lines.rs` | an allocation of whole cache lines that is owned through its pointer |
 //! | `row_arena.rs` | rows in memory that grows and never moves |
+//! | `slot_arena.rs` | the memory of slots: a row for each in use |
 //! | `state_arena.rs` | the state slots of one cell type |
 //! | `projected_blocks.rs` | inputs projected before the steps that need them |
 //! | `token_cache.rs` | a cache of rows that depend on one token id alone |
@@ -18,5 +19,6 @@ pub(crate) mod raw_lines;
 pub(crate) mod request_memory;
 pub(crate) mod row_arena;
 pub(crate) mod row_pointers;
+pub(crate) mod slot_arena;
 pub(crate) mod state_arena;
 pub(crate) mod token_cache;

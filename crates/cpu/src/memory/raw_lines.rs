@@ -29,6 +29,11 @@ impl RawLines {
         Self { first: Box::into_raw(memory).cast(), lines }
     }
 
+    /// The bytes of the lines for `len` floats.
+    pub(crate) fn bytes(len: usize) -> usize {
+        len.div_ceil(LINE) * size_of::<Line>()
+    }
+
     /// The address of the first float, which stays the same until the lines are dropped.
     pub(crate) fn first(&self) -> *mut f32 {
         self.first.cast()

@@ -13,6 +13,7 @@ use batchmaker_graph::{
 
 use super::batch_tensor::{Gathered, data_pointer};
 use super::row_pointers::RowPointers;
+use super::slot_arena::HeldSlot;
 
 /// The values of a request in flight. Workers read and write rows through raw pointers; that no
 /// row is written while it is read or written elsewhere is what the manager's order of
@@ -22,6 +23,8 @@ pub(crate) struct RequestMemory {
     values: Vec<Value>,
     /// The chains that reached their end of sequence.
     ended: Mutex<BTreeSet<RunIndex>>,
+    /// The slots that came into use for its chains.
+    slots: Mutex<Vec<HeldSlot>>,
 }
 
 struct Value {
@@ -100,7 +103,17 @@ impl RequestMemory {
                 value.token_ids = (0..value.rows).map(|_| AtomicU32::new(0)).collect();
             }
         }
-        Self { graph, values, ended: Mutex::default() }
+        Self { graph, values, ended: Mutex::default(), slots: Mutex::default() }
+    }
+
+    /// Holds a slot that came into use for a chain of the request.
+    pub(crate) fn hold(&self, slot: HeldSlot) {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    }
+
+    /// Takes the slots that the request holds.
+    pub(crate) fn take_slots(&self) -> Vec<HeldSlot> {
+        std::mem::take(&mut self.slots.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Records that a chain reached its end of sequence: it may join a roster again before the manager

@@ -1,7 +1,11 @@
 //! The state slots of one cell type.
 
+use std::sync::Arc;
+
+use batchmaker_graph::SlotId;
+
 use super::raw_lines::LINE;
-use super::row_arena::RowArena;
+use super::slot_arena::{HeldSlot, SlotArena};
 
 /// The slots of one recurrent cell type: `[slot]`, each h at even steps and h at odd steps,
 /// `[hidden]`, then `[c_len]`, all padded to a line. A step reads one h and writes the other, so
@@ -9,7 +13,7 @@ use super::row_arena::RowArena;
 pub(crate) struct StateArena {
     /// Floats of an h, in whole lines.
     h_len: usize,
-    slots: RowArena,
+    slots: Arc<SlotArena>,
 }
 
 /// The state of one chain.
@@ -28,12 +32,18 @@ impl StateArena {
     /// An arena for states of `hidden_size` floats h and `c_len` floats c.
     pub(crate) fn new(hidden_size: usize, c_len: usize) -> Self {
         let h_len = hidden_size.next_multiple_of(LINE);
-        Self { h_len, slots: RowArena::new(2 * h_len + c_len) }
+        Self { h_len, slots: SlotArena::new(2 * h_len + c_len) }
     }
 
-    /// The address of slot `index`, which is allocated if it was not.
-    pub(crate) fn slot(&self, index: u32) -> StateSlot {
-        StateSlot { first: self.slots.row(index as usize), h_len: self.h_len }
+    /// The state in a slot: see [`SlotArena::take`].
+    pub(crate) fn take(&self, slot: SlotId) -> (StateSlot, Option<HeldSlot>) {
+        let (first, held) = self.slots.take(slot);
+        (StateSlot { first, h_len: self.h_len }, held)
+    }
+
+    /// See [`SlotArena::slot_bytes`].
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slots.slot_bytes()
     }
 }
 
@@ -56,9 +66,10 @@ mod tests {
     #[test]
     fn the_parts_of_slots_are_apart() {
         let arena = StateArena::new(5, 5);
-        let slot = arena.slot(3);
+        let slot = arena.take(SlotId { index: 3, generation: 0 }).0;
         assert_eq!(slot.h(2), slot.h(0));
-        let parts = [slot.h(1), slot.c(), arena.slot(4).h(0)];
-        assert_eq!(parts.map(|part| part as usize - slot.h(0) as usize), [64, 128, 192]);
+        let parts = [slot.h(1), slot.c()];
+        assert_eq!(parts.map(|part| part as usize - slot.h(0) as usize), [64, 128]);
+        assert!(arena.slot_bytes() >= 192);
     }
 }

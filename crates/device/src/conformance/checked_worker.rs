@@ -147,7 +147,7 @@ impl Worker {
                     done.push(TaskDone { task, result, ends });
                 }
                 Completion::Steps { ends, .. } => ends_before.extend(ends),
-                Completion::Values { .. } => {}
+                Completion::Values { .. } | Completion::Part { .. } => {}
                 Completion::Lost { reason } => {
                     return Err(format!("{:?} is lost: {reason}", self.id));
                 }
@@ -195,6 +195,10 @@ impl Worker {
                 ensure!(is_between, "{steps} steps after {} of {of_task}", self.steps);
                 self.steps = *steps;
                 self.check_ends(ends)?;
+            }
+            Completion::Part { task } => {
+                let (oldest, _) = oldest.ok_or("a part of no task")?;
+                ensure!(*task == oldest, "a part of {task:?}, but the oldest is {oldest:?}");
             }
             Completion::Task(done) => {
                 let (oldest, _) = oldest.ok_or("a task is over that was never submitted")?;

@@ -4,7 +4,10 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use batchmaker::{Engine, EngineError, Model, Pending, Permit, Reply, Request, Reservation};
+use batchmaker::{
+    Engine, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request, Reservation,
+    UnfoldedRequest,
+};
 use batchmaker_wire as wire;
 use futures_util::future::poll_immediate;
 use wire::{ContentEncoding, DataFormat, InferRequest, RequestedOutputs};
@@ -116,7 +119,7 @@ pub(crate) async fn submit(
     let at = arrived.at;
     let mut work = arrived.work();
     let mut job = Box::new(Job { permit, arrived, form });
-    let (context, scheduling, mut unfolded) = loop {
+    let (context, scheduling, mut unfolding) = loop {
         let work_max = HeavyWork::most_beside(work);
         match app.heavy_work.run(work, move || job.prepare(work_max)).await {
             Ok(prepared) => break prepared,
@@ -129,6 +132,16 @@ pub(crate) async fn submit(
         }
     };
     let deadline = Deadline::new(at, scheduling.timeout);
+    let mut unfolded = loop {
+        match unfolding {
+            Ok(unfolded) => break unfolded,
+            Err(NotUnfolded::Refused(error)) => return Err(error.into()),
+            Err(NotUnfolded::Waits(mut waiting)) => {
+                deadline.bound(within(app, waiting.fit())).await??;
+                unfolding = app.heavy_work.run(work, move || waiting.unfold()).await;
+            }
+        }
+    };
     deadline.bound(within(app, unfolded.fit())).await??;
     let work = unfolded.value_bytes() / COPIED_PER_JSON_BYTE;
     let pending = app.heavy_work.run(work, || unfolded.submit()).await?;
@@ -174,7 +187,7 @@ impl Job {
     fn prepare(
         mut self: Box<Self>,
         work_max: usize,
-    ) -> Result<(Context, Scheduling, batchmaker::UnfoldedRequest), Unprepared> {
+    ) -> Result<(Context, Scheduling, Result<UnfoldedRequest, NotUnfolded>), Unprepared> {
         match self.read(work_max) {
             Ok((request, scheduling)) => {
                 let Self { permit, arrived, form } = *self;
@@ -183,7 +196,7 @@ impl Job {
                 let (context, mut request) =
                     for_engine(permit.model(), request, &scheduling, form)?;
                 request.deadline = scheduling.timeout.and_then(|timeout| at.checked_add(timeout));
-                Ok((context, scheduling, permit.unfold(request, memory)?))
+                Ok((context, scheduling, permit.unfold(request, memory)))
             }
             Err(Unread::Refused(error)) => Err(Unprepared::Refused(error)),
             Err(Unread::Needs(bytes)) => Err(Unprepared::Needs(bytes, self)),
