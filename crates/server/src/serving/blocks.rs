@@ -8,7 +8,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// The bytes of a block, the first one's and those of the others.
+    /// The bytes of the first block, and the most of those of others.
     const FIRST_BYTES: usize = 16 << 10;
     const BYTES: usize = 256 << 10;
 
@@ -54,7 +54,8 @@ impl Blocks {
 
     /// The size of a new block for `lack` bytes and some of those that are announced.
     fn block_for(&self, lack: usize, announced: usize) -> usize {
-        let usual = if self.blocks.is_empty() { Self::FIRST_BYTES } else { Self::BYTES };
+        // Whoever announces much and sends little holds little.
+        let usual = self.length.clamp(Self::FIRST_BYTES, Self::BYTES);
         let to_come = announced.saturating_sub(self.length);
         // What comes unannounced may be more.
         let wanted = if to_come == 0 { usual } else { usual.min(to_come) };
@@ -89,6 +90,7 @@ mod tests {
                 blocks.push(piece, announced);
                 assert_eq!(blocks.capacity(), expected);
                 assert!(expected <= blocks.len() + Blocks::BYTES);
+                assert!(expected <= 2 * blocks.len() + Blocks::FIRST_BYTES);
             }
             assert_eq!(blocks.len(), bytes.len());
             assert_eq!(blocks.is_joined(), part == 700_000);

@@ -137,18 +137,18 @@ pub(crate) async fn submit(
             Ok(unfolded) => break unfolded,
             Err(NotUnfolded::Refused(error)) => return Err(error.into()),
             Err(NotUnfolded::Waits(mut waiting)) => {
-                deadline.bound(within(app, waiting.fit())).await??;
+                deadline.bound(waiting.fit()).await??;
                 unfolding = app.heavy_work.run(work, move || waiting.unfold()).await;
             }
         }
     };
-    deadline.bound(within(app, unfolded.fit())).await??;
+    deadline.bound(unfolded.fit()).await??;
     let work = unfolded.value_bytes() / COPIED_PER_JSON_BYTE;
     let pending = app.heavy_work.run(work, || unfolded.submit()).await?;
     Ok(Submitted { context, scheduling, deadline, pending })
 }
 
-/// Waits for memory, for `memory_wait` at most; then [`EngineError::MemoryInUse`].
+/// Waits for the memory of a body that comes, for `memory_wait` at most; then [`EngineError::MemoryInUse`].
 pub(crate) async fn within<T>(
     app: &App,
     wait: impl Future<Output = Result<T, EngineError>>,
