@@ -2,7 +2,7 @@
 //! wait, the round runs such a type, the one that has waited longest. Rounds of a model whose turn it is
 //! are left out.
 
-use batchmaker_graph::{CellTypeId, RunIndex, WorkerId};
+use batchmaker_graph::{CellTypeId, RequestId, RunIndex, WorkerId};
 use batchmaker_manager::{Config, Fairness};
 
 use crate::checkers::checker::Checker;
@@ -14,7 +14,11 @@ pub(crate) struct Patience {
     fairness: Option<Fairness>,
     /// When each cell type had its last batch or, if that is later, came to have ready nodes.
     since_ns: Vec<u64>,
-    has_ready_nodes: Vec<bool>,
+    /// A run of each cell type that had a ready node at the observation before.
+    ready: Vec<Option<(RequestId, RunIndex)>>,
+    /// Whether the cell type may have had no ready node for a moment, as its ready run went and another came in one event:
+    /// then it is not known since when it has waited.
+    is_unsure: Vec<bool>,
     /// The time of the observation before.
     last_ns: u64,
     /// By worker, whether its next task begins a round.
@@ -28,7 +32,8 @@ impl Patience {
         Self {
             fairness: fairness.cloned(),
             since_ns: vec![0; cell_types],
-            has_ready_nodes: vec![false; cell_types],
+            ready: vec![None; cell_types],
+            is_unsure: vec![false; cell_types],
             last_ns: 0,
             begins_round: vec![true; usize::from(config.workers)],
         }
@@ -42,23 +47,40 @@ impl Patience {
         fairness.patience_ns.into_iter().chain(of_large).min()
     }
 
+    /// A run of the cell type that has a ready node for some worker.
+    fn ready_run_of_any(&self, ledger: &Ledger, cell_type: usize) -> Option<(RequestId, RunIndex)> {
+        let mut workers = (0..self.begins_round.len() as u32).map(WorkerId);
+        workers.find_map(|worker| ready_run(ledger, cell_type, worker))
+    }
+
     /// Enters which cell types have ready nodes after the observation before.
     fn note_ready_nodes(&mut self, ledger: &Ledger) {
+        let workers = || (0..self.begins_round.len() as u32).map(WorkerId);
         for cell_type in 0..self.since_ns.len() {
-            let mut workers = (0..self.begins_round.len() as u32).map(WorkerId);
-            let is_ready = workers.any(|worker| has_ready_node(ledger, cell_type, worker));
-            if is_ready && !self.has_ready_nodes[cell_type] {
+            let before = self.ready[cell_type];
+            let is_still_ready = before.is_some_and(|(id, run)| {
+                let request = ledger.requests.get(&id).filter(|of| of.given_up.is_none());
+                request.is_some_and(|of| workers().any(|worker| of.ready(run, worker) > 0))
+            });
+            if is_still_ready {
+                continue;
+            }
+            let now = self.ready_run_of_any(ledger, cell_type);
+            if before.is_none() && now.is_some() {
                 self.since_ns[cell_type] = self.last_ns;
             }
-            self.has_ready_nodes[cell_type] = is_ready;
+            self.is_unsure[cell_type] = before.is_some() && now.is_some();
+            self.ready[cell_type] = now;
         }
         self.last_ns = ledger.now_ns;
     }
 }
 
-fn has_ready_node(ledger: &Ledger, cell_type: usize, worker: WorkerId) -> bool {
+/// A run of the cell type that has a ready node for the worker.
+fn ready_run(ledger: &Ledger, cell_type: usize, worker: WorkerId) -> Option<(RequestId, RunIndex)> {
+    let mut open = ledger.open[cell_type].iter();
     let is_ready = |run: RunIndex, id| ledger.requests[id].ready(run, worker) > 0;
-    ledger.open[cell_type].iter().any(|(place, id)| is_ready(place.run, id))
+    open.find(|(place, id)| is_ready(place.run, id)).map(|(place, &id)| (id, place.run))
 }
 
 impl Checker for Patience {
@@ -76,8 +98,10 @@ impl Checker for Patience {
                 self.begins_round[worker.index()] = true;
             }
             Observation::Batch { cell_type, .. } => {
-                self.since_ns[cell_type.index()] = ledger.now_ns;
-                self.has_ready_nodes[cell_type.index()] = true;
+                let cell_type = cell_type.index();
+                self.since_ns[cell_type] = ledger.now_ns;
+                self.is_unsure[cell_type] = false;
+                self.ready[cell_type] = self.ready_run_of_any(ledger, cell_type);
             }
             Observation::Submitted { task } => {
                 if !std::mem::take(&mut self.begins_round[task.worker.index()]) {
@@ -85,11 +109,15 @@ impl Checker for Patience {
                 }
                 let Some(bound_ns) = self.bound_ns(ledger) else { return Ok(()) };
                 let overdue = (0..self.since_ns.len()).filter(|&ct| {
-                    ledger.now_ns - self.since_ns[ct] > bound_ns
-                        && has_ready_node(ledger, ct, task.worker)
+                    !self.is_unsure[ct]
+                        && ledger.now_ns - self.since_ns[ct] > bound_ns
+                        && ready_run(ledger, ct, task.worker).is_some()
                 });
                 let first = overdue.min_by_key(|&ct| (self.since_ns[ct], ct));
-                if let Some(first) = first.filter(|&first| first != task.cell_type.index()) {
+                let chosen = task.cell_type.index();
+                if let Some(first) = first.filter(|&first| first != chosen)
+                    && !self.is_unsure[chosen]
+                {
                     let since_ns = self.since_ns[first];
                     let (first, chosen) = (CellTypeId(first as u32), task.cell_type);
                     return Err(format!("{chosen} runs, {first} has waited since {since_ns}"));
