@@ -470,6 +470,6 @@ mod tests {
         assert_eq!(goals(&some(&["cnn"]), &[], &wanted).unwrap(), [("cnn", 1.6)]);
         assert!(goals(&some(&["cnn"]), &some(&["cnn"]), &[]).is_err());
         let error = goals(&some(&["gpu"]), &[], &[]).unwrap_err().to_string();
-        assert!(error.starts_with("there is no load 'gpu' (there are: lstm-64, "), "{error}");
+        assert!(error.starts_with("there is no load 'gpu' (there are: langid, "), "{error}");
     }
 }
