@@ -79,7 +79,7 @@ struct Submission {
     memory: Reservation,
 }
 
-/// What a request is unfolded to.
+/// The results of unfolding a request: its cell graph, its inputs, the plan of its reply and its needs.
 #[derive(Debug)]
 struct Parts {
     graph: Arc<CellGraph>,

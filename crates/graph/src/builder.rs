@@ -348,7 +348,7 @@ impl CellGraphBuilder {
 mod tests {
     use super::*;
 
-    /// What is wrong with a graph.
+    /// The text of the mistake that a graph is refused for.
     fn refusal(graph: CellGraphBuilder) -> String {
         let begin = "the unfolding function built a graph that cannot run: ";
         graph.finish().unwrap_err().to_string().replace(begin, "")

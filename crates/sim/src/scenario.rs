@@ -209,7 +209,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// How requests come.
+    /// The pattern in which requests arrive.
     pub(crate) fn load(&self) -> Load {
         if self.clients.is_empty() { Load::Any } else { Load::Steady }
     }

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import pathlib
 import random
 import signal
 import time
@@ -72,14 +71,6 @@ async def until_refused(target, count, stopped):
                     target.count("closed by the server")
 
     return [asyncio.create_task(client(index)) for index in range(count)]
-
-
-def runs(pid):
-    """Whether a process has not ended, whether or not its parent knows."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 class Stopped(asyncio.Event):
@@ -197,6 +188,17 @@ def runs(pid):
         return False
 
 
+async def ended(target, seconds):
+    """Waits until the server has ended, for `seconds` at most, and notes the time."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while runs(target.pid):
+        if loop.time() > began + seconds:
+            return target.fail(f"the server goes on {seconds} seconds after the signal")
+        await asyncio.sleep(0.05)
+    target.notes["seconds to end"] = round(loop.time() - began, 1)
+
+
 @attack(ends=True, seconds=1, short_seconds=0.5, in_short=False)
 async def terminated_beside_idle_connections(target):
     """SIGTERM beside connections that are idle, half a head, half a body, or read nothing."""
@@ -209,10 +211,7 @@ async def terminated_beside_idle_connections(target):
         held.append(connection)
     await asyncio.sleep(0.5)
     os.kill(target.pid, signal.SIGTERM)
-    began = asyncio.get_running_loop().time()
-    while runs(target.pid):
-        await asyncio.sleep(0.05)
-    target.notes["seconds to end"] = round(asyncio.get_running_loop().time() - began, 1)
+    await ended(target, 60)
     for connection in held:
         connection.close()
 
@@ -228,12 +227,6 @@ async def terminated_beside_streams(target):
         held.append(connection)
     await asyncio.sleep(0.5)
     os.kill(target.pid, signal.SIGTERM)
-    began = asyncio.get_running_loop().time()
-    while runs(target.pid):
-        await asyncio.sleep(0.05)
-        if asyncio.get_running_loop().time() > began + 15:
-            target.fail("the server goes on fifteen seconds after the signal")
-            break
-    target.notes["seconds to end"] = round(asyncio.get_running_loop().time() - began, 1)
+    await ended(target, 15)
     for connection in held:
         connection.close()

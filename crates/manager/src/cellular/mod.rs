@@ -6,7 +6,8 @@
 //! - `roster`: the standing batch of one worker and cell type, which makes a steady step cost nothing
 //!   a node. `queue` holds a cell type's rosters, waiting subgraphs, slots and submission window.
 //! - `fair_places`: where small and large requests stand in the queues.
-//! - `task_times`: how long a cell type's batches take. `sequence_rows`: how many rows of sequences one has. `service_time`: the least time of a request.
+//! - `task_times`: how long a cell type's batches take. `sequence_rows`: how many rows of sequences a batch
+//!   may have. `service_time`: the least time of a request.
 //! - `readiness`: which nodes a worker may run.
 //! - `slot_waiters`: which chain gets a slot next where a device bounds their number. `sessions`: which
 //!   chunk runs next, and which slots the session holds between two chunks.

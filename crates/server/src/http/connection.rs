@@ -56,19 +56,19 @@ pub(crate) struct Serving {
     pub(crate) stop: watch::Receiver<bool>,
 }
 
-/// What the requests of a connection share.
+/// The connection, its limits and its memory, which all of its requests share.
 struct Requests {
     purpose: Purpose,
     limits: ConnectionLimits,
     memory: Arc<MemoryBudget>,
-    /// What the connection holds of it.
+    /// The part of it that the connection holds; none where there was no memory left.
     held: Mutex<Option<Held>>,
     /// Whether a request of HTTP/2 has come.
     is_http2: AtomicBool,
     stop: watch::Receiver<bool>,
 }
 
-/// What a connection holds of the budget.
+/// The part of the budget that a connection holds.
 struct Held {
     memory: Reservation,
     _small_place: Option<OwnedSemaphorePermit>,

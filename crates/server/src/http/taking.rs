@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How a client takes what it is sent.
+/// The time for which a client has kept the server waiting with bytes to write.
 #[derive(Debug, Default)]
 pub(crate) struct Taking {
     /// Since when the client has been waited for, less what it earned, in milliseconds since the port's start, plus 1;

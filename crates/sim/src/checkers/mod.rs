@@ -28,7 +28,7 @@ use batchmaker_simulated::CellCost;
 pub(crate) use checker::Checker;
 use checker::Ends;
 
-/// How requests come.
+/// The pattern in which requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
     /// At times that are settled beforehand, whatever the workers can bear.
