@@ -561,27 +561,32 @@ fn small_requests_pass_each_stage_of_a_large_one() {
 }
 
 /// While a large request fills the chains' batches, the head of a small one, which never fills one, has a
-/// patience of its own.
+/// patience of its own. A request that is small, or large and narrower than a batch, changes nothing.
 #[test]
 fn cell_types_have_less_patience_beside_a_large_request() {
-    let trace = |large_rows| {
+    let trace = |large_rows, arrivals: &[CellGraph]| {
         let large_patience_ns = Some(2);
         let fairness = Fairness { large_patience_ns, large_rows, ..Fairness::default() };
         let mut play = Play::new(config(&[2, 8], 1, 1), fairness);
-        play.arrive(0, 0, 0, sequences(0, 10, 8));
-        play.arrive(1, 0, 0, rows(1, 2));
+        for (index, graph) in (0..).zip(arrivals) {
+            play.arrive(index, 0, 0, graph.clone());
+        }
+        play.arrive(9, 0, 0, rows(1, 2));
         play.rounds(5);
         play.trace
     };
+    let wide = [sequences(0, 10, 8)];
     expect![[r#"
         0 cell0 {0: 2}
         1 cell0 {0: 2}
         2 cell0 {0: 2}
-        3 cell1 {1: 2}
+        3 cell1 {9: 2}
         4 cell0 {0: 2}
     "#]]
-    .assert_eq(&trace(Some(80)));
-    assert!(!trace(Some(81)).contains("cell1"), "80 nodes are not large");
+    .assert_eq(&trace(Some(80), &wide));
+    assert!(!trace(Some(81), &wide).contains("cell1"), "80 nodes are not large");
+    let narrow = [chain(0, 80), chain(0, 80)];
+    assert!(!trace(Some(80), &narrow).contains("cell1"), "two requests fill a batch");
 }
 
 /// Long chains take turns in slices of four steps; a short one that comes later has a seat at once, and

@@ -108,6 +108,7 @@ pub(super) fn partition(
         arrived_ns: at_ns,
         deadline_ns,
         large_tag: is_large.then_some(tag),
+        fills_batches: is_large && fills_a_batch(pool, graph),
         session,
         workers,
         unfinished: subgraphs.len(),
@@ -124,6 +125,18 @@ fn span_of(run: &Run) -> u32 {
     }
     let inputs = run.inputs.iter().map(|rows| rows.span);
     inputs.chain(run.sinks.iter().map(|sink| sink.rows.span)).max().unwrap_or(1)
+}
+
+/// Whether, of some cell type, as many nodes of `graph` may be ready at once as a batch has. Of a chain, one is.
+fn fills_a_batch(pool: &SubgraphPool, graph: &CellGraph) -> bool {
+    let batch_max = |run: &Run| pool.queues[run.cell_type].config.batch_sizes.max;
+    let mut ready = vec![0_u32; pool.queues.iter().len()];
+    graph.runs().iter().any(|run| {
+        let of_run = if run.kind == RunKind::Chain { 1 } else { run.length };
+        let of_type = &mut ready[run.cell_type.index()];
+        *of_type = of_type.saturating_add(of_run);
+        *of_type >= batch_max(run)
+    })
 }
 
 /// For each cell type, the number of nodes of `graph` that are of other types.

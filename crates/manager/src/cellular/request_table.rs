@@ -30,7 +30,8 @@ pub(super) struct RequestTable {
     workers: usize,
     arrivals: u64,
     live_requests: usize,
-    live_large_requests: usize,
+    /// The live requests that can fill a batch by themselves.
+    live_batch_fillers: usize,
     /// What takes long to free.
     pub(super) discarded: Discarded,
 }
@@ -60,6 +61,8 @@ pub(super) struct Request {
     pub(super) deadline_ns: Option<u64>,
     /// The tag of its first rows, if it is large.
     pub(super) large_tag: Option<u64>,
+    /// Whether it is large, and so many of its nodes may be ready at once that they fill a batch.
+    pub(super) fills_batches: bool,
     /// When the first task with a node of the request was formed.
     pub(super) first_task_ns: Option<u64>,
     /// The session that the request is a chunk of.
@@ -93,7 +96,7 @@ impl RequestTable {
             workers,
             arrivals: 0,
             live_requests: 0,
-            live_large_requests: 0,
+            live_batch_fillers: 0,
             discarded: Discarded::default(),
         }
     }
@@ -123,7 +126,7 @@ impl RequestTable {
         assert!(!request.is_live, "{id:?} arrived while its position was in use");
         *request = arrived;
         self.live_requests += 1;
-        self.live_large_requests += usize::from(request.large_tag.is_some());
+        self.live_batch_fillers += usize::from(request.fills_batches);
     }
 
     /// Takes a request that ended out of the table, with the indices of its subgraphs. Returns its
@@ -134,7 +137,7 @@ impl RequestTable {
         self.discarded.clear(&mut request.subgraphs);
         request.is_live = false;
         self.live_requests -= 1;
-        self.live_large_requests -= usize::from(request.large_tag.is_some());
+        self.live_batch_fillers -= usize::from(request.fills_batches);
         request
     }
 
@@ -143,9 +146,9 @@ impl RequestTable {
         self.live_requests
     }
 
-    /// Whether a large request has arrived and not ended.
-    pub(super) fn has_large_request(&self) -> bool {
-        self.live_large_requests > 0
+    /// Whether a large request that can fill a batch by itself has arrived and not ended.
+    pub(super) fn has_batch_filler(&self) -> bool {
+        self.live_batch_fillers > 0
     }
 
     /// Whether the request has arrived and not ended.

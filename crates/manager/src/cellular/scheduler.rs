@@ -86,7 +86,7 @@ impl Scheduler {
 
     /// The patience of now.
     fn patience_ns(&self, pool: &SubgraphPool) -> Option<u64> {
-        let of_large = self.large_patience_ns.filter(|_| pool.requests.has_large_request());
+        let of_large = self.large_patience_ns.filter(|_| pool.requests.has_batch_filler());
         self.patience_ns.into_iter().chain(of_large).min()
     }
 

@@ -14,6 +14,8 @@ struct Request {
     model: ModelId,
     priority: u32,
     nodes: u64,
+    /// Whether as many of its nodes may be ready at once as a batch has.
+    fills_a_batch: bool,
     /// Virtual time on arrival.
     virtual_time: u128,
     /// Of a large request: the slices that were promoted, and since when it ages.
@@ -86,6 +88,7 @@ impl Fair {
         model: ModelId,
         priority: u32,
         nodes: u64,
+        fills_a_batch: bool,
     ) {
         self.now_ns = now_ns;
         self.shares.entry(model).or_insert(0);
@@ -104,6 +107,7 @@ impl Fair {
             model,
             priority,
             nodes,
+            fills_a_batch,
             virtual_time,
             promoted: BTreeSet::new(),
             ages_since_ns: now_ns,
@@ -200,8 +204,9 @@ impl Fair {
 
     pub(crate) fn most_overdue(&self, cell_types: &[CellTypeId]) -> Option<CellTypeId> {
         let large = self.fairness.large_rows.map_or(u64::MAX, u64::from);
-        let has_large = self.requests.values().any(|request| request.nodes >= large);
-        let of_large = self.fairness.large_patience_ns.filter(|_| has_large);
+        let fills_batches = |request: &Request| request.nodes >= large && request.fills_a_batch;
+        let has_filler = self.requests.values().any(fills_batches);
+        let of_large = self.fairness.large_patience_ns.filter(|_| has_filler);
         let patience_ns = self.fairness.patience_ns.into_iter().chain(of_large).min()?;
         let since_ns = |ct: &CellTypeId| self.unserved_since_ns.get(ct).copied().unwrap_or(0);
         let is_overdue = |ct: &CellTypeId| self.now_ns - since_ns(ct) > patience_ns;

@@ -68,7 +68,8 @@ impl Reference {
         priority: u32,
         graph: CellGraph,
     ) {
-        self.fair.arrive(now_ns, request, model, priority, graph.nodes());
+        let fills_a_batch = self.fills_a_batch(&graph);
+        self.fair.arrive(now_ns, request, model, priority, graph.nodes(), fills_a_batch);
         for run in 0..graph.runs().len() as u32 {
             self.subgraphs.push(Subgraph {
                 request,
@@ -82,6 +83,15 @@ impl Reference {
         self.graphs.insert(request, graph);
         self.models.insert(request, model);
         self.note_ready_types();
+    }
+
+    /// Whether, of some cell type, the graph has as many chains, or nodes outside chains, as a batch may have.
+    fn fills_a_batch(&self, graph: &CellGraph) -> bool {
+        (0..).zip(&self.config.cell_types).any(|(index, config)| {
+            let own = graph.runs().iter().filter(|run| run.cell_type == CellTypeId(index));
+            let at_once = own.map(|run| if run.kind == RunKind::Chain { 1 } else { run.length });
+            at_once.sum::<u32>() >= config.batch_sizes.max
+        })
     }
 
     /// The place of a subgraph in its queue.

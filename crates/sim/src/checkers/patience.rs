@@ -42,8 +42,8 @@ impl Patience {
     /// The patience of now; none: without bound.
     fn bound_ns(&self, ledger: &Ledger) -> Option<u64> {
         let fairness = self.fairness.as_ref()?;
-        let has_large = || ledger.requests.values().any(Request::is_large);
-        let of_large = fairness.large_patience_ns.filter(|_| has_large());
+        let has_filler = || ledger.requests.values().any(Request::fills_batches);
+        let of_large = fairness.large_patience_ns.filter(|_| has_filler());
         fairness.patience_ns.into_iter().chain(of_large).min()
     }
 

@@ -18,17 +18,15 @@ use crate::observation::{Nodes, Observation};
 
 pub(crate) struct QueueOrder {
     cell_types: Vec<CellTypeConfig>,
-    limits: Vec<u32>,
     weights: Option<Vec<u32>>,
     models: BTreeMap<RequestId, ModelId>,
 }
 
 impl QueueOrder {
     pub(crate) fn new(config: &Config) -> Self {
-        let limits = config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect();
         let fairness = config.fairness.as_ref();
         let weights = fairness.and_then(|fairness| fairness.shares.clone());
-        Self { cell_types: config.cell_types.clone(), limits, weights, models: BTreeMap::new() }
+        Self { cell_types: config.cell_types.clone(), weights, models: BTreeMap::new() }
     }
 
     /// The first `room` nodes of the type, of one model or of all.
@@ -67,16 +65,11 @@ impl Checker for QueueOrder {
         if let Observation::Arrived { request, model, .. } = *seen {
             self.models.insert(request, model);
         }
-        if let Observation::Limits { batch_max } = seen {
-            let limits = self.cell_types.iter().zip(*batch_max);
-            let limits = limits.map(|(cell, &max)| max.min(cell.rows_max.unwrap_or(max)));
-            self.limits = limits.collect();
-        }
         let &Observation::Batch { worker, cell_type, nodes, .. } = seen else { return Ok(()) };
         let part = |part: &Nodes| (part.request, part.run, part.count);
         let mut batch: Vec<_> = nodes.iter().map(part).collect();
         batch.sort_unstable();
-        let limit = self.limits[cell_type.index()];
+        let limit = ledger.batch_max[cell_type.index()];
         let expected = match &self.weights {
             Some(weights) if self.cell_types[cell_type.index()].priorities.len() > 1 => {
                 self.check_seats(ledger, cell_type, worker, weights, &batch)?
@@ -113,7 +106,7 @@ impl QueueOrder {
             let weight = weights.get(rank.model.index()).copied().unwrap_or(1);
             models.push((rank.model, u64::from(seats), u64::from(weight), has_more));
         }
-        let limit = self.limits[cell_type.index()];
+        let limit = ledger.batch_max[cell_type.index()];
         for &(more, seats, weight, _) in &models {
             for &(less, of_less, weight_of_less, _) in models.iter().filter(|model| model.3) {
                 if count(batch) < limit

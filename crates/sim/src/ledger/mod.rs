@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{CellTypeId, ModelId, RequestId, RunIndex, SessionId, TaskId, WorkerId};
-use batchmaker_manager::{Config, Failure, Finished, Outcome, StatePlacement};
+use batchmaker_manager::{CellTypeConfig, Config, Failure, Finished, Outcome, StatePlacement};
 
 use crate::observation::{Nodes, Observation, TaskEnd};
 
@@ -32,6 +32,9 @@ pub(crate) struct Ledger {
     /// yet, in the order of the type's queue.
     pub(crate) open: Vec<OpenRuns>,
     slots: BoundedSlots,
+    cell_types: Vec<CellTypeConfig>,
+    /// The largest batch of each cell type.
+    pub(crate) batch_max: Vec<u32>,
     /// The number of requests that started.
     starts: u64,
     /// The time of the last event, in nanoseconds.
@@ -75,6 +78,8 @@ impl Ledger {
             workers: std::iter::repeat_with(Worker::default).take(workers).collect(),
             open: vec![OpenRuns::new(); cell_types],
             slots: BoundedSlots::new(config),
+            cell_types: config.cell_types.clone(),
+            batch_max: config.cell_types.iter().map(|cell| cell.batch_sizes.max).collect(),
             starts: 0,
             now_ns: 0,
             clock_ns: 0,
@@ -127,10 +132,12 @@ impl Ledger {
             Observation::WorkerUp { worker } => self.workers[worker.index()].is_down = false,
             Observation::WorkerDown { worker, reason } => self.lose_worker(worker, reason),
             Observation::Finished { finished } => self.finish(finished),
-            Observation::Limits { .. }
-            | Observation::Refused { .. }
-            | Observation::Settled { .. }
-            | Observation::Drained => {}
+            Observation::Limits { batch_max } => {
+                let limits = self.cell_types.iter().zip(batch_max);
+                let limits = limits.map(|(cell, &max)| max.min(cell.rows_max.unwrap_or(max)));
+                self.batch_max = limits.collect();
+            }
+            Observation::Refused { .. } | Observation::Settled { .. } | Observation::Drained => {}
         }
     }
 
@@ -179,7 +186,7 @@ impl Ledger {
         let tag = if self.large_rows.is_some() { tag } else { 0 };
         let Some(request) = self.requests.get_mut(&id) else { return };
         let start = (self.starts, self.now_ns);
-        request.start(id, start, (tag, self.large_rows), &mut self.open);
+        request.start(id, start, (tag, self.large_rows), &self.batch_max, &mut self.open);
         self.starts += 1;
         for (run, shape) in request.runs.iter_mut().zip(request.graph.runs()) {
             run.lacks_slot = self.slots.is_bounded(shape);

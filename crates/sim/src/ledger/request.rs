@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, CellTypeId, Edge, EndOfSequence, ModelId, RequestId, RunIndex, SessionId, SlotId,
-    TaskId, WorkerId,
+    CellGraph, CellTypeId, Edge, EndOfSequence, ModelId, RequestId, RunIndex, RunKind, SessionId,
+    SlotId, TaskId, WorkerId,
 };
 use batchmaker_manager::Outcome;
 
@@ -46,6 +46,8 @@ pub(crate) struct Request {
     tag: u64,
     /// If it is large: the number of rows before each run, and the bound from which on rows go back.
     large: Option<(Vec<u64>, u64)>,
+    /// Whether, when it started, as many of its nodes could be ready at once as a batch had.
+    fills_a_batch: bool,
     pub(crate) runs: Vec<Run>,
     /// The outcome that it must have, if no longer success.
     pub(crate) given_up: Option<Outcome>,
@@ -125,6 +127,7 @@ impl Request {
             promoted_slices: BTreeSet::new(),
             tag: 0,
             large: None,
+            fills_a_batch: false,
             rank: if priority == 0 { u32::MAX } else { priority },
             start: None,
             runs: graph.runs().iter().map(|run| Run::new(run.length)).collect(),
@@ -141,6 +144,11 @@ impl Request {
         self.large.is_some()
     }
 
+    /// Whether the request has started, is large, and can fill a batch by itself.
+    pub(crate) fn fills_batches(&self) -> bool {
+        self.is_large() && self.fills_a_batch
+    }
+
     /// Takes the request's place in the queues; `start` requests started before it. Where requests of
     /// `large_rows` nodes are large, `tag` is the virtual time.
     pub(super) fn start(
@@ -148,9 +156,16 @@ impl Request {
         id: RequestId,
         (start, start_ns): (u64, u64),
         (tag, large_rows): (u64, Option<u32>),
+        batch_max: &[u32],
         open: &mut [OpenRuns],
     ) {
         (self.start, self.ages_since_ns, self.tag) = (Some(start), start_ns, tag);
+        let mut nodes_at_once = vec![0; batch_max.len()];
+        for run in self.graph.runs() {
+            let of_run = if run.kind == RunKind::Chain { 1 } else { run.length };
+            nodes_at_once[run.cell_type.index()] += of_run;
+        }
+        self.fills_a_batch = nodes_at_once.iter().zip(batch_max).any(|(nodes, max)| nodes >= max);
         let large_rows = large_rows.map(u64::from);
         self.large = large_rows.filter(|&rows| self.graph.nodes() >= rows).map(|large_rows| {
             // Before a run: all rows of other cell types, and those of earlier runs of its own.
