@@ -113,10 +113,17 @@ impl SubgraphPool {
         self.requests[index].place = if is_ready { Place::Waiting } else { Place::Blocked };
     }
 
-    /// Counts the ready nodes of the subgraphs that depend on `index` anew.
+    /// Counts the ready nodes of the subgraphs that depend on `index` anew. Those that wait for more than is
+    /// submitted of it are left out: no worker can rely on more.
     pub(super) fn wake_consumers(&mut self, index: SubgraphIndex) {
-        for position in 0..self.requests[index].consumers.len() {
-            self.refresh(self.requests[index].consumers[position].index);
+        let submitted = self.readiness().submitted(index);
+        let is_whole = submitted >= self.requests[index].length;
+        let mut position = 0;
+        while let Some(&consumer) = self.requests[index].consumers.get(position)
+            && (is_whole || consumer.from <= submitted)
+        {
+            self.refresh(consumer.index);
+            position += 1;
         }
     }
 
