@@ -238,8 +238,14 @@ impl Labels {
                 let mut texts = Vec::new();
                 for row in scores.chunks(width.max(1)) {
                     let mut order: Vec<usize> = (0..row.len()).collect();
-                    order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
-                    for &id in order.iter().take(k) {
+                    // The highest first; of equals the first.
+                    let rank = |a: &usize, b: &usize| row[*b].total_cmp(&row[*a]).then(a.cmp(b));
+                    if k < order.len() {
+                        order.select_nth_unstable_by(k, rank);
+                        order.truncate(k);
+                    }
+                    order.sort_unstable_by(rank);
+                    for id in order {
                         let text = format!("{}:{:.4}", label(id as i64)?, row[id]);
                         texts.push(text.into_bytes());
                     }
@@ -354,6 +360,9 @@ mod tests {
         labels.top = Some(2);
         let scores = Tensor::new(vec![1, 3], TensorData::F32(vec![0.25, 0.125, 0.5]));
         assert_eq!(labels.apply(scores).unwrap(), bytes(&[1, 2], &["z:0.5000", "x:0.2500"]));
+        let equal = Tensor::new(vec![2, 3], TensorData::F32(vec![0.5, 0.5, 0.5, 0.0, 1.0, 1.0]));
+        let first = ["x:0.5000", "y:0.5000", "y:1.0000", "z:1.0000"];
+        assert_eq!(labels.apply(equal).unwrap(), bytes(&[2, 2], &first));
         let bad = Tensor::new(vec![], TensorData::I64(vec![3]));
         let error = labels.apply(bad).unwrap_err();
         assert_eq!(error, "output `ids` holds id 3, its vocabulary 3 lines");
