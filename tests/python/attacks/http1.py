@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 
 def head(path, length=None, method="POST", headers=()):
@@ -43,6 +44,17 @@ async def exchange(reader, writer, request):
     writer.write(request)
     await writer.drain()
     return await reply(reader)
+
+
+async def seconds_of(host, port, request):
+    """The time from a request to its reply, which must be right, on a connection of its own."""
+    reader, writer = await asyncio.open_connection(host, port)
+    start = time.monotonic()
+    status, _, body = await exchange(reader, writer, request)
+    took = time.monotonic() - start
+    writer.close()
+    assert status == 200, body
+    return took
 
 
 async def repeat(target, request, kept=True):

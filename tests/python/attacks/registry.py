@@ -27,6 +27,7 @@ class Attack:
     shell: str
     budget: int | None
     refusals: bool
+    longest: bytes | None
 
     @property
     def idea(self):
@@ -35,7 +36,7 @@ class Attack:
 
 def attack(
     clients=1, flags=(), seconds=10.0, short_seconds=1.5, in_short=True, repeats=1, short_repeats=1,
-    ends=False, statuses=(0,), shell="", budget=None, refusals=False,
+    ends=False, statuses=(0,), shell="", budget=None, refusals=False, longest=None,
 ):
     """Adds a coroutine function to the attacks.
 
@@ -43,7 +44,8 @@ def attack(
     server, and `shell` stands before the command that starts it. An attack that `ends` the server
     sends the signals itself; `statuses` are the exit statuses that are right. Under `budget` the
     server has so many bytes instead of the run's. With `refusals`, ordinary requests may be answered
-    with 503, because the attack takes all of a limit that is stated.
+    with 503, because the attack takes all of a limit that is stated. `longest` is a request of the
+    longest task of the attack, which workers do not interrupt: ordinary requests may wait that long.
     """
 
     def add(function):
@@ -51,7 +53,7 @@ def attack(
         assert name not in ATTACKS, name
         ATTACKS[name] = Attack(
             name, function, clients, tuple(map(str, flags)), seconds, short_seconds, in_short, repeats,
-            short_repeats, ends, statuses, shell, budget, refusals,
+            short_repeats, ends, statuses, shell, budget, refusals, longest,
         )
         return function
 

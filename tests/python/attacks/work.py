@@ -82,7 +82,7 @@ async def attention_of_eight(target):
     await at_once(target, 8, floats("attention", 1, 8192, FEATURES))
 
 
-@attack(clients=1, short_seconds=3, in_short=False)
+@attack(clients=1, short_seconds=3, in_short=False, longest=floats("attention", 1, 4096, FEATURES))
 async def attention_of_a_batch(target):
     """One request of 16 sequences of 4,096 steps with attention, 67 MB each."""
     await at_once(target, 1, floats("attention", 16, 4096, FEATURES))
