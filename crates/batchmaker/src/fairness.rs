@@ -35,7 +35,7 @@ pub struct Fairness {
 impl Default for Fairness {
     /// Models share the workers' time equally; a request of any priority goes first once it is 10 s old; a request
     /// of 256 cells is large. Where there are several models, a cell type waits for fuller ones for up to 10 ms;
-    /// while a large request is in flight, for up to 2 ms. With one model, batches are those of
+    /// while a large request fills batches, for up to 2 ms. With one model, batches are those of
     /// [`paper`](Self::paper) as long as requests set no priorities and none is large.
     fn default() -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Default for Fairness {
 impl Fairness {
     /// The patience where there are several models.
     const PATIENCE: Duration = Duration::from_millis(10);
-    /// The patience while a large request is in flight.
+    /// The patience while a large request fills batches.
     const LARGE_PATIENCE: Duration = Duration::from_millis(2);
     /// The worker time that a model which had nothing to do may have before others.
     const CREDIT: Duration = Duration::from_millis(10);
@@ -78,7 +78,7 @@ impl Fairness {
     }
 
     /// Sets the time for which a cell type with a full batch may go before one without (line 5 of Algorithm 1 in the
-    /// paper); none: any time. While a large request is in flight it is 2 ms at most.
+    /// paper); none: any time. While a large request that can fill a batch by itself is in flight, it is 2 ms at most.
     #[must_use]
     pub fn patience(mut self, patience: Option<Duration>) -> Self {
         self.patience = Some(patience);

@@ -158,7 +158,7 @@ pub(crate) struct ServeArgs {
     pub(crate) priority_aging: Duration,
 
     /// How long cells without a full batch may be passed over by cells with one; 0: for ever [default: 0.01 where
-    /// there are several models, else 0; 0.002 at most while a large request is in flight]
+    /// there are several models, else 0; 0.002 at most while a large request that fills batches is in flight]
     #[arg(long, value_name = "SECONDS", help_heading = FAIRNESS, value_parser = duration)]
     pub(crate) patience: Option<Duration>,
 

@@ -36,8 +36,9 @@ pub struct Fairness {
     /// before those that have a full batch (line 5 of Algorithm 1). The one that has waited longest
     /// goes first.
     pub patience_ns: Option<u64>,
-    /// The patience while a large request is in flight, where that is less: the large request fills the
-    /// batches of its cell types, and small ones need all of theirs.
+    /// The patience while a large request is in flight that can fill a batch by itself, where that is less: small
+    /// requests need all cell types. It can where, of some cell type, as many of its nodes may be ready at once as
+    /// a batch had when the request started; of a chain, one is.
     pub large_patience_ns: Option<u64>,
     /// The most work, in nanoseconds by the recent time of a step, of a round of chains, and of a batch of
     /// whole sequences by the recent time of their rows; none: as much as the other bounds allow. The model

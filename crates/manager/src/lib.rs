@@ -33,7 +33,7 @@
 //! - *Shares* bound what other models take: the model of a round is chosen before its cell type, by
 //!   the worker time that it had (`shares.rs`), and a round has a bounded time.
 //! - *Patience* bounds how long a cell type waits for a full batch of others (`scheduler.rs`), beside
-//!   large requests perhaps for less.
+//!   large requests that fill batches perhaps for less.
 //! - *Aging* bounds how long a request waits for those of higher priorities (`aging.rs`). With shares,
 //!   it does so within its model.
 //! - *Places of large requests* bound how long small requests wait for a large one, and it for them
