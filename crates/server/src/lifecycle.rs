@@ -30,9 +30,14 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
 /// The connections that a server has in any case.
 const CONNECTIONS_LEAST: usize = 16;
 
-/// The most connections to the port for metrics, and the memory that they may hold.
+/// The time that a connection may be idle though others want its place.
+const CONNECTION_IDLE_MIN: Duration = Duration::from_millis(100);
+
+/// The most connections to the port for metrics, the memory that they may hold, and the time that each may be idle
+/// though others want its place: many may come at once, and they are few.
 const METRICS_CONNECTIONS_MAX: usize = 32;
 const METRICS_CONNECTIONS_BYTES: usize = 64 << 20;
+const METRICS_CONNECTION_IDLE_MIN: Duration = Duration::from_millis(10);
 
 /// The time that the engine has to end requests that were cancelled.
 const BREAK_OFF_MAX: Duration = Duration::from_secs(2);
@@ -169,6 +174,7 @@ impl Server {
             pause_max: config.body_timeout,
             time_max: config.body_time_max,
             rate_min: config.rate_min,
+            memory: engine.memory().clone(),
             stop: is_stopping.clone(),
         };
         let app = Arc::new(App::new(engine, &config));
@@ -211,6 +217,7 @@ impl Server {
                 of_memory.clamp(CONNECTIONS_LEAST, most_connections())
             }),
             max_per_client: config.connections_per_client_max,
+            idle_min: CONNECTION_IDLE_MIN,
             head_bytes_max: config.head_bytes_max,
             streams_max: config.streams_max,
             head_timeout: config.head_timeout,
@@ -230,7 +237,11 @@ impl Server {
             let memory = MemoryBudget::new(METRICS_CONNECTIONS_BYTES);
             let router = metrics_router(state.clone(), memory.clone());
             let serving = Serving { router, memory, stop: never_stopping };
-            let limits = ConnectionLimits { max: METRICS_CONNECTIONS_MAX, ..limits };
+            let limits = ConnectionLimits {
+                max: METRICS_CONNECTIONS_MAX,
+                idle_min: METRICS_CONNECTION_IDLE_MIN,
+                ..limits
+            };
             rest.spawn(serve_port(adopt(metrics), serving, limits));
         }
         let upkeep = app.clone();

@@ -215,6 +215,27 @@ fn slow_clients_are_left() {
 }
 
 #[test]
+fn slow_bodies_are_left_sooner_while_little_memory_is() {
+    let engine_config = EngineConfig { max_memory_bytes: 64 << 20, ..EngineConfig::default() };
+    let engine = engine_of(Duration::ZERO, engine_config);
+    let memory = engine.memory().clone();
+    let server = Running::start(config(), engine);
+    let mut client = Client::new(server.http);
+    let head = format!("POST {INFER} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{");
+    client.stream.write_all(head.as_bytes()).unwrap();
+    let mut large = memory.standing();
+    large.grow_towards(usize::MAX);
+    let mut small: Vec<_> = (0..20).map(|_| memory.arrival()).collect();
+    small.iter_mut().for_each(|small| small.try_grow_to(256 << 10).unwrap());
+    let start = Instant::now();
+    let reply = client.receive().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(reply.status, 408);
+    let text = String::from_utf8(reply.body).unwrap();
+    assert!(text.contains("paused for more than 0.5 s while little memory was left"), "{text}");
+}
+
+#[test]
 fn a_new_client_is_served_beside_large_requests() {
     let engine_config = EngineConfig { max_memory_bytes: 64 << 20, ..EngineConfig::default() };
     let engine = engine_of(Duration::ZERO, engine_config);

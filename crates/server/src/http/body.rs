@@ -1,11 +1,12 @@
 //! Reading a body, within limits of size, of memory and of patience.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, EXPECT};
-use batchmaker::Reservation;
+use batchmaker::{MemoryBudget, Reservation};
 use batchmaker_wire::{ContentEncoding, WireError};
 use futures_util::future::poll_immediate;
 use http_body_util::BodyExt;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::http::error::HttpError;
+use crate::http::need::time_in_need;
 use crate::http::stop::stopping;
 use crate::serving::app::App;
 use crate::serving::blocks::Blocks;
@@ -32,6 +34,9 @@ const SMALL_BYTES_MAX: usize = 64 << 10;
 /// The time over which the least rate is looked at.
 const RATE_OVER: Duration = Duration::from_secs(10);
 
+/// The time between two looks at whether little memory is left, while a body pauses.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The time that a body has which is on its way when the server stops.
 const TIME_AT_STOP: Duration = Duration::from_secs(3);
 
@@ -46,6 +51,8 @@ pub(crate) struct BodyLimits {
     pub(crate) time_max: Duration,
     /// The least bytes a second.
     pub(crate) rate_min: u64,
+    /// While little of it is left, a body has less time for a pause.
+    pub(crate) memory: Arc<MemoryBudget>,
     /// Turns true when the server stops.
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -203,14 +210,17 @@ impl<'a> Pace<'a> {
     }
 
     async fn wait_for_frame(&mut self, body: &mut Body) -> Result<Option<BodyFrame>, HttpError> {
-        let mut stop = self.limits.stop.clone();
+        let (begin, mut stop) = (Instant::now(), self.limits.stop.clone());
         loop {
-            let until = self.end.min(Instant::now() + self.limits.pause_max);
+            let end = self.end.min(begin + self.limits.pause_max);
+            let look = end.min(Instant::now() + LOOK_INTERVAL);
             tokio::select! {
                 biased;
-                frame = tokio::time::timeout_at(until, body.frame()) => {
-                    return frame.map_err(|_| self.too_slow());
-                }
+                frame = tokio::time::timeout_at(look, body.frame()) => match frame {
+                    Ok(frame) => return Ok(frame),
+                    Err(_) if look == end => return Err(self.too_slow()),
+                    Err(_) => self.check_pause(begin.elapsed())?,
+                },
                 () = stopping(&mut stop), if !self.is_stopping => {
                     self.is_stopping = true;
                     self.end = self.end.min(Instant::now() + TIME_AT_STOP);
@@ -226,10 +236,10 @@ impl<'a> Pace<'a> {
             return Err(self.too_slow());
         }
         let elapsed = now - self.since;
-        if elapsed < RATE_OVER {
+        if elapsed < time_in_need(&self.limits.memory).unwrap_or(RATE_OVER) {
             return Ok(());
         }
-        if self.bytes < self.limits.rate_min.saturating_mul(elapsed.as_secs()) {
+        if self.bytes < self.limits.rate_min.saturating_mul(elapsed.as_millis() as u64) / 1000 {
             return Err(HttpError::SlowBody(format!(
                 "it came at less than {} bytes a second",
                 self.limits.rate_min
@@ -237,6 +247,17 @@ impl<'a> Pace<'a> {
         }
         (self.since, self.bytes) = (now, 0);
         Ok(())
+    }
+
+    /// Ends a pause that takes longer than little memory allows.
+    fn check_pause(&self, pause: Duration) -> Result<(), HttpError> {
+        match time_in_need(&self.limits.memory) {
+            Some(time) if pause >= time => Err(HttpError::SlowBody(format!(
+                "it paused for more than {} s while little memory was left",
+                time.as_secs_f64()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn too_slow(&self) -> HttpError {

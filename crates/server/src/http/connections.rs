@@ -2,8 +2,8 @@
 //! take a reply.
 //!
 //! A port has a bound on its connections. Where it is reached, the one that has been idle for longest makes room for a
-//! new one, which waits until that one was idle for [`IDLE_MIN`]. Where none is idle, or none for that long, a few more
-//! are accepted for questions about the server's health.
+//! new one, which waits until that one was idle for [`ConnectionLimits::idle_min`]. Where none is idle, or none for that
+//! long, a few more are accepted for questions about the server's health.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,10 +18,6 @@ use crate::http::taking::Taking;
 /// Connections beyond the bound, for questions about the server's health.
 const RESERVE: usize = 32;
 
-/// The time that a connection may be idle though others want its place: its first request, or its next, may be on its
-/// way.
-const IDLE_MIN: Duration = Duration::from_millis(100);
-
 /// The time that a connection has which is not for anything.
 const HEALTH_TIME: Duration = Duration::from_secs(2);
 
@@ -32,6 +28,9 @@ pub(crate) struct ConnectionLimits {
     pub(crate) max: usize,
     /// The most connections from one address; none: any number.
     pub(crate) max_per_client: Option<usize>,
+    /// The time that a connection may be idle though others want its place: its first request, or its next, may be on
+    /// its way.
+    pub(crate) idle_min: Duration,
     /// The most bytes of a request's head, which are also the most that are read before they are handled.
     pub(crate) head_bytes_max: u32,
     /// The most streams of an HTTP/2 connection.
@@ -140,18 +139,19 @@ impl Connections {
         // Those that were asked to close are as good as gone.
         let mut left = table.open.values().filter(|open| !open.is_closing()).count();
         if left >= self.limits.max {
+            let idle_min = self.limits.idle_min;
             let idle = table.idle_for_longest(now_ms, |purpose| purpose == Purpose::Any);
-            let is_about_to_be = idle.is_some_and(|(_, time)| time < IDLE_MIN);
-            if is_about_to_be && table.waited_for(now_ms) < IDLE_MIN {
+            let is_about_to_be = idle.is_some_and(|(_, time)| time < idle_min);
+            if is_about_to_be && table.waited_for(now_ms) < idle_min {
                 table.waiting_since_ms.get_or_insert(now_ms);
                 return None;
             }
             let is_reserve_full = left >= self.limits.max + RESERVE;
             let in_reserve = || {
                 let idle = table.idle_for_longest(now_ms, |purpose| purpose != Purpose::Any);
-                idle.filter(|(_, time)| is_reserve_full && *time >= IDLE_MIN)
+                idle.filter(|(_, time)| is_reserve_full && *time >= idle_min)
             };
-            match idle.filter(|(_, time)| *time >= IDLE_MIN).or_else(in_reserve) {
+            match idle.filter(|(_, time)| *time >= idle_min).or_else(in_reserve) {
                 Some((idle, _)) => {
                     idle.make_room();
                     left -= 1;
@@ -393,12 +393,14 @@ mod tests {
     use super::*;
 
     const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const IDLE_MIN: Duration = Duration::from_millis(50);
 
     fn connections(max: usize, max_per_client: Option<usize>) -> Arc<Connections> {
         let second = Duration::from_secs(1);
         let limits = ConnectionLimits {
             max,
             max_per_client,
+            idle_min: IDLE_MIN,
             head_bytes_max: 1 << 16,
             streams_max: 9,
             head_timeout: second,

@@ -7,6 +7,7 @@ mod describe;
 mod error;
 mod generate;
 mod infer;
+mod need;
 mod port;
 mod reply;
 mod reply_body;

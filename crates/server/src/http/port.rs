@@ -4,13 +4,13 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use batchmaker::MemoryBudget;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::http::connection::{Serving, connection_bytes, serve_connection};
 use crate::http::connections::{ConnectionLimits, Connections};
+use crate::http::need::time_in_need;
 use crate::http::stop::stopping;
 
 /// The wait before the next attempt where the process has no room for a connection.
@@ -22,12 +22,8 @@ const PLACE_PAUSE: Duration = Duration::from_millis(5);
 /// The time between two looks at clients that take too long.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time that a client may take nothing of its reply while more than three quarters of the memory are in use, or
-/// while the server stops.
-const TIME_IN_NEED: Duration = Duration::from_secs(3);
-
-/// The same while hardly any memory is left.
-const TIME_IN_DISTRESS: Duration = Duration::from_millis(500);
+/// The time that a client may take nothing of its reply while the server stops.
+const TIME_AT_STOP: Duration = Duration::from_secs(3);
 
 /// The time that connections have whose client has begun to connect when the port stops.
 const HANDSHAKE_TIME: Duration = Duration::from_millis(100);
@@ -58,7 +54,7 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
             Some(_) = tasks.join_next() => {}
             _ = looks.tick() => connections.close_stuck(match end {
                 None => time_in_need(&serving.memory),
-                Some(_) => Some(TIME_IN_NEED),
+                Some(_) => Some(TIME_AT_STOP),
             }),
             () = tokio::time::sleep(PLACE_PAUSE), if waiting.is_some() => {}
             // Clients that are connected have no other place to go: what the system has accepted is taken, however
@@ -76,7 +72,7 @@ pub(crate) async fn serve_port(listener: TcpListener, serving: Serving, limits: 
     loop {
         tokio::select! {
             ended = tasks.join_next() => if ended.is_none() { return },
-            _ = looks.tick() => connections.close_stuck(Some(TIME_IN_NEED)),
+            _ = looks.tick() => connections.close_stuck(Some(TIME_AT_STOP)),
         }
     }
 }
@@ -103,15 +99,6 @@ fn serve(
         None => return Some(stream),
     }
     None
-}
-
-/// The time that a client may take nothing of its reply, where little memory is left.
-fn time_in_need(memory: &MemoryBudget) -> Option<Duration> {
-    match (memory.bytes_in_use(), memory.bytes_max() / 16) {
-        (used, part) if used > 15 * part => Some(TIME_IN_DISTRESS),
-        (used, part) if used > 12 * part => Some(TIME_IN_NEED),
-        _ => None,
-    }
 }
 
 fn is_of_connection(kind: ErrorKind) -> bool {
