@@ -61,7 +61,7 @@ pub(super) struct Request {
     pub(super) deadline_ns: Option<u64>,
     /// The tag of its first rows, if it is large.
     pub(super) large_tag: Option<u64>,
-    /// Whether it is large, and so many of its nodes may be ready at once that they fill a batch.
+    /// Whether it is large, and as many of its nodes may be ready at once as a batch has.
     pub(super) fills_batches: bool,
     /// When the first task with a node of the request was formed.
     pub(super) first_task_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! How long clients are waited for while little memory is left.
+//! The time that the server waits for a slow client while little memory is left.
 
 use std::time::Duration;
 
