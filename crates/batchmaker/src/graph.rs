@@ -213,7 +213,12 @@ impl Graph {
             };
             return Err(InvalidGraph(reason).into());
         }
-        Ok(Unfolded { graph: self.builder.finish()?, inputs: self.inputs, outputs })
+        Ok(Unfolded {
+            graph: self.builder.finish()?,
+            inputs: self.inputs,
+            outputs,
+            checks: Vec::new(),
+        })
     }
 }
 

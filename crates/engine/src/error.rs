@@ -102,3 +102,12 @@ fn reason(failure: &Failure) -> String {
         Failure::SessionLost => "an earlier chunk of its session was given up".to_owned(),
     }
 }
+
+impl From<ReplyError> for EngineError {
+    fn from(error: ReplyError) -> Self {
+        match error {
+            ReplyError::Request(invalid) => Self::Invalid(invalid),
+            error => Self::Reply(error),
+        }
+    }
+}

@@ -95,7 +95,7 @@ impl Computed {
     /// Puts the reply together as `plan` says.
     pub(crate) fn into_reply(self, plan: ReplyPlan) -> Result<Reply, EngineError> {
         let begun = Instant::now();
-        let outputs = plan.reply(self.values, &self.ends).map_err(EngineError::Reply)?;
+        let outputs = plan.reply(self.values, &self.ends)?;
         let answered = self.sent + begun.elapsed();
         let RequestTimes { queue_ns, compute_ns, ended } = self.times;
         let since_end_ns = (answered - ended).as_nanos() as u64;

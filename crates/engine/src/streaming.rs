@@ -108,7 +108,7 @@ mod tests {
             let name = "y".to_owned();
             let outputs = vec![OutputTensor { name, value: y, rows, shape, until, permutation }];
             let inputs = vec![Tensor::new(vec![2 * STEPS as usize], TensorData::F32(vec![0.0; 6]))];
-            Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
+            Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks: Vec::new() })
         }
     }
 

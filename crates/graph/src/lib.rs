@@ -43,5 +43,5 @@ pub use task::{BatchedTask, EndOfSequence, Item, Join, StatePlacement, Work};
 pub use tensor::{ElementType, Tensor, TensorData, byte_string_bytes};
 pub use unfold::{
     InvalidGraph, InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, UnfoldError,
-    Unfolded,
+    Unfolded, ValueCheck,
 };

@@ -37,6 +37,21 @@ pub struct Unfolded {
     pub inputs: Vec<Tensor>,
     /// The tensors of the reply, each with the value that holds its elements.
     pub outputs: Vec<OutputTensor>,
+    /// The values whose integers decide, once they are computed, whether the request gets its reply.
+    pub checks: Vec<ValueCheck>,
+}
+
+/// A computed value whose integers must lie in a range; else the request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueCheck {
+    /// The value; one of [`CellGraph::outputs`].
+    pub value: ValueIndex,
+    /// The least integer that it may hold.
+    pub low: i64,
+    /// The greatest integer that it may hold.
+    pub high: i64,
+    /// What is wrong otherwise, in words.
+    pub reason: String,
 }
 
 /// A reply tensor and the value that holds its elements.

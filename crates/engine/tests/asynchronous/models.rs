@@ -173,6 +173,6 @@ impl Unfold for Trees {
         let (name, shape, row) = ("root".to_owned(), vec![HIDDEN], row as usize);
         let rows = Some(row..row + 1);
         let output = OutputTensor { name, value, rows, shape, until: None, permutation: None };
-        Ok(Unfolded { graph: graph.finish()?, inputs, outputs: vec![output] })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs: vec![output], checks: Vec::new() })
     }
 }

@@ -74,6 +74,7 @@ fn pass(
     for name in &file.outputs {
         analysis.add_output(name, file);
     }
+    analysis.add_checks();
     analysis.rename_symbols();
     if pass == Pass::Values {
         analysis.check_rows();

@@ -4,24 +4,34 @@ use batchmaker_graph::ElementType;
 
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source, View};
+use crate::data::int::Int;
+use crate::data::int_range::IntRange;
 
-/// Ensures that integers are at least 0 and less than `rows`, or says why it cannot.
-pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Result<(), String> {
-    let origin = origin(analysis, ids.source);
-    match (origin, id_bound(analysis, ids)) {
-        (_, Some(bound)) if bound <= rows => {}
-        (Source::Op(op, _), _) if analysis.ops[op].counts.is_some() => {
+/// Ensures that integers index a table of `rows` rows: where nothing proves it, requests are checked for those that
+/// their tensors bring before they are admitted. False: the integers are computed, and not known to fit.
+pub(crate) fn try_limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> bool {
+    match origin(analysis, ids.source) {
+        _ if analysis.is_index(ids.source, &Int::number(rows as i64)) => true,
+        Source::Op(op, _) if analysis.ops[op].counts.is_some() => {
             let along = analysis.ops[op].counts;
             along.into_iter().for_each(|symbol| analysis.limit_steps(symbol, 1, rows));
+            true
         }
-        (Source::Input(index), _) => {
+        Source::Input(index) => {
             let known = &mut analysis.inputs[index].ids;
             *known = Some(known.map_or(rows, |known| known.min(rows)));
+            true
         }
-        _ if !analysis.has_roles() => {}
-        _ => return Err("its indices are computed: a bad one could not be refused".to_owned()),
+        _ => false,
     }
-    Ok(())
+}
+
+/// As [`try_limit_ids`], where integers that are computed cannot be checked; fails for those.
+pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Result<(), String> {
+    match try_limit_ids(analysis, ids, rows) || !analysis.has_roles() {
+        true => Ok(()),
+        false => Err("its indices are computed: a bad one could not be refused".to_owned()),
+    }
 }
 
 /// The source that integers come from, seen through operators that keep them as they are.
@@ -40,10 +50,9 @@ pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     }
 }
 
-/// A number that all elements are below, if the file implies one.
+/// A number that all elements, which are at least 0, are below, if the file implies one.
 pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
-    match view.source {
-        Source::Op(index, _) => analysis.ops[index].bound,
-        _ => None,
-    }
+    let range = analysis.range(view.source);
+    let is_known = range.low >= 0 && range.high < IntRange::ALL.high;
+    is_known.then_some(range.high as usize + 1)
 }

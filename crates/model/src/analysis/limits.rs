@@ -11,10 +11,13 @@ use crate::analysis::value::{Operand, RowOp, Source};
 pub(super) const BUDGET: usize = 1 << 23;
 
 /// The most elements of a row between two operators.
-const ROW_MAX: usize = 1 << 22;
+const ROW_MAX: usize = 1 << 26;
 
 /// The most parts of a product or sum, multiplied out.
 const PARTS_MAX: usize = 4096;
+
+/// The most elements in all of weights that a file states as one number in a shape (`ConstantOfShape`).
+const FILLED_MAX: usize = 5 << 25;
 
 /// The most operators that a file may come to.
 const OPERATORS_MAX: usize = 20_000;
@@ -86,13 +89,20 @@ impl Analysis {
 
     /// Takes the elements of a constant of `shape` off the budget for computed constants.
     pub(crate) fn afford(&mut self, shape: &[usize]) -> Result<(), String> {
-        let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
-        match count.and_then(|count| self.budget.checked_sub(count)) {
-            Some(left) => {
-                self.budget = left;
-                Ok(())
-            }
-            None => Err("constants computed in the file grow beyond all reason".to_owned()),
-        }
+        self.budget = less(self.budget, shape)?;
+        Ok(())
     }
+
+    /// As [`Self::afford`], for weights that are one number everywhere.
+    pub(crate) fn afford_filled(&mut self, shape: &[usize]) -> Result<(), String> {
+        self.filled_elements = FILLED_MAX - less(FILLED_MAX - self.filled_elements, shape)?;
+        Ok(())
+    }
+}
+
+/// A budget less the elements of a tensor of `shape`.
+fn less(budget: usize, shape: &[usize]) -> Result<usize, String> {
+    let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
+    let left = count.and_then(|count| budget.checked_sub(count));
+    left.ok_or_else(|| "constants computed in the file grow beyond all reason".to_owned())
 }

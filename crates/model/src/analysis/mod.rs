@@ -12,21 +12,24 @@
 //! axes of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
 //! batch is *steps*: time is, and so is any other input dimension that a file leaves open.
 //!
-//! From below: facts about values (`value`, `recurrence`, `loop_body`), the form of the table of operators
+//! From below: facts about values (`value`, `recurrence`, `loop_body`, `index_check`), the form of the table of operators
 //! (`operator`), the state of an analysis (`state`) and what is asked of it (`facts`, `references`, `ids`,
-//! `rows`, `limits`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
+//! `rows`, `ranges`, `checks`, `limits`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
 //! `recurrent`, `loops`, `branch`), the `table` of all of them, and the `driver` on top.
 
 mod branch;
 mod capture;
+mod checks;
 pub(crate) mod driver;
 mod facts;
 pub(crate) mod ids;
+pub(crate) mod index_check;
 mod limits;
 pub(crate) mod loop_body;
 mod loops;
 pub(crate) mod operator;
 mod operators;
+mod ranges;
 pub(crate) mod recurrence;
 mod recurrent;
 pub(crate) mod references;

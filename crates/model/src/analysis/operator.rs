@@ -43,6 +43,8 @@ pub(crate) struct Operator<A: 'static> {
     /// gives none if no input is a length.
     pub(crate) lengths_as_data: Option<AsData<A>>,
     pub(crate) on_repeated: OnRepeated,
+    /// Whether inputs other than the first are weights: one number in a fixed shape becomes a whole constant.
+    pub(crate) takes_weights: bool,
     /// Whether its inputs may be lists of tensors.
     pub(crate) takes_lists: bool,
     /// Whether integers that index a table are the same ones after it.
@@ -88,6 +90,7 @@ impl<A> Operator<A> {
             elementwise: None,
             lengths_as_data: None,
             on_repeated: OnRepeated::Refuse,
+            takes_weights: false,
             takes_lists: false,
             keeps_ids: false,
             executor: ExecutorForm::AsSpecified,

@@ -10,7 +10,7 @@ impl Analysis {
         for (symbol, (min, max)) in std::mem::take(&mut self.limits) {
             self.limit_steps(symbol, min, max);
         }
-        let Self { axes, inputs, ops, recurrents, outputs, .. } = self;
+        let Self { axes, inputs, ops, recurrents, outputs, checks, .. } = self;
         let dims = |dims: &mut Vec<Dim>| {
             for factor in dims.iter_mut().flat_map(|dim| &mut dim.0) {
                 if let Factor::Symbol(symbol) = factor {
@@ -25,6 +25,11 @@ impl Analysis {
         for recurrent in recurrents {
             recurrent.views_mut().for_each(|view| dims(&mut view.dims));
             domain(&mut recurrent.domain);
+        }
+        for check in checks {
+            for bound in [&mut check.low, &mut check.high] {
+                *bound = bound.renamed(|symbol| axes.find(symbol));
+            }
         }
         for op in ops {
             domain(&mut op.domain);

@@ -19,6 +19,7 @@ impl Analysis {
         outputs: Vec<(ElementType, Vec<Dim>)>,
     ) -> Vec<Val> {
         let index = self.ops.len();
+        let range = self.range_of(operator, &attributes, &operands);
         let mut domain = Domain::default();
         for (_, dims) in &outputs {
             domain = domain.union(Domain::of(dims));
@@ -41,7 +42,7 @@ impl Analysis {
             scope: Scope::Row,
             tensor_dims: Vec::new(),
             recurrence_depth,
-            bound: None,
+            range,
             counts: None,
         });
         outputs

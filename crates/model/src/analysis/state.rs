@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::GraphProto;
 
+use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
 use crate::analysis::recurrence::Recurrent;
@@ -69,6 +70,9 @@ pub(crate) struct Analysis {
     pub(crate) ops: Vec<RowOp>,
     pub(crate) recurrents: Vec<Recurrent>,
     pub(crate) outputs: Vec<(String, View)>,
+    /// Checks of the last outputs, which no reply shows.
+    pub(crate) checks: Vec<IndexCheck>,
+    pub(super) unchecked: Vec<Unchecked>,
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
     pub(crate) bound: Bound,
@@ -76,6 +80,8 @@ pub(crate) struct Analysis {
     pub(crate) misses_recurrence: bool,
     /// The number of elements that constants which are still to be computed may have in all.
     pub(super) budget: usize,
+    /// The elements of weights so far that are one number everywhere.
+    pub(super) filled_elements: usize,
     /// The number of nodes that repeated bodies of loops came to so far.
     pub(super) loop_nodes: usize,
     pub(super) values: HashMap<String, Val>,
@@ -123,11 +129,14 @@ impl Analysis {
             ops: Vec::new(),
             recurrents: Vec::new(),
             outputs: Vec::new(),
+            checks: Vec::new(),
+            unchecked: Vec::new(),
             diagnostics: Vec::new(),
             opset,
             bound: Bound::default(),
             misses_recurrence: false,
             budget,
+            filled_elements: 0,
             loop_nodes: 0,
             values: HashMap::new(),
             body: None,

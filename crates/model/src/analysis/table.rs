@@ -55,6 +55,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         &Elementwise { fold: |_, of| fold::float(of, f32::abs), ..Elementwise::PLAIN },
     ),
     elementwise("Acos", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
+    elementwise("Acosh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator {
         executor: ExecutorForm::MultipliedOut,
         ..elementwise(
@@ -85,9 +86,15 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("ArgMin")
     },
     elementwise("Asin", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
+    elementwise("Asinh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     elementwise("Atan", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
+    elementwise("Atanh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { on_sequences: Some(sequence_level::windows::pool), ..named("AveragePool") },
-    Operator { on_rows: Some(contract::batch_normalization), ..named("BatchNormalization") },
+    Operator {
+        on_rows: Some(contract::batch_normalization),
+        takes_weights: true,
+        ..named("BatchNormalization")
+    },
     Operator {
         on_rows: Some(layout::cast),
         on_sequences: Some(sequence_level::elements::cast),
@@ -115,10 +122,16 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             },
         )
     },
-    elementwise(
-        "Clip",
-        &Elementwise { operands: Operands::First(elementwise::clip_bounds), ..Elementwise::PLAIN },
-    ),
+    Operator {
+        on_sequences: Some(sequence_level::elements::clip),
+        ..elementwise(
+            "Clip",
+            &Elementwise {
+                operands: Operands::First(elementwise::clip_bounds),
+                ..Elementwise::PLAIN
+            },
+        )
+    },
     Operator {
         on_rows: Some(select::concat),
         on_sequences: Some(sequence_level::layout::concat),
@@ -127,7 +140,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator { on_any: Some(lists::concat_list), takes_lists: true, ..named("ConcatFromSequence") },
     Operator { on_rows: Some(constants::constant), ..named("Constant") },
     Operator { on_rows: Some(constants::constant_of_shape), ..named("ConstantOfShape") },
-    Operator { on_sequences: Some(sequence_level::windows::convolution), ..named("Conv") },
+    Operator {
+        on_sequences: Some(sequence_level::windows::convolution),
+        takes_weights: true,
+        ..named("Conv")
+    },
     elementwise(
         "Cos",
         &Elementwise {
@@ -136,6 +153,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
+    elementwise("Cosh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { on_sequences: Some(sequence_level::along::cumulative_sum), ..named("CumSum") },
     elementwise(
         "Div",
@@ -151,7 +169,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_sequences: Some(layout::dropout),
         ..named("Dropout")
     },
-    Operator { on_any: Some(composed::einsum), ..named("Einsum") },
+    Operator { on_any: Some(composed::einsum::einsum), ..named("Einsum") },
     elementwise(
         "Elu",
         &Elementwise {
@@ -196,9 +214,15 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator { in_graph: Some(recurrent::rules::gru), ..named("GRU") },
     Operator {
         on_rows: Some(select::gather),
+        on_sequences: Some(sequence_level::select::gather),
         on_repeated: OnRepeated::KeepAxes,
         ..named("Gather")
     },
+    Operator {
+        on_sequences: Some(sequence_level::select::gather_elements),
+        ..named("GatherElements")
+    },
+    Operator { on_sequences: Some(sequence_level::select::gather_nd), ..named("GatherND") },
     elementwise(
         "Gelu",
         &Elementwise {
@@ -212,7 +236,9 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     ),
     Operator {
         on_rows: Some(contract::gemm),
+        on_sequences: Some(composed::products::gemm),
         on_repeated: OnRepeated::AsItStands,
+        takes_weights: true,
         ..named("Gemm")
     },
     Operator {
@@ -236,6 +262,10 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
+    Operator {
+        on_any: Some(composed::normalisations::group_normalization),
+        ..named("GroupNormalization")
+    },
     elementwise(
         "HardSigmoid",
         &Elementwise {
@@ -248,6 +278,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         "HardSwish",
         &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN },
     ),
+    Operator { on_any: Some(composed::activations::hardmax), ..named("Hardmax") },
     Operator {
         on_rows: Some(layout::identity),
         on_sequences: Some(layout::identity),
@@ -256,11 +287,19 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("Identity")
     },
     Operator { in_graph: Some(branch::branch), ..named("If") },
+    Operator {
+        on_any: Some(composed::normalisations::instance_normalization),
+        ..named("InstanceNormalization")
+    },
+    Operator {
+        on_any: Some(composed::normalisations::local_response_normalization),
+        ..named("LRN")
+    },
     Operator { in_graph: Some(recurrent::rules::lstm), ..named("LSTM") },
     Operator {
         on_rows: Some(reduce::layer_normalization),
         on_sequences: Some(sequence_level::along::layer_normalization),
-        with_more_outputs: Some(composed::layer_normalization),
+        with_more_outputs: Some(composed::normalisations::layer_normalization),
         ..named("LayerNormalization")
     },
     elementwise(
@@ -307,24 +346,30 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_rows: Some(contract::matmul),
         on_sequences: Some(sequence_level::elements::matmul),
         on_repeated: OnRepeated::AsItStands,
+        takes_weights: true,
         ..named("MatMul")
     },
     elementwise(
         "Max",
         &Elementwise {
-            fold: |_, of| fold::of_numbers(of, |a, b| Some(a.max(b))),
+            fold: |_, of| fold::arithmetic(of, Some(f32::max), |a, b, _| fold::greater(a, b)),
             ..Elementwise::PLAIN
         },
     ),
     Operator { on_sequences: Some(sequence_level::windows::pool), ..named("MaxPool") },
+    Operator { on_any: Some(composed::activations::mean), ..named("Mean") },
+    Operator {
+        on_any: Some(composed::normalisations::mean_variance_normalization),
+        ..named("MeanVarianceNormalization")
+    },
     elementwise(
         "Min",
         &Elementwise {
-            fold: |_, of| fold::of_numbers(of, |a, b| Some(a.min(b))),
+            fold: |_, of| fold::arithmetic(of, Some(f32::min), |a, b, _| fold::lesser(a, b)),
             ..Elementwise::PLAIN
         },
     ),
-    Operator { on_any: Some(composed::mish), ..named("Mish") },
+    Operator { on_any: Some(composed::activations::mish), ..named("Mish") },
     elementwise(
         "Mod",
         &Elementwise {
@@ -347,6 +392,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         )
     },
     elementwise("Neg", &Elementwise { fold: |_, of| fold::negated(of), ..Elementwise::PLAIN }),
+    Operator { on_any: Some(sequence_level::select::non_zero), ..named("NonZero") },
     elementwise("Not", &Elementwise { fold: |_, of| fold::not(of), ..Elementwise::PLAIN }),
     Operator { on_rows: Some(reduce::one_hot), ..named("OneHot") },
     Operator {
@@ -373,7 +419,10 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
-    Operator { on_any: Some(composed::rms_normalization), ..named("RMSNormalization") },
+    Operator {
+        on_any: Some(composed::normalisations::rms_normalization),
+        ..named("RMSNormalization")
+    },
     Operator { in_graph: Some(recurrent::rules::rnn), ..named("RNN") },
     Operator { on_rows: Some(constants::range), ..named("Range") },
     elementwise(
@@ -450,6 +499,12 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     },
     elementwise("Round", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { in_graph: Some(loops::rules::scan), ..named("Scan") },
+    Operator { on_sequences: Some(sequence_level::select::scatter_elements), ..named("Scatter") },
+    Operator {
+        on_sequences: Some(sequence_level::select::scatter_elements),
+        ..named("ScatterElements")
+    },
+    Operator { on_sequences: Some(sequence_level::select::scatter_nd), ..named("ScatterND") },
     Operator {
         on_sequences: None,
         ..elementwise(
@@ -475,6 +530,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_repeated: OnRepeated::AsItStands,
         ..named("Shape")
     },
+    Operator { on_any: Some(composed::activations::shrink), ..named("Shrink") },
     elementwise(
         "Sigmoid",
         &Elementwise {
@@ -496,6 +552,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
+    elementwise("Sinh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator {
         on_any: Some(constants::size),
         on_repeated: OnRepeated::AsItStands,
@@ -527,7 +584,12 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         "Softsign",
         &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN },
     ),
-    Operator { on_rows: Some(select::split), on_repeated: OnRepeated::KeepAxes, ..named("Split") },
+    Operator {
+        on_rows: Some(select::split),
+        on_sequences: Some(sequence_level::select::split),
+        on_repeated: OnRepeated::KeepAxes,
+        ..named("Split")
+    },
     Operator { on_any: Some(lists::split_to_list), takes_lists: true, ..named("SplitToSequence") },
     elementwise(
         "Sqrt",
@@ -551,6 +613,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         },
     ),
     elementwise("Sum", &Elementwise::PLAIN),
+    Operator { on_any: Some(composed::activations::swish), ..named("Swish") },
     elementwise("Tan", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     elementwise(
         "Tanh",
@@ -561,8 +624,13 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
-    Operator { on_any: Some(composed::tile), ..named("Tile") },
-    Operator { on_rows: Some(reduce::top_k), ..named("TopK") },
+    Operator { on_any: Some(composed::activations::thresholded_relu), ..named("ThresholdedRelu") },
+    Operator { on_any: Some(composed::repetition::tile), ..named("Tile") },
+    Operator {
+        on_rows: Some(reduce::top_k),
+        on_sequences: Some(sequence_level::select::top_k),
+        ..named("TopK")
+    },
     Operator {
         on_rows: Some(layout::transpose),
         on_sequences: Some(sequence_level::layout::transpose),

@@ -7,6 +7,7 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::data::dim::{Dim, steps};
 use crate::data::int::Int;
+use crate::data::int_range::IntRange;
 use crate::data::literal::Literal;
 use crate::data::symbol::{BATCH, Symbol};
 
@@ -192,8 +193,8 @@ pub(crate) struct RowOp {
     pub(crate) tensor_dims: Vec<Vec<Dim>>,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) recurrence_depth: usize,
-    /// If known, integer outputs are at least 0 and below this.
-    pub(crate) bound: Option<usize>,
+    /// The integers that its first output may hold.
+    pub(crate) range: IntRange,
     /// If given, its integers are at least 0 and less than the length of that axis.
     pub(crate) counts: Option<Symbol>,
 }

@@ -127,6 +127,27 @@ impl<T: Clone> Array<T> {
         Some(Self { shape, data })
     }
 
+    /// Combines the elements along `axes` one after the other, in row-major order; the axes stay, of length 1. Gives
+    /// none where `f` does, or where there is nothing to combine.
+    pub(crate) fn reduced(&self, axes: &[usize], f: impl Fn(&T, &T) -> Option<T>) -> Option<Self> {
+        let mut shape = self.shape.clone();
+        axes.iter().for_each(|&axis| shape[axis] = 1);
+        let mut sums: Vec<Option<T>> = vec![None; shape.iter().product()];
+        let mut elements = self.data.iter();
+        let mut fits = true;
+        for_each_index(&self.shape, |index| {
+            let place = index.iter().enumerate();
+            let place = place.map(|(axis, &i)| if axes.contains(&axis) { 0 } else { i });
+            let sum = &mut sums[offset(&shape, &place.collect::<Vec<_>>())];
+            let element = elements.next().expect("an element for each index");
+            let next = sum.as_ref().map_or(Some(element.clone()), |sum| f(sum, element));
+            fits &= next.is_some();
+            *sum = next;
+        });
+        let data = sums.into_iter().collect::<Option<Vec<_>>>().filter(|_| fits)?;
+        Some(Self { shape, data })
+    }
+
     /// Combines two arrays element by element, broadcasting both.
     pub(crate) fn zipped<U: Clone, V>(
         &self,

@@ -55,6 +55,11 @@ impl Int {
         self.terms.iter().map(|(symbols, number)| (*number, &symbols[..]))
     }
 
+    /// Its symbols, each as often as it occurs.
+    pub(crate) fn symbols(&self) -> impl Iterator<Item = Symbol> + '_ {
+        self.terms.iter().flat_map(|(symbols, _)| symbols.iter().copied())
+    }
+
     /// The integer with each symbol replaced by `name(symbol)`.
     pub(crate) fn renamed(&self, name: impl Fn(Symbol) -> Symbol) -> Self {
         let rename = |(symbols, number): &(Vec<Symbol>, i64)| {

@@ -6,6 +6,7 @@ pub(crate) mod axes;
 pub(crate) mod dim;
 pub(crate) mod direction;
 pub(crate) mod int;
+pub(crate) mod int_range;
 pub(crate) mod layout;
 pub(crate) mod literal;
 pub(crate) mod named_cell;

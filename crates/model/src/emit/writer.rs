@@ -16,6 +16,7 @@ use crate::analysis::value::ValueRef;
 use crate::data::array::Array;
 use crate::data::int::Int;
 use crate::data::literal::Literal;
+use crate::file::attribute::named_int;
 use crate::file::tensor::to_tensor;
 
 /// The opset that programs are written in.
@@ -87,17 +88,14 @@ impl Writer {
         outputs: Vec<String>,
         mut attributes: Vec<AttributeProto>,
     ) {
-        let named = |name: &str, of: &[AttributeProto]| {
-            of.iter().find(|a| a.name.as_deref() == Some(name)).and_then(|a| a.i)
-        };
-        let wants_last = named("select_last_index", &attributes).unwrap_or(0) != 0;
+        let wants_last = named_int(&attributes, "select_last_index").unwrap_or(0) != 0;
         attributes.retain(|attribute| attribute.name.as_deref() != Some("select_last_index"));
         let form = OPERATORS.find(operator).map(|operator| operator.executor);
         if form != Some(ExecutorForm::LastOfEquals) || wants_last {
             return self.node(operator, inputs, outputs, attributes);
         }
         // The last of the elements backwards is the first.
-        let axis = named("axis", &attributes).unwrap_or(0);
+        let axis = named_int(&attributes, "axis").unwrap_or(0);
         let mut number = |n: i64| self.constant(&Rc::new(Literal::ints(vec![Int::number(n)])));
         let (along, back) = (number(axis), number(-1));
         let end = number(i64::from(i32::MIN));

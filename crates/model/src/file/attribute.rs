@@ -12,6 +12,11 @@ pub(crate) fn int_attribute(name: &str, value: i64) -> AttributeProto {
     }
 }
 
+/// The integer that the attribute `name` is, if there is one.
+pub(crate) fn named_int(attributes: &[AttributeProto], name: &str) -> Option<i64> {
+    attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))?.i
+}
+
 /// An attribute that is a list of integers.
 pub(crate) fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
     AttributeProto {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{
     CellGraph, ElementType, InvalidGraph, InvalidRequest, NamedTensor, OutputTensor, Parameters,
-    Tensor, TensorData, UnfoldError, Unfolded,
+    Tensor, TensorData, UnfoldError, Unfolded, ValueCheck,
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
@@ -265,6 +265,9 @@ impl Model {
         if !names.eq(declared.iter().map(|output| &output.info.name)) {
             return Err("its outputs are not those that the model declares".to_owned());
         }
+        if unfolded.checks.iter().any(|check| !graph.outputs().contains(&check.value)) {
+            return Err("it checks a value that is none of its outputs".to_owned());
+        }
         for (output, declared) in unfolded.outputs.iter().zip(declared) {
             let (name, info) = (&output.name, &declared.info);
             check_output(graph, output, info).map_err(|why| format!("output `{name}`: {why}"))?;
@@ -297,8 +300,13 @@ impl Model {
                 planned.push(output(&tensor.name, None));
             }
         }
+        let position = |check: &ValueCheck| {
+            let position = unfolded.graph.outputs().iter().position(|&value| value == check.value);
+            (position.expect("the unfolding was checked"), check.clone())
+        };
+        let checks = unfolded.checks.iter().map(position).collect();
         if outputs.is_empty() {
-            return Ok(ReplyPlan::new(planned));
+            return Ok(ReplyPlan::new(planned).with_checks(checks));
         }
         let mut planned: Vec<_> = planned.into_iter().map(Some).collect();
         let take = |name: &String| {
@@ -316,7 +324,8 @@ impl Model {
                 }
             })
         };
-        Ok(ReplyPlan::new(outputs.iter().map(take).collect::<Result<_, _>>()?))
+        let outputs = outputs.iter().map(take).collect::<Result<_, _>>()?;
+        Ok(ReplyPlan::new(outputs).with_checks(checks))
     }
 
     /// The output that is the reply's text, if one is: of several the one that is joined, else one

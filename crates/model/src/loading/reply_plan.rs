@@ -5,21 +5,29 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, EndOfSequence, NamedTensor, OutputTensor, RowOrder, Run, RunIndex, RunKind,
-    SinkTime, Tensor, TensorData, ValueIndex,
+    CellGraph, EndOfSequence, InvalidRequest, NamedTensor, OutputTensor, RowOrder, Run, RunIndex,
+    RunKind, SinkTime, Tensor, TensorData, ValueCheck, ValueIndex,
 };
 
 use crate::loading::text::Labels;
 
-/// A value that the graph computed does not fit the model's tables; the model's fault.
+/// Why the values that the graph computed make no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ReplyError(pub String);
+pub enum ReplyError {
+    /// A value does not fit the model's tables; the model's fault.
+    #[error("{0}")]
+    Model(String),
+    /// The request made the model compute an index that is out of range; the client must change it.
+    #[error(transparent)]
+    Request(#[from] InvalidRequest),
+}
 
 /// The plan of the reply to one request.
 #[derive(Clone, Debug)]
 pub struct ReplyPlan {
     outputs: Vec<PlannedOutput>,
+    /// Checks, each with the position of its value among the graph's outputs.
+    checks: Vec<(usize, ValueCheck)>,
 }
 
 /// A tensor of the reply.
@@ -62,19 +70,25 @@ struct StepOutput {
 
 impl ReplyPlan {
     pub(crate) fn new(outputs: Vec<PlannedOutput>) -> Self {
-        Self { outputs }
+        Self { outputs, checks: Vec::new() }
+    }
+
+    /// The plan with checks, each with the position of its value among the graph's outputs.
+    pub(crate) fn with_checks(self, checks: Vec<(usize, ValueCheck)>) -> Self {
+        Self { checks, ..self }
     }
 
     /// The reply's tensors. `values` holds the elements of the graph's output values, in the order of
     /// [`CellGraph::outputs`]; `ends` the chains that reached their end of sequence.
     ///
     /// # Errors
-    /// A value holds an id that its vocabulary has no line for.
+    /// A value holds an id that its vocabulary has no line for, or an index that is out of range.
     pub fn reply(
         self,
         mut values: Vec<TensorData>,
         ends: &[EndOfSequence],
     ) -> Result<Vec<NamedTensor>, ReplyError> {
+        self.checks.iter().try_for_each(|(at, check)| check_integers(check, &values[*at]))?;
         let mut readers = vec![0; values.len()];
         self.outputs.iter().for_each(|output| readers[output.position] += 1);
         let tensor = |output: PlannedOutput| {
@@ -105,7 +119,7 @@ impl ReplyPlan {
                 value = value.reshaped(shape);
             }
             let tensor = match labels {
-                Some(labels) => labels.apply(value).map_err(ReplyError)?,
+                Some(labels) => labels.apply(value).map_err(ReplyError::Model)?,
                 None => value,
             };
             Ok(NamedTensor { name, tensor })
@@ -144,6 +158,19 @@ impl ReplyPlan {
             })
         })
     }
+}
+
+fn check_integers(check: &ValueCheck, data: &TensorData) -> Result<(), InvalidRequest> {
+    let is_bad = |n: &i64| !(check.low..=check.high).contains(n);
+    let bad = match data {
+        TensorData::I64(data) => data.iter().copied().find(is_bad),
+        TensorData::I32(data) => data.iter().map(|&n| i64::from(n)).find(is_bad),
+        _ => None,
+    };
+    let ValueCheck { low, high, reason, .. } = check;
+    bad.map_or(Ok(()), |bad| {
+        Err(InvalidRequest(format!("{reason}: expected {low}..={high}, got {bad}")))
+    })
 }
 
 /// Whether row `i` of the tensor is what step `i` of the chain writes.
@@ -204,7 +231,7 @@ impl StepPlan {
             let shape = [steps.len()].into_iter().chain(output.row.iter().copied()).collect();
             let tensor = Tensor::new(shape, data);
             let tensor = match &output.labels {
-                Some(labels) => labels.apply_apart(tensor).map_err(ReplyError)?,
+                Some(labels) => labels.apply_apart(tensor).map_err(ReplyError::Model)?,
                 None => tensor,
             };
             Ok(NamedTensor { name: output.name.clone(), tensor })

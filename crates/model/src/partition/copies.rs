@@ -44,7 +44,7 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
             scope: Scope::Row,
             tensor_dims: Vec::new(),
             recurrence_depth,
-            bound: None,
+            range: analysis.range(view.source),
             counts: None,
         };
         analysis.ops.push(op);

@@ -4,7 +4,8 @@ use batchmaker_graph::{InvalidRequest, NamedTensor, TensorData};
 
 use crate::analysis::recurrence::SequenceLengths;
 use crate::analysis::value::Domain;
-use crate::data::symbol::Symbol;
+use crate::data::int::Int;
+use crate::data::symbol::{BATCH, Symbol};
 use crate::unfold::plan::{Extent, PlanAxis, PlanCell, UnfoldPlan};
 
 /// A request's lengths.
@@ -22,6 +23,17 @@ impl Lengths {
             Extent::Steps(axis) => self.steps(Some(axis)),
             Extent::Both(axis) => self.batch * self.steps(Some(axis)),
         }
+    }
+
+    /// The value of an integer that is made of lengths; the nearest of 64 bits.
+    pub(super) fn int(&self, int: &Int) -> i64 {
+        let product = |(number, symbols): (i64, &[Symbol])| {
+            symbols.iter().fold(number, |product, &symbol| {
+                let length = if symbol == BATCH { self.batch } else { self.steps(Some(symbol)) };
+                product.saturating_mul(length as i64)
+            })
+        };
+        int.terms().map(product).fold(0, i64::saturating_add)
     }
 
     pub(super) fn steps(&self, axis: Option<Symbol>) -> usize {

@@ -5,6 +5,7 @@ use batchmaker_graph::{CellTypeId, RowSpec, SinkTime, TensorData};
 use crate::analysis::recurrence::SequenceLengths;
 use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
+use crate::data::int::Int;
 use crate::data::symbol::{Symbol, Windows};
 
 /// The length of an axis.
@@ -112,6 +113,16 @@ impl PlanOutput {
     }
 }
 
+/// A value whose integers a request is checked for: see [`IndexCheck`](crate::analysis::index_check::IndexCheck).
+#[derive(Clone, Debug)]
+pub(crate) struct PlanCheck {
+    pub(crate) value: usize,
+    pub(crate) low: Int,
+    pub(crate) high: Int,
+    /// The node that reads the integers.
+    pub(crate) label: String,
+}
+
 /// All that is known of a file's unfolding before a request comes.
 #[derive(Clone, Debug)]
 pub(crate) struct UnfoldPlan {
@@ -123,6 +134,7 @@ pub(crate) struct UnfoldPlan {
     pub(crate) lengths: Vec<(usize, Symbol)>,
     pub(crate) cells: Vec<PlanCell>,
     pub(crate) outputs: Vec<PlanOutput>,
+    pub(crate) checks: Vec<PlanCheck>,
     /// The number of sequences of a request, where the file fixes it.
     pub(crate) batch: Option<usize>,
     /// Axes of steps, by their symbols' ids.

@@ -18,8 +18,8 @@ use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::integers::is_wide;
 use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
 use crate::unfold::plan::{
-    ChainOrder, PlanAxis, PlanCell, PlanInput, PlanOutput, PlanRead, PlanSink, PlanValue,
-    UnfoldPlan,
+    ChainOrder, PlanAxis, PlanCell, PlanCheck, PlanInput, PlanOutput, PlanRead, PlanSink,
+    PlanValue, UnfoldPlan,
 };
 use crate::unfold::priorities::priorities;
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, Takes, TensorInfo, Unfolding};
@@ -72,13 +72,22 @@ pub(crate) fn plan(
         cells.push(planned);
         used.push(cell);
     }
-    let outputs = planner.outputs();
+    let mut outputs = planner.outputs();
+    let first = analysis.outputs.len() - analysis.checks.len();
+    let checks = outputs.drain(first..).zip(&analysis.checks).map(|(output, check)| PlanCheck {
+        value: output.value,
+        low: check.low.clone(),
+        high: check.high.clone(),
+        label: check.label.clone(),
+    });
+    let checks = checks.collect();
     let mut plan = UnfoldPlan {
         inputs,
         constants,
         lengths,
         cells,
         outputs,
+        checks,
         batch: analysis.axes.length(BATCH).filter(|_| !analysis.bound.batch_is_one()),
         axes: planner.axes(),
         max_length,

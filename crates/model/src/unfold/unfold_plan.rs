@@ -7,7 +7,7 @@
 
 use batchmaker_graph::{
     CellGraphBuilder, Chunk, InvalidRequest, NamedTensor, OutputTensor, Parameters, Rows, Sink,
-    SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded, ValueIndex,
+    SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded, ValueCheck, ValueIndex,
 };
 
 use crate::data::direction::Direction;
@@ -156,8 +156,16 @@ impl Unfold for UnfoldPlan {
                 permutation: output.permutation.clone(),
             })
             .collect();
-        outputs.iter().for_each(|output| graph.output(output.value));
-        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
+        let checks = self.checks.iter().map(|check| ValueCheck {
+            value: ValueIndex(check.value as u32),
+            low: lengths.int(&check.low),
+            high: lengths.int(&check.high),
+            reason: format!("an index that node `{}` computes is out of range", check.label),
+        });
+        let checks: Vec<ValueCheck> = checks.collect();
+        let values = outputs.iter().map(|output| output.value);
+        values.chain(checks.iter().map(|check| check.value)).for_each(|value| graph.output(value));
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks })
     }
 }
 

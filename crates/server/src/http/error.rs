@@ -209,7 +209,7 @@ mod tests {
             (499, Cancelled, engine(EngineError::Cancelled), "the request was cancelled"),
             (500, Failed, ServeError::Internal("z".into()).into(), "the server failed: z"),
             (500, Failed, engine(EngineError::Failed(Failure::Task("why".into()))), FAILED),
-            (500, Failed, engine(EngineError::Reply(ReplyError("r".into()))), "r"),
+            (500, Failed, engine(EngineError::Reply(ReplyError::Model("r".into()))), "r"),
             (
                 500,
                 Failed,

@@ -122,6 +122,14 @@ pub(crate) fn permutation(node: &Node, rank: usize) -> Result<Vec<usize>, String
     }
 }
 
+/// An end of a slice that no axis reaches.
+const BEYOND: i64 = 1 << 28;
+
+/// Whether a slice that ends at `end` takes an axis of `length` to its end.
+pub(crate) fn is_to_end(end: &Int, length: &Int) -> bool {
+    end == length || end.as_number().is_some_and(|n| n >= BEYOND)
+}
+
 /// The bounds of a `Slice`, with one entry for each axis that it cuts.
 pub(crate) struct SliceBounds {
     pub(crate) starts: Vec<Int>,
@@ -148,6 +156,26 @@ impl SliceBounds {
             return Err("its starts, ends, axes and steps differ in number".to_owned());
         }
         Ok(Self { starts, ends, axes, steps })
+    }
+}
+
+/// The sizes of the parts of an axis of `length` that a `Split` gives.
+pub(crate) fn split_sizes(
+    node: &Node,
+    given: Option<Vec<i64>>,
+    length: usize,
+) -> Result<Vec<usize>, String> {
+    let sizes: Vec<usize> = match given {
+        Some(sizes) => sizes.iter().map(|&n| n.max(0) as usize).collect(),
+        None => {
+            let parts = node.outputs.len().max(1);
+            let size = length.div_ceil(parts);
+            (0..parts).map(|part| size.min(length.saturating_sub(part * size))).collect()
+        }
+    };
+    match sizes.iter().sum::<usize>() == length && sizes.len() >= node.outputs.len() {
+        true => Ok(sizes),
+        false => Err(format!("parts of {sizes:?} of an axis of length {length}")),
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) fn range(
     if let (Some(0), Some(limit), Some(1)) = (number(0), int(1), number(2))
         && limit.as_number().is_none()
     {
-        return composed::range(analysis, node, &limit).map(|val| vec![val]);
+        return composed::repetition::range(analysis, node, &limit).map(|val| vec![val]);
     }
     let (Some(start), Some(limit), Some(delta)) = (number(0), number(1), number(2)) else {
         return Err("its bounds depend on the request".to_owned());

@@ -8,7 +8,7 @@ use crate::analysis::operators::repeated;
 use crate::analysis::operators::sequence_op::{materialised, varies};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::dim::steps;
+use crate::data::dim::{Dim, steps};
 use crate::file::node::Node;
 
 /// Applies another operator, in the place of `node`, to tensors; gives its first output.
@@ -35,6 +35,10 @@ pub(crate) fn evaluate(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let operator = entry(analysis, node)?;
+    if operator.takes_weights && inputs.iter().skip(1).flatten().any(is_filled) {
+        let inputs = with_weights(analysis, inputs)?;
+        return evaluate(analysis, node, &inputs);
+    }
     let is_list = |val: &Val| matches!(val, Val::List(_));
     if inputs.iter().flatten().any(is_list) && !operator.takes_lists {
         return Err("its input is a sequence of tensors".to_owned());
@@ -122,4 +126,23 @@ pub(crate) fn entry(
 ) -> Result<&'static Operator<Analysis>, String> {
     let operator = analysis.operators.find(&node.operator);
     operator.ok_or_else(|| "the operator is not supported".to_owned())
+}
+
+/// Whether a value is one number in a shape that the file fixes.
+fn is_filled(val: &Val) -> bool {
+    matches!(val, Val::Fill(value, dims)
+        if value.data().is_some() && dims.iter().all(|dim| dim.symbols().next().is_none()))
+}
+
+/// The inputs with those after the first that are one number in a fixed shape as whole constants.
+fn with_weights(analysis: &mut Analysis, inputs: &Inputs) -> Result<Vec<Option<Val>>, String> {
+    let mut inputs = inputs.to_vec();
+    for val in inputs.iter_mut().skip(1).flatten() {
+        if let (Val::Fill(value, dims), true) = (&*val, is_filled(val)) {
+            let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
+            analysis.afford_filled(&shape)?;
+            *val = Val::literal(value.expanded(&shape));
+        }
+    }
+    Ok(inputs)
 }

@@ -94,7 +94,7 @@ pub(crate) fn arithmetic(
 }
 
 /// As [`arithmetic`], for integers that are plain numbers.
-pub(crate) fn of_numbers(operands: &[&Literal], f: fn(i64, i64) -> Option<i64>) -> Option<Literal> {
+fn of_numbers(operands: &[&Literal], f: fn(i64, i64) -> Option<i64>) -> Option<Literal> {
     let folded = match Pair::of(operands)? {
         Pair::Int(a, b, element) => {
             let ints = a.zipped(&b, |a, b| f(a.as_number()?, b.as_number()?).map(Int::number));
@@ -170,6 +170,38 @@ fn choose(condition: &Array<bool>, a: &Literal, b: &Literal) -> Option<Literal> 
         (Literal::Bool(a), Literal::Bool(b)) => pick(condition, a, b).map(Literal::Bool),
         _ => None,
     }
+}
+
+/// A reduction over `axes`, which stay as axes of 1; of lengths of the request where the result is one.
+pub(crate) fn reduction(operator: &str, literal: &Literal, axes: &[usize]) -> Option<Literal> {
+    let on_floats: fn(f32, f32) -> f32 = match operator {
+        "ReduceMax" => f32::max,
+        "ReduceMin" => f32::min,
+        "ReduceProd" => |a, b| a * b,
+        "ReduceSum" => |a, b| a + b,
+        _ => return None,
+    };
+    let on_ints: fn(&Int, &Int) -> Option<Int> = match operator {
+        "ReduceMax" => greater,
+        "ReduceMin" => lesser,
+        "ReduceProd" => Int::checked_times,
+        _ => Int::plus,
+    };
+    Some(match literal {
+        Literal::F32(array) => Literal::F32(array.reduced(axes, |&a, &b| Some(on_floats(a, b)))?),
+        Literal::Int(array, element) => Literal::Int(array.reduced(axes, on_ints)?, *element),
+        Literal::Bool(_) => return None,
+    })
+}
+
+/// The greater of two integers, where that does not depend on the request.
+pub(crate) fn greater(a: &Int, b: &Int) -> Option<Int> {
+    Some(if a.is_less(b)? { b.clone() } else { a.clone() })
+}
+
+/// The lesser of two integers, where that does not depend on the request.
+pub(crate) fn lesser(a: &Int, b: &Int) -> Option<Int> {
+    Some(if b.is_less(a)? { b.clone() } else { a.clone() })
 }
 
 /// `Cast` of a constant.

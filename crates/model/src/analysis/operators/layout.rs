@@ -5,7 +5,6 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
 
-use crate::analysis::ids::id_bound;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{
     RANK_MAX, axis_of, count, dim_of, input, int_list, numbers, permutation, uniform,
@@ -14,9 +13,11 @@ use crate::analysis::operators::broadcast::repeat;
 use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
+use crate::data::array::Array;
 use crate::data::dim::{Dim, Factor, row_axis, row_shape};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
+use crate::data::symbol::BATCH;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
 use crate::file::tensor::element_type;
@@ -44,7 +45,7 @@ pub(crate) fn identity(_: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Ve
 }
 
 /// `Dropout`, which is the identity outside training.
-pub(crate) fn dropout(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
+pub(crate) fn dropout(_: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Vec<Val>, String> {
     let is_off =
         |training: &Literal| training.as_bools().is_some_and(|bits| !bits.data.contains(&true));
     match inputs.get(2).and_then(Option::as_ref) {
@@ -52,10 +53,9 @@ pub(crate) fn dropout(_: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<
         Some(Val::Literal(training) | Val::Fill(training, _)) if is_off(training) => {}
         Some(_) => return Err("training mode".to_owned()),
     }
-    if node.output(1).is_some() {
-        return Err("its output `mask` is not supported".to_owned());
-    }
-    Ok(vec![input(inputs, 0)?.clone()])
+    let x = input(inputs, 0)?.clone();
+    let mask = Val::Fill(Rc::new(Literal::Bool(Array::scalar(true))), x.dims());
+    Ok(vec![x, mask])
 }
 
 /// Casts numbers to truth values: all but zero are true.
@@ -117,11 +117,7 @@ fn cast_to(
             let attributes = vec![int_attribute("to", data_type.0.into())];
             let operands = vec![analysis.operand(view)];
             let outputs = vec![(to, view.dims.clone())];
-            let bound = id_bound(analysis, view);
             let vals = analysis.emit(node, "Cast", attributes, operands, outputs);
-            if let Some(op) = analysis.ops.last_mut() {
-                op.bound = bound;
-            }
             Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
         }
         Val::List(_) | Val::Unknown => Ok(Val::Unknown),
@@ -303,6 +299,25 @@ pub(super) fn bind_to_one(
     Ok(bound)
 }
 
+/// Settles which axes a `Squeeze` drops that names none: those of length 1. The batch is bound to one sequence, and
+/// steps are more than one.
+pub(super) fn bind_squeezed(analysis: &mut Analysis, dims: &[Dim]) -> Result<(), String> {
+    if !analysis.has_roles() {
+        return Ok(());
+    }
+    for dim in dims {
+        if analysis.axes.int(dim).as_number().is_some() {
+            continue;
+        }
+        match dim.as_symbol() {
+            Some(BATCH) if analysis.bind(BATCH, 1) => {}
+            Some(symbol) if symbol != BATCH => analysis.limit_steps(symbol, 2, usize::MAX),
+            _ => return Err("which axes it drops depends on the request".to_owned()),
+        }
+    }
+    Ok(())
+}
+
 /// `Squeeze`.
 pub(crate) fn squeeze(
     analysis: &mut Analysis,
@@ -316,10 +331,7 @@ pub(crate) fn squeeze(
             axes.iter().map(|&axis| axis_of(axis, dims.len())).collect::<Result<_, _>>()?
         }
         None => {
-            let varies = |dim: &Dim| analysis.axes.int(dim).as_number().is_none();
-            analysis.require(!dims.iter().any(varies), || {
-                "which axes it drops depends on the request".to_owned()
-            })?;
+            bind_squeezed(analysis, &dims)?;
             let one = |dim: &Dim| analysis.axes.int(dim).as_number() == Some(1);
             (0..dims.len()).filter(|&axis| one(&dims[axis])).collect()
         }

@@ -7,10 +7,12 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, input, numbers};
+use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::dim::{Dim, row_axis, row_shape};
 use crate::data::int::Int;
+use crate::data::int_range::IntRange;
 use crate::data::literal::Literal;
 use crate::file::attribute::{float_attribute, int_attribute};
 use crate::file::node::Node;
@@ -120,21 +122,29 @@ pub(crate) fn reduce(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    let view = tensor(inputs)?;
-    check_type(node, view)?;
-    let rank = view.dims.len();
+    let rank = input(inputs, 0)?.dims().len();
     let keep = node.int("keepdims").unwrap_or(1) != 0;
     let mut axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
         Some(axes) if !axes.is_empty() => {
             axes.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<_, _>>()?
         }
         _ if node.int("noop_with_empty_axes").unwrap_or(0) != 0 => {
-            return Ok(vec![Val::View(view.clone())]);
+            return Ok(vec![input(inputs, 0)?.clone()]);
         }
         _ => (0..rank).collect(),
     };
     axes.sort_unstable();
     axes.dedup();
+    if let Val::Literal(literal) = input(inputs, 0)? {
+        let reduced = fold::reduction(&node.operator, literal, &axes);
+        let reduced = reduced.ok_or("a computation on constants that is not folded")?;
+        let is_kept = |axis: &usize| keep || !axes.contains(axis);
+        let shape: Vec<usize> =
+            (0..rank).filter(is_kept).map(|axis| reduced.shape()[axis]).collect();
+        return Ok(vec![Val::literal(reduced.reshaped(&shape))]);
+    }
+    let view = tensor(inputs)?;
+    check_type(node, view)?;
     for &axis in &axes {
         analysis.need_fixed(&view.dims[axis], "reduces over")?;
     }
@@ -178,7 +188,7 @@ pub(crate) fn arg(
     let outputs = vec![(ElementType::I64, out)];
     let vals = analysis.emit(node, &node.operator, attributes, operands, outputs);
     if let Some(op) = analysis.ops.last_mut() {
-        op.bound = Some(length);
+        op.range = IntRange::below(length);
     }
     Ok(vals)
 }

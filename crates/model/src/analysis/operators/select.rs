@@ -5,10 +5,11 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 
 use crate::analysis::capture::step_of;
-use crate::analysis::ids::limit_ids;
+use crate::analysis::ids::try_limit_ids;
 use crate::analysis::operator::Inputs;
+use crate::analysis::operators::arguments::split_sizes;
 use crate::analysis::operators::arguments::{
-    SliceBounds, axis_of, dim_of, input, numbers, slice_positions, uniform,
+    SliceBounds, axis_of, dim_of, input, is_to_end, numbers, slice_positions, uniform,
 };
 use crate::analysis::operators::broadcast::{Over, merge};
 use crate::analysis::operators::layout::bind_to_one;
@@ -128,7 +129,12 @@ fn embed(
     if axis != 0 {
         return Err(format!("its indices depend on the request and choose along axis {axis}"));
     }
-    limit_ids(analysis, ids, table.shape()[0])?;
+    let rows = table.shape()[0];
+    let clamped = match try_limit_ids(analysis, ids, rows) || !analysis.has_roles() {
+        true => ids.clone(),
+        false => clamped(analysis, node, ids, rows)?,
+    };
+    let ids = &clamped;
     let mut out = ids.dims.clone();
     out.extend(table.shape()[1..].iter().map(|&n| Dim::fixed(n)));
     let operands = vec![Operand::Constant(table.clone()), analysis.operand(ids)];
@@ -136,6 +142,21 @@ fn embed(
     let outputs = vec![(table.element(), out)];
     let vals = analysis.emit(node, "Gather", attributes, operands, outputs);
     Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
+}
+
+/// Computed integers as indices of `rows` rows, for which every request is checked.
+fn clamped(analysis: &mut Analysis, node: &Node, ids: &View, rows: usize) -> Result<View, String> {
+    let rows = i64::try_from(rows).map_err(|_| "an axis beyond all reason")?;
+    analysis.check_index(node, ids, &Int::number(rows))?;
+    let bound = |n: i64| {
+        Operand::Constant(Rc::new(Literal::Int(Array::scalar(Int::number(n)), ElementType::I64)))
+    };
+    let operands = vec![analysis.operand(ids), bound(-rows), bound(rows - 1)];
+    let outputs = vec![(ids.element, ids.dims.clone())];
+    match analysis.emit(node, "Clip", vec![], operands, outputs).pop() {
+        Some(Val::View(view)) => Ok(view),
+        _ => Err("it gives nothing".to_owned()),
+    }
 }
 
 /// `Slice`.
@@ -171,7 +192,7 @@ fn slice_axis(
     let dim = dims.get(axis).ok_or("an axis beyond its rank")?.clone();
     let length = analysis.axes.int(&dim);
     // The whole axis, whatever its length.
-    let to_end = end.as_number().is_some_and(|n| n >= i64::from(i32::MAX)) || *end == length;
+    let to_end = is_to_end(end, &length);
     if step == 1 && start.as_number() == Some(0) && to_end {
         return Ok(val.clone());
     }
@@ -290,17 +311,7 @@ pub(crate) fn split(
     let dims = val.dims();
     let axis = axis_of(node.int("axis").unwrap_or(0), dims.len())?;
     let length = analysis.need_fixed(&dims[axis], "splits")?;
-    let sizes: Vec<usize> = match numbers(node, "split", inputs, 1)? {
-        Some(sizes) => sizes.iter().map(|&n| n.max(0) as usize).collect(),
-        None => {
-            let parts = node.outputs.len().max(1);
-            let size = length.div_ceil(parts);
-            (0..parts).map(|part| size.min(length.saturating_sub(part * size))).collect()
-        }
-    };
-    if sizes.iter().sum::<usize>() != length || sizes.len() < node.outputs.len() {
-        return Err(format!("parts of {sizes:?} of an axis of length {length}"));
-    }
+    let sizes = split_sizes(node, numbers(node, "split", inputs, 1)?, length)?;
     let mut start = 0;
     let mut parts = Vec::new();
     for (output, size) in sizes.into_iter().enumerate() {

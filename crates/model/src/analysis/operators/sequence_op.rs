@@ -85,8 +85,9 @@ impl SequenceOp {
             true => operand,
             false => beside(analysis, operand, scope, recurrence_depth),
         });
-        let operands = operands.collect();
+        let operands: Vec<Operand> = operands.collect();
         let index = analysis.ops.len();
+        let range = analysis.range_of(&operator, &attributes, &operands);
         analysis.ops.push(RowOp {
             label: node.label.clone(),
             operator,
@@ -97,7 +98,7 @@ impl SequenceOp {
             scope,
             tensor_dims: outputs.iter().map(|(_, dims)| dims.clone()).collect(),
             recurrence_depth,
-            bound: None,
+            range,
             counts: None,
         });
         let views = outputs.into_iter().enumerate().map(|(port, (element, dims))| {

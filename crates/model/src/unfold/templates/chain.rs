@@ -194,6 +194,6 @@ impl Unfold for Chain {
             true => graph.rows(cell_type, steps as u32, feeds, sinks),
             false => graph.chain(cell_type, steps as u32, feeds, initial, sinks),
         };
-        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks: Vec::new() })
     }
 }

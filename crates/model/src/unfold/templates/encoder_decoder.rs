@@ -298,6 +298,6 @@ impl Unfold for EncoderDecoder {
             permutation: None,
         });
         let outputs = outputs.collect();
-        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks: Vec::new() })
     }
 }

@@ -225,7 +225,7 @@ impl Unfold for Tree {
         });
         let outputs: Vec<OutputTensor> = outputs.collect();
         outputs.iter().for_each(|output| graph.output(output.value));
-        Ok(Unfolded { graph: graph.finish()?, inputs, outputs })
+        Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks: Vec::new() })
     }
 }
 

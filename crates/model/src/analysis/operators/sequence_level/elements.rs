@@ -101,6 +101,25 @@ pub(crate) fn elementwise(
     op.add(analysis, node)
 }
 
+/// `Clip`, whose bounds may be computed.
+pub(crate) fn clip(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let is_computed = |val: &Val| matches!(val, Val::View(_));
+    if !inputs.iter().skip(1).flatten().any(is_computed) {
+        return elementwise(analysis, node, inputs);
+    }
+    let mut x = input(inputs, 0)?.clone();
+    for (index, operator) in [(1, "Max"), (2, "Min")] {
+        if let Some(Some(bound)) = inputs.get(index) {
+            x = apply(analysis, node, operator, vec![], vec![x, bound.clone()])?;
+        }
+    }
+    Ok(vec![x])
+}
+
 /// `Cast`.
 pub(crate) fn cast(
     analysis: &mut Analysis,

@@ -2,9 +2,10 @@
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{
-    SliceBounds, axis_of, dim_of, int_list, numbers, permutation, slice_positions, view,
+    SliceBounds, axis_of, dim_of, int_list, is_to_end, numbers, permutation, slice_positions, view,
 };
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
+use crate::analysis::operators::layout::bind_squeezed;
 use crate::analysis::operators::sequence_level::along::reduced;
 use crate::analysis::operators::sequence_level::windows::windows;
 use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, operand, tensor};
@@ -144,10 +145,10 @@ pub(crate) fn squeeze(
     let rank = dims.len();
     let axes: Vec<usize> = match numbers(node, "axes", inputs, 1)? {
         Some(axes) => axes.iter().map(|&a| axis_of(a, rank)).collect::<Result<_, _>>()?,
-        None if dims.iter().any(|dim| dim.symbols().next().is_some()) && analysis.has_roles() => {
-            return Err("which axes it drops depends on the request".to_owned());
+        None => {
+            bind_squeezed(analysis, &dims)?;
+            (0..rank).filter(|&axis| dims[axis].is_one()).collect()
         }
-        None => (0..rank).filter(|&axis| dims[axis].is_one()).collect(),
     };
     let is_one = axes.iter().all(|&axis| dims[axis].is_one());
     analysis.require(is_one, || "it drops an axis that varies".to_owned())?;
@@ -267,7 +268,7 @@ pub(crate) fn slice(
             int.as_number().or_else(|| int.minus(&length)?.as_number().filter(|&n| n < 0))
         };
         let start = number(&starts[at]).ok_or("its starts depend on the request")?;
-        let is_to_end = ends[at] == length || ends[at].as_number().is_some_and(|n| n >= 1 << 30);
+        let is_to_end = is_to_end(&ends[at], &length);
         let end = if is_to_end {
             i64::from(i32::MAX)
         } else {

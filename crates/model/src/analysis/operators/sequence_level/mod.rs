@@ -4,4 +4,5 @@
 pub(in crate::analysis) mod along;
 pub(in crate::analysis) mod elements;
 pub(in crate::analysis) mod layout;
+pub(in crate::analysis) mod select;
 pub(in crate::analysis) mod windows;

@@ -95,13 +95,33 @@ impl Spatial {
         Ok(Self { kernel, strides, dilations, pads })
     }
 
+    /// The dimensions of its outputs along the spatial axes of `dims`. With `ceil`, a last window may reach over the
+    /// end, but must begin before it.
     fn out(&self, analysis: &mut Analysis, dims: &[Dim], ceil: bool) -> Result<Vec<Dim>, String> {
         let axes = self.kernel.len();
         let length = |axis: usize| {
+            let dim = &dims[2 + axis];
+            let (stride, before, after) =
+                (self.strides[axis], self.pads[axis], self.pads[axes + axis]);
             let reach = self.dilations[axis] * (self.kernel[axis] - 1) + 1;
-            let more = if ceil { self.strides[axis] - 1 } else { 0 };
-            let extra = self.pads[axis] + self.pads[axes + axis] - reach + more;
-            windows(analysis, &dims[2 + axis], Windows { extra, stride: self.strides[axis] })
+            let more = if ceil { stride - 1 } else { 0 };
+            // A window that begins behind the end is left out; where none can, the count is one of windows.
+            let in_padding = ceil && reach < stride + after;
+            let extra = before + after - reach + more;
+            match analysis.fixed(dim).filter(|_| in_padding) {
+                Some(length) => {
+                    let length = length as i64;
+                    let count = (length + extra).div_euclid(stride) + 1;
+                    let begins_behind = (count - 1) * stride >= length + before;
+                    let count = count - i64::from(begins_behind);
+                    let count = usize::try_from(count).ok().filter(|&count| count > 0);
+                    Ok(Dim::fixed(count.ok_or("windows wider than their axis")?))
+                }
+                None if in_padding && analysis.has_roles() => {
+                    Err("ceil_mode=1 along steps, with windows narrower than their stride".into())
+                }
+                None => windows(analysis, dim, Windows { extra, stride }),
+            }
         };
         (0..axes).map(length).collect()
     }
@@ -307,12 +327,11 @@ pub(crate) fn pool(
     if spatial.dilations.iter().any(|&n| n != 1) {
         return Err("dilations of a pool".to_owned());
     }
-    if node.int("ceil_mode").unwrap_or(0) != 0 && spatial.strides.iter().any(|&n| n != 1) {
-        return Err("ceil_mode=1".to_owned());
-    }
+    let ceil = node.int("ceil_mode").unwrap_or(0);
     let mut out = x.dims[..2].to_vec();
-    out.extend(spatial.out(analysis, &x.dims, false)?);
+    out.extend(spatial.out(analysis, &x.dims, ceil != 0)?);
     let mut attributes = spatial.attributes();
+    attributes.push(int_attribute("ceil_mode", ceil));
     attributes.retain(|attribute| attribute.name.as_deref() != Some("dilations"));
     if node.operator == "AveragePool" {
         let include = node.int("count_include_pad").unwrap_or(0);

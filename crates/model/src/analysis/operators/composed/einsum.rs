@@ -1,112 +1,14 @@
-//! Operators that are others put together.
-
-use std::rc::Rc;
-
-use batchmaker_graph::ElementType;
+//! `Einsum` as one matrix product.
 
 use crate::analysis::operator::Inputs;
-use crate::analysis::operators::arguments::{axis_of, dim_of, input, int_list};
+use crate::analysis::operators::arguments::input;
 use crate::analysis::operators::dispatch::apply;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::array::Array;
 use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbol::BATCH;
 use crate::file::attribute::{int_attribute, ints_attribute};
 use crate::file::node::Node;
-
-/// `Mish`: x tanh(softplus(x)).
-pub(crate) fn mish(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let x = input(inputs, 0)?;
-    let soft = apply(analysis, node, "Softplus", vec![], vec![x.clone()])?;
-    let gate = apply(analysis, node, "Tanh", vec![], vec![soft])?;
-    apply(analysis, node, "Mul", vec![], vec![x.clone(), gate]).map(|val| vec![val])
-}
-
-/// `Tile`: an `Expand` along an axis of length 1, a `Concat` of copies along another.
-pub(crate) fn tile(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let mut val = input(inputs, 0)?.clone();
-    let repeats = int_list(inputs, 1).ok_or("its repeats are not constant")?;
-    if repeats.len() != val.dims().len() {
-        return Err("its repeats are not one an axis".to_owned());
-    }
-    for (axis, repeat) in repeats.into_iter().enumerate() {
-        let dims = val.dims();
-        match repeat.as_number() {
-            Some(1) => {}
-            _ if dims[axis].is_one() => {
-                let mut shape: Vec<Int> = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
-                shape[axis] = repeat;
-                let shape = Val::literal(Literal::ints(shape));
-                val = apply(analysis, node, "Expand", vec![], vec![val, shape])?;
-            }
-            Some(count @ 2..=64) => {
-                let axis = vec![int_attribute("axis", axis as i64)];
-                let parts = vec![val; count as usize];
-                val = apply(analysis, node, "Concat", axis, parts)?;
-            }
-            _ => return Err(format!("its repeats along axis {axis}")),
-        }
-    }
-    Ok(vec![val])
-}
-
-/// The mean over the axes from `axis` on, which stay as axes of 1.
-fn mean(analysis: &mut Analysis, node: &Node, x: Val) -> Result<Val, String> {
-    let rank = x.dims().len();
-    let axis = axis_of(node.int("axis").unwrap_or(-1), rank)?;
-    let axes = Literal::ints((axis..rank).map(|axis| Int::number(axis as i64)).collect());
-    apply(analysis, node, "ReduceMean", vec![], vec![x, Val::literal(axes)])
-}
-
-/// sqrt(mean(x²) + epsilon).
-fn root_mean_square(analysis: &mut Analysis, node: &Node, x: &Val) -> Result<Val, String> {
-    let epsilon = Literal::F32(Array::scalar(node.float("epsilon").unwrap_or(1e-5)));
-    let square = apply(analysis, node, "Mul", vec![], vec![x.clone(), x.clone()])?;
-    let mean = mean(analysis, node, square)?;
-    let mean = apply(analysis, node, "Add", vec![], vec![mean, Val::literal(epsilon)])?;
-    apply(analysis, node, "Sqrt", vec![], vec![mean])
-}
-
-/// `RMSNormalization`: x / sqrt(mean(x²) + epsilon) * scale.
-pub(crate) fn rms_normalization(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
-    let root = root_mean_square(analysis, node, &x)?;
-    let unit = apply(analysis, node, "Div", vec![], vec![x, root])?;
-    apply(analysis, node, "Mul", vec![], vec![unit, scale]).map(|val| vec![val])
-}
-
-/// `LayerNormalization` with its statistics: Y, Mean and InvStdDev.
-pub(crate) fn layer_normalization(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let (x, scale) = (input(inputs, 0)?.clone(), input(inputs, 1)?.clone());
-    let mean = mean(analysis, node, x.clone())?;
-    let centred = apply(analysis, node, "Sub", vec![], vec![x, mean.clone()])?;
-    let root = root_mean_square(analysis, node, &centred)?;
-    let unit = apply(analysis, node, "Div", vec![], vec![centred, root.clone()])?;
-    let mut y = apply(analysis, node, "Mul", vec![], vec![unit, scale])?;
-    if let Some(Some(bias)) = inputs.get(2) {
-        y = apply(analysis, node, "Add", vec![], vec![y, bias.clone()])?;
-    }
-    let inverse = apply(analysis, node, "Reciprocal", vec![], vec![root])?;
-    Ok(vec![y, mean, inverse])
-}
 
 /// `Einsum`: sums of products of one or two tensors, as one matrix product.
 pub(crate) fn einsum(
@@ -256,22 +158,4 @@ fn as_matrix(
     let mut shape = outer.to_vec();
     shape.extend([joined(&inside[..rows]), joined(&inside[rows..])]);
     apply(analysis, node, "Reshape", vec![], vec![val, Val::literal(Literal::ints(shape))])
-}
-
-/// The integers from 0 to `length` - 1, where `length` is a length of the request.
-pub(super) fn range(analysis: &mut Analysis, node: &Node, length: &Int) -> Result<Val, String> {
-    let one = Rc::new(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
-    let dims = vec![dim_of(length)?];
-    let axis = Val::literal(Literal::Int(Array::scalar(Int::number(0)), ElementType::I64));
-    let from_one =
-        apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;
-    let symbol = dims[0].as_symbol();
-    if symbol == Some(BATCH) {
-        return Err("it has as many numbers as the batch has sequences".to_owned());
-    }
-    let from_zero = apply(analysis, node, "Sub", vec![], vec![from_one, Val::Literal(one)])?;
-    if let Some(op) = analysis.ops.last_mut() {
-        op.counts = symbol;
-    }
-    Ok(from_zero)
 }

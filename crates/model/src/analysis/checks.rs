@@ -1,0 +1,83 @@
+//! Checks of computed integers that index a tensor: a request for which one of them is out of range is refused when
+//! its values are there. Until then they are clamped, so that no other request of the batch is touched.
+
+use crate::analysis::index_check::{IndexCheck, Unchecked};
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Source, View};
+use crate::data::int::Int;
+use crate::data::int_range::IntRange;
+use crate::file::node::Node;
+
+impl Analysis {
+    /// Whether integers are known to index an axis of `length`: ONNX counts those below 0 from its end.
+    pub(crate) fn is_index(&self, ids: Source, length: &Int) -> bool {
+        let range = self.range(ids);
+        match length.as_number() {
+            Some(length) => range.is_within(IntRange { low: -length, high: length - 1 }),
+            // A length is at least 1.
+            None => range.is_within(IntRange { low: -1, high: 0 }),
+        }
+    }
+
+    /// Has every request checked for integers of a view that do not index an axis of `length`.
+    ///
+    /// # Errors
+    /// In a cell or the body of a loop, whose values nobody sees.
+    pub(crate) fn check_index(
+        &mut self,
+        node: &Node,
+        ids: &View,
+        length: &Int,
+    ) -> Result<(), String> {
+        if !self.has_roles() {
+            return Ok(());
+        }
+        self.refuse_checks()?;
+        let low = length.times(&Int::number(-1));
+        let high = length.minus(&Int::number(1)).ok_or("an axis beyond all reason")?;
+        self.check(node, ids, low, high);
+        Ok(())
+    }
+
+    /// Has every request checked for integers of a view that are not 0: by so much an index is out of range.
+    ///
+    /// # Errors
+    /// As [`Self::check_index`].
+    pub(crate) fn check_zero(&mut self, node: &Node, excess: &View) -> Result<(), String> {
+        self.refuse_checks()?;
+        self.check(node, excess, Int::number(0), Int::number(0));
+        Ok(())
+    }
+
+    fn refuse_checks(&self) -> Result<(), String> {
+        match self.is_cell() || self.body.is_some() {
+            true => Err("its indices are computed inside a cell, where a bad one could not be \
+                         refused"
+                .to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn check(&mut self, node: &Node, ids: &View, low: Int, high: Int) {
+        let is_same = |known: &&mut Unchecked| {
+            (known.view.source, known.view.at) == (ids.source, ids.at)
+                && known.view.dims == ids.dims
+                && (&known.low, &known.high) == (&low, &high)
+        };
+        if self.unchecked.iter_mut().find(is_same).is_none() {
+            let (view, label) = (ids.clone(), node.label.clone());
+            self.unchecked.push(Unchecked { view, low, high, label });
+        }
+    }
+
+    /// Adds an output for each check.
+    pub(super) fn add_checks(&mut self) {
+        for (number, Unchecked { view, low, high, label }) in
+            std::mem::take(&mut self.unchecked).into_iter().enumerate()
+        {
+            self.checks.push(IndexCheck { low, high, label });
+            // No name that a file may have by chance.
+            self.outputs.push((format!("\u{1}indices {number}"), view));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Operators that are others put together.
+
+pub(in crate::analysis) mod activations;
+mod composer;
+pub(in crate::analysis) mod einsum;
+pub(in crate::analysis) mod normalisations;
+pub(in crate::analysis) mod products;
+pub(in crate::analysis) mod repetition;
