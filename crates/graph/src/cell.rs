@@ -17,13 +17,13 @@ pub struct RowSpec {
 impl RowSpec {
     /// A row of `shape`.
     pub fn new(element: ElementType, shape: impl Into<Vec<usize>>) -> Self {
-        Self { element, shape: shape.into() }
+        Self { element: element.stored(), shape: shape.into() }
     }
 
     /// The one form of a row of so many elements that stands between cells: flat; a single integer
     /// has no axis.
     pub fn flat(element: ElementType, elements: usize) -> Self {
-        match (element, elements) {
+        match (element.stored(), elements) {
             (ElementType::F32, _) | (_, 2..) => Self::new(element, [elements]),
             _ => Self::new(element, []),
         }

@@ -4,6 +4,9 @@ use std::fmt;
 use std::ops::Range;
 
 /// The type of a tensor's elements.
+///
+/// Cells compute with the first four. The numbers of the other types stand at the edge of the system; within it
+/// they are [stored](Self::stored) as one of the four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ElementType {
     /// 32-bit IEEE float.
@@ -16,19 +19,63 @@ pub enum ElementType {
     Bool,
     /// Byte strings; only at the edge of the system (text), never in a cell.
     Bytes,
+    /// 16-bit IEEE float.
+    F16,
+    /// The upper half of a 32-bit IEEE float.
+    Bf16,
+    /// 64-bit IEEE float, computed with as one of 32 bits.
+    F64,
+    /// 8-bit signed integer.
+    I8,
+    /// 16-bit signed integer.
+    I16,
+    /// 8-bit unsigned integer.
+    U8,
+    /// 16-bit unsigned integer.
+    U16,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit unsigned integer, less than 2^63.
+    U64,
 }
 
 impl ElementType {
-    /// Bytes of an element in a cell's value.
+    /// The type that elements have in values and requests: floats and integers of 16 bits and fewer are FP32, which
+    /// holds all of them (of FP64 the nearest); unsigned integers of more bits are INT64.
+    pub fn stored(self) -> Self {
+        match self {
+            Self::F16 | Self::Bf16 | Self::F64 => Self::F32,
+            Self::I8 | Self::I16 | Self::U8 | Self::U16 => Self::F32,
+            Self::U32 | Self::U64 => Self::I64,
+            Self::F32 | Self::I64 | Self::I32 | Self::Bool | Self::Bytes => self,
+        }
+    }
+
+    /// Whether elements are integers.
+    pub fn is_integer(self) -> bool {
+        self.is_narrow() || matches!(self, Self::I64 | Self::I32 | Self::U32 | Self::U64)
+    }
+
+    /// Whether elements are integers of at most 16 bits.
+    pub fn is_narrow(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::U8 | Self::U16)
+    }
+
+    /// Whether elements are floats.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::F64)
+    }
+
+    /// The bytes of a stored element.
     ///
     /// # Panics
-    /// For byte strings, which never are in one.
+    /// For byte strings, whose lengths differ.
     pub fn bytes(self) -> usize {
-        match self {
-            Self::F32 | Self::I32 => 4,
+        match self.stored() {
             Self::I64 => 8,
             Self::Bool => 1,
             Self::Bytes => unreachable!("byte strings end at the edge of the model"),
+            _ => 4,
         }
     }
 }
@@ -42,6 +89,15 @@ impl fmt::Display for ElementType {
             Self::I32 => "INT32",
             Self::Bool => "BOOL",
             Self::Bytes => "BYTES",
+            Self::F16 => "FP16",
+            Self::Bf16 => "BF16",
+            Self::F64 => "FP64",
+            Self::I8 => "INT8",
+            Self::I16 => "INT16",
+            Self::U8 => "UINT8",
+            Self::U16 => "UINT16",
+            Self::U32 => "UINT32",
+            Self::U64 => "UINT64",
         })
     }
 }
@@ -72,12 +128,12 @@ pub enum TensorData {
 impl TensorData {
     /// `count` zeros (false, empty strings).
     pub fn zeros(element: ElementType, count: usize) -> Self {
-        match element {
-            ElementType::F32 => Self::F32(vec![0.0; count]),
+        match element.stored() {
             ElementType::I64 => Self::I64(vec![0; count]),
             ElementType::I32 => Self::I32(vec![0; count]),
             ElementType::Bool => Self::Bool(vec![false; count]),
             ElementType::Bytes => Self::Bytes(vec![Vec::new(); count]),
+            _ => Self::F32(vec![0.0; count]),
         }
     }
 
@@ -89,7 +145,7 @@ impl TensorData {
         }
     }
 
-    /// The type of the elements.
+    /// The type that the elements are stored as.
     pub fn element(&self) -> ElementType {
         match self {
             Self::F32(_) => ElementType::F32,

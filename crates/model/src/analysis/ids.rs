@@ -38,7 +38,7 @@ pub(crate) fn limit_ids(analysis: &mut Analysis, ids: &View, rows: usize) -> Res
 pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
     let Source::Op(index, _) = source else { return source };
     let op = &analysis.ops[index];
-    let integer = |element| matches!(element, ElementType::I64 | ElementType::I32);
+    let integer = |element: ElementType| element.is_integer();
     let operator = analysis.operators.find(&op.operator);
     let keeps_ids = operator.is_some_and(|operator| operator.keeps_ids);
     match op.operands.first() {

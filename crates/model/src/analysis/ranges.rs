@@ -39,7 +39,7 @@ impl Analysis {
     }
 
     fn is_integer(&self, operand: &Operand) -> bool {
-        let is_integer = |element| matches!(element, ElementType::I64 | ElementType::I32);
+        let is_integer = |element: ElementType| element.is_integer();
         match operand {
             Operand::Rows { source, .. } | Operand::Tensor { source, .. } => {
                 is_integer(row_of(self, *source).element)

@@ -1,6 +1,6 @@
 //! The state of an analysis: all that is known of a file so far.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::GraphProto;
@@ -9,7 +9,7 @@ use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
 use crate::analysis::recurrence::Recurrent;
-use crate::analysis::value::{InputInfo, RowOp, Val, View};
+use crate::analysis::value::{InputInfo, RowOp, Source, Val, View};
 use crate::data::axes::Axes;
 use crate::data::dim::Dim;
 use crate::data::named_cell::NamedCell;
@@ -70,6 +70,8 @@ pub(crate) struct Analysis {
     pub(crate) ops: Vec<RowOp>,
     pub(crate) recurrents: Vec<Recurrent>,
     pub(crate) outputs: Vec<(String, View)>,
+    /// Floats that hold sums of whole numbers.
+    pub(crate) whole: HashSet<Source>,
     /// Checks of the last outputs, which no reply shows.
     pub(crate) checks: Vec<IndexCheck>,
     pub(super) unchecked: Vec<Unchecked>,
@@ -129,6 +131,7 @@ impl Analysis {
             ops: Vec::new(),
             recurrents: Vec::new(),
             outputs: Vec::new(),
+            whole: HashSet::new(),
             checks: Vec::new(),
             unchecked: Vec::new(),
             diagnostics: Vec::new(),

@@ -13,8 +13,8 @@ use crate::analysis::operator::{
     Elementwise, ExecutorForm, Gives, OnRepeated, Operands, Operator, Operators,
 };
 use crate::analysis::operators::{
-    composed, constants, contract, elementwise, fold, layout, lengths, lists, reduce, rewrites,
-    select, sequence_level,
+    casts, composed, constants, contract, elementwise, fold, layout, lengths, lists, reduce,
+    rewrites, select, sequence_level,
 };
 use crate::analysis::state::Analysis;
 use crate::analysis::{branch, loops, recurrent};
@@ -96,13 +96,16 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("BatchNormalization")
     },
     Operator {
-        on_rows: Some(layout::cast),
-        on_sequences: Some(sequence_level::elements::cast),
-        on_repeated: OnRepeated::KeepAxes,
+        on_any: Some(casts::cast),
+        on_repeated: OnRepeated::AsItStands,
         keeps_ids: true,
         ..named("Cast")
     },
-    Operator { on_rows: Some(layout::cast_like), ..named("CastLike") },
+    Operator {
+        on_any: Some(casts::cast_like),
+        on_repeated: OnRepeated::AsItStands,
+        ..named("CastLike")
+    },
     elementwise(
         "Ceil",
         &Elementwise {
@@ -145,6 +148,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         takes_weights: true,
         ..named("Conv")
     },
+    Operator { on_any: Some(composed::quantised::conv_integer), ..named("ConvInteger") },
     elementwise(
         "Cos",
         &Elementwise {
@@ -155,6 +159,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     ),
     elementwise("Cosh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { on_sequences: Some(sequence_level::along::cumulative_sum), ..named("CumSum") },
+    Operator { on_any: Some(composed::quantised::dequantize_linear), ..named("DequantizeLinear") },
     elementwise(
         "Div",
         &Elementwise {
@@ -168,6 +173,10 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_rows: Some(layout::dropout),
         on_sequences: Some(layout::dropout),
         ..named("Dropout")
+    },
+    Operator {
+        on_any: Some(composed::quantised::dynamic_quantize_linear),
+        ..named("DynamicQuantizeLinear")
     },
     Operator { on_any: Some(composed::einsum::einsum), ..named("Einsum") },
     elementwise(
@@ -349,6 +358,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         takes_weights: true,
         ..named("MatMul")
     },
+    Operator { on_any: Some(composed::quantised::matmul_integer), ..named("MatMulInteger") },
     elementwise(
         "Max",
         &Elementwise {
@@ -419,6 +429,9 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             ..Elementwise::PLAIN
         },
     ),
+    Operator { on_any: Some(composed::quantised::q_linear_conv), ..named("QLinearConv") },
+    Operator { on_any: Some(composed::quantised::q_linear_matmul), ..named("QLinearMatMul") },
+    Operator { on_any: Some(composed::quantised::quantize_linear), ..named("QuantizeLinear") },
     Operator {
         on_any: Some(composed::normalisations::rms_normalization),
         ..named("RMSNormalization")
@@ -661,6 +674,10 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         "Xor",
         &Elementwise { fold: |_, of| fold::logic(of, |a, b| a != b), ..Elementwise::PLAIN },
     ),
+    Operator {
+        in_graph: Some(recurrent::rules::dynamic_quantize_lstm),
+        ..named("com.microsoft.DynamicQuantizeLSTM")
+    },
 ]);
 
 #[cfg(test)]

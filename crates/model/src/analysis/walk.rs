@@ -34,7 +34,7 @@ impl Analysis {
         inputs: &Inputs,
         file: &OnnxFile,
     ) -> Result<Vec<Val>, String> {
-        if !node.domain.is_empty() {
+        if !node.domain.is_empty() && self.operators.find(&node.qualified()).is_none() {
             let domain = &node.domain;
             return Err(format!(
                 "operators of domain `{domain}` (functions of the file included) are not supported"

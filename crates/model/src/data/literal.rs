@@ -9,8 +9,10 @@ use crate::data::int::Int;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Literal {
     F32(Array<f32>),
-    /// INT64 or INT32.
+    /// Integers of at least 32 bits.
     Int(Array<Int>, ElementType),
+    /// Integers of at most 16 bits, which are stored as FLOAT.
+    Whole(Array<f32>, ElementType),
     Bool(Array<bool>),
 }
 
@@ -20,6 +22,7 @@ macro_rules! map_array {
         match $literal {
             Literal::F32($array) => Literal::F32($body),
             Literal::Int($array, element) => Literal::Int($body, *element),
+            Literal::Whole($array, element) => Literal::Whole($body, *element),
             Literal::Bool($array) => Literal::Bool($body),
         }
     };
@@ -30,10 +33,11 @@ impl Literal {
         Self::Int(Array::vector(values), ElementType::I64)
     }
 
-    /// The number zero, of FLOAT or an integer type.
+    /// The number zero, of a float or an integer type.
     pub(crate) fn zero(element: ElementType) -> Self {
         match element {
-            ElementType::F32 => Self::F32(Array::scalar(0.0)),
+            element if element.is_narrow() => Self::Whole(Array::scalar(0.0), element),
+            element if element.is_float() => Self::F32(Array::scalar(0.0)),
             element => Self::Int(Array::scalar(Int::number(0)), element),
         }
     }
@@ -52,14 +56,14 @@ impl Literal {
     pub(crate) fn element(&self) -> ElementType {
         match self {
             Self::F32(_) => ElementType::F32,
-            Self::Int(_, element) => *element,
+            Self::Int(_, element) | Self::Whole(_, element) => *element,
             Self::Bool(_) => ElementType::Bool,
         }
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
         match self {
-            Self::F32(array) => &array.shape,
+            Self::F32(array) | Self::Whole(array, _) => &array.shape,
             Self::Int(array, _) => &array.shape,
             Self::Bool(array) => &array.shape,
         }
@@ -99,6 +103,11 @@ impl Literal {
             let element = parts.first()?.element();
             return Array::concatenated(&ints, axis).map(|array| Self::Int(array, element));
         }
+        let whole: Option<Vec<_>> = parts.iter().map(|part| part.as_whole()).collect();
+        if let Some(whole) = whole {
+            let element = parts.first()?.element();
+            return Array::concatenated(&whole, axis).map(|array| Self::Whole(array, element));
+        }
         let bools: Option<Vec<_>> = parts.iter().map(|part| part.as_bools()).collect();
         Array::concatenated(&bools?, axis).map(Self::Bool)
     }
@@ -106,6 +115,14 @@ impl Literal {
     pub(crate) fn as_f32(&self) -> Option<&Array<f32>> {
         match self {
             Self::F32(array) => Some(array),
+            _ => None,
+        }
+    }
+
+    /// Elements that are stored as FLOAT.
+    pub(crate) fn as_whole(&self) -> Option<&Array<f32>> {
+        match self {
+            Self::F32(array) | Self::Whole(array, _) => Some(array),
             _ => None,
         }
     }
@@ -132,7 +149,7 @@ impl Literal {
     /// The elements; none where an integer is not a plain number.
     pub(crate) fn data(&self) -> Option<TensorData> {
         Some(match self {
-            Self::F32(array) => TensorData::F32(array.data.clone()),
+            Self::F32(array) | Self::Whole(array, _) => TensorData::F32(array.data.clone()),
             Self::Bool(array) => TensorData::Bool(array.data.clone()),
             Self::Int(_, ElementType::F32) => {
                 let float = |n: i64| n as f32;

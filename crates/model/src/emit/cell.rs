@@ -273,7 +273,7 @@ fn named_inputs(
         name: input.name.clone(),
         row: RowSpec::new(input.element, row_shape(&input.dims)),
         ids: input.ids,
-        narrow: input.element == ElementType::I64 && !fused && port_of(index).is_some(),
+        narrow: input.element.stored() == ElementType::I64 && !fused && port_of(index).is_some(),
         port: port_of(index),
         state: None,
     });

@@ -179,10 +179,10 @@ impl Writer {
 /// An input or output whose first axis is that of rows.
 pub(crate) fn value_info(name: &str, row: &RowSpec) -> ValueInfoProto {
     let data_type = match row.element {
-        ElementType::F32 => DataType::FLOAT,
         ElementType::I64 => DataType::INT64,
         ElementType::I32 => DataType::INT32,
-        _ => DataType::BOOL,
+        ElementType::Bool => DataType::BOOL,
+        _ => DataType::FLOAT,
     };
     let mut dim = vec![Dimension { dim_param: Some("rows".to_owned()), dim_value: None }];
     let row = row.shape.iter().map(|&n| Dimension { dim_value: Some(n as i64), dim_param: None });

@@ -1,5 +1,7 @@
 //! The nodes of an ONNX graph: operators over named values.
 
+use std::borrow::Cow;
+
 use rten_onnx::onnx::AttributeProto;
 
 use crate::data::literal::Literal;
@@ -65,8 +67,24 @@ impl Node {
         Self { attributes, ..self }
     }
 
+    /// The operator's name, behind its domain if that is another than ONNX's own.
+    pub(crate) fn qualified(&self) -> Cow<'_, str> {
+        match self.domain.is_empty() {
+            true => Cow::Borrowed(&self.operator),
+            false => Cow::Owned(format!("{}.{}", self.domain, self.operator)),
+        }
+    }
+
     fn attribute(&self, name: &str) -> Option<&AttributeProto> {
         self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
+    }
+
+    /// Those of its attributes that have one of these names.
+    pub(crate) fn attributes_named(&self, names: &[&str]) -> Vec<AttributeProto> {
+        let is_named = |attribute: &&AttributeProto| {
+            attribute.name.as_deref().is_some_and(|n| names.contains(&n))
+        };
+        self.attributes.iter().filter(is_named).cloned().collect()
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {

@@ -23,9 +23,18 @@ pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
         DataType::INT64 => Ok(ElementType::I64),
         DataType::INT32 => Ok(ElementType::I32),
         DataType::BOOL => Ok(ElementType::Bool),
+        DataType::FLOAT16 => Ok(ElementType::F16),
+        DataType::BFLOAT16 => Ok(ElementType::Bf16),
+        DataType::DOUBLE => Ok(ElementType::F64),
+        DataType::INT8 => Ok(ElementType::I8),
+        DataType::INT16 => Ok(ElementType::I16),
+        DataType::UINT8 => Ok(ElementType::U8),
+        DataType::UINT16 => Ok(ElementType::U16),
+        DataType::UINT32 => Ok(ElementType::U32),
+        DataType::UINT64 => Ok(ElementType::U64),
         other => Err(format!(
-            "data type {other} is not supported (FLOAT, INT64, INT32 and BOOL are; weights \
-                 may also be FLOAT16, BFLOAT16 and DOUBLE)"
+            "data type {other} is not supported (floats of 16 bits and more, integers of 8 bits and \
+             more and BOOL are)"
         )),
     }
 }
@@ -33,8 +42,10 @@ pub(crate) fn element_type(data_type: DataType) -> Result<ElementType, String> {
 /// The size in bytes of an element as the file stores it.
 fn element_size(data_type: DataType, element: ElementType) -> usize {
     match data_type {
-        DataType::FLOAT16 | DataType::BFLOAT16 => 2,
-        DataType::DOUBLE => 8,
+        DataType::FLOAT16 | DataType::BFLOAT16 | DataType::INT16 | DataType::UINT16 => 2,
+        DataType::DOUBLE | DataType::INT64 | DataType::UINT64 => 8,
+        DataType::INT8 | DataType::UINT8 => 1,
+        DataType::UINT32 => 4,
         _ => element.bytes(),
     }
 }
@@ -112,7 +123,23 @@ fn from_onnx(
     if let Some(data_type) = tensor.data_type.filter(|&data_type| is_converted(data_type)) {
         return Some(Literal::F32(array(shape, converted(data_type, raw, tensor)?)?));
     }
+    if element.is_narrow() {
+        return Some(Literal::Whole(array(shape, narrow(element, raw, tensor)?)?, element));
+    }
     let literal = match (element, raw) {
+        (ElementType::U32, Some(raw)) => {
+            let data = chunks(raw)?.map(u32::from_le_bytes).map(|n| int(n.into())).collect();
+            Literal::Int(array(shape, data)?, element)
+        }
+        (ElementType::U64, Some(raw)) => {
+            let data = chunks(raw)?.map(u64::from_le_bytes).map(|n| i64::try_from(n).ok());
+            let data = data.map(|n| n.map(int)).collect::<Option<_>>()?;
+            Literal::Int(array(shape, data)?, element)
+        }
+        // The reader skips the field that holds them.
+        (ElementType::U32 | ElementType::U64, None) => {
+            Literal::Int(array(shape, Vec::new())?, element)
+        }
         (ElementType::F32, Some(raw)) => {
             Literal::F32(array(shape, chunks(raw)?.map(f32::from_le_bytes).collect())?)
         }
@@ -154,6 +181,9 @@ pub(crate) fn to_tensor(literal: &Literal, name: &str) -> TensorProto {
         Literal::Bool(array) => {
             (DataType::BOOL, array.data.iter().map(|&bit| u8::from(bit)).collect())
         }
+        Literal::Whole(array, _) => {
+            (DataType::FLOAT, array.data.iter().flat_map(|x| x.to_le_bytes()).collect())
+        }
         Literal::Int(_, element) => {
             let numbers = literal.as_numbers().expect("a symbolic integer in a program");
             if *element == ElementType::I32 {
@@ -171,6 +201,19 @@ pub(crate) fn to_tensor(literal: &Literal, name: &str) -> TensorProto {
         raw_data: Some(raw.into()),
         ..TensorProto::default()
     }
+}
+
+/// Integers of a narrow type as floats; none where elements are missing.
+fn narrow(element: ElementType, raw: Option<&[u8]>, tensor: &TensorProto) -> Option<Vec<f32>> {
+    let Some(raw) = raw else {
+        return Some(tensor.int32_data.iter().map(|&n| n as f32).collect());
+    };
+    Some(match element {
+        ElementType::I8 => raw.iter().map(|&n| f32::from(n as i8)).collect(),
+        ElementType::U8 => raw.iter().map(|&n| f32::from(n)).collect(),
+        ElementType::I16 => chunks(raw)?.map(i16::from_le_bytes).map(f32::from).collect(),
+        _ => chunks(raw)?.map(u16::from_le_bytes).map(f32::from).collect(),
+    })
 }
 
 /// Whether weights of the type become FLOAT.

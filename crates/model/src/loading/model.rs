@@ -220,7 +220,7 @@ impl Model {
                 return Err(InvalidRequest(text));
             };
             let (expected, found) = (self.inputs[index].element, tensor.tensor.element());
-            if expected != found {
+            if expected.stored() != found {
                 let text = format!("tensor `{name}`: expected {expected}, got {found}");
                 return Err(InvalidRequest(text));
             }

@@ -32,5 +32,5 @@ pub(crate) fn check_integers(
 
 /// Whether integers of the type may exceed 32 bits, which is all that cells take.
 pub(crate) fn is_wide(element: ElementType) -> bool {
-    element == ElementType::I64
+    element.stored() == ElementType::I64
 }

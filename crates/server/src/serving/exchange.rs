@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use batchmaker::{
-    Engine, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request, Reservation,
-    UnfoldedRequest,
+    ElementType, Engine, EngineError, Model, NotUnfolded, Pending, Permit, Reply, Request,
+    Reservation, UnfoldedRequest,
 };
 use batchmaker_wire as wire;
 use futures_util::future::poll_immediate;
@@ -38,6 +38,8 @@ pub(crate) struct Context {
     pub(crate) id: Option<String>,
     /// The outputs that were requested, and the form of each.
     pub(crate) requested: RequestedOutputs,
+    /// The types of the model's outputs that are not stored as they are, by name.
+    pub(crate) converted: Vec<(String, ElementType)>,
 }
 
 impl Context {
@@ -308,7 +310,9 @@ fn for_engine(
     wanted.stream = form == Form::Generate { stream: true };
     wanted.reply_factor = if has_json(&requested) { JSON_FACTOR } else { 1 };
     let (model_name, model_version) = (model.name.clone(), model.version.clone());
-    Ok((Context { model_name, model_version, id, requested }, wanted))
+    let converted = model.outputs.iter().filter(|info| info.element != info.element.stored());
+    let converted = converted.map(|info| (info.name.clone(), info.element)).collect();
+    Ok((Context { model_name, model_version, id, requested, converted }, wanted))
 }
 
 /// Whether any output is wanted as JSON.
@@ -333,8 +337,9 @@ pub(crate) fn submit_now(
 
 /// The body of the response to a request, in the forms that it asks for.
 pub(crate) fn encode(context: Context, reply: Reply) -> Result<wire::EncodedBody, ServeError> {
-    let Context { model_name, model_version, id, requested } = context;
-    let outputs = reply.outputs.into_iter().map(tensors::to_wire).collect::<Result<_, _>>()?;
+    let Context { model_name, model_version, id, requested, converted } = context;
+    let outputs = reply.outputs.into_iter().map(|output| tensors::to_wire(output, &converted));
+    let outputs = outputs.collect::<Result<_, _>>()?;
     let parameters = wire::Parameters::new();
     let response = wire::InferResponse { model_name, model_version, id, parameters, outputs };
     Ok(wire::encode_response(&response, |name| requested.format_of(name))?)

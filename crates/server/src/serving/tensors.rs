@@ -1,7 +1,7 @@
 //! Tensors of the wire and of the engine.
 //!
-//! The engine knows five types of elements. A tensor that the model does not declare, or declares with another
-//! type, is refused here, before anything is made of it.
+//! The engine stores elements as one of five types. A tensor that the model does not declare, or declares with
+//! another type, is refused here, before anything is made of it.
 
 use batchmaker::TensorInfo;
 use batchmaker::{ElementType, NamedTensor, Tensor, TensorData};
@@ -71,29 +71,76 @@ fn input_from_wire(
 ) -> Result<NamedTensor, ServeError> {
     check_input(&input.name, input.datatype(), declared)?;
     let (name, shape) = (input.name.clone(), input.shape().to_vec());
-    let data = match input.into_data() {
+    let data = stored(input.into_data()).ok_or_else(|| {
+        ServeError::Invalid(format!("input '{name}': expected integers below 2^63"))
+    })?;
+    Ok(NamedTensor { name, tensor: Tensor::new(shape, data) })
+}
+
+/// The elements as the engine stores them; none if one does not fit.
+fn stored(data: wire::TensorData) -> Option<TensorData> {
+    fn floats<T: Into<f32>>(values: Vec<T>) -> TensorData {
+        TensorData::F32(values.into_iter().map(Into::into).collect())
+    }
+    Some(match data {
         wire::TensorData::Fp32(values) => TensorData::F32(values),
         wire::TensorData::Int64(values) => TensorData::I64(values),
         wire::TensorData::Int32(values) => TensorData::I32(values),
         wire::TensorData::Bool(values) => TensorData::Bool(values),
         wire::TensorData::Bytes(values) => TensorData::Bytes(values),
-        _ => unreachable!("no model declares another type of elements"),
-    };
-    Ok(NamedTensor { name, tensor: Tensor::new(shape, data) })
+        wire::TensorData::Fp16(values) => floats(values),
+        wire::TensorData::Bf16(values) => floats(values),
+        wire::TensorData::Fp64(values) => {
+            TensorData::F32(values.into_iter().map(|x| x as f32).collect())
+        }
+        wire::TensorData::Int8(values) => floats(values),
+        wire::TensorData::Int16(values) => floats(values),
+        wire::TensorData::Uint8(values) => floats(values),
+        wire::TensorData::Uint16(values) => floats(values),
+        wire::TensorData::Uint32(values) => {
+            TensorData::I64(values.into_iter().map(i64::from).collect())
+        }
+        wire::TensorData::Uint64(values) => {
+            let all = values.into_iter().map(|n| i64::try_from(n).ok());
+            TensorData::I64(all.collect::<Option<_>>()?)
+        }
+    })
 }
 
-/// Gives an output its form on the wire.
-pub(crate) fn to_wire(output: NamedTensor) -> Result<wire::Tensor, ServeError> {
+/// Elements as the engine stores them in the type that the model declares.
+fn declared_as(element: ElementType, data: TensorData) -> wire::TensorData {
+    fn cast<T, U>(values: Vec<T>, f: impl Fn(T) -> U) -> Vec<U> {
+        values.into_iter().map(f).collect()
+    }
+    match (data, element) {
+        (TensorData::F32(values), ElementType::F16) => cast(values, half::f16::from_f32).into(),
+        (TensorData::F32(values), ElementType::Bf16) => cast(values, half::bf16::from_f32).into(),
+        (TensorData::F32(values), ElementType::F64) => cast(values, f64::from).into(),
+        (TensorData::F32(values), ElementType::I8) => cast(values, |x| x as i8).into(),
+        (TensorData::F32(values), ElementType::I16) => cast(values, |x| x as i16).into(),
+        (TensorData::F32(values), ElementType::U8) => cast(values, |x| x as u8).into(),
+        (TensorData::F32(values), ElementType::U16) => cast(values, |x| x as u16).into(),
+        (TensorData::I64(values), ElementType::U32) => cast(values, |n| n as u32).into(),
+        (TensorData::I64(values), ElementType::U64) => cast(values, |n| n as u64).into(),
+        (TensorData::F32(values), _) => values.into(),
+        (TensorData::I64(values), _) => values.into(),
+        (TensorData::I32(values), _) => values.into(),
+        (TensorData::Bool(values), _) => values.into(),
+        (TensorData::Bytes(values), _) => values.into(),
+    }
+}
+
+/// Gives an output its form on the wire. `converted` holds the types of those outputs, by name, that have another
+/// type than they are stored as.
+pub(crate) fn to_wire(
+    output: NamedTensor,
+    converted: &[(String, ElementType)],
+) -> Result<wire::Tensor, ServeError> {
     let NamedTensor { name, tensor } = output;
     let shape = tensor.shape().to_vec();
-    let data = match tensor.into_data() {
-        TensorData::F32(values) => wire::TensorData::Fp32(values),
-        TensorData::I64(values) => wire::TensorData::Int64(values),
-        TensorData::I32(values) => wire::TensorData::Int32(values),
-        TensorData::Bool(values) => wire::TensorData::Bool(values),
-        TensorData::Bytes(values) => wire::TensorData::Bytes(values),
-    };
-    wire::Tensor::new(&*name, shape, data)
+    let element = converted.iter().find(|(converted, _)| *converted == name);
+    let element = element.map_or(tensor.element(), |(_, element)| *element);
+    wire::Tensor::new(&*name, shape, declared_as(element, tensor.into_data()))
         .map_err(|error| ServeError::Internal(format!("output '{name}': {error}")))
 }
 
@@ -105,6 +152,15 @@ pub(crate) fn datatype_of(element: ElementType) -> wire::Datatype {
         ElementType::I32 => wire::Datatype::Int32,
         ElementType::Bool => wire::Datatype::Bool,
         ElementType::Bytes => wire::Datatype::Bytes,
+        ElementType::F16 => wire::Datatype::Fp16,
+        ElementType::Bf16 => wire::Datatype::Bf16,
+        ElementType::F64 => wire::Datatype::Fp64,
+        ElementType::I8 => wire::Datatype::Int8,
+        ElementType::I16 => wire::Datatype::Int16,
+        ElementType::U8 => wire::Datatype::Uint8,
+        ElementType::U16 => wire::Datatype::Uint16,
+        ElementType::U32 => wire::Datatype::Uint32,
+        ElementType::U64 => wire::Datatype::Uint64,
     }
 }
 
@@ -117,27 +173,38 @@ mod tests {
     }
 
     fn element_of(tensor: &wire::Tensor) -> ElementType {
-        use ElementType::{Bool, Bytes, F32, I32, I64};
-        let elements = [F32, I64, I32, Bool, Bytes].into_iter();
+        use ElementType::*;
+        let elements =
+            [F32, I64, I32, Bool, Bytes, F16, Bf16, F64, I8, I16, U8, U16, U32, U64].into_iter();
         elements.clone().find(|&element| datatype_of(element) == tensor.datatype()).unwrap()
     }
 
     #[test]
     fn what_the_engine_knows_comes_back_as_it_was() {
-        let data: [wire::TensorData; 5] = [
+        let half = half::f16::from_f32;
+        let data: [wire::TensorData; 14] = [
             vec![0.1f32, f32::INFINITY].into(),
             vec![i64::MIN, 7].into(),
             vec![i32::MIN, 7].into(),
             vec![true, false].into(),
             vec![b"a".to_vec(), vec![0xff]].into(),
+            vec![half(0.1), half(f32::NEG_INFINITY)].into(),
+            vec![half::bf16::from_f32(0.1), half::bf16::MAX].into(),
+            vec![0.5f64, f64::INFINITY].into(),
+            vec![i8::MIN, 7].into(),
+            vec![i16::MIN, 7].into(),
+            vec![u8::MAX, 7].into(),
+            vec![u16::MAX, 7].into(),
+            vec![u32::MAX, 7].into(),
+            vec![u64::MAX >> 1, 7].into(),
         ];
         for data in data {
             let tensor = wire::Tensor::new("x", vec![2, 1], data).unwrap();
             let element = element_of(&tensor);
             let mut engine = from_wire(vec![tensor.clone()], &declared(element)).unwrap();
-            let back = to_wire(engine.remove(0)).unwrap();
+            let back = to_wire(engine.remove(0), &[("x".into(), element)]).unwrap();
             assert_eq!(back, tensor);
-            assert_eq!(datatype_of(ElementType::F32).name(), ElementType::F32.to_string());
+            assert_eq!(datatype_of(element).name(), element.to_string());
         }
     }
 

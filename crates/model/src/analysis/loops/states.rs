@@ -15,7 +15,9 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
     let row: Vec<usize> = row_shape(dims);
     let constant = |rows: usize, data: Literal| {
         let is_zero = match &data {
-            Literal::F32(array) => array.data.iter().all(|&x| x.to_bits() == 0),
+            Literal::F32(array) | Literal::Whole(array, _) => {
+                array.data.iter().all(|&x| x.to_bits() == 0)
+            }
             Literal::Bool(array) => array.data.iter().all(|&bit| !bit),
             Literal::Int(..) => data.as_numbers().is_some_and(|n| n.iter().all(|&n| n == 0)),
         };

@@ -104,6 +104,7 @@ pub(crate) fn uniform(literal: &Literal) -> Option<Literal> {
     Some(match literal {
         Literal::F32(array) => Literal::F32(same(array)?),
         Literal::Int(array, element) => Literal::Int(same(array)?, *element),
+        Literal::Whole(array, element) => Literal::Whole(same(array)?, *element),
         Literal::Bool(array) => Literal::Bool(same(array)?),
     })
 }

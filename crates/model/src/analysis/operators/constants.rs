@@ -97,6 +97,7 @@ pub(crate) fn triangle(
     let literal = match &**literal {
         Literal::F32(array) => Literal::F32(cut(array, 0.0, is_kept)),
         Literal::Int(array, of) => Literal::Int(cut(array, Int::number(0), is_kept), *of),
+        Literal::Whole(array, of) => Literal::Whole(cut(array, 0.0, is_kept), *of),
         Literal::Bool(array) => Literal::Bool(cut(array, false, is_kept)),
     };
     Ok(vec![Val::literal(literal)])

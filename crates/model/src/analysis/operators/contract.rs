@@ -57,7 +57,7 @@ fn product(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec
 
 /// Refuses products of integers.
 pub(super) fn check_floats(operands: &[&Val]) -> Result<(), String> {
-    match operands.iter().all(|val| val.element().is_none_or(|e| e == ElementType::F32)) {
+    match operands.iter().all(|val| val.element().is_none_or(ElementType::is_float)) {
         true => Ok(()),
         false => Err("products of integers are not supported".to_owned()),
     }

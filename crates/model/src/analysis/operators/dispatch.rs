@@ -4,8 +4,8 @@
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
-use crate::analysis::operators::repeated;
 use crate::analysis::operators::sequence_op::{materialised, varies};
+use crate::analysis::operators::{narrow, repeated};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::dim::{Dim, steps};
@@ -38,6 +38,9 @@ pub(crate) fn evaluate(
     if operator.takes_weights && inputs.iter().skip(1).flatten().any(is_filled) {
         let inputs = with_weights(analysis, inputs)?;
         return evaluate(analysis, node, &inputs);
+    }
+    if narrow::is_arithmetic(node, inputs) {
+        return narrow::arithmetic(analysis, node, inputs);
     }
     let is_list = |val: &Val| matches!(val, Val::List(_));
     if inputs.iter().flatten().any(is_list) && !operator.takes_lists {
@@ -124,7 +127,7 @@ pub(crate) fn entry(
     analysis: &Analysis,
     node: &Node,
 ) -> Result<&'static Operator<Analysis>, String> {
-    let operator = analysis.operators.find(&node.operator);
+    let operator = analysis.operators.find(&node.qualified());
     operator.ok_or_else(|| "the operator is not supported".to_owned())
 }
 

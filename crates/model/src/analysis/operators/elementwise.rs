@@ -148,7 +148,7 @@ fn repeated(
 
 /// Whether a value holds integers.
 fn is_integer(val: &Val) -> bool {
-    matches!(val.element(), Some(ElementType::I64 | ElementType::I32))
+    val.element().is_some_and(ElementType::is_integer)
 }
 
 /// Refuses integers.

@@ -3,6 +3,7 @@
 
 use batchmaker_graph::ElementType;
 
+use crate::analysis::operators::narrow::range_of_type;
 use crate::data::array::Array;
 use crate::data::int::Int;
 use crate::data::literal::Literal;
@@ -190,7 +191,7 @@ pub(crate) fn reduction(operator: &str, literal: &Literal, axes: &[usize]) -> Op
     Some(match literal {
         Literal::F32(array) => Literal::F32(array.reduced(axes, |&a, &b| Some(on_floats(a, b)))?),
         Literal::Int(array, element) => Literal::Int(array.reduced(axes, on_ints)?, *element),
-        Literal::Bool(_) => return None,
+        Literal::Whole(..) | Literal::Bool(_) => return None,
     })
 }
 
@@ -206,33 +207,41 @@ pub(crate) fn lesser(a: &Int, b: &Int) -> Option<Int> {
 
 /// `Cast` of a constant.
 pub(crate) fn cast(literal: &Literal, to: ElementType) -> Option<Literal> {
-    let shape = literal.shape().to_vec();
-    let floats = |data: Vec<f32>| Literal::F32(Array::new(shape.clone(), data));
+    let shape = || literal.shape().to_vec();
+    let floats = |data: Vec<f32>| Literal::F32(Array::new(shape(), data));
     let ints = |data: Vec<i64>| {
-        let data = data.into_iter().map(Int::number).collect();
-        Literal::Int(Array::new(shape.clone(), data), to)
+        let number = |&n: &i64| Int::number(n);
+        match range_of_type(to) {
+            Some((low, high)) => {
+                let wrapped = |n: &i64| ((n - low).rem_euclid(high - low + 1) + low) as f32;
+                Literal::Whole(Array::new(shape(), data.iter().map(wrapped).collect()), to)
+            }
+            None => Literal::Int(Array::new(shape(), data.iter().map(number).collect()), to),
+        }
     };
-    let bools = |data: Vec<bool>| Literal::Bool(Array::new(shape.clone(), data));
-    Some(match (literal, to) {
-        (Literal::F32(_), ElementType::F32) | (Literal::Bool(_), ElementType::Bool) => {
-            literal.clone()
+    let bools = |data: Vec<bool>| Literal::Bool(Array::new(shape(), data));
+    Some(match literal {
+        _ if literal.element() == to => literal.clone(),
+        Literal::F32(a) | Literal::Whole(a, _) if to.is_float() => floats(a.data.clone()),
+        Literal::F32(a) | Literal::Whole(a, _) if to == ElementType::Bool => {
+            bools(a.data.iter().map(|&x| x != 0.0).collect())
         }
-        (Literal::Int(array, _), ElementType::I64 | ElementType::I32) => {
-            Literal::Int(array.clone(), to)
-        }
-        (Literal::F32(a), ElementType::Bool) => bools(a.data.iter().map(|&x| x != 0.0).collect()),
-        (Literal::F32(a), _) => ints(a.data.iter().map(|&x| x as i64).collect()),
-        (Literal::Bool(a), ElementType::F32) => {
+        Literal::F32(a) | Literal::Whole(a, _) => ints(a.data.iter().map(|&x| x as i64).collect()),
+        Literal::Bool(a) if to.is_float() => {
             floats(a.data.iter().map(|&bit| f32::from(u8::from(bit))).collect())
         }
-        (Literal::Bool(a), _) => ints(a.data.iter().map(|&bit| i64::from(bit)).collect()),
+        Literal::Bool(a) => ints(a.data.iter().map(|&bit| i64::from(bit)).collect()),
+        // Lengths are at least 1.
+        Literal::Int(..) if to == ElementType::Bool => {
+            let is_set = |int: &Int| int.equals(&Int::number(0)).map(|is_zero| !is_zero);
+            bools(literal.as_ints()?.data.iter().map(is_set).collect::<Option<_>>()?)
+        }
+        Literal::Int(..) if to.is_narrow() => ints(literal.as_numbers()?),
+        Literal::Int(array, _) if to.is_integer() => Literal::Int(array.clone(), to),
         // Numbers that are lengths of the request stay what they are.
-        (Literal::Int(array, _), ElementType::F32) if literal.as_numbers().is_none() => {
-            Literal::Int(array.clone(), to)
-        }
-        (Literal::Int(..), ElementType::F32) => {
-            floats(literal.as_numbers()?.into_iter().map(|n| n as f32).collect())
-        }
-        (Literal::Int(..), _) => bools(literal.as_numbers()?.iter().map(|&n| n != 0).collect()),
+        Literal::Int(array, _) => match literal.as_numbers() {
+            None => Literal::Int(array.clone(), ElementType::F32),
+            Some(numbers) => floats(numbers.into_iter().map(|n| n as f32).collect()),
+        },
     })
 }

@@ -2,15 +2,11 @@
 
 use std::rc::Rc;
 
-use batchmaker_graph::ElementType;
-use rten_onnx::onnx::DataType;
-
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{
     RANK_MAX, axis_of, count, dim_of, input, int_list, numbers, permutation, uniform,
 };
 use crate::analysis::operators::broadcast::repeat;
-use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
@@ -18,9 +14,8 @@ use crate::data::dim::{Dim, Factor, row_axis, row_shape};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
-use crate::file::attribute::{int_attribute, ints_attribute};
+use crate::file::attribute::ints_attribute;
 use crate::file::node::Node;
-use crate::file::tensor::element_type;
 
 /// The same value under other dimensions that hold the same elements in the same order.
 fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
@@ -56,72 +51,6 @@ pub(crate) fn dropout(_: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Vec
     let x = input(inputs, 0)?.clone();
     let mask = Val::Fill(Rc::new(Literal::Bool(Array::scalar(true))), x.dims());
     Ok(vec![x, mask])
-}
-
-/// Casts numbers to truth values: all but zero are true.
-fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Val {
-    let zero = Literal::zero(view.element);
-    let outputs = || vec![(ElementType::Bool, view.dims.clone())];
-    let operands = vec![analysis.operand(view), Operand::Constant(Rc::new(zero))];
-    let is_zero = analysis.emit(node, "Equal", vec![], operands, outputs());
-    let Val::View(is_zero) = &is_zero[0] else { return Val::Unknown };
-    let operands = vec![analysis.operand(is_zero)];
-    analysis.emit(node, "Not", vec![], operands, outputs()).remove(0)
-}
-
-/// `Cast`.
-pub(crate) fn cast(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    let to = element_type(DataType(node.int("to").unwrap_or(0) as i32))?;
-    cast_to(analysis, node, input(inputs, 0)?, to).map(|val| vec![val])
-}
-
-/// `CastLike`.
-pub(crate) fn cast_like(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    // A constant of another float type has become FLOAT.
-    let to = match input(inputs, 1)? {
-        Val::View(view) => Some(view.element),
-        other => other.element().filter(|&element| element != ElementType::F32),
-    };
-    let to = to.ok_or("its type is that of a constant")?;
-    cast_to(analysis, node, input(inputs, 0)?, to).map(|val| vec![val])
-}
-
-fn cast_to(
-    analysis: &mut Analysis,
-    node: &Node,
-    val: &Val,
-    to: ElementType,
-) -> Result<Val, String> {
-    let folded = |literal: &Literal| fold::cast(literal, to).ok_or("a cast of a shape".to_owned());
-    match val {
-        Val::Literal(literal) => Ok(Val::literal(folded(literal)?)),
-        Val::Fill(literal, dims) => Ok(Val::Fill(Rc::new(folded(literal)?), dims.clone())),
-        Val::Repeat(literal, dims) => Ok(Val::Repeat(Rc::new(folded(literal)?), dims.clone())),
-        Val::View(view) if view.element == to => Ok(val.clone()),
-        Val::View(view) if to == ElementType::Bool => Ok(is_not_zero(analysis, node, view)),
-        Val::View(view) => {
-            let data_type = match to {
-                ElementType::F32 => DataType::FLOAT,
-                ElementType::I64 => DataType::INT64,
-                ElementType::I32 => DataType::INT32,
-                _ => DataType::BOOL,
-            };
-            let attributes = vec![int_attribute("to", data_type.0.into())];
-            let operands = vec![analysis.operand(view)];
-            let outputs = vec![(to, view.dims.clone())];
-            let vals = analysis.emit(node, "Cast", attributes, operands, outputs);
-            Ok(vals.into_iter().next().unwrap_or(Val::Unknown))
-        }
-        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
-    }
 }
 
 /// `Transpose`.

@@ -3,6 +3,7 @@
 
 pub(super) mod arguments;
 pub(super) mod broadcast;
+pub(super) mod casts;
 pub(super) mod composed;
 pub(super) mod constants;
 pub(super) mod contract;
@@ -12,6 +13,7 @@ pub(super) mod fold;
 pub(super) mod layout;
 pub(super) mod lengths;
 pub(super) mod lists;
+pub(super) mod narrow;
 pub(super) mod reduce;
 pub(super) mod repeated;
 pub(super) mod rewrites;

@@ -110,7 +110,7 @@ pub(crate) fn layer_normalization(
 pub(super) fn check_type(node: &Node, view: &View) -> Result<(), String> {
     let is_of_any =
         matches!(&*node.operator, "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceSum");
-    match is_of_any || view.element == ElementType::F32 {
+    match is_of_any || view.element.is_float() {
         true => Ok(()),
         false => Err("integers are not supported".to_owned()),
     }

@@ -4,9 +4,9 @@
 use std::rc::Rc;
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::DataType;
 
 use crate::analysis::operators::broadcast::align;
+use crate::analysis::operators::narrow::data_type_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
@@ -51,11 +51,7 @@ pub(crate) fn sign(
 ) -> Result<Option<Vec<Val>>, String> {
     let Val::View(view) = operands[0] else { return Ok(None) };
     let zero = Operand::Constant(Rc::new(Literal::zero(view.element)));
-    let to = match view.element {
-        ElementType::F32 => DataType::FLOAT,
-        ElementType::I64 => DataType::INT64,
-        _ => DataType::INT32,
-    };
+    let to = data_type_of(view.element.stored());
     let mut parts = Vec::new();
     for operator in ["Greater", "Less"] {
         let operands = vec![analysis.operand(view), zero.clone()];

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use batchmaker_graph::ElementType;
-
 use crate::analysis::ids::origin;
 use crate::analysis::operator::Inputs;
 use crate::analysis::recurrence::SequenceLengths;
@@ -54,7 +52,9 @@ pub(super) fn lengths(
                 let reason = "its sequence_lens are computed: known too late to unfold a request";
                 return Err(Some(reason.to_owned()));
             };
-            if !matches!(analysis.inputs[input].element, ElementType::I64 | ElementType::I32) {
+            if analysis.inputs[input].element.is_narrow()
+                || !analysis.inputs[input].element.is_integer()
+            {
                 return Err(misfit());
             }
             match (&view.dims[..], batch.as_symbol()) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use batchmaker_graph::{ElementType, RecurrentKind, RnnActivation};
 
 use crate::analysis::operator::Inputs;
+use crate::analysis::operators::composed::quantised::widened_lstm;
 use crate::analysis::recurrence::{Initial, OperatorStep, Recurrent, SequenceLengths, Step};
 use crate::analysis::recurrent::arguments::{lengths, peepholes, weights};
 use crate::analysis::recurrent::first_states::{InitialEdge, first_states};
@@ -26,6 +27,22 @@ pub(crate) fn lstm(
     _: &OnnxFile,
 ) -> Result<Vec<Val>, String> {
     Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None }))
+}
+
+/// `DynamicQuantizeLSTM` of the domain `com.microsoft`: an `LSTM` with weights of 8 bits, which are widened to FLOAT. It
+/// quantises inputs and states as well, which is left out.
+pub(crate) fn dynamic_quantize_lstm(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+    file: &OnnxFile,
+) -> Result<Vec<Val>, String> {
+    if inputs.iter().flatten().any(|val| matches!(val, Val::Unknown)) {
+        analysis.misses_recurrence = true;
+        return Ok(Vec::new());
+    }
+    let plain = widened_lstm(analysis, inputs)?;
+    lstm(analysis, node, &plain, file)
 }
 
 /// `GRU`.
@@ -192,7 +209,7 @@ fn take_axes(
     x: &View,
     input_size: Option<usize>,
 ) -> Result<(), String> {
-    if x.element != ElementType::F32 {
+    if !x.element.is_float() {
         return Err(format!("its X is {}", x.element));
     }
     let [time, batch, features] = &x.dims[..] else {

@@ -212,7 +212,7 @@ fn first_states(
             ElementType::I64 => TensorData::I64(vec![value; elements]),
             ElementType::I32 => TensorData::I32(vec![value as i32; elements]),
             ElementType::Bool => TensorData::Bool(vec![value != 0; elements]),
-            ElementType::Bytes => unreachable!("cells have no strings"),
+            _ => unreachable!("cells have stored types"),
         };
         first[state] = First::Start(RowTensor::of(input).flat_row(), data);
     }

@@ -5,4 +5,5 @@ mod composer;
 pub(in crate::analysis) mod einsum;
 pub(in crate::analysis) mod normalisations;
 pub(in crate::analysis) mod products;
+pub(in crate::analysis) mod quantised;
 pub(in crate::analysis) mod repetition;

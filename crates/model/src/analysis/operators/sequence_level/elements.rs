@@ -1,22 +1,18 @@
 //! Element-wise operators, casts and matrix products.
 
 use batchmaker_graph::ElementType;
-use rten_onnx::onnx::DataType;
 
 use crate::analysis::operator::{Inputs, Operands};
-use crate::analysis::operators::arguments::{input, view};
+use crate::analysis::operators::arguments::input;
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::contract::check_floats;
 use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::elementwise::{self, entry};
-use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, operand, tensor};
+use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, operand};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::dim::Dim;
-use crate::data::literal::Literal;
-use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
-use crate::file::tensor::element_type;
 
 /// `MatMul`.
 pub(crate) fn matmul(
@@ -118,37 +114,4 @@ pub(crate) fn clip(
         }
     }
     Ok(vec![x])
-}
-
-/// `Cast`.
-pub(crate) fn cast(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<Vec<Val>, String> {
-    if node.int("to") == Some(DataType::BOOL.0.into()) {
-        return is_not_zero(analysis, node, inputs).map(|val| vec![val]);
-    }
-    let x = view(inputs, 0)?;
-    let data_type = DataType(node.int("to").unwrap_or(0) as i32);
-    let op = SequenceOp {
-        operator: "Cast".to_owned(),
-        attributes: vec![int_attribute("to", data_type.0.into())],
-        operands: vec![tensor(x)],
-        outputs: vec![(element_type(data_type)?, x.dims.clone())],
-        is_independent: true,
-        is_along_first: true,
-    };
-    op.add(analysis, node)
-}
-
-/// Casts numbers to truth values: all but zero are true.
-fn is_not_zero(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val, String> {
-    let x = view(inputs, 0)?.clone();
-    if x.element == ElementType::Bool {
-        return Ok(Val::View(x));
-    }
-    let zero = Literal::zero(x.element);
-    let is_zero = apply(analysis, node, "Equal", vec![], vec![Val::View(x), Val::literal(zero)])?;
-    apply(analysis, node, "Not", vec![], vec![is_zero])
 }

