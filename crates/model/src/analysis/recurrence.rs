@@ -39,6 +39,8 @@ pub(crate) struct OperatorStep {
     pub(crate) r: Arc<[f32]>,
     /// `[2 * gates * hidden_size]`.
     pub(crate) b: Option<Arc<[f32]>>,
+    /// Whether h is multiplied with R as 256 whole numbers, between its least and its greatest element, stand for it.
+    pub(crate) quantises_h: bool,
 }
 
 impl OperatorStep {

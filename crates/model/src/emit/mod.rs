@@ -4,6 +4,7 @@ pub(crate) mod bodies;
 pub(crate) mod builder;
 pub(crate) mod cell;
 pub(crate) mod loop_body;
+mod quantising;
 pub(crate) mod recognise;
 pub(crate) mod recurrent;
 pub(crate) mod registration;

@@ -7,6 +7,7 @@ use batchmaker_graph::{
 
 use crate::analysis::recurrence::{OperatorStep, Recurrent, Step, operator_name};
 use crate::data::direction::Direction;
+use crate::emit::quantising::quantising_program;
 use crate::emit::step_program::step_program;
 
 /// The cell of a chain's steps, a description of it, and whether a fused kernel runs it.
@@ -31,6 +32,9 @@ fn operator_cell(
     lookup: Option<Lookup>,
 ) -> (Cell, String) {
     let states = vec![RowSpec::flat(ElementType::F32, step.hidden_size); step.kind.states()];
+    if step.quantises_h {
+        return quantised_cell(step, direction, states);
+    }
     let Some(program) = step_program(step, &vec![true; states.len()]) else {
         let step = fused_step(step, lookup);
         let description = chain_summary(&step, direction);
@@ -44,6 +48,30 @@ fn operator_cell(
     let reads = (0..=states.len()).map(Some).collect();
     let body = OperationBody::Program(program);
     let operations = vec![Operation { body, reads, writes: writes.clone() }];
+    let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
+    (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
+}
+
+/// The cell of an LSTM that quantises h, and a description of it: h is quantised by a program, and a fused kernel does
+/// the step.
+fn quantised_cell(
+    step: &OperatorStep,
+    direction: Direction,
+    states: Vec<RowSpec>,
+) -> (Cell, String) {
+    let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
+    // x, h, c, h quantised, then the next h and c.
+    let registers = [&inputs[..], &states, &states[..1], &states].concat();
+    let quantise = Operation {
+        body: OperationBody::Program(quantising_program(step.hidden_size)),
+        reads: vec![Some(1)],
+        writes: vec![3],
+    };
+    let step = fused_step(step, None);
+    let description = format!("{}; h is quantised", chain_summary(&step, direction));
+    let (reads, writes) = (vec![Some(0), Some(3), Some(2)], vec![4, 5]);
+    let step = Operation { body: OperationBody::Step(step), reads, writes: writes.clone() };
+    let operations = vec![quantise, step];
     let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
 }

@@ -349,7 +349,7 @@ fn check_output(graph: &CellGraph, output: &OutputTensor, info: &TensorInfo) -> 
         return Err(format!("{value} is not marked as an output of the graph"));
     }
     let spec = &graph.values()[value.index()];
-    if spec.row.element != info.element {
+    if spec.row.element != info.element.stored() {
         return Err(format!("{value} holds {}, not {}", spec.row.element, info.element));
     }
     let rows = rows.clone().unwrap_or(0..spec.rows as usize);

@@ -29,8 +29,8 @@ pub(crate) fn lstm(
     Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None }))
 }
 
-/// `DynamicQuantizeLSTM` of the domain `com.microsoft`: an `LSTM` with weights of 8 bits, which are widened to FLOAT. It
-/// quantises inputs and states as well, which is left out.
+/// `DynamicQuantizeLSTM` of the domain `com.microsoft`: an `LSTM` with weights of 8 bits, which are widened to FLOAT.
+/// X is quantised by a scale of all steps of its sequence, h at every step.
 pub(crate) fn dynamic_quantize_lstm(
     analysis: &mut Analysis,
     node: &Node,
@@ -41,8 +41,15 @@ pub(crate) fn dynamic_quantize_lstm(
         analysis.misses_recurrence = true;
         return Ok(Vec::new());
     }
-    let plain = widened_lstm(analysis, inputs)?;
-    lstm(analysis, node, &plain, file)
+    let plain = widened_lstm(analysis, node, inputs)?;
+    let first = analysis.recurrents.len();
+    let outputs = lstm(analysis, node, &plain, file)?;
+    for recurrent in &mut analysis.recurrents[first..] {
+        if let Step::Operator(step) = &mut recurrent.step {
+            step.quantises_h = true;
+        }
+    }
+    Ok(outputs)
 }
 
 /// `GRU`.
@@ -186,6 +193,7 @@ fn evaluate(
             w: part(&w, direction),
             r: part(&r, direction),
             b: b.as_ref().map(|b| part(b, direction)),
+            quantises_h: false,
         };
         let along = directions[direction];
         analysis.recurrents.push(Recurrent {

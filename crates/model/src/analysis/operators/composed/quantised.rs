@@ -307,13 +307,20 @@ pub(crate) fn q_linear_conv(
     to.quantised(&sums, input(inputs, 6)?, Some(zero_point), (1, element)).map(|val| vec![val])
 }
 
-/// The inputs of an `LSTM` that a `DynamicQuantizeLSTM` (of `com.microsoft`) is, with weights widened to FLOAT: its
-/// W and R are `[directions, input_size or hidden_size, 4 * hidden_size]`.
+/// The inputs of an `LSTM` that a `DynamicQuantizeLSTM` (of `com.microsoft`) is, with X as its whole numbers stand for
+/// it, and weights widened to FLOAT: its W and R are `[directions, input_size or hidden_size, 4 * hidden_size]`.
 pub(crate) fn widened_lstm(
     analysis: &mut Analysis,
+    node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Option<Val>>, String> {
+    let [x, scale, zero_point] = dynamically_quantised(analysis, node, input(inputs, 0)?)?;
+    let mut to = Composer { analysis, node };
+    let (x, zero_point) = (to.as_float(&x)?, to.as_float(&zero_point)?);
+    let x = to.op("Sub", &[&x, &zero_point])?;
+    let x = to.op("Mul", &[&x, &scale])?;
     let mut plain: Vec<Option<Val>> = (0..8).map(|at| optional(inputs, at).cloned()).collect();
+    plain[0] = Some(x);
     for (index, scale) in [(1, 8), (2, 10)] {
         let weights = match input(inputs, index)? {
             Val::Literal(weights) => weights,
