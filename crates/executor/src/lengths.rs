@@ -10,12 +10,18 @@ pub(crate) struct Lengths {
     ports: Vec<Vec<usize>>,
     /// For each input port, whether its length is the value that it holds, not its rows.
     is_value: Vec<bool>,
+    /// For each input port, the input ports whose values' product is the number of its steps; none: it is a length of
+    /// its own.
+    factors: Vec<Vec<usize>>,
 }
 
 /// The input ports that have a length: those of all steps, and those of one integer for all sequences, which may be
 /// the number of steps of another tensor.
 pub(crate) fn ports_of_lengths(inputs: &[Port]) -> Vec<usize> {
-    let has = |port: &usize| inputs[*port].axes.steps || inputs[*port].is_count();
+    let has = |port: &usize| {
+        let Port { axes, factors, .. } = &inputs[*port];
+        (axes.steps && factors.is_empty()) || inputs[*port].is_count()
+    };
     (0..inputs.len()).filter(has).collect()
 }
 
@@ -24,9 +30,11 @@ impl Lengths {
     /// length of some ports while the others keep theirs; it takes that of all.
     pub(crate) fn find(inputs: &[Port], mut runs: impl FnMut(&[usize]) -> bool) -> Self {
         let is_value = inputs.iter().map(Port::is_count).collect();
+        let factors = inputs.iter().map(|port| port.factors.clone()).collect();
         let all = ports_of_lengths(inputs);
         if all.len() < 2 {
-            return Self { ports: all.into_iter().map(|port| vec![port]).collect(), is_value };
+            let ports = all.into_iter().map(|port| vec![port]).collect();
+            return Self { ports, is_value, factors };
         }
         let (alone, mut tied): (Vec<usize>, Vec<usize>) =
             all.iter().copied().partition(|&port| runs(&[port]));
@@ -46,7 +54,7 @@ impl Lengths {
             tied.retain(|port| !group.contains(port));
             ports.push(group);
         }
-        Self { ports, is_value }
+        Self { ports, is_value, factors }
     }
 
     /// The number of lengths.
@@ -59,13 +67,22 @@ impl Lengths {
         &self.ports[length]
     }
 
-    /// The lengths of a request whose ports have `spans`: the input ports, then the output ports. A value is taken to
-    /// be as large as the largest span.
+    /// The lengths of a request whose ports have `spans`: the input ports, then the output ports. A value whose product
+    /// with others is a span is taken to be as large as the others, any other value as large as the largest span.
     pub(crate) fn of(&self, spans: &[u32]) -> Vec<f64> {
-        let longest = spans.iter().copied().max().unwrap_or(1);
-        let of_port = |&port: &usize| if self.is_value[port] { longest } else { spans[port] };
-        let most = |ports: &Vec<usize>| ports.iter().map(of_port).max().unwrap_or(1);
-        self.ports.iter().map(|ports| f64::from(most(ports))).collect()
+        let longest = f64::from(spans.iter().copied().max().unwrap_or(1));
+        let root = |port: usize| {
+            let products = self.factors.iter().zip(spans);
+            let of = products.filter(|(factors, _)| factors.contains(&port));
+            of.map(|(factors, &span)| f64::from(span).powf(1.0 / factors.len() as f64).ceil())
+                .reduce(f64::max)
+        };
+        let of_port = |&port: &usize| match self.is_value[port] {
+            true => root(port).unwrap_or(longest),
+            false => f64::from(spans[port]),
+        };
+        let most = |ports: &Vec<usize>| ports.iter().map(of_port).reduce(f64::max).unwrap_or(1.0);
+        self.ports.iter().map(most).collect()
     }
 }
 
@@ -78,7 +95,7 @@ mod tests {
     fn ports(count: usize) -> Vec<Port> {
         let row = RowSpec::new(ElementType::F32, [2]);
         let axes = PortAxes { batch: true, steps: true };
-        (0..count).map(|_| Port { row: row.clone(), axes }).collect()
+        (0..count).map(|_| Port { row: row.clone(), axes, factors: Vec::new() }).collect()
     }
 
     /// The ports of each length where those of a group must be changed together.

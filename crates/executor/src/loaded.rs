@@ -59,13 +59,17 @@ impl Loaded {
     /// [`ExecutorError::Load`]
     pub(crate) fn new(
         program: &Program,
-        inputs: Vec<Port>,
-        outputs: Vec<Port>,
+        mut inputs: Vec<Port>,
+        mut outputs: Vec<Port>,
     ) -> Result<Self, ExecutorError> {
         let error =
             |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
         let mut file =
             ModelProto::parse_buf(&program.bytes[..]).map_err(|e| error(e.to_string()))?;
+        if let Some(graph) = &file.graph {
+            Port::read_factors(&mut inputs, &graph.input);
+            Port::read_factors(&mut outputs, &graph.output);
+        }
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
         let probe = Probe::run(&mut file, &inputs, is_batched);
         let single_row = plan(&mut file, probe.as_ref(), is_batched, &inputs);

@@ -83,8 +83,9 @@ impl Probe {
         }
         for (number, port) in inputs.iter().enumerate() {
             let name = format!("in{number}");
-            shapes.insert(name.clone(), [1, 2].map(|count| port.shape(count, span)));
-            growths.insert(name, of_port(number, port, &lengths));
+            let steps = span.pow(port.factors.len().max(1) as u32);
+            shapes.insert(name.clone(), [1, 2].map(|count| port.shape(count, steps)));
+            growths.insert(name, of_port(number, port, span, &lengths));
         }
         for constant in &model.graph.as_ref()?.initializer {
             let (name, dims) = (constant.name.clone()?, constant_dims(constant));
@@ -156,8 +157,13 @@ impl<'a> Tracer<'a> {
     /// The shapes for `count` rows or sequences, if any variant of the program takes them. `lengths` has the steps of
     /// each input port.
     fn shapes(&self, count: usize, lengths: &[usize]) -> Option<Shapes> {
+        let of_port = |(port, &length): (&Port, &usize)| match &port.factors[..] {
+            [] => length,
+            factors => factors.iter().map(|&factor| lengths[factor]).product(),
+        };
+        let lengths: Vec<usize> = self.inputs.iter().zip(lengths).map(of_port).collect();
         let variants = self.variants.iter();
-        let shapes = variants.filter_map(|(model, ids)| self.run(model, ids, count, lengths));
+        let shapes = variants.filter_map(|(model, ids)| self.run(model, ids, count, &lengths));
         shapes.reduce(|all, other| {
             let larger = |(a, b): (Vec<usize>, Vec<usize>)| {
                 let elements = |shape: &[usize]| shape.iter().product::<usize>();
@@ -258,11 +264,23 @@ fn grow(
 }
 
 /// The shape of an input port.
-fn of_port(number: usize, port: &Port, lengths: &Lengths) -> ShapeGrowth {
+fn of_port(number: usize, port: &Port, span: usize, lengths: &Lengths) -> ShapeGrowth {
     let own = (0..lengths.count()).find(|&at| lengths.ports(at).contains(&number));
     let rate = |at: usize| if Some(at) == own { 1.0 } else { 0.0 };
     let rates = (0..lengths.count()).map(rate).collect();
-    let steps = port.axes.steps.then_some(Growth::Linear { constant: 0.0, rates });
+    let degree = |at: usize| {
+        let is_factor = |factor: &&usize| lengths.ports(at).contains(factor);
+        port.factors.iter().filter(is_factor).count() as i32
+    };
+    let growth = match port.factors.is_empty() {
+        true => Growth::Linear { constant: 0.0, rates },
+        false => Growth::Power {
+            size: (span as f64).powi(port.factors.len() as i32),
+            base: vec![span as f64; lengths.count()],
+            degrees: (0..lengths.count()).map(degree).collect(),
+        },
+    };
+    let steps = port.axes.steps.then_some(growth);
     let batch = port.axes.batch.then_some(1);
     let constant = |n: usize| Growth::Linear { constant: n as f64, rates: Vec::new() };
     let row = port.row.shape.iter().copied().map(constant);

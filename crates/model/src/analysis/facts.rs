@@ -51,14 +51,27 @@ impl Analysis {
         }
     }
 
+    /// The axes that rows of a tensor run along.
+    pub(crate) fn domain_of(&self, dims: &[Dim]) -> Domain {
+        Domain { time: self.axes.steps_of(dims), ..Domain::of(dims) }
+    }
+
+    /// Makes known the product of the axes of steps of a tensor, where they are several.
+    pub(crate) fn join_steps(&mut self, dims: &[Dim]) {
+        let several = steps(dims);
+        if several.len() > 1 && self.has_roles() {
+            self.axes.product(&several);
+        }
+    }
+
     /// The axes that rows of a source run along.
     pub(crate) fn domain(&self, source: Source) -> Domain {
         match source {
-            Source::Input(index) => Domain::of(&self.inputs[index].dims),
+            Source::Input(index) => self.domain_of(&self.inputs[index].dims),
             Source::Length(_) => Domain::default(),
             // Outputs of an operator on whole tensors may have axes of their own.
             Source::Op(index, port) => match self.ops[index].tensor_dims.get(port) {
-                Some(dims) => Domain::of(dims),
+                Some(dims) => self.domain_of(dims),
                 None => self.ops[index].domain,
             },
             Source::Recurrent(index, port) => {

@@ -125,6 +125,7 @@ impl Analysis {
                 ElementType::F32
             }
         };
+        self.join_steps(&dims);
         let view = View { source: Source::Input(index), at: None, element, dims: dims.clone() };
         self.push_input(&input.name, element, dims, Val::View(view));
     }

@@ -92,6 +92,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator { on_sequences: Some(sequence_level::windows::pool), ..named("AveragePool") },
     Operator {
         on_rows: Some(contract::batch_normalization),
+        on_sequences: Some(contract::batch_normalization),
         takes_weights: true,
         ..named("BatchNormalization")
     },
@@ -149,6 +150,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("Conv")
     },
     Operator { on_any: Some(composed::quantised::conv_integer), ..named("ConvInteger") },
+    Operator {
+        on_sequences: Some(sequence_level::windows::transposed_convolution),
+        takes_weights: true,
+        ..named("ConvTranspose")
+    },
     elementwise(
         "Cos",
         &Elementwise {
@@ -510,6 +516,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_sequences: Some(sequence_level::layout::reshape),
         ..named("Reshape")
     },
+    Operator { on_sequences: Some(sequence_level::resize::resize), ..named("Resize") },
     elementwise("Round", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { in_graph: Some(loops::rules::scan), ..named("Scan") },
     Operator { on_sequences: Some(sequence_level::select::scatter_elements), ..named("Scatter") },
@@ -662,6 +669,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_repeated: OnRepeated::MoveAxes,
         ..named("Unsqueeze")
     },
+    Operator { on_sequences: Some(sequence_level::resize::upsample), ..named("Upsample") },
     elementwise(
         "Where",
         &Elementwise {

@@ -4,7 +4,7 @@
 //! While the roles of a file's input dimensions are still being found, every input dimension is a symbol of its
 //! own.
 
-use crate::data::dim::{Dim, Factor};
+use crate::data::dim::{Dim, Factor, steps};
 use crate::data::int::Int;
 use crate::data::symbol::{BATCH, Symbol, Windows};
 
@@ -18,6 +18,8 @@ struct SymbolFacts {
     is_time: bool,
     /// The axis whose windows this symbol counts, where it counts windows.
     windows: Option<(Symbol, Windows)>,
+    /// The axes whose lengths' product this symbol is, in the order of their ids; else none.
+    factors: Vec<Symbol>,
 }
 
 /// All symbols of a file, with the equal ones unified.
@@ -48,6 +50,57 @@ impl Axes {
         let symbol = self.add(&label, length);
         self.symbols[symbol.0 as usize].windows = Some((of, windows));
         symbol
+    }
+
+    /// The symbol whose length is the product of the lengths of some axes; of one, that axis.
+    pub(crate) fn product(&mut self, of: &[Symbol]) -> Symbol {
+        if let Some(known) = self.known_product(of) {
+            return known;
+        }
+        let factors = self.sorted(of);
+        let labels: Vec<&str> = factors.iter().map(|&factor| self.label(factor)).collect();
+        let label = labels.join("*");
+        let length = factors.iter().map(|&factor| self.length(factor)).product();
+        let symbol = self.add(&label, length);
+        self.symbols[symbol.0 as usize].factors = factors;
+        symbol
+    }
+
+    fn known_product(&self, of: &[Symbol]) -> Option<Symbol> {
+        if let [one] = of {
+            return Some(self.find(*one));
+        }
+        let of = self.sorted(of);
+        let is_product = |&at: &usize| {
+            let factors = &self.symbols[at].factors;
+            !factors.is_empty() && self.sorted(factors) == of
+        };
+        (0..self.symbols.len()).find(is_product).map(|at| Symbol(at as u32))
+    }
+
+    fn sorted(&self, symbols: &[Symbol]) -> Vec<Symbol> {
+        let mut sorted: Vec<Symbol> = symbols.iter().map(|&symbol| self.find(symbol)).collect();
+        sorted.sort_unstable();
+        sorted
+    }
+
+    /// The axes that a symbol is the product of, in the order in which rows stand; of no product, the symbol itself.
+    pub(crate) fn factors(&self, symbol: Symbol) -> Vec<Symbol> {
+        let symbol = self.find(symbol);
+        match &self.symbols[symbol.0 as usize].factors[..] {
+            [] => vec![symbol],
+            factors => self.sorted(factors),
+        }
+    }
+
+    /// The axis of steps that rows of a tensor run along: of several, the product of their lengths; none if there is
+    /// none, or no product of them yet.
+    pub(crate) fn steps_of(&self, dims: &[Dim]) -> Option<Symbol> {
+        match &steps(dims)[..] {
+            [] => None,
+            [one] => Some(*one),
+            several => Some(self.known_product(several).unwrap_or(several[0])),
+        }
     }
 
     /// Every symbol that counts windows, with the axis that they lie on and their geometry.
@@ -95,8 +148,15 @@ impl Axes {
     pub(crate) fn add(&mut self, label: &str, length: Option<usize>) -> Symbol {
         let id = Symbol(self.symbols.len() as u32);
         let label = label.to_owned();
-        let (learned, is_time, windows) = (false, false, None);
-        self.symbols.push(SymbolFacts { parent: id, label, length, learned, is_time, windows });
+        self.symbols.push(SymbolFacts {
+            parent: id,
+            label,
+            length,
+            learned: false,
+            is_time: false,
+            windows: None,
+            factors: Vec::new(),
+        });
         id
     }
 

@@ -7,18 +7,27 @@ pub(crate) struct Symbol(pub(crate) u32);
 /// The number of sequences.
 pub(crate) const BATCH: Symbol = Symbol(0);
 
-/// The number of windows that fit an axis: `floor((length + extra) / stride) + 1`.
+/// The number of windows that fit an axis, each element of which is `multiple` elements:
+/// `floor((multiple * length + extra) / stride) + 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
+    /// At least 1.
+    pub(crate) multiple: i64,
     /// The number of elements that padding adds, less the number that one window covers.
     pub(crate) extra: i64,
     pub(crate) stride: i64,
 }
 
 impl Windows {
+    /// Windows over an axis as it is.
+    pub(crate) const fn new(extra: i64, stride: i64) -> Self {
+        Self { multiple: 1, extra, stride }
+    }
+
     /// The number of windows over an axis of `length` elements; none if not even one fits.
     pub(crate) fn count(self, length: usize) -> Option<usize> {
-        let room = i64::try_from(length).ok()?.checked_add(self.extra)?;
+        let room =
+            i64::try_from(length).ok()?.checked_mul(self.multiple)?.checked_add(self.extra)?;
         (room >= 0).then(|| (room / self.stride) as usize + 1)
     }
 }

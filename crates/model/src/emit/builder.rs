@@ -13,7 +13,7 @@ use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, RowOp, Source, ValueRef};
 use crate::data::array::Array;
-use crate::data::dim::{Dim, Factor, steps};
+use crate::data::dim::{Dim, Factor};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::data::symbol::Symbol;
@@ -185,7 +185,9 @@ impl<'a> Builder<'a> {
     fn add_step(&mut self, source: Source, at: i64) -> Result<(), String> {
         let time = self.analysis.domain(source).time.ok_or("a step of no axis")?;
         let row = Dim::fixed(row_of(self.analysis, source).elements());
-        let all = self.tensor(ValueRef { source, at: None }, &[Dim::symbol(time), row.clone()])?;
+        let along = self.analysis.axes.factors(time);
+        let along = Dim(along.into_iter().map(Factor::Symbol).collect());
+        let all = self.tensor(ValueRef { source, at: None }, &[along, row.clone()])?;
         let index = self.constant(vec![at]);
         let step = self.op("Gather", &[&all, &index], vec![("axis", vec![0])]);
         let dims = vec![Dim::fixed(1), row];
@@ -205,10 +207,6 @@ impl<'a> Builder<'a> {
         let known = self.converted.iter().find(|(of, as_, _)| *of == name && as_ == dims);
         if let Some((.., produced)) = known {
             return Ok(produced.clone());
-        }
-        if steps(&from).len() > 1 || steps(dims).len() > 1 {
-            let shape = self.analysis.axes.show(&from);
-            return Err(format!("{shape} varies along more than one axis"));
         }
         let produced = self.convert(&name, &from, dims)?;
         self.converted.push((name, dims.to_vec(), produced.clone()));

@@ -10,7 +10,7 @@ use rten_onnx::onnx::{Dimension, ValueInfoProto};
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Scope, Source, ValueRef};
-use crate::data::dim::Dim;
+use crate::data::dim::{Dim, Factor};
 use crate::data::symbol::BATCH;
 use crate::emit::builder::Builder;
 use crate::emit::writer::value_info;
@@ -24,7 +24,8 @@ fn plain(analysis: &Analysis, reference: ValueRef) -> (Domain, RowSpec, Vec<Dim>
     let row = row_of(analysis, reference.source);
     let mut dims = Vec::new();
     dims.extend(domain.batch.then(|| Dim::symbol(BATCH)));
-    dims.extend(domain.time.map(Dim::symbol));
+    let factors = domain.time.map(|time| analysis.axes.factors(time));
+    dims.extend(factors.map(|factors| Dim(factors.into_iter().map(Factor::Symbol).collect())));
     dims.extend(row.shape.iter().map(|&n| Dim::fixed(n)));
     (domain, row, dims)
 }
@@ -46,7 +47,8 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
     for &reference in &segment.inputs {
         let (domain, row, dims) = plain(analysis, reference);
         let axes = PortAxes { batch: domain.batch, steps: domain.time.is_some() };
-        let name = builder.writer.input_as(|name| info(name, axes, &row));
+        let along = factors(&dims, segment);
+        let name = builder.writer.input_as(|name| info(name, axes, &row, along));
         if let Source::Length(symbol) = reference.source {
             let one = builder.constant(vec![1]);
             let vector = builder.op("Reshape", &[&name, &one], vec![]);
@@ -70,7 +72,7 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
         let out = format!("out{port}");
         // Not renamed: others may read it.
         builder.writer.node("Identity", vec![name], vec![out.clone()], Vec::new());
-        builder.writer.output_as(info(&out, axes, &row));
+        builder.writer.output_as(info(&out, axes, &row, None));
         outputs.push(axes);
         cell.outputs.push(row);
     }
@@ -79,13 +81,27 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
     Ok(cell)
 }
 
-fn info(name: &str, axes: PortAxes, row: &RowSpec) -> ValueInfoProto {
+/// The name of an axis of steps that is several axes at once: the input ports that hold their lengths, `in0*in1`.
+fn factors(dims: &[Dim], segment: &Segment) -> Option<String> {
+    let joint = dims.iter().find(|dim| dim.0.len() > 1 && !dim.in_row())?;
+    let port = |symbol| {
+        let length = ValueRef { source: Source::Length(symbol), at: None };
+        let port = segment.inputs.iter().position(|&input| input == length)?;
+        Some(format!("in{port}"))
+    };
+    let ports: Option<Vec<String>> = joint.symbols().map(port).collect();
+    Some(ports?.join("*"))
+}
+
+/// An input or output, whose axis of steps is called `along` if that is given.
+fn info(name: &str, axes: PortAxes, row: &RowSpec, along: Option<String>) -> ValueInfoProto {
     let mut info = value_info(name, row);
     let shape = info.r#type.as_mut().and_then(|ty| ty.tensor_type.as_mut());
     if let Some(shape) = shape.and_then(|tensor| tensor.shape.as_mut()) {
         let axis = |name: &str| Dimension { dim_param: Some(name.to_owned()), dim_value: None };
         // Axes of equal names would have to be of equal lengths.
-        let leading = [(axes.batch, "batch".to_owned()), (axes.steps, format!("steps of {name}"))];
+        let along = along.unwrap_or_else(|| format!("steps of {name}"));
+        let leading = [(axes.batch, "batch".to_owned()), (axes.steps, along)];
         let leading = leading.iter().filter(|(has, _)| *has).map(|(_, name)| axis(name));
         shape.dim.splice(0..1, leading.collect::<Vec<_>>());
     }

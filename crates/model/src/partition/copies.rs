@@ -1,7 +1,7 @@
 //! Copies of rows, for outputs that no cell writes as they are.
 
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source};
+use crate::analysis::value::{Operand, RowOp, Scope, Source};
 use crate::data::dim::{Dim, row_shape};
 use crate::data::symbol::BATCH;
 
@@ -10,7 +10,7 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
     for index in 0..analysis.outputs.len() {
         let (name, view) = analysis.outputs[index].clone();
         let reference = analysis.resolve(view.source, view.at);
-        let wanted = Domain::of(&view.dims);
+        let wanted = analysis.domain_of(&view.dims);
         // After a sequence-level op the rows of a sequence stand together; a joint axis with time first has
         // another order.
         let is_time_first = |dim: &Dim| {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{RowOp, Source, ValueRef};
+use crate::analysis::value::{RowOp, Scope, Source, ValueRef};
 use crate::data::dim::steps;
 use crate::partition::segment::{Cut, Instance, Segment};
 
@@ -70,6 +70,18 @@ pub(super) fn group(
                     && !inputs.contains(&reference)
                 {
                     inputs.push(reference);
+                }
+            }
+        }
+        // Rows along several axes tell none of their lengths.
+        let read = inputs.clone();
+        let along = read.iter().filter(|reference| reference.at.is_none() && scope != Scope::Row);
+        for time in along.filter_map(|reference| analysis.domain(reference.source).time) {
+            let factors = analysis.axes.factors(time);
+            for &factor in factors.iter().filter(|_| factors.len() > 1) {
+                let length = ValueRef { source: Source::Length(factor), at: None };
+                if !inputs.contains(&length) {
+                    inputs.push(length);
                 }
             }
         }

@@ -18,9 +18,11 @@ pub(crate) fn check_outputs(analysis: &Analysis) -> Vec<OutputReason> {
     let mut reasons = Vec::new();
     let mut orders: HashMap<ValueRef, bool> = HashMap::new();
     for (name, view) in &analysis.outputs {
-        if steps(&view.dims).len() > 1 {
+        let is_joint = |dim: &Dim| dim.symbols().count() > 1;
+        if steps(&view.dims).len() > 1 && view.dims.iter().any(is_joint) {
             let shape = analysis.axes.show(&view.dims);
-            reasons.push((name.clone(), format!("{shape} varies along more than one axis")));
+            let reason = format!("{shape} varies along more than one axis, and joins some of them");
+            reasons.push((name.clone(), reason));
             continue;
         }
         let mixed = view.dims.iter().any(|dim| dim.in_row() && dim.symbols().next().is_some());
@@ -53,8 +55,9 @@ pub(super) fn extent(dim: &Dim) -> Extent {
 pub(super) fn rows_first(dims: &[Dim], is_batch_first: bool) -> Option<Vec<usize>> {
     let (mut order, inside): (Vec<usize>, Vec<usize>) =
         (0..dims.len()).partition(|&axis| !dims[axis].in_row());
-    if is_batch_first {
-        order.sort_by_key(|&axis| dims[axis].as_symbol() != Some(BATCH));
+    // The batch first, and several axes of steps in the order of their ids: the batch's is the least.
+    if is_batch_first || steps(dims).len() > 1 {
+        order.sort_by_key(|&axis| dims[axis].as_symbol());
     }
     order.extend(inside);
     (!order.is_sorted()).then_some(order)

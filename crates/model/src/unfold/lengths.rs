@@ -124,7 +124,16 @@ impl UnfoldPlan {
                 return Err(InvalidRequest(text));
             }
         }
-        let steps = steps.into_iter().map(|found| found.map_or(1, |(n, _)| n)).collect();
+        let mut steps: Vec<usize> =
+            steps.into_iter().map(|found| found.map_or(1, |(n, _)| n)).collect();
+        for (at, axis) in self.axes.iter().enumerate().filter(|(_, axis)| !axis.factors.is_empty())
+        {
+            let factors = axis.factors.iter().map(|factor| steps[factor.0 as usize]);
+            let product = factors.reduce(usize::saturating_mul);
+            steps[at] = product.filter(|&n| u32::try_from(n).is_ok()).ok_or_else(|| {
+                InvalidRequest(format!("tensor `{by}`: more rows than a request may have"))
+            })?;
+        }
         Ok(Lengths { batch: batch_rows, steps })
     }
 

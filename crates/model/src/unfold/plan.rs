@@ -156,4 +156,6 @@ pub(crate) struct PlanAxis {
     pub(crate) max: usize,
     /// The axes whose windows it counts; more than one where such counts turned out to be equal.
     pub(crate) windows: Vec<(Symbol, Windows)>,
+    /// The axes whose lengths' product it is, if it is one.
+    pub(crate) factors: Vec<Symbol>,
 }

@@ -9,7 +9,7 @@ use crate::analysis::recurrence::{Initial, Step};
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, RecurrentPort, Scope, Source, ValueRef};
-use crate::data::dim::Dim;
+use crate::data::dim::{Dim, steps};
 use crate::data::symbol::{BATCH, Symbol};
 use crate::emit::recurrent::cell;
 use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
@@ -127,6 +127,7 @@ impl Planner<'_> {
                 min: self.steps_min.get(&symbol).copied().unwrap_or(1).max(limits(symbol).0),
                 max: limits(symbol).1,
                 windows: Vec::new(),
+                factors: Some(axes.factors(symbol)).filter(|of| of.len() > 1).unwrap_or_default(),
             })
             .collect();
         for (produced, of, windows) in axes.all_windows() {
@@ -180,7 +181,7 @@ impl Planner<'_> {
                 if let Some(layers) = stack {
                     row = RowSpec::flat(row.element, row.elements() / layers);
                 }
-                let domain = Domain::of(&input.dims);
+                let domain = self.analysis.domain_of(&input.dims);
                 let is_sequence_level =
                     self.sequence_level.contains(&ValueRef { source, at: None });
                 let time_major = time_first(&input.dims) && !is_sequence_level;
@@ -457,7 +458,9 @@ impl Planner<'_> {
             // The value's own axes: those of its rows in their order, then a row's.
             let dims = &view.dims;
             let mut own: Vec<usize> = (0..dims.len()).filter(|&a| !dims[a].in_row()).collect();
-            if own.len() == 2 && time_first(dims) != planned.time_major {
+            if steps(dims).len() > 1 {
+                own.sort_by_key(|&axis| dims[axis].as_symbol());
+            } else if own.len() == 2 && time_first(dims) != planned.time_major {
                 own.reverse();
             }
             own.extend((0..dims.len()).filter(|&axis| dims[axis].in_row()));

@@ -7,7 +7,7 @@ use batchmaker_graph::ElementType;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::input;
 use crate::analysis::operators::broadcast::{Over, align, broadcast_dims, repeat};
-use crate::analysis::operators::dispatch;
+use crate::analysis::operators::dispatch::{self, apply};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
@@ -269,6 +269,6 @@ pub(crate) fn batch_normalization(
     let mut shape = vec![1; dims.len() - 1];
     shape[0] = channels;
     let literal = |data| Val::literal(Literal::F32(Array::new(shape.clone(), data)));
-    let scaled = add(analysis, node, "Mul", x, &literal(factor))?;
-    add(analysis, node, "Add", &scaled[0], &literal(offset))
+    let scaled = apply(analysis, node, "Mul", vec![], vec![x.clone(), literal(factor)])?;
+    apply(analysis, node, "Add", vec![], vec![scaled, literal(offset)]).map(|val| vec![val])
 }

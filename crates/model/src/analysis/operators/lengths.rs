@@ -130,7 +130,7 @@ pub(crate) fn windows_of_length(analysis: &mut Analysis, operands: &[&Val]) -> O
         _ => None,
     })?;
     let more = length.minus(&Int::symbol(symbol))?.as_number()?;
-    let windows = Windows { extra: more - stride, stride };
+    let windows = Windows::new(more - stride, stride);
     let count = Int::symbol(analysis.axes.windows(symbol, windows));
     let shape = if a.shape().len() < b.shape().len() { b.shape() } else { a.shape() };
     Some(Val::literal(Literal::Int(Array::new(shape.to_vec(), vec![count]), a.element())))

@@ -77,7 +77,8 @@ impl SequenceOp {
             .unwrap_or(0);
         let mut domain = Domain::default();
         for (_, dims) in &outputs {
-            domain = domain.union(Domain::of(dims));
+            analysis.join_steps(dims);
+            domain = domain.union(analysis.domain_of(dims));
         }
         let scope = if is_batched { Scope::Sequence } else { Scope::Request };
         let of_lengths = sources_of(&operands).all(|source| is_of_lengths(analysis, source));
@@ -240,6 +241,16 @@ pub(crate) fn tensor(view: &View) -> Operand {
 
 pub(crate) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
     Operand::Constant(Rc::new(Literal::ints(values.into_iter().map(Int::number).collect())))
+}
+
+/// A vector of lengths with the operands that make them known.
+pub(crate) fn lengths(ints: Vec<Int>) -> Vec<Operand> {
+    let mut symbols: Vec<_> = ints.iter().flat_map(Int::symbols).collect();
+    symbols.sort_unstable();
+    symbols.dedup();
+    let mut operands = vec![Operand::Lengths(ints)];
+    operands.extend(symbols.into_iter().map(Operand::Length));
+    operands
 }
 
 pub(crate) fn has_batch(dims: &[Dim]) -> bool {

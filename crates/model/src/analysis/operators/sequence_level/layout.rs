@@ -230,7 +230,7 @@ pub(crate) fn concat(
     }
     out[axis] = match open {
         None => Dim::fixed(fixed),
-        Some(dim) => windows(analysis, &dim, Windows { extra: fixed as i64 - 1, stride: 1 })?,
+        Some(dim) => windows(analysis, &dim, Windows::new(fixed as i64 - 1, 1))?,
     };
     let element = first.element().ok_or("its inputs do not fit")?;
     let is_batched = vals.iter().all(|val| has_batch(&val.dims()));
@@ -298,12 +298,8 @@ pub(crate) fn slice(
                     .for_each(|a| analysis.limit_steps(a, count, usize::MAX));
                 Dim::fixed(count)
             }
-            (0.., _, 1..) if is_to_end => {
-                windows(analysis, dim, Windows { extra: -start - 1, stride: by })?
-            }
-            (0.., ..0, 1..) => {
-                windows(analysis, dim, Windows { extra: end - start - 1, stride: by })?
-            }
+            (0.., _, 1..) if is_to_end => windows(analysis, dim, Windows::new(-start - 1, by))?,
+            (0.., ..0, 1..) => windows(analysis, dim, Windows::new(end - start - 1, by))?,
             _ => {
                 let shape = analysis.axes.show(&x.dims);
                 return Err(format!("it takes a part of axis {axis} of {shape}"));

@@ -4,5 +4,6 @@
 pub(in crate::analysis) mod along;
 pub(in crate::analysis) mod elements;
 pub(in crate::analysis) mod layout;
+pub(in crate::analysis) mod resize;
 pub(in crate::analysis) mod select;
 pub(in crate::analysis) mod windows;

@@ -10,7 +10,7 @@ use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, input, numbers, split_sizes};
 use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::sequence_op::{
-    SequenceOp, has_batch, ints, materialised, operand, tensor,
+    SequenceOp, has_batch, ints, lengths, materialised, operand, tensor,
 };
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
@@ -41,16 +41,6 @@ fn add_elementwise(
         Some(Val::View(view)) => Ok(view),
         _ => Err("it gives nothing".to_owned()),
     }
-}
-
-/// A vector of lengths with the operands that make them known.
-fn lengths(ints: Vec<Int>) -> Vec<Operand> {
-    let mut symbols: Vec<_> = ints.iter().flat_map(Int::symbols).collect();
-    symbols.sort_unstable();
-    symbols.dedup();
-    let mut operands = vec![Operand::Lengths(ints)];
-    operands.extend(symbols.into_iter().map(Operand::Length));
-    operands
 }
 
 /// Computed indices of axes of `lengths` (one of all indices, or one for each along the last axis), clamped.

@@ -23,7 +23,7 @@ pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> R
     if windows.stride < 1 {
         return Err("a stride below 1".to_owned());
     }
-    if windows == (Windows { extra: -1, stride: 1 }) {
+    if windows == (Windows::new(-1, 1)) {
         return Ok(dim.clone());
     }
     match dim.as_symbol() {
@@ -120,7 +120,7 @@ impl Spatial {
                 None if in_padding && analysis.has_roles() => {
                     Err("ceil_mode=1 along steps, with windows narrower than their stride".into())
                 }
-                None => windows(analysis, dim, Windows { extra, stride }),
+                None => windows(analysis, dim, Windows::new(extra, stride)),
             }
         };
         (0..axes).map(length).collect()
@@ -312,6 +312,68 @@ fn before_transposing(
     }
 }
 
+/// `ConvTranspose`.
+pub(crate) fn transposed_convolution(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let x = view(inputs, 0)?;
+    let weights = constant_input(inputs, 1, "W")?;
+    let Some((&[channels, of_group], kernel)) = weights.shape().split_first_chunk::<2>() else {
+        return Err("its W has no kernel".to_owned());
+    };
+    if x.dims.len() != weights.shape().len() || !x.element.is_float() {
+        return Err(format!("its X has rank {}, its W {}", x.dims.len(), weights.shape().len()));
+    }
+    let group = node.int("group").unwrap_or(1);
+    let groups = usize::try_from(group).ok().filter(|&n| n > 0 && channels % n == 0);
+    let outputs = of_group * groups.ok_or("its groups do not fit its W")?;
+    analysis.learn(&x.dims[1], channels);
+    if analysis.fixed(&x.dims[1]) != Some(channels) {
+        let shape = analysis.axes.show(&x.dims);
+        return Err(format!("its X is {shape}, its W is for {channels} channels"));
+    }
+    let axes = kernel.len();
+    let auto_pad = node.string("auto_pad").unwrap_or("NOTSET");
+    if node.has("output_shape") || !matches!(auto_pad, "NOTSET" | "" | "VALID") {
+        return Err("an output_shape, or auto_pad".to_owned());
+    }
+    let more = node.ints("output_padding").map_or(vec![0; axes], <[i64]>::to_vec);
+    let kernel: Vec<i64> = kernel.iter().map(|&n| n as i64).collect();
+    let spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
+    if more.len() != axes || more.iter().any(|n| !(0..=1 << 24).contains(n)) {
+        return Err("output_padding out of range".to_owned());
+    }
+    if spatial.dilations.iter().any(|&n| n != 1) {
+        return Err("dilations of a transposed convolution".to_owned());
+    }
+    let mut out = vec![x.dims[0].clone(), Dim::fixed(outputs)];
+    for axis in 0..axes {
+        // stride * (length - 1) + kernel - pads + output_padding
+        let multiple = spatial.strides[axis];
+        let rest = spatial.kernel[axis] - multiple - spatial.pads[axis] - spatial.pads[axes + axis];
+        let extra = rest + more[axis] - 1;
+        out.push(windows(analysis, &x.dims[2 + axis], Windows { multiple, extra, stride: 1 })?);
+    }
+    let mut operands = vec![tensor(x), Operand::Constant(weights)];
+    if inputs.get(2).is_some_and(Option::is_some) {
+        operands.push(Operand::Constant(constant_input(inputs, 2, "B")?));
+    }
+    let mut attributes = spatial.attributes();
+    attributes.push(int_attribute("group", group));
+    attributes.push(ints_attribute("output_padding", more));
+    let op = SequenceOp {
+        operator: "ConvTranspose".to_owned(),
+        attributes,
+        operands,
+        outputs: vec![(x.element, out)],
+        is_independent: !has_batch(&x.dims[1..]),
+        is_along_first: true,
+    };
+    op.add(analysis, node)
+}
+
 /// `MaxPool` and `AveragePool`.
 pub(crate) fn pool(
     analysis: &mut Analysis,
@@ -406,7 +468,7 @@ pub(crate) fn pad(
     for (axis, dim) in x.dims.iter().enumerate() {
         let more = pads[axis] + pads[rank + axis];
         is_independent &= more == 0 || !has_batch(std::slice::from_ref(dim));
-        out.push(windows(analysis, dim, Windows { extra: more - 1, stride: 1 })?);
+        out.push(windows(analysis, dim, Windows::new(more - 1, 1))?);
     }
     let is_along_first = pads[0] == 0 && pads[rank] == 0;
     let mode = node.string("mode").unwrap_or("constant");
