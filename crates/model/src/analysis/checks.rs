@@ -50,10 +50,12 @@ impl Analysis {
     }
 
     fn refuse_checks(&self) -> Result<(), String> {
-        match self.is_cell() || self.body.is_some() {
-            true => Err("its indices are computed inside a cell, where a bad one could not be \
-                         refused"
-                .to_owned()),
+        match self.is_cell() || self.body.is_some() || self.selects > 0 {
+            true => {
+                Err("its indices are computed inside a cell, a loop or a branch, where a bad one \
+                         could not be refused"
+                    .to_owned())
+            }
             false => Ok(()),
         }
     }

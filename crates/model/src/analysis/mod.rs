@@ -20,6 +20,7 @@
 mod branch;
 mod capture;
 mod checks;
+pub(crate) mod condition;
 pub(crate) mod driver;
 mod facts;
 pub(crate) mod ids;

@@ -65,7 +65,7 @@ impl Analysis {
             "Identity" | "Reshape" | "Transpose" | "Expand" | "Slice" | "Gather" | "Squeeze"
             | "Unsqueeze" | "ReduceMax" | "ReduceMin" => of(0),
             "Concat" => all(0),
-            "Where" if operands.len() == 3 => all(1),
+            "Where" | "If" if operands.len() == 3 => all(1),
             "Cast" => match operands.first() {
                 Some(operand) if self.is_truth(operand) => IntRange::from([0, 1]),
                 Some(operand) if self.is_integer(operand) => of(0),

@@ -10,7 +10,7 @@ impl Analysis {
         for (symbol, (min, max)) in std::mem::take(&mut self.limits) {
             self.limit_steps(symbol, min, max);
         }
-        let Self { axes, inputs, ops, recurrents, outputs, checks, .. } = self;
+        let Self { axes, inputs, ops, recurrents, outputs, checks, conditions, .. } = self;
         let dims = |dims: &mut Vec<Dim>| {
             for factor in dims.iter_mut().flat_map(|dim| &mut dim.0) {
                 if let Factor::Symbol(symbol) = factor {
@@ -25,6 +25,9 @@ impl Analysis {
         for recurrent in recurrents {
             recurrent.views_mut().for_each(|view| dims(&mut view.dims));
             domain(&mut recurrent.domain);
+        }
+        for (condition, _) in conditions {
+            *condition = condition.renamed(&|symbol| axes.find(symbol));
         }
         for check in checks {
             for bound in [&mut check.low, &mut check.high] {

@@ -169,11 +169,30 @@ impl Analysis {
             self.bound.batch = Some(length);
             return true;
         }
-        let of = |(_, known): &(&StepKey, &Symbol)| self.axes.find(**known) == symbol;
-        let key = self.by_key.iter().find(of).map(|(key, _)| *key);
-        key.is_some_and(|key| {
+        self.key_of(symbol).is_some_and(|key| {
             self.bound.steps.insert(key, length);
             true
         })
+    }
+
+    /// Binds the number of windows over an axis of inputs from the next pass on.
+    pub(crate) fn bind_windows(&mut self, symbol: Symbol, length: usize) {
+        if let Some((of, windows)) = self.axes.windows_of(symbol)
+            && let Some(key) = self.key_of(of)
+        {
+            self.bound.windows.insert((key, windows), length);
+        }
+    }
+
+    /// The number of windows over an axis, where it is bound.
+    pub(crate) fn bound_windows(&self, symbol: Symbol) -> Option<usize> {
+        let (of, windows) = self.axes.windows_of(symbol)?;
+        self.bound.windows.get(&(self.key_of(of)?, windows)).copied()
+    }
+
+    fn key_of(&self, symbol: Symbol) -> Option<StepKey> {
+        let symbol = self.axes.find(symbol);
+        let of = |(_, known): &(&StepKey, &Symbol)| self.axes.find(**known) == symbol;
+        self.by_key.iter().find(of).map(|(key, _)| *key)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::GraphProto;
 
+use crate::analysis::condition::Scalar;
 use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
@@ -13,7 +14,7 @@ use crate::analysis::value::{InputInfo, RowOp, Source, Val, View};
 use crate::data::axes::Axes;
 use crate::data::dim::Dim;
 use crate::data::named_cell::NamedCell;
-use crate::data::symbol::Symbol;
+use crate::data::symbol::{Symbol, Windows};
 use crate::error::Diagnostic;
 use crate::file::node::Node;
 
@@ -49,6 +50,8 @@ pub(crate) type StepKey = (usize, usize);
 pub(crate) struct Bound {
     pub(crate) batch: Option<usize>,
     pub(super) steps: BTreeMap<StepKey, usize>,
+    /// Numbers of windows over an axis.
+    pub(super) windows: BTreeMap<(StepKey, Windows), usize>,
 }
 
 impl Bound {
@@ -72,6 +75,15 @@ pub(crate) struct Analysis {
     pub(crate) outputs: Vec<(String, View)>,
     /// Floats that hold sums of whole numbers.
     pub(crate) whole: HashSet<Source>,
+    /// The branches that conditions of the request are assumed to take, by the names of their `If`s.
+    pub(crate) assumed: BTreeMap<String, bool>,
+    /// The branches that conditions known at load took.
+    pub(crate) branches: BTreeMap<String, bool>,
+    /// The conditions of the request that were met, with the branches taken, and the names of their `If`s.
+    pub(crate) conditions: Vec<(Scalar, bool)>,
+    pub(crate) forks: Vec<String>,
+    /// How many `If`s on data the node that is analysed lies in.
+    pub(crate) selects: usize,
     /// Checks of the last outputs, which no reply shows.
     pub(crate) checks: Vec<IndexCheck>,
     pub(super) unchecked: Vec<Unchecked>,
@@ -132,6 +144,11 @@ impl Analysis {
             recurrents: Vec::new(),
             outputs: Vec::new(),
             whole: HashSet::new(),
+            assumed: BTreeMap::new(),
+            branches: BTreeMap::new(),
+            conditions: Vec::new(),
+            forks: Vec::new(),
+            selects: 0,
             checks: Vec::new(),
             unchecked: Vec::new(),
             diagnostics: Vec::new(),

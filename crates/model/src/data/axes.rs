@@ -39,6 +39,11 @@ impl Axes {
     /// The number of windows over `of`.
     pub(crate) fn windows(&mut self, of: Symbol, windows: Windows) -> Symbol {
         let of = self.find(of);
+        if let Some((base, inner)) = self.symbols[of.0 as usize].windows
+            && let Some(windows) = windows.over(inner)
+        {
+            return self.windows(base, windows);
+        }
         let known = (0..self.symbols.len()).find(|&at| {
             self.symbols[at].windows.is_some_and(|(from, w)| self.find(from) == of && w == windows)
         });
@@ -50,6 +55,18 @@ impl Axes {
         let symbol = self.add(&label, length);
         self.symbols[symbol.0 as usize].windows = Some((of, windows));
         symbol
+    }
+
+    /// The axis that a symbol counts windows over, with their geometry.
+    pub(crate) fn windows_of(&self, symbol: Symbol) -> Option<(Symbol, Windows)> {
+        let (of, windows) = self.symbols[self.find(symbol).0 as usize].windows?;
+        Some((self.find(of), windows))
+    }
+
+    /// Fixes the length of a symbol.
+    pub(crate) fn fix(&mut self, symbol: Symbol, length: usize) {
+        let symbol = self.find(symbol);
+        self.symbols[symbol.0 as usize].length = Some(length);
     }
 
     /// The symbol whose length is the product of the lengths of some axes; of one, that axis.

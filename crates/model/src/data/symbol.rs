@@ -9,7 +9,7 @@ pub(crate) const BATCH: Symbol = Symbol(0);
 
 /// The number of windows that fit an axis, each element of which is `multiple` elements:
 /// `floor((multiple * length + extra) / stride) + 1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Windows {
     /// At least 1.
     pub(crate) multiple: i64,
@@ -22,6 +22,17 @@ impl Windows {
     /// Windows over an axis as it is.
     pub(crate) const fn new(extra: i64, stride: i64) -> Self {
         Self { multiple: 1, extra, stride }
+    }
+
+    /// These windows over others, as windows over the axis of those; none if they stand for multiples of elements.
+    pub(crate) fn over(self, inner: Self) -> Option<Self> {
+        // floor((floor((m l + x) / s) + 1 + e) / t) + 1 = floor((m l + x + s (1 + e)) / (s t)) + 1
+        let more = inner.stride.checked_mul(self.extra.checked_add(1)?)?;
+        (self.multiple == 1).then_some(Self {
+            multiple: inner.multiple,
+            extra: inner.extra.checked_add(more)?,
+            stride: inner.stride.checked_mul(self.stride)?,
+        })
     }
 
     /// The number of windows over an axis of `length` elements; none if not even one fits.

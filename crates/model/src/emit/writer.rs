@@ -88,6 +88,7 @@ impl Writer {
         outputs: Vec<String>,
         mut attributes: Vec<AttributeProto>,
     ) {
+        let operator = if operator == "If" { "Where" } else { operator };
         let wants_last = named_int(&attributes, "select_last_index").unwrap_or(0) != 0;
         attributes.retain(|attribute| attribute.name.as_deref() != Some("select_last_index"));
         let form = OPERATORS.find(operator).map(|operator| operator.executor);

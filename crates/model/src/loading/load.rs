@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellRegistry, Tensor};
 
-use crate::analysis::driver::analyse;
+use crate::analysis::driver::analyse_variants;
 use crate::analysis::ids::id_bound;
-use crate::analysis::state::Subject;
 use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
 use crate::emit::bodies::BODIES;
@@ -32,6 +31,7 @@ use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, St
 use crate::unfold::templates::template_cell::{StepOutput, TemplateCell};
 use crate::unfold::templates::tree::Tree;
 use crate::unfold::unfolding::{Takes, Unfolding};
+use crate::unfold::variants::Variants;
 
 /// Loads an ONNX file, or a directory with a `model.toml`.
 ///
@@ -283,24 +283,44 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     tables.notes.extend(file.notes.iter().cloned());
-    let mut analysis = analyse(file, Subject::Network, &BODIES);
-    for (node, reason) in check_outputs(&analysis) {
-        analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
-    }
-    if !analysis.diagnostics.is_empty() {
-        return Err(LoadError::refused(file.name.clone(), analysis.diagnostics));
-    }
-    tables.notes.extend(fixed_lengths(file, &analysis));
-    let bound = |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));
-    tables.id_bounds = analysis.outputs.iter().filter_map(bound).collect();
-    let cut = cut(&mut analysis, Vec::new());
-    let diagnostics = unbuilt(&cut, &analysis);
-    if !diagnostics.is_empty() {
-        return Err(LoadError::refused(file.name.clone(), diagnostics));
-    }
-    // Registered in a copy first: the tables may still refuse the model.
+    let mut refused: Option<Vec<Diagnostic>> = None;
     let mut registered = registry.clone();
-    let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);
+    let mut variants = Variants::default();
+    for mut analysis in analyse_variants(file, &BODIES) {
+        for (node, reason) in check_outputs(&analysis) {
+            analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
+        }
+        let cut = match analysis.diagnostics.is_empty() {
+            true => {
+                let cut = cut(&mut analysis, Vec::new());
+                analysis.diagnostics.extend(unbuilt(&cut, &analysis));
+                cut
+            }
+            false => {
+                refused.get_or_insert(analysis.diagnostics);
+                continue;
+            }
+        };
+        if !analysis.diagnostics.is_empty() {
+            refused.get_or_insert(analysis.diagnostics);
+            continue;
+        }
+        tables.notes.extend(fixed_lengths(file, &analysis));
+        let bound =
+            |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));
+        tables.id_bounds.extend(analysis.outputs.iter().filter_map(bound));
+        // Registered in a copy first: the tables may still refuse the model.
+        let unfolding = plan(&analysis, &cut, options, max_length, &mut registered);
+        variants.add(unfolding, std::mem::take(&mut analysis.conditions));
+    }
+    let reason =
+        refused.as_ref().and_then(|diagnostics| diagnostics.first()).map(ToString::to_string);
+    let Some(unfolding) = variants.joined(reason.as_deref()) else {
+        return Err(LoadError::refused(file.name.clone(), refused.unwrap_or_default()));
+    };
+    if let Some(reason) = reason {
+        tables.notes.push(format!("requests that take another branch are refused: {reason}"));
+    }
     let model = Model::with_tables(unfolding, tables, files)?;
     *registry = registered;
     Ok(model)

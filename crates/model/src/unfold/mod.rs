@@ -11,3 +11,4 @@ mod priorities;
 pub(crate) mod templates;
 mod unfold_plan;
 pub(crate) mod unfolding;
+pub(crate) mod variants;

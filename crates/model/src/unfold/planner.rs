@@ -39,6 +39,12 @@ struct Planner<'a> {
     sequence_level: BTreeSet<ValueRef>,
 }
 
+/// The plan of a file, and the unfolding that walks it.
+pub(crate) struct Planned {
+    pub(crate) plan: Arc<UnfoldPlan>,
+    pub(crate) unfolding: Unfolding,
+}
+
 /// Registers the cells of a file and plans how requests use them.
 pub(crate) fn plan(
     analysis: &Analysis,
@@ -46,7 +52,7 @@ pub(crate) fn plan(
     options: &LoadOptions,
     max_length: usize,
     registry: &mut CellRegistry,
-) -> Unfolding {
+) -> Planned {
     let mut planner = Planner {
         analysis,
         cut,
@@ -111,8 +117,10 @@ pub(crate) fn plan(
         batch_axis: planned.batch_axis(),
     });
     let (inputs, outputs) = (inputs.collect(), outputs.collect());
-    let (unfolder, takes) = (Arc::new(plan), Takes::ALL);
-    Unfolding { unfolder, inputs, outputs, cells: used, max_length, takes }
+    let plan = Arc::new(plan);
+    let (unfolder, takes) = (plan.clone(), Takes::ALL);
+    let unfolding = Unfolding { unfolder, inputs, outputs, cells: used, max_length, takes };
+    Planned { plan, unfolding }
 }
 
 impl Planner<'_> {

@@ -245,6 +245,24 @@ pub(crate) fn concat(
     op.add(analysis, node)
 }
 
+/// The number of steps from `start` to `end`, both counted from the same end of an axis, and how many steps the axis
+/// must have for that.
+fn part_of_steps(start: i64, end: i64, by: i64) -> Option<(usize, usize)> {
+    if (start < 0) != (end < 0) || by == 0 || start.checked_abs()?.max(end.checked_abs()?) > 1 << 28
+    {
+        return None;
+    }
+    let (span, by_steps) = if by > 0 { (end - start, by) } else { (start - end, -by) };
+    let count = usize::try_from(span.checked_add(by_steps - 1)? / by_steps).ok().filter(|&n| n > 0);
+    let needed = match (start < 0, by > 0) {
+        (true, true) => -start,
+        (true, false) => -end - 1,
+        (false, true) => end,
+        (false, false) => start + 1,
+    };
+    Some((count?, usize::try_from(needed).ok()?.max(1)))
+}
+
 /// `Slice`.
 ///
 /// It takes a part of an axis of steps whose length follows from that of the axis: all but a number of first and
@@ -300,10 +318,16 @@ pub(crate) fn slice(
             }
             (0.., _, 1..) if is_to_end => windows(analysis, dim, Windows::new(-start - 1, by))?,
             (0.., ..0, 1..) => windows(analysis, dim, Windows::new(end - start - 1, by))?,
-            _ => {
-                let shape = analysis.axes.show(&x.dims);
-                return Err(format!("it takes a part of axis {axis} of {shape}"));
-            }
+            _ => match (part_of_steps(start, end, by), dim.as_symbol()) {
+                (Some((count, needed)), Some(symbol)) if symbol != BATCH => {
+                    analysis.limit_steps(symbol, needed, usize::MAX);
+                    Dim::fixed(count)
+                }
+                _ => {
+                    let shape = analysis.axes.show(&x.dims);
+                    return Err(format!("it takes a part of axis {axis} of {shape}"));
+                }
+            },
         };
     }
     let op = SequenceOp {

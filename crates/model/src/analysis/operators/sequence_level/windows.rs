@@ -27,7 +27,16 @@ pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> R
         return Ok(dim.clone());
     }
     match dim.as_symbol() {
-        Some(symbol) if symbol != BATCH => Ok(Dim::symbol(analysis.axes.windows(symbol, windows))),
+        Some(symbol) if symbol != BATCH => {
+            let count = analysis.axes.windows(symbol, windows);
+            match analysis.bound_windows(count) {
+                Some(length) => {
+                    analysis.axes.fix(count, length);
+                    Ok(Dim::fixed(length))
+                }
+                None => Ok(Dim::symbol(count)),
+            }
+        }
         _ => {
             let length = analysis.fixed(dim).ok_or("windows over an axis that is no one length")?;
             let count = windows.count(length).ok_or("windows wider than their axis")?;

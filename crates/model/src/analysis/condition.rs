@@ -1,0 +1,190 @@
+//! Conditions of a request that are known when it comes: of its lengths, and of single numbers that it brings.
+
+use batchmaker_graph::{ElementType, TensorData};
+use rten_onnx::onnx::DataType;
+
+use crate::analysis::state::Analysis;
+use crate::analysis::value::{Operand, RowOp, Source, Val};
+use crate::data::int::Int;
+use crate::data::literal::Literal;
+use crate::data::symbol::Symbol;
+use crate::file::attribute::named_int;
+
+/// A number that a request has, or that is computed of such ones.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Constant(f64),
+    /// The only element of the input of this index.
+    Input(usize),
+    Length(Int),
+    Of(Function, Vec<Scalar>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Add,
+    Sub,
+    Mul,
+    Equal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Not,
+    And,
+    Or,
+    /// Rounded to zero.
+    Whole,
+}
+
+/// The functions that conditions are made of, by their operators' names.
+const FUNCTIONS: &[(&str, Function)] = &[
+    ("Add", Function::Add),
+    ("Sub", Function::Sub),
+    ("Mul", Function::Mul),
+    ("Equal", Function::Equal),
+    ("Less", Function::Less),
+    ("LessOrEqual", Function::LessOrEqual),
+    ("Greater", Function::Greater),
+    ("GreaterOrEqual", Function::GreaterOrEqual),
+    ("Not", Function::Not),
+    ("And", Function::And),
+    ("Or", Function::Or),
+];
+
+/// The deepest that functions may lie in each other.
+const DEPTH_MAX: usize = 32;
+
+impl Scalar {
+    /// What a value of one element is, if that is known when a request comes.
+    pub(crate) fn of(analysis: &Analysis, val: &Val) -> Option<Self> {
+        match val {
+            Val::Literal(literal) | Val::Fill(literal, _) => of_literal(literal),
+            Val::View(view) => of_source(analysis, view.source, DEPTH_MAX),
+            _ => None,
+        }
+    }
+
+    /// The number that it is for a request. `input` gives the elements of an input, `length` the value of an integer.
+    pub(crate) fn value<'a>(
+        &self,
+        input: &impl Fn(usize) -> Option<&'a TensorData>,
+        length: &impl Fn(&Int) -> i64,
+    ) -> Option<f64> {
+        match self {
+            Self::Constant(number) => Some(*number),
+            Self::Length(int) => Some(length(int) as f64),
+            Self::Input(index) => match input(*index)? {
+                TensorData::F32(data) => data.first().map(|&x| f64::from(x)),
+                TensorData::I64(data) => data.first().map(|&n| n as f64),
+                TensorData::I32(data) => data.first().map(|&n| f64::from(n)),
+                TensorData::Bool(data) => data.first().map(|&bit| f64::from(u8::from(bit))),
+                TensorData::Bytes(_) => None,
+            },
+            Self::Of(function, of) => {
+                let of: Vec<f64> =
+                    of.iter().map(|scalar| scalar.value(input, length)).collect::<Option<_>>()?;
+                function.of(&of)
+            }
+        }
+    }
+
+    /// The length and the number that must be equal, if that is the condition.
+    pub(crate) fn as_equality(&self) -> Option<(&Int, i64)> {
+        let Self::Of(Function::Equal, of) = self else { return None };
+        match &of[..] {
+            [Self::Length(int), Self::Constant(number)]
+            | [Self::Constant(number), Self::Length(int)] => Some((int, *number as i64)),
+            _ => None,
+        }
+    }
+
+    /// The condition with symbols by other names.
+    pub(crate) fn renamed(&self, name: &impl Fn(Symbol) -> Symbol) -> Self {
+        match self {
+            Self::Length(int) => Self::Length(int.renamed(name)),
+            Self::Of(function, of) => {
+                Self::Of(*function, of.iter().map(|scalar| scalar.renamed(name)).collect())
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+impl Function {
+    fn of(self, of: &[f64]) -> Option<f64> {
+        let truth = |is: bool| f64::from(u8::from(is));
+        Some(match (self, of) {
+            (Self::Add, &[a, b]) => a + b,
+            (Self::Sub, &[a, b]) => a - b,
+            (Self::Mul, &[a, b]) => a * b,
+            (Self::Equal, &[a, b]) => truth(a == b),
+            (Self::Less, &[a, b]) => truth(a < b),
+            (Self::LessOrEqual, &[a, b]) => truth(a <= b),
+            (Self::Greater, &[a, b]) => truth(a > b),
+            (Self::GreaterOrEqual, &[a, b]) => truth(a >= b),
+            (Self::And, &[a, b]) => truth(a != 0.0 && b != 0.0),
+            (Self::Or, &[a, b]) => truth(a != 0.0 || b != 0.0),
+            (Self::Not, &[a]) => truth(a == 0.0),
+            (Self::Whole, &[a]) => a.trunc(),
+            _ => return None,
+        })
+    }
+}
+
+fn of_literal(literal: &Literal) -> Option<Scalar> {
+    if literal.shape().iter().product::<usize>() != 1 {
+        return None;
+    }
+    Some(match literal {
+        Literal::F32(array) | Literal::Whole(array, _) => Scalar::Constant(array.data[0].into()),
+        Literal::Bool(array) => Scalar::Constant(f64::from(u8::from(array.data[0]))),
+        Literal::Int(array, _) => match array.data[0].as_number() {
+            Some(number) => Scalar::Constant(number as f64),
+            None => Scalar::Length(array.data[0].clone()),
+        },
+    })
+}
+
+fn of_source(analysis: &Analysis, source: Source, depth: usize) -> Option<Scalar> {
+    match source {
+        Source::Length(symbol) => Some(Scalar::Length(Int::symbol(symbol))),
+        Source::Input(index) => {
+            let input = &analysis.inputs[index];
+            let is_one = input.dims.iter().all(|dim| dim.is_one());
+            let is_number = input.element != ElementType::Bytes;
+            (is_one && is_number).then_some(Scalar::Input(index))
+        }
+        Source::Op(index, 0) => of_op(analysis, &analysis.ops[index], depth.checked_sub(1)?),
+        _ => None,
+    }
+}
+
+fn of_op(analysis: &Analysis, op: &RowOp, depth: usize) -> Option<Scalar> {
+    let of = |operand: &Operand| match operand {
+        Operand::Rows { source, at: None, .. } | Operand::Tensor { source, at: None, .. } => {
+            of_source(analysis, *source, depth)
+        }
+        Operand::Constant(literal) => of_literal(literal),
+        Operand::Lengths(ints) => match &ints[..] {
+            [int] => Some(Scalar::Length(int.clone())),
+            _ => None,
+        },
+        _ => None,
+    };
+    match &*op.operator {
+        // Of one element, these choose or move nothing.
+        "Identity" | "Reshape" | "Transpose" | "Gather" | "Slice" => of(op.operands.first()?),
+        "Cast" => {
+            let whole = of(op.operands.first()?)?;
+            let to = named_int(&op.attributes, "to").unwrap_or(0) as i32;
+            let is_cut_off = matches!(DataType(to), DataType::INT32 | DataType::INT64);
+            Some(if is_cut_off { Scalar::Of(Function::Whole, vec![whole]) } else { whole })
+        }
+        operator => {
+            let (_, function) = FUNCTIONS.iter().find(|(name, _)| *name == operator)?;
+            let operands = op.operands.iter().filter(|o| !matches!(o, Operand::Length(_)));
+            Some(Scalar::Of(*function, operands.map(of).collect::<Option<_>>()?))
+        }
+    }
+}
