@@ -1,7 +1,7 @@
 //! The lengths that shapes inside a program depend on: which input ports have lengths of their own, and which always
 //! have the same.
 
-use crate::port::Port;
+use crate::port::{Factor, Port};
 
 /// The lengths of a program's inputs. Each is that of one or several input ports.
 #[derive(Clone, Debug, Default)]
@@ -10,9 +10,8 @@ pub(crate) struct Lengths {
     ports: Vec<Vec<usize>>,
     /// For each input port, whether its length is the value that it holds, not its rows.
     is_value: Vec<bool>,
-    /// For each input port, the input ports whose values' product is the number of its steps; none: it is a length of
-    /// its own.
-    factors: Vec<Vec<usize>>,
+    /// For each input port, the lengths whose product is the number of its steps; none: it is a length of its own.
+    factors: Vec<Vec<Factor>>,
 }
 
 /// The input ports that have a length: those of all steps, and those of one integer for all sequences, which may be
@@ -73,9 +72,12 @@ impl Lengths {
         let longest = f64::from(spans.iter().copied().max().unwrap_or(1));
         let root = |port: usize| {
             let products = self.factors.iter().zip(spans);
-            let of = products.filter(|(factors, _)| factors.contains(&port));
-            of.map(|(factors, &span)| f64::from(span).powf(1.0 / factors.len() as f64).ceil())
-                .reduce(f64::max)
+            let values = products.flat_map(|(factors, &span)| {
+                let root = f64::from(span).powf(1.0 / factors.len() as f64).ceil();
+                let own = factors.iter().filter(move |factor| factor.port == port);
+                own.map(move |factor| factor.value(root))
+            });
+            values.reduce(f64::max)
         };
         let of_port = |&port: &usize| match self.is_value[port] {
             true => root(port).unwrap_or(longest),

@@ -9,8 +9,46 @@ use rten_onnx::onnx::ValueInfoProto;
 pub(crate) struct Port {
     pub(crate) row: RowSpec,
     pub(crate) axes: PortAxes,
-    /// The input ports whose values' product is the number of steps, where several axes vary; else none.
-    pub(crate) factors: Vec<usize>,
+    /// The lengths whose product is the number of steps, where several axes vary; else none.
+    pub(crate) factors: Vec<Factor>,
+}
+
+/// The length of one of several axes that are one axis of steps: `floor((multiple * value + extra) / stride) + 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Factor {
+    /// The input port that holds the value.
+    pub(crate) port: usize,
+    multiple: i64,
+    extra: i64,
+    stride: i64,
+}
+
+impl Factor {
+    /// Reads `inA`, or `inA:multiple:extra:stride`.
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let port = parts.next()?.strip_prefix("in")?.parse().ok()?;
+        let numbers: Vec<i64> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
+        match numbers[..] {
+            [] => Some(Self { port, multiple: 1, extra: -1, stride: 1 }),
+            [multiple, extra, stride] if multiple > 0 && stride > 0 => {
+                Some(Self { port, multiple, extra, stride })
+            }
+            _ => None,
+        }
+    }
+
+    /// The length where the port holds `value`.
+    pub(crate) fn length(self, value: usize) -> usize {
+        let room = (self.multiple * value as i64 + self.extra).div_euclid(self.stride) + 1;
+        usize::try_from(room).unwrap_or(0)
+    }
+
+    /// The least value, or one a little above it, where the length is as large.
+    pub(crate) fn value(self, length: f64) -> f64 {
+        let [multiple, extra, stride] = [self.multiple, self.extra, self.stride].map(|n| n as f64);
+        ((length * stride - extra) / multiple).ceil().max(1.0)
+    }
 }
 
 impl Port {
@@ -30,15 +68,14 @@ impl Port {
     }
 
     /// Reads from a program's file which ports have several axes that vary: the name of the axis of steps of such a
-    /// port is `inA*inB`, the input ports that hold the axes' lengths.
+    /// port is `inA*inB`, the input ports that hold the axes' lengths, each perhaps with windows.
     pub(crate) fn read_factors(ports: &mut [Self], values: &[ValueInfoProto]) {
         for (port, info) in ports.iter_mut().zip(values) {
             let tensor = info.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
             let dims = tensor.and_then(|tensor| tensor.shape.as_ref()).map(|shape| &shape.dim[..]);
             let steps = dims.unwrap_or(&[]).get(usize::from(port.axes.batch));
             let name = steps.and_then(|dim| dim.dim_param.as_deref()).filter(|_| port.axes.steps);
-            let number = |factor: &str| factor.strip_prefix("in")?.parse().ok();
-            let factors = name.and_then(|name| name.split('*').map(number).collect());
+            let factors = name.and_then(|name| name.split('*').map(Factor::read).collect());
             port.factors = factors.unwrap_or_default();
         }
     }

@@ -11,13 +11,16 @@ use rten_tensor::Layout;
 use crate::growth::{Growth, Samples};
 use crate::inner_shapes::{add_inner_shapes, has_branches, inner_shape_of, made};
 use crate::lengths::{Lengths, ports_of_lengths};
-use crate::port::Port;
+use crate::port::{Factor, Port};
 use crate::tensors::to_value;
 use crate::thread::ExecutorThread;
 
 /// Steps of each sequence that a program is tried with: long enough for most windows, then short enough
 /// for most bounds, and then for long windows. A program that takes none of them is not probed.
 const SPANS: [usize; 4] = [64, 8, 1000, 16_000];
+
+/// The most elements of an input that a program is tried with.
+const ELEMENTS_MAX: usize = 1 << 24;
 
 /// Other steps as parts of those of [`SPANS`], in eighths: those of a run that changes some lengths, and those of a run
 /// that changes all. Multiples of 8 below 64 keep windows of most strides whole. The second pair is for programs that
@@ -67,7 +70,12 @@ impl Probe {
             true => run(2, span),
             false => Some(one.clone()),
         };
+        let elements =
+            |port: &Port, span: usize| steps_of(port, span).saturating_mul(port.row.elements());
         let (span, one, two) = spans.iter().find_map(|&span| {
+            if inputs.iter().any(|port| elements(port, span) > ELEMENTS_MAX) {
+                return None;
+            }
             let one = run(1, span)?;
             let two = two(span, &one)?;
             Some((span, one, two))
@@ -83,8 +91,8 @@ impl Probe {
         }
         for (number, port) in inputs.iter().enumerate() {
             let name = format!("in{number}");
-            let steps = span.pow(port.factors.len().max(1) as u32);
-            shapes.insert(name.clone(), [1, 2].map(|count| port.shape(count, steps)));
+            let shape = |count| port.shape(count, steps_of(port, span));
+            shapes.insert(name.clone(), [1, 2].map(shape));
             growths.insert(name, of_port(number, port, span, &lengths));
         }
         for constant in &model.graph.as_ref()?.initializer {
@@ -159,7 +167,7 @@ impl<'a> Tracer<'a> {
     fn shapes(&self, count: usize, lengths: &[usize]) -> Option<Shapes> {
         let of_port = |(port, &length): (&Port, &usize)| match &port.factors[..] {
             [] => length,
-            factors => factors.iter().map(|&factor| lengths[factor]).product(),
+            factors => factors.iter().map(|factor| factor.length(lengths[factor.port])).product(),
         };
         let lengths: Vec<usize> = self.inputs.iter().zip(lengths).map(of_port).collect();
         let variants = self.variants.iter();
@@ -263,19 +271,27 @@ fn grow(
     (lengths, growths)
 }
 
+/// The steps of an input port where every length is `span`.
+fn steps_of(port: &Port, span: usize) -> usize {
+    match &port.factors[..] {
+        [] => span,
+        factors => factors.iter().map(|factor| factor.length(span)).product(),
+    }
+}
+
 /// The shape of an input port.
 fn of_port(number: usize, port: &Port, span: usize, lengths: &Lengths) -> ShapeGrowth {
     let own = (0..lengths.count()).find(|&at| lengths.ports(at).contains(&number));
     let rate = |at: usize| if Some(at) == own { 1.0 } else { 0.0 };
     let rates = (0..lengths.count()).map(rate).collect();
     let degree = |at: usize| {
-        let is_factor = |factor: &&usize| lengths.ports(at).contains(factor);
+        let is_factor = |factor: &&Factor| lengths.ports(at).contains(&factor.port);
         port.factors.iter().filter(is_factor).count() as i32
     };
     let growth = match port.factors.is_empty() {
         true => Growth::Linear { constant: 0.0, rates },
         false => Growth::Power {
-            size: (span as f64).powi(port.factors.len() as i32),
+            size: steps_of(port, span) as f64,
             base: vec![span as f64; lengths.count()],
             degrees: (0..lengths.count()).map(degree).collect(),
         },

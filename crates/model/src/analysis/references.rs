@@ -48,7 +48,9 @@ impl Analysis {
         match operand {
             Operand::Rows { source, at: own, .. } => Some(self.resolve(*source, own.or(at))),
             Operand::Tensor { source, at: own, .. } => Some(self.resolve(*source, *own)),
-            Operand::Length(symbol) => Some(ValueRef { source: Source::Length(*symbol), at: None }),
+            Operand::Length(symbol) => {
+                Some(ValueRef { source: Source::Length(self.axes.base(*symbol)), at: None })
+            }
             _ => None,
         }
     }

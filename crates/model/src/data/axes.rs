@@ -63,6 +63,11 @@ impl Axes {
         Some((self.find(of), windows))
     }
 
+    /// The axis whose length tells that of a symbol.
+    pub(crate) fn base(&self, symbol: Symbol) -> Symbol {
+        self.windows_of(symbol).map_or_else(|| self.find(symbol), |(of, _)| of)
+    }
+
     /// Fixes the length of a symbol.
     pub(crate) fn fix(&mut self, symbol: Symbol, length: usize) {
         let symbol = self.find(symbol);

@@ -16,7 +16,7 @@ use crate::data::array::Array;
 use crate::data::dim::{Dim, Factor};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::symbol::Symbol;
+use crate::data::symbol::{Symbol, Windows};
 use crate::emit::writer::Writer;
 use crate::file::attribute::{int_attribute, ints_attribute};
 
@@ -119,12 +119,29 @@ impl<'a> Builder<'a> {
         }
         let unknown =
             || format!("nothing tells the length of {}", self.analysis.axes.label(symbol));
-        let (tensor, axis) = self.known.get(&symbol).cloned().ok_or_else(unknown)?;
+        let windows = self.analysis.axes.windows_of(symbol);
+        let (tensor, axis) = match (self.known.get(&symbol).cloned(), windows) {
+            (Some(known), _) => known,
+            (None, Some((of, windows))) => return self.count(symbol, of, windows),
+            (None, None) => return Err(unknown()),
+        };
         let shape = self.op("Shape", &[&tensor], vec![]);
         let axis = self.constant(vec![axis as i64]);
         let name = self.op("Gather", &[&shape, &axis], vec![("axis", vec![0])]);
         self.vectors.insert(symbol, name.clone());
         Ok(name)
+    }
+
+    /// A vector that holds the number of windows over an axis.
+    fn count(&mut self, symbol: Symbol, of: Symbol, windows: Windows) -> Result<String, String> {
+        let Windows { multiple, extra, stride } = windows;
+        let mut count = self.length(of)?;
+        for (operator, number) in [("Mul", multiple), ("Add", extra), ("Div", stride), ("Add", 1)] {
+            let number = self.constant(vec![number]);
+            count = self.op(operator, &[&count, &number], vec![]);
+        }
+        self.vectors.insert(symbol, count.clone());
+        Ok(count)
     }
 
     /// A vector of integers.

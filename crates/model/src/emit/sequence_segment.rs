@@ -11,7 +11,7 @@ use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Scope, Source, ValueRef};
 use crate::data::dim::{Dim, Factor};
-use crate::data::symbol::BATCH;
+use crate::data::symbol::{BATCH, Windows};
 use crate::emit::builder::Builder;
 use crate::emit::writer::value_info;
 use crate::error::Diagnostic;
@@ -47,7 +47,7 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
     for &reference in &segment.inputs {
         let (domain, row, dims) = plain(analysis, reference);
         let axes = PortAxes { batch: domain.batch, steps: domain.time.is_some() };
-        let along = factors(&dims, segment);
+        let along = factors(analysis, &dims, segment);
         let name = builder.writer.input_as(|name| info(name, axes, &row, along));
         if let Source::Length(symbol) = reference.source {
             let one = builder.constant(vec![1]);
@@ -81,13 +81,20 @@ pub(crate) fn compile(analysis: &Analysis, segment: &Segment) -> Result<Cell, St
     Ok(cell)
 }
 
-/// The name of an axis of steps that is several axes at once: the input ports that hold their lengths, `in0*in1`.
-fn factors(dims: &[Dim], segment: &Segment) -> Option<String> {
+/// The name of an axis of steps that is several axes at once: the input ports that hold their lengths, `in0*in1`. An
+/// axis of windows is the port of the axis that they lie on, with their geometry: `in0:multiple:extra:stride`.
+fn factors(analysis: &Analysis, dims: &[Dim], segment: &Segment) -> Option<String> {
     let joint = dims.iter().find(|dim| dim.0.len() > 1 && !dim.in_row())?;
     let port = |symbol| {
-        let length = ValueRef { source: Source::Length(symbol), at: None };
+        let base = analysis.axes.base(symbol);
+        let length = ValueRef { source: Source::Length(base), at: None };
         let port = segment.inputs.iter().position(|&input| input == length)?;
-        Some(format!("in{port}"))
+        Some(match analysis.axes.windows_of(symbol) {
+            Some((_, Windows { multiple, extra, stride })) => {
+                format!("in{port}:{multiple}:{extra}:{stride}")
+            }
+            None => format!("in{port}"),
+        })
     };
     let ports: Option<Vec<String>> = joint.symbols().map(port).collect();
     Some(ports?.join("*"))

@@ -114,7 +114,7 @@ impl OnnxFile {
                                 (Some(length), _) if length >= 0 => {
                                     DeclaredDimension::Static(length as usize)
                                 }
-                                (_, Some(name)) if !name.is_empty() => {
+                                (_, Some(name)) if !matches!(name, "" | "?") => {
                                     DeclaredDimension::Named(name.to_owned())
                                 }
                                 _ => DeclaredDimension::Unnamed,

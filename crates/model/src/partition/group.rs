@@ -79,7 +79,8 @@ pub(super) fn group(
         for time in along.filter_map(|reference| analysis.domain(reference.source).time) {
             let factors = analysis.axes.factors(time);
             for &factor in factors.iter().filter(|_| factors.len() > 1) {
-                let length = ValueRef { source: Source::Length(factor), at: None };
+                let base = analysis.axes.base(factor);
+                let length = ValueRef { source: Source::Length(base), at: None };
                 if !inputs.contains(&length) {
                     inputs.push(length);
                 }

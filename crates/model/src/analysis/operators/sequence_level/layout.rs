@@ -53,7 +53,7 @@ pub(crate) fn reshape(
 
 /// The dimensions that a target shape stands for.
 fn reshaped(
-    analysis: &Analysis,
+    analysis: &mut Analysis,
     dims: &[Dim],
     target: Vec<Int>,
     keep_zero: bool,
@@ -79,6 +79,10 @@ fn reshaped(
     let open = wanted.iter().filter(|int| is_open(int)).count();
     match open {
         0 if all == known => {}
+        0 if analysis.has_roles() => {
+            bind_rest(analysis, &all, &known);
+            return Err("its shape does not fit".to_owned());
+        }
         1 => {
             let rest = all.over(&known).ok_or("its shape does not fit")?;
             wanted.iter_mut().filter(|int| is_open(int)).for_each(|int| *int = rest.clone());
@@ -96,6 +100,30 @@ fn reshaped(
         at.map_or_else(|| dim_of(int), |at| Ok(left.remove(at).clone()))
     };
     wanted.iter().map(&mut dim).collect()
+}
+
+/// Binds the one length by which two numbers of elements differ to the number that an exporter wrote in its place, if it
+/// did; the next pass takes this into account.
+fn bind_rest(analysis: &mut Analysis, all: &Int, known: &Int) {
+    let (Some((count, of_all)), Some((wanted, of_known))) = (all.as_product(), known.as_product())
+    else {
+        return;
+    };
+    let mut rest = of_all.to_vec();
+    for symbol in of_known {
+        match rest.iter().position(|known| known == symbol) {
+            Some(at) => rest.remove(at),
+            None => return,
+        };
+    }
+    let length = wanted.checked_div(count).filter(|n| n.checked_mul(count) == Some(wanted));
+    let length = length.and_then(|n| usize::try_from(n).ok()).filter(|&n| n > 0);
+    if let (&[symbol], Some(length)) = (&rest[..], length)
+        && analysis.axes.length(symbol).is_none()
+        && !analysis.bind(analysis.axes.find(symbol), length)
+    {
+        analysis.bind_windows(symbol, length);
+    }
 }
 
 /// The same elements under other dimensions.
