@@ -306,6 +306,15 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_any: Some(composed::normalisations::instance_normalization),
         ..named("InstanceNormalization")
     },
+    Operator { on_any: Some(composed::activations::is_infinite), ..named("IsInf") },
+    elementwise(
+        "IsNaN",
+        &Elementwise {
+            gives: Gives::Truth,
+            check: elementwise::check_floats,
+            ..Elementwise::PLAIN
+        },
+    ),
     Operator {
         on_any: Some(composed::normalisations::local_response_normalization),
         ..named("LRN")

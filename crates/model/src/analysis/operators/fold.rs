@@ -175,6 +175,26 @@ fn choose(condition: &Array<bool>, a: &Literal, b: &Literal) -> Option<Literal> 
 
 /// A reduction over `axes`, which stay as axes of 1; of lengths of the request where the result is one.
 pub(crate) fn reduction(operator: &str, literal: &Literal, axes: &[usize]) -> Option<Literal> {
+    let root = |literal: Literal| float(&[&literal], f32::sqrt);
+    let of_each = |f: fn(f32) -> f32| match literal {
+        Literal::F32(array) => {
+            let data = array.data.iter().map(|&x| f(x)).collect();
+            Some(Literal::F32(Array::new(array.shape.clone(), data)))
+        }
+        _ => None,
+    };
+    match operator {
+        "ReduceL1" => return reduction("ReduceSum", &of_each(f32::abs)?, axes),
+        "ReduceL2" => return root(reduction("ReduceSum", &of_each(|x| x * x)?, axes)?),
+        "ReduceSumSquare" => return reduction("ReduceSum", &of_each(|x| x * x)?, axes),
+        "ReduceMean" => {
+            let count: usize = axes.iter().map(|&axis| literal.shape()[axis]).product();
+            let Literal::F32(sums) = reduction("ReduceSum", literal, axes)? else { return None };
+            let data = sums.data.iter().map(|&sum| sum / count as f32).collect();
+            return Some(Literal::F32(Array::new(sums.shape, data)));
+        }
+        _ => {}
+    }
     let on_floats: fn(f32, f32) -> f32 = match operator {
         "ReduceMax" => f32::max,
         "ReduceMin" => f32::min,

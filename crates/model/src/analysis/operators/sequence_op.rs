@@ -243,9 +243,10 @@ pub(crate) fn ints(values: impl IntoIterator<Item = i64>) -> Operand {
     Operand::Constant(Rc::new(Literal::ints(values.into_iter().map(Int::number).collect())))
 }
 
-/// A vector of lengths with the operands that make them known.
+/// A vector of lengths with the operands that make them known. The number of sequences is that of the run.
 pub(crate) fn lengths(ints: Vec<Int>) -> Vec<Operand> {
-    let mut symbols: Vec<_> = ints.iter().flat_map(Int::symbols).collect();
+    let all = ints.iter().flat_map(Int::symbols);
+    let mut symbols: Vec<_> = all.filter(|&symbol| symbol != BATCH).collect();
     symbols.sort_unstable();
     symbols.dedup();
     let mut operands = vec![Operand::Lengths(ints)];

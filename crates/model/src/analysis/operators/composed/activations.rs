@@ -71,6 +71,30 @@ pub(crate) fn shrink(
     to.op("Where", &[&below, &raised, &right]).map(|val| vec![val])
 }
 
+/// `IsInf`: above or below all numbers, as its attributes say.
+pub(crate) fn is_infinite(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let x = input(inputs, 0)?;
+    let mut to = Composer { analysis, node };
+    let mut found: Option<Val> = None;
+    for (name, infinity) in
+        [("detect_positive", f32::INFINITY), ("detect_negative", f32::NEG_INFINITY)]
+    {
+        if node.int(name).unwrap_or(1) == 0 {
+            continue;
+        }
+        let is_such = to.op("Equal", &[x, &number(infinity)])?;
+        found = Some(match found {
+            None => is_such,
+            Some(found) => to.op("Or", &[&found, &is_such])?,
+        });
+    }
+    found.map(|val| vec![val]).ok_or_else(|| "it detects nothing".to_owned())
+}
+
 /// `Mean` of several tensors.
 pub(crate) fn mean(
     analysis: &mut Analysis,
