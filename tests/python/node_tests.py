@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import onnx
 from conftest import BINARY
@@ -22,10 +23,14 @@ DATATYPES = {
         (np.bool_, "BOOL"), (np.uint8, "UINT8"), (np.uint16, "UINT16"), (np.uint32, "UINT32"),
         (np.uint64, "UINT64"), (np.int8, "INT8"), (np.int16, "INT16"), (np.int32, "INT32"),
         (np.int64, "INT64"), (np.float16, "FP16"), (np.float32, "FP32"), (np.float64, "FP64"),
-        (np.object_, "BYTES"),
+        (ml_dtypes.bfloat16, "BF16"), (np.object_, "BYTES"),
     ]
 }
-SERVED = {TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL}
+SERVED = {
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE, TensorProto.BOOL,
+    TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8,
+    TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64,
+}
 TIMEOUT_S = 60
 
 
@@ -119,7 +124,7 @@ def tensor(name, value):
     if array.dtype not in DATATYPES:
         raise TypeError(f"input {name}: {array.dtype}")
     data = array.ravel().tolist()
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" or array.dtype == ml_dtypes.bfloat16:
         data = [number if np.isfinite(number) else SPELLED[str(number)] for number in data]
     return {"name": name, "datatype": DATATYPES[array.dtype], "shape": array.shape, "data": data}
 
@@ -154,7 +159,10 @@ def compare(outputs, names, expected, rtol, atol):
             if not np.array_equal(array, wanted):
                 return f"{name} is {array}, expected {wanted}"
             continue
-        array = np.array(output["data"]).astype(wanted.dtype).reshape(wanted.shape)
+        array = np.array(output["data"])
+        # Of text, as NaN and infinities are spelled, there is no way to bfloat16 but by float32.
+        array = array.astype(np.float32) if wanted.dtype == ml_dtypes.bfloat16 else array
+        array = array.astype(wanted.dtype).reshape(wanted.shape)
         try:
             np.testing.assert_allclose(array, wanted, rtol, atol)
         except AssertionError as error:

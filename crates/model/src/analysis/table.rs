@@ -531,6 +531,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator { on_sequences: Some(sequence_level::select::scatter_elements), ..named("Scatter") },
     Operator {
         on_sequences: Some(sequence_level::select::scatter_elements),
+        on_constants: Some(constants::scattered),
         ..named("ScatterElements")
     },
     Operator { on_sequences: Some(sequence_level::select::scatter_nd), ..named("ScatterND") },

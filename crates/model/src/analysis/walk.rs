@@ -87,7 +87,17 @@ impl Analysis {
 
     pub(crate) fn add_output(&mut self, name: &str, file: &OnnxFile) {
         match self.value(name, file) {
-            Val::View(view) => self.outputs.push((name.to_owned(), view)),
+            Val::View(mut view) => {
+                // Floats of all types are computed with as FLOAT: the file says which they are.
+                let at = file.outputs.iter().position(|output| output == name);
+                let declared = at.and_then(|at| file.output_elements[at]);
+                if let Some(declared) = declared.filter(|declared| declared.is_float())
+                    && view.element.is_float()
+                {
+                    view.element = declared;
+                }
+                self.outputs.push((name.to_owned(), view));
+            }
             Val::Unknown => {}
             Val::List(_) => self.diagnose("output", name, "it is a sequence of tensors"),
             Val::Literal(literal) if literal.data().is_none() => {

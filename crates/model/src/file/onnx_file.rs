@@ -19,6 +19,8 @@ pub(crate) struct OnnxFile {
     pub(crate) opset: i64,
     pub(crate) inputs: Vec<GraphInput>,
     pub(crate) outputs: Vec<String>,
+    /// The type of each output, where the file declares one that is served.
+    pub(crate) output_elements: Vec<Option<ElementType>>,
     /// The rank of each output, where the file declares it.
     pub(crate) output_ranks: Vec<Option<usize>>,
     pub(crate) nodes: Vec<Node>,
@@ -131,6 +133,11 @@ impl OnnxFile {
         if let Some(name) = input_twice.or_else(|| twice(outputs.iter())) {
             return Err(malformed(format!("two of its inputs or outputs are named `{name}`")));
         }
+        let output_element = |info: &ValueInfoProto| {
+            let data_type = info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type?;
+            element_type(data_type).ok()
+        };
+        let output_elements = graph.output.iter().map(output_element).collect();
         let output_ranks = graph
             .output
             .iter()
@@ -147,6 +154,7 @@ impl OnnxFile {
             opset,
             inputs,
             outputs,
+            output_elements,
             output_ranks,
             nodes,
             initializers,

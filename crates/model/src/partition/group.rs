@@ -133,10 +133,12 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         };
         phases[at] = reads(at).map(after).max().unwrap_or(0);
     }
-    // A tensor along several axes of steps stays inside a segment: it is produced when it is first read.
+    // A tensor along several axes of steps stays inside a segment where it can, and so does one that is made of
+    // constants and lengths alone: it is produced when it is first read.
     for before in (0..list.len()).rev() {
         let op = &analysis.ops[list[before].op];
-        if !op.tensor_dims.iter().any(|dims| steps(dims).len() > 1) {
+        let reads_nothing = op.scope != Scope::Row && reads(before).next().is_none();
+        if !reads_nothing && !op.tensor_dims.iter().any(|dims| steps(dims).len() > 1) {
             continue;
         }
         let is_reader = |&at: &usize| {

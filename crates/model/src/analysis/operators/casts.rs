@@ -171,8 +171,13 @@ fn is_not_zero(analysis: &mut Analysis, node: &Node, view: &View) -> Result<Val,
 /// (Dekker's splitting).
 fn rounded(analysis: &mut Analysis, node: &Node, view: View, digits: u32) -> Result<Val, String> {
     let factor = ((1u32 << (24 - digits)) + 1) as f32;
-    let (x, factor) = (Val::View(view), Val::literal(Literal::F32(Array::scalar(factor))));
-    let large = apply(analysis, node, "Mul", vec![], vec![x.clone(), factor])?;
-    let rest = apply(analysis, node, "Sub", vec![], vec![large.clone(), x])?;
-    apply(analysis, node, "Sub", vec![], vec![large, rest])
+    let number = |x: f32| Val::literal(Literal::F32(Array::scalar(x)));
+    let x = Val::View(view);
+    let large = apply(analysis, node, "Mul", vec![], vec![x.clone(), number(factor)])?;
+    let rest = apply(analysis, node, "Sub", vec![], vec![large.clone(), x.clone()])?;
+    let rounded = apply(analysis, node, "Sub", vec![], vec![large, rest])?;
+    // What would overflow stays as it is; so do infinities.
+    let size = apply(analysis, node, "Abs", vec![], vec![x.clone()])?;
+    let fits = apply(analysis, node, "Less", vec![], vec![size, number(f32::MAX / factor)])?;
+    apply(analysis, node, "Where", vec![], vec![fits, rounded, x])
 }

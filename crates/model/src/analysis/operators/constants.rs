@@ -5,11 +5,13 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 
 use crate::analysis::operator::Inputs;
-use crate::analysis::operators::arguments::{count, dim_of, input, int_list, numbers, scalar};
+use crate::analysis::operators::arguments::{
+    axis_of, count, dim_of, input, int_list, numbers, scalar,
+};
 use crate::analysis::operators::composed;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::array::Array;
+use crate::data::array::{Array, for_each_index, offset};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::file::node::Node;
@@ -143,4 +145,48 @@ pub(crate) fn shape(
     let end = clamp(node.int("end").unwrap_or(rank)).max(start);
     let ints = dims[start..end].iter().map(|dim| analysis.axes.int(dim));
     Ok(vec![Val::literal(Literal::ints(ints.collect()))])
+}
+
+/// `ScatterElements` of constants.
+pub(crate) fn scattered(
+    analysis: &mut Analysis,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    let unfolded = || "a computation on constants that is not folded".to_owned();
+    let (Val::Literal(data), Val::Literal(ids), Val::Literal(updates)) =
+        (input(inputs, 0)?, input(inputs, 1)?, input(inputs, 2)?)
+    else {
+        return Err(unfolded());
+    };
+    let places = ids.as_numbers().ok_or_else(unfolded)?;
+    let (shape, of_ids) = (data.shape(), ids.shape());
+    let axis = axis_of(node.int("axis").unwrap_or(0), shape.len())?;
+    let fits = of_ids.len() == shape.len()
+        && (0..shape.len()).all(|at| at == axis || of_ids[at] <= shape[at])
+        && updates.shape() == of_ids
+        && node.string("reduction").unwrap_or("none") == "none";
+    let (Literal::Int(data, element), Literal::Int(updates, _), true) = (&**data, &**updates, fits)
+    else {
+        return Err(unfolded());
+    };
+    analysis.afford(shape)?;
+    let mut scattered = data.clone();
+    let mut next = places.iter().zip(&updates.data);
+    let mut failed = None;
+    for_each_index(of_ids, |index| {
+        let Some((&place, update)) = next.next() else { return };
+        let mut index = index.to_vec();
+        match axis_of(place, shape[axis]) {
+            Ok(place) => {
+                index[axis] = place;
+                scattered.data[offset(shape, &index)] = update.clone();
+            }
+            Err(_) => failed = Some(format!("index {place} of an axis of {}", shape[axis])),
+        }
+    });
+    match failed {
+        Some(reason) => Err(reason),
+        None => Ok(vec![Val::literal(Literal::Int(scattered, *element))]),
+    }
 }

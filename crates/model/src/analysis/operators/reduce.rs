@@ -10,6 +10,7 @@ use crate::analysis::operators::arguments::{axis_of, input, numbers};
 use crate::analysis::operators::fold;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
+use crate::data::array::Array;
 use crate::data::dim::{Dim, row_axis, row_shape};
 use crate::data::int::Int;
 use crate::data::int_range::IntRange;
@@ -206,6 +207,18 @@ pub(crate) fn top_k(
     let length = analysis.need_fixed(&view.dims[axis], "chooses over")?;
     if k < 1 || k as usize > length {
         return Err(format!("k={k} of {length}"));
+    }
+    if length == 1 {
+        let zero = Literal::Int(Array::scalar(Int::number(0)), ElementType::I64);
+        let zeros = Val::Fill(Rc::new(zero), view.dims.clone());
+        let is_plain = view.dims.iter().all(|dim| dim.symbols().next().is_none());
+        let zeros = match (zeros, is_plain) {
+            (Val::Fill(zero, dims), true) => {
+                Val::literal(zero.expanded(&dims.iter().map(Dim::fixed_part).collect::<Vec<_>>()))
+            }
+            (zeros, _) => zeros,
+        };
+        return Ok(vec![Val::View(view.clone()), zeros]);
     }
     let mut out = view.dims.clone();
     out[axis] = Dim::fixed(k as usize);

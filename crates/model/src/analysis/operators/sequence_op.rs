@@ -62,7 +62,8 @@ impl SequenceOp {
             Operand::Tensor { dims, .. } => Some(dims),
             _ => None,
         });
-        let is_batched = of.any(|dims| has_batch(dims));
+        let is_batched =
+            of.any(|dims| has_batch(dims)) || outputs.iter().any(|(_, dims)| has_batch(dims));
         if analysis.has_roles() && (analysis.is_cell() || (is_batched && !is_independent)) {
             if !analysis.is_cell() && analysis.axes.length(BATCH).is_none() {
                 // The next pass takes one sequence a request.
@@ -115,22 +116,33 @@ pub(crate) type OfRows =
     fn(&mut Analysis, &Node, &[AttributeProto], &[Operand], &[Dim]) -> Option<Val>;
 
 /// Whether constants are repeated along steps, and nothing depends on the batch: the result depends on lengths
-/// alone, and on no other sequence.
+/// alone, and on no other sequence. Constants of several numbers may be repeated along the batch.
 pub(crate) fn varies(inputs: &Inputs) -> bool {
     let is_filled = |val: &Val| matches!(val, Val::Fill(_, dims) if !steps(dims).is_empty());
     let of_batch = |val: &Val| has_batch(&val.dims());
-    inputs.iter().flatten().any(is_filled) && !inputs.iter().flatten().any(of_batch)
+    let is_repeated = |val: &Val| matches!(val, Val::Repeat(..));
+    (inputs.iter().flatten().any(is_filled) && !inputs.iter().flatten().any(of_batch))
+        || inputs.iter().flatten().any(is_repeated)
 }
 
-/// The inputs with constants that are repeated along steps turned into tensors.
+/// Whether a constant is repeated along steps, or, if it is not one number, along the batch.
+fn varies_along(val: &Option<Val>) -> bool {
+    match val {
+        Some(Val::Fill(_, dims)) => !steps(dims).is_empty(),
+        Some(Val::Repeat(..)) => true,
+        _ => false,
+    }
+}
+
+/// The inputs with constants that are repeated along steps or the batch turned into tensors.
 pub(crate) fn materialised(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Option<Val>>, String> {
     let make = |val: &Option<Val>| match val {
-        Some(Val::Fill(value, dims)) if !steps(dims).is_empty() => {
-            let lengths = dims.iter().map(|dim| analysis.axes.int(dim)).collect();
+        Some(Val::Fill(value, dims) | Val::Repeat(value, dims)) if varies_along(val) => {
+            let lengths = dims.iter().map(|dim| analysis.axes.open_int(dim)).collect();
             let mut operands = vec![Operand::Constant(value.clone()), Operand::Lengths(lengths)];
             operands.extend(steps(dims).into_iter().map(Operand::Length));
             let op = SequenceOp {
@@ -223,7 +235,8 @@ fn beside(
     let Operand::Tensor { source: Source::Op(index, port), at, dims } = operand else {
         return operand;
     };
-    if steps(&dims).len() < 2 || !is_of_lengths(analysis, Source::Op(index, port)) {
+    let is_alone = steps(&dims).len() < 2 && !has_batch(&dims);
+    if is_alone || !is_of_lengths(analysis, Source::Op(index, port)) {
         return Operand::Tensor { source: Source::Op(index, port), at, dims };
     }
     let mut op = analysis.ops[index].clone();

@@ -173,14 +173,11 @@ pub(crate) fn cumulative_sum(
     let x = view(inputs, 0)?;
     let axis = numbers(node, "axis", inputs, 1)?.and_then(|axes| axes.first().copied());
     let axis = axis_of(axis.ok_or("it has no axis")?, x.dims.len())?;
-    let is_odd = |name| node.int(name).unwrap_or(0) != 0;
-    if is_odd("exclusive") || is_odd("reverse") {
-        return Err("exclusive or reverse".to_owned());
-    }
+    let flag = |name| int_attribute(name, node.int(name).unwrap_or(0));
     let axis_of_rows = Literal::Int(Array::scalar(Int::number(axis as i64)), ElementType::I64);
     let op = SequenceOp {
         operator: "CumSum".to_owned(),
-        attributes: vec![],
+        attributes: vec![flag("exclusive"), flag("reverse")],
         operands: vec![tensor(x), Operand::Constant(Rc::new(axis_of_rows))],
         outputs: vec![(x.element, x.dims.clone())],
         is_independent: !has_batch(&x.dims[axis..=axis]),

@@ -8,7 +8,9 @@ use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::layout::bind_squeezed;
 use crate::analysis::operators::sequence_level::along::reduced;
 use crate::analysis::operators::sequence_level::windows::windows;
-use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, operand, tensor};
+use crate::analysis::operators::sequence_op::{
+    SequenceOp, has_batch, ints, materialised, operand, tensor,
+};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::dim::{Dim, Factor};
@@ -236,6 +238,7 @@ pub(crate) fn concat(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    let inputs = materialised(analysis, node, inputs)?;
     let vals: Vec<&Val> = inputs.iter().flatten().collect();
     let first = vals.first().ok_or("it has no inputs")?;
     let rank = first.dims().len();

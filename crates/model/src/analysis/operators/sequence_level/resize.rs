@@ -119,6 +119,7 @@ fn resized(
     attributes: Vec<AttributeProto>,
 ) -> Result<Vec<Val>, String> {
     let is_linear = attributes.iter().any(|a| matches!(a.s.as_deref(), Some("linear")));
+    let is_aligned = attributes.iter().any(|a| matches!(a.s.as_deref(), Some("align_corners")));
     let is_nearest = attributes.iter().any(|a| matches!(a.s.as_deref(), Some("nearest")));
     if !is_linear && !is_nearest {
         return Err("a mode other than nearest and linear".to_owned());
@@ -144,6 +145,10 @@ fn resized(
         out[axis] = match &target {
             Target::Scales(of) if of[at] == 1.0 => continue,
             Target::Scales(of) => {
+                let is_whole = of[at].fract() == 0.0;
+                if is_aligned && !is_whole && analysis.has_roles() {
+                    return Err(format!("align_corners with a scale of {}", of[at]));
+                }
                 scales[axis] = of[at];
                 scaled(analysis, dim, of[at])?
             }
