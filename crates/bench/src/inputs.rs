@@ -74,7 +74,7 @@ impl Inputs {
                 }
                 (Content::Chars, ..) => numbers.text(length, 1),
                 (Content::Words, ..) => numbers.text(length, 6),
-                (_, ElementType::F32, _) => TensorData::F32(numbers.floats(count)),
+                (_, element, _) if element.is_float() => TensorData::F32(numbers.floats(count)),
                 (content, element, _) => numbers.integers(content, *element, count),
             };
             NamedTensor { name: name.clone(), tensor: Tensor::new(axes, data) }
@@ -136,6 +136,7 @@ impl Numbers<'_> {
             ElementType::I32 => TensorData::I32(ids.map(|id| id as i32).collect()),
             ElementType::Bool => TensorData::Bool(ids.map(|id| id == 1).collect()),
             ElementType::Bytes => TensorData::Bytes(ids.map(|id| vec![b'a' + id as u8]).collect()),
+            element if element.is_narrow() => TensorData::F32(ids.map(|id| id as f32).collect()),
             _ => TensorData::I64(ids.map(|id| id as i64).collect()),
         }
     }

@@ -3,9 +3,9 @@
 use batchmaker_graph::{
     CellRegistry, ModelId, NamedTensor, Parameters, Tensor, TensorData, UnfoldError,
 };
-use batchmaker_model::{LoadOptions, Model, load};
-use onnx::{Graph, TOML, floats, info, load_files, node};
-use rten_onnx::onnx::DataType;
+use batchmaker_model::{LoadOptions, Model, ReplyError, load};
+use onnx::{Graph, TOML, floats, info, ints, load_files, node};
+use rten_onnx::onnx::{AttributeProto, DataType, GraphProto, NodeProto};
 
 #[path = "support/onnx.rs"]
 mod onnx;
@@ -148,4 +148,73 @@ fn graphs_beyond_the_bound_are_given_up() {
         };
         assert!((refusals - 7..=refusals).contains(&graph.record_bytes()), "{path}: {refusals}");
     }
+}
+
+/// Ids that the graph computes are clamped, so that nobody else's row is touched; the request that they belong to is
+/// refused when its values are there.
+#[test]
+fn computed_ids_are_checked_when_they_are_there() {
+    let mut graph = Graph::new(
+        vec![
+            node("Add", "add", &["ids", "one"], &["next"]),
+            node("Gather", "embed", &["table", "next"], &["x"]),
+            node("LSTM", "lstm", &["x", "W", "R"], &["Y"]),
+        ],
+        &["Y"],
+    );
+    graph.graph.input = vec![info("ids", DataType::INT64, &["T", "B"])];
+    graph.graph.initializer.extend([ints("one", &[1]), floats("table", &[5, 3])]);
+    let model = graph.load(&mut CellRegistry::default()).unwrap();
+    let unfold = || model.unfold(vec![ids(&[2, 1], &[0, 3])], &Parameters::default(), &[]).unwrap();
+    let (unfolded, plan) = unfold();
+    let [check] = &unfolded.checks[..] else { panic!("{:?}", unfolded.checks) };
+    assert_eq!((check.low, check.high), (-5, 4));
+    let outputs = unfolded.graph.outputs();
+    let values = |next: i64| -> Vec<TensorData> {
+        let value = |value: &batchmaker_graph::ValueIndex| match *value == check.value {
+            true => TensorData::I64(vec![1, next]),
+            false => TensorData::F32(vec![0.0; 4]),
+        };
+        outputs.iter().map(value).collect()
+    };
+    assert_eq!(plan.reply(values(4), &[]).unwrap().len(), 1, "the ids are no output");
+    let error = unfold().1.reply(values(5), &[]).unwrap_err();
+    let text = "an index that node `embed` computes is out of range: expected -5..=4, got 5";
+    assert!(matches!(&error, ReplyError::Request(_)) && error.to_string() == text, "{error}");
+}
+
+/// A condition on a number that the request brings takes a branch for each request.
+#[test]
+fn a_request_takes_the_branch_of_its_own_number() {
+    let branch = |name: &str, operator: &str| AttributeProto {
+        name: Some(name.to_owned()),
+        g: Some(GraphProto {
+            node: vec![node(operator, operator, &["Y"], &[name])],
+            output: vec![info(name, DataType::FLOAT, &[])],
+            ..GraphProto::default()
+        }),
+        ..AttributeProto::default()
+    };
+    let choose = NodeProto {
+        attribute: vec![branch("then_branch", "Relu"), branch("else_branch", "Neg")],
+        ..node("If", "if", &["is_one"], &["z"])
+    };
+    let nodes = vec![
+        node("LSTM", "lstm", &["x", "W", "R"], &["Y"]),
+        node("Equal", "equal", &["rate", "one"], &["is_one"]),
+        choose,
+    ];
+    let mut graph = Graph::new(nodes, &["z"]);
+    graph.graph.input.push(info("rate", DataType::INT64, &["1"]));
+    graph.graph.initializer.push(ints("one", &[1]));
+    let model = graph.load(&mut CellRegistry::default()).unwrap();
+    let cells = |rate: i64| -> Vec<u32> {
+        let tensor = Tensor::new(vec![1], TensorData::I64(vec![rate]));
+        let rate = NamedTensor { name: "rate".to_owned(), tensor };
+        let (unfolded, _) =
+            model.unfold(vec![f32s("x", &[2, 1, 3]), rate], &Parameters::default(), &[]).unwrap();
+        unfolded.graph.runs().iter().map(|run| run.cell_type.0).collect()
+    };
+    assert_eq!(model.cells.len(), 3, "the recurrent cell is shared");
+    assert_eq!((cells(1), cells(2)), (vec![0, 1], vec![0, 2]));
 }

@@ -4,11 +4,12 @@
 //! brings, makes *variants* of the file, one for each branch: a request is unfolded by the variant whose conditions it
 //! meets. One of data is computed for each row: both branches run, and each row takes its own.
 
-use crate::analysis::condition::Scalar;
+use crate::analysis::condition::scalar_of;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::dispatch::apply;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, Val};
+use crate::data::scalar::Scalar;
 use crate::data::symbol::BATCH;
 use crate::file::node::Node;
 use crate::file::onnx_file::OnnxFile;
@@ -33,7 +34,7 @@ pub(super) fn branch(
         analysis.branches.insert(name, is_true);
         return outputs_of(analysis, node, is_true, file);
     }
-    match Scalar::of(analysis, condition).filter(|_| analysis.body.is_none()) {
+    match scalar_of(analysis, condition).filter(|_| analysis.body.is_none()) {
         Some(scalar) => {
             let is_true = decide(analysis, name, scalar);
             outputs_of(analysis, node, is_true, file)

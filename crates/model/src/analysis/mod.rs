@@ -20,7 +20,7 @@
 mod branch;
 mod capture;
 mod checks;
-pub(crate) mod condition;
+mod condition;
 pub(crate) mod driver;
 mod facts;
 pub(crate) mod ids;

@@ -31,6 +31,8 @@ pub(crate) struct Operator<A: 'static> {
     pub(crate) on_any: Option<Rule<A>>,
     /// As `on_any`, where the node's second or third output is used.
     pub(crate) with_more_outputs: Option<Rule<A>>,
+    /// For integers of 8 and 16 bits, where the operator computes numbers of them.
+    pub(crate) on_narrow: Option<Rule<A>>,
     /// For constants alone, where there is no rule on rows.
     pub(crate) on_constants: Option<Rule<A>>,
     /// For rows, where the operator is the same function of every row. It folds constants.
@@ -84,6 +86,7 @@ impl<A> Operator<A> {
             in_graph: None,
             on_any: None,
             with_more_outputs: None,
+            on_narrow: None,
             on_constants: None,
             on_rows: None,
             on_sequences: None,

@@ -10,7 +10,9 @@ impl Analysis {
         for (symbol, (min, max)) in std::mem::take(&mut self.limits) {
             self.limit_steps(symbol, min, max);
         }
-        let Self { axes, inputs, ops, recurrents, outputs, checks, conditions, .. } = self;
+        let Self {
+            axes, inputs, ops, recurrents, outputs, checks, conditions, not_negative, ..
+        } = self;
         let dims = |dims: &mut Vec<Dim>| {
             for factor in dims.iter_mut().flat_map(|dim| &mut dim.0) {
                 if let Factor::Symbol(symbol) = factor {
@@ -28,6 +30,9 @@ impl Analysis {
         }
         for (condition, _) in conditions {
             *condition = condition.renamed(&|symbol| axes.find(symbol));
+        }
+        for int in not_negative {
+            *int = int.renamed(|symbol| axes.find(symbol));
         }
         for check in checks {
             for bound in [&mut check.low, &mut check.high] {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::GraphProto;
 
-use crate::analysis::condition::Scalar;
 use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::loop_body::{BodyEdges, LoopBody};
 use crate::analysis::operator::Operators;
@@ -13,7 +12,9 @@ use crate::analysis::recurrence::Recurrent;
 use crate::analysis::value::{InputInfo, RowOp, Source, Val, View};
 use crate::data::axes::Axes;
 use crate::data::dim::Dim;
+use crate::data::int::Int;
 use crate::data::named_cell::NamedCell;
+use crate::data::scalar::Scalar;
 use crate::data::symbol::{Symbol, Windows};
 use crate::error::Diagnostic;
 use crate::file::node::Node;
@@ -82,6 +83,8 @@ pub(crate) struct Analysis {
     /// The conditions of the request that were met, with the branches taken, and the names of their `If`s.
     pub(crate) conditions: Vec<(Scalar, bool)>,
     pub(crate) forks: Vec<String>,
+    /// Integers that must not be below 0 for a request.
+    pub(crate) not_negative: Vec<Int>,
     /// How many `If`s on data the node that is analysed lies in.
     pub(crate) selects: usize,
     /// Checks of the last outputs, which no reply shows.
@@ -148,6 +151,7 @@ impl Analysis {
             branches: BTreeMap::new(),
             conditions: Vec::new(),
             forks: Vec::new(),
+            not_negative: Vec::new(),
             selects: 0,
             checks: Vec::new(),
             unchecked: Vec::new(),
@@ -236,6 +240,14 @@ impl Analysis {
             reason: reason.to_owned(),
         };
         self.diagnostics.push(diagnostic);
+    }
+
+    /// Requires that a sum of lengths is not below 0 for a request.
+    pub(crate) fn require_length(&mut self, rest: Int) {
+        let is_known = rest.as_number().is_some_and(|n| n >= 0);
+        if self.has_roles() && !is_known && !self.not_negative.contains(&rest) {
+            self.not_negative.push(rest);
+        }
     }
 
     /// Learns that an axis has at least `min` and at most `max` steps.

@@ -13,8 +13,8 @@ use crate::analysis::operator::{
     Elementwise, ExecutorForm, Gives, OnRepeated, Operands, Operator, Operators,
 };
 use crate::analysis::operators::{
-    casts, composed, constants, contract, elementwise, fold, layout, lengths, lists, reduce,
-    rewrites, select, sequence_level,
+    casts, composed, constants, contract, elementwise, fold, layout, lengths, lists, narrow,
+    reduce, rewrites, select, sequence_level,
 };
 use crate::analysis::state::Analysis;
 use crate::analysis::{branch, loops, recurrent};
@@ -50,13 +50,17 @@ fn floats(node: &Node, defaults: &[(&str, f32)]) -> Vec<AttributeProto> {
 
 /// All operators that are served.
 pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
-    elementwise(
-        "Abs",
-        &Elementwise { fold: |_, of| fold::float(of, f32::abs), ..Elementwise::PLAIN },
-    ),
+    Operator {
+        on_narrow: Some(narrow::arithmetic),
+        ..elementwise(
+            "Abs",
+            &Elementwise { fold: |_, of| fold::float(of, f32::abs), ..Elementwise::PLAIN },
+        )
+    },
     elementwise("Acos", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     elementwise("Acosh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator {
+        on_narrow: Some(narrow::arithmetic),
         executor: ExecutorForm::MultipliedOut,
         ..elementwise(
             "Add",
@@ -166,15 +170,18 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     elementwise("Cosh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { on_sequences: Some(sequence_level::along::cumulative_sum), ..named("CumSum") },
     Operator { on_any: Some(composed::quantised::dequantize_linear), ..named("DequantizeLinear") },
-    elementwise(
-        "Div",
-        &Elementwise {
-            check: elementwise::check_division,
-            fold: |_, of| fold::arithmetic(of, Some(|a, b| a / b), fold::quotient),
-            fold_lengths: Some(lengths::windows_of_length),
-            ..Elementwise::PLAIN
-        },
-    ),
+    Operator {
+        on_narrow: Some(narrow::arithmetic),
+        ..elementwise(
+            "Div",
+            &Elementwise {
+                check: elementwise::check_division,
+                fold: |_, of| fold::arithmetic(of, Some(|a, b| a / b), fold::quotient),
+                fold_lengths: Some(lengths::windows_of_length),
+                ..Elementwise::PLAIN
+            },
+        )
+    },
     Operator {
         on_rows: Some(layout::dropout),
         on_sequences: Some(layout::dropout),
@@ -184,7 +191,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_any: Some(composed::quantised::dynamic_quantize_linear),
         ..named("DynamicQuantizeLinear")
     },
-    Operator { on_any: Some(composed::einsum::einsum), ..named("Einsum") },
+    Operator {
+        on_any: Some(composed::einsum::einsum),
+        on_repeated: OnRepeated::AsItStands,
+        ..named("Einsum")
+    },
     elementwise(
         "Elu",
         &Elementwise {
@@ -395,16 +406,20 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         },
     ),
     Operator { on_any: Some(composed::activations::mish), ..named("Mish") },
-    elementwise(
-        "Mod",
-        &Elementwise {
-            check: elementwise::check_division,
-            attributes: |node| vec![int_attribute("fmod", node.int("fmod").unwrap_or(0))],
-            fold: fold::remainder,
-            ..Elementwise::PLAIN
-        },
-    ),
     Operator {
+        on_narrow: Some(narrow::arithmetic),
+        ..elementwise(
+            "Mod",
+            &Elementwise {
+                check: elementwise::check_division,
+                attributes: |node| vec![int_attribute("fmod", node.int("fmod").unwrap_or(0))],
+                fold: fold::remainder,
+                ..Elementwise::PLAIN
+            },
+        )
+    },
+    Operator {
+        on_narrow: Some(narrow::arithmetic),
         executor: ExecutorForm::MultipliedOut,
         ..elementwise(
             "Mul",
@@ -416,7 +431,10 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             },
         )
     },
-    elementwise("Neg", &Elementwise { fold: |_, of| fold::negated(of), ..Elementwise::PLAIN }),
+    Operator {
+        on_narrow: Some(narrow::arithmetic),
+        ..elementwise("Neg", &Elementwise { fold: |_, of| fold::negated(of), ..Elementwise::PLAIN })
+    },
     Operator { on_any: Some(sequence_level::select::non_zero), ..named("NonZero") },
     elementwise("Not", &Elementwise { fold: |_, of| fold::not(of), ..Elementwise::PLAIN }),
     Operator { on_rows: Some(reduce::one_hot), ..named("OneHot") },
@@ -435,15 +453,18 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         )
     },
     Operator { on_sequences: Some(sequence_level::windows::pad), ..named("Pad") },
-    elementwise(
-        "Pow",
-        &Elementwise {
-            check: elementwise::check_power,
-            fold: |_, of| fold::arithmetic(of, Some(f32::powf), |_, _, _| None),
-            rewrite: Some(rewrites::power),
-            ..Elementwise::PLAIN
-        },
-    ),
+    Operator {
+        on_narrow: Some(narrow::arithmetic),
+        ..elementwise(
+            "Pow",
+            &Elementwise {
+                check: elementwise::check_power,
+                fold: |_, of| fold::arithmetic(of, Some(f32::powf), |_, _, _| None),
+                rewrite: Some(rewrites::power),
+                ..Elementwise::PLAIN
+            },
+        )
+    },
     Operator { on_any: Some(composed::quantised::q_linear_conv), ..named("QLinearConv") },
     Operator { on_any: Some(composed::quantised::q_linear_matmul), ..named("QLinearMatMul") },
     Operator { on_any: Some(composed::quantised::quantize_linear), ..named("QuantizeLinear") },
@@ -523,6 +544,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator {
         on_rows: Some(layout::reshape),
         on_sequences: Some(sequence_level::layout::reshape),
+        on_repeated: OnRepeated::AsItStands,
         ..named("Reshape")
     },
     Operator { on_sequences: Some(sequence_level::resize::resize), ..named("Resize") },
@@ -635,14 +657,17 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_repeated: OnRepeated::MoveAxes,
         ..named("Squeeze")
     },
-    elementwise(
-        "Sub",
-        &Elementwise {
-            fold: |_, of| fold::arithmetic(of, Some(|a, b| a - b), |a, b, _| a.minus(b)),
-            ..Elementwise::PLAIN
-        },
-    ),
-    elementwise("Sum", &Elementwise::PLAIN),
+    Operator {
+        on_narrow: Some(narrow::arithmetic),
+        ..elementwise(
+            "Sub",
+            &Elementwise {
+                fold: |_, of| fold::arithmetic(of, Some(|a, b| a - b), |a, b, _| a.minus(b)),
+                ..Elementwise::PLAIN
+            },
+        )
+    },
+    Operator { on_narrow: Some(narrow::arithmetic), ..elementwise("Sum", &Elementwise::PLAIN) },
     Operator { on_any: Some(composed::activations::swish), ..named("Swish") },
     elementwise("Tan", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     elementwise(

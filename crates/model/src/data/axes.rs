@@ -265,8 +265,11 @@ impl Axes {
     pub(crate) fn open_int(&self, dim: &Dim) -> Int {
         dim.0.iter().fold(Int::number(1), |int, factor| {
             int.times(&match factor {
-                Factor::Symbol(BATCH) => Int::symbol(BATCH),
-                other => self.int(&Dim(vec![*other])),
+                Factor::Symbol(symbol) => match self.length(*symbol) {
+                    Some(n) if *symbol != BATCH => Int::number(n as i64),
+                    _ => Int::symbol(self.find(*symbol)),
+                },
+                Factor::Fixed(n) => Int::number(*n as i64),
             })
         })
     }
@@ -276,11 +279,22 @@ impl Axes {
         dim.0.iter().fold(Int::number(1), |int, factor| {
             int.times(&match factor {
                 Factor::Fixed(n) => Int::number(*n as i64),
-                Factor::Symbol(symbol) => match self.length(*symbol) {
-                    Some(n) => Int::number(n as i64),
-                    None => Int::symbol(self.find(*symbol)),
-                },
+                Factor::Symbol(symbol) => self.length_as_int(*symbol),
             })
         })
+    }
+
+    /// The length of an axis as an integer. Windows at every element are as many as the axis has elements, a few more
+    /// or less.
+    fn length_as_int(&self, symbol: Symbol) -> Int {
+        let symbol = self.find(symbol);
+        match (self.length(symbol), self.windows_of(symbol)) {
+            (Some(n), _) => Int::number(n as i64),
+            (None, Some((of, Windows { multiple, extra, stride: 1 }))) if of != symbol => {
+                let all = self.length_as_int(of).times(&Int::number(multiple));
+                all.plus(&Int::number(extra + 1)).unwrap_or_else(|| Int::symbol(symbol))
+            }
+            _ => Int::symbol(symbol),
+        }
     }
 }

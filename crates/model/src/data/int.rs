@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::data::symbol::Symbol;
 
+/// The most terms of a sum.
+const TERMS_MAX: usize = 16;
+
 /// A sum of numbers times products of symbols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Int {
@@ -88,7 +91,7 @@ impl Int {
                 }
             }
         }
-        (self.terms.len() * other.terms.len() <= 16).then(|| self.times(other))
+        (self.terms.len() * other.terms.len() <= TERMS_MAX).then(|| self.times(other))
     }
 
     /// The sum; none where a factor overflows or it has more terms than any length.
@@ -98,7 +101,7 @@ impl Int {
             number.checked_add(same.map_or(0, |(_, other)| *other))?;
         }
         let sum = Self::of(self.terms.iter().chain(&other.terms).cloned());
-        (sum.terms.len() <= 16).then_some(sum)
+        (sum.terms.len() <= TERMS_MAX).then_some(sum)
     }
 
     pub(crate) fn minus(&self, other: &Self) -> Option<Self> {
@@ -110,16 +113,31 @@ impl Int {
         if let (Some(a), Some(b)) = (self.as_number(), other.as_number()) {
             return a.checked_div(b).map(Self::number);
         }
-        let (divisor, divided) = other.as_product()?;
-        let quotient = |(symbols, number): &(Vec<Symbol>, i64)| {
-            let mut symbols = symbols.clone();
+        // Term by term, the highest first.
+        let (lead, _) = other.highest()?;
+        let mut rest = self.clone();
+        let mut quotient = Vec::new();
+        while let Some((number, symbols)) = rest.highest() {
+            if quotient.len() == TERMS_MAX {
+                return None;
+            }
+            let (divisor, divided) = (lead, other.highest()?.1);
+            let mut symbols = symbols.to_vec();
             for symbol in divided {
                 let at = symbols.iter().position(|known| known == symbol)?;
                 symbols.remove(at);
             }
-            (number.checked_rem(divisor)? == 0).then(|| (symbols, number / divisor))
-        };
-        self.terms.iter().map(quotient).collect::<Option<Vec<_>>>().map(Self::of)
+            let number = (number.checked_rem(divisor)? == 0).then(|| number / divisor)?;
+            let term = Self::of([(symbols.clone(), number)]);
+            rest = rest.minus(&term.checked_times(other)?)?;
+            quotient.push((symbols, number));
+        }
+        Some(Self::of(quotient))
+    }
+
+    /// The term of the most symbols; of several such, the last.
+    fn highest(&self) -> Option<(i64, &[Symbol])> {
+        self.terms().max_by_key(|(_, symbols)| (symbols.len(), symbols.to_vec()))
     }
 
     /// Compares two integers, if the result does not depend on a symbol. Symbols are at least 1.

@@ -10,4 +10,5 @@ pub(crate) mod int_range;
 pub(crate) mod layout;
 pub(crate) mod literal;
 pub(crate) mod named_cell;
+pub(crate) mod scalar;
 pub(crate) mod symbol;

@@ -123,13 +123,41 @@ impl<'a> Builder<'a> {
         let (tensor, axis) = match (self.known.get(&symbol).cloned(), windows) {
             (Some(known), _) => known,
             (None, Some((of, windows))) => return self.count(symbol, of, windows),
-            (None, None) => return Err(unknown()),
+            (None, None) => match self.counted_along(symbol) {
+                Some((count, windows)) => return self.uncount(symbol, count, windows),
+                None => return Err(unknown()),
+            },
         };
         let shape = self.op("Shape", &[&tensor], vec![]);
         let axis = self.constant(vec![axis as i64]);
         let name = self.op("Gather", &[&shape, &axis], vec![("axis", vec![0])]);
         self.vectors.insert(symbol, name.clone());
         Ok(name)
+    }
+
+    /// An axis whose length is known and tells that of another one, which it has windows at every element of.
+    fn counted_along(&self, symbol: Symbol) -> Option<(Symbol, Windows)> {
+        let known = self.known.keys().chain(self.vectors.keys());
+        let mut along = known.filter_map(|&count| {
+            let (of, windows) = self.analysis.axes.windows_of(count)?;
+            (of == symbol && windows.stride == 1 && windows.multiple == 1)
+                .then_some((count, windows))
+        });
+        along.next()
+    }
+
+    /// A vector that holds the length of an axis, of which another has that many windows.
+    fn uncount(
+        &mut self,
+        symbol: Symbol,
+        count: Symbol,
+        windows: Windows,
+    ) -> Result<String, String> {
+        let count = self.length(count)?;
+        let less = self.constant(vec![windows.extra + 1]);
+        let length = self.op("Sub", &[&count, &less], vec![]);
+        self.vectors.insert(symbol, length.clone());
+        Ok(length)
     }
 
     /// A vector that holds the number of windows over an axis.

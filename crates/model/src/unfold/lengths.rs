@@ -134,7 +134,13 @@ impl UnfoldPlan {
                 InvalidRequest(format!("tensor `{by}`: more rows than a request may have"))
             })?;
         }
-        Ok(Lengths { batch: batch_rows, steps })
+        let lengths = Lengths { batch: batch_rows, steps };
+        match self.not_negative.iter().any(|int| lengths.int(int) < 0) {
+            true => Err(InvalidRequest(format!(
+                "tensor `{by}`: the model takes more steps than there are"
+            ))),
+            false => Ok(lengths),
+        }
     }
 
     /// Adds the lengths that follow from others.

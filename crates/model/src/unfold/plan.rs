@@ -135,6 +135,8 @@ pub(crate) struct UnfoldPlan {
     pub(crate) cells: Vec<PlanCell>,
     pub(crate) outputs: Vec<PlanOutput>,
     pub(crate) checks: Vec<PlanCheck>,
+    /// Sums of lengths that must not be below 0.
+    pub(crate) not_negative: Vec<Int>,
     /// The number of sequences of a request, where the file fixes it.
     pub(crate) batch: Option<usize>,
     /// Axes of steps, by their symbols' ids.

@@ -94,6 +94,7 @@ pub(crate) fn plan(
         cells,
         outputs,
         checks,
+        not_negative: analysis.not_negative.clone(),
         batch: analysis.axes.length(BATCH).filter(|_| !analysis.bound.batch_is_one()),
         axes: planner.axes(),
         max_length,

@@ -7,7 +7,7 @@ use batchmaker_graph::{
     InvalidRequest, NamedTensor, Parameters, TensorData, Unfold, UnfoldError, Unfolded,
 };
 
-use crate::analysis::condition::Scalar;
+use crate::data::scalar::Scalar;
 use crate::unfold::plan::UnfoldPlan;
 use crate::unfold::planner::Planned;
 use crate::unfold::unfolding::{TensorInfo, Unfolding};

@@ -204,7 +204,10 @@ fn contents(
             integers((0..count).map(|_| rng.random_range(0..below.max(1)) as i64).collect())
         }
         // Numbers for which there is no other name are lengths, or count something.
-        (Content::Numbers, ElementType::I64 | ElementType::I32) => {
+        (Content::Numbers, element) if element.is_narrow() => {
+            TensorData::F32((0..count).map(|_| f32::from(rng.random_range(0..=127u8))).collect())
+        }
+        (Content::Numbers, element) if element.is_integer() => {
             integers((0..count).map(|_| rng.random_range(1..=time as i64)).collect())
         }
         (Content::Numbers, ElementType::Bool) => {
@@ -212,11 +215,11 @@ fn contents(
         }
         (Content::Numbers, ElementType::Bytes) => TensorData::Bytes(vec![b"a".to_vec(); count]),
         // Ones, then zeros: sums over what it covers are divided by their number.
-        (Content::Numbers, ElementType::F32) if info.name.contains("mask") => {
+        (Content::Numbers, _) if info.name.contains("mask") => {
             let covered = rng.random_range(1..=count.max(1));
             TensorData::F32((0..count).map(|at| f32::from(u8::from(at < covered))).collect())
         }
-        (Content::Numbers, ElementType::F32) => {
+        (Content::Numbers, _) => {
             TensorData::F32((0..count).map(|_| StandardNormal.sample(rng)).collect())
         }
     }

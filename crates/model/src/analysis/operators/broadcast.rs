@@ -86,7 +86,15 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
             }
             Ok(Operand::Constant(Rc::new(aligned)))
         }
-        Val::Repeat(..) => Err("a constant is repeated along batch or time".to_owned()),
+        // Rows do not have the axes that it is repeated along.
+        Val::Repeat(literal, dims) => {
+            let is_outside = |dim: &Dim| dim.symbols().next().is_none() || !dim.in_row();
+            if !dims.iter().all(is_outside) {
+                return Err("a constant is repeated along batch or time".to_owned());
+            }
+            let ones = shape.iter().take_while(|&&n| n == 1).count();
+            Ok(Operand::Constant(Rc::new(literal.reshaped(&shape[ones..]))))
+        }
         Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
     }
 }

@@ -9,11 +9,14 @@ use crate::analysis::operators::arguments::{
     axis_of, count, dim_of, input, int_list, numbers, scalar,
 };
 use crate::analysis::operators::composed;
+use crate::analysis::operators::dispatch::apply;
+use crate::analysis::operators::narrow::data_type_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::{Array, for_each_index, offset};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
+use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
 
 /// `Constant`.
@@ -111,12 +114,37 @@ pub(crate) fn range(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
-    let int = |index| int_list(inputs, index)?.first().cloned();
+    let int = |index| match int_list(inputs, index) {
+        Some(ints) => ints.first().cloned(),
+        // Floats that are whole.
+        None => match inputs.get(index)?.as_ref()? {
+            Val::Literal(literal) => {
+                let x = *literal.as_f32()?.data.first()?;
+                (x.fract() == 0.0 && x.abs() < 1e6).then(|| Int::number(x as i64))
+            }
+            _ => None,
+        },
+    };
     let number = |index| int(index)?.as_number().map(i128::from);
-    if let (Some(0), Some(limit), Some(1)) = (number(0), int(1), number(2))
-        && limit.as_number().is_none()
+    if let (Some(start), Some(limit), Some(1)) = (int(0), int(1), number(2))
+        && let Some(count) = limit.minus(&start)
+        && count.as_number().is_none()
     {
-        return composed::repetition::range(analysis, node, &limit).map(|val| vec![val]);
+        let counted = composed::repetition::range(analysis, node, &count)?;
+        let of_type = |vals: [Val; 2]| -> Option<ElementType> {
+            vals.iter().find_map(|val| val.element().filter(|&of| of != ElementType::I64))
+        };
+        let moved = match start.as_number() {
+            Some(0) => counted,
+            _ => {
+                let start = Literal::Int(Array::scalar(start), ElementType::I64);
+                apply(analysis, node, "Add", vec![], vec![counted, Val::literal(start)])?
+            }
+        };
+        let element = of_type([input(inputs, 0)?.clone(), input(inputs, 1)?.clone()]);
+        let to = data_type_of(element.unwrap_or(ElementType::I64));
+        let to = vec![int_attribute("to", to.0.into())];
+        return apply(analysis, node, "Cast", to, vec![moved]).map(|val| vec![val]);
     }
     let (Some(start), Some(limit), Some(delta)) = (number(0), number(1), number(2)) else {
         return Err("its bounds depend on the request".to_owned());
@@ -128,8 +156,12 @@ pub(crate) fn range(
     if count > 1 << 20 {
         return Err(format!("a range of {count} numbers"));
     }
-    let values = (0..count).map(|i| Int::number((start + i * delta) as i64));
-    Ok(vec![Val::literal(Literal::ints(values.collect()))])
+    let values = (0..count).map(|i| (start + i * delta) as i64);
+    let is_float = input(inputs, 0)?.element().is_some_and(ElementType::is_float);
+    Ok(vec![Val::literal(match is_float {
+        true => Literal::F32(Array::vector(values.map(|n| n as f32).collect())),
+        false => Literal::ints(values.map(Int::number).collect()),
+    })])
 }
 
 /// `Shape`.

@@ -30,9 +30,10 @@ fn product(analysis: &mut Analysis, node: &Node, a: &Val, b: &Val) -> Result<Vec
         (Val::View(view), Val::Literal(weights)) if weights.shape().len() <= 2 => {
             times_weights(analysis, node, view, weights)
         }
-        (Val::View(_) | Val::Literal(_), Val::View(_) | Val::Literal(_))
-            if matches!((a, b), (Val::View(_), _) | (_, Val::View(_))) =>
-        {
+        (
+            Val::View(_) | Val::Literal(_) | Val::Repeat(..),
+            Val::View(_) | Val::Literal(_) | Val::Repeat(..),
+        ) if matches!((a, b), (Val::View(_), _) | (_, Val::View(_))) => {
             between_rows(analysis, node, a, b)
         }
         (Val::Literal(a), Val::Literal(b)) => {

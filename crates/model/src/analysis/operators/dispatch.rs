@@ -1,11 +1,12 @@
 //! Applies an operator to values by the rules that the table of operators has for it: on rows where it is a
 //! function of rows, else over whole sequences.
 
+use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
+use crate::analysis::operators::repeated;
 use crate::analysis::operators::sequence_op::{materialised, varies};
-use crate::analysis::operators::{narrow, repeated};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::dim::{Dim, steps};
@@ -39,8 +40,9 @@ pub(crate) fn evaluate(
         let inputs = with_weights(analysis, inputs)?;
         return evaluate(analysis, node, &inputs);
     }
-    if narrow::is_arithmetic(node, inputs) {
-        return narrow::arithmetic(analysis, node, inputs);
+    let is_narrow = |val: &Val| val.element().is_some_and(ElementType::is_narrow);
+    if let Some(rule) = operator.on_narrow.filter(|_| inputs.iter().flatten().any(is_narrow)) {
+        return rule(analysis, node, inputs);
     }
     let is_list = |val: &Val| matches!(val, Val::List(_));
     if inputs.iter().flatten().any(is_list) && !operator.takes_lists {

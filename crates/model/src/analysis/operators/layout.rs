@@ -29,7 +29,19 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
             }
             Ok(Val::literal(literal.reshaped(&shape)))
         }
-        Val::Repeat(..) => Err("a repeated constant is reshaped".to_owned()),
+        // Of length 1 along the axes that vary, its elements stand in the same order.
+        Val::Repeat(literal, _) => {
+            let once = |dim: &Dim| match (dim.symbols().next(), dim.as_symbol()) {
+                (None, _) => Some(dim.fixed_part()),
+                (Some(_), alone) => alone.map(|_| 1),
+            };
+            let shape: Option<Vec<usize>> = dims.iter().map(once).collect();
+            let shape = shape.ok_or("a repeated constant is reshaped")?;
+            match shape.iter().product::<usize>() == literal.shape().iter().product::<usize>() {
+                true => Ok(Val::repeated(Rc::new(literal.reshaped(&shape)), dims)),
+                false => Err("a repeated constant is reshaped".to_owned()),
+            }
+        }
         Val::List(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }

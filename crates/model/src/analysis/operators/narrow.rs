@@ -24,13 +24,6 @@ pub(crate) fn range_of_type(element: ElementType) -> Option<(i64, i64)> {
     }
 }
 
-/// Whether a node computes with integers of a narrow type.
-pub(crate) fn is_arithmetic(node: &Node, inputs: &Inputs) -> bool {
-    let is_narrow = |val: &Val| val.element().is_some_and(ElementType::is_narrow);
-    matches!(&*node.operator, "Abs" | "Add" | "Mul" | "Neg" | "Sub" | "Sum" | "Div" | "Mod" | "Pow")
-        && inputs.iter().flatten().any(is_narrow)
-}
-
 /// Arithmetic on integers of a narrow type.
 pub(crate) fn arithmetic(
     analysis: &mut Analysis,

@@ -19,6 +19,7 @@ use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::dim::{Dim, row_axis};
 use crate::data::int::Int;
+use crate::data::int_range::IntRange;
 use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
 use crate::file::attribute::int_attribute;
@@ -134,6 +135,11 @@ fn embed(
         true => ids.clone(),
         false => clamped(analysis, node, ids, rows)?,
     };
+    let is_computed = analysis.range(clamped.source) != IntRange::ALL;
+    let clamped = match is_computed && analysis.range(clamped.source).low < 0 {
+        true => from_front(analysis, node, &clamped, rows)?,
+        false => clamped,
+    };
     let ids = &clamped;
     let mut out = ids.dims.clone();
     out.extend(table.shape()[1..].iter().map(|&n| Dim::fixed(n)));
@@ -154,6 +160,23 @@ fn clamped(analysis: &mut Analysis, node: &Node, ids: &View, rows: usize) -> Res
     let operands = vec![analysis.operand(ids), bound(-rows), bound(rows - 1)];
     let outputs = vec![(ids.element, ids.dims.clone())];
     match analysis.emit(node, "Clip", vec![], operands, outputs).pop() {
+        Some(Val::View(view)) => Ok(view),
+        _ => Err("it gives nothing".to_owned()),
+    }
+}
+
+/// Indices of `rows` rows, of which those below 0 count from the end, as indices from the front.
+fn from_front(
+    analysis: &mut Analysis,
+    node: &Node,
+    ids: &View,
+    rows: usize,
+) -> Result<View, String> {
+    let rows = Literal::Int(Array::scalar(Int::number(rows as i64)), ElementType::I64);
+    let operands = vec![analysis.operand(ids), Operand::Constant(Rc::new(rows))];
+    let outputs = vec![(ids.element, ids.dims.clone())];
+    let fmod = vec![int_attribute("fmod", 0)];
+    match analysis.emit(node, "Mod", fmod, operands, outputs).pop() {
         Some(Val::View(view)) => Ok(view),
         _ => Err("it gives nothing".to_owned()),
     }

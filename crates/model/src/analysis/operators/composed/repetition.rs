@@ -5,8 +5,9 @@ use std::rc::Rc;
 use batchmaker_graph::ElementType;
 
 use crate::analysis::operator::Inputs;
-use crate::analysis::operators::arguments::{dim_of, input, int_list};
+use crate::analysis::operators::arguments::{input, int_list};
 use crate::analysis::operators::dispatch::apply;
+use crate::analysis::operators::sequence_level::windows::length_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;
@@ -55,7 +56,7 @@ pub(in crate::analysis::operators) fn range(
     length: &Int,
 ) -> Result<Val, String> {
     let one = Rc::new(Literal::Int(Array::scalar(Int::number(1)), ElementType::I64));
-    let dims = vec![dim_of(length)?];
+    let dims = vec![length_of(analysis, length)?];
     let axis = Val::literal(Literal::Int(Array::scalar(Int::number(0)), ElementType::I64));
     let from_one =
         apply(analysis, node, "CumSum", vec![], vec![Val::Fill(one.clone(), dims.clone()), axis])?;

@@ -7,7 +7,7 @@ use crate::analysis::operators::arguments::{
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::layout::bind_squeezed;
 use crate::analysis::operators::sequence_level::along::reduced;
-use crate::analysis::operators::sequence_level::windows::windows;
+use crate::analysis::operators::sequence_level::windows::{length_of, windows};
 use crate::analysis::operators::sequence_op::{
     SequenceOp, has_batch, ints, materialised, operand, tensor,
 };
@@ -238,6 +238,7 @@ pub(crate) fn concat(
     node: &Node,
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
+    let is_made = inputs.iter().flatten().all(|val| matches!(val, Val::View(_)));
     let inputs = materialised(analysis, node, inputs)?;
     let vals: Vec<&Val> = inputs.iter().flatten().collect();
     let first = vals.first().ok_or("it has no inputs")?;
@@ -270,7 +271,7 @@ pub(crate) fn concat(
         attributes: vec![int_attribute("axis", axis as i64)],
         operands: vals.iter().map(|val| operand(val)).collect::<Result<_, _>>()?,
         is_independent: is_batched && !has_batch(&out[axis..=axis]),
-        is_along_first: axis != 0 && vals.iter().all(|val| matches!(val, Val::View(_))),
+        is_along_first: axis != 0 && is_made,
         outputs: vec![(element, out)],
     };
     op.add(analysis, node)
@@ -309,6 +310,7 @@ pub(crate) fn slice(
     let mut out = x.dims.clone();
     let mut is_independent = true;
     let (mut firsts, mut lasts) = (Vec::new(), Vec::new());
+    let mut computed: Vec<(usize, Int)> = Vec::new();
     for (at, &axis) in axes.iter().enumerate() {
         let (dim, by) = (&x.dims[axis], by[at]);
         let length = analysis.axes.int(dim);
@@ -316,8 +318,22 @@ pub(crate) fn slice(
         let number = |int: &Int| {
             int.as_number().or_else(|| int.minus(&length)?.as_number().filter(|&n| n < 0))
         };
-        let start = number(&starts[at]).ok_or("its starts depend on the request")?;
         let is_to_end = is_to_end(&ends[at], &length);
+        if let (Some(start @ 0..), 1, None) = (number(&starts[at]), by, number(&ends[at]))
+            && !is_to_end
+        {
+            // A part whose end is computed from lengths; a request whose axis is shorter is refused.
+            let count = ends[at].minus(&Int::number(start)).ok_or("its ends are beyond reason")?;
+            out[axis] = length_of(analysis, &count)?;
+            let rest = length.minus(&ends[at]).ok_or("its ends are beyond reason")?;
+            analysis.require_length(rest);
+            is_independent &= !has_batch(std::slice::from_ref(dim));
+            computed.push((firsts.len(), ends[at].clone()));
+            firsts.push(start);
+            lasts.push(0);
+            continue;
+        }
+        let start = number(&starts[at]).ok_or("its starts depend on the request")?;
         let end = if is_to_end {
             i64::from(i32::MAX)
         } else {
@@ -361,19 +377,25 @@ pub(crate) fn slice(
             },
         };
     }
+    let mut lasts: Vec<Int> = lasts.into_iter().map(Int::number).collect();
+    computed.iter().for_each(|(at, end)| lasts[*at] = end.clone());
+    let lasts = match computed.is_empty() {
+        true => ints(lasts.iter().filter_map(Int::as_number)),
+        false => Operand::Lengths(lasts),
+    };
     let op = SequenceOp {
         operator: "Slice".to_owned(),
         attributes: vec![],
         operands: vec![
             tensor(x),
             ints(firsts),
-            ints(lasts),
+            lasts,
             ints(axes.iter().map(|&axis| axis as i64)),
             ints(by),
         ],
         outputs: vec![(x.element, out)],
         is_independent,
-        is_along_first: !axes.contains(&0),
+        is_along_first: !axes.contains(&0) && computed.is_empty(),
     };
     op.add(analysis, node)
 }

@@ -5,7 +5,7 @@ use rten_onnx::onnx::AttributeProto;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, int_list, view};
 use crate::analysis::operators::dispatch::apply;
-use crate::analysis::operators::sequence_level::windows::windows;
+use crate::analysis::operators::sequence_level::windows::{length_of, windows};
 use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, lengths, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};
@@ -153,7 +153,7 @@ fn resized(
                 scaled(analysis, dim, of[at])?
             }
             Target::Sizes(of) if of[at] == analysis.axes.int(dim) => continue,
-            Target::Sizes(of) => length(analysis, &of[at])?,
+            Target::Sizes(of) => length_of(analysis, &of[at])?,
         };
         if axis < 2 && analysis.has_roles() {
             return Err(format!("it resizes axis {axis}"));
@@ -189,21 +189,6 @@ fn scaled(analysis: &mut Analysis, dim: &Dim, scale: f32) -> Result<Dim, String>
         fraction(scale).ok_or_else(|| format!("a scale of {scale} along steps"))?;
     let (multiple, stride) = (numerator, denominator);
     windows(analysis, dim, Windows { multiple, extra: -stride, stride })
-}
-
-/// A length of the request, or a multiple of one, as a dimension.
-fn length(analysis: &mut Analysis, int: &Int) -> Result<Dim, String> {
-    match int.as_product() {
-        Some((number, [])) => {
-            usize::try_from(number).map(Dim::fixed).map_err(|_| "a size below 0".to_owned())
-        }
-        Some((1, [symbol])) => Ok(Dim::symbol(*symbol)),
-        Some((number, [symbol])) if number > 0 => {
-            let windows_of = Windows { multiple: number, extra: -1, stride: 1 };
-            windows(analysis, &Dim::symbol(*symbol), windows_of)
-        }
-        _ => Err("a size that is a sum or a product of lengths".to_owned()),
-    }
 }
 
 /// Resizes `[batch, channels, length]` as an image of height 1.

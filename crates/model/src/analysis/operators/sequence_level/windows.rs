@@ -7,11 +7,12 @@ use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, constant_input, numbers, scalar, view};
+use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, ints, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;
-use crate::data::dim::Dim;
+use crate::data::dim::{Dim, steps};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::data::symbol::{BATCH, Windows};
@@ -43,6 +44,28 @@ pub(super) fn windows(analysis: &mut Analysis, dim: &Dim, windows: Windows) -> R
             Ok(Dim::fixed(count))
         }
     }
+}
+
+/// A length of the request as a dimension: of an axis, a multiple of it, or a few more or less.
+pub(in crate::analysis::operators) fn length_of(
+    analysis: &mut Analysis,
+    int: &Int,
+) -> Result<Dim, String> {
+    if let Some(number) = int.as_number() {
+        return usize::try_from(number).map(Dim::fixed).map_err(|_| "a length below 0".into());
+    }
+    let symbols: Vec<_> = int.symbols().collect();
+    let &[symbol] = &symbols[..] else {
+        return Err("a sum or a product of lengths".to_owned());
+    };
+    let multiple = int.terms().find(|(_, of)| !of.is_empty()).map_or(1, |(number, _)| number);
+    let product = Int::symbol(symbol).times(&Int::number(multiple));
+    let rest = int.minus(&product).and_then(|rest| rest.as_number()).ok_or("a sum of lengths")?;
+    if multiple < 1 {
+        return Err("a length that falls as another grows".to_owned());
+    }
+    let count = Windows { multiple, extra: rest - 1, stride: 1 };
+    windows(analysis, &Dim::symbol(symbol), count)
 }
 
 /// Kernel, strides, dilations and pads of a window, for each spatial axis.
@@ -135,6 +158,12 @@ impl Spatial {
         (0..axes).map(length).collect()
     }
 
+    /// Whether every window is one element, and every element a window.
+    fn is_point(&self) -> bool {
+        let are = |values: &[i64], n: i64| values.iter().all(|&value| value == n);
+        are(&self.kernel, 1) && are(&self.strides, 1) && are(&self.pads, 0)
+    }
+
     fn attributes(&self) -> Vec<AttributeProto> {
         vec![
             ints_attribute("kernel_shape", self.kernel.clone()),
@@ -170,6 +199,9 @@ pub(crate) fn convolution(
     }
     let kernel = kernel.iter().map(|&n| n as i64).collect();
     let spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
+    if spatial.is_point() && group == 1 && x.dims.len() == 3 && steps(&x.dims).len() == 1 {
+        return point_convolution(analysis, node, x, &weights, inputs.get(2));
+    }
     let mut out = vec![x.dims[0].clone(), Dim::fixed(outputs)];
     out.extend(spatial.out(analysis, &x.dims, false)?);
     let mut operands = vec![tensor(x), Operand::Constant(weights)];
@@ -193,6 +225,26 @@ pub(crate) fn convolution(
         is_along_first: true,
     };
     op.add_as(analysis, node, Some(convolution_of_rows))
+}
+
+/// Writes a convolution of windows of one step each as a product of every step's channels with its weights, `[outputs,
+/// channels, 1]`.
+fn point_convolution(
+    analysis: &mut Analysis,
+    node: &Node,
+    x: &View,
+    weights: &Literal,
+    bias: Option<&Option<Val>>,
+) -> Result<Vec<Val>, String> {
+    let &[outputs, channels, _] = weights.shape() else { return Err("its W has no kernel".into()) };
+    let weights = Val::literal(weights.reshaped(&[outputs, channels]).transposed(&[1, 0]));
+    let swap = || vec![ints_attribute("perm", vec![0, 2, 1])];
+    let rows = apply(analysis, node, "Transpose", swap(), vec![Val::View(x.clone())])?;
+    let mut sums = apply(analysis, node, "MatMul", vec![], vec![rows, weights])?;
+    if let Some(Some(bias)) = bias {
+        sums = apply(analysis, node, "Add", vec![], vec![sums, bias.clone()])?;
+    }
+    apply(analysis, node, "Transpose", swap(), vec![sums]).map(|val| vec![val])
 }
 
 /// Writes a convolution along one axis that lies within rows as a product of its windows with its weights,
@@ -358,11 +410,11 @@ pub(crate) fn transposed_convolution(
         return Err("dilations of a transposed convolution".to_owned());
     }
     let mut out = vec![x.dims[0].clone(), Dim::fixed(outputs)];
-    for axis in 0..axes {
+    for (axis, more) in more.iter().enumerate() {
         // stride * (length - 1) + kernel - pads + output_padding
         let multiple = spatial.strides[axis];
         let rest = spatial.kernel[axis] - multiple - spatial.pads[axis] - spatial.pads[axes + axis];
-        let extra = rest + more[axis] - 1;
+        let extra = rest + more - 1;
         out.push(windows(analysis, &x.dims[2 + axis], Windows { multiple, extra, stride: 1 })?);
     }
     let mut operands = vec![tensor(x), Operand::Constant(weights)];
