@@ -2,7 +2,7 @@
 
 use batchmaker_graph::CellRegistry;
 use rten_onnx::onnx::{AttributeProto, DataType, GraphProto, NodeProto};
-use support::onnx::{Graph, TOML, floats, info, int, ints, load_files, node, string};
+use support::onnx::{Graph, TOML, info, int, load_files, node, string};
 
 #[path = "support/onnx.rs"]
 mod onnx;
