@@ -33,11 +33,30 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// A refusal for the diagnostics, each once.
+    /// A refusal for the diagnostics, each once. Initializers that are missing for one reason, such as a file that is
+    /// not there, are one diagnostic.
     pub(crate) fn refused(file: String, found: Vec<Diagnostic>) -> Self {
         let mut known = HashSet::new();
-        let diagnostics =
+        let found: Vec<Diagnostic> =
             found.into_iter().filter(|diagnostic| known.insert(diagnostic.clone())).collect();
+        let mut diagnostics: Vec<Diagnostic> = Vec::new();
+        for diagnostic in &found {
+            let is_like = |other: &&Diagnostic| {
+                diagnostic.operator == "initializer"
+                    && (&other.operator, &other.reason)
+                        == (&diagnostic.operator, &diagnostic.reason)
+            };
+            match found.iter().filter(is_like).count() {
+                0 | 1 => diagnostics.push(diagnostic.clone()),
+                _ if diagnostics
+                    .iter()
+                    .any(|known| known.reason.starts_with(&diagnostic.reason)) => {}
+                count => {
+                    let reason = format!("{} (and so for {} more)", diagnostic.reason, count - 1);
+                    diagnostics.push(Diagnostic { reason, ..diagnostic.clone() });
+                }
+            }
+        }
         Self::Refused { file, diagnostics }
     }
 }

@@ -163,6 +163,11 @@ impl Analysis {
             && self.by_key.values().any(|steps| self.axes.find(*steps) == symbol)
     }
 
+    /// Whether an axis of an input is the batch.
+    pub(crate) fn is_batch(&self, input: usize, axis: usize) -> bool {
+        self.axes.find(self.symbols[input][axis]) == BATCH
+    }
+
     /// Binds an axis of inputs to a length from the next pass on; false if `symbol` is no axis of inputs.
     pub(crate) fn bind(&mut self, symbol: Symbol, length: usize) -> bool {
         if symbol == BATCH {

@@ -17,6 +17,9 @@ pub(super) fn quantising_program(elements: usize) -> Program {
     let x = writer.input(&row);
     let [zero, one, steps] = [0.0, 1.0, 255.0]
         .map(|number| writer.constant(&Rc::new(Literal::F32(Array::scalar(number)))));
+    // A division by one number alone would be a product with its reciprocal.
+    let ones = Literal::F32(Array::vector(vec![1.0; elements]));
+    let ones = writer.constant(&Rc::new(ones));
     let last = writer.constant(&Rc::new(Literal::ints(vec![Int::number(1)])));
     let mut op = |operator: &str, inputs: &[&String]| {
         let name = writer.fresh();
@@ -36,7 +39,8 @@ pub(super) fn quantising_program(elements: usize) -> Program {
     let steps_below = op("Div", &[&below, &scale]);
     let inside = op("Clip", &[&steps_below, &zero, &steps]);
     let zero_point = op("Round", &[&inside]);
-    let quotient = op("Div", &[&x, &scale]);
+    let divisor = op("Mul", &[&scale, &ones]);
+    let quotient = op("Div", &[&x, &divisor]);
     let rounded = op("Round", &[&quotient]);
     let moved = op("Add", &[&rounded, &zero_point]);
     let whole = op("Clip", &[&moved, &zero, &steps]);

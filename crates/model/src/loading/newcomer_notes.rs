@@ -32,12 +32,22 @@ pub(super) fn missing_model_toml(folder: &Path, path: &Path) -> Option<String> {
     ))
 }
 
-/// A note for each input along whose axis of time the file fixes a length.
+/// A note for each input along whose axis of time the file fixes a length, and one if it fixes the number of sequences.
 pub(super) fn fixed_lengths(file: &OnnxFile, analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
     for (index, input) in file.inputs.iter().enumerate() {
         for (axis, declared) in input.shape.iter().flatten().enumerate() {
             let DeclaredDimension::Static(length) = declared else { continue };
+            if analysis.is_batch(index, axis)
+                && notes.iter().all(|note: &String| !note.contains("batch"))
+            {
+                let (name, sequences) =
+                    (&input.name, if *length == 1 { "sequence" } else { "sequences" });
+                notes.push(format!(
+                    "a request takes exactly {length} {sequences}: the file fixes axis {axis} of input \
+                     `{name}`, which is the batch; export it with a dynamic axis to send several"
+                ));
+            }
             if analysis.is_fixed_time(file, index, axis) {
                 let (name, steps) = (&input.name, if *length == 1 { "step" } else { "steps" });
                 notes.push(format!(

@@ -79,6 +79,19 @@ impl Composer<'_> {
         self.op("Mul", &[&x, &scale])
     }
 
+    /// A number for each of the elements along the last axis of `x`, where that has a fixed length: a division by one
+    /// number alone would be a product with its reciprocal.
+    fn widened(&mut self, scale: &Val, x: &Val) -> Result<Val, String> {
+        let last = x.dims().last().and_then(|last| self.analysis.fixed(last));
+        match last.filter(|&length| length > 1 && length <= 1 << 20) {
+            Some(length) => {
+                let ones = Val::literal(Literal::F32(Array::vector(vec![1.0; length])));
+                self.op("Mul", &[scale, &ones])
+            }
+            None => Ok(scale.clone()),
+        }
+    }
+
     /// x / scale rounded, plus the zero point, within the range of `element`.
     fn quantised(
         &mut self,
@@ -90,7 +103,8 @@ impl Composer<'_> {
         let (low, high) = range_of_type(element).ok_or_else(|| format!("numbers of {element}"))?;
         let (x, scale) = (self.as_float(x)?, self.as_float(scale)?);
         let scale = self.along(&scale, &x, axis)?;
-        let quotient = self.op("Div", &[&x, &scale])?;
+        let divisor = self.widened(&scale, &x)?;
+        let quotient = self.op("Div", &[&x, &divisor])?;
         let mut rounded = self.op("Round", &[&quotient])?;
         if let Some(zero_point) = zero_point {
             let zero_point = self.as_float(zero_point)?;
@@ -202,7 +216,8 @@ fn dynamically_quantised(
     if of_batch.is_empty() {
         (scale, zero_point) = (to.reshaped(&scale, vec![])?, to.reshaped(&zero_point, vec![])?);
     }
-    let quotient = to.op("Div", &[x, &scale])?;
+    let divisor = to.widened(&scale, x)?;
+    let quotient = to.op("Div", &[x, &divisor])?;
     let rounded = to.op("Round", &[&quotient])?;
     let moved = to.op("Add", &[&rounded, &zero_point])?;
     let whole = to.op("Clip", &[&moved, &number(0.0), &number(255.0)])?;
