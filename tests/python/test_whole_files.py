@@ -210,9 +210,90 @@ def branch(graph):
     return graph.lstm(FEATURES)
 
 
+def resized(graph):
+    """More steps, repeated, interpolated and by a transposed convolution; then half as many."""
+    graph.op("Transpose", perm=[0, 2, 1])
+    scales = graph.constant([1, 1, 2], np.float32)
+    graph.op(
+        "Resize", "", scales, mode="nearest", nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
+    graph.op("Resize", "", scales, mode="linear", coordinate_transformation_mode="half_pixel")
+    graph.op("ConvTranspose", graph.weights(FEATURES, 5, 4), graph.weights(5), strides=[2], pads=[1, 1])
+    graph.op("InstanceNormalization", graph.weights(5), graph.weights(5))
+    graph.op("MaxPool", kernel_shape=[3], strides=[2], ceil_mode=1)
+    graph.op("Transpose", perm=[0, 2, 1])
+    return graph.lstm(5)
+
+
+def quantised(graph):
+    """Numbers quantised by scales of the file: one for a tensor, one for every column."""
+    scale, zero = graph.constant(0.03), graph.constant(7, np.uint8)
+    columns = graph.constant(graph.random.uniform(0.001, 0.01, HIDDEN))
+    graph.op("QuantizeLinear", scale, zero)
+    x = graph.op("DequantizeLinear", scale, zero)
+    graph.last = graph.constant(graph.random.integers(-127, 128, (FEATURES, HIDDEN)), np.int8)
+    weights = graph.op("DequantizeLinear", columns, graph.constant([0] * HIDDEN, np.int8), axis=1)
+    graph.last = x
+    graph.op("MatMul", weights)
+    return graph.lstm(HIDDEN)
+
+
+def selected(graph):
+    """Rows and elements at computed places, some of them counted from the end."""
+    y = graph.lstm(FEATURES)
+    _, places = graph.op("TopK", graph.constant([3], np.int64), outputs=2, axis=2)
+    graph.last = places
+    from_the_end = graph.op("Sub", graph.constant(HIDDEN, np.int64))
+    graph.last = y
+    graph.op("GatherElements", from_the_end, axis=2)
+    graph.op("Mul", graph.constant(-0.5))
+    halved, graph.last = graph.last, y
+    chosen = graph.op("ScatterElements", from_the_end, halved, axis=2)
+    graph.op("ArgMin", axis=2, keepdims=0)
+    ids = graph.op("Mod", graph.constant(5, np.int64))
+    graph.last = graph.weights(5, HIDDEN)
+    rows = graph.op("Gather", ids, axis=0)
+    graph.last = chosen
+    return graph.op("Add", rows)
+
+
+def clipped(graph):
+    """Bounds that are computed, of a row and of a constant; axes of one element dropped unnamed."""
+    least = graph.op("ReduceMin", axes=[1, 2], keepdims=0)
+    graph.last = "x"
+    graph.op("Max", graph.constant(-1.0))
+    graph.last = graph.constant([[[2.0]]])
+    most = graph.op("Squeeze")
+    graph.last = "x"
+    graph.op("Clip", "", most)
+    half = graph.op("Mul", graph.constant(0.5))
+    graph.last = least
+    graph.op("Unsqueeze", graph.constant([1, 2], np.int64))
+    return graph.op("Max", half)
+
+
+def branch_of_the_length(graph):
+    """Eight steps or more take another way than fewer."""
+    def subgraph(name, operator):
+        return helper.make_graph(
+            [helper.make_node(operator, ["x"], [name])], name, [],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)],
+        )
+
+    graph.op("Shape")
+    graph.op("Gather", graph.constant(1, np.int64), axis=0)
+    long = graph.op("Greater", graph.constant(7, np.int64))
+    branches = {"then_branch": subgraph("long", "Tanh"), "else_branch": subgraph("short", "Relu")}
+    graph.nodes.append(helper.make_node("If", [long], ["branched"], "if", **branches))
+    graph.last = "branched"
+    return graph.lstm(FEATURES)
+
+
 CASES = [
     convolution, pools, attention_pooling, self_attention, softmax_over_first_axis,
     causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
+    resized, quantised, selected, clipped, branch_of_the_length,
 ]
 
 
@@ -265,3 +346,56 @@ def test_sequences_too_short(tmp_path):
     )
     assert result.returncode == 1
     assert "4 steps are too few for the model" in result.stdout
+
+
+def quantised_by_the_sequence(graph):
+    """Every sequence is quantised by the range of its own numbers."""
+    x, scale, zero = graph.op("DynamicQuantizeLinear", outputs=3)
+    weights = graph.constant(graph.random.integers(0, 256, (FEATURES, HIDDEN)), np.uint8)
+    middle = graph.constant(120, np.uint8)
+    graph.last = x
+    graph.op("MatMulInteger", weights, zero, middle)
+    product = graph.op("Cast", to=TensorProto.FLOAT)
+    graph.last = scale
+    factor = graph.op("Mul", graph.constant(0.01))
+    graph.last = product
+    graph.op("Mul", factor)
+    return graph.lstm(HIDDEN)
+
+
+def test_a_scale_is_of_one_sequence(tmp_path):
+    """A request of several sequences has the numbers of the sequences sent one by one."""
+    graph, path = Graph(SEED), tmp_path / "model.onnx"
+    quantised_by_the_sequence(graph)
+    graph.save(path)
+    session = onnxruntime.InferenceSession(path)
+    random = np.random.default_rng(SEED)
+    arrays = [random.standard_normal((batch, 11, FEATURES), np.float32) for batch in (1, 4, 2)]
+    for array, reply in zip(arrays, run(path, arrays), strict=True):
+        alone = [session.run(None, {"x": sequence[None]})[0] for sequence in array]
+        wanted = np.concatenate(alone)
+        assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+
+
+def test_two_open_axes(tmp_path):
+    """Images of any height and width: convolved, pooled, resized and read row by row."""
+    graph, path = Graph(SEED), tmp_path / "model.onnx"
+    graph.op("Conv", graph.weights(4, 1, 3, 3), graph.weights(4), pads=[1, 1, 1, 1])
+    graph.op("LRN", size=3)
+    graph.op("MaxPool", kernel_shape=[2, 2], strides=[2, 2])
+    graph.op(
+        "Resize", "", graph.constant([1, 1, 2, 2], np.float32), mode="nearest",
+        nearest_mode="floor", coordinate_transformation_mode="asymmetric",
+    )
+    graph.op("Conv", graph.weights(2, 4, 1, 1), graph.weights(2))
+    graph.save(path, ("batch", 1, "height", "width"))
+    session = onnxruntime.InferenceSession(path)
+    random = np.random.default_rng(SEED)
+    shapes = [(1, 1, 6, 4), (2, 1, 4, 10), (1, 1, 7, 5), (1, 1, 4, 4), (3, 1, 12, 3)]
+    arrays = [random.standard_normal(shape, np.float32) for shape in shapes]
+    for array, reply in zip(arrays, run(path, arrays), strict=True):
+        (wanted,) = session.run(None, {"x": array})
+        assert reply.shape == wanted.shape
+        assert np.max(np.abs(reply - wanted)) <= 1e-5 * max(1.0, np.max(np.abs(wanted)))
+        (alone,) = run(path, [array])
+        assert np.array_equal(alone, reply)
