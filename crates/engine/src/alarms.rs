@@ -146,24 +146,28 @@ mod tests {
     fn arrivals_that_wait_for_each_other_do_not_wait_for_ever() {
         const MIB: usize = 1 << 20;
         let (alarms, budget) = (Alarms::default(), MemoryBudget::new(512 * MIB));
-        thread::scope(|scope| {
+        let wait = |held: usize, needed: usize, time: u64| {
+            let mut arrival = budget.arrival();
+            arrival.try_grow_to(held * MIB).unwrap();
+            let time = Duration::from_millis(time);
+            let taken = async move { arrival.take(needed * MIB).await };
+            Box::pin(alarms.within(time, taken))
+        };
+        let mut waits = [wait(200, 440, 100), wait(56, 300, 60_000)];
+        for wait in &mut waits {
+            let mut context = Context::from_waker(Waker::noop());
+            assert_eq!(wait.as_mut().poll(&mut context), Poll::Pending);
+        }
+        let (first, second) = thread::scope(|scope| {
             scope.spawn(|| alarms.run());
-            let wait = |held: usize, needed: usize, time: u64| {
-                let mut arrival = budget.arrival();
-                arrival.try_grow_to(held * MIB).unwrap();
-                let alarms = &alarms;
-                scope.spawn(move || {
-                    let time = Duration::from_millis(time);
-                    block_on(alarms.within(time, arrival.take(needed * MIB)))
-                })
-            };
-            let first = wait(200, 440, 100);
-            let second = wait(56, 300, 60_000);
-            assert_eq!(first.join().unwrap(), None);
-            // It gave its bytes back.
-            assert_eq!(second.join().unwrap(), Some(Ok(())));
+            let waits = waits.map(|wait| scope.spawn(move || block_on(wait)));
+            let outcomes = waits.map(|thread| thread.join().unwrap());
             alarms.stop();
+            outcomes.into()
         });
+        assert_eq!(first, None);
+        // The first one gave its bytes back.
+        assert_eq!(second, Some(Ok(())));
         assert!(lock(&alarms.table).by_time.is_empty());
         assert_eq!(budget.bytes_in_use(), 0);
     }
