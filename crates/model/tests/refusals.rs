@@ -239,7 +239,7 @@ fn one_number_fills_an_input_of_any_shape() {
 }
 
 #[test]
-fn a_fixed_length_of_time_is_noted() {
+fn fixed_lengths_are_noted() {
     let notes = |time: &str, batch: &str| {
         let mut graph = Graph::new(vec![lstm(vec![])], &["Y"]);
         graph.graph.input = vec![info("x", DataType::FLOAT, &[time, batch, "3"])];
@@ -251,9 +251,15 @@ fn a_fixed_length_of_time_is_noted() {
              with a dynamic axis to serve sequences of any length"
         )
     };
+    let of_batch = |sequences: &str| {
+        format!(
+            "a request takes exactly {sequences}: the file fixes axis 1 of input `x`, which is the \
+             batch; export it with a dynamic axis to send several"
+        )
+    };
     assert_eq!(notes("T", "B"), [""; 0]);
-    assert_eq!(notes("T", "1"), [""; 0]);
+    assert_eq!(notes("T", "1"), [of_batch("1 sequence")]);
     assert_eq!(notes("24", "B"), [note("24 steps")]);
-    assert_eq!(notes("24", "24"), [note("24 steps")]);
+    assert_eq!(notes("24", "24"), [note("24 steps"), of_batch("24 sequences")]);
     assert_eq!(notes("1", "B"), [note("1 step")]);
 }

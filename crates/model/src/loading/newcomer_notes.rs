@@ -34,13 +34,12 @@ pub(super) fn missing_model_toml(folder: &Path, path: &Path) -> Option<String> {
 
 /// A note for each input along whose axis of time the file fixes a length, and one if it fixes the number of sequences.
 pub(super) fn fixed_lengths(file: &OnnxFile, analysis: &Analysis) -> Vec<String> {
-    let mut notes = Vec::new();
+    let (mut notes, mut batch_is_noted) = (Vec::new(), false);
     for (index, input) in file.inputs.iter().enumerate() {
         for (axis, declared) in input.shape.iter().flatten().enumerate() {
             let DeclaredDimension::Static(length) = declared else { continue };
-            if analysis.is_batch(index, axis)
-                && notes.iter().all(|note: &String| !note.contains("batch"))
-            {
+            if analysis.is_batch(index, axis) && !batch_is_noted {
+                batch_is_noted = true;
                 let (name, sequences) =
                     (&input.name, if *length == 1 { "sequence" } else { "sequences" });
                 notes.push(format!(
