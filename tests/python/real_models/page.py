@@ -19,9 +19,11 @@ from PyPI, gives each of their {files} ONNX files to the server as it is, and co
 first of its reasons.{failed}
 
 - **Error** is the largest difference from ONNX Runtime over the output's largest magnitude in all requests, at most
-  1e-5, or 2e-2 for files with int8 operators. In brackets stands how far ONNX Runtime's own replies move if inputs are
-  moved by 3e-7 of themselves; four times that is allowed where it is more. Integers are equal. Six requests, of different lengths where the file
-  takes them, have the same bits alone and with 8 and 24 in flight.
+  1e-5, or 2e-2 for files with int8 operators, which ONNX Runtime then runs unoptimised: its optimisations change the
+  rounding, and its products of unsigned by signed bytes saturate on processors without VNNI. In brackets stands how
+  far ONNX Runtime's own replies move if inputs are moved by 3e-7 of themselves; four times that is allowed where it
+  is more. Integers are equal. Six requests, of different lengths where the file takes them, have the same bits alone
+  and with 8 and 24 in flight.
 - **Batch** says whether a request may bring several sequences, **sessions** whether a sequence may come in chunks.
   Replies to chunks have the same bits as the reply to the whole sequence.
 - **Times** are milliseconds a request on {cores} cores, over HTTP: one request at a time, and 8 in flight; then ONNX
