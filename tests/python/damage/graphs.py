@@ -493,8 +493,24 @@ attribute_way(
 )
 attribute_way(
     "axis", ("Softmax", "Concat", "Gather", "Split", "Flatten", "TopK", "ArgMax", "OneHot",
-             "LayerNormalization", "LogSoftmax", "Scan"),
+             "LayerNormalization", "LogSoftmax", "Scan", "GatherElements", "ScatterElements",
+             "QuantizeLinear", "DequantizeLinear"),
     [("axis", n) for n in (*NUMBERS, -3, -4, 4)],
+)
+attribute_way(
+    "windows", ("Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool", "LRN"),
+    [(key, [n] * axes) for key in ("kernel_shape", "strides", "dilations", "pads", "output_padding")
+     for n in (0, 1, 3, -1, 2**31, 2**62, -(2**63)) for axes in (1, 2, 4)]
+    + [("group", n) for n in NUMBERS] + [("ceil_mode", 1), ("ceil_mode", -1), ("auto_pad", "SAME_UPPER"),
+       ("auto_pad", "?"), ("size", 0), ("size", 2**62), ("size", -1), ("output_shape", [2**62, 1])],
+)
+attribute_way(
+    "modes", ("Resize", "Upsample", "ScatterElements", "ScatterND", "Mod", "TopK"),
+    [("mode", text) for text in ("nearest", "linear", "cubic", "?")]
+    + [("coordinate_transformation_mode", text) for text in ("asymmetric", "align_corners", "tf_crop_and_resize", "?")]
+    + [("nearest_mode", text) for text in ("ceil", "round_prefer_ceil", "?")]
+    + [("reduction", text) for text in ("add", "mul", "max", "?")]
+    + [("fmod", 1), ("largest", 0), ("sorted", 0), ("antialias", 1), ("exclude_outside", 1)],
 )
 
 

@@ -273,6 +273,121 @@ def branches(folder):
     return "branches.onnx"
 
 
+def picture(folder):
+    """Images of any height and width: windows, resizing, a transposed convolution."""
+    folder.mkdir(parents=True)
+    write(
+        folder / "picture.onnx",
+        [
+            ("Conv", ["x", "k", "k_b"], ["c"], {"pads": [1, 1, 1, 1]}),
+            ("LRN", ["c"], ["l"], {"size": 3}),
+            ("MaxPool", ["l"], ["m"], {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+            ("Resize", ["m", "", "twice"], ["wide"], {"mode": "linear"}),
+            ("Resize", ["m", "", "twice"], ["near"], {"mode": "nearest", "nearest_mode": "floor"}),
+            ("Add", ["wide", "near"], ["both"]),
+            ("InstanceNormalization", ["both", "scale", "shift"], ["normal"]),
+            ("ConvTranspose", ["normal", "up"], ["t"], {"strides": [2, 2]}),
+            ("GlobalAveragePool", ["t"], ["mean"]),
+            ("Sub", ["t", "mean"], ["y"]),
+        ],
+        [info("x", "batch", 1, "height", "width")], [info("y", "batch", 2, "up", "wide")],
+        uniform(22, k=(4, 1, 3, 3), k_b=(4,), scale=(4,), shift=(4,), up=(4, 2, 2, 2))
+        | {"twice": np.array([1, 1, 2, 2], np.float32)},
+    )
+    return "picture.onnx"
+
+
+def places(folder):
+    """Rows and elements at places that are computed, some of them counted from the end."""
+    folder.mkdir(parents=True)
+    write(
+        folder / "places.onnx",
+        [
+            ("GRU", ["x", "W", "R"], ["y_4"], {"hidden_size": SIZE}),
+            ("Squeeze", ["y_4", "axis_1"], ["y"]),
+            ("TopK", ["y", "three"], ["high", "top"], {"axis": 2}),
+            ("Sub", ["top", "size"], ["back"]),
+            ("GatherElements", ["y", "back"], ["largest"], {"axis": 2}),
+            ("Neg", ["largest"], ["less"]),
+            ("ScatterElements", ["y", "back", "less"], ["marked"], {"axis": 2}),
+            ("ArgMin", ["marked"], ["least"], {"axis": 2, "keepdims": 0}),
+            ("Mod", ["least", "five"], ["ids"]),
+            ("Gather", ["table", "ids"], ["rows"], {"axis": 0}),
+            ("Gather", ["x_table", "chosen"], ["row"], {"axis": 0}),
+            ("Add", ["marked", "rows"], ["sums"]),
+            ("Add", ["sums", "row"], ["rest"]),
+            ("ReduceMin", ["x"], ["low"], {"axes": [2], "keepdims": 1}),
+            ("Max", ["rest", "low"], ["z"]),
+        ],
+        [info("x", "time", "batch", 4), info("chosen", "time", "batch", of=INT64)],
+        [info("z", "time", "batch", SIZE)],
+        uniform(23, W=(1, 3 * SIZE, 4), R=(1, 3 * SIZE, SIZE), table=(5, SIZE), x_table=(7, SIZE))
+        | {"axis_1": np.array([1]), "three": np.array([3]), "size": np.array(SIZE), "five": np.array(5)},
+    )
+    return "places.onnx"
+
+
+def quantised(folder):
+    """Numbers of 8 bits: by the file's scales, by a sequence's own, in a product and a convolution."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(24)
+    write(
+        folder / "quantised.onnx",
+        [
+            ("QuantizeLinear", ["x", "scale", "middle"], ["q"]),
+            ("DequantizeLinear", ["q", "scale", "middle"], ["d"]),
+            ("DynamicQuantizeLinear", ["d"], ["dq", "d_scale", "d_zero"]),
+            ("ConvInteger", ["dq", "k", "d_zero"], ["c"], {"pads": [1, 1]}),
+            ("Cast", ["c"], ["c_f"], {"to": FLOAT}),
+            ("Mul", ["c_f", "d_scale"], ["scaled"]),
+            ("Transpose", ["scaled"], ["steps"], {"perm": [0, 2, 1]}),
+            ("DynamicQuantizeLinear", ["steps"], ["sq", "s_scale", "s_zero"]),
+            ("MatMulInteger", ["sq", "w", "s_zero"], ["product"]),
+            ("Cast", ["product"], ["product_f"], {"to": FLOAT}),
+            ("Mul", ["product_f", "s_scale"], ["rows"]),
+            ("Transpose", ["rows"], ["first"], {"perm": [1, 0, 2]}),
+            ("GRU", ["first", "W", "R"], ["", "h_n"], {"hidden_size": SIZE}),
+        ],
+        [info("x", "batch", 4, "time")], [info("h_n", 1, "batch", SIZE)],
+        uniform(25, W=(1, 3 * SIZE, 6), R=(1, 3 * SIZE, SIZE))
+        | {
+            "scale": np.float32(0.05), "middle": np.uint8(128),
+            "w": random.integers(-127, 128, (5, 6)).astype(np.int8),
+            "k": random.integers(0, 256, (5, 4, 3)).astype(np.uint8),
+        },
+    )
+    return "quantised.onnx"
+
+
+def crossroads(folder):
+    """Branches by the length of a sequence and by a number that the request brings."""
+    folder.mkdir(parents=True)
+    node = helper.make_node
+    graph = lambda name, *nodes: helper.make_graph(
+        nodes, name, [], [info(nodes[-1].output[0], "time", "batch", SIZE)]
+    )
+    short, long = graph("short", node("Relu", ["y"], ["a"])), graph("long", node("Tanh", ["y"], ["b"]))
+    one, other = graph("one", node("Neg", ["z"], ["d"])), graph("other", node("Abs", ["z"], ["e"]))
+    write(
+        folder / "crossroads.onnx",
+        [
+            ("LSTM", ["x", "W", "R"], ["y_4"], {"hidden_size": SIZE}),
+            ("Squeeze", ["y_4", "axis_1"], ["y"]),
+            ("Shape", ["x"], ["shape"]),
+            ("Gather", ["shape", "first"], ["steps"], {"axis": 0}),
+            ("Less", ["steps", "three"], ["is_short"]),
+            ("If", ["is_short"], ["z"], {"then_branch": short, "else_branch": long}),
+            ("Equal", ["way", "three"], ["is_one"]),
+            ("If", ["is_one"], ["out"], {"then_branch": one, "else_branch": other}),
+        ],
+        [info("x", "time", "batch", 4), info("way", of=INT64)],
+        [info("out", "time", "batch", SIZE)],
+        uniform(26, W=(1, 4 * SIZE, 4), R=(1, 4 * SIZE, SIZE))
+        | {"axis_1": np.array([1]), "first": np.array(0), "three": np.array(3)},
+    )
+    return "crossroads.onnx"
+
+
 def bidirectional(folder):
     """An LSTM in both directions, of an old opset."""
     folder.mkdir(parents=True)
@@ -364,6 +479,10 @@ SERVED = {
     "layers": layers,
     "constants": constants,
     "external": external,
+    "picture": picture,
+    "places": places,
+    "quantised": quantised,
+    "crossroads": crossroads,
     "tree": directory(cell_files.tree_lstm, SIZE, 5, False, 13),
     "tree, gates apart": directory(cell_files.tree_lstm, SIZE, 5, True, 14),
     "ternary tree": directory(cell_files.ternary_tree, 4, 15),
