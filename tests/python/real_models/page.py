@@ -1,6 +1,7 @@
 """The Markdown page of the results: one row a file."""
 
 import os
+import platform
 import re
 
 import onnxruntime
@@ -26,8 +27,8 @@ first of its reasons.{failed}
   and with 8 and 24 in flight.
 - **Batch** says whether a request may bring several sequences, **sessions** whether a sequence may come in chunks.
   Replies to chunks have the same bits as the reply to the whole sequence.
-- **Times** are milliseconds a request on {cores} cores, over HTTP: one request at a time, and 8 in flight; then ONNX
-  Runtime in the client's process, on one thread. They are medians of means over the six requests, taken in turns.
+- **Times** are milliseconds a request on {cores} cores ({processor}), over HTTP: one request at a time, and 8 in
+  flight; then ONNX Runtime in the client's process, on one thread. They are medians of means over the six requests, taken in turns.
 
 | package | file | what it does | operators | served | batch | sessions | error | ms alone | ms of 8 | ms ONNX Runtime |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -41,8 +42,14 @@ def write(results):
         packages=len({result["package"] for result in results}), files=len(results),
         version=onnxruntime.__version__, served=sum(result["served"] for result in results),
         failed=f" The check of {bad} {'file' if bad == 1 else 'files'} failed." if bad else "",
-        cores=len(os.sched_getaffinity(0)),
+        cores=len(os.sched_getaffinity(0)), processor=processor(),
     ) + "".join(f"| {' | '.join(row(result))} |\n" for result in results)
+
+
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        names = [line.split(":", 1)[1].strip() for line in info if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def row(result):
