@@ -360,7 +360,19 @@ def quantised_by_the_sequence(graph):
     factor = graph.op("Mul", graph.constant(0.01))
     graph.last = product
     graph.op("Mul", factor)
-    return graph.lstm(HIDDEN)
+    channels, scale, zero = graph.op("DynamicQuantizeLinear", outputs=3)
+    graph.last = channels
+    graph.op("Transpose", perm=[0, 2, 1])
+    kernel = graph.constant(graph.random.integers(0, 256, (5, HIDDEN, 3)), np.uint8)
+    graph.op("ConvInteger", kernel, zero, middle, pads=[1, 1])
+    graph.op("Cast", to=TensorProto.FLOAT)
+    graph.op("Mul", scale)
+    graph.op("Mul", graph.constant(np.full((5, 1), 0.01)))
+    graph.op("Transpose", perm=[0, 2, 1])
+    steps, scale, zero = graph.op("DynamicQuantizeLinear", outputs=3)
+    graph.last = steps
+    graph.op("DequantizeLinear", scale, zero)
+    return graph.lstm(5)
 
 
 def test_a_scale_is_of_one_sequence(tmp_path):

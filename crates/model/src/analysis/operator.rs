@@ -49,6 +49,8 @@ pub(crate) struct Operator<A: 'static> {
     pub(crate) takes_weights: bool,
     /// Whether its inputs may be lists of tensors.
     pub(crate) takes_lists: bool,
+    /// Whether its rule takes tensors that each sequence has for itself.
+    pub(crate) takes_per_sequence: bool,
     /// Whether integers that index a table are the same ones after it.
     pub(crate) keeps_ids: bool,
     pub(crate) executor: ExecutorForm,
@@ -95,6 +97,7 @@ impl<A> Operator<A> {
             on_repeated: OnRepeated::Refuse,
             takes_weights: false,
             takes_lists: false,
+            takes_per_sequence: false,
             keeps_ids: false,
             executor: ExecutorForm::AsSpecified,
         }

@@ -153,7 +153,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         takes_weights: true,
         ..named("Conv")
     },
-    Operator { on_any: Some(composed::quantised::conv_integer), ..named("ConvInteger") },
+    Operator {
+        on_any: Some(composed::quantised::conv_integer),
+        takes_per_sequence: true,
+        ..named("ConvInteger")
+    },
     Operator {
         on_sequences: Some(sequence_level::windows::transposed_convolution),
         takes_weights: true,
@@ -169,7 +173,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     ),
     elementwise("Cosh", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { on_sequences: Some(sequence_level::along::cumulative_sum), ..named("CumSum") },
-    Operator { on_any: Some(composed::quantised::dequantize_linear), ..named("DequantizeLinear") },
+    Operator {
+        on_any: Some(composed::quantised::dequantize_linear),
+        takes_per_sequence: true,
+        ..named("DequantizeLinear")
+    },
     Operator {
         on_narrow: Some(narrow::arithmetic),
         ..elementwise(
@@ -384,7 +392,11 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         takes_weights: true,
         ..named("MatMul")
     },
-    Operator { on_any: Some(composed::quantised::matmul_integer), ..named("MatMulInteger") },
+    Operator {
+        on_any: Some(composed::quantised::matmul_integer),
+        takes_per_sequence: true,
+        ..named("MatMulInteger")
+    },
     elementwise(
         "Max",
         &Elementwise {
@@ -465,9 +477,21 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
             },
         )
     },
-    Operator { on_any: Some(composed::quantised::q_linear_conv), ..named("QLinearConv") },
-    Operator { on_any: Some(composed::quantised::q_linear_matmul), ..named("QLinearMatMul") },
-    Operator { on_any: Some(composed::quantised::quantize_linear), ..named("QuantizeLinear") },
+    Operator {
+        on_any: Some(composed::quantised::q_linear_conv),
+        takes_per_sequence: true,
+        ..named("QLinearConv")
+    },
+    Operator {
+        on_any: Some(composed::quantised::q_linear_matmul),
+        takes_per_sequence: true,
+        ..named("QLinearMatMul")
+    },
+    Operator {
+        on_any: Some(composed::quantised::quantize_linear),
+        takes_per_sequence: true,
+        ..named("QuantizeLinear")
+    },
     Operator {
         on_any: Some(composed::normalisations::rms_normalization),
         ..named("RMSNormalization")

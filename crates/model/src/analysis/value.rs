@@ -82,6 +82,9 @@ pub(crate) enum Val {
     /// A constant of length 1 along those dimensions that vary, repeated along them.
     Repeat(Rc<Literal>, Vec<Dim>),
     View(View),
+    /// A tensor that each sequence has for itself, along the view's first axis, the batch. ONNX has one of the view's
+    /// other axes for the whole batch.
+    PerSequence(View),
     List(Rc<TensorList>),
     /// Downstream of a diagnostic, which was already reported.
     Unknown,
@@ -105,7 +108,7 @@ impl Val {
             Self::Literal(literal) | Self::Fill(literal, _) | Self::Repeat(literal, _) => {
                 Some(literal.element())
             }
-            Self::View(view) => Some(view.element),
+            Self::View(view) | Self::PerSequence(view) => Some(view.element),
             Self::List(_) | Self::Unknown => None,
         }
     }
@@ -115,6 +118,7 @@ impl Val {
             Self::Literal(literal) => literal.shape().iter().map(|&n| Dim::fixed(n)).collect(),
             Self::Fill(_, dims) | Self::Repeat(_, dims) => dims.clone(),
             Self::View(view) => view.dims.clone(),
+            Self::PerSequence(view) => view.dims[1..].to_vec(),
             Self::List(_) | Self::Unknown => Vec::new(),
         }
     }

@@ -4,6 +4,7 @@ use crate::analysis::operator::Inputs;
 use crate::analysis::operators::dispatch;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
+use crate::data::symbol::BATCH;
 use crate::file::node::{Node, Subgraph};
 use crate::file::onnx_file::OnnxFile;
 
@@ -99,6 +100,11 @@ impl Analysis {
                 self.outputs.push((name.to_owned(), view));
             }
             Val::Unknown => {}
+            Val::PerSequence(_) => {
+                // The next pass takes one sequence a request.
+                self.bind(BATCH, 1);
+                self.diagnose("output", name, "each sequence has it for itself");
+            }
             Val::List(_) => self.diagnose("output", name, "it is a sequence of tensors"),
             Val::Literal(literal) if literal.data().is_none() => {
                 self.diagnose("output", name, "it is made of the request's lengths alone");

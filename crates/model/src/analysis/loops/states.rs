@@ -52,7 +52,9 @@ pub(super) fn first_state(analysis: &Analysis, val: &Val, dims: &[Dim]) -> Resul
             }
             constant(rows, literal.expanded(&shape))
         }
-        Val::List(_) | Val::Unknown => Err("a first state that nothing makes".to_owned()),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => {
+            Err("a first state that nothing makes".to_owned())
+        }
     }
 }
 

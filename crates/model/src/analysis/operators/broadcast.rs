@@ -95,7 +95,9 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
             let ones = shape.iter().take_while(|&&n| n == 1).count();
             Ok(Operand::Constant(Rc::new(literal.reshaped(&shape[ones..]))))
         }
-        Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => {
+            Err("an operand is unknown".to_owned())
+        }
     }
 }
 

@@ -58,7 +58,7 @@ fn cast_to(
         Val::Literal(literal) => return folded(literal).map(Val::Literal),
         Val::Fill(literal, dims) => return Ok(Val::Fill(folded(literal)?, dims.clone())),
         Val::Repeat(literal, dims) => return Ok(Val::Repeat(folded(literal)?, dims.clone())),
-        Val::List(_) | Val::Unknown => return Ok(Val::Unknown),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => return Ok(Val::Unknown),
         Val::View(view) => view,
     };
     let from = view.element;

@@ -5,11 +5,14 @@ use batchmaker_graph::ElementType;
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Inputs, OnRepeated, Operator, Rule};
+use crate::analysis::operators::per_sequence::{is_per_sequence, place_of_batch, shape_at};
 use crate::analysis::operators::repeated;
 use crate::analysis::operators::sequence_op::{materialised, varies};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::dim::{Dim, steps};
+use crate::data::literal::Literal;
+use crate::data::symbol::BATCH;
 use crate::file::node::Node;
 
 /// Applies another operator, in the place of `node`, to tensors; gives its first output.
@@ -39,6 +42,9 @@ pub(crate) fn evaluate(
     if operator.takes_weights && inputs.iter().skip(1).flatten().any(is_filled) {
         let inputs = with_weights(analysis, inputs)?;
         return evaluate(analysis, node, &inputs);
+    }
+    if inputs.iter().flatten().any(is_per_sequence) && !operator.takes_per_sequence {
+        return beside_rows(analysis, operator, node, inputs);
     }
     let is_narrow = |val: &Val| val.element().is_some_and(ElementType::is_narrow);
     if let Some(rule) = operator.on_narrow.filter(|_| inputs.iter().flatten().any(is_narrow)) {
@@ -93,6 +99,41 @@ pub(crate) fn evaluate(
             }
         }),
     }
+}
+
+/// The outputs of a node that reads tensors which each sequence has for itself. If that cannot be, the next pass takes
+/// one sequence a request, whose tensors are those of the batch.
+fn beside_rows(
+    analysis: &mut Analysis,
+    operator: &Operator<Analysis>,
+    node: &Node,
+    inputs: &Inputs,
+) -> Result<Vec<Val>, String> {
+    if operator.on_repeated != OnRepeated::Broadcast
+        && !["Cast", "Identity"].contains(&operator.name)
+    {
+        analysis.bind(BATCH, 1);
+        return Err("it reads numbers that each sequence has for itself".to_owned());
+    }
+    let aligned = place_of_batch(inputs).and_then(|place| {
+        let rank = inputs.iter().flatten().map(|val| val.dims().len()).max().unwrap_or(0);
+        let mut aligned = inputs.to_vec();
+        for val in aligned.iter_mut().flatten() {
+            if let Val::PerSequence(view) = val {
+                let shape = shape_at(analysis, view, place.unwrap_or(rank + 1))?;
+                let shape = Val::literal(Literal::ints(shape));
+                *val =
+                    apply(analysis, node, "Reshape", vec![], vec![Val::View(view.clone()), shape])?;
+            }
+        }
+        Ok((place, evaluate(analysis, node, &aligned)?))
+    });
+    let (place, vals) = aligned.inspect_err(|_| _ = analysis.bind(BATCH, 1))?;
+    let of_sequence = |val| match val {
+        Val::View(view) if place.is_none() => Val::PerSequence(view),
+        other => other,
+    };
+    Ok(vals.into_iter().map(of_sequence).collect())
 }
 
 /// The node's outputs by its operator's rule on rows or on constants.

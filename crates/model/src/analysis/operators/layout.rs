@@ -42,7 +42,7 @@ fn relabelled(val: &Val, dims: Vec<Dim>) -> Result<Val, String> {
                 false => Err("a repeated constant is reshaped".to_owned()),
             }
         }
-        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => Ok(Val::Unknown),
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn transpose(
             analysis.afford(literal.shape())?;
             Ok(vec![Val::literal(literal.transposed(&permutation))])
         }
-        Val::Fill(..) | Val::Repeat(..) | Val::List(_) | Val::Unknown => {
+        Val::Fill(..) | Val::Repeat(..) | Val::PerSequence(_) | Val::List(_) | Val::Unknown => {
             relabelled(val, moved).map(|val| vec![val])
         }
         Val::View(view) => {
@@ -345,7 +345,7 @@ fn expanded(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
     }
     match val {
         Val::Fill(value, _) => Ok(Val::Fill(value.clone(), wide)),
-        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => Ok(Val::Unknown),
         Val::Literal(literal) => {
             let plain = wide.iter().all(|dim| dim.symbols().next().is_none());
             let shape: Vec<usize> = wide.iter().map(Dim::fixed_part).collect();

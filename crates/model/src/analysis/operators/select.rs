@@ -68,7 +68,7 @@ fn gathered(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result<Val
             return Ok(Val::Fill(value.clone(), dims));
         }
         Val::Repeat(..) => return Err("it chooses of a repeated constant".to_owned()),
-        Val::List(_) | Val::Unknown => return Ok(Val::Unknown),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => return Ok(Val::Unknown),
     };
     if let Some(length) = analysis.fixed(&dims[axis]) {
         let positions = numbers
@@ -298,7 +298,7 @@ pub(crate) fn take_positions(
             let once = literal.gathered(axis, positions, &[positions.len()]);
             Ok(Val::repeated(Rc::new(once), dims))
         }
-        Val::List(_) | Val::Unknown => Ok(Val::Unknown),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => Ok(Val::Unknown),
         Val::View(view) => {
             let row = row_axis(&old, axis) as i64;
             let contiguous = positions.windows(2).all(|pair| pair[1] == pair[0] + 1);

@@ -319,6 +319,8 @@ pub(crate) fn operand(val: &Val) -> Result<Operand, String> {
         Val::Fill(value, _) => Ok(Operand::Constant(Rc::new(value.reshaped(&[])))),
         // It broadcasts with a tensor that has these axes.
         Val::Repeat(literal, _) => Ok(Operand::Constant(literal.clone())),
-        Val::List(_) | Val::Unknown => Err("an operand is unknown".to_owned()),
+        Val::PerSequence(_) | Val::List(_) | Val::Unknown => {
+            Err("an operand is unknown".to_owned())
+        }
     }
 }

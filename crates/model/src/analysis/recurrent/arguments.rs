@@ -27,7 +27,7 @@ pub(super) fn lengths(
     let is_time = |int: &Int| *int == all;
     match val {
         Val::List(_) | Val::Unknown => Err(None),
-        Val::Repeat(..) => Err(misfit()),
+        Val::Repeat(..) | Val::PerSequence(_) => Err(misfit()),
         Val::Fill(value, _) => {
             let ints = value.as_ints().ok_or_else(misfit)?;
             match ints.data.iter().all(is_time) {

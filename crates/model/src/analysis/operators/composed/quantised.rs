@@ -120,6 +120,7 @@ impl Composer<'_> {
     fn labelled(&mut self, val: Val, element: ElementType) -> Val {
         match val {
             Val::View(view) => Val::View(View { element, ..view }),
+            Val::PerSequence(view) => Val::PerSequence(View { element, ..view }),
             Val::Literal(literal) => match literal.as_f32() {
                 Some(array) => Val::literal(Literal::Whole(array.clone(), element)),
                 None => Val::Literal(literal),
@@ -177,7 +178,7 @@ pub(crate) fn quantize_linear(
     to.quantised(x, scale, zero_point, (axis, element)).map(|val| vec![val])
 }
 
-/// `DynamicQuantizeLinear`, for each sequence by itself. Its scale and zero point have the axes of the batch.
+/// `DynamicQuantizeLinear`, for each sequence by itself. Each has its scale and its zero point.
 pub(crate) fn dynamic_quantize_linear(
     analysis: &mut Analysis,
     node: &Node,
@@ -213,8 +214,14 @@ fn dynamically_quantised(
     let steps_below = to.op("Div", &[&below, &scale])?;
     let inside = to.op("Clip", &[&steps_below, &number(0.0), &number(255.0)])?;
     let mut zero_point = to.op("Round", &[&inside])?;
-    if of_batch.is_empty() {
-        (scale, zero_point) = (to.reshaped(&scale, vec![])?, to.reshaped(&zero_point, vec![])?);
+    for val in [&mut scale, &mut zero_point] {
+        let shape: Vec<Int> =
+            of_batch.iter().map(|&axis| to.analysis.axes.int(&dims[axis])).collect();
+        let is_per_sequence = !shape.is_empty();
+        *val = match to.reshaped(val, shape)? {
+            Val::View(view) if is_per_sequence => Val::PerSequence(view),
+            other => other,
+        };
     }
     let divisor = to.widened(&scale, x)?;
     let quotient = to.op("Div", &[x, &divisor])?;
