@@ -188,7 +188,7 @@ impl Permit {
         let Request { mut tensors, mut parameters, priority, session, outputs, .. } = request;
         let (shared, served) = (&self.shared, &self.served);
         let mut entering = None;
-        parameters.chunk = Chunk::Whole;
+        (parameters.chunk, parameters.kept_steps) = (Chunk::Whole, 0);
         if let Some(part) = session {
             shared.check_sessions()?;
             if part.end && !part.start && tensors.is_empty() {
@@ -196,7 +196,7 @@ impl Permit {
                 return Ok(None);
             }
             let (found, completed) = shared.sessions.prepare(served, part, tensors)?;
-            parameters.chunk = found.chunk();
+            (parameters.chunk, parameters.kept_steps) = (found.chunk(), found.kept_steps());
             (entering, tensors) = (Some(found), completed);
         }
         parameters.graph_bytes_max = Some(graph_bytes_max);
@@ -208,14 +208,15 @@ impl Permit {
         })?;
         let Unfolded { graph, inputs, .. } = unfolded;
         if entering.is_some() {
-            if graph.runs().is_empty() {
+            // Windows of steps wait for more.
+            if graph.runs().is_empty() && served.model.kept_bytes_max() == 0 {
                 let text = "a chunk of a sequence without a step".to_owned();
                 return Err(InvalidRequest(text).into());
             }
             shared.check_slots(&graph)?;
         }
         shared.check_values(&graph)?;
-        let static_bytes = entering.as_ref().map_or(0, Entering::static_bytes);
+        let static_bytes = entering.as_ref().map_or(0, |entering| entering.static_bytes(served));
         let bytes = plan.bytes(&graph);
         let reply = ReplyForm { bytes, factor: reply_factor, is_stream: stream };
         let working_bytes = shared.device.working_bytes(&graph, shared.inbox.waiting.workers());
@@ -298,6 +299,11 @@ impl Submission {
         let Parts { graph, inputs, plan, entering, priority, deadline, stream, needs } = parts;
         let Permit { shared, served, place } = permit;
         if graph.runs().is_empty() {
+            if let Some(entering) = entering {
+                let of_session = memory.split(needs.session);
+                let (sessions, inbox) = (&shared.sessions, &shared.inbox);
+                sessions.enter(&served, entering, of_session, inbox, None::<fn(SessionId)>)?;
+            }
             let computed = Computed::without_runs(&graph, inputs, memory);
             return computed.into_reply(plan).map(Pending::answered);
         }
@@ -341,7 +347,8 @@ impl Submission {
             Some(entering) => {
                 let arrive = |id| arrive(Some(id));
                 let inbox = &shared.inbox;
-                let entered = shared.sessions.enter(&served, entering, of_session, inbox, arrive);
+                let entered =
+                    shared.sessions.enter(&served, entering, of_session, inbox, Some(arrive));
                 if let Err(error) = entered {
                     shared.device.retire(id);
                     shared.take_back(id);

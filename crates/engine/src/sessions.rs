@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use batchmaker_device::KeptStates;
-use batchmaker_graph::{Chunk, InvalidRequest, ModelId, NamedTensor, SessionId};
+use batchmaker_graph::{Chunk, InvalidRequest, KeptSteps, ModelId, NamedTensor, SessionId};
 use batchmaker_manager::Event;
 
 use crate::error::EngineError;
@@ -53,10 +53,14 @@ pub(crate) struct Entry {
     chunks: usize,
     last_chunk: Option<Instant>,
     static_inputs: Arc<[NamedTensor]>,
+    /// Whether a chunk with something to run has come: the manager has the session since then.
+    has_begun: bool,
+    /// The steps that its next chunk needs again.
+    kept: Arc<KeptSteps>,
     /// The states that its chunks left.
     states: Vec<KeptStates>,
-    /// The bytes of its states and static inputs, free after these.
-    memory: Option<Reservation>,
+    /// The bytes of its states, its static inputs and its kept steps, free after these.
+    memory: Vec<Reservation>,
 }
 
 /// A chunk on its way to the manager.
@@ -68,16 +72,29 @@ pub(crate) struct Entering {
     id: Option<SessionId>,
     /// The static inputs, which the first chunk brings for the whole session.
     static_inputs: Arc<[NamedTensor]>,
+    /// Whether a chunk before it had something to run.
+    has_begun: bool,
+    /// The steps that were kept before it.
+    kept: Arc<KeptSteps>,
+    /// The steps that the chunk after it needs again.
+    next_kept: Arc<KeptSteps>,
 }
 
 impl Entering {
     pub(crate) fn chunk(&self) -> Chunk {
-        if self.id.is_none() { Chunk::First } else { Chunk::Next }
+        if self.has_begun { Chunk::Next } else { Chunk::First }
     }
 
-    /// The bytes of the static inputs of a session that it begins.
-    pub(crate) fn static_bytes(&self) -> usize {
-        self.static_inputs.iter().map(|tensor| tensor.tensor.data().heap_bytes()).sum()
+    /// The bytes of the static inputs and the kept steps of a session that it begins.
+    pub(crate) fn static_bytes(&self, served: &ServedModel) -> usize {
+        let inputs = self.static_inputs.iter().map(|tensor| tensor.tensor.data().heap_bytes());
+        let kept = if self.id.is_none() { served.model.kept_bytes_max() } else { 0 };
+        inputs.fold(kept, usize::saturating_add)
+    }
+
+    /// The number of steps that were kept before it, which its tensors begin with.
+    pub(crate) fn kept_steps(&self) -> usize {
+        self.kept.steps
     }
 }
 
@@ -87,7 +104,7 @@ impl Sessions {
     }
 
     /// Looks up the session of a chunk. Returns the chunk's tensors together with the static inputs
-    /// that the session's first chunk brought.
+    /// that the session's first chunk brought, and after the steps that it kept.
     pub(crate) fn prepare(
         &self,
         served: &ServedModel,
@@ -97,31 +114,45 @@ impl Sessions {
         let model = served.id;
         if part.start {
             let static_inputs = served.model.static_inputs(&tensors).into();
-            return Ok((Entering { model, part, id: None, static_inputs }, tensors));
+            let kept: Arc<KeptSteps> = Arc::default();
+            let (tensors, next_kept) = served.model.after_kept(&kept, tensors);
+            let (id, has_begun, next_kept) = (None, false, next_kept.into());
+            let entering = Entering { model, part, id, static_inputs, has_begun, kept, next_kept };
+            return Ok((entering, tensors));
         }
         let table = lock(&self.table);
         let id = table.running(served, &part.key)?;
-        let static_inputs = table.entries[id.index as usize].static_inputs.clone();
+        let entry = &table.entries[id.index as usize];
+        let (has_begun, kept) = (entry.has_begun, entry.kept.clone());
+        let static_inputs = entry.static_inputs.clone();
         drop(table);
+        let (tensors, next_kept) = served.model.after_kept(&kept, tensors);
         let tensors = served.model.later_chunk(tensors, &static_inputs)?;
-        Ok((Entering { model, part, id: Some(id), static_inputs: Arc::default() }, tensors))
+        let (id, static_inputs, next_kept) = (Some(id), Arc::default(), next_kept.into());
+        Ok((Entering { model, part, id, static_inputs, has_begun, kept, next_kept }, tensors))
     }
 
-    /// Accepts a chunk whose request is admitted: `arrive` sends it to the manager. A session that begins holds
-    /// `memory` to its end.
+    /// Accepts a chunk whose request is admitted: `arrive` sends it to the manager; none if it has nothing to run. A
+    /// session that begins holds `memory` to its end.
     pub(crate) fn enter(
         &self,
         served: &ServedModel,
         entering: Entering,
         memory: Reservation,
         inbox: &Inbox,
-        arrive: impl FnOnce(SessionId),
+        arrive: Option<impl FnOnce(SessionId)>,
     ) -> Result<(), EngineError> {
-        let Entering { model, part, id, static_inputs } = entering;
+        let Entering { model, part, id, static_inputs, has_begun, kept, next_kept } = entering;
         let mut table = lock(&self.table);
         let id = match id {
             // It may have ended since it was looked up.
-            Some(id) if table.running(served, &part.key)? == id => id,
+            Some(id) if table.running(served, &part.key)? == id => {
+                let entry = &table.entries[id.index as usize];
+                if !Arc::ptr_eq(&entry.kept, &kept) || entry.has_begun != has_begun {
+                    return Err(overtaken(&part.key));
+                }
+                id
+            }
             Some(_) => return Err(not_running(served, &part.key)),
             None => {
                 let key = (model, part.key);
@@ -135,11 +166,23 @@ impl Sessions {
                     table.statistics.ended_by_client += 1;
                     table.end(before, inbox);
                 }
-                table.begin(key, static_inputs, memory)
+                table.begin(key, static_inputs)
             }
         };
-        table.entries[id.index as usize].chunks += 1;
-        arrive(id);
+        let entry = &mut table.entries[id.index as usize];
+        if memory.bytes() > 0 {
+            entry.memory.push(memory);
+        }
+        if served.model.kept_bytes_max() > 0 {
+            entry.kept = next_kept;
+        }
+        match arrive {
+            Some(arrive) => {
+                (entry.has_begun, entry.chunks) = (true, entry.chunks + 1);
+                arrive(id);
+            }
+            None => entry.last_chunk = Some(Instant::now()),
+        }
         if part.end {
             table.statistics.ended_by_client += 1;
         }
@@ -198,13 +241,7 @@ impl Sessions {
             return Vec::new();
         }
         let mut table = lock(&self.table);
-        let release = |id: &SessionId| {
-            table.free.push(id.index);
-            let generation = id.generation.wrapping_add(1);
-            let free = Entry { generation, ..Entry::default() };
-            std::mem::replace(&mut table.entries[id.index as usize], free)
-        };
-        ended.iter().map(release).collect()
+        ended.iter().map(|&id| table.free(id)).collect()
     }
 
     pub(crate) fn statistics(&self) -> SessionStatistics {
@@ -256,7 +293,6 @@ impl Table {
         &mut self,
         key: (ModelId, SessionKey),
         static_inputs: Arc<[NamedTensor]>,
-        memory: Reservation,
     ) -> SessionId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -265,7 +301,6 @@ impl Table {
         let entry = &mut self.entries[index as usize];
         entry.key = Some(key.clone());
         entry.static_inputs = static_inputs;
-        entry.memory = Some(memory);
         let id = SessionId { index, generation: entry.generation };
         self.by_key.insert(key, id);
         self.statistics.begun += 1;
@@ -276,9 +311,29 @@ impl Table {
     fn end(&mut self, id: SessionId, inbox: &Inbox) {
         if let Some(key) = self.entries[id.index as usize].key.take() {
             self.by_key.remove(&key);
-            inbox.send(Event::EndSession { session: id });
+            if self.entries[id.index as usize].has_begun {
+                inbox.send(Event::EndSession { session: id });
+            } else {
+                self.free(id);
+            }
         }
     }
+
+    /// Frees the position of a session. Returns what it held: dropping it may take long.
+    fn free(&mut self, id: SessionId) -> Entry {
+        self.free.push(id.index);
+        let generation = id.generation.wrapping_add(1);
+        let free = Entry { generation, ..Entry::default() };
+        std::mem::replace(&mut self.entries[id.index as usize], free)
+    }
+}
+
+fn overtaken(key: &SessionKey) -> EngineError {
+    let text = format!(
+        "sequence_id '{key}': another chunk of the sequence was accepted meanwhile; the model takes windows of its \
+         steps, so that each chunk must be sent after the reply to the one before"
+    );
+    InvalidRequest(text).into()
 }
 
 fn not_running(served: &ServedModel, key: &SessionKey) -> EngineError {

@@ -42,6 +42,6 @@ pub use rows::{RowOrder, Rows};
 pub use task::{BatchedTask, EndOfSequence, Item, Join, StatePlacement, Work};
 pub use tensor::{ElementType, Tensor, TensorData, byte_string_bytes};
 pub use unfold::{
-    InvalidGraph, InvalidRequest, NamedTensor, OutputTensor, Parameters, Unfold, UnfoldError,
-    Unfolded, ValueCheck,
+    InvalidGraph, InvalidRequest, KeptSteps, NamedTensor, OutputTensor, Parameters, Unfold,
+    UnfoldError, Unfolded, ValueCheck,
 };

@@ -183,6 +183,21 @@ impl TensorData {
         }
     }
 
+    /// Adds some elements of others, which are of the same type.
+    ///
+    /// # Panics
+    /// If they are not, or there are not so many.
+    fn extend(&mut self, others: &Self, range: Range<usize>) {
+        match (self, others) {
+            (Self::F32(data), Self::F32(others)) => data.extend_from_slice(&others[range]),
+            (Self::I64(data), Self::I64(others)) => data.extend_from_slice(&others[range]),
+            (Self::I32(data), Self::I32(others)) => data.extend_from_slice(&others[range]),
+            (Self::Bool(data), Self::Bool(others)) => data.extend_from_slice(&others[range]),
+            (Self::Bytes(data), Self::Bytes(others)) => data.extend_from_slice(&others[range]),
+            _ => unreachable!("elements of one type"),
+        }
+    }
+
     /// Some of the elements.
     ///
     /// # Panics
@@ -270,6 +285,45 @@ impl Tensor {
         };
         Self::new(shape, data)
     }
+
+    /// The part along `axis` from position `first` on.
+    ///
+    /// # Panics
+    /// If there is no such axis, or it has not so many elements.
+    pub fn from_position(&self, axis: usize, first: usize) -> Self {
+        let mut part =
+            Self { shape: self.shape.clone(), data: TensorData::zeros(self.element(), 0) };
+        part.shape[axis] = self.shape[axis] - first;
+        part.extend_along(axis, &[(self, first)]);
+        part
+    }
+
+    /// This tensor and after it, along `axis`, another; none if their types or their other axes differ.
+    pub fn followed_by(&self, axis: usize, other: &Self) -> Option<Self> {
+        let same_rank = self.shape.len() == other.shape.len() && axis < self.shape.len();
+        let differ = |a: usize| a != axis && self.shape[a] != other.shape[a];
+        if !same_rank || self.element() != other.element() || (0..self.shape.len()).any(differ) {
+            return None;
+        }
+        let mut joined =
+            Self { shape: self.shape.clone(), data: TensorData::zeros(self.element(), 0) };
+        joined.shape[axis] += other.shape[axis];
+        joined.extend_along(axis, &[(self, 0), (other, 0)]);
+        Some(joined)
+    }
+
+    /// Fills an empty tensor with parts after each other along an axis, each from a position on.
+    fn extend_along(&mut self, axis: usize, parts: &[(&Self, usize)]) {
+        let outer: usize = self.shape[..axis].iter().product();
+        let inner: usize = self.shape[axis + 1..].iter().product();
+        for index in 0..outer {
+            for &(part, first) in parts {
+                let length = part.shape[axis];
+                let from = (index * length + first) * inner;
+                self.data.extend(&part.data, from..(index + 1) * length * inner);
+            }
+        }
+    }
 }
 
 fn permute<T: Clone>(data: &[T], shape: &[usize], strides: &[usize]) -> Vec<T> {
@@ -301,5 +355,18 @@ mod tests {
         assert_eq!(moved.data(), &TensorData::I32(vec![0, 3, 1, 4, 2, 5]));
         let same = tensor.clone().permuted(&[1, 0, 2]);
         assert_eq!(same, tensor.reshaped(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn parts_along_an_axis_follow_each_other() {
+        let tensor = |shape: [usize; 2], of: &[i32]| {
+            Tensor::new(shape.to_vec(), TensorData::I32(of.to_vec()))
+        };
+        let whole = tensor([2, 3], &[0, 1, 2, 3, 4, 5]);
+        assert_eq!(whole.from_position(1, 1), tensor([2, 2], &[1, 2, 4, 5]));
+        assert_eq!(whole.from_position(0, 2), tensor([0, 3], &[]));
+        let first = tensor([2, 1], &[0, 3]);
+        assert_eq!(first.followed_by(1, &whole.from_position(1, 1)), Some(whole.clone()));
+        assert_eq!(first.followed_by(0, &whole), None);
     }
 }

@@ -81,6 +81,9 @@ pub struct Parameters {
     pub force_steps: Option<u32>,
     /// The part of its sequence that the tensors are.
     pub chunk: Chunk,
+    /// The number of leading steps of the tensors that earlier chunks brought, and that are there again: see
+    /// [`Unfold::keep`].
+    pub kept_steps: usize,
     /// The most bytes that the records of the request's graph may take ([`CellGraph::record_bytes`]); none: any
     /// number.
     pub graph_bytes_max: Option<usize>,
@@ -111,6 +114,15 @@ impl Parameters {
             None => Ok(()),
         }
     }
+}
+
+/// The last steps of a session's sequence, which its next chunk needs again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KeptSteps {
+    /// The number of steps.
+    pub steps: usize,
+    /// These steps of each of the model's inputs that has steps.
+    pub tensors: Vec<NamedTensor>,
 }
 
 /// Why a request was not unfolded.
@@ -147,4 +159,23 @@ pub trait Unfold: Send + Sync {
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError>;
+
+    /// The steps of a session that its next chunk needs again, where windows over steps reach back to them.
+    /// `tensors` are those of a chunk, after the steps kept before it ([`join`](Self::join)).
+    fn keep(&self, tensors: &[NamedTensor]) -> KeptSteps {
+        let _ = tensors;
+        KeptSteps::default()
+    }
+
+    /// The tensors of a chunk, after the steps kept before it. What does not fit stays as it is, and is refused
+    /// when it is unfolded.
+    fn join(&self, kept: &KeptSteps, chunk: Vec<NamedTensor>) -> Vec<NamedTensor> {
+        let _ = kept;
+        chunk
+    }
+
+    /// The most bytes that [`keep`](Self::keep) gives.
+    fn kept_bytes_max(&self) -> usize {
+        0
+    }
 }

@@ -31,6 +31,7 @@ mod loops;
 pub(crate) mod operator;
 mod operators;
 mod ranges;
+pub(crate) mod reach;
 pub(crate) mod recurrence;
 mod recurrent;
 pub(crate) mod references;

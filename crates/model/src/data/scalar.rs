@@ -4,7 +4,7 @@
 use batchmaker_graph::TensorData;
 
 use crate::data::int::Int;
-use crate::data::symbol::Symbol;
+use crate::data::symbol::{BATCH, Symbol};
 
 /// A number that a request has, or that is computed of such ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +65,15 @@ impl Scalar {
             [Self::Length(int), Self::Constant(number)]
             | [Self::Constant(number), Self::Length(int)] => Some((int, *number as i64)),
             _ => None,
+        }
+    }
+
+    /// Whether it depends on the number of steps of a request.
+    pub(crate) fn reads_steps(&self) -> bool {
+        match self {
+            Self::Length(int) => int.symbols().any(|symbol| symbol != BATCH),
+            Self::Of(_, of) => of.iter().any(Self::reads_steps),
+            Self::Constant(_) | Self::Input(_) => false,
         }
     }
 

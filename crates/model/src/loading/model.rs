@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use batchmaker_graph::{
-    CellGraph, ElementType, InvalidGraph, InvalidRequest, NamedTensor, OutputTensor, Parameters,
-    Tensor, TensorData, UnfoldError, Unfolded, ValueCheck,
+    CellGraph, ElementType, InvalidGraph, InvalidRequest, KeptSteps, NamedTensor, OutputTensor,
+    Parameters, Tensor, TensorData, UnfoldError, Unfolded, ValueCheck,
 };
 
 use crate::data::layout::{Axis, Content, InputLayout};
@@ -174,6 +174,24 @@ impl Model {
         Ok(tensors)
     }
 
+    /// The tensors of a session's chunk after the steps that were kept before it, and the steps that the chunk after it
+    /// needs again.
+    pub fn after_kept(
+        &self,
+        kept: &KeptSteps,
+        chunk: Vec<NamedTensor>,
+    ) -> (Vec<NamedTensor>, KeptSteps) {
+        let unfolder = &self.unfolding.unfolder;
+        let tensors = unfolder.join(kept, chunk);
+        let kept = unfolder.keep(&tensors);
+        (tensors, kept)
+    }
+
+    /// The most bytes of steps that a session keeps for its next chunk; 0 if it keeps none.
+    pub fn kept_bytes_max(&self) -> usize {
+        self.unfolding.unfolder.kept_bytes_max()
+    }
+
     fn is_static_input(&self, name: &str) -> bool {
         let input = self.inputs.iter().position(|input| input.name == name);
         let layout = input.map(|input| &self.unfolding.inputs[input].layout);
@@ -199,6 +217,9 @@ impl Model {
         }
         if !self.unfolding.takes.chunks {
             parameters.refuse_chunks("its unfolding function takes no chunks")?;
+        }
+        if self.text.is_some() && self.kept_bytes_max() > 0 {
+            parameters.refuse_chunks("it takes windows of the steps of a text")?;
         }
         let tensors = self.sort(tensors)?;
         let unfolded = self.unfolding.unfolder.unfold(tensors, parameters)?;

@@ -6,25 +6,29 @@ use crate::unfold::plan::{PlanRead, UnfoldPlan};
 impl UnfoldPlan {
     /// The reason that a sequence cannot come in chunks, if a value depends on more than the steps so far.
     pub(crate) fn why_no_chunks(&self) -> Option<&'static str> {
+        let has_windows = match &self.overlap {
+            Ok(overlap) => overlap.is_some(),
+            Err(reason) => return Some(reason),
+        };
+        if has_windows && !self.checks.is_empty() {
+            return Some("its windows read places that it computes");
+        }
         let mut time = None;
         for cell in self.cells.iter().filter(|cell| cell.chain.is_some()) {
             let own = cell.domain.time;
             if own.is_some_and(|axis| self.axes[axis.0 as usize].length.is_some()) {
                 return Some("its sequences have one length");
             }
-            if own.is_some_and(|axis| !self.axes[axis.0 as usize].windows.is_empty())
-                || *time.get_or_insert(own) != own
-            {
+            let is_of_windows =
+                own.is_some_and(|axis| !self.axes[axis.0 as usize].windows.is_empty());
+            if !has_windows && (is_of_windows || *time.get_or_insert(own) != own) {
                 return Some("its steps are not those of its input");
             }
-        }
-        if self.cells.iter().any(|cell| cell.is_sequence_level) {
-            return Some("a part of it takes all steps at once");
         }
         if !self.lengths.is_empty() {
             return Some("it computes on the length of its sequence");
         }
-        if self.cells.iter().all(|cell| cell.chain.is_none()) {
+        if !has_windows && self.cells.iter().all(|cell| cell.chain.is_none()) {
             return Some("it keeps no state");
         }
         // Values without an axis of time that are computed from a sequence: the state so far, or a step.

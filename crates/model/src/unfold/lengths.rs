@@ -61,8 +61,13 @@ fn show(axes: &[Extent]) -> String {
 }
 
 impl UnfoldPlan {
-    /// The lengths of batch and steps, which all tensors must agree on.
-    pub(super) fn lengths(&self, tensors: &[NamedTensor]) -> Result<Lengths, InvalidRequest> {
+    /// The lengths of batch and steps, which all tensors must agree on. Windows wait for more steps where they
+    /// `may_wait`: there may be none yet.
+    pub(super) fn lengths(
+        &self,
+        tensors: &[NamedTensor],
+        may_wait: bool,
+    ) -> Result<Lengths, InvalidRequest> {
         // Each axis has its length and the name of the tensor that set it.
         let mut batch = self.batch.map(|n| (n, "the model"));
         let by_model = |axis: &PlanAxis| axis.length.map(|n| (n, "the model"));
@@ -98,7 +103,7 @@ impl UnfoldPlan {
                 }
             }
         }
-        self.count_windows(&mut steps)?;
+        self.count_windows(&mut steps, may_wait)?;
         let batch_rows = batch.map_or(1, |(n, _)| n);
         // Lengths that the file fixes do not count: features are axes, too.
         let given = steps.iter().zip(&self.axes).filter(|(_, axis)| axis.length.is_none());
@@ -113,7 +118,7 @@ impl UnfoldPlan {
             }
         }
         for (axis, found) in self.axes.iter().zip(&steps) {
-            if let Some((found, by)) = found.filter(|(found, _)| *found < axis.min) {
+            if let Some((found, by)) = found.filter(|(found, _)| *found < axis.min && !may_wait) {
                 let min = axis.min;
                 let text = format!("tensor `{by}`: expected at least {min} steps, got {found}");
                 return Err(InvalidRequest(text));
@@ -144,14 +149,19 @@ impl UnfoldPlan {
     }
 
     /// Adds the lengths that follow from others.
-    fn count_windows(&self, steps: &mut [Option<(usize, &str)>]) -> Result<(), InvalidRequest> {
+    fn count_windows(
+        &self,
+        steps: &mut [Option<(usize, &str)>],
+        may_wait: bool,
+    ) -> Result<(), InvalidRequest> {
         // Windows over windows: as often as there are axes, all are known.
         for _ in 0..self.axes.len() {
             let all = self.axes.iter().enumerate();
             let all = all.flat_map(|(at, axis)| axis.windows.iter().map(move |w| (at, *w)));
             for (at, (of, windows)) in all {
                 let Some((length, by)) = steps[of.0 as usize] else { continue };
-                let Some(count) = windows.count(length).filter(|&count| count > 0) else {
+                let count = windows.count(length).filter(|&count| count > 0 && length > 0);
+                let Some(count) = count.or(may_wait.then_some(0)) else {
                     let text = format!("tensor `{by}`: {length} steps are too few for the model");
                     return Err(InvalidRequest(text));
                 };
@@ -169,6 +179,16 @@ impl UnfoldPlan {
             }
         }
         Ok(())
+    }
+
+    /// The lengths of all axes that follow from one, by their symbols' ids; 0 for windows that wait for more steps,
+    /// and for other axes.
+    pub(super) fn counts(&self, axis: Symbol, length: usize) -> Vec<usize> {
+        let mut steps = vec![None; self.axes.len()];
+        steps[axis.0 as usize] = Some((length, ""));
+        // Axes that disagree are refused with the request's own lengths.
+        let _ = self.count_windows(&mut steps, true);
+        steps.into_iter().map(|found| found.map_or(0, |(n, _)| n)).collect()
     }
 
     /// The steps of each sequence's chain, where they are not all there are.

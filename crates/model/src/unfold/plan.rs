@@ -7,6 +7,7 @@ use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
 use crate::data::int::Int;
 use crate::data::symbol::{Symbol, Windows};
+use crate::unfold::overlap::Overlap;
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +144,9 @@ pub(crate) struct UnfoldPlan {
     pub(crate) axes: Vec<PlanAxis>,
     /// The most rows a request may carry.
     pub(crate) max_length: usize,
+    /// The windows over steps that reach from a chunk back over those before it; the reason that a sequence cannot
+    /// come in chunks, if they do more than that.
+    pub(crate) overlap: Result<Option<Overlap>, &'static str>,
     /// The reason that a sequence cannot come in chunks, if there is one.
     pub(crate) refuses_chunks: Option<&'static str>,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
 
+use crate::analysis::reach::{Dependence, dependence, dependences};
 use crate::analysis::recurrence::{Initial, Step};
 use crate::analysis::references::row_of;
 use crate::analysis::state::Analysis;
@@ -17,6 +18,7 @@ use crate::emit::{row_segment, sequence_segment};
 use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::integers::is_wide;
 use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
+use crate::unfold::overlap::Overlap;
 use crate::unfold::plan::{
     ChainOrder, PlanAxis, PlanCell, PlanCheck, PlanInput, PlanOutput, PlanRead, PlanSink,
     PlanValue, UnfoldPlan,
@@ -87,6 +89,8 @@ pub(crate) fn plan(
         label: check.label.clone(),
     });
     let checks = checks.collect();
+    let overlap =
+        Overlap::of(&analysis.axes, (&planner.values, &cells, &outputs), &planner.dependences());
     let mut plan = UnfoldPlan {
         inputs,
         constants,
@@ -99,6 +103,7 @@ pub(crate) fn plan(
         axes: planner.axes(),
         max_length,
         values: planner.values,
+        overlap,
         refuses_chunks: None,
     };
     plan.refuses_chunks = plan.why_no_chunks();
@@ -125,6 +130,15 @@ pub(crate) fn plan(
 }
 
 impl Planner<'_> {
+    /// What the steps of each value depend on.
+    fn dependences(&self) -> HashMap<usize, Dependence> {
+        let known = dependences(self.analysis);
+        let values = self.by_reference.iter().filter(|(reference, _)| reference.at.is_none());
+        values
+            .map(|(reference, &value)| (value, dependence(self.analysis, reference.source, &known)))
+            .collect()
+    }
+
     /// All axes of steps, by their symbols' ids.
     fn axes(&self) -> Vec<PlanAxis> {
         let axes = &self.analysis.axes;

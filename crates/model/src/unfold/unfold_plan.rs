@@ -6,18 +6,26 @@
 //! where there is one.
 
 use batchmaker_graph::{
-    CellGraphBuilder, Chunk, InvalidRequest, NamedTensor, OutputTensor, Parameters, Rows, Sink,
-    SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded, ValueCheck, ValueIndex,
+    CellGraphBuilder, Chunk, InvalidRequest, KeptSteps, NamedTensor, OutputTensor, Parameters,
+    Rows, Sink, SinkTime, Tensor, TensorData, Unfold, UnfoldError, Unfolded, ValueCheck,
+    ValueIndex,
 };
 
 use crate::data::direction::Direction;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::unfold::integers::check_integers;
 use crate::unfold::lengths::Lengths;
-use crate::unfold::plan::{PlanRead, UnfoldPlan};
+use crate::unfold::plan::{Extent, PlanRead, UnfoldPlan};
 
 impl UnfoldPlan {
-    fn rows(&self, read: PlanRead, axis: Option<Symbol>, b: usize, lengths: &Lengths) -> Rows {
+    /// The rows of a sequence that a cell over `axis` reads or writes, from a step on.
+    fn rows(
+        &self,
+        read: PlanRead,
+        (axis, from): (Option<Symbol>, usize),
+        b: usize,
+        lengths: &Lengths,
+    ) -> Rows {
         let value = &self.values[read.value];
         let steps = lengths.steps(value.domain.time);
         let (time_stride, batch_stride) = match (value.domain.time, value.domain.batch) {
@@ -25,13 +33,14 @@ impl UnfoldPlan {
             (Some(_), true) => (1, steps),
             (time, batch) => (usize::from(time.is_some()), usize::from(batch)),
         };
+        let moves = value.domain.time.is_some() && axis.is_some() && read.at.is_none();
         let step = match read.at {
             Some(at) if at < 0 => (steps as i64 + at) as usize,
             Some(at) => at as usize,
+            None if moves => from,
             None => 0,
         };
         let slot = read.slot * lengths.rows(value.domain);
-        let moves = value.domain.time.is_some() && axis.is_some() && read.at.is_none();
         let first = slot + step * time_stride + b * batch_stride;
         let stride = if moves { time_stride as i32 } else { 0 };
         Rows::strided(ValueIndex(read.value as u32), first as u32, stride)
@@ -39,7 +48,7 @@ impl UnfoldPlan {
 
     /// All rows of a sequence.
     fn span(&self, read: PlanRead, b: usize, lengths: &Lengths) -> Rows {
-        let first = self.rows(read, None, b, lengths);
+        let first = self.rows(read, (None, 0), b, lengths);
         let value = &self.values[read.value];
         let span = if read.at.is_none() { lengths.steps(value.domain.time) } else { 1 };
         Rows::spanning(first.value, first.row(0) as u32, span as u32)
@@ -56,11 +65,30 @@ impl Unfold for UnfoldPlan {
         if let Some(reason) = self.refuses_chunks {
             parameters.refuse_chunks(reason)?;
         }
-        let lengths = self.lengths(&tensors)?;
         let chunk = parameters.chunk;
+        let overlap = self.overlap.as_ref().ok().and_then(Option::as_ref);
+        let overlap = overlap.filter(|_| chunk != Chunk::Whole);
+        let lengths = self.lengths(&tensors, overlap.is_some())?;
         if chunk != Chunk::Whole && lengths.batch > 1 {
             let text = format!("a session is one sequence, got a batch of {}", lengths.batch);
             return Err(InvalidRequest(text).into());
+        }
+        // The steps of each axis that are answered already.
+        let answered = match overlap {
+            Some(overlap) => self.counts(overlap.axis(), parameters.kept_steps),
+            None => vec![0; self.axes.len()],
+        };
+        let answered = |axis: Option<Symbol>| axis.map_or(0, |axis| answered[axis.0 as usize]);
+        if let Some(overlap) = overlap.filter(|overlap| overlap.has_totals()) {
+            let times = self.cells.iter().filter_map(|cell| cell.domain.time);
+            if times.into_iter().any(|time| lengths.steps(Some(time)) <= answered(Some(time))) {
+                let new = lengths.steps(Some(overlap.axis())) - parameters.kept_steps;
+                let text = format!(
+                    "{new} steps more are too few for a window of the model, whose output for all steps \
+                     so far stays as it is"
+                );
+                return Err(InvalidRequest(text).into());
+            }
         }
         let steps: Vec<Vec<u32>> = self
             .cells
@@ -97,8 +125,10 @@ impl Unfold for UnfoldPlan {
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
         }
-        for (cell, steps) in self.cells.iter().zip(steps) {
-            let over_all = lengths.steps(cell.domain.time) as u32;
+        for (index, (cell, steps)) in self.cells.iter().zip(steps).enumerate() {
+            let is_again = overlap.is_some_and(|overlap| overlap.is_again(index));
+            let from = if is_again { 0 } else { answered(cell.domain.time) };
+            let over_all = (lengths.steps(cell.domain.time) - from) as u32;
             let sequences = if cell.domain.batch { lengths.batch } else { 1 };
             for b in 0..sequences {
                 let length = if steps.is_empty() { over_all } else { steps[b % steps.len()] };
@@ -122,20 +152,21 @@ impl Unfold for UnfoldPlan {
                     continue;
                 }
                 let read = |(port, read): (usize, &PlanRead)| {
-                    ordered(self.rows(*read, cell.domain.time, b, &lengths), reads(port))
+                    ordered(self.rows(*read, (cell.domain.time, from), b, &lengths), reads(port))
                 };
                 let reads = cell.inputs.iter().enumerate().map(read).collect();
                 let sinks = cell.sinks.iter().map(|sink| {
                     let to = PlanRead { value: sink.value, at: None, slot: sink.slot };
                     let over_time = cell.domain.time.filter(|_| sink.time == SinkTime::Every);
-                    let rows = ordered(self.rows(to, over_time, b, &lengths), writes(sink.port));
+                    let rows = self.rows(to, (over_time, from), b, &lengths);
+                    let rows = ordered(rows, writes(sink.port));
                     Sink { port: sink.port, time: sink.time, rows }
                 });
                 let sinks = sinks.collect();
                 if cell.chain.as_ref().is_some_and(|order| order.keeps_state) {
                     let first = |state: &Option<PlanRead>| {
                         let read = state.filter(|_| chunk != Chunk::Next)?;
-                        Some(self.rows(read, None, b, &lengths))
+                        Some(self.rows(read, (None, 0), b, &lengths))
                     };
                     let initial = cell.initial.iter().map(first).collect();
                     graph.chain(cell.cell_type, length, reads, initial, sinks);
@@ -147,13 +178,21 @@ impl Unfold for UnfoldPlan {
         let outputs: Vec<OutputTensor> = self
             .outputs
             .iter()
-            .map(|output| OutputTensor {
-                name: output.name.clone(),
-                value: ValueIndex(output.value as u32),
-                rows: None,
-                shape: output.axes.iter().map(|&axis| lengths.of(axis)).collect(),
-                until: None,
-                permutation: output.permutation.clone(),
+            .map(|output| {
+                let time = self.values[output.value].domain.time;
+                let (from, to) = (answered(time), lengths.steps(time));
+                let length = |&axis: &Extent| match axis {
+                    Extent::Steps(_) | Extent::Both(_) => lengths.of(axis) - from,
+                    _ => lengths.of(axis),
+                };
+                OutputTensor {
+                    name: output.name.clone(),
+                    value: ValueIndex(output.value as u32),
+                    rows: (from > 0).then_some(from..to),
+                    shape: output.axes.iter().map(length).collect(),
+                    until: None,
+                    permutation: output.permutation.clone(),
+                }
             })
             .collect();
         let checks = self.checks.iter().map(|check| ValueCheck {
@@ -166,6 +205,18 @@ impl Unfold for UnfoldPlan {
         let values = outputs.iter().map(|output| output.value);
         values.chain(checks.iter().map(|check| check.value)).for_each(|value| graph.output(value));
         Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks })
+    }
+
+    fn keep(&self, tensors: &[NamedTensor]) -> KeptSteps {
+        self.steps_to_keep(tensors)
+    }
+
+    fn join(&self, kept: &KeptSteps, chunk: Vec<NamedTensor>) -> Vec<NamedTensor> {
+        self.after_kept(kept, chunk)
+    }
+
+    fn kept_bytes_max(&self) -> usize {
+        self.kept_bytes()
     }
 }
 

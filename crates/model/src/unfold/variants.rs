@@ -19,6 +19,17 @@ struct Variant {
     conditions: Vec<(Scalar, bool)>,
 }
 
+impl Variant {
+    /// The reason that a sequence cannot come in chunks, by what chooses between variants.
+    fn why_no_chunks(&self) -> Option<&'static str> {
+        if self.conditions.iter().any(|(condition, _)| condition.reads_steps()) {
+            return Some("it takes a branch by the length of its sequence");
+        }
+        let has_windows = self.plan.overlap.as_ref().is_ok_and(Option::is_some);
+        has_windows.then_some("it takes windows of steps in a branch")
+    }
+}
+
 /// The variants that were planned so far.
 #[derive(Default)]
 pub(crate) struct Variants {
@@ -83,9 +94,12 @@ impl Unfold for Chooser {
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
+        if let Some(reason) = self.variants.iter().find_map(Variant::why_no_chunks) {
+            parameters.refuse_chunks(reason)?;
+        }
         let mut misfit = None;
         for Variant { plan, conditions } in &self.variants {
-            let lengths = match plan.lengths(&tensors) {
+            let lengths = match plan.lengths(&tensors, false) {
                 Ok(lengths) => lengths,
                 Err(error) => {
                     misfit.get_or_insert(error);
