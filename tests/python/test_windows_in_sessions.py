@@ -4,6 +4,8 @@ The replies to chunks, joined, have the bits of the server's own reply over the 
 ONNX Runtime's. Chunks may be too short for a window: their replies have no step, and later ones have them.
 """
 
+import time
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -18,7 +20,8 @@ def channels(graph):
 
 
 def convolution(graph, inputs, outputs, kernel, **attributes):
-    weights = [graph.weights(outputs, inputs, kernel), graph.weights(outputs)]
+    of_group = inputs // attributes.get("group", 1)
+    weights = [graph.weights(outputs, of_group, kernel), graph.weights(outputs)]
     return graph.op("Conv", *weights, **attributes)
 
 
@@ -81,7 +84,17 @@ def row_wise_between(graph):
     return channels(graph)
 
 
-STREAMED = [causal, padded, cut, strided, row_wise_between]
+def padded_beyond(graph):
+    """The first windows hold padding alone, but wait for steps of the values between."""
+    channels(graph)
+    convolution(graph, FEATURES, 7, 5)
+    convolution(graph, 7, 7, 2, strides=[2], pads=[4, 0])
+    graph.op("AveragePool", kernel_shape=[2])
+    channels(graph)
+    return graph.lstm(7)
+
+
+STREAMED = [padded_beyond, causal, padded, cut, strided, row_wise_between]
 
 
 def wide(graph):
@@ -103,7 +116,23 @@ def over_all(graph):
     return graph.lstm(FEATURES)
 
 
-WHOLE_ONLY = [wide, over_states, over_all]
+def mean_of_all(graph):
+    """A sequence has one mean, which a window reads."""
+    graph.op("ReduceMean", graph.constant([1], np.int64), keepdims=1)
+    graph.op("Sub", "x")
+    channels(graph)
+    convolution(graph, FEATURES, 5, 3, pads=[2, 0])
+    return channels(graph)
+
+
+def last_pool(graph):
+    channels(graph)
+    convolution(graph, FEATURES, 5, 3, pads=[2, 0])
+    graph.op("GlobalMaxPool")
+    return channels(graph)
+
+
+WHOLE_ONLY = [wide, over_states, over_all, mean_of_all, last_pool]
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +186,7 @@ def test_what_depends_on_later_steps_comes_whole(serve, folder, case):
 
 
 def test_a_session_that_never_had_a_window_ends(serve, folder):
-    server = serve(folder / "strided.onnx", "--max-sessions", 2, "--session-idle", 300)
+    server = serve(folder / "strided.onnx", "--max-sessions", 2)
     client = Client(server, "strided")
     x = {"x": np.zeros((1, 2, FEATURES), np.float32)}
     for turn in range(6):
@@ -166,10 +195,39 @@ def test_a_session_that_never_had_a_window_ends(serve, folder):
         client.chunk(turn + 1, x, end=True)
     with pytest.raises(Refused, match="no such sequence"):
         client.chunk(1, x)
+    client.chunk("again", x, start=True)
     # Begun anew, it has no steps of before.
     sequence = {"x": np.random.default_rng(SEED).standard_normal((1, 40, FEATURES), np.float32)}
-    client.chunk(7, x, start=True)
-    (reply,) = client.chunk(7, sequence, start=True, end=True).values()
+    (reply,) = client.chunk("again", sequence, start=True, end=True).values()
     (whole,) = client.infer(sequence).values()
     assert reply.tobytes() == whole.tobytes()
     server.wait_until_unused()
+
+
+def test_a_session_that_never_had_a_window_is_idle(serve, folder):
+    server = serve(folder / "strided.onnx", "--session-idle", 0.2)
+    client = Client(server, "strided")
+    client.chunk(1, {"x": np.zeros((1, 2, FEATURES), np.float32)}, start=True)
+    end = time.monotonic() + 10
+    while server.metrics()['batchmaker_sessions_ended_total{by="idle"}'] != 1:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_total_of_no_new_window_is_refused_and_loses_nothing(serve, tmp_path):
+    graph = Graph(SEED)
+    strided(graph)
+    graph.op("Transpose", perm=[1, 0, 2])
+    graph.op("Gather", graph.constant(-1, np.int64), axis=0)
+    graph.save(tmp_path / "last.onnx")
+    server = serve(tmp_path / "last.onnx")
+    client = Client(server, "last")
+    x = np.random.default_rng(SEED).standard_normal((1, 40, FEATURES), np.float32)
+    replies = []
+    for first, end in [(0, 20), (20, 22), (20, 40)]:
+        try:
+            replies += client.chunk(1, {"x": x[:, first:end]}, start=first == 0).values()
+        except Refused as refused:
+            assert "too few for another window" in refused.error and (first, end) == (20, 22)
+    (whole,) = client.infer({"x": x}).values()
+    assert len(replies) == 2 and replies[1].tobytes() == whole.tobytes()

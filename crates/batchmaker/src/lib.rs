@@ -49,8 +49,8 @@ pub use batchmaker_engine::{
 };
 pub use batchmaker_graph::{
     Cell, CellBody, CellRegistry, CellType, CellTypeId, CompositeCell, ElementType, InvalidGraph,
-    InvalidRequest, LinearArgMax, Lookup, NamedTensor, Operation, OperationBody, Parameters,
-    PortAxes, Precision, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
+    InvalidRequest, KeptSteps, LinearArgMax, Lookup, NamedTensor, Operation, OperationBody,
+    Parameters, PortAxes, Precision, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
     SequenceCell, Tensor, TensorData, TreeCell,
 };
 pub use batchmaker_manager::{Failure, Merging, PadTo, Padding, Policy};

@@ -48,6 +48,10 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
     for TensorInfo { name, element, shape } in &model.outputs {
         let _ = writeln!(text, "  output {name}: {element} {shape:?}");
     }
+    let _ = match model.why_no_sessions() {
+        Some(reason) => writeln!(text, "  sessions: no, {reason}"),
+        None => writeln!(text, "  sessions: yes"),
+    };
     for note in &model.notes {
         let _ = writeln!(text, "  note   {note}");
     }
@@ -104,6 +108,8 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
         "version": model.version,
         "inputs": inputs(model).map(input).collect::<Vec<_>>(),
         "outputs": model.outputs.iter().map(tensor).collect::<Vec<_>>(),
+        "sessions": model.why_no_sessions().is_none(),
+        "why_no_sessions": model.why_no_sessions(),
         "notes": model.notes,
         "cells": cells(model, loaded).map(cell).collect::<Vec<_>>(),
     })

@@ -188,7 +188,7 @@ impl Permit {
         let Request { mut tensors, mut parameters, priority, session, outputs, .. } = request;
         let (shared, served) = (&self.shared, &self.served);
         let mut entering = None;
-        (parameters.chunk, parameters.kept_steps) = (Chunk::Whole, 0);
+        (parameters.chunk, parameters.answered_steps) = (Chunk::Whole, 0);
         if let Some(part) = session {
             shared.check_sessions()?;
             if part.end && !part.start && tensors.is_empty() {
@@ -196,7 +196,7 @@ impl Permit {
                 return Ok(None);
             }
             let (found, completed) = shared.sessions.prepare(served, part, tensors)?;
-            (parameters.chunk, parameters.kept_steps) = (found.chunk(), found.kept_steps());
+            (parameters.chunk, parameters.answered_steps) = (found.chunk(), found.answered());
             (entering, tensors) = (Some(found), completed);
         }
         parameters.graph_bytes_max = Some(graph_bytes_max);

@@ -92,9 +92,9 @@ impl Entering {
         inputs.fold(kept, usize::saturating_add)
     }
 
-    /// The number of steps that were kept before it, which its tensors begin with.
-    pub(crate) fn kept_steps(&self) -> usize {
-        self.kept.steps
+    /// The number of steps that earlier replies had, of those that kept steps make again.
+    pub(crate) fn answered(&self) -> usize {
+        self.kept.answered
     }
 }
 

@@ -81,9 +81,8 @@ pub struct Parameters {
     pub force_steps: Option<u32>,
     /// The part of its sequence that the tensors are.
     pub chunk: Chunk,
-    /// The number of leading steps of the tensors that earlier chunks brought, and that are there again: see
-    /// [`Unfold::keep`].
-    pub kept_steps: usize,
+    /// The number of steps that earlier replies had, of those that kept steps make again: see [`Unfold::keep`].
+    pub answered_steps: usize,
     /// The most bytes that the records of the request's graph may take ([`CellGraph::record_bytes`]); none: any
     /// number.
     pub graph_bytes_max: Option<usize>,
@@ -119,9 +118,9 @@ impl Parameters {
 /// The last steps of a session's sequence, which its next chunk needs again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeptSteps {
-    /// The number of steps.
-    pub steps: usize,
-    /// These steps of each of the model's inputs that has steps.
+    /// The number of a reply's steps that are made of these, and that earlier replies had.
+    pub answered: usize,
+    /// The last steps of each of the model's inputs that has steps.
     pub tensors: Vec<NamedTensor>,
 }
 
@@ -160,10 +159,17 @@ pub trait Unfold: Send + Sync {
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError>;
 
+    /// The reason that a sequence cannot come in chunks; none if it can. Whoever unfolds requests refuses chunks then
+    /// ([`Parameters::refuse_chunks`]).
+    fn refuses_chunks(&self) -> Option<&str> {
+        None
+    }
+
     /// The steps of a session that its next chunk needs again, where windows over steps reach back to them.
-    /// `tensors` are those of a chunk, after the steps kept before it ([`join`](Self::join)).
-    fn keep(&self, tensors: &[NamedTensor]) -> KeptSteps {
-        let _ = tensors;
+    /// `tensors` are those of a chunk after the steps kept before it ([`join`](Self::join)), `answered` the reply's
+    /// steps that earlier replies had, of those that these make ([`KeptSteps::answered`]).
+    fn keep(&self, tensors: &[NamedTensor], answered: usize) -> KeptSteps {
+        let _ = (tensors, answered);
         KeptSteps::default()
     }
 

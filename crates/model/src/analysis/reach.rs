@@ -49,6 +49,11 @@ impl Reach {
         Some(Self { stride: self.stride.checked_mul(by)?, low: low.min(0), high })
     }
 
+    /// That of a step of both of two values of one stride.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { low: self.low.min(other.low), high: self.high.max(other.high), ..self }
+    }
+
     /// Whether every step that a value of `count` steps has is final once `length` steps have come.
     fn is_final(self, count: i64, length: i64) -> bool {
         count == 0 || self.stride * (count - 1) + self.high < length
@@ -136,8 +141,7 @@ fn joined(a: Dependence, b: Dependence) -> Dependence {
         (Unknown, _) | (_, Unknown) => Unknown,
         (State, _) | (_, State) => State,
         (Steps(base, a), Steps(other, b)) if base == other && a.stride == b.stride => {
-            let (low, high) = (a.low.min(b.low), a.high.max(b.high));
-            Steps(base, Reach { low, high, ..a })
+            Steps(base, a.and(b))
         }
         (Steps(..), Steps(..)) => Unknown,
     }
@@ -296,11 +300,16 @@ fn windows_along(op: &RowOp, index: usize, dims: &[Dim], out: &[Dim]) -> Option<
             (index == 0 && same_batch && before(&dims[..axis]) == before(&out[..after]))
                 .then_some(SAME)
         }
-        "MatMul" => {
-            let is_row = if index == 0 { axis + 1 < dims.len() } else { axis + 1 == dims.len() };
-            let is_batch = axis + 2 < dims.len();
-            ((is_row || is_batch) && stays).then_some(SAME)
+        // A single row on the left is multiplied in another order.
+        "MatMul" if index == 1 => {
+            let rows = match op.operands.first()? {
+                Operand::Constant(literal) => *literal.shape().iter().rev().nth(1)?,
+                _ => return None,
+            };
+            (axis + 1 == dims.len() && stays && rows > 1).then_some(SAME)
         }
+        // Division by one number is a multiplication.
+        "Div" if index == 1 && dims.iter().all(|dim| dim.fixed_part() == 1) => None,
         "Softmax" | "LogSoftmax" | "LayerNormalization" => {
             let along = int(op, "axis").unwrap_or(-1);
             let first = if along < 0 { along + dims.len() as i64 } else { along };
@@ -320,4 +329,46 @@ fn is_elementwise(op: &RowOp) -> bool {
     crate::analysis::table::OPERATORS
         .find(&op.operator)
         .is_some_and(|operator| operator.elementwise.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::symbol::{BATCH, Windows};
+
+    fn axes() -> (Axes, Symbol) {
+        let mut axes = Axes::new(None);
+        let time = axes.add("time", None);
+        (axes, time)
+    }
+
+    #[test]
+    fn windows_of_windows_reach_back_over_both() {
+        // Kernel 5, stride 3; then kernel 3, stride 2, one step of padding.
+        let first = Reach::STEP.of_windows(3, 0, 4).unwrap();
+        assert_eq!(first, Reach { stride: 3, low: 0, high: 4 });
+        let second = first.of_windows(2, -1, 1).unwrap();
+        assert_eq!(second, Reach { stride: 6, low: -3, high: 7 });
+    }
+
+    #[test]
+    fn a_causal_window_is_final_at_once_and_a_centred_one_is_not() {
+        let (axes, time) = axes();
+        let causal = Reach::STEP.of_windows(1, -2, 0).unwrap();
+        assert_eq!(settled(&axes, time, time, causal), Some(causal));
+        let centred = Reach::STEP.of_windows(1, -1, 1).unwrap();
+        assert_eq!(settled(&axes, time, time, centred), None);
+    }
+
+    #[test]
+    fn what_is_cut_off_the_end_makes_a_window_wait() {
+        // Kernel 3 without padding, and two steps less.
+        let (mut axes, time) = axes();
+        let windows = axes.windows(time, Windows::new(-5, 1));
+        let reach = Reach::STEP.of_windows(1, 0, 2).unwrap();
+        assert_eq!(settled(&axes, windows, time, reach), Some(Reach { high: 4, ..reach }));
+        assert_eq!(count(&axes, windows, time, 4), Some(0));
+        assert_eq!(count(&axes, windows, time, 5), Some(1));
+        assert_eq!(count(&axes, BATCH, time, 5), None);
+    }
 }

@@ -150,6 +150,16 @@ impl Model {
         self.unfolding.inputs.iter().enumerate().map(layout).collect()
     }
 
+    /// The reason that a sequence cannot come in the chunks of a session; none if it can.
+    pub fn why_no_sessions(&self) -> Option<&str> {
+        let of_text = self.text.is_some() && self.kept_bytes_max() > 0;
+        match self.unfolding.unfolder.refuses_chunks() {
+            _ if !self.unfolding.takes.chunks => Some("its unfolding function takes no chunks"),
+            None if of_text => Some("it takes windows of the steps of a text"),
+            reason => reason,
+        }
+    }
+
     /// The static inputs among the tensors of a session's first chunk: those that have no row for each step, and
     /// so hold for the whole session.
     pub fn static_inputs(&self, first: &[NamedTensor]) -> Vec<NamedTensor> {
@@ -183,7 +193,7 @@ impl Model {
     ) -> (Vec<NamedTensor>, KeptSteps) {
         let unfolder = &self.unfolding.unfolder;
         let tensors = unfolder.join(kept, chunk);
-        let kept = unfolder.keep(&tensors);
+        let kept = unfolder.keep(&tensors, kept.answered);
         (tensors, kept)
     }
 
@@ -215,11 +225,8 @@ impl Model {
         if !self.unfolding.takes.steps {
             parameters.refuse_steps()?;
         }
-        if !self.unfolding.takes.chunks {
-            parameters.refuse_chunks("its unfolding function takes no chunks")?;
-        }
-        if self.text.is_some() && self.kept_bytes_max() > 0 {
-            parameters.refuse_chunks("it takes windows of the steps of a text")?;
+        if let Some(reason) = self.why_no_sessions() {
+            parameters.refuse_chunks(reason)?;
         }
         let tensors = self.sort(tensors)?;
         let unfolded = self.unfolding.unfolder.unfold(tensors, parameters)?;

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use batchmaker_graph::{KeptSteps, NamedTensor};
 
-use crate::analysis::reach::{Dependence, Reach, settled};
+use crate::analysis::reach::{Dependence, Reach, count, settled};
 use crate::data::axes::Axes;
 use crate::data::symbol::Symbol;
 use crate::unfold::plan::{Extent, PlanCell, PlanOutput, PlanValue, UnfoldPlan};
@@ -19,20 +19,20 @@ use crate::unfold::plan::{Extent, PlanCell, PlanOutput, PlanValue, UnfoldPlan};
 pub(crate) struct Overlap {
     /// The axis of the request's steps.
     axis: Symbol,
-    /// The values of which new steps alone are read, from the cells up to the last windows: axis and reach of each.
-    edges: Vec<(Symbol, Reach)>,
-    /// The steps kept begin at a multiple of this.
-    stride: usize,
-    /// The most steps that are kept.
-    max: usize,
+    /// The axis of the reply's steps, which cells after the last windows have.
+    replied: Symbol,
+    /// The reach of a step of the reply.
+    reach: Reach,
+    /// The fewest steps of which there is a step of every value.
+    least: usize,
     /// Whether each cell computes kept steps again.
     is_again: Vec<bool>,
     /// Whether an output is one for all steps so far.
     has_totals: bool,
 }
 
-/// The strides of all windows together are below this.
-const STRIDE_MAX: i64 = 1 << 14;
+/// The most steps of a request that one of its reply waits for.
+const STEPS_MAX: i64 = 1 << 14;
 
 impl Overlap {
     /// The overlap of a plan; none if no cell takes several steps at once. `dependences` are those of its values.
@@ -64,12 +64,25 @@ impl Overlap {
         }
         let mut is_full = vec![true; values.len()];
         for (cell, is_again) in cells.iter().zip(&is_again) {
-            cell.sinks.iter().for_each(|sink| is_full[sink.value] &= is_again);
+            let times = cell.sinks.iter().map(|sink| values[sink.value].domain.time);
+            let times: BTreeSet<_> = times.flatten().map(|axis| axes.find(axis)).collect();
+            // All of its windows are there, or none is.
+            if cell.is_sequence_level && times.len() > 1 {
+                return Err(all_at_once);
+            }
+            for sink in &cell.sinks {
+                let is_total = values[sink.value].domain.time.is_none();
+                let depends = dependences.get(&sink.value) != Some(&Dependence::Nothing);
+                if *is_again && is_total && depends {
+                    return Err(all_at_once);
+                }
+                is_full[sink.value] &= is_again;
+            }
         }
         let later = cells.iter().zip(&is_again).filter(|(_, is_again)| !**is_again);
         let later = later.flat_map(|(cell, _)| cell.inputs.iter().map(|read| read.value));
         let read = later.chain(outputs.iter().map(|output| output.value));
-        let (mut axis, mut stride, mut edges, mut max) = (None, 1_i64, Vec::new(), 0);
+        let mut found: Option<(Symbol, Symbol, Reach)> = None;
         for value in read.filter(|&value| is_full[value]).collect::<BTreeSet<_>>() {
             let Some(symbol) = values[value].domain.time else { continue };
             let Some(&Dependence::Steps(base, reach)) = dependences.get(&value) else {
@@ -77,38 +90,38 @@ impl Overlap {
             };
             let reach = settled(axes, symbol, base, reach)
                 .ok_or("its steps depend on later steps of its sequence")?;
-            if *axis.get_or_insert(base) != base {
+            let (axis, replied, all) = found.get_or_insert((base, axes.find(symbol), reach));
+            if (*axis, *replied) != (base, axes.find(symbol)) {
                 return Err("its steps are not those of its input");
             }
-            stride = stride / gcd(stride, reach.stride) * reach.stride;
-            if stride > STRIDE_MAX {
-                return Err(all_at_once);
-            }
-            max = max.max(reach.high - reach.low);
-            edges.push((symbol, reach));
+            *all = all.and(reach);
         }
-        let axis = axis.ok_or(all_at_once)?;
+        let (axis, replied, reach) = found.ok_or(all_at_once)?;
+        if reach.stride > STEPS_MAX {
+            return Err(all_at_once);
+        }
+        let has_all = |&length: &usize| {
+            let mut counts = axes.all().filter_map(|symbol| count(axes, symbol, axis, length));
+            counts.all(|count| count > 0)
+        };
+        let least = (1..STEPS_MAX as usize).find(has_all).ok_or(all_at_once)?;
         let is_total = |output: &PlanOutput| values[output.value].domain.time.is_none();
         let has_totals = outputs.iter().any(is_total);
-        let max = (max + 2 * stride) as usize;
-        Ok(Some(Self { axis, edges, stride: stride as usize, max, is_again, has_totals }))
+        Ok(Some(Self { axis, replied, reach, least, is_again, has_totals }))
     }
 
     pub(super) fn is_again(&self, cell: usize) -> bool {
         self.is_again[cell]
     }
 
-    pub(super) fn axis(&self) -> Symbol {
-        self.axis
+    /// The axis of the reply's steps.
+    pub(super) fn replied(&self) -> Symbol {
+        self.replied
     }
 
     pub(super) fn has_totals(&self) -> bool {
         self.has_totals
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl UnfoldPlan {
@@ -120,8 +133,14 @@ impl UnfoldPlan {
         })
     }
 
+    /// The steps of the reply, by the lengths of all axes; 0 where windows wait for their first steps.
+    pub(super) fn reply_steps(&self, overlap: &Overlap, lengths: &[usize]) -> usize {
+        let of = |axis: Symbol| lengths[axis.0 as usize];
+        if of(overlap.axis) < overlap.least { 0 } else { of(overlap.replied) }
+    }
+
     /// The steps that the session's next chunk needs again: see [`batchmaker_graph::Unfold::keep`].
-    pub(super) fn steps_to_keep(&self, tensors: &[NamedTensor]) -> KeptSteps {
+    pub(super) fn steps_to_keep(&self, tensors: &[NamedTensor], answered: usize) -> KeptSteps {
         let Ok(Some(overlap)) = &self.overlap else { return KeptSteps::default() };
         let with_steps: Vec<(&NamedTensor, usize)> = self
             .axes_of_steps(overlap.axis)
@@ -135,18 +154,18 @@ impl UnfoldPlan {
         else {
             return KeptSteps::default();
         };
-        let counts = self.counts(overlap.axis, length);
-        let first = |&(symbol, reach): &(Symbol, Reach)| {
-            let next = counts[symbol.0 as usize] as i64;
-            usize::try_from(reach.stride * next + reach.low).unwrap_or(0)
-        };
-        let first = overlap.edges.iter().map(first).min().unwrap_or(length).min(length);
-        let first = first / overlap.stride * overlap.stride;
+        let next = self.reply_steps(overlap, &self.counts(overlap.axis, length)).max(answered);
+        // Windows over what is kept begin where they do in the whole sequence, and there is one of each.
+        let Reach { stride, low, .. } = overlap.reach;
+        let first = usize::try_from(stride * next as i64 + low).unwrap_or(0);
+        let (first, stride) = (first.min(length.saturating_sub(overlap.least)), stride as usize);
+        let first = first / stride * stride;
+        let answered = next - first / stride;
         let tensors = with_steps.into_iter().map(|(tensor, axis)| NamedTensor {
             name: tensor.name.clone(),
             tensor: tensor.tensor.from_position(axis, first),
         });
-        KeptSteps { steps: length - first, tensors: tensors.collect() }
+        KeptSteps { answered, tensors: tensors.collect() }
     }
 
     /// Puts kept steps before those of a chunk: see [`batchmaker_graph::Unfold::join`].
@@ -181,7 +200,9 @@ impl UnfoldPlan {
                 Extent::Fixed(n) => *n,
                 _ => 1,
             });
-            let elements = fixed.fold(overlap.max, usize::saturating_mul);
+            let Reach { stride, low, high } = overlap.reach;
+            let steps = (high - low + 2 * stride) as usize + overlap.least;
+            let elements = fixed.fold(steps, usize::saturating_mul);
             elements.saturating_mul(size_of::<i64>())
         });
         bytes.fold(0, usize::saturating_add)

@@ -15,6 +15,7 @@ use crate::data::direction::Direction;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::unfold::integers::check_integers;
 use crate::unfold::lengths::Lengths;
+use crate::unfold::overlap::Overlap;
 use crate::unfold::plan::{Extent, PlanRead, UnfoldPlan};
 
 impl UnfoldPlan {
@@ -62,9 +63,6 @@ impl Unfold for UnfoldPlan {
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
         parameters.refuse_steps()?;
-        if let Some(reason) = self.refuses_chunks {
-            parameters.refuse_chunks(reason)?;
-        }
         let chunk = parameters.chunk;
         let overlap = self.overlap.as_ref().ok().and_then(Option::as_ref);
         let overlap = overlap.filter(|_| chunk != Chunk::Whole);
@@ -73,22 +71,19 @@ impl Unfold for UnfoldPlan {
             let text = format!("a session is one sequence, got a batch of {}", lengths.batch);
             return Err(InvalidRequest(text).into());
         }
-        // The steps of each axis that are answered already.
-        let answered = match overlap {
-            Some(overlap) => self.counts(overlap.axis(), parameters.kept_steps),
-            None => vec![0; self.axes.len()],
+        // The steps along an axis that are answered already.
+        let answered = |axis: Option<Symbol>| match overlap {
+            Some(overlap) if axis == Some(overlap.replied()) => parameters.answered_steps,
+            _ => 0,
         };
-        let answered = |axis: Option<Symbol>| axis.map_or(0, |axis| answered[axis.0 as usize]);
-        if let Some(overlap) = overlap.filter(|overlap| overlap.has_totals()) {
-            let times = self.cells.iter().filter_map(|cell| cell.domain.time);
-            if times.into_iter().any(|time| lengths.steps(Some(time)) <= answered(Some(time))) {
-                let new = lengths.steps(Some(overlap.axis())) - parameters.kept_steps;
-                let text = format!(
-                    "{new} steps more are too few for a window of the model, whose output for all steps \
-                     so far stays as it is"
-                );
-                return Err(InvalidRequest(text).into());
-            }
+        // Whether no window is complete that was not before.
+        let waits = overlap.is_some_and(|overlap| {
+            self.reply_steps(overlap, &lengths.steps) <= parameters.answered_steps
+        });
+        if waits && overlap.is_some_and(Overlap::has_totals) {
+            let text = "the chunk's steps are too few for another window of the model, whose output for all steps so \
+                        far stays as it is";
+            return Err(InvalidRequest(text.to_owned()).into());
         }
         let steps: Vec<Vec<u32>> = self
             .cells
@@ -125,7 +120,8 @@ impl Unfold for UnfoldPlan {
         for value in &self.values[inputs.len()..] {
             graph.value(value.row.clone(), (value.slots * lengths.rows(value.domain)) as u32);
         }
-        for (index, (cell, steps)) in self.cells.iter().zip(steps).enumerate() {
+        let cells = self.cells.iter().zip(steps).enumerate();
+        for (index, (cell, steps)) in cells.filter(|_| !waits) {
             let is_again = overlap.is_some_and(|overlap| overlap.is_again(index));
             let from = if is_again { 0 } else { answered(cell.domain.time) };
             let over_all = (lengths.steps(cell.domain.time) - from) as u32;
@@ -180,8 +176,10 @@ impl Unfold for UnfoldPlan {
             .iter()
             .map(|output| {
                 let time = self.values[output.value].domain.time;
-                let (from, to) = (answered(time), lengths.steps(time));
+                let to = lengths.steps(time);
+                let from = if waits { to } else { answered(time) };
                 let length = |&axis: &Extent| match axis {
+                    Extent::Steps(_) | Extent::Both(_) if waits => 0,
                     Extent::Steps(_) | Extent::Both(_) => lengths.of(axis) - from,
                     _ => lengths.of(axis),
                 };
@@ -207,8 +205,12 @@ impl Unfold for UnfoldPlan {
         Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks })
     }
 
-    fn keep(&self, tensors: &[NamedTensor]) -> KeptSteps {
-        self.steps_to_keep(tensors)
+    fn refuses_chunks(&self) -> Option<&str> {
+        self.refuses_chunks
+    }
+
+    fn keep(&self, tensors: &[NamedTensor], answered: usize) -> KeptSteps {
+        self.steps_to_keep(tensors, answered)
     }
 
     fn join(&self, kept: &KeptSteps, chunk: Vec<NamedTensor>) -> Vec<NamedTensor> {

@@ -26,7 +26,8 @@ impl Variant {
             return Some("it takes a branch by the length of its sequence");
         }
         let has_windows = self.plan.overlap.as_ref().is_ok_and(Option::is_some);
-        has_windows.then_some("it takes windows of steps in a branch")
+        let windows = has_windows.then_some("it takes windows of steps in a branch");
+        self.plan.refuses_chunks.or(windows)
     }
 }
 
@@ -94,9 +95,6 @@ impl Unfold for Chooser {
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
-        if let Some(reason) = self.variants.iter().find_map(Variant::why_no_chunks) {
-            parameters.refuse_chunks(reason)?;
-        }
         let mut misfit = None;
         for Variant { plan, conditions } in &self.variants {
             let lengths = match plan.lengths(&tensors, false) {
@@ -118,5 +116,9 @@ impl Unfold for Chooser {
         }
         let refusal = || InvalidRequest(self.refusal.clone());
         Err(misfit.unwrap_or_else(refusal).into())
+    }
+
+    fn refuses_chunks(&self) -> Option<&str> {
+        self.variants.iter().find_map(Variant::why_no_chunks)
     }
 }

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 
 use anyhow::Context;
-use batchmaker_graph::{Chunk, ElementType, NamedTensor, Parameters, Tensor, TensorData, Unfolded};
+use batchmaker_graph::{
+    Chunk, ElementType, KeptSteps, NamedTensor, Parameters, Tensor, TensorData, Unfolded,
+};
 use batchmaker_model::{Axis, Content, InputLayout, Model, TensorInfo};
 use batchmaker_wire as wire;
 use rand::{RngExt, SeedableRng};
@@ -118,7 +120,7 @@ fn session(
         return Ok(None);
     }
     let static_inputs = model.static_inputs(&whole);
-    let (mut bodies, mut first) = (Vec::new(), 0);
+    let (mut bodies, mut first, mut kept) = (Vec::new(), 0, KeptSteps::default());
     for (number, &steps) in chunks.iter().enumerate() {
         let of_chunk = |tensor: &NamedTensor| match axis(&tensor.name) {
             Some(axis) => Some(slice(tensor, axis, first, steps)),
@@ -126,11 +128,14 @@ fn session(
         };
         let tensors: Vec<NamedTensor> = whole.iter().filter_map(of_chunk).collect();
         let chunk = if number == 0 { Chunk::First } else { Chunk::Next };
+        let answered_steps = kept.answered;
+        let (all, next) = model.after_kept(&kept, tensors.clone());
+        kept = next;
         let all = match number {
-            0 => Ok(tensors.clone()),
-            _ => model.later_chunk(tensors.clone(), &static_inputs),
+            0 => Ok(all),
+            _ => model.later_chunk(all, &static_inputs),
         };
-        let parameters = Parameters { chunk, ..Parameters::default() };
+        let parameters = Parameters { chunk, answered_steps, ..Parameters::default() };
         if !all.is_ok_and(|all| model.unfold(all, &parameters, &[]).is_ok()) {
             return Ok(None);
         }

@@ -131,9 +131,6 @@ impl Unfold for Chain {
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
         parameters.refuse_steps()?;
-        if self.direction == Direction::Reverse {
-            parameters.refuse_chunks("it reads its sequence backwards")?;
-        }
         let steps = self.steps(&tensors)?;
         let (mut graph, mut inputs) = (CellGraphBuilder::for_request(parameters), Vec::new());
         let mut tensors = tensors.into_iter().peekable();
@@ -195,5 +192,9 @@ impl Unfold for Chain {
             false => graph.chain(cell_type, steps as u32, feeds, initial, sinks),
         };
         Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks: Vec::new() })
+    }
+
+    fn refuses_chunks(&self) -> Option<&str> {
+        (self.direction == Direction::Reverse).then_some("it reads its sequence backwards")
     }
 }

@@ -234,7 +234,6 @@ impl Unfold for EncoderDecoder {
         tensors: Vec<NamedTensor>,
         parameters: &Parameters,
     ) -> Result<Unfolded, UnfoldError> {
-        parameters.refuse_chunks("its decoder begins when the whole sequence is there")?;
         let (source, name) = common_rows(&self.sequence, &tensors)?.expect("there is a sequence");
         check_length(name, source, self.max_length)?;
         let (bound, stop) = self.steps(source, parameters)?;
@@ -299,5 +298,9 @@ impl Unfold for EncoderDecoder {
         });
         let outputs = outputs.collect();
         Ok(Unfolded { graph: graph.finish()?, inputs, outputs, checks: Vec::new() })
+    }
+
+    fn refuses_chunks(&self) -> Option<&str> {
+        Some("its decoder begins when the whole sequence is there")
     }
 }
