@@ -12,24 +12,7 @@ use batchmaker_graph::{KeptSteps, NamedTensor};
 use crate::analysis::reach::{Dependence, Reach, count, settled};
 use crate::data::axes::Axes;
 use crate::data::symbol::Symbol;
-use crate::unfold::plan::{Extent, PlanCell, PlanOutput, PlanValue, UnfoldPlan};
-
-/// What a session keeps of its steps, and the cells that compute them again.
-#[derive(Clone, Debug)]
-pub(crate) struct Overlap {
-    /// The axis of the request's steps.
-    axis: Symbol,
-    /// The axis of the reply's steps, which cells after the last windows have.
-    replied: Symbol,
-    /// The reach of a step of the reply.
-    reach: Reach,
-    /// The fewest steps of which there is a step of every value.
-    least: usize,
-    /// Whether each cell computes kept steps again.
-    is_again: Vec<bool>,
-    /// Whether an output is one for all steps so far.
-    has_totals: bool,
-}
+use crate::unfold::plan::{Extent, Overlap, PlanCell, PlanOutput, PlanValue, UnfoldPlan};
 
 /// The most steps of a request that one of its reply waits for.
 const STEPS_MAX: i64 = 1 << 14;
@@ -109,19 +92,6 @@ impl Overlap {
         let has_totals = outputs.iter().any(is_total);
         Ok(Some(Self { axis, replied, reach, least, is_again, has_totals }))
     }
-
-    pub(super) fn is_again(&self, cell: usize) -> bool {
-        self.is_again[cell]
-    }
-
-    /// The axis of the reply's steps.
-    pub(super) fn replied(&self) -> Symbol {
-        self.replied
-    }
-
-    pub(super) fn has_totals(&self) -> bool {
-        self.has_totals
-    }
 }
 
 impl UnfoldPlan {
@@ -191,10 +161,8 @@ impl UnfoldPlan {
     /// The most bytes of steps that a session keeps.
     pub(super) fn kept_bytes(&self) -> usize {
         let Ok(Some(overlap)) = &self.overlap else { return 0 };
-        let bytes = self
-            .inputs
-            .iter()
-            .filter(|input| input.axes.iter().any(|extent| *extent == Extent::Steps(overlap.axis)));
+        let bytes =
+            self.inputs.iter().filter(|input| input.axes.contains(&Extent::Steps(overlap.axis)));
         let bytes = bytes.map(|input| {
             let fixed = input.axes.iter().map(|extent| match extent {
                 Extent::Fixed(n) => *n,

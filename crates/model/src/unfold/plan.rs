@@ -2,12 +2,12 @@
 
 use batchmaker_graph::{CellTypeId, RowSpec, SinkTime, TensorData};
 
+use crate::analysis::reach::Reach;
 use crate::analysis::recurrence::SequenceLengths;
 use crate::analysis::value::Domain;
 use crate::data::direction::Direction;
 use crate::data::int::Int;
 use crate::data::symbol::{Symbol, Windows};
-use crate::unfold::overlap::Overlap;
 
 /// The length of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,4 +164,21 @@ pub(crate) struct PlanAxis {
     pub(crate) windows: Vec<(Symbol, Windows)>,
     /// The axes whose lengths' product it is, if it is one.
     pub(crate) factors: Vec<Symbol>,
+}
+
+/// Windows over steps that reach from a chunk of a sequence back over those before it.
+#[derive(Clone, Debug)]
+pub(crate) struct Overlap {
+    /// The axis of the request's steps.
+    pub(crate) axis: Symbol,
+    /// The axis of the reply's steps, which cells after the last windows have.
+    pub(crate) replied: Symbol,
+    /// The reach of a step of the reply.
+    pub(crate) reach: Reach,
+    /// The fewest steps of which there is a step of every value.
+    pub(crate) least: usize,
+    /// Whether each cell computes kept steps again.
+    pub(crate) is_again: Vec<bool>,
+    /// Whether an output is one for all steps so far.
+    pub(crate) has_totals: bool,
 }

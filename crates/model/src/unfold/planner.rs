@@ -18,9 +18,8 @@ use crate::emit::{row_segment, sequence_segment};
 use crate::partition::segment::{Cut, Part, Segment};
 use crate::unfold::integers::is_wide;
 use crate::unfold::interface::{extent, layout, length, rows_first, step_axis, time_first};
-use crate::unfold::overlap::Overlap;
 use crate::unfold::plan::{
-    ChainOrder, PlanAxis, PlanCell, PlanCheck, PlanInput, PlanOutput, PlanRead, PlanSink,
+    ChainOrder, Overlap, PlanAxis, PlanCell, PlanCheck, PlanInput, PlanOutput, PlanRead, PlanSink,
     PlanValue, UnfoldPlan,
 };
 use crate::unfold::priorities::priorities;

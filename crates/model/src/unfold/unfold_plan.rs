@@ -15,7 +15,6 @@ use crate::data::direction::Direction;
 use crate::data::symbol::{BATCH, Symbol};
 use crate::unfold::integers::check_integers;
 use crate::unfold::lengths::Lengths;
-use crate::unfold::overlap::Overlap;
 use crate::unfold::plan::{Extent, PlanRead, UnfoldPlan};
 
 impl UnfoldPlan {
@@ -73,14 +72,14 @@ impl Unfold for UnfoldPlan {
         }
         // The steps along an axis that are answered already.
         let answered = |axis: Option<Symbol>| match overlap {
-            Some(overlap) if axis == Some(overlap.replied()) => parameters.answered_steps,
+            Some(overlap) if axis == Some(overlap.replied) => parameters.answered_steps,
             _ => 0,
         };
         // Whether no window is complete that was not before.
         let waits = overlap.is_some_and(|overlap| {
             self.reply_steps(overlap, &lengths.steps) <= parameters.answered_steps
         });
-        if waits && overlap.is_some_and(Overlap::has_totals) {
+        if waits && overlap.is_some_and(|overlap| overlap.has_totals) {
             let text = "the chunk's steps are too few for another window of the model, whose output for all steps so \
                         far stays as it is";
             return Err(InvalidRequest(text.to_owned()).into());
@@ -122,7 +121,7 @@ impl Unfold for UnfoldPlan {
         }
         let cells = self.cells.iter().zip(steps).enumerate();
         for (index, (cell, steps)) in cells.filter(|_| !waits) {
-            let is_again = overlap.is_some_and(|overlap| overlap.is_again(index));
+            let is_again = overlap.is_some_and(|overlap| overlap.is_again[index]);
             let from = if is_again { 0 } else { answered(cell.domain.time) };
             let over_all = (lengths.steps(cell.domain.time) - from) as u32;
             let sequences = if cell.domain.batch { lengths.batch } else { 1 };
