@@ -23,12 +23,14 @@ pub enum LoadError {
         reason: String,
     },
     /// A well-formed ONNX graph cannot be served; every reason is given.
-    #[error("{file} cannot be served:{}", Lines(.diagnostics))]
+    #[error("{file} cannot be served:{}{}", Lines(.diagnostics), Advice(.advice.as_deref()))]
     Refused {
         /// The file, as it was named.
         file: String,
         /// Every obstacle to serving it, in file order.
         diagnostics: Vec<Diagnostic>,
+        /// What its owner may do without another file, if something is known to help.
+        advice: Option<String>,
     },
 }
 
@@ -57,7 +59,15 @@ impl LoadError {
                 }
             }
         }
-        Self::Refused { file, diagnostics }
+        Self::Refused { file, diagnostics, advice: None }
+    }
+
+    /// A refusal with advice for the owner of the file.
+    pub(crate) fn advised(self, advice: Option<String>) -> Self {
+        match self {
+            Self::Refused { file, diagnostics, .. } => Self::Refused { file, diagnostics, advice },
+            other => other,
+        }
     }
 }
 
@@ -75,6 +85,14 @@ pub struct Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} `{}`: {}", self.operator, self.node, self.reason)
+    }
+}
+
+struct Advice<'a>(Option<&'a str>);
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|advice| write!(f, "\n  {advice}"))
     }
 }
 

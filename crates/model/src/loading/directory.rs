@@ -30,7 +30,7 @@ pub(crate) struct Directory {
 /// `[unfold]`.
 #[derive(Debug)]
 pub(crate) enum UnfoldTable {
-    Onnx { graph: String },
+    Onnx { graph: String, row: BTreeMap<String, Vec<usize>> },
     Chain(ChainTable),
     Tree(TreeTable),
     EncoderDecoder(EncoderDecoderTable),
@@ -73,8 +73,8 @@ pub(crate) fn read(files: &Files<'_>, name: String) -> Result<Directory, LoadErr
             return Err(malformed(reason.to_owned()));
         }
         "onnx" => {
-            let OnnxToml { graph, .. } = parse_unfold(&text).map_err(malformed)?;
-            UnfoldTable::Onnx { graph }
+            let OnnxToml { graph, row, .. } = parse_unfold(&text).map_err(malformed)?;
+            UnfoldTable::Onnx { graph, row }
         }
         "chain" => UnfoldTable::Chain(parse_unfold(&text).map_err(malformed)?),
         "tree" => UnfoldTable::Tree(parse_unfold(&text).map_err(malformed)?),

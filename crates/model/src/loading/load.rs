@@ -6,25 +6,22 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellRegistry, Tensor};
 
-use crate::analysis::driver::analyse_variants;
 use crate::analysis::ids::id_bound;
 use crate::analysis::value::View;
 use crate::data::named_cell::NamedCell;
-use crate::emit::bodies::BODIES;
 use crate::emit::registration::{LoadOptions, ModelCell, NewCell};
-use crate::emit::sequence_segment::unbuilt;
-use crate::error::{Diagnostic, LoadError};
+use crate::error::LoadError;
 use crate::file::amend::Amendments;
 use crate::file::files::Files;
 use crate::file::onnx_file::OnnxFile;
 use crate::loading::directory::{self, Directory, MAX_LENGTH, UnfoldTable};
+use crate::loading::fixed_rows::advice;
 use crate::loading::model::{Model, Tables};
 use crate::loading::newcomer_notes::{fixed_lengths, missing_model_toml};
 use crate::loading::toml_tables::{
     CellTable, ChainTable, EncoderDecoderTable, TreeTable, step_outputs,
 };
-use crate::partition::cut::cut;
-use crate::unfold::interface::check_outputs;
+use crate::loading::whole_file::{WholeFile, analysed};
 use crate::unfold::planner::plan;
 use crate::unfold::templates::chain::Chain;
 use crate::unfold::templates::encoder_decoder::{DecoderRules, EncoderDecoder, StepBound};
@@ -61,8 +58,8 @@ pub fn load(
     let (name, file) = (text(path.file_stem())?, text(path.file_name())?);
     let notes = missing_model_toml(folder, path).into_iter().collect();
     let tables = Tables { name, version: "1".to_owned(), notes, ..Tables::default() };
-    let file = OnnxFile::read(&files, &file)?;
-    load_graph(&file, &files, tables, MAX_LENGTH, options, registry)
+    let content = OnnxFile::read(&files, &file)?;
+    load_graph((&file, content), &files, tables, MAX_LENGTH, options, registry)
 }
 
 /// Loads a model directory that is compiled into the program: names and bytes of its
@@ -86,15 +83,15 @@ fn load_directory(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     let Directory { unfold, cells, max_length, mut tables, fixed } = directory::read(files, name)?;
-    if let UnfoldTable::Onnx { graph } = &unfold {
+    if let UnfoldTable::Onnx { graph, row } = &unfold {
         let mut file = OnnxFile::read(files, graph)?;
         if let Some(name) = fixed.keys().find(|name| !file.has_input(name)) {
             return Err(no_input(files, name));
         }
-        let amendments = Amendments { fixed, ..Amendments::default() };
+        let amendments = Amendments { fixed, rows: row.clone(), ..Amendments::default() };
         file.amend(&amendments)
             .map_err(|reason| LoadError::Malformed { file: files.label("model.toml"), reason })?;
-        return load_graph(&file, files, tables, max_length, options, registry);
+        return load_graph((graph, file), files, tables, max_length, options, registry);
     }
     // Registered in a copy first: the tables may still refuse the model.
     let mut registered = registry.clone();
@@ -274,8 +271,9 @@ fn no_input(files: &Files<'_>, name: &str) -> LoadError {
     LoadError::Malformed { file: files.label("model.toml"), reason }
 }
 
+/// Loads a whole file, which has this name.
 fn load_graph(
-    file: &OnnxFile,
+    (file_name, file): (&str, OnnxFile),
     files: &Files<'_>,
     mut tables: Tables,
     max_length: usize,
@@ -283,29 +281,11 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     tables.notes.extend(file.notes.iter().cloned());
-    let mut refused: Option<Vec<Diagnostic>> = None;
     let mut registered = registry.clone();
     let mut variants = Variants::default();
-    for mut analysis in analyse_variants(file, &BODIES) {
-        for (node, reason) in check_outputs(&analysis) {
-            analysis.diagnostics.push(Diagnostic { operator: "output".to_owned(), node, reason });
-        }
-        let cut = match analysis.diagnostics.is_empty() {
-            true => {
-                let cut = cut(&mut analysis, Vec::new());
-                analysis.diagnostics.extend(unbuilt(&cut, &analysis));
-                cut
-            }
-            false => {
-                refused.get_or_insert(analysis.diagnostics);
-                continue;
-            }
-        };
-        if !analysis.diagnostics.is_empty() {
-            refused.get_or_insert(analysis.diagnostics);
-            continue;
-        }
-        tables.notes.extend(fixed_lengths(file, &analysis));
+    let WholeFile { variants: analysed, refused } = analysed(&file);
+    for (mut analysis, cut) in analysed {
+        tables.notes.extend(fixed_lengths(&file, &analysis));
         let bound =
             |(name, view): &(String, View)| Some((name.clone(), id_bound(&analysis, view)?));
         tables.id_bounds.extend(analysis.outputs.iter().filter_map(bound));
@@ -316,7 +296,10 @@ fn load_graph(
     let reason =
         refused.as_ref().and_then(|diagnostics| diagnostics.first()).map(ToString::to_string);
     let Some(unfolding) = variants.joined(reason.as_deref()) else {
-        return Err(LoadError::refused(file.name.clone(), refused.unwrap_or_default()));
+        let (label, name) = (file.name.clone(), file_name);
+        return Err(
+            LoadError::refused(label, refused.unwrap_or_default()).advised(advice(file, name))
+        );
     };
     if let Some(reason) = reason {
         tables.notes.push(format!("requests that take another branch are refused: {reason}"));

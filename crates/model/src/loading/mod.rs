@@ -3,6 +3,7 @@
 pub(crate) mod cell_file;
 mod chain_cell;
 pub(crate) mod directory;
+mod fixed_rows;
 pub(crate) mod load;
 pub(crate) mod model;
 #[cfg(test)]
@@ -11,3 +12,4 @@ mod newcomer_notes;
 pub(crate) mod reply_plan;
 mod text;
 mod toml_tables;
+mod whole_file;

@@ -237,6 +237,9 @@ pub(super) struct OnnxToml {
     #[serde(rename = "kind")]
     _kind: String,
     pub(super) graph: String,
+    /// Inputs whose lengths the file leaves open: their axes without the batch, which is axis 0.
+    #[serde(default)]
+    pub(super) row: BTreeMap<String, Vec<usize>>,
 }
 
 /// Unit of text, as `model.toml` spells it.
