@@ -7,6 +7,7 @@ says what a declaration does not:
     lengths  {open axis: its length in the first request, in the second, ...}, repeated for six
              requests; an axis without a name is `input[number]`. Chunks of a session are cut along the first
     batch    the same for open axes that `lengths` does not name
+    row      {input: lengths} for a `model.toml`, of a file that is refused for its open lengths
 """
 
 from typing import NamedTuple
@@ -20,6 +21,7 @@ class File(NamedTuple):
     inputs: dict = {}
     lengths: dict = {}
     batch: tuple = (1,)
+    row: dict = {}
 
 
 def of(package, version, folder, *files):
@@ -141,7 +143,7 @@ FILES = [
          {}, {"p2o.DynamicDimension.1": (320, 96), "p2o.DynamicDimension.2": (256, 320, 128)})),
     *of("nudenet", "3.4.2", "nudenet/",
         ("320n.onnx", "finds parts of bodies",
-         {"images": "image"}, {"height": (320, 192), "width": (320, 256, 128)})),
+         {"images": "image"}, {"height": (320,), "width": (320,)}, (1, 2), {"images": [3, 320, 320]})),
     *of("onnx", "1.23.2", "onnx/backend/test/data/light/light_",
         *[(f"{name}.onnx", "classifies images; weights of one value", {data: "image"}) for name, data in [
             ("bvlc_alexnet", "data_0"), ("densenet121", "data_0"), ("inception_v1", "data_0"),

@@ -1,4 +1,4 @@
-"""Real ONNX files out of packages of PyPI, each served unchanged and compared with ONNX Runtime.
+"""Real ONNX files out of packages of PyPI, each served and compared with ONNX Runtime: unchanged, or with fixed lengths.
 
 A file fails if the server crashes or does not answer, if a reply is further from ONNX Runtime than 1e-5 (2e-2
 for int8), or if its bits depend on what is asked beside it or on how a sequence is cut into chunks. A file that

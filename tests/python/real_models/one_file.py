@@ -27,13 +27,15 @@ def check(entry, path, seed):
     result = {"package": entry.package, "version": entry.version, "path": entry.path, "does": entry.does}
     result |= {"operators": operators, "tolerance": TOLERANCE_INT8 if operators.keys() & INT8 else TOLERANCE}
     result["failures"] = failures = []
-    reasons, failure = refusal(path)
+    served = path if not entry.row else with_row(path, entry.row)
+    result["row"] = bool(entry.row)
+    reasons, failure = refusal(served)
     if failure or reasons:
         failures += [failure] if failure else []
         return result | {"served": False, "reason": (reasons or [""])[0], "reasons": len(reasons)}
     result["served"] = True
     try:
-        server = conftest.Server(path)
+        server = conftest.Server(served)
     except RuntimeError as error:
         failures.append(str(error))
         return result
@@ -51,6 +53,17 @@ def check(entry, path, seed):
     return result
 
 
+def with_row(path, row):
+    """A folder beside the file that serves it with fixed lengths."""
+    folder = path.parent / f"{path.stem}.fixed"
+    folder.mkdir(exist_ok=True)
+    (folder / path.name).write_bytes(path.read_bytes())
+    lengths = ", ".join(f'"{name}" = {of}' for name, of in row.items())
+    lines = ["[unfold]", 'kind = "onnx"', f'graph = "{path.name}"', f"row = {{ {lengths} }}"]
+    (folder / "model.toml").write_text("\n".join(lines) + "\n")
+    return folder
+
+
 def refusal(path):
     """(reasons, what went wrong); both empty for a file that is served. `run` refuses what `serve` does."""
     try:
@@ -65,7 +78,8 @@ def refusal(path):
     if done.returncode != 1 or "panicked" in done.stderr:
         return [], f"ends with status {done.returncode} when it is loaded: {done.stderr[-300:]}"
     lines = done.stderr.replace(str(path), "FILE").strip().splitlines()
-    return [line.strip() for line in lines if line.startswith("  ")] or lines[-1:] or ["no reason told"], ""
+    reasons = [line.strip() for line in lines if line.startswith("  ")]
+    return [of for of in reasons if not of.startswith("with fixed lengths")] or lines[-1:] or ["no reason told"], ""
 
 
 def count_operators(graph):

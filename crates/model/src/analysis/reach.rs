@@ -295,7 +295,8 @@ fn windows_along(op: &RowOp, index: usize, dims: &[Dim], out: &[Dim]) -> Option<
         }
         "Transpose" => Some(SAME),
         "Reshape" => {
-            let before = |dims: &[Dim]| dims.iter().map(Dim::fixed_part).product::<usize>();
+            let before =
+                |dims: &[Dim]| dims.iter().map(Dim::fixed_part).fold(1, usize::saturating_mul);
             let same_batch = has_batch(&dims[..axis]) == has_batch(&out[..after]);
             (index == 0 && same_batch && before(&dims[..axis]) == before(&out[..after]))
                 .then_some(SAME)

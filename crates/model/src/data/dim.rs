@@ -41,13 +41,13 @@ impl Dim {
         })
     }
 
-    /// The product of the fixed factors.
+    /// The product of the fixed factors; the largest number if it is larger.
     pub(crate) fn fixed_part(&self) -> usize {
         let fixed = self.0.iter().map(|factor| match factor {
             Factor::Fixed(n) => *n,
             Factor::Symbol(_) => 1,
         });
-        fixed.product()
+        fixed.fold(1, usize::saturating_mul)
     }
 
     /// One dimension in the place of several that follow each other.

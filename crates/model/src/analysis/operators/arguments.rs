@@ -171,10 +171,13 @@ pub(crate) fn split_sizes(
         None => {
             let parts = node.outputs.len().max(1);
             let size = length.div_ceil(parts);
-            (0..parts).map(|part| size.min(length.saturating_sub(part * size))).collect()
+            (0..parts)
+                .map(|part| size.min(length.saturating_sub(part.saturating_mul(size))))
+                .collect()
         }
     };
-    match sizes.iter().sum::<usize>() == length && sizes.len() >= node.outputs.len() {
+    let sum = sizes.iter().copied().fold(0, usize::saturating_add);
+    match sum == length && sizes.len() >= node.outputs.len() {
         true => Ok(sizes),
         false => Err(format!("parts of {sizes:?} of an axis of length {length}")),
     }

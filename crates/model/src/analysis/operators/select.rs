@@ -383,13 +383,14 @@ fn concatenated(analysis: &mut Analysis, node: &Node, inputs: &Inputs) -> Result
     };
     let same = scalar(first).filter(|one| vals.iter().all(|v| scalar(v).as_ref() == Some(one)));
     let mut out = first.dims();
-    let mut length = 0;
+    let mut length = 0_usize;
     for val in &vals {
         let dims = val.dims();
         if dims.len() != rank {
             return Err("its inputs differ in rank".to_owned());
         }
-        length += analysis.need_fixed(&dims[axis], "joins along")?;
+        let part = analysis.need_fixed(&dims[axis], "joins along")?;
+        length = length.checked_add(part).ok_or("its inputs are too long together")?;
         for other in (0..rank).filter(|&other| other != axis) {
             merge(analysis, &mut out[other], &dims[other], Over::Rows)?;
         }
