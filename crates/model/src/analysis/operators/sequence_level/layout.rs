@@ -245,7 +245,7 @@ pub(crate) fn concat(
     let rank = first.dims().len();
     let axis = axis_of(node.int("axis").ok_or("it has no axis")?, rank)?;
     let mut out = first.dims();
-    let (mut fixed, mut open) = (0, None);
+    let (mut fixed, mut open) = (0_u32, None);
     for val in &vals {
         let dims = val.dims();
         if dims.len() != rank || matches!(val, Val::Fill(..) | Val::Repeat(..)) {
@@ -255,14 +255,17 @@ pub(crate) fn concat(
             merge(analysis, &mut out[other], &dims[other], Over::Sequences)?;
         }
         match analysis.fixed(&dims[axis]) {
-            Some(length) => fixed += length,
+            Some(length) => {
+                let sum = u32::try_from(length).ok().and_then(|length| fixed.checked_add(length));
+                fixed = sum.ok_or("its inputs are too long together")?;
+            }
             None if open.is_none() => open = Some(dims[axis].clone()),
             None => return Err("it joins several tensors along steps".to_owned()),
         }
     }
     out[axis] = match open {
-        None => Dim::fixed(fixed),
-        Some(dim) => windows(analysis, &dim, Windows::new(fixed as i64 - 1, 1))?,
+        None => Dim::fixed(fixed as usize),
+        Some(dim) => windows(analysis, &dim, Windows::new(i64::from(fixed) - 1, 1))?,
     };
     let element = first.element().ok_or("its inputs do not fit")?;
     let is_batched = vals.iter().all(|val| has_batch(&val.dims()));
