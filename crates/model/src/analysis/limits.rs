@@ -6,12 +6,16 @@ use batchmaker_graph::RowSpec;
 use crate::analysis::operator::ExecutorForm;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, RowOp, Source};
+use crate::data::dim::Dim;
 
 /// The most elements of constants computed in a file, beside four times the elements that it holds.
 pub(super) const BUDGET: usize = 1 << 23;
 
 /// The most elements of a row between two operators.
 const ROW_MAX: usize = 1 << 26;
+
+/// The most elements of a tensor of whole sequences, of the lengths that the file fixes.
+const TENSOR_MAX: usize = 1 << 28;
 
 /// The most parts of a product or sum, multiplied out.
 const PARTS_MAX: usize = 4096;
@@ -23,33 +27,39 @@ const FILLED_MAX: usize = 5 << 25;
 const OPERATORS_MAX: usize = 20_000;
 
 impl Analysis {
-    /// Checks that no operator gives rows too long to have many of them.
+    /// Checks that no operator gives rows too long to have many of them, or tensors too large.
     pub(crate) fn check_rows(&mut self) {
         if self.ops.len() > OPERATORS_MAX {
             let reason =
                 format!("it comes to {} operators; at most {OPERATORS_MAX}", self.ops.len());
             self.diagnose("graph", "graph", &reason);
         }
-        let too_long = |op: &&RowOp| {
-            let elements = |row: &RowSpec| {
-                row.shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length))
-            };
-            op.outputs.iter().any(|row| elements(row).is_none_or(|count| count > ROW_MAX))
-        };
-        let found: Vec<(String, String)> = self
+        let found: Vec<(String, String, String)> = self
             .ops
             .iter()
-            .filter(too_long)
-            .map(|op| (op.operator.clone(), op.label.clone()))
+            .filter_map(|op| {
+                self.too_long(op).map(|reason| (op.operator.clone(), op.label.clone(), reason))
+            })
             .collect();
-        for (operator, label) in found {
-            self.diagnose(
-                &operator,
-                &label,
-                &format!("its rows have more than {ROW_MAX} elements"),
-            );
+        for (operator, label, reason) in found {
+            self.diagnose(&operator, &label, &reason);
         }
         self.check_factors();
+    }
+
+    /// Why an output of an operator is too large, if one is.
+    fn too_long(&self, op: &RowOp) -> Option<String> {
+        let more = |count: Option<usize>, most| count.is_none_or(|count| count > most);
+        let is_long = |row: &RowSpec| more(elements(row.shape.iter().copied()), ROW_MAX);
+        if op.outputs.iter().any(is_long) {
+            return Some(format!("its rows have more than {ROW_MAX} elements"));
+        }
+        let is_large = |dims: &Vec<Dim>| {
+            let steps = dims.iter().flat_map(Dim::symbols).filter_map(|of| self.axes.length(of));
+            more(elements(dims.iter().map(Dim::fixed_part).chain(steps)), TENSOR_MAX)
+        };
+        let is_tensor_large = op.tensor_dims.iter().any(is_large);
+        is_tensor_large.then(|| format!("its output has more than {TENSOR_MAX} elements"))
     }
 
     /// Checks that no product or sum, multiplied out, has more parts than the executor can look through: a value
@@ -102,7 +112,11 @@ impl Analysis {
 
 /// A budget less the elements of a tensor of `shape`.
 fn less(budget: usize, shape: &[usize]) -> Result<usize, String> {
-    let count = shape.iter().try_fold(1usize, |count, &length| count.checked_mul(length));
-    let left = count.and_then(|count| budget.checked_sub(count));
+    let left = elements(shape.iter().copied()).and_then(|count| budget.checked_sub(count));
     left.ok_or_else(|| "constants computed in the file grow beyond all reason".to_owned())
+}
+
+/// The product of lengths, if it is a number.
+fn elements(mut lengths: impl Iterator<Item = usize>) -> Option<usize> {
+    lengths.try_fold(1, |count: usize, length| count.checked_mul(length))
 }

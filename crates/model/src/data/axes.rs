@@ -82,7 +82,8 @@ impl Axes {
         let factors = self.sorted(of);
         let labels: Vec<&str> = factors.iter().map(|&factor| self.label(factor)).collect();
         let label = labels.join("*");
-        let length = factors.iter().map(|&factor| self.length(factor)).product();
+        let lengths = factors.iter().map(|&factor| self.length(factor));
+        let length = lengths.fold(Some(1), |all, one| Some(usize::saturating_mul(all?, one?)));
         let symbol = self.add(&label, length);
         self.symbols[symbol.0 as usize].factors = factors;
         symbol

@@ -305,7 +305,7 @@ impl Planner<'_> {
         let key = self.cut.produced(reference);
         let at = reference.at.filter(|_| key.at.is_none());
         if let Some(at) = at {
-            let steps = if at < 0 { -at } else { at + 1 };
+            let steps = if at < 0 { at.unsigned_abs() } else { at as u64 + 1 };
             if let Some(axis) = self.values[self.by_reference[&key]].domain.time {
                 let min = self.steps_min.entry(axis).or_insert(1);
                 *min = (*min).max(steps as usize);

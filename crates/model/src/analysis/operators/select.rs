@@ -241,7 +241,9 @@ fn slice_axis(
     };
     let one = match (start.as_number(), end.as_number()) {
         (Some(-1), _) if to_end && step == 1 => Some(-1),
-        (Some(start), Some(end)) if end == start + 1 && end != 0 && step == 1 => Some(start),
+        (Some(start), Some(end)) if end.checked_sub(1) == Some(start) && end != 0 && step == 1 => {
+            Some(start)
+        }
         _ => None,
     };
     match one {

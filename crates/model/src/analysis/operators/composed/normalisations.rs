@@ -34,8 +34,9 @@ impl Composer<'_> {
     /// x * scale + bias, where both have one number for each channel (axis 1).
     fn by_channel(&mut self, x: &Val, scale: &Val, bias: &Val) -> Result<Val, String> {
         let channels = self.lengths(scale).pop().ok_or("a scale without an axis")?;
-        let mut shape = vec![Int::number(1); x.dims().len() - 1];
-        shape[0] = channels;
+        let after_batch = x.dims().len().saturating_sub(1);
+        let mut shape = vec![Int::number(1); after_batch];
+        *shape.first_mut().ok_or("an input without an axis of channels")? = channels;
         let (scale, bias) = (self.reshaped(scale, shape.clone())?, self.reshaped(bias, shape)?);
         let scaled = self.op("Mul", &[x, &scale])?;
         self.op("Add", &[&scaled, &bias])
