@@ -202,6 +202,11 @@ pub enum RecurrentKind {
     Lstm {
         /// Peepholes of i, o, f, `[3 * hidden_size]`; none is zero.
         p: Option<Arc<[f32]>>,
+        /// If given, each row of R is whole numbers from -128 to 127 times one of these, `[4 * hidden_size]`, and at each
+        /// step R is multiplied with h as 256 whole numbers between its least and its greatest element stand for it, whatever
+        /// the [precision](crate::Precision) of the cell is (`DynamicQuantizeLSTM` of ONNX Runtime, its scale
+        /// and zero point those of `DynamicQuantizeLinear`).
+        r_scale: Option<Arc<[f32]>>,
     },
     /// Gates z, r, h.
     Gru {
@@ -229,7 +234,9 @@ impl RecurrentCell {
         let table = self.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
         let bias = self.b.as_ref().map_or(0, |b| b.len());
         let peepholes = match &self.kind {
-            RecurrentKind::Lstm { p } => p.as_ref().map_or(0, |p| p.len()),
+            RecurrentKind::Lstm { p, r_scale } => {
+                [p, r_scale].into_iter().flatten().map(|values| values.len()).sum()
+            }
             RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 0,
         };
         4 * (self.w.len() + self.r.len() + bias + peepholes + table)
@@ -540,9 +547,10 @@ fn floats(part: &mut dyn FnMut(&[u8]), values: &[f32]) {
 
 fn hash_recurrent(cell: &RecurrentCell, part: &mut dyn FnMut(&[u8])) {
     match &cell.kind {
-        RecurrentKind::Lstm { p } => {
+        RecurrentKind::Lstm { p, r_scale } => {
             part(b"lstm");
             floats(part, p.as_deref().unwrap_or_default());
+            floats(part, r_scale.as_deref().unwrap_or_default());
         }
         kind => part(format!("{kind:?}").as_bytes()),
     }

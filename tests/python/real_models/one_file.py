@@ -7,8 +7,9 @@ import time
 import numpy as np
 import onnx
 from client import PATIENCE_S, Connection, at_once, body, outputs
-from comparing import Runtime, gap, moved, same_bits, stacked
+from comparing import Runtime, gap, moved, moved_constants, same_bits, stacked
 from drawing import REQUESTS, batch_axes, draw, inputs_of
+from exact import Exact
 
 import conftest
 from sessions import Refused, cuts, joined
@@ -16,6 +17,7 @@ from sessions import Refused, cuts, joined
 TOLERANCE, TOLERANCE_INT8 = 1e-5, 2e-2
 INT8 = {"DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear", "DequantizeLinear"}
 AT_ONCE, IN_FLIGHT, BATCH = 24, 8, 3
+MOVES = 3           # times that the constants of a file with int8 operators are moved
 TIMED_S = 2.0
 SLOW_S = 0.25       # a request; then only as many are sent as are in flight
 
@@ -40,9 +42,12 @@ def check(entry, path, seed):
         failures.append(str(error))
         return result
     try:
-        is_int8 = result["tolerance"] == TOLERANCE_INT8
-        oracle = Runtime(path, as_written=True) if is_int8 else Runtime(path)
-        talk(entry, inputs_of(model), server, (oracle, Runtime(path)), seed, result)
+        oracle = runtime = Runtime(path)
+        moved_oracles = [runtime]
+        if result["tolerance"] == TOLERANCE_INT8:
+            oracle = Exact(model)
+            moved_oracles = [Exact(moved_constants(model, seed + move)) for move in range(MOVES)]
+        talk(entry, inputs_of(model), server, (oracle, moved_oracles, runtime), seed, result)
     except Exception as error:  # noqa: BLE001  (told as a failure; the server is stopped)
         failures.append(f"{type(error).__name__}: {error}")
     try:
@@ -95,27 +100,28 @@ def count_operators(graph):
 
 
 def talk(entry, inputs, server, runtimes, seed, result):
-    """All that is asked of a server; adds to the result. One runtime is compared with, the other one timed."""
-    runtime, timed = runtimes
+    """All that is asked of a server; adds to the result. The runtimes are: what is compared with, the same of the file
+    moved as little as rounding would, and ONNX Runtime."""
+    oracle, moved_oracles, runtime = runtimes
     failures, name = result["failures"], server.ready.rsplit("models: ", 1)[1].split(",")[0]
     arrays = [draw(entry, inputs, seed, number) for number in range(REQUESTS)]
     requests = [body(of) for of in arrays]
-    connection = Connection(server, name)
-    start = time.monotonic()
-    alone = [outputs(connection.send(request)) for request in requests]
-    slow = time.monotonic() - start > SLOW_S * REQUESTS
-    expected = [runtime.run(of) for of in arrays]
+    expected = [oracle.run(of) for of in arrays]
     scales = {
         of: max([np.abs(reply[of][np.isfinite(reply[of])]).max(initial=0) for reply in expected])
         for of in expected[0]
     }
 
     # A network that amplifies moves by itself: nothing tells its reply better than that.
-    moves = [runtime.run(moved(of, seed)) for of in arrays]
+    moves = [[one.run(moved(of, seed + n)) for of in arrays] for n, one in enumerate(moved_oracles)]
     result["moves"] = max(
         gap(move[of], reply[of], scales[of])
-        for move, reply in zip(moves, expected) for of in reply if reply[of].dtype.kind == "f"
+        for each in moves for move, reply in zip(each, expected) for of in reply if reply[of].dtype.kind == "f"
     ) if any(array.dtype.kind == "f" for array in expected[0].values()) else 0.0
+    connection = Connection(server, name)
+    start = time.monotonic()
+    alone = [outputs(connection.send(request)) for request in requests]
+    slow = time.monotonic() - start > SLOW_S * REQUESTS
     allowed = max(result["tolerance"], 4 * result["moves"])
 
     def compare(found, wanted, what):
@@ -123,10 +129,16 @@ def talk(entry, inputs, server, runtimes, seed, result):
         result["error"] = max(result.get("error", 0.0), worst)
         if found.keys() != wanted.keys() or worst > allowed:
             told = {of: f"{gap(found[of], wanted[of], scales[of]):.1e}" for of in wanted if of in found}
-            failures.append(f"{what}: differences from ONNX Runtime {told}")
+            failures.append(f"{what}: differences {told}")
 
     for number, (found, wanted) in enumerate(zip(alone, expected)):
         compare(found, wanted, f"request {number}")
+    if runtime is not oracle:
+        theirs = [runtime.run(of) for of in arrays]
+        result["from_runtime"], result["runtime_error"] = (
+            max(gap(one[of], two[of], scales[of]) for one, two in zip(ones, twos) for of in two)
+            for ones, twos in ((alone, theirs), (theirs, expected))
+        )
 
     def at_once_ms(total, count):
         """Sends the requests again and again, `total` in all and `count` in flight; ms a request."""
@@ -138,14 +150,14 @@ def talk(entry, inputs, server, runtimes, seed, result):
         return 1e3 * seconds / total
 
     at_once_ms(AT_ONCE, AT_ONCE)
-    result["batch"] = ask_batch(entry, inputs, connection, runtime, seed, compare)
+    result["batch"] = ask_batch(entry, inputs, connection, oracle, seed, compare)
     result["sessions"] = ask_session(entry, inputs, connection, seed, failures)
     times, end = [], time.monotonic() + TIMED_S
     while not times or (time.monotonic() < end and len(times) < 50):
         times.append([
             mean_ms(connection.send, requests),
             at_once_ms(IN_FLIGHT if slow else AT_ONCE, IN_FLIGHT),
-            mean_ms(timed.run, arrays),
+            mean_ms(runtime.run, arrays),
         ])
     figures = [statistics.median(column) for column in zip(*times)]
     result |= dict(zip(("ms_alone", "ms_at_once", "ms_onnx_runtime"), figures))
@@ -159,7 +171,7 @@ def mean_ms(call, items):
     return 1e3 * (time.perf_counter() - start) / len(items)
 
 
-def ask_batch(entry, inputs, connection, runtime, seed, compare):
+def ask_batch(entry, inputs, connection, oracle, seed, compare):
     """Sends sequences of one length in one request: "yes", the error, or "" where the file takes no batch."""
     axes = batch_axes(entry, inputs)
     if not axes:
@@ -172,7 +184,7 @@ def ask_batch(entry, inputs, connection, runtime, seed, compare):
         if refused.status != 400:
             raise
         return refused.error
-    each = [runtime.run(row) for row in rows]
+    each = [oracle.run(row) for row in rows]
     compare(found, {of: stacked([row[of] for row in each], array) for of, array in found.items()}, "a batch")
     return "yes"
 

@@ -25,9 +25,9 @@ pub(crate) fn pack(
     let RecurrentCell { input_size, hidden_size, .. } = *cell;
     let (w, r, b) = (&*cell.w, &*cell.r, cell.b.as_deref());
     Ok(match &cell.kind {
-        RecurrentKind::Lstm { p } => {
-            let p = p.as_deref();
-            let parameters = LstmParameters { input_size, hidden_size, w, r, b, p };
+        RecurrentKind::Lstm { p, r_scale } => {
+            let (p, r_scale) = (p.as_deref(), r_scale.as_deref());
+            let parameters = LstmParameters { input_size, hidden_size, w, r, b, p, r_scale };
             Box::new(PackedLstm::new(packing, parameters)?)
         }
         RecurrentKind::Gru { linear_before_reset } => {

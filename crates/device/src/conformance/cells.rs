@@ -34,11 +34,11 @@ impl ChainCell {
     /// Each recurrent operator and form of it, alone in its cell.
     pub(super) fn recurrent() -> Vec<Self> {
         fn lstm() -> RecurrentKind {
-            RecurrentKind::Lstm { p: None }
+            RecurrentKind::Lstm { p: None, r_scale: None }
         }
         fn peephole_lstm() -> RecurrentKind {
             let (_, hidden) = SMALL;
-            RecurrentKind::Lstm { p: Some(Numbers::new(5).weights(3 * hidden, 0.5)) }
+            RecurrentKind::Lstm { p: Some(Numbers::new(5).weights(3 * hidden, 0.5)), r_scale: None }
         }
         fn gru(linear_before_reset: bool) -> RecurrentKind {
             RecurrentKind::Gru { linear_before_reset }
@@ -63,6 +63,23 @@ impl ChainCell {
             of("rnn, tanh", || Cell::recurrent(recurrent(rnn(RnnActivation::Tanh), SMALL))),
             of("rnn, relu", || Cell::recurrent(recurrent(rnn(RnnActivation::Relu), SMALL))),
         ]
+    }
+
+    /// An LSTM that quantises h.
+    pub(super) fn quantised() -> Vec<Self> {
+        fn of_bytes(sizes: (usize, usize)) -> Cell {
+            let plain = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, sizes);
+            let r_scale: Vec<f32> =
+                (0..4 * sizes.1).map(|row| 0.002 + 0.0001 * (row % 7) as f32).collect();
+            let r = plain.r.chunks(sizes.1).zip(&r_scale);
+            let r = r.flat_map(|(row, &scale)| {
+                row.iter().map(move |r| (r / scale).round().clamp(-128.0, 127.0) * scale)
+            });
+            let r = r.collect();
+            let kind = RecurrentKind::Lstm { p: None, r_scale: Some(r_scale.into()) };
+            Cell::recurrent(RecurrentCell { kind, r, ..plain })
+        }
+        vec![of("lstm of bytes", || of_bytes(SMALL)), of("lstm of bytes, wide", || of_bytes(WIDE))]
     }
 
     /// Cells of several operators.
@@ -149,7 +166,7 @@ fn operation(body: OperationBody, reads: &[Option<usize>], writes: &[usize]) -> 
 /// An LSTM with a GRU on top. Input: x. States: h and c of the LSTM, h of the GRU.
 fn two_operators() -> Cell {
     let (input, hidden) = SMALL;
-    let lstm = recurrent(RecurrentKind::Lstm { p: None }, SMALL);
+    let lstm = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, SMALL);
     let gru = recurrent(RecurrentKind::Gru { linear_before_reset: false }, (hidden, hidden));
     let operations = vec![
         operation(OperationBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[4, 5]),
@@ -163,7 +180,7 @@ fn two_operators() -> Cell {
 /// greatest. States, and outputs: token, h, c.
 pub(super) fn decoder() -> Cell {
     let (_, hidden) = SMALL;
-    let lstm = embedded(recurrent(RecurrentKind::Lstm { p: None }, SMALL));
+    let lstm = embedded(recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, SMALL));
     let operations = vec![
         operation(OperationBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[3, 4]),
         operation(OperationBody::LinearArgMax(linear(hidden, IDS as usize)), &[Some(3)], &[5]),
@@ -209,7 +226,7 @@ fn linear(input_size: usize, output_size: usize) -> LinearArgMax {
 /// A row-wise composite cell: an LSTM step from states of zeros, twice its h and x by a program, and
 /// the arg-max of a linear layer over that. Outputs: the index, and c.
 pub(super) fn row_wise_composite() -> Cell {
-    let lstm = recurrent(RecurrentKind::Lstm { p: None }, (WIDTH, WIDTH));
+    let lstm = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, (WIDTH, WIDTH));
     let operations = vec![
         operation(OperationBody::Step(lstm), &[Some(0), None, None], &[1, 2]),
         operation(

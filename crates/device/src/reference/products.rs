@@ -30,6 +30,19 @@ impl<'a> Operand<'a> {
         Self { precision, values }
     }
 
+    /// The vector as 256 whole numbers between its least and its greatest element and 0 stand for it (the ONNX operator
+    /// `DynamicQuantizeLinear`), in f32 arithmetic as that defines it. Weights are not rounded.
+    pub(super) fn quantised(x: &[f64]) -> Self {
+        let values = x.iter().map(|&x| x as f32);
+        let least = values.clone().fold(0.0, f32::min);
+        let greatest = values.clone().fold(0.0, f32::max);
+        let scale = if greatest > least { (greatest - least) / 255.0 } else { 1.0 };
+        let zero_point = (-least / scale).round_ties_even().clamp(0.0, 255.0);
+        let byte = |value: f32| ((value / scale).round_ties_even() + zero_point).clamp(0.0, 255.0);
+        let values = values.map(|value| f64::from(byte(value) - zero_point) * f64::from(scale));
+        Self { precision: Precision::F32, values: Cow::Owned(values.collect()) }
+    }
+
     /// The product with row `row` of `matrix`, whose rows are as long as the vector.
     pub(super) fn dot(&self, matrix: &[f32], row: usize) -> f64 {
         let inputs = self.values.len();

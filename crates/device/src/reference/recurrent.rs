@@ -22,7 +22,7 @@ use crate::reference::products::{Operand, bias};
 /// ```
 ///
 /// Products of vectors without a matrix are element by element. Matrices are multiplied in
-/// `precision`, all else is f64.
+/// `precision`, all else is f64. An LSTM with `r_scale` quantises h before it is multiplied with R, which is not rounded.
 ///
 /// # Panics
 /// If lengths are not the cell's.
@@ -37,7 +37,11 @@ pub fn step(
     assert_eq!(states.len(), cell.kind.states(), "as many states as the cell has");
     assert!(states.iter().all(|state| state.len() == hidden), "a state is the cell's");
     let (h, b) = (&states[0], cell.b.as_deref());
-    let (x_operand, h_operand) = (Operand::new(precision, x), Operand::new(precision, h));
+    let x_operand = Operand::new(precision, x);
+    let h_operand = match &cell.kind {
+        RecurrentKind::Lstm { r_scale: Some(_), .. } => Operand::quantised(h),
+        _ => Operand::new(precision, h),
+    };
     // W x + wb and R h + rb of a gate's unit.
     let of_x = |gate: usize, unit: usize| {
         let row = gate * hidden + unit;
@@ -50,7 +54,7 @@ pub fn step(
     let sum = |gate: usize, unit: usize| of_x(gate, unit) + of_h(&h_operand, gate, unit);
     let units = 0..hidden;
     match &cell.kind {
-        RecurrentKind::Lstm { p } => {
+        RecurrentKind::Lstm { p, .. } => {
             let peephole = |at: usize, unit: usize, c: f64| {
                 p.as_ref().map_or(0.0, |p| f64::from(p[at * hidden + unit]) * c)
             };

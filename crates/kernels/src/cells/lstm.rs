@@ -47,6 +47,10 @@ pub struct LstmParameters<'a> {
     pub b: Option<&'a [f32]>,
     /// Weights of the peepholes in gate order i, o, f, `[3 * hidden]`. `None` is zero.
     pub p: Option<&'a [f32]>,
+    /// Given if each row of `r` is whole numbers from -128 to 127 times one of these, `[4 * hidden]`. Then h is made whole
+    /// numbers at each step too, as the ONNX operator `DynamicQuantizeLinear` makes them of one row, and the sums of
+    /// their products are exact (`DynamicQuantizeLSTM` of ONNX Runtime).
+    pub r_scale: Option<&'a [f32]>,
 }
 
 /// An LSTM cell with its weights packed into panels of hidden units.
@@ -58,6 +62,7 @@ pub struct PackedLstm {
     projected_len: usize,
     x: InputPart,
     h: Weights,
+    quantises_h: bool,
     peepholes: Option<PanelRow>,
 }
 
@@ -78,7 +83,7 @@ impl PackedLstm {
         target: Target,
         parameters: LstmParameters<'_>,
     ) -> Result<Self, KernelError> {
-        let LstmParameters { input_size, hidden_size, w, r, b, p } = parameters;
+        let LstmParameters { input_size, hidden_size, w, r, b, p, r_scale } = parameters;
         check_sizes(target, GATES, hidden_size, &[input_size, hidden_size])?;
         check_len("w", w, GATES * hidden_size * input_size)?;
         check_len("r", r, GATES * hidden_size * hidden_size)?;
@@ -87,6 +92,10 @@ impl PackedLstm {
         }
         if let Some(p) = p {
             check_len("p", p, PEEPHOLES * hidden_size)?;
+        }
+        if let Some(r_scale) = r_scale {
+            check_sizes(target.of_bytes(), GATES, hidden_size, &[hidden_size])?;
+            check_len("r_scale", r_scale, GATES * hidden_size)?;
         }
         let gates = Columns::new(target, hidden_size, 0..GATES, 1);
         let peepholes = Columns::new(target, hidden_size, 0..PEEPHOLES, 1);
@@ -98,7 +107,13 @@ impl PackedLstm {
             panels: gates.panels(),
             projected_len: gates.row_len(),
             x: InputPart { weights: Weights::new(target, &gates, w, input_size), bias },
-            h: Weights::new(target, &gates, r, hidden_size),
+            h: match r_scale {
+                Some(scales) => {
+                    Weights::of_bytes(target.of_bytes(), &gates, r, hidden_size, scales)
+                }
+                None => Weights::new(target, &gates, r, hidden_size),
+            },
+            quantises_h: r_scale.is_some(),
             peepholes: p.map(|p| PanelRow::new(&peepholes, 0.0, |column| p[column])),
         })
     }
@@ -136,7 +151,8 @@ impl Recurrence for PackedLstm {
     }
 
     fn panels_a_call(&self) -> usize {
-        self.target.panels_a_call()
+        let of_x = self.target.panels_a_call();
+        if self.quantises_h { of_x.max(self.target.of_bytes().panels_a_call()) } else { of_x }
     }
 
     fn c_len(&self) -> usize {

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use crate::simd::tokens::{Avx512Bf16, Avx512Vnni, Tiles};
 
-/// The longest input whose sums of bytes fit 32 bits: 65536 * 255 * 127 < 2^31.
+/// The longest input whose sums of bytes fit 32 bits: 65536 * 255 * 128 < 2^31.
 pub(crate) const INT8_INPUTS_MAX: usize = 1 << 16;
 
 /// Rows whose bytes are multiplied in vectors where there are tiles: sums of bytes have the same bits

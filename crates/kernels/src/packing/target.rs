@@ -35,6 +35,16 @@ impl Target {
         Ok(Self { isa, unit, reduced })
     }
 
+    /// The same, with weights of bytes.
+    pub(crate) fn of_bytes(self) -> Self {
+        let format = Format::Int8;
+        let reduced = match self.reduced {
+            Some(reduced) if reduced.format == format => reduced,
+            _ => Reduced { format, instructions: instructions(self.isa, format) },
+        };
+        Self { reduced: Some(reduced), ..self }
+    }
+
     /// The most elements of an input.
     pub(crate) fn inputs_max(self) -> usize {
         match self.reduced {

@@ -29,6 +29,20 @@ impl Weights {
         }
     }
 
+    /// Packs `source`, `[columns, inputs]`, which is made of bytes, each times the scale of its column. Inputs are made unsigned
+    /// bytes. `target` is one of bytes.
+    pub(crate) fn of_bytes(
+        target: Target,
+        columns: &Columns,
+        source: &[f32],
+        inputs: usize,
+        scales: &[f32],
+    ) -> Self {
+        let reduced = target.reduced.expect("a target of bytes");
+        let scales = Some(scales);
+        Self::Reduced(ReducedMatrix::with_scales(reduced, columns, source, inputs, scales))
+    }
+
     /// Runs products by `tilings` from now on, where there is a choice.
     pub(crate) fn set_tilings(&self, tilings: &Tilings) {
         if let Self::F32(_, live) = self {

@@ -38,6 +38,8 @@ fn of_an_lstm() {
     assert_eq!(new(&|_| ()), Ok(()));
     assert_eq!(new(&|p| p.b = Some(&[0.0; 40])), Ok(()));
     assert_eq!(new(&|p| p.p = Some(&[0.0; 15])), Ok(()));
+    assert_eq!(new(&|p| p.r_scale = Some(&[0.1; 20])), Ok(()));
+    assert_eq!(new(&|p| p.r_scale = Some(&[0.1; 4])), length("r_scale", 20, 4));
     assert_eq!(new(&|p| p.hidden_size = 0), Err(KernelError::NoHiddenUnits));
     assert_eq!(new(&|p| p.input_size = 4), length("w", 80, 60));
     assert_eq!(new(&|p| p.w = &p.w[1..]), length("w", 60, 59));

@@ -107,7 +107,8 @@ impl Cell {
 
     pub(super) fn lstm(&self) -> LstmParameters<'_> {
         let &Self { input_size, hidden_size, ref w, ref r, ref b, ref p, .. } = self;
-        LstmParameters { input_size, hidden_size, w, r, b: b.as_deref(), p: p.as_deref() }
+        let (b, p) = (b.as_deref(), p.as_deref());
+        LstmParameters { input_size, hidden_size, w, r, b, p, r_scale: None }
     }
 
     pub(super) fn gru(&self) -> GruParameters<'_> {

@@ -19,6 +19,7 @@ mod guards;
 mod kernels;
 mod order;
 mod partial_accesses;
+mod quantised_h;
 mod random;
 mod reduced;
 mod reference;

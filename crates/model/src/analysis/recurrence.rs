@@ -39,7 +39,8 @@ pub(crate) struct OperatorStep {
     pub(crate) r: Arc<[f32]>,
     /// `[2 * gates * hidden_size]`.
     pub(crate) b: Option<Arc<[f32]>>,
-    /// Whether h is multiplied with R as 256 whole numbers, between its least and its greatest element, stand for it.
+    /// Whether h is made 256 whole numbers, between its least and its greatest element, before the step: where R is no bytes,
+    /// which a kernel would multiply with such an h itself.
     pub(crate) quantises_h: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use batchmaker_graph::{
     Cell, CellBody, CompositeCell, ElementType, Lookup, Operation, OperationBody, Precision,
-    RecurrentCell, RowSpec,
+    RecurrentCell, RecurrentKind, RowSpec,
 };
 
 use crate::analysis::recurrence::{OperatorStep, Recurrent, Step, operator_name};
@@ -52,8 +52,8 @@ fn operator_cell(
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
 }
 
-/// The cell of an LSTM that quantises h, and a description of it: h is quantised by a program, and a fused kernel does
-/// the step.
+/// The cell of an LSTM that quantises h and whose R is no bytes, and a description of it: h is quantised by a program, and a
+/// fused kernel does the step.
 fn quantised_cell(
     step: &OperatorStep,
     direction: Direction,
@@ -100,6 +100,9 @@ fn describe(direction: Direction) -> &'static str {
 pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
     let (operator, steps) = (operator_name(&cell.kind), describe(direction));
     let mut text = format!("{operator}, {steps} for each sequence, fused kernel");
+    if let RecurrentKind::Lstm { r_scale: Some(_), .. } = &cell.kind {
+        text.push_str(" of bytes; h is quantised");
+    }
     if let Some(lookup) = &cell.lookup {
         text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));
     }

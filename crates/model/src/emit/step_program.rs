@@ -23,7 +23,7 @@ pub(crate) fn step_program(recurrent: &OperatorStep, given: &[bool]) -> Option<P
     let states: Vec<String> =
         given.iter().map(|&is_given| step.state(is_given, recurrent.hidden_size)).collect();
     let after = match &recurrent.kind {
-        RecurrentKind::Lstm { p } => step.lstm(&x, &states[0], &states[1], p.as_deref()),
+        RecurrentKind::Lstm { p, .. } => step.lstm(&x, &states[0], &states[1], p.as_deref()),
         RecurrentKind::Gru { linear_before_reset } => {
             vec![step.gru(&x, &states[0], *linear_before_reset)]
         }

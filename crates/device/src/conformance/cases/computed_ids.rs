@@ -42,7 +42,10 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn lstm() -> Cell {
-    Cell::recurrent(embedded(recurrent(RecurrentKind::Lstm { p: None }, TREE_SIZES[0])))
+    Cell::recurrent(embedded(recurrent(
+        RecurrentKind::Lstm { p: None, r_scale: None },
+        TREE_SIZES[0],
+    )))
 }
 
 /// A request whose first cell computes `ids`, which the second one looks up, in a chain or in rows as the

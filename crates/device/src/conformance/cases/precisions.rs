@@ -24,6 +24,10 @@ type Body = Box<dyn Fn(&dyn Subject) -> Check + Send + Sync>;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    for cell in ChainCell::quantised() {
+        let name = format!("precisions/{}", cell.name);
+        cases.push(Case::new(name, move |subject| chain(subject, &cell.cell())));
+    }
     for precision in [Precision::Bf16, Precision::Int8] {
         let case = |what: &str, body: Body| {
             let name = format!("precisions/{precision}: {what}");

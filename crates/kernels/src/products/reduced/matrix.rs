@@ -1,6 +1,6 @@
 //! Weights packed in lane groups.
 
-use super::round::{bf16, largest_magnitude, scale_of, to_byte};
+use super::round::{bf16, largest_magnitude, scale_of, to_byte, whole_byte};
 use crate::packing::lines::Lines;
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
@@ -8,8 +8,14 @@ use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
 /// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
 pub(super) const TILE_GROUPS: usize = 16;
 
-/// The number added to a byte of an input that is multiplied as an unsigned one.
-pub(super) const UNSIGNED: i32 = 128;
+/// How bytes are made of an input.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum InputBytes {
+    /// Of -127 to 127: 127 is the largest magnitude.
+    Signed,
+    /// Of 0 to 255, as [`UnsignedScale`](super::round::UnsignedScale) says.
+    Unsigned,
+}
 
 /// A matrix packed in lane groups.
 pub(crate) struct ReducedMatrix {
@@ -21,15 +27,29 @@ pub(crate) struct ReducedMatrix {
     panel_len: usize,
     /// Lane groups, as the bits of f32.
     lines: Lines,
+    /// With weights of bytes, how bytes are made of inputs.
+    pub(super) input_bytes: InputBytes,
     /// With weights of bytes, the value that a 1 stands for in each column.
     pub(super) scales: Option<PanelRow>,
-    /// With weights of bytes, the i32 that the sums of each column begin with, to make up for [`UNSIGNED`].
-    pub(super) offsets: Option<PanelRow>,
+    /// With weights of bytes, the sum of each column's, an i32: what an input's zero point is multiplied with.
+    pub(super) column_sums: Option<PanelRow>,
 }
 
 impl ReducedMatrix {
     /// Packs `source`, `[columns, inputs]`, whose length the caller has checked.
     pub(crate) fn new(reduced: Reduced, columns: &Columns, source: &[f32], inputs: usize) -> Self {
+        Self::with_scales(reduced, columns, source, inputs, None)
+    }
+
+    /// As [`Self::new`]. With `scales`, `[columns]`, `source` is made of bytes already, each times the scale of its column,
+    /// and inputs are made unsigned bytes.
+    pub(crate) fn with_scales(
+        reduced: Reduced,
+        columns: &Columns,
+        source: &[f32],
+        inputs: usize,
+        given_scales: Option<&[f32]>,
+    ) -> Self {
         let Reduced { format, instructions } = reduced;
         assert!(format != Format::Int8 || inputs <= INT8_INPUTS_MAX, "sums of {inputs} bytes");
         let mut groups = inputs.div_ceil(format.group_len());
@@ -49,20 +69,24 @@ impl ReducedMatrix {
             }
         };
         let mut lines = Lines::zeros(columns.panels() * panel_len);
-        let (mut scales, mut offsets) = (Vec::new(), Vec::new());
+        let (mut scales, mut column_sums) = (Vec::new(), Vec::new());
         let packed = lines.as_mut_slice();
         let mut bytes = Vec::new();
         for (at, column) in columns.sources().enumerate() {
             let panel = &mut packed[at / row_len * panel_len..][..panel_len];
             let weights = column.map_or(&[][..], |column| &source[column * inputs..][..inputs]);
-            let (scale, factor) = scale_of(largest_magnitude(weights));
-            let mut sum = 0;
+            let given_scale = given_scales.zip(column).map(|(scales, column)| scales[column]);
+            let (rounded_scale, factor) = scale_of(largest_magnitude(weights));
+            let mut sum = 0_i32;
             bytes.clear();
             match format {
                 Format::Bf16 => bytes
                     .extend(weights.iter().flat_map(|&weight| (bf16(weight) as u16).to_le_bytes())),
                 Format::Int8 => bytes.extend(weights.iter().map(|&weight| {
-                    let byte = to_byte(weight, factor);
+                    let byte = match given_scale {
+                        Some(scale) => whole_byte(weight, scale),
+                        None => to_byte(weight, factor),
+                    };
                     sum += byte;
                     byte as u8
                 })),
@@ -72,16 +96,19 @@ impl ReducedMatrix {
                 whole[..of_word.len()].copy_from_slice(of_word);
                 panel[place(group, at % row_len)] = f32::from_bits(u32::from_le_bytes(whole));
             }
-            scales.push(scale);
-            let offset = if instructions.widens() { 0 } else { -UNSIGNED * sum };
-            offsets.push(f32::from_bits(offset as u32));
+            scales.push(given_scale.unwrap_or(rounded_scale));
+            column_sums.push(f32::from_bits(sum as u32));
         }
         let row = |values: Vec<f32>| PanelRow::packed(columns, values);
-        let (scales, offsets) = match format {
+        let (scales, column_sums) = match format {
             Format::Bf16 => (None, None),
-            Format::Int8 => (Some(row(scales)), Some(row(offsets))),
+            Format::Int8 => (Some(row(scales)), Some(row(column_sums))),
         };
-        Self { reduced, inputs, groups, panel_len, lines, scales, offsets }
+        let input_bytes = match given_scales {
+            Some(_) => InputBytes::Unsigned,
+            None => InputBytes::Signed,
+        };
+        Self { reduced, inputs, groups, panel_len, lines, input_bytes, scales, column_sums }
     }
 
     /// The first lane group of a panel.
@@ -91,7 +118,7 @@ impl ReducedMatrix {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let rows = [&self.scales, &self.offsets];
+        let rows = [&self.scales, &self.column_sums];
         self.lines.bytes() + rows.into_iter().flatten().map(PanelRow::bytes).sum::<usize>()
     }
 }

@@ -3,13 +3,16 @@
 
 use std::cell::RefCell;
 
-use super::matrix::{ReducedMatrix, UNSIGNED};
-use super::round::{bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
+use super::matrix::{InputBytes, ReducedMatrix};
+use super::round::{UnsignedScale, bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
 use crate::packing::lines::{LINE_LEN, Lines};
 use crate::packing::reduced::Format;
 use crate::products::panel_product::ProductRow;
 use crate::products::tiling::ROWS_MAX;
 use crate::simd::operations::{Simd, SimdOp};
+
+/// The number added to a signed byte that is multiplied as an unsigned one: the byte of 0.
+const SIGNED_ZERO_POINT: i32 = 128;
 
 thread_local! {
     /// Buffers that no operand holds.
@@ -21,6 +24,8 @@ thread_local! {
 struct Buffer {
     elements: Lines,
     scales: [f32; ROWS_MAX],
+    /// The byte that stands for 0.
+    zero_points: [i32; ROWS_MAX],
 }
 
 /// The rows' inputs as a product reads them; empty where weights are f32, and inputs are read where they lie.
@@ -67,6 +72,12 @@ impl Operand {
     pub(super) fn scale(&self, row: usize) -> f32 {
         self.buffer.as_ref().expect("a filled operand").scales[row]
     }
+
+    /// The byte that stands for 0 in a row; 0 where bytes are widened.
+    #[inline(always)]
+    pub(super) fn zero_point(&self, row: usize) -> i32 {
+        self.buffer.as_ref().expect("a filled operand").zero_points[row]
+    }
 }
 
 impl Drop for Operand {
@@ -101,7 +112,8 @@ impl SimdOp for Fill<'_> {
         let buffer = operand.buffer.get_or_insert_with(|| {
             let free = FREE_BUFFERS.with_borrow_mut(Vec::pop);
             free.unwrap_or_else(|| {
-                Box::new(Buffer { elements: Lines::zeros(0), scales: [0.0; ROWS_MAX] })
+                let (scales, zero_points) = ([0.0; ROWS_MAX], [0; ROWS_MAX]);
+                Box::new(Buffer { elements: Lines::zeros(0), scales, zero_points })
             })
         });
         // Tiles read rows up to a multiple of their height, past the last one.
@@ -117,12 +129,11 @@ impl SimdOp for Fill<'_> {
                 Format::Bf16 if instructions.widens() => widen_bf16(from, to),
                 Format::Bf16 => pack_bf16(from, to),
                 Format::Int8 => {
-                    let (scale, factor) = scale_of(largest_magnitude(from));
-                    buffer.scales[at] = scale;
-                    match instructions.widens() {
-                        true => widen_bytes(from, factor, to),
-                        false => pack_bytes(from, factor, to),
-                    }
+                    let widens = instructions.widens();
+                    (buffer.scales[at], buffer.zero_points[at]) = match matrix.input_bytes {
+                        InputBytes::Signed => fill_signed(from, to, widens),
+                        InputBytes::Unsigned => fill_unsigned(from, to, widens),
+                    };
                 }
             }
         }
@@ -151,32 +162,55 @@ fn pack_bf16(from: &[f32], to: &mut [f32]) {
     }
 }
 
+/// Fills a row with signed bytes. Returns the value that 1 stands for, and the byte of 0.
 #[inline(always)]
-fn widen_bytes(from: &[f32], factor: f32, to: &mut [f32]) {
-    let (whole, rest) = to.split_at_mut(from.len());
-    for (to, &value) in whole.iter_mut().zip(from) {
-        *to = to_byte(value, factor) as f32;
-    }
-    rest.fill(0.0);
+fn fill_signed(from: &[f32], to: &mut [f32], widens: bool) -> (f32, i32) {
+    let (scale, factor) = scale_of(largest_magnitude(from));
+    (scale, fill_bytes(from, to, widens, SIGNED_ZERO_POINT, |value| to_byte(value, factor)))
 }
 
-/// Padding stands for 0 like any other byte.
+/// As [`fill_signed`], with unsigned bytes.
 #[inline(always)]
-fn pack_bytes(from: &[f32], factor: f32, to: &mut [f32]) {
-    let byte = |value: f32| (to_byte(value, factor) + UNSIGNED) as u32;
-    let (quads, last) = from.as_chunks::<4>();
-    let (whole, rest) = to.split_at_mut(quads.len());
-    for (to, quad) in whole.iter_mut().zip(quads) {
-        let [a, b, c, d] = quad.map(byte);
-        *to = f32::from_bits(a | b << 8 | c << 16 | d << 24);
-    }
-    rest.fill(f32::from_bits(0x8080_8080));
-    if let (Some(to), false) = (rest.first_mut(), last.is_empty()) {
-        let bytes = last.iter().enumerate();
-        let mut group = 0x8080_8080_u32;
-        for (at, &value) in bytes {
-            group = group & !(0xff << (8 * at)) | byte(value) << (8 * at);
+fn fill_unsigned(from: &[f32], to: &mut [f32], widens: bool) -> (f32, i32) {
+    let scale = UnsignedScale::of(from);
+    // SAFETY: a byte less a byte is a whole number within -255 and 255.
+    let whole = |value: f32| unsafe { (scale.byte(value) - scale.zero_point).to_int_unchecked() };
+    (scale.scale, fill_bytes(from, to, widens, scale.zero_point as i32, whole))
+}
+
+/// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. Returns the byte of 0, which is
+/// added to these numbers where they are not widened.
+#[inline(always)]
+fn fill_bytes(
+    from: &[f32],
+    to: &mut [f32],
+    widens: bool,
+    zero_point: i32,
+    whole: impl Fn(f32) -> i32,
+) -> i32 {
+    if widens {
+        let (of_values, rest) = to.split_at_mut(from.len());
+        for (to, &value) in of_values.iter_mut().zip(from) {
+            *to = whole(value) as f32;
         }
-        *to = f32::from_bits(group);
+        rest.fill(0.0);
+        return 0;
     }
+    let byte = |value: f32| (whole(value) + zero_point) as u32;
+    let group = |[a, b, c, d]: [u32; 4]| f32::from_bits(a | b << 8 | c << 16 | d << 24);
+    let (quads, last) = from.as_chunks::<4>();
+    let (of_quads, rest) = to.split_at_mut(quads.len());
+    for (to, quad) in of_quads.iter_mut().zip(quads) {
+        *to = group(quad.map(byte));
+    }
+    // Weights of padding are 0.
+    rest.fill(0.0);
+    if let (Some(to), false) = (rest.first_mut(), last.is_empty()) {
+        let mut bytes = [0; 4];
+        for (to, &value) in bytes.iter_mut().zip(last) {
+            *to = byte(value);
+        }
+        *to = group(bytes);
+    }
+    zero_point
 }

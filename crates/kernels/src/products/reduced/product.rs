@@ -110,8 +110,8 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
         let panel = product.panels.start + index;
         let of_panel =
             |row: &Option<PanelRow>| row.as_ref().map_or(std::ptr::null(), |row| row.panel(panel));
-        let (scales, offsets) = (of_panel(&matrix.scales), of_panel(&matrix.offsets));
-        // SAFETY: the contract of `Product::multiply`; `sums` has these rows, `scales` and `offsets`
+        let (scales, column_sums) = (of_panel(&matrix.scales), of_panel(&matrix.column_sums));
+        // SAFETY: the contract of `Product::multiply`; `sums` has these rows, `scales` and `column_sums`
         // of bytes are rows of the panel.
         unsafe {
             for row in rows {
@@ -122,9 +122,9 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                     prefetch(start.wrapping_add(product.start_stride + line));
                     prefetch(to.wrapping_add(product.sums_stride + line));
                 }
-                let scale = match matrix.reduced.format {
-                    Format::Bf16 => 0.0,
-                    Format::Int8 => operand.scale(row),
+                let (scale, zero_point) = match matrix.reduced.format {
+                    Format::Bf16 => (0.0, 0),
+                    Format::Int8 => (operand.scale(row), operand.zero_point(row)),
                 };
                 for vector in 0..VECTORS {
                     let at = vector * S::LANES;
@@ -137,8 +137,11 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                         Format::Int8 => {
                             let mut floats = [0.0; LANES_MAX];
                             for lane in 0..S::LANES {
-                                let offset = *offsets.add(at + lane).cast::<i32>();
-                                floats[lane] = (*sums.add(at + lane).cast::<i32>() + offset) as f32;
+                                // The sum of the numbers that bytes stand for fits 32 bits.
+                                let of_column = *column_sums.add(at + lane).cast::<i32>();
+                                let sum = *sums.add(at + lane).cast::<i32>();
+                                let of_zero = zero_point.wrapping_mul(of_column);
+                                floats[lane] = sum.wrapping_sub(of_zero) as f32;
                             }
                             let scale = simd.mul(simd.splat(scale), simd.load(scales.add(at)));
                             simd.mul_add(simd.load(floats.as_ptr()), scale, start)

@@ -53,6 +53,52 @@ pub(crate) fn to_byte(value: f32, factor: f32) -> i32 {
     unsafe { scaled.round_ties_even().to_int_unchecked::<i32>() }
 }
 
+/// The greatest unsigned byte.
+const UNSIGNED_MAX: f32 = 255.0;
+
+/// What unsigned bytes stand for: the difference of two that follow each other, and the byte of 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UnsignedScale {
+    pub(crate) scale: f32,
+    pub(crate) zero_point: f32,
+}
+
+impl UnsignedScale {
+    /// The scale of which the least and the greatest of `values` and 0 are bytes (the ONNX operator
+    /// `DynamicQuantizeLinear`); NaN where one is not finite.
+    #[inline(always)]
+    pub(crate) fn of(values: &[f32]) -> Self {
+        let least = values.iter().fold(0.0_f32, |least, &value| least.min(value));
+        let greatest = values.iter().fold(0.0_f32, |greatest, &value| greatest.max(value));
+        if !f32::from_bits(largest_magnitude(values)).is_finite() {
+            return Self { scale: f32::NAN, zero_point: 0.0 };
+        }
+        let span = greatest - least;
+        let scale = if span == 0.0 { 1.0 } else { span / UNSIGNED_MAX };
+        Self { scale, zero_point: in_byte(-least / scale).round_ties_even() }
+    }
+
+    /// `value` as an unsigned byte, to nearest even.
+    #[inline(always)]
+    pub(crate) fn byte(self, value: f32) -> f32 {
+        in_byte((value / self.scale).round_ties_even() + self.zero_point)
+    }
+}
+
+/// The nearest number to `value` from 0 to 255; 0 for NaN.
+#[inline(always)]
+fn in_byte(value: f32) -> f32 {
+    // `max` gives the other one of a NaN.
+    value.max(0.0).min(UNSIGNED_MAX)
+}
+
+/// A weight as the byte that it is: `value` is a whole number from -128 to 127 times `scale`.
+#[inline(always)]
+pub(crate) fn whole_byte(value: f32, scale: f32) -> i32 {
+    // Of a scale of 0 all weights are 0.
+    i32::from((value / scale).round_ties_even() as i8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,5 +132,24 @@ mod tests {
         let largest = f32::MAX;
         let (_, factor) = scale_of(largest_magnitude(&[largest]));
         assert_eq!(to_byte(largest, factor), 127);
+    }
+
+    #[test]
+    fn unsigned_bytes_and_scales() {
+        let scale = UnsignedScale::of(&[-1.0, 0.5, 1.55]);
+        assert_eq!(scale, UnsignedScale { scale: 2.55 / 255.0, zero_point: 100.0 });
+        assert_eq!(
+            [-1.0, 0.0, 0.5, 1.55].map(|value| scale.byte(value)),
+            [0.0, 100.0, 150.0, 255.0]
+        );
+        let positive = UnsignedScale::of(&[1.0, 2.0]);
+        assert_eq!(positive, UnsignedScale { scale: 2.0 / 255.0, zero_point: 0.0 });
+        let zeros = UnsignedScale::of(&[0.0, -0.0]);
+        assert_eq!(zeros, UnsignedScale { scale: 1.0, zero_point: 0.0 });
+        let bad = UnsignedScale::of(&[1.0, f32::NAN]);
+        assert!(bad.scale.is_nan());
+        assert_eq!((bad.zero_point, bad.byte(1.0)), (0.0, 0.0));
+        assert_eq!([-128, 0, 127].map(|byte| whole_byte(byte as f32 * 0.3, 0.3)), [-128, 0, 127]);
+        assert_eq!(whole_byte(0.0, 0.0), 0);
     }
 }

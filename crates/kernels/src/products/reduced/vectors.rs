@@ -106,7 +106,7 @@ impl<S: Simd> Dot for Bf16OnF32<S> {
     }
 }
 
-/// Each byte as an f32. Products are at most 127 * 127, so 1024 of them add up exactly.
+/// Each byte as an f32. Products are at most 255 * 128, so 512 of them add up exactly.
 #[derive(Clone, Copy)]
 struct Int8OnF32<S>(S);
 
@@ -115,7 +115,7 @@ impl<S: Simd> Dot for Int8OnF32<S> {
     const REGISTERS: usize = S::REGISTERS;
     const WEIGHT_REGISTERS: usize = 4;
     const INPUT_ELEMENTS: usize = 4;
-    const GROUPS_MAX: usize = 1024 / 4;
+    const GROUPS_MAX: usize = 512 / 4;
 
     type Sums = S::Vector;
     type Weights = [S::Vector; 4];

@@ -26,7 +26,7 @@ pub(crate) fn lstm(
     inputs: &Inputs,
     _: &OnnxFile,
 ) -> Result<Vec<Val>, String> {
-    Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None }))
+    Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None, r_scale: None }))
 }
 
 /// `DynamicQuantizeLSTM` of the domain `com.microsoft`: an `LSTM` with weights of 8 bits, which are widened to FLOAT.
@@ -41,12 +41,14 @@ pub(crate) fn dynamic_quantize_lstm(
         analysis.misses_recurrence = true;
         return Ok(Vec::new());
     }
-    let plain = widened_lstm(analysis, node, inputs)?;
+    let (plain, scales) = widened_lstm(analysis, node, inputs)?;
     let first = analysis.recurrents.len();
     let outputs = lstm(analysis, node, &plain, file)?;
-    for recurrent in &mut analysis.recurrents[first..] {
-        if let Step::Operator(step) = &mut recurrent.step {
-            step.quantises_h = true;
+    for (recurrent, of_direction) in analysis.recurrents[first..].iter_mut().zip(scales) {
+        let Step::Operator(step) = &mut recurrent.step else { continue };
+        step.quantises_h = of_direction.is_none();
+        if let RecurrentKind::Lstm { r_scale, .. } = &mut step.kind {
+            *r_scale = of_direction;
         }
     }
     Ok(outputs)
@@ -134,7 +136,7 @@ fn evaluate(
         reasons.push(reason);
         return (Vec::new(), reasons);
     }
-    if let RecurrentKind::Lstm { p } = &mut kind {
+    if let RecurrentKind::Lstm { p, .. } = &mut kind {
         match peepholes(given(7), count, hidden_size) {
             Ok(peepholes) => *p = peepholes,
             Err(reason) => reasons.push(reason),
@@ -178,7 +180,7 @@ fn evaluate(
     };
     for (direction, (rule, initial)) in rules.into_iter().zip(initial).enumerate() {
         let mut kind = kind.clone();
-        if let RecurrentKind::Lstm { p: Some(p) } = &mut kind {
+        if let RecurrentKind::Lstm { p: Some(p), .. } = &mut kind {
             *p = part(p, direction);
         }
         let label = match directions {

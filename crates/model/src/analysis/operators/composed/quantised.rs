@@ -4,6 +4,7 @@
 //! arithmetic is one of floats. A scale that is computed from data is computed for each sequence by itself.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::{AttributeProto, DataType};
@@ -329,13 +330,17 @@ pub(crate) fn q_linear_conv(
     to.quantised(&sums, input(inputs, 6)?, Some(zero_point), (1, element)).map(|val| vec![val])
 }
 
-/// The inputs of an `LSTM` that a `DynamicQuantizeLSTM` (of `com.microsoft`) is, with X as its whole numbers stand for
+/// An `LSTM` that a `DynamicQuantizeLSTM` is: its inputs; and for each direction the scale of each row of R,
+/// `[4 * hidden_size]`, where R less its zero point is signed bytes.
+type WidenedLstm = (Vec<Option<Val>>, Vec<Option<Arc<[f32]>>>);
+
+/// The `LSTM` that a `DynamicQuantizeLSTM` (of `com.microsoft`) is, with X as its whole numbers stand for
 /// it, and weights widened to FLOAT: its W and R are `[directions, input_size or hidden_size, 4 * hidden_size]`.
 pub(crate) fn widened_lstm(
     analysis: &mut Analysis,
     node: &Node,
     inputs: &Inputs,
-) -> Result<Vec<Option<Val>>, String> {
+) -> Result<WidenedLstm, String> {
     let [x, scale, zero_point] = dynamically_quantised(analysis, node, input(inputs, 0)?)?;
     let mut to = Composer { analysis, node };
     let (x, zero_point) = (to.as_float(&x)?, to.as_float(&zero_point)?);
@@ -343,6 +348,7 @@ pub(crate) fn widened_lstm(
     let x = to.op("Mul", &[&x, &scale])?;
     let mut plain: Vec<Option<Val>> = (0..8).map(|at| optional(inputs, at).cloned()).collect();
     plain[0] = Some(x);
+    let mut r_scales = Vec::new();
     for (index, scale) in [(1, 8), (2, 10)] {
         let weights = match input(inputs, index)? {
             Val::Literal(weights) => weights,
@@ -369,18 +375,23 @@ pub(crate) fn widened_lstm(
             _ => None,
         };
         let mut data = Vec::with_capacity(whole.data.len());
+        r_scales.clear();
         for direction in 0..directions {
+            let (mut of_columns, mut are_bytes) = (Vec::with_capacity(columns), true);
             for column in 0..columns {
                 let scale = of(&scales, direction, column).ok_or("its scales do not fit")?;
                 let zero = of(&zero_points, direction, column).ok_or("its zero points")?;
                 let first = direction * rows * columns + column;
                 let elements = whole.data[first..].iter().step_by(columns).take(rows);
-                data.extend(elements.map(|&q| (q - zero) * scale));
+                data.extend(elements.clone().map(|&q| (q - zero) * scale));
+                are_bytes &= elements.into_iter().all(|&q| (-128.0..=127.0).contains(&(q - zero)));
+                of_columns.push(scale);
             }
+            r_scales.push(are_bytes.then(|| of_columns.into()));
         }
         let shape = vec![directions, columns, rows];
         let wide = Array::new(shape, data);
         plain[index] = Some(Val::Literal(Rc::new(Literal::F32(wide))));
     }
-    Ok(plain)
+    Ok((plain, r_scales))
 }
