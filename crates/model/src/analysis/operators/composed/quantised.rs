@@ -93,6 +93,15 @@ impl Composer<'_> {
         }
     }
 
+    /// x to the nearest whole number, ties to even, where its magnitude is below 2^22; something near x elsewhere, which is
+    /// beyond all that has 16 bits. The general executor's `Round` calls a function for each element.
+    fn rounded(&mut self, x: &Val) -> Result<Val, String> {
+        // From here on the last bit of a FLOAT is 1.
+        const WHOLE: f32 = 1.5 * (1 << 23) as f32;
+        let moved = self.op("Add", &[x, &number(WHOLE)])?;
+        self.op("Sub", &[&moved, &number(WHOLE)])
+    }
+
     /// x / scale rounded, plus the zero point, within the range of `element`.
     fn quantised(
         &mut self,
@@ -106,7 +115,7 @@ impl Composer<'_> {
         let scale = self.along(&scale, &x, axis)?;
         let divisor = self.widened(&scale, &x)?;
         let quotient = self.op("Div", &[&x, &divisor])?;
-        let mut rounded = self.op("Round", &[&quotient])?;
+        let mut rounded = self.rounded(&quotient)?;
         if let Some(zero_point) = zero_point {
             let zero_point = self.as_float(zero_point)?;
             let zero_point = self.along(&zero_point, &x, axis)?;
@@ -226,7 +235,7 @@ fn dynamically_quantised(
     }
     let divisor = to.widened(&scale, x)?;
     let quotient = to.op("Div", &[x, &divisor])?;
-    let rounded = to.op("Round", &[&quotient])?;
+    let rounded = to.rounded(&quotient)?;
     let moved = to.op("Add", &[&rounded, &zero_point])?;
     let whole = to.op("Clip", &[&moved, &number(0.0), &number(255.0)])?;
     let [whole, zero_point] = [whole, zero_point].map(|val| to.labelled(val, ElementType::U8));
