@@ -74,6 +74,7 @@ impl Inputs {
                 }
                 (Content::Chars, ..) => numbers.text(length, 1),
                 (Content::Words, ..) => numbers.text(length, 6),
+                (_, ElementType::Bytes, _) => TensorData::Bytes(vec![b"a".to_vec(); count]),
                 (_, element, _) if element.is_float() => TensorData::F32(numbers.floats(count)),
                 (content, element, _) => numbers.integers(content, *element, count),
             };

@@ -5,5 +5,6 @@ pub(crate) mod attribute;
 pub(crate) mod files;
 pub(crate) mod node;
 pub(crate) mod onnx_file;
+pub(crate) mod passed;
 pub(crate) mod tensor;
 mod wire_check;

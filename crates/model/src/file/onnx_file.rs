@@ -10,6 +10,7 @@ use crate::data::literal::Literal;
 use crate::error::{Diagnostic, LoadError};
 use crate::file::files::Files;
 use crate::file::node::{Node, Subgraph};
+use crate::file::passed::{Passed, take_passed};
 use crate::file::tensor::{External, element_type, is_converted, literal};
 use crate::file::wire_check;
 
@@ -25,6 +26,8 @@ pub(crate) struct OnnxFile {
     pub(crate) output_ranks: Vec<Option<usize>>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: HashMap<String, Result<Literal, String>>,
+    /// What else it takes and gives: these inputs and outputs are not among the others.
+    pub(crate) passed: Vec<Passed>,
     /// Faults of the graph as such.
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// Notes for its owner.
@@ -58,7 +61,7 @@ impl OnnxFile {
                  some writers produce, are not supported)"
             ))
         })?;
-        let Some(graph) = model.graph else {
+        let Some(mut graph) = model.graph else {
             return Err(malformed("not an ONNX file: it has no graph".to_owned()));
         };
         let opset = model
@@ -75,6 +78,12 @@ impl OnnxFile {
                 reason: format!("opset {opset}; 7 and later are supported"),
             });
         }
+        let input_twice = twice(graph.input.iter().filter_map(|info| info.name.as_ref()));
+        let output_twice = twice(graph.output.iter().filter_map(|info| info.name.as_ref()));
+        if let Some(name) = input_twice.or(output_twice) {
+            return Err(malformed(format!("two of its inputs or outputs are named `{name}`")));
+        }
+        let passed = take_passed(&mut graph);
         let external = External { files, beside: name };
         let initializers: HashMap<_, _> = graph
             .initializer
@@ -128,11 +137,6 @@ impl OnnxFile {
             .collect();
         let outputs: Vec<String> =
             graph.output.iter().map(|info| info.name.clone().unwrap_or_default()).collect();
-        let names = graph.input.iter().map(|info| info.name.as_ref());
-        let input_twice = twice(names.flatten());
-        if let Some(name) = input_twice.or_else(|| twice(outputs.iter())) {
-            return Err(malformed(format!("two of its inputs or outputs are named `{name}`")));
-        }
         let output_element = |info: &ValueInfoProto| {
             let data_type = info.r#type.as_ref()?.tensor_type.as_ref()?.elem_type?;
             element_type(data_type).ok()
@@ -158,6 +162,7 @@ impl OnnxFile {
             output_ranks,
             nodes,
             initializers,
+            passed,
             diagnostics,
             notes,
         })

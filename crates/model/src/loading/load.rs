@@ -281,6 +281,7 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     tables.notes.extend(file.notes.iter().cloned());
+    tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let mut variants = Variants::default();
     let WholeFile { variants: analysed, refused } = analysed(&file);

@@ -12,7 +12,8 @@ use crate::data::layout::{Axis, Content, InputLayout};
 use crate::emit::registration::ModelCell;
 use crate::error::LoadError;
 use crate::file::files::Files;
-use crate::loading::reply_plan::{PlannedOutput, ReplyPlan};
+use crate::file::passed::Passed;
+use crate::loading::reply_plan::{PlannedOutput, PlannedTensor, ReplyPlan};
 use crate::loading::text::{Labels, OutputTable, TextTable, Tokenizer, Unit, read_vocabulary};
 use crate::unfold::unfolding::{ReplyTensor, RequestTensor, TensorInfo, Unfolding};
 
@@ -25,6 +26,8 @@ pub(crate) struct Tables {
     pub(crate) outputs: BTreeMap<String, OutputTable>,
     /// The number that all integers of an output are below, for each output whose cells imply one.
     pub(crate) id_bounds: BTreeMap<String, usize>,
+    /// Inputs of strings that are outputs too.
+    pub(crate) passed: Vec<Passed>,
     /// Notes for its owner on how its files were read.
     pub(crate) notes: Vec<String>,
 }
@@ -35,7 +38,7 @@ pub struct Model {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The tensors of a request.
+    /// The tensors of a request: those of the unfolding function, then those that are passed on to the reply.
     pub inputs: Vec<TensorInfo>,
     /// The tensors of a reply.
     pub outputs: Vec<TensorInfo>,
@@ -46,6 +49,7 @@ pub struct Model {
     unfolding: Unfolding,
     text: Option<Text>,
     labels: Vec<Arc<Labels>>,
+    passed: Vec<Passed>,
 }
 
 struct Text {
@@ -116,6 +120,14 @@ impl Model {
                 outputs.push(info);
             }
         }
+        for Passed { input, outputs: names, shape } in &tables.passed {
+            let info = |name: &String| {
+                let (name, shape) = (name.clone(), shape.clone());
+                TensorInfo { name, element: ElementType::Bytes, shape }
+            };
+            inputs.push(info(input));
+            outputs.extend(names.iter().map(info));
+        }
         let twice = |list: &[TensorInfo]| {
             let name = |i: usize| &list[i].name;
             (0..list.len()).find(|&i| (0..i).any(|j| name(i) == name(j))).map(name).cloned()
@@ -133,6 +145,7 @@ impl Model {
             unfolding,
             text,
             labels,
+            passed: tables.passed,
         })
     }
 
@@ -147,7 +160,8 @@ impl Model {
             };
             InputLayout { axes: vec![Axis::Fixed(1)], content, optional: false }
         };
-        self.unfolding.inputs.iter().enumerate().map(layout).collect()
+        let computed = self.unfolding.inputs.iter().enumerate().map(layout);
+        computed.chain(self.passed.iter().map(passed_layout)).collect()
     }
 
     /// The reason that a sequence cannot come in the chunks of a session; none if it can.
@@ -204,7 +218,7 @@ impl Model {
 
     fn is_static_input(&self, name: &str) -> bool {
         let input = self.inputs.iter().position(|input| input.name == name);
-        let layout = input.map(|input| &self.unfolding.inputs[input].layout);
+        let layout = input.and_then(|input| Some(&self.unfolding.inputs.get(input)?.layout));
         layout.is_some_and(|layout| !layout.axes.contains(&Axis::Time))
     }
 
@@ -228,10 +242,11 @@ impl Model {
         if let Some(reason) = self.why_no_sessions() {
             parameters.refuse_chunks(reason)?;
         }
-        let tensors = self.sort(tensors)?;
+        let mut tensors = self.sort(tensors)?;
+        let passed = tensors.split_off(tensors.len() - self.passed.len());
         let unfolded = self.unfolding.unfolder.unfold(tensors, parameters)?;
         self.check(&unfolded, parameters).map_err(InvalidGraph)?;
-        let plan = self.plan_reply(&unfolded, outputs)?;
+        let plan = self.plan_reply(&unfolded, passed, outputs)?;
         Ok((unfolded, plan))
     }
 
@@ -258,6 +273,13 @@ impl Model {
                 let text = format!("tensor `{name}`: expected shape {expected:?}, got {shape:?}");
                 return Err(InvalidRequest(text));
             }
+            let is_passed = index >= self.unfolding.inputs.len();
+            let fits = |(&of, &length): (&i64, &usize)| of < 0 || of as usize == length;
+            if is_passed && !self.inputs[index].shape.iter().zip(shape).all(fits) {
+                let expected = &self.inputs[index].shape;
+                let text = format!("tensor `{name}`: expected shape {expected:?}, got {shape:?}");
+                return Err(InvalidRequest(text));
+            }
             if sorted[index].is_some() {
                 return Err(InvalidRequest(format!("tensor `{name}`: given twice")));
             }
@@ -273,7 +295,7 @@ impl Model {
                         text.tokenizer.encode_tensor(&tensor.tensor, self.unfolding.max_length)?;
                     tensors.push(text.as_tensor(&self.unfolding.inputs[index].info, ids));
                 }
-                (None, _) if self.unfolding.inputs[index].layout.optional => {}
+                (None, _) if self.is_optional(index) => {}
                 (None, _) => {
                     let text = format!("tensor `{name}`: missing; expected {element} {shape:?}");
                     return Err(InvalidRequest(text));
@@ -281,6 +303,11 @@ impl Model {
             }
         }
         Ok(tensors)
+    }
+
+    /// Whether a request may leave an input out.
+    fn is_optional(&self, input: usize) -> bool {
+        self.unfolding.inputs.get(input).is_some_and(|input| input.layout.optional)
     }
 
     /// Checks what the unfolding function made against what the model declares.
@@ -303,10 +330,11 @@ impl Model {
         Ok(())
     }
 
-    /// Plans how the tensors in `outputs`, or all of them, are made of the graph's output values.
+    /// Plans how the tensors in `outputs`, or all of them, are made of the graph's output values, or `passed`.
     fn plan_reply(
         &self,
         unfolded: &Unfolded,
+        passed: Vec<NamedTensor>,
         outputs: &[String],
     ) -> Result<ReplyPlan, InvalidRequest> {
         let mut planned = Vec::with_capacity(self.outputs.len());
@@ -328,6 +356,12 @@ impl Model {
                 planned.push(output(&tensor.name, None));
             }
         }
+        let mut planned: Vec<PlannedTensor> =
+            planned.into_iter().map(PlannedTensor::Computed).collect();
+        for (Passed { outputs, .. }, NamedTensor { tensor, .. }) in self.passed.iter().zip(passed) {
+            let output = |name: &String| NamedTensor { name: name.clone(), tensor: tensor.clone() };
+            planned.extend(outputs.iter().map(output).map(PlannedTensor::Passed));
+        }
         let position = |check: &ValueCheck| {
             let position = unfolded.graph.outputs().iter().position(|&value| value == check.value);
             (position.expect("the unfolding was checked"), check.clone())
@@ -338,8 +372,8 @@ impl Model {
         }
         let mut planned: Vec<_> = planned.into_iter().map(Some).collect();
         let take = |name: &String| {
-            let is_named = |output: &&mut Option<PlannedOutput>| {
-                output.as_ref().is_some_and(|output| output.name == *name)
+            let is_named = |output: &&mut Option<PlannedTensor>| {
+                output.as_ref().is_some_and(|output| output.name() == name)
             };
             let found = planned.iter_mut().find(is_named).and_then(Option::take);
             found.ok_or_else(|| match self.outputs.iter().any(|output| output.name == *name) {
@@ -368,6 +402,17 @@ impl Model {
         let labels = labels.or(self.labels.iter().find(is_one)).or(self.labels.first())?;
         Some(&labels.name)
     }
+}
+
+/// The layout of strings that are passed on: any strings, of any length where the file leaves it open.
+fn passed_layout(passed: &Passed) -> InputLayout {
+    let axis = |(at, &length): (usize, &i64)| match usize::try_from(length) {
+        Ok(length) => Axis::Fixed(length),
+        Err(_) if at == 0 => Axis::Batch,
+        Err(_) => Axis::Time,
+    };
+    let axes = passed.shape.iter().enumerate().map(axis).collect();
+    InputLayout { axes, content: Content::Numbers, optional: false }
 }
 
 /// Checks that a tensor of the reply can be made of the value that it reads.

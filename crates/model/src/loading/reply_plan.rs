@@ -25,12 +25,37 @@ pub enum ReplyError {
 /// The plan of the reply to one request.
 #[derive(Clone, Debug)]
 pub struct ReplyPlan {
-    outputs: Vec<PlannedOutput>,
+    outputs: Vec<PlannedTensor>,
     /// Checks, each with the position of its value among the graph's outputs.
     checks: Vec<(usize, ValueCheck)>,
 }
 
 /// A tensor of the reply.
+#[derive(Clone, Debug)]
+pub(crate) enum PlannedTensor {
+    Computed(PlannedOutput),
+    /// The request's own.
+    Passed(NamedTensor),
+}
+
+impl PlannedTensor {
+    /// The name that clients see.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Computed(output) => &output.name,
+            Self::Passed(tensor) => &tensor.name,
+        }
+    }
+
+    fn computed(&self) -> Option<&PlannedOutput> {
+        match self {
+            Self::Computed(output) => Some(output),
+            Self::Passed(_) => None,
+        }
+    }
+}
+
+/// A tensor of the reply that is made of a value.
 #[derive(Clone, Debug)]
 pub(crate) struct PlannedOutput {
     /// The name that clients see.
@@ -69,13 +94,18 @@ struct StepOutput {
 }
 
 impl ReplyPlan {
-    pub(crate) fn new(outputs: Vec<PlannedOutput>) -> Self {
+    pub(crate) fn new(outputs: Vec<PlannedTensor>) -> Self {
         Self { outputs, checks: Vec::new() }
     }
 
     /// The plan with checks, each with the position of its value among the graph's outputs.
     pub(crate) fn with_checks(self, checks: Vec<(usize, ValueCheck)>) -> Self {
         Self { checks, ..self }
+    }
+
+    /// The tensors that are made of values.
+    fn computed(&self) -> impl Iterator<Item = &PlannedOutput> {
+        self.outputs.iter().filter_map(PlannedTensor::computed)
     }
 
     /// The reply's tensors. `values` holds the elements of the graph's output values, in the order of
@@ -90,9 +120,12 @@ impl ReplyPlan {
     ) -> Result<Vec<NamedTensor>, ReplyError> {
         self.checks.iter().try_for_each(|(at, check)| check_integers(check, &values[*at]))?;
         let mut readers = vec![0; values.len()];
-        self.outputs.iter().for_each(|output| readers[output.position] += 1);
-        let tensor = |output: PlannedOutput| {
-            let PlannedOutput { name, position, mut tensor, dropped_axis, labels } = output;
+        self.computed().for_each(|output| readers[output.position] += 1);
+        let tensor = |output: PlannedTensor| {
+            let PlannedOutput { name, position, mut tensor, dropped_axis, labels } = match output {
+                PlannedTensor::Computed(output) => output,
+                PlannedTensor::Passed(tensor) => return Ok(tensor),
+            };
             readers[position] -= 1;
             let end = ends.iter().find(|end| Some(end.run) == tensor.until);
             if let Some(end) = end {
@@ -134,7 +167,11 @@ impl ReplyPlan {
             let element = graph.values()[output.tensor.value.index()].row.element;
             elements * output.labels.as_ref().map_or(element.bytes(), |labels| labels.text_bytes())
         };
-        self.outputs.iter().map(bytes).sum()
+        let passed = self.outputs.iter().map(|output| match output {
+            PlannedTensor::Computed(output) => bytes(output),
+            PlannedTensor::Passed(of) => of.tensor.data().heap_bytes(),
+        });
+        passed.sum()
     }
 
     /// The plan of the reply's steps; none where no chain writes a tensor of the reply row by row.
@@ -143,7 +180,7 @@ impl ReplyPlan {
         let mut chains = runs.filter(|(_, run)| run.kind == RunKind::Chain);
         chains.find_map(|(index, run)| {
             let is_step = |output: &&PlannedOutput| is_row_a_step(&output.tensor, run, graph);
-            let steps: Vec<&PlannedOutput> = self.outputs.iter().filter(is_step).collect();
+            let steps: Vec<&PlannedOutput> = self.computed().filter(is_step).collect();
             let step = |output: &&PlannedOutput| StepOutput {
                 name: output.name.clone(),
                 position: output.position,
@@ -279,13 +316,8 @@ mod tests {
                 permutation: None,
             };
             let position = layer as usize;
-            outputs.push(PlannedOutput {
-                name,
-                position,
-                tensor,
-                dropped_axis: None,
-                labels: None,
-            });
+            let output = PlannedOutput { name, position, tensor, dropped_axis: None, labels: None };
+            outputs.push(PlannedTensor::Computed(output));
             below = value;
         }
         (graph.finish().unwrap(), ReplyPlan::new(outputs))
@@ -327,7 +359,9 @@ mod tests {
     fn a_value_that_several_tensors_read_is_copied_for_all_but_the_last() {
         let (_, plan) = stacked(1, 1);
         let mut outputs = plan.outputs;
-        outputs.push(PlannedOutput { name: "again".to_owned(), ..outputs[0].clone() });
+        let output = outputs[0].computed().unwrap().clone();
+        let again = PlannedOutput { name: "again".to_owned(), ..output };
+        outputs.push(PlannedTensor::Computed(again));
         let reply = ReplyPlan::new(outputs).reply(vec![floats([0.0, 1.0, 2.0])], &[]).unwrap();
         assert_eq!(reply[0].tensor, reply[1].tensor);
         assert_eq!(*reply[1].tensor.data(), floats([0.0, 1.0, 2.0]));

@@ -87,8 +87,8 @@ impl UnsignedScale {
 
 /// The nearest number to `value` from 0 to 255; 0 for NaN.
 #[inline(always)]
+#[expect(clippy::manual_clamp, reason = "`clamp` gives NaN for NaN, `max` the other number")]
 fn in_byte(value: f32) -> f32 {
-    // `max` gives the other one of a NaN.
     value.max(0.0).min(UNSIGNED_MAX)
 }
 
