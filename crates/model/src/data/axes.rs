@@ -82,8 +82,8 @@ impl Axes {
         let factors = self.sorted(of);
         let labels: Vec<&str> = factors.iter().map(|&factor| self.label(factor)).collect();
         let label = labels.join("*");
-        let lengths = factors.iter().map(|&factor| self.length(factor));
-        let length = lengths.fold(Some(1), |all, one| Some(usize::saturating_mul(all?, one?)));
+        let mut lengths = factors.iter().map(|&factor| self.length(factor));
+        let length = lengths.try_fold(1, |all, one| Some(usize::saturating_mul(all, one?)));
         let symbol = self.add(&label, length);
         self.symbols[symbol.0 as usize].factors = factors;
         symbol
