@@ -20,6 +20,9 @@ use crate::working_bytes::WorkingBytes;
 /// The most lists of spans that are remembered. The memory is cleared when it is full.
 const KNOWN_SPANS_MAX: usize = 4096;
 
+/// Bytes of the stack of the thread that loads a program: seven times what a chain of as many operators as a file may have takes.
+const STACK_BYTES: usize = 64 << 20;
+
 /// A program that rten has loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
     model: Model,
@@ -57,7 +60,25 @@ impl Loaded {
     ///
     /// # Errors
     /// [`ExecutorError::Load`]
+    ///
+    /// # Panics
+    /// If the system has no thread left.
     pub(crate) fn new(
+        program: &Program,
+        inputs: Vec<Port>,
+        outputs: Vec<Port>,
+    ) -> Result<Self, ExecutorError> {
+        // rten calls itself for each of a chain's operators.
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        std::thread::scope(|scope| {
+            let loaded = thread
+                .spawn_scoped(scope, || Self::load(program, inputs, outputs))
+                .expect("the system has a thread");
+            loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn load(
         program: &Program,
         mut inputs: Vec<Port>,
         mut outputs: Vec<Port>,
