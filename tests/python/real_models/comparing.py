@@ -27,7 +27,7 @@ class Runtime:
 def moved(arrays, seed):
     """The arrays with their floats moved by as little as rounding would."""
     rng = np.random.default_rng(seed)
-    move = lambda array: (array * (1 + MOVED_BY * rng.standard_normal(array.shape))).astype(array.dtype)
+    move = lambda array: np.asarray(array * (1 + MOVED_BY * rng.standard_normal(array.shape)), array.dtype)
     return {of: move(array) if array.dtype.kind == "f" else array for of, array in arrays.items()}
 
 

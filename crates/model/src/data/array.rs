@@ -103,6 +103,20 @@ impl<T: Clone> Array<T> {
         })
     }
 
+    /// The array with the elements of `updates` in their places: that at an index of `updates`, where the index along `axis`
+    /// is the next of `places` (ONNX operator `ScatterElements`).
+    pub(crate) fn scattered(&self, axis: usize, places: &[usize], updates: &Self) -> Self {
+        let mut scattered = self.clone();
+        let mut next = places.iter().zip(&updates.data);
+        for_each_index(&updates.shape, |index| {
+            let Some((&place, update)) = next.next() else { return };
+            let mut index = index.to_vec();
+            index[axis] = place;
+            scattered.data[offset(&self.shape, &index)] = update.clone();
+        });
+        scattered
+    }
+
     pub(crate) fn concatenated(parts: &[&Self], axis: usize) -> Option<Self> {
         let mut shape = parts.first()?.shape.clone();
         if axis >= shape.len() {

@@ -13,7 +13,8 @@ use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::narrow::data_type_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
-use crate::data::array::{Array, for_each_index, offset};
+use crate::data::array::Array;
+use crate::data::dim::Dim;
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::file::attribute::int_attribute;
@@ -186,9 +187,8 @@ pub(crate) fn scattered(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let unfolded = || "a computation on constants that is not folded".to_owned();
-    let (Val::Literal(data), Val::Literal(ids), Val::Literal(updates)) =
-        (input(inputs, 0)?, input(inputs, 1)?, input(inputs, 2)?)
-    else {
+    let data = written_out(analysis, input(inputs, 0)?)?.ok_or_else(unfolded)?;
+    let (Val::Literal(ids), Val::Literal(updates)) = (input(inputs, 1)?, input(inputs, 2)?) else {
         return Err(unfolded());
     };
     let places = ids.as_numbers().ok_or_else(unfolded)?;
@@ -198,27 +198,39 @@ pub(crate) fn scattered(
         && (0..shape.len()).all(|at| at == axis || of_ids[at] <= shape[at])
         && updates.shape() == of_ids
         && node.string("reduction").unwrap_or("none") == "none";
-    let (Literal::Int(data, element), Literal::Int(updates, _), true) = (&**data, &**updates, fits)
-    else {
+    if !fits {
         return Err(unfolded());
-    };
+    }
     analysis.afford(shape)?;
-    let mut scattered = data.clone();
-    let mut next = places.iter().zip(&updates.data);
-    let mut failed = None;
-    for_each_index(of_ids, |index| {
-        let Some((&place, update)) = next.next() else { return };
-        let mut index = index.to_vec();
-        match axis_of(place, shape[axis]) {
-            Ok(place) => {
-                index[axis] = place;
-                scattered.data[offset(shape, &index)] = update.clone();
-            }
-            Err(_) => failed = Some(format!("index {place} of an axis of {}", shape[axis])),
+    let place = |&place: &i64| {
+        axis_of(place, shape[axis])
+            .map_err(|_| format!("index {place} of an axis of {}", shape[axis]))
+    };
+    let places = places.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let scattered = match (&*data, &**updates) {
+        (Literal::F32(data), Literal::F32(updates)) => {
+            Literal::F32(data.scattered(axis, &places, updates))
         }
-    });
-    match failed {
-        Some(reason) => Err(reason),
-        None => Ok(vec![Val::literal(Literal::Int(scattered, *element))]),
+        (Literal::Int(data, element), Literal::Int(updates, _)) => {
+            Literal::Int(data.scattered(axis, &places, updates), *element)
+        }
+        (Literal::Bool(data), Literal::Bool(updates)) => {
+            Literal::Bool(data.scattered(axis, &places, updates))
+        }
+        _ => return Err(unfolded()),
+    };
+    Ok(vec![Val::literal(scattered)])
+}
+
+/// A constant with all its elements; none for what is no constant of fixed lengths.
+fn written_out(analysis: &mut Analysis, val: &Val) -> Result<Option<Rc<Literal>>, String> {
+    match val {
+        Val::Literal(literal) => Ok(Some(literal.clone())),
+        Val::Fill(value, dims) if dims.iter().all(|dim| dim.symbols().next().is_none()) => {
+            let shape: Vec<usize> = dims.iter().map(Dim::fixed_part).collect();
+            analysis.afford(&shape)?;
+            Ok(Some(Rc::new(value.expanded(&shape))))
+        }
+        _ => Ok(None),
     }
 }
