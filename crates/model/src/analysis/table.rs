@@ -572,6 +572,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         ..named("Reshape")
     },
     Operator { on_sequences: Some(sequence_level::resize::resize), ..named("Resize") },
+    Operator { on_any: Some(composed::reversal::reverse_sequence), ..named("ReverseSequence") },
     elementwise("Round", &Elementwise { check: elementwise::check_floats, ..Elementwise::PLAIN }),
     Operator { in_graph: Some(loops::rules::scan), ..named("Scan") },
     Operator { on_sequences: Some(sequence_level::select::scatter_elements), ..named("Scatter") },

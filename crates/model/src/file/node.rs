@@ -9,6 +9,7 @@ use crate::error::Diagnostic;
 use crate::file::tensor::literal;
 
 /// An operator with its inputs and outputs by name.
+#[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) operator: String,
     pub(crate) domain: String,
@@ -23,6 +24,7 @@ pub(crate) struct Node {
 }
 
 /// A graph inside a node, which may read values of the graphs around it.
+#[derive(Clone)]
 pub(crate) struct Subgraph {
     /// The names of its inputs, in order.
     pub(crate) inputs: Vec<String>,
@@ -48,6 +50,27 @@ impl Node {
             attributes: vec![perm],
             subgraphs: Vec::new(),
         }
+    }
+
+    /// The same operator with another body, inputs and outputs.
+    pub(crate) fn with_body(
+        &self,
+        body: Subgraph,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+    ) -> Self {
+        Self {
+            inputs,
+            outputs,
+            attributes: self.attributes.clone(),
+            subgraphs: vec![("body".to_owned(), body)],
+            ..Self::plain(&self.operator, self)
+        }
+    }
+
+    /// Whether it has graphs inside.
+    pub(crate) fn has_subgraphs(&self) -> bool {
+        !self.subgraphs.is_empty()
     }
 
     /// An operator without attributes, in the place of `node`.

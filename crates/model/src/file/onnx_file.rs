@@ -226,7 +226,7 @@ fn read_subgraph(graph: GraphProto, inside: &str, external: &External<'_>) -> Su
 }
 
 /// Only the nodes that the outputs depend on.
-fn live(nodes: Vec<Node>, outputs: &[String]) -> Vec<Node> {
+pub(crate) fn live(nodes: Vec<Node>, outputs: &[String]) -> Vec<Node> {
     let mut wanted: HashSet<String> = outputs.iter().cloned().collect();
     let mut kept: Vec<Node> = Vec::new();
     for node in nodes.into_iter().rev() {

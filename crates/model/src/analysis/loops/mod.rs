@@ -6,6 +6,7 @@
 
 mod body;
 mod chain;
+mod counted;
 mod executed;
 mod form;
 mod repeat;

@@ -1,5 +1,6 @@
 //! The rules of `Loop` and `Scan`: whether a loop is served as a chain, by repeating its body, or as it stands.
 
+use crate::analysis::loops::counted::counted;
 use crate::analysis::loops::form::Loop;
 use crate::analysis::operator::Inputs;
 use crate::analysis::state::Analysis;
@@ -21,9 +22,16 @@ pub(crate) fn a_loop(
     inputs: &Inputs,
     file: &OnnxFile,
 ) -> Result<Vec<Val>, String> {
-    match has_unknown(analysis, inputs) {
-        true => Ok(Vec::new()),
-        false => evaluate(analysis, &Loop::of_loop(node, inputs)?, file),
+    if has_unknown(analysis, inputs) {
+        return Ok(Vec::new());
+    }
+    match counted(analysis, node, inputs, file) {
+        Some(counted) => {
+            let of_loop = Loop::of_loop(&counted.node, &counted.inputs)?;
+            let vals = evaluate(analysis, &of_loop, file)?;
+            Ok(if vals.is_empty() { vals } else { counted.outputs(vals) })
+        }
+        None => evaluate(analysis, &Loop::of_loop(node, inputs)?, file),
     }
 }
 

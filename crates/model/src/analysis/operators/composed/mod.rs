@@ -7,3 +7,4 @@ pub(in crate::analysis) mod normalisations;
 pub(in crate::analysis) mod products;
 pub(in crate::analysis) mod quantised;
 pub(in crate::analysis) mod repetition;
+pub(in crate::analysis) mod reversal;
