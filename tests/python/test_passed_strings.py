@@ -116,3 +116,13 @@ def test_strings_that_a_node_computes_with_are_refused(tmp_path):
     path = lstm_with_names(tmp_path / "names.onnx", nodes)
     done = subprocess.run([BINARY, "inspect", path], capture_output=True, text=True)
     assert done.returncode == 1 and "StringConcat" in done.stderr and "panic" not in done.stderr, done.stderr
+
+
+def test_a_file_of_strings_alone_gives_them_back(tmp_path):
+    strings = [helper.make_tensor_value_info(name, TensorProto.STRING, [2]) for name in ("name", "again")]
+    graph = helper.make_graph([helper.make_node("Identity", ["name"], ["again"])], "strings", strings[:1], strings[1:])
+    path = tmp_path / "strings.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    request = {"inputs": [{"name": "name", "shape": [2], "datatype": "BYTES", "data": ["one", "two"]}]}
+    done = subprocess.run([BINARY, "run", path], input=json.dumps(request), capture_output=True, text=True)
+    assert json.loads(done.stdout)["outputs"][0]["data"] == ["one", "two"], done.stderr

@@ -51,6 +51,8 @@ def body(condition, addend):
 
 LESS = [node("Less", "next_i_float n_float", "less")]
 GREATER = [node("Greater", "n_float next_i_float", "less")]
+BYTES = [node("Cast", "next_i", "i_byte", to=TensorProto.INT8), node("Cast", "n", "n_byte", to=TensorProto.INT8),
+         node("Less", "i_byte n_byte", "less")]
 SMALL = [node("ReduceMax", "next_h", "most", keepdims=0), node("Less", "most one_float", "less")]
 
 
@@ -123,8 +125,8 @@ def test_a_loop_that_counts_is_a_chain(serve, tmp_path, condition, is_reversed):
 
 
 @pytest.mark.parametrize("change", [
-    {"condition": SMALL}, {"addend": "two"}, {"first": 1}, {"bound": "more"},
-], ids=["other condition", "steps of two", "begins at one", "one step more"])
+    {"condition": SMALL}, {"condition": BYTES}, {"addend": "two"}, {"first": 1}, {"bound": "more"},
+], ids=["other condition", "a count that wraps", "steps of two", "begins at one", "one step more"])
 def test_other_loops_are_refused_or_right(tmp_path, change):
     """No loop is taken for one that goes along all steps."""
     path = tmp_path / "while.onnx"

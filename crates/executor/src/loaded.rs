@@ -60,9 +60,6 @@ impl Loaded {
     ///
     /// # Errors
     /// [`ExecutorError::Load`]
-    ///
-    /// # Panics
-    /// If the system has no thread left.
     pub(crate) fn new(
         program: &Program,
         inputs: Vec<Port>,
@@ -71,9 +68,11 @@ impl Loaded {
         // rten calls itself for each of a chain's operators.
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         std::thread::scope(|scope| {
-            let loaded = thread
-                .spawn_scoped(scope, || Self::load(program, inputs, outputs))
-                .expect("the system has a thread");
+            let loaded = thread.spawn_scoped(scope, || Self::load(program, inputs, outputs));
+            let loaded = loaded.map_err(|error| ExecutorError::Load {
+                summary: program.summary.clone(),
+                reason: format!("there is no thread to load it: {error}"),
+            })?;
             loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }

@@ -202,10 +202,9 @@ pub enum RecurrentKind {
     Lstm {
         /// Peepholes of i, o, f, `[3 * hidden_size]`; none is zero.
         p: Option<Arc<[f32]>>,
-        /// If given, each row of R is whole numbers from -128 to 127 times one of these, `[4 * hidden_size]`, and at each
-        /// step R is multiplied with h as 256 whole numbers between its least and its greatest element stand for it, whatever
-        /// the [precision](crate::Precision) of the cell is (`DynamicQuantizeLSTM` of ONNX Runtime, its scale
-        /// and zero point those of `DynamicQuantizeLinear`).
+        /// If given, `[4 * hidden_size]`, the step is that of ONNX Runtime's `DynamicQuantizeLSTM`: row i of R is whole numbers
+        /// from -128 to 127 times element i, and h is rounded, row by row, as `DynamicQuantizeLinear` rounds a tensor, before
+        /// it is multiplied with R. This holds in every [precision](crate::Precision) of the cell.
         r_scale: Option<Arc<[f32]>>,
     },
     /// Gates z, r, h.

@@ -24,7 +24,8 @@ from PyPI, gives each of their {files} ONNX files to the server, and compares al
   that is allowed where it is more. Integers are equal. Six requests, of different lengths where the file takes them, have
   the same bits alone and with 8 and 24 in flight.
 - Files with int8 operators are compared with ONNX's reference implementation, in which sums of integers are exact, at most 2e-2
-  apart; in brackets stands how far its replies move if inputs and constants of the file are moved. [The table
+  apart; in brackets stands how far its replies move if inputs and constants of the file are moved, four times which is allowed
+  where it is more. [The table
   below](#files-with-int8-operators) compares both with ONNX Runtime, whose products of unsigned by signed bytes saturate on
   processors without VNNI.
 - **Batch** says whether a request may bring several sequences, **sessions** whether a sequence may come in chunks.

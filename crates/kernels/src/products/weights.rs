@@ -29,8 +29,8 @@ impl Weights {
         }
     }
 
-    /// Packs `source`, `[columns, inputs]`, which is made of bytes, each times the scale of its column. Inputs are made unsigned
-    /// bytes. `target` is one of bytes.
+    /// Packs `source`, `[columns, inputs]`, each element of which is a byte times the scale of its column. Inputs are rounded to
+    /// unsigned bytes. `target` is one of bytes.
     pub(crate) fn of_bytes(
         target: Target,
         columns: &Columns,

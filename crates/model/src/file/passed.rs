@@ -14,11 +14,14 @@ pub(crate) struct Passed {
 }
 
 /// Takes the inputs of strings out of a graph that only reach outputs, by way of `Identity` or directly, together with
-/// those outputs. Other inputs of strings stay.
+/// those outputs. Other inputs of strings stay, and those that the file has a value for.
 pub(super) fn take_passed(graph: &mut GraphProto) -> Vec<Passed> {
     let mut passed = Vec::new();
     let inputs: Vec<Passed> = graph.input.iter().filter_map(of_strings).collect();
     for input in inputs {
+        if graph.initializer.iter().any(|of| of.name.as_ref() == Some(&input.input)) {
+            continue;
+        }
         if let Some((outputs, nodes)) = reached(graph, &input.input) {
             let mut at = 0..;
             graph.node.retain(|_| !nodes.contains(&at.next().expect("there is no last number")));
@@ -52,11 +55,13 @@ fn reached(graph: &GraphProto, input: &str) -> Option<(Vec<String>, HashSet<usiz
             readers.entry(name).or_default().push((at, node));
         }
     }
+    let has_body = |node: &&NodeProto| node.attribute.iter().any(|of| of.g.is_some());
+    let with_bodies: Vec<&NodeProto> = graph.node.iter().filter(has_body).collect();
     let (mut names, mut nodes) = (vec![input], HashSet::new());
     let mut next = 0;
     while let Some(&name) = names.get(next) {
         next += 1;
-        if graph.node.iter().any(|node| is_read_in_body(node, name)) {
+        if with_bodies.iter().any(|node| is_read_in_body(node, name)) {
             return None;
         }
         for &(at, node) in readers.get(name).into_iter().flatten() {

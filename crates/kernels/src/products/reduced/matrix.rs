@@ -8,12 +8,12 @@ use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
 /// Words of k of a tile: weights for tiles are padded to whole ones with zeros.
 pub(super) const TILE_GROUPS: usize = 16;
 
-/// How bytes are made of an input.
+/// The bytes that the elements of an input row are rounded to.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum InputBytes {
-    /// Of -127 to 127: 127 is the largest magnitude.
+    /// -127 to 127; 127 stands for the largest magnitude in the row.
     Signed,
-    /// Of 0 to 255, as [`UnsignedScale`](super::round::UnsignedScale) says.
+    /// 0 to 255, by an [`UnsignedScale`](super::round::UnsignedScale).
     Unsigned,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct ReducedMatrix {
     panel_len: usize,
     /// Lane groups, as the bits of f32.
     lines: Lines,
-    /// With weights of bytes, how bytes are made of inputs.
+    /// With weights of bytes, the bytes that inputs are rounded to.
     pub(super) input_bytes: InputBytes,
     /// With weights of bytes, the value that a 1 stands for in each column.
     pub(super) scales: Option<PanelRow>,
@@ -41,8 +41,8 @@ impl ReducedMatrix {
         Self::with_scales(reduced, columns, source, inputs, None)
     }
 
-    /// As [`Self::new`]. With `scales`, `[columns]`, `source` is made of bytes already, each times the scale of its column,
-    /// and inputs are made unsigned bytes.
+    /// As [`Self::new`]. If `given_scales`, `[columns]`, are given, each element of `source` is a byte times the scale of its
+    /// column, and inputs are rounded to unsigned bytes.
     pub(crate) fn with_scales(
         reduced: Reduced,
         columns: &Columns,

@@ -1,6 +1,10 @@
 //! Loops that a condition on their own counter ends, as TensorFlow's converter writes them: `while i < n: ...; i += 1`. They
 //! become loops with a trip count, and states that never change become values of the graph around them.
 
+use std::collections::HashMap;
+
+use rten_onnx::onnx::DataType;
+
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::narrow::data_type_of;
 use crate::analysis::state::Analysis;
@@ -19,70 +23,6 @@ pub(super) struct Counted {
     last: Vec<Option<Val>>,
 }
 
-/// A body, and how it is read.
-struct Body<'a> {
-    graph: &'a Subgraph,
-    file: &'a OnnxFile,
-}
-
-impl Body<'_> {
-    fn maker(&self, name: &str) -> Option<&Node> {
-        self.graph.nodes.iter().find(|node| node.outputs.iter().any(|output| output == name))
-    }
-
-    /// The value that `name` is a copy of, perhaps of another type.
-    fn origin<'b>(&'b self, name: &'b str, operators: &[&str]) -> &'b str {
-        origin(&self.graph.nodes, name, operators)
-    }
-
-    /// Whether a value is the number 1.
-    fn is_one(&self, name: &str) -> bool {
-        let inside = self.graph.initializers.iter().find(|(known, _)| known == name);
-        let literal = inside.map(|(_, literal)| literal).or(self.file.initializers.get(name));
-        let made = || self.maker(name).and_then(|node| node.tensor("value"));
-        let literal = literal.cloned().or_else(made);
-        literal.is_some_and(|literal| literal.is_ok_and(|literal| number(&literal) == Some(1.0)))
-    }
-}
-
-/// The value that `name` is a copy of, by way of nodes of some operators.
-fn origin<'a>(nodes: &'a [Node], mut name: &'a str, operators: &[&str]) -> &'a str {
-    for _ in 0..nodes.len() {
-        let maker = nodes.iter().find(|node| node.outputs.iter().any(|output| output == name));
-        match maker {
-            Some(node) if operators.contains(&&*node.operator) && node.inputs.len() == 1 => {
-                name = &node.inputs[0];
-            }
-            _ => break,
-        }
-    }
-    name
-}
-
-/// The number that a constant of one element is.
-fn number(literal: &Literal) -> Option<f64> {
-    match literal {
-        Literal::F32(array) if array.data.len() == 1 => Some(f64::from(array.data[0])),
-        literal => match literal.as_numbers()?[..] {
-            [one] => Some(one as f64),
-            _ => None,
-        },
-    }
-}
-
-/// The one integer of a constant, which may be a length of the request.
-fn integer_of(val: Option<&Val>) -> Option<Int> {
-    match val? {
-        Val::Literal(literal) => match &literal.as_ints()?.data[..] {
-            [one] => Some(one.clone()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-const COPIES: [&str; 2] = ["Identity", "Cast"];
-
 /// The loop with a trip count that `node` is equal to, where it has none and counts its steps itself.
 pub(super) fn counted(
     analysis: &Analysis,
@@ -95,107 +35,27 @@ pub(super) fn counted(
     if node.inputs.first().is_some_and(|name| !name.is_empty()) || has_bodies {
         return None;
     }
-    let body = Body { graph, file };
-    let [number_of_step, condition, states @ ..] = &graph.inputs[..] else { return None };
-    let [goes_on, results @ ..] = &graph.outputs[..] else { return None };
-    let (next, every) = results.split_at_checked(states.len())?;
     let firsts: Option<Vec<&Val>> = inputs.iter().skip(2).map(Option::as_ref).collect();
-    let firsts = firsts.filter(|firsts| firsts.len() == states.len())?;
-    let is_same = |state: usize| body.origin(&next[state], &["Identity"]) == states[state];
-
-    // The condition after a step: counter + 1 < bound.
-    let less = body.maker(body.origin(goes_on, &["Identity"]))?;
-    let [counted, bound] = match (&*less.operator, &less.inputs[..]) {
-        ("Less", [a, b]) | ("Greater", [b, a]) => [a, b].map(|name| body.origin(name, &COPIES)),
-        _ => return None,
-    };
-    let counter = (0..states.len()).find(|&state| {
-        let sum = body.maker(counted).filter(|node| node.operator == "Add");
-        let is_next = |node: &Node| match &node.inputs[..] {
-            [a, b] if *a == states[state] => body.is_one(b),
-            [a, b] if *b == states[state] => body.is_one(a),
-            _ => false,
-        };
-        sum.is_some_and(is_next) && body.origin(&next[state], &["Identity"]) == counted
-    })?;
-    let first = match firsts[counter] {
-        Val::Literal(literal) => number(literal)?,
-        _ => return None,
-    };
-    let bound = match states.iter().position(|state| state == bound) {
-        Some(state) if is_same(state) => &node.inputs[2 + state],
-        Some(_) => return None,
-        None if body.maker(bound).is_some() => return None,
-        None => bound,
-    };
-    let trips = analysis.values.get(bound)?;
-    let steps = integer_of(Some(trips))?;
-    if first != 0.0 || !begins(analysis, node, file, &steps) {
+    let firsts = firsts?;
+    let a_while = While::read(node, graph, file).filter(|of| of.states.len() == firsts.len())?;
+    let (trips, first) = (analysis.values.get(a_while.bound)?, firsts[a_while.counter]);
+    let (steps, zero) = (integer_of(trips)?, integer_of(first)?.as_number());
+    let is_empty = steps.as_number().is_some_and(|steps| steps < 1);
+    let has_axes = trips.dims().len() != first.dims().len();
+    if zero != Some(0) || is_empty || has_axes || !begins(analysis, node, file, &steps) {
         return None;
     }
-
-    let is_kept = |state: &usize| *state != counter && !is_same(*state);
-    let kept: Vec<usize> = (0..states.len()).filter(is_kept).collect();
-    let new_name = |name: &String| match states.iter().position(|state| state == name) {
-        Some(state) if is_same(state) => node.inputs[2 + state].clone(),
-        _ => name.clone(),
-    };
-    let renamed = graph.nodes.iter().map(|inner| {
-        let mut inner = inner.clone();
-        inner.inputs.iter_mut().for_each(|name| *name = new_name(name));
-        inner
-    });
-    let element = firsts[counter].element()?;
-    let to = int_attribute("to", data_type_of(element).0.into());
-    let mut count = Node::plain("Cast", node).with(vec![to]);
-    count.inputs = vec![number_of_step.clone()];
-    count.outputs = vec![states[counter].clone()];
-    let of_kept = |names: &[String]| kept.iter().map(|&state| names[state].clone()).collect();
-    let kept_states: Vec<String> = of_kept(states);
-    let kept_next: Vec<String> = of_kept(next);
-    let outputs = [&[condition.clone()][..], &kept_next, every].concat();
-    let body = Subgraph {
-        inputs: [&[number_of_step.clone(), condition.clone()][..], &kept_states].concat(),
-        nodes: live(std::iter::once(count).chain(renamed).collect(), &outputs),
-        initializers: graph.initializers.clone(),
-        outputs,
-    };
-    let first_kept: Vec<String> = of_kept(&node.inputs[2..]);
-    let output = |index: usize| node.outputs.get(index).cloned().unwrap_or_default();
-    let after = states.len()..states.len() + every.len();
-    let outer_outputs = kept.iter().copied().chain(after).map(output).collect();
-    let outer_inputs = [&[bound.to_owned(), String::new()][..], &first_kept].concat();
-    let vals = kept.iter().map(|&state| Some(firsts[state].clone()));
     let last = |state: usize| match state {
-        _ if state == counter => Some(trips.clone()),
-        _ if is_same(state) => Some(firsts[state].clone()),
+        _ if state == a_while.counter => Some(trips.clone()),
+        _ if a_while.is_same[state] => Some(firsts[state].clone()),
         _ => None,
     };
+    let of_kept = a_while.kept().map(|state| Some(firsts[state].clone()));
     Some(Counted {
-        node: node.with_body(body, outer_inputs, outer_outputs),
-        inputs: [Some(trips.clone()), None].into_iter().chain(vals).collect(),
-        last: (0..states.len()).map(last).collect(),
+        inputs: [Some(trips.clone()), None].into_iter().chain(of_kept).collect(),
+        node: a_while.as_counted(data_type_of(first.element()?)),
+        last: (0..firsts.len()).map(last).collect(),
     })
-}
-
-/// Whether the condition before the first step is that there is a step: none, or 0 < steps.
-fn begins(analysis: &Analysis, node: &Node, file: &OnnxFile, steps: &Int) -> bool {
-    let Some(name) = node.inputs.get(1).filter(|name| !name.is_empty()) else { return true };
-    let name = origin(&file.nodes, name, &["Identity"]);
-    let maker = file.nodes.iter().find(|node| node.outputs.iter().any(|output| output == name));
-    let sides = maker.and_then(|node| match (&*node.operator, &node.inputs[..]) {
-        ("Less", [a, b]) | ("Greater", [b, a]) => Some([a, b]),
-        _ => None,
-    });
-    let Some([zero, bound]) = sides else { return false };
-    let is_zero = match analysis.values.get(zero) {
-        Some(Val::Literal(literal)) => number(literal) == Some(0.0),
-        _ => {
-            matches!(file.initializers.get(zero), Some(Ok(literal)) if number(literal) == Some(0.0))
-        }
-    };
-    let bound = origin(&file.nodes, bound, &COPIES);
-    is_zero && integer_of(analysis.values.get(bound)).as_ref() == Some(steps)
 }
 
 impl Counted {
@@ -212,5 +72,197 @@ impl Counted {
         }
         all.extend(vals);
         all
+    }
+}
+
+/// A loop that goes on while its counter is less than a bound.
+struct While<'a> {
+    node: &'a Node,
+    graph: &'a Subgraph,
+    number_of_step: &'a String,
+    condition: &'a String,
+    /// The body's inputs and outputs that are states, and its other outputs.
+    states: &'a [String],
+    next: &'a [String],
+    every: &'a [String],
+    /// The state that counts.
+    counter: usize,
+    /// Whether each state never changes.
+    is_same: Vec<bool>,
+    /// The value of the graph around it that the counter ends at.
+    bound: &'a str,
+}
+
+impl<'a> While<'a> {
+    fn read(node: &'a Node, graph: &'a Subgraph, file: &'a OnnxFile) -> Option<Self> {
+        let [number_of_step, condition, states @ ..] = &graph.inputs[..] else { return None };
+        let [goes_on, results @ ..] = &graph.outputs[..] else { return None };
+        let (next, every) = results.split_at_checked(states.len())?;
+        let makers = Makers::of(&graph.nodes);
+        let is_same: Vec<bool> =
+            states.iter().zip(next).map(|(state, next)| makers.source(next) == state).collect();
+
+        // The condition after a step: counter + 1 < bound.
+        let [counted, bound] = makers.sides_of_less(goes_on)?.map(|name| makers.number(name));
+        let sum = makers.maker(counted).filter(|node| node.operator == "Add")?;
+        let [a, b] = &sum.inputs[..] else { return None };
+        let counter = (0..states.len()).find(|&state| {
+            let one = match &states[state] {
+                state if state == a => b,
+                state if state == b => a,
+                _ => return false,
+            };
+            makers.source(&next[state]) == counted && is_one(one, graph, &makers, file)
+        })?;
+        let bound = match states.iter().position(|state| state == bound) {
+            Some(state) if is_same[state] => node.inputs.get(2 + state)?,
+            Some(_) => return None,
+            None if makers.maker(bound).is_some() => return None,
+            None => bound,
+        };
+        Some(Self {
+            node,
+            graph,
+            number_of_step,
+            condition,
+            states,
+            next,
+            every,
+            counter,
+            is_same,
+            bound,
+        })
+    }
+
+    /// The states that are more than a count or one value.
+    fn kept(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.states.len()).filter(|&state| state != self.counter && !self.is_same[state])
+    }
+
+    /// The loop with a trip count. Its body counts in numbers of this type.
+    fn as_counted(&self, number: DataType) -> Node {
+        let of_kept = |names: &[String]| -> Vec<String> {
+            self.kept().map(|state| names[state].clone()).collect()
+        };
+        // States that never change have the names that they have outside.
+        let outside = |name: &mut String| {
+            let state = self.states.iter().position(|state| state == name);
+            if let Some(state) = state.filter(|&state| self.is_same[state]) {
+                name.clone_from(&self.node.inputs[2 + state]);
+            }
+        };
+        let mut count =
+            Node::plain("Cast", self.node).with(vec![int_attribute("to", number.0.into())]);
+        count.inputs = vec![self.number_of_step.clone()];
+        count.outputs = vec![self.states[self.counter].clone()];
+        let mut nodes = vec![count];
+        nodes.extend(self.graph.nodes.iter().cloned());
+        let mut outputs = [&[self.condition.clone()][..], &of_kept(self.next), self.every].concat();
+        nodes.iter_mut().flat_map(|node| &mut node.inputs).for_each(outside);
+        outputs.iter_mut().for_each(outside);
+        let head = [self.number_of_step.clone(), self.condition.clone()];
+        let body = Subgraph {
+            inputs: [&head[..], &of_kept(self.states)].concat(),
+            nodes: live(nodes, &outputs),
+            initializers: self.graph.initializers.clone(),
+            outputs,
+        };
+        let head = [self.bound.to_owned(), String::new()];
+        let inputs = [&head[..], &of_kept(&self.node.inputs[2..])].concat();
+        let every = self.states.len()..self.states.len() + self.every.len();
+        let output = |index: usize| self.node.outputs.get(index).cloned().unwrap_or_default();
+        self.node.with_body(body, inputs, self.kept().chain(every).map(output).collect())
+    }
+}
+
+/// The nodes of a graph by their outputs.
+struct Makers<'a>(HashMap<&'a str, &'a Node>);
+
+impl<'a> Makers<'a> {
+    fn of(nodes: &'a [Node]) -> Self {
+        let outputs = |node: &'a Node| node.outputs.iter().map(move |output| (&**output, node));
+        Self(nodes.iter().flat_map(outputs).collect())
+    }
+
+    fn maker(&self, name: &str) -> Option<&'a Node> {
+        self.0.get(name).copied()
+    }
+
+    /// The value that `name` is a copy of.
+    fn source(&self, name: &'a str) -> &'a str {
+        self.follow(name, |node| node.operator == "Identity")
+    }
+
+    /// The value that `name` is a copy of, perhaps of another type that holds any length.
+    fn number(&self, name: &'a str) -> &'a str {
+        let wide = [DataType::FLOAT, DataType::DOUBLE, DataType::INT32, DataType::INT64];
+        let is_wide = |to: i64| wide.iter().any(|wide| i64::from(wide.0) == to);
+        self.follow(name, |node| match &*node.operator {
+            "Cast" => node.int("to").is_some_and(is_wide),
+            operator => operator == "Identity",
+        })
+    }
+
+    fn follow(&self, mut name: &'a str, is_copy: impl Fn(&Node) -> bool) -> &'a str {
+        for _ in 0..self.0.len() {
+            match self.maker(name).filter(|node| is_copy(node)).map(|node| &node.inputs[..]) {
+                Some([from]) => name = from,
+                _ => break,
+            }
+        }
+        name
+    }
+
+    /// The sides of a condition `a < b`.
+    fn sides_of_less(&self, condition: &'a str) -> Option<[&'a str; 2]> {
+        let node = self.maker(self.source(condition))?;
+        match (&*node.operator, &node.inputs[..]) {
+            ("Less", [a, b]) | ("Greater", [b, a]) => Some([a, b]),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the condition before the first step is that there is a step: none, or 0 < steps.
+fn begins(analysis: &Analysis, node: &Node, file: &OnnxFile, steps: &Int) -> bool {
+    let Some(condition) = node.inputs.get(1).filter(|name| !name.is_empty()) else { return true };
+    let makers = Makers::of(&file.nodes);
+    let Some([zero, bound]) = makers.sides_of_less(condition) else { return false };
+    let is_zero = match (analysis.values.get(zero), file.initializers.get(zero)) {
+        (Some(Val::Literal(literal)), _) => number_of(literal) == Some(0.0),
+        (None, Some(Ok(literal))) => number_of(literal) == Some(0.0),
+        _ => false,
+    };
+    let bound = analysis.values.get(makers.number(bound)).and_then(integer_of);
+    is_zero && bound.as_ref() == Some(steps)
+}
+
+/// Whether a value that a body reads is the number 1.
+fn is_one(name: &str, graph: &Subgraph, makers: &Makers<'_>, file: &OnnxFile) -> bool {
+    let inside = graph.initializers.iter().find(|(known, _)| known == name);
+    let literal = inside.map(|(_, literal)| literal).or(file.initializers.get(name)).cloned();
+    let literal = literal.or_else(|| makers.maker(name)?.tensor("value"));
+    literal.is_some_and(|literal| literal.is_ok_and(|literal| number_of(&literal) == Some(1.0)))
+}
+
+/// The number that a constant of one element is.
+fn number_of(literal: &Literal) -> Option<f64> {
+    match literal {
+        Literal::F32(array) if array.data.len() == 1 => Some(f64::from(array.data[0])),
+        literal => match literal.as_numbers()?[..] {
+            [one] => Some(one as f64),
+            _ => None,
+        },
+    }
+}
+
+/// The one integer of a constant, which may be a length of the request.
+fn integer_of(val: &Val) -> Option<Int> {
+    match val {
+        Val::Literal(literal) => match &literal.as_ints()?.data[..] {
+            [one] => Some(one.clone()),
+            _ => None,
+        },
+        _ => None,
     }
 }
