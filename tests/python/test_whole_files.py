@@ -83,6 +83,16 @@ def pools(graph):
     return graph.lstm(FEATURES)
 
 
+def clipped_pools(graph):
+    """Over sequences of two and five steps, the first window of a pool passes their end."""
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("MaxPool", kernel_shape=[3], strides=[2])
+    graph.op("AveragePool", kernel_shape=[4], strides=[4], pads=[1, 0])
+    graph.op("MaxPool", kernel_shape=[2], strides=[2])
+    graph.op("Transpose", perm=[0, 2, 1])
+    return graph.lstm(FEATURES)
+
+
 def attention_pooling(graph):
     y = graph.lstm(FEATURES, "bidirectional")
     graph.op("MatMul", graph.weights(2 * HIDDEN, 1))
@@ -303,7 +313,7 @@ def filter_bank(graph):
 
 
 CASES = [
-    convolution, pools, attention_pooling, self_attention, softmax_over_first_axis,
+    convolution, pools, clipped_pools, attention_pooling, self_attention, softmax_over_first_axis,
     causal_attention, composed, all_steps_of_all_sequences, ties_and_zeros, backwards, no_recurrence, branch,
     resized, quantised, selected, clipped, branch_of_the_length, filter_bank,
 ]

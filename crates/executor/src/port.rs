@@ -40,8 +40,9 @@ impl Factor {
 
     /// The length where the port holds `value`.
     pub(crate) fn length(self, value: usize) -> usize {
-        let room = (self.multiple * value as i64 + self.extra).div_euclid(self.stride) + 1;
-        usize::try_from(room).unwrap_or(0)
+        // An axis that lacks elements for its first window has one.
+        let count = (self.multiple * value as i64 + self.extra) / self.stride + 1;
+        usize::try_from(count).unwrap_or(0)
     }
 
     /// The least value, or one a little above it, where the length is as large.

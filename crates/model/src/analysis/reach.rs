@@ -79,7 +79,7 @@ pub(crate) fn count(axes: &Axes, symbol: Symbol, base: Symbol, length: usize) ->
         return None;
     }
     let inner = count(axes, of, base, length)?;
-    Some(if inner == 0 { 0 } else { windows.count(inner).unwrap_or(0) })
+    Some(if inner == 0 { 0 } else { windows.count_whole(inner).unwrap_or(0) })
 }
 
 /// A value over `symbol` with its reach, which covers also the steps that the value waits for longer than it must. None

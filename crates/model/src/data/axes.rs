@@ -291,7 +291,7 @@ impl Axes {
         let symbol = self.find(symbol);
         match (self.length(symbol), self.windows_of(symbol)) {
             (Some(n), _) => Int::number(n as i64),
-            (None, Some((of, Windows { multiple, extra, stride: 1 }))) if of != symbol => {
+            (None, Some((of, Windows { multiple, extra, stride: 1, .. }))) if of != symbol => {
                 let all = self.length_as_int(of).times(&Int::number(multiple));
                 all.plus(&Int::number(extra + 1)).unwrap_or_else(|| Int::symbol(symbol))
             }

@@ -17,6 +17,7 @@ use crate::data::dim::{Dim, Factor};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::data::symbol::{Symbol, Windows};
+use crate::emit::clipped_windows::axes_of_clipped_windows;
 use crate::emit::writer::Writer;
 use crate::file::attribute::{int_attribute, ints_attribute};
 
@@ -78,7 +79,10 @@ impl<'a> Builder<'a> {
             produced.push(name);
         }
         let first = produced[0].clone();
-        self.writer.op(&op.operator, names, produced, attributes);
+        match axes_of_clipped_windows(op) {
+            axes if axes.is_empty() => self.writer.op(&op.operator, names, produced, attributes),
+            axes => self.clipped_pool(op, &axes, names, &first),
+        }
         self.learn_lengths(&first, &op.tensor_dims[0]);
         Ok(())
     }
@@ -160,9 +164,10 @@ impl<'a> Builder<'a> {
         Ok(length)
     }
 
-    /// A vector that holds the number of windows over an axis.
+    /// A vector that holds the number of windows over an axis. The division rounds to zero, so that an axis that lacks
+    /// elements for its first window has one.
     fn count(&mut self, symbol: Symbol, of: Symbol, windows: Windows) -> Result<String, String> {
-        let Windows { multiple, extra, stride } = windows;
+        let Windows { multiple, extra, stride, .. } = windows;
         let mut count = self.length(of)?;
         for (operator, number) in [("Mul", multiple), ("Add", extra), ("Div", stride), ("Add", 1)] {
             let number = self.constant(vec![number]);

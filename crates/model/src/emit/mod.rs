@@ -3,6 +3,7 @@
 pub(crate) mod bodies;
 pub(crate) mod builder;
 pub(crate) mod cell;
+mod clipped_windows;
 pub(crate) mod loop_body;
 mod quantising;
 pub(crate) mod recognise;

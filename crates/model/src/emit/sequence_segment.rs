@@ -90,7 +90,7 @@ fn factors(analysis: &Analysis, dims: &[Dim], segment: &Segment) -> Option<Strin
         let length = ValueRef { source: Source::Length(base), at: None };
         let port = segment.inputs.iter().position(|&input| input == length)?;
         Some(match analysis.axes.windows_of(symbol) {
-            Some((_, Windows { multiple, extra, stride })) => {
+            Some((_, Windows { multiple, extra, stride, .. })) => {
                 format!("in{port}:{multiple}:{extra}:{stride}")
             }
             None => format!("in{port}"),

@@ -160,7 +160,11 @@ impl UnfoldPlan {
             let all = all.flat_map(|(at, axis)| axis.windows.iter().map(move |w| (at, *w)));
             for (at, (of, windows)) in all {
                 let Some((length, by)) = steps[of.0 as usize] else { continue };
-                let count = windows.count(length).filter(|&count| count > 0 && length > 0);
+                let count = match may_wait {
+                    true => windows.count_whole(length),
+                    false => windows.count(length),
+                };
+                let count = count.filter(|&count| count > 0 && length > 0);
                 let Some(count) = count.or(may_wait.then_some(0)) else {
                     let text = format!("tensor `{by}`: {length} steps are too few for the model");
                     return Err(InvalidRequest(text));

@@ -188,7 +188,7 @@ fn scaled(analysis: &mut Analysis, dim: &Dim, scale: f32) -> Result<Dim, String>
     let (numerator, denominator) =
         fraction(scale).ok_or_else(|| format!("a scale of {scale} along steps"))?;
     let (multiple, stride) = (numerator, denominator);
-    windows(analysis, dim, Windows { multiple, extra: -stride, stride })
+    windows(analysis, dim, Windows { multiple, ..Windows::new(-stride, stride) })
 }
 
 /// Resizes `[batch, channels, length]` as an image of height 1.

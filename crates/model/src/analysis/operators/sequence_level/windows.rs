@@ -64,8 +64,18 @@ pub(in crate::analysis::operators) fn length_of(
     if multiple < 1 {
         return Err("a length that falls as another grows".to_owned());
     }
-    let count = Windows { multiple, extra: rest - 1, stride: 1 };
+    let count = Windows { multiple, ..Windows::new(rest - 1, 1) };
     windows(analysis, &Dim::symbol(symbol), count)
+}
+
+/// Which windows may reach over the end of their axis and its padding. All begin before that of the axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WindowEnds {
+    None,
+    /// The first, which is the only one then: the count of windows is a division that rounds to zero.
+    FirstMayPass,
+    /// The last: `ceil_mode`.
+    MayPass,
 }
 
 /// Kernel, strides, dilations and pads of a window, for each spatial axis.
@@ -127,10 +137,15 @@ impl Spatial {
         Ok(Self { kernel, strides, dilations, pads })
     }
 
-    /// The dimensions of its outputs along the spatial axes of `dims`. With `ceil`, a last window may reach over the
-    /// end, but must begin before it.
-    fn out(&self, analysis: &mut Analysis, dims: &[Dim], ceil: bool) -> Result<Vec<Dim>, String> {
+    /// The dimensions of its outputs along the spatial axes of `dims`.
+    fn out(
+        &self,
+        analysis: &mut Analysis,
+        dims: &[Dim],
+        ends: WindowEnds,
+    ) -> Result<Vec<Dim>, String> {
         let axes = self.kernel.len();
+        let ceil = ends == WindowEnds::MayPass;
         let length = |axis: usize| {
             let dim = &dims[2 + axis];
             let (stride, before, after) =
@@ -152,10 +167,29 @@ impl Spatial {
                 None if in_padding && analysis.has_roles() => {
                     Err("ceil_mode=1 along steps, with windows narrower than their stride".into())
                 }
-                None => windows(analysis, dim, Windows::new(extra, stride)),
+                None => {
+                    let lacking = match ends {
+                        // An axis of one element lacks `-(1 + extra)`.
+                        WindowEnds::FirstMayPass => (stride - 1).min(-1 - extra).max(0),
+                        _ => 0,
+                    };
+                    windows(analysis, dim, Windows { lacking, ..Windows::new(extra, stride) })
+                }
             }
         };
         (0..axes).map(length).collect()
+    }
+
+    /// Makes the one window of an axis of a fixed length that lacks elements for it as wide as that axis.
+    fn clip(&mut self, analysis: &Analysis, dims: &[Dim]) {
+        let axes = self.kernel.len();
+        for axis in 0..axes {
+            let Some(length) = analysis.fixed(&dims[2 + axis]) else { continue };
+            let length = length as i64 + self.pads[axis] + self.pads[axes + axis];
+            if (length - self.kernel[axis]) > -self.strides[axis] {
+                self.kernel[axis] = self.kernel[axis].min(length);
+            }
+        }
     }
 
     /// Whether every window is one element, and every element a window.
@@ -203,7 +237,7 @@ pub(crate) fn convolution(
         return point_convolution(analysis, node, x, &weights, inputs.get(2));
     }
     let mut out = vec![x.dims[0].clone(), Dim::fixed(outputs)];
-    out.extend(spatial.out(analysis, &x.dims, false)?);
+    out.extend(spatial.out(analysis, &x.dims, WindowEnds::None)?);
     let mut operands = vec![tensor(x), Operand::Constant(weights)];
     if inputs.get(2).is_some_and(Option::is_some) {
         let bias = constant_input(inputs, 2, "B")?;
@@ -415,7 +449,8 @@ pub(crate) fn transposed_convolution(
         let multiple = spatial.strides[axis];
         let rest = spatial.kernel[axis] - multiple - spatial.pads[axis] - spatial.pads[axes + axis];
         let extra = rest + more - 1;
-        out.push(windows(analysis, &x.dims[2 + axis], Windows { multiple, extra, stride: 1 })?);
+        let count = Windows { multiple, ..Windows::new(extra, 1) };
+        out.push(windows(analysis, &x.dims[2 + axis], count)?);
     }
     let mut operands = vec![tensor(x), Operand::Constant(weights)];
     if inputs.get(2).is_some_and(Option::is_some) {
@@ -446,13 +481,24 @@ pub(crate) fn pool(
     if x.dims.len() < 3 || node.output(1).is_some() || node.int("storage_order").unwrap_or(0) != 0 {
         return Err("its output Indices is not supported".to_owned());
     }
-    let spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
+    let mut spatial = Spatial::read(analysis, node, &x.dims, kernel)?;
     if spatial.dilations.iter().any(|&n| n != 1) {
         return Err("dilations of a pool".to_owned());
     }
     let ceil = node.int("ceil_mode").unwrap_or(0);
+    // An average that counts padding would be one of elements beyond it, too.
+    let counts_padding =
+        node.int("count_include_pad").unwrap_or(0) != 0 && spatial.pads.iter().any(|&pad| pad != 0);
+    let ends = match (ceil, counts_padding) {
+        (0, false) => WindowEnds::FirstMayPass,
+        (0, true) => WindowEnds::None,
+        _ => WindowEnds::MayPass,
+    };
+    if ends == WindowEnds::FirstMayPass {
+        spatial.clip(analysis, &x.dims);
+    }
     let mut out = x.dims[..2].to_vec();
-    out.extend(spatial.out(analysis, &x.dims, ceil != 0)?);
+    out.extend(spatial.out(analysis, &x.dims, ends)?);
     let mut attributes = spatial.attributes();
     attributes.push(int_attribute("ceil_mode", ceil));
     attributes.retain(|attribute| attribute.name.as_deref() != Some("dilations"));
