@@ -1,5 +1,5 @@
-//! Checks of computed integers that index a tensor: a request for which one of them is out of range is refused when
-//! its values are there. Until then they are clamped, so that no other request of the batch is touched.
+//! Checks of computed integers: a request for which one of them is out of range is refused when its values are there. Until
+//! then those that index a tensor are clamped, so that no other request of the batch is touched.
 
 use crate::analysis::index_check::{IndexCheck, Unchecked};
 use crate::analysis::state::Analysis;
@@ -33,9 +33,10 @@ impl Analysis {
             return Ok(());
         }
         self.refuse_checks()?;
+        let reason = out_of_range(node);
         let low = length.times(&Int::number(-1));
         let high = length.minus(&Int::number(1)).ok_or("an axis beyond all reason")?;
-        self.check(node, ids, low, high);
+        self.check(ids, low, high, reason);
         Ok(())
     }
 
@@ -45,8 +46,22 @@ impl Analysis {
     /// As [`Self::check_index`].
     pub(crate) fn check_zero(&mut self, node: &Node, excess: &View) -> Result<(), String> {
         self.refuse_checks()?;
-        self.check(node, excess, Int::number(0), Int::number(0));
+        self.check(excess, Int::number(0), Int::number(0), out_of_range(node));
         Ok(())
+    }
+
+    /// Has every request checked for integers of a view that are not 0: those of a node do not fit 32 bits.
+    pub(crate) fn check_fits(&mut self, node: &Node, passes: &View) {
+        let reason = format!(
+            "an integer that node `{}` computes passes 32 bits, which integers have in programs",
+            node.label
+        );
+        self.check(passes, Int::number(0), Int::number(0), reason);
+    }
+
+    /// Whether requests can be checked for what is computed here.
+    pub(crate) fn can_check(&self) -> bool {
+        self.has_roles() && self.refuse_checks().is_ok()
     }
 
     fn refuse_checks(&self) -> Result<(), String> {
@@ -60,26 +75,29 @@ impl Analysis {
         }
     }
 
-    fn check(&mut self, node: &Node, ids: &View, low: Int, high: Int) {
+    fn check(&mut self, ids: &View, low: Int, high: Int, reason: String) {
         let is_same = |known: &&mut Unchecked| {
             (known.view.source, known.view.at) == (ids.source, ids.at)
                 && known.view.dims == ids.dims
                 && (&known.low, &known.high) == (&low, &high)
         };
         if self.unchecked.iter_mut().find(is_same).is_none() {
-            let (view, label) = (ids.clone(), node.label.clone());
-            self.unchecked.push(Unchecked { view, low, high, label });
+            self.unchecked.push(Unchecked { view: ids.clone(), low, high, reason });
         }
     }
 
     /// Adds an output for each check.
     pub(super) fn add_checks(&mut self) {
-        for (number, Unchecked { view, low, high, label }) in
+        for (number, Unchecked { view, low, high, reason }) in
             std::mem::take(&mut self.unchecked).into_iter().enumerate()
         {
-            self.checks.push(IndexCheck { low, high, label });
+            self.checks.push(IndexCheck { low, high, reason });
             // No name that a file may have by chance.
             self.outputs.push((format!("\u{1}indices {number}"), view));
         }
     }
+}
+
+fn out_of_range(node: &Node) -> String {
+    format!("an index that node `{}` computes is out of range", node.label)
 }

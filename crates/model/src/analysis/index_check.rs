@@ -1,4 +1,4 @@
-//! Computed integers that index a tensor, which every request is checked for.
+//! Computed integers, which every request is checked for: those that index a tensor, and those that may pass 32 bits.
 
 use crate::analysis::value::View;
 use crate::data::int::Int;
@@ -9,15 +9,15 @@ pub(crate) struct IndexCheck {
     /// The least and the greatest integer that a request may have there.
     pub(crate) low: Int,
     pub(crate) high: Int,
-    /// The node that the integers index a tensor for.
-    pub(crate) label: String,
+    /// What it means if they are not.
+    pub(crate) reason: String,
 }
 
-/// An index that has still to be checked.
+/// Integers that have still to be checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Unchecked {
     pub(super) view: View,
     pub(super) low: Int,
     pub(super) high: Int,
-    pub(super) label: String,
+    pub(super) reason: String,
 }

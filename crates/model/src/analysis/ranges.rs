@@ -16,6 +16,9 @@ impl Analysis {
     pub(crate) fn range(&self, source: Source) -> IntRange {
         match source {
             Source::Op(op, _) => self.ops[op].range,
+            Source::Input(input) if self.inputs[input].element.stored() == ElementType::I64 => {
+                IntRange::OF_INPUT
+            }
             _ => IntRange::ALL,
         }
     }

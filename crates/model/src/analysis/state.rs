@@ -90,6 +90,8 @@ pub(crate) struct Analysis {
     /// Checks of the last outputs, which no reply shows.
     pub(crate) checks: Vec<IndexCheck>,
     pub(super) unchecked: Vec<Unchecked>,
+    /// Whether integers of 64 bits are added or multiplied.
+    pub(crate) adds_integers: bool,
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
     pub(crate) bound: Bound,
@@ -154,6 +156,7 @@ impl Analysis {
             not_negative: Vec::new(),
             selects: 0,
             checks: Vec::new(),
+            adds_integers: false,
             unchecked: Vec::new(),
             diagnostics: Vec::new(),
             opset,

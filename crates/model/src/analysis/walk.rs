@@ -2,6 +2,7 @@
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::dispatch;
+use crate::analysis::operators::overflow::check_overflow;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::symbol::BATCH;
@@ -46,7 +47,11 @@ impl Analysis {
             None if inputs.iter().flatten().any(|val| matches!(val, Val::Unknown)) => {
                 Ok(Vec::new())
             }
-            None => dispatch::evaluate(self, node, inputs),
+            None => {
+                let outputs = dispatch::evaluate(self, node, inputs)?;
+                check_overflow(self, node, inputs, &outputs)?;
+                Ok(outputs)
+            }
         }
     }
 

@@ -14,6 +14,9 @@ impl IntRange {
     /// All integers of 32 bits.
     pub(crate) const ALL: Self = Self { low: i32::MIN as i64, high: i32::MAX as i64 };
 
+    /// The integers that a request may bring where they are added: all of 31 bits, so that one more or less has 32.
+    pub(crate) const OF_INPUT: Self = Self { low: -(1 << 30), high: (1 << 30) - 1 };
+
     /// The integers from 0 to `count` - 1.
     pub(crate) fn below(count: usize) -> Self {
         Self::from([0, i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(1)])
@@ -36,6 +39,28 @@ impl IntRange {
             .iter()
             .fold((i64::MAX, i64::MIN), |(low, high), &end| (low.min(end), high.max(end)));
         Self::from([low, high])
+    }
+
+    /// Whether it says more than what every input may hold.
+    pub(crate) fn is_known(self) -> bool {
+        self.low > Self::OF_INPUT.low || self.high < Self::OF_INPUT.high
+    }
+
+    /// The least range of all products.
+    pub(crate) fn times(self, other: Self) -> Self {
+        let ends =
+            [self.low, self.high].map(|a| [other.low, other.high].map(|b| a.saturating_mul(b)));
+        let ends = ends.as_flattened().iter().copied();
+        Self { low: ends.clone().min().unwrap_or(0), high: ends.max().unwrap_or(0) }
+    }
+
+    /// The integers of a constant, in which lengths are at most `longest`; below [`Self::ALL`] and beyond, too.
+    pub(crate) fn of_numbers(literal: &Literal, longest: i64) -> Self {
+        let of = |int: &Int| int.as_number().map_or([-longest, longest], |n| [n, n]);
+        let ends = literal.as_ints().map(|ints| ints.data.iter().map(of).collect::<Vec<_>>());
+        let ends = ends.unwrap_or_default();
+        let (low, high) = (ends.iter().map(|e| e[0]).min(), ends.iter().map(|e| e[1]).max());
+        low.zip(high).map_or(Self::ALL, |(low, high)| Self { low, high })
     }
 
     /// The integers of a constant.

@@ -206,7 +206,10 @@ fn check_integers(check: &ValueCheck, data: &TensorData) -> Result<(), InvalidRe
     };
     let ValueCheck { low, high, reason, .. } = check;
     bad.map_or(Ok(()), |bad| {
-        Err(InvalidRequest(format!("{reason}: expected {low}..={high}, got {bad}")))
+        Err(InvalidRequest(match low == high {
+            true => reason.clone(),
+            false => format!("{reason}: expected {low}..={high}, got {bad}"),
+        }))
     })
 }
 

@@ -2,17 +2,17 @@
 
 use batchmaker_graph::{ElementType, InvalidRequest, TensorData};
 
-/// Checks that every integer is below `ids`, if given, and fits 32 bits if `narrow`. The error names the first
-/// that does not.
+/// Checks that every integer is below `ids`, if given, or fits `bits`, if given. The error names the first that
+/// does not.
 pub(crate) fn check_integers(
     name: &str,
-    (ids, narrow): (Option<usize>, bool),
+    (ids, bits): (Option<usize>, Option<u32>),
     data: &TensorData,
 ) -> Result<(), InvalidRequest> {
-    let (low, high, what) = match (ids, narrow) {
+    let (low, high, what) = match (ids, bits) {
         (Some(ids), _) => (0, ids as i64, "ids in"),
-        (None, true) => (i64::from(i32::MIN), i64::from(i32::MAX) + 1, "integers in"),
-        (None, false) => return Ok(()),
+        (None, Some(bits)) => (-(1 << (bits - 1)), 1 << (bits - 1), "integers in"),
+        (None, None) => return Ok(()),
     };
     let bad = match data {
         TensorData::I64(data) => data.iter().copied().find(|n| !(low..high).contains(n)),

@@ -28,8 +28,8 @@ pub(crate) struct PlanInput {
     pub(crate) permutation: Option<Vec<usize>>,
     /// Elements must be in 0..ids.
     pub(crate) ids: Option<usize>,
-    /// 64-bit integers must fit 32 bits, all that cells compute with.
-    pub(crate) narrow: bool,
+    /// The bits that 64-bit integers must fit: 32, all that cells compute with, or 31 where they are added.
+    pub(crate) bits: Option<u32>,
     /// The value that it becomes; none: nothing reads it.
     pub(crate) value: Option<usize>,
 }
@@ -120,8 +120,8 @@ pub(crate) struct PlanCheck {
     pub(crate) value: usize,
     pub(crate) low: Int,
     pub(crate) high: Int,
-    /// The node that reads the integers.
-    pub(crate) label: String,
+    /// What it means if they are not.
+    pub(crate) reason: String,
 }
 
 /// All that is known of a file's unfolding before a request comes.

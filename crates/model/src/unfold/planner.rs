@@ -85,7 +85,7 @@ pub(crate) fn plan(
         value: output.value,
         low: check.low.clone(),
         high: check.high.clone(),
-        label: check.label.clone(),
+        reason: check.reason.clone(),
     });
     let checks = checks.collect();
     let overlap =
@@ -197,7 +197,8 @@ impl Planner<'_> {
             let stack = self.cut.stacks.inputs.get(&index).copied();
             let of_input = |reference: &&ValueRef| reference.source == source;
             let used = stack.is_some() || references.iter().any(|reference| of_input(&reference));
-            let narrow = is_wide(input.element) && in_programs.iter().any(|r| of_input(&r));
+            let is_computed = is_wide(input.element) && in_programs.iter().any(|r| of_input(&r));
+            let bits = is_computed.then_some(if self.analysis.adds_integers { 31 } else { 32 });
             let value = used.then(|| {
                 let mut row = row_of(self.analysis, source);
                 if let Some(layers) = stack {
@@ -221,7 +222,7 @@ impl Planner<'_> {
                 )
                 .filter(|_| stack.is_none()),
                 ids: input.ids,
-                narrow,
+                bits,
                 value,
             });
         }

@@ -92,7 +92,7 @@ impl Unfold for UnfoldPlan {
         let mut graph = CellGraphBuilder::for_request(parameters);
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
-            check_integers(&input.name, (input.ids, input.narrow), tensor.tensor.data())?;
+            check_integers(&input.name, (input.ids, input.bits), tensor.tensor.data())?;
             let Some(value) = input.value else { continue };
             let tensor = match &input.permutation {
                 Some(permutation) => tensor.tensor.permuted(permutation),
@@ -196,7 +196,7 @@ impl Unfold for UnfoldPlan {
             value: ValueIndex(check.value as u32),
             low: lengths.int(&check.low),
             high: lengths.int(&check.high),
-            reason: format!("an index that node `{}` computes is out of range", check.label),
+            reason: check.reason.clone(),
         });
         let checks: Vec<ValueCheck> = checks.collect();
         let values = outputs.iter().map(|output| output.value);

@@ -14,6 +14,7 @@ pub(super) mod layout;
 pub(super) mod lengths;
 pub(super) mod lists;
 pub(super) mod narrow;
+pub(super) mod overflow;
 pub(super) mod per_sequence;
 pub(super) mod reduce;
 pub(super) mod repeated;

@@ -19,7 +19,6 @@ use crate::analysis::value::{Operand, Val, View};
 use crate::data::array::Array;
 use crate::data::dim::{Dim, row_axis};
 use crate::data::int::Int;
-use crate::data::int_range::IntRange;
 use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
 use crate::file::attribute::int_attribute;
@@ -135,7 +134,7 @@ fn embed(
         true => ids.clone(),
         false => clamped(analysis, node, ids, rows)?,
     };
-    let is_computed = analysis.range(clamped.source) != IntRange::ALL;
+    let is_computed = analysis.range(clamped.source).is_known();
     let clamped = match is_computed && analysis.range(clamped.source).low < 0 {
         true => from_front(analysis, node, &clamped, rows)?,
         false => clamped,

@@ -55,7 +55,7 @@ impl RowTensor {
         if rows == 0 {
             return Err(self.wrong_shape("time, ", tensor.shape(), ": an empty sequence"));
         }
-        check_integers(&self.name, (self.ids, self.narrow), tensor.data())?;
+        check_integers(&self.name, (self.ids, self.narrow.then_some(32)), tensor.data())?;
         Ok(rows)
     }
 
@@ -67,7 +67,7 @@ impl RowTensor {
         if tensor.shape() != self.row.shape {
             return Err(self.wrong_shape("", tensor.shape(), ""));
         }
-        check_integers(&self.name, (self.ids, self.narrow), tensor.data())
+        check_integers(&self.name, (self.ids, self.narrow.then_some(32)), tensor.data())
     }
 
     /// Adds the rows to a graph as they stand; `inputs` takes the tensor.

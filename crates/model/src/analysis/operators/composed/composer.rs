@@ -11,19 +11,23 @@ use crate::data::literal::Literal;
 use crate::file::node::Node;
 
 /// The node that is written in other operators.
-pub(super) struct Composer<'a> {
-    pub(super) analysis: &'a mut Analysis,
-    pub(super) node: &'a Node,
+pub(in crate::analysis::operators) struct Composer<'a> {
+    pub(in crate::analysis::operators) analysis: &'a mut Analysis,
+    pub(in crate::analysis::operators) node: &'a Node,
 }
 
 impl Composer<'_> {
     /// The first output of an operator without attributes.
-    pub(super) fn op(&mut self, operator: &str, inputs: &[&Val]) -> Result<Val, String> {
+    pub(in crate::analysis::operators) fn op(
+        &mut self,
+        operator: &str,
+        inputs: &[&Val],
+    ) -> Result<Val, String> {
         self.op_with(operator, vec![], inputs)
     }
 
     /// The first output of an operator.
-    pub(super) fn op_with(
+    pub(in crate::analysis::operators) fn op_with(
         &mut self,
         operator: &str,
         attributes: Vec<AttributeProto>,
@@ -45,7 +49,7 @@ impl Composer<'_> {
 }
 
 /// A FLOAT without axes.
-pub(super) fn number(x: f32) -> Val {
+pub(in crate::analysis::operators) fn number(x: f32) -> Val {
     Val::literal(Literal::F32(Array::scalar(x)))
 }
 

@@ -1,7 +1,7 @@
 //! Operators that are others put together.
 
 pub(in crate::analysis) mod activations;
-mod composer;
+pub(super) mod composer;
 pub(in crate::analysis) mod einsum;
 pub(in crate::analysis) mod normalisations;
 pub(in crate::analysis) mod products;
