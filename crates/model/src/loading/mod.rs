@@ -9,6 +9,7 @@ pub(crate) mod model;
 #[cfg(test)]
 mod model_toml_page;
 mod newcomer_notes;
+mod quantised_note;
 pub(crate) mod reply_plan;
 mod text;
 mod toml_tables;

@@ -1,0 +1,24 @@
+//! A note on how the quantised operators of a file are computed.
+
+use std::collections::BTreeMap;
+
+use crate::file::onnx_file::OnnxFile;
+
+/// Operators on whole numbers of 8 bits that general cells compute.
+const OPERATORS: [&str; 4] = ["ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"];
+
+/// The note that a file's products of bytes are computed in FLOAT; none for a file without such products.
+pub(super) fn products_in_float(file: &OnnxFile) -> Option<String> {
+    let mut counts = BTreeMap::new();
+    for node in file.nodes.iter().filter(|node| OPERATORS.contains(&&node.operator[..])) {
+        *counts.entry(&node.operator[..]).or_insert(0) += 1;
+    }
+    let counts: Vec<String> =
+        counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    (!counts.is_empty()).then(|| {
+        format!(
+            "{} with the file's own arithmetic: products of the bytes, held as FLOAT, which is exact for sums below 2^24",
+            counts.join(", ")
+        )
+    })
+}
