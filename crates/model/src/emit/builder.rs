@@ -17,7 +17,7 @@ use crate::data::dim::{Dim, Factor};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
 use crate::data::symbol::{Symbol, Windows};
-use crate::emit::clipped_windows::axes_of_clipped_windows;
+use crate::emit::clipped_windows::write_pool;
 use crate::emit::writer::Writer;
 use crate::file::attribute::{int_attribute, ints_attribute};
 
@@ -79,9 +79,8 @@ impl<'a> Builder<'a> {
             produced.push(name);
         }
         let first = produced[0].clone();
-        match axes_of_clipped_windows(op) {
-            axes if axes.is_empty() => self.writer.op(&op.operator, names, produced, attributes),
-            axes => self.clipped_pool(op, &axes, names, &first),
+        if !write_pool(&mut self.writer, op, &names, &first) {
+            self.writer.op(&op.operator, names, produced, attributes);
         }
         self.learn_lengths(&first, &op.tensor_dims[0]);
         Ok(())

@@ -3,8 +3,12 @@
 //! The number of windows is a division that ONNX Runtime rounds to zero, so that an axis that lacks fewer elements than a
 //! stride has one window, over what there is.
 
+use std::rc::Rc;
+
 use crate::analysis::value::RowOp;
-use crate::emit::builder::Builder;
+use crate::data::int::Int;
+use crate::data::literal::Literal;
+use crate::emit::writer::Writer;
 use crate::file::attribute::int_attribute;
 
 fn ints<'a>(op: &'a RowOp, name: &str) -> &'a [i64] {
@@ -13,7 +17,7 @@ fn ints<'a>(op: &'a RowOp, name: &str) -> &'a [i64] {
 }
 
 /// The axes of a pool's output along which the first window may reach over the end of an axis that lacks elements for it.
-pub(super) fn axes_of_clipped_windows(op: &RowOp) -> Vec<usize> {
+fn axes_of_clipped_windows(op: &RowOp) -> Vec<usize> {
     let is_set = |name: &str| {
         op.attributes.iter().any(|a| a.name.as_deref() == Some(name) && a.i.unwrap_or(0) != 0)
     };
@@ -31,34 +35,41 @@ pub(super) fn axes_of_clipped_windows(op: &RowOp) -> Vec<usize> {
     (0..kernel.len()).filter(may_lack).map(|axis| 2 + axis).collect()
 }
 
-impl Builder<'_> {
-    /// Writes a pool as the first of its windows along `axes` where the last one may reach over the end too.
-    pub(super) fn clipped_pool(
-        &mut self,
-        op: &RowOp,
-        axes: &[usize],
-        inputs: Vec<String>,
-        output: &str,
-    ) {
-        let mut attributes = op.attributes.clone();
-        attributes.retain(|attribute| attribute.name.as_deref() != Some("ceil_mode"));
-        attributes.push(int_attribute("ceil_mode", 1));
-        let (all, input) = (self.writer.fresh(), inputs[0].clone());
-        self.writer.op(&op.operator, inputs, vec![all.clone()], attributes);
-        let axes_count = ints(op, "kernel_shape").len();
-        let geometry = |name: &str, axis: usize| ints(op, name)[axis - 2];
-        let numbers = |f: &dyn Fn(usize) -> i64| axes.iter().map(|&axis| f(axis)).collect();
-        let padding = |axis: usize| geometry("pads", axis) + geometry("pads", axis + axes_count);
-        let axes_of_steps = self.constant(numbers(&|axis| axis as i64));
-        let extra = self.constant(numbers(&|axis| padding(axis) - geometry("kernel_shape", axis)));
-        let strides = self.constant(numbers(&|axis| geometry("strides", axis)));
-        let (starts, one) = (self.constant(vec![0; axes.len()]), self.constant(vec![1]));
-        let shape = self.op("Shape", &[&input], vec![]);
-        let length = self.op("Gather", &[&shape, &axes_of_steps], vec![("axis", vec![0])]);
-        let room = self.op("Add", &[&length, &extra], vec![]);
-        let last = self.op("Div", &[&room, &strides], vec![]);
-        let counts = self.op("Add", &[&last, &one], vec![]);
-        let operands = vec![all, starts, counts, axes_of_steps];
-        self.writer.op("Slice", operands, vec![output.to_owned()], vec![]);
+/// Writes a pool as the first of its windows along `axes` where the last one may reach over the end too. False: no axis of
+/// it is that short.
+pub(super) fn write_pool(writer: &mut Writer, op: &RowOp, inputs: &[String], output: &str) -> bool {
+    let axes = axes_of_clipped_windows(op);
+    if axes.is_empty() {
+        return false;
     }
+    let mut attributes = op.attributes.clone();
+    attributes.retain(|attribute| attribute.name.as_deref() != Some("ceil_mode"));
+    attributes.push(int_attribute("ceil_mode", 1));
+    let all = writer.fresh();
+    writer.op(&op.operator, inputs.to_vec(), vec![all.clone()], attributes);
+    let spatial = ints(op, "kernel_shape").len();
+    let geometry = |name: &str, axis: usize| ints(op, name)[axis - 2];
+    let room = |axis: usize| {
+        geometry("pads", axis) + geometry("pads", axis + spatial) - geometry("kernel_shape", axis)
+    };
+    let mut numbers = |of: &dyn Fn(usize) -> i64| {
+        let ints = axes.iter().map(|&axis| Int::number(of(axis))).collect();
+        writer.constant(&Rc::new(Literal::ints(ints)))
+    };
+    let (starts, one) = (numbers(&|_| 0), numbers(&|_| 1));
+    let (along, extra) = (numbers(&|axis| axis as i64), numbers(&room));
+    let strides = numbers(&|axis| geometry("strides", axis));
+    let mut op = |operator: &str, inputs: [&str; 2]| {
+        let (name, inputs) = (writer.fresh(), inputs.map(str::to_owned));
+        let inputs = inputs.into_iter().filter(|input| !input.is_empty()).collect();
+        writer.node(operator, inputs, vec![name.clone()], vec![]);
+        name
+    };
+    let shape = op("Shape", [&inputs[0], ""]);
+    let length = op("Gather", [&shape, &along]);
+    let room = op("Add", [&length, &extra]);
+    let last = op("Div", [&room, &strides]);
+    let counts = op("Add", [&last, &one]);
+    writer.op("Slice", vec![all, starts, counts, along], vec![output.to_owned()], vec![]);
+    true
 }
