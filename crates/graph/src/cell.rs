@@ -29,9 +29,9 @@ impl RowSpec {
         }
     }
 
-    /// The number of elements in a row.
+    /// The number of elements in a row; the greatest number where there are more.
     pub fn elements(&self) -> usize {
-        self.shape.iter().product()
+        self.shape.iter().copied().fold(1, usize::saturating_mul)
     }
 
     /// The number of bytes of a row; none if it is too large for this machine, or of byte strings.

@@ -77,7 +77,10 @@ pub(crate) fn row_of(analysis: &Analysis, source: Source) -> RowSpec {
     match source {
         Source::Input(index) => {
             let input = &analysis.inputs[index];
-            RowSpec::flat(input.element, row_shape(&input.dims).iter().product())
+            RowSpec::flat(
+                input.element,
+                row_shape(&input.dims).into_iter().fold(1, usize::saturating_mul),
+            )
         }
         Source::Length(_) => RowSpec::flat(ElementType::I64, 1),
         Source::Recurrent(index, port) => analysis.recurrents[index].row(port),
