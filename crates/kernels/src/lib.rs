@@ -19,6 +19,7 @@
 //! | `packing/` | what weights are packed for, and how they lie in memory |
 //! | `products/` | rows times panels of weights: tiles, blocks, the order of sums, every precision |
 //! | `cells/` | activations; LSTM, GRU, RNN and TreeLSTM cells; linear layers with arg-max |
+//! | `layers/` | layers without state: convolutions, pools |
 //! | `peaks.rs` | the machine's limits |
 //!
 //! Each uses only those above it.
@@ -48,6 +49,7 @@
 
 mod cells;
 mod error;
+mod layers;
 mod packing;
 pub mod peaks;
 mod products;
@@ -66,6 +68,10 @@ pub use cells::step_dense::step_dense;
 pub use cells::tree_inner::{PackedTreeInner, Side, TreeChild, TreeInnerParameters, TreeInnerRow};
 pub use cells::tree_leaf::{PackedTreeLeaf, TreeLeafParameters, TreeLeafRow};
 pub use error::KernelError;
+pub use layers::activation::Activation;
+pub use layers::convolution::{After, ConvolutionParameters, Images, PackedConvolution};
+pub use layers::pool::{Pooling, pool};
+pub use layers::window::Window;
 pub use packing::lines::Lines;
 pub use packing::precision::{Packing, Precision};
 pub use products::tiling::ROWS_MAX;

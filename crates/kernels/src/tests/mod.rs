@@ -14,6 +14,7 @@ mod argmax;
 mod arguments;
 mod batches;
 mod cells;
+mod convolutions;
 mod embeddings;
 mod guards;
 mod kernels;

@@ -1,0 +1,133 @@
+//! What follows the sums of a layer: the sum with another layer's outputs, and an activation.
+
+use crate::simd::operations::{Simd, SimdOp};
+
+/// A function of each element.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Activation {
+    /// The element as it is.
+    Identity,
+    /// The element, at least `low` and at most `high` (the ONNX operators Relu and Clip). A NaN stays one.
+    Clip {
+        /// The least result.
+        low: f32,
+        /// The greatest result.
+        high: f32,
+    },
+    /// The element, times `slope` if it is below 0 (LeakyRelu).
+    Leaky {
+        /// The factor.
+        slope: f32,
+    },
+    /// The element times `slope * x + shift` between 0 and 1 (HardSwish, and a product with HardSigmoid).
+    HardSwish {
+        /// The factor of the element.
+        slope: f32,
+        /// What is added to that.
+        shift: f32,
+    },
+    /// `slope * x + shift` between 0 and 1 (HardSigmoid).
+    HardSigmoid {
+        /// The factor of the element.
+        slope: f32,
+        /// What is added to that.
+        shift: f32,
+    },
+}
+
+/// Adds `more` to each element of `y`, then applies the activation.
+pub(super) struct Finish<'a> {
+    pub(super) y: &'a mut [f32],
+    pub(super) more: Option<&'a [f32]>,
+    pub(super) activation: Activation,
+}
+
+impl SimdOp for Finish<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { y, more, activation } = self;
+        match activation {
+            Activation::Identity => each(
+                simd,
+                y,
+                more,
+                #[inline(always)]
+                |x| x,
+            ),
+            Activation::Clip { low, high } => {
+                let (low, high) = (simd.splat(low), simd.splat(high));
+                each(
+                    simd,
+                    y,
+                    more,
+                    #[inline(always)]
+                    |x| simd.min(high, simd.max(low, x)),
+                );
+            }
+            Activation::Leaky { slope } => {
+                let (zero, slope) = (simd.splat(0.0), simd.splat(slope));
+                each(
+                    simd,
+                    y,
+                    more,
+                    #[inline(always)]
+                    |x| simd.select_greater(zero, x, simd.mul(x, slope), x),
+                );
+            }
+            Activation::HardSwish { slope, shift } => {
+                let gate = gate(simd, slope, shift);
+                each(
+                    simd,
+                    y,
+                    more,
+                    #[inline(always)]
+                    |x| simd.mul(x, gate(x)),
+                );
+            }
+            Activation::HardSigmoid { slope, shift } => {
+                each(simd, y, more, gate(simd, slope, shift))
+            }
+        }
+    }
+}
+
+/// `slope * x + shift` between 0 and 1.
+#[inline(always)]
+fn gate<S: Simd>(simd: S, slope: f32, shift: f32) -> impl Fn(S::Vector) -> S::Vector {
+    let (slope, shift) = (simd.splat(slope), simd.splat(shift));
+    let (zero, one) = (simd.splat(0.0), simd.splat(1.0));
+    #[inline(always)]
+    move |x| simd.min(one, simd.max(zero, simd.add(simd.mul(x, slope), shift)))
+}
+
+#[inline(always)]
+fn each<S: Simd>(simd: S, y: &mut [f32], more: Option<&[f32]>, f: impl Fn(S::Vector) -> S::Vector) {
+    if let Some(more) = more {
+        assert_eq!(more.len(), y.len(), "one element more for each");
+    }
+    let whole = y.len() / S::LANES * S::LANES;
+    let more = more.map(<[f32]>::as_ptr);
+    // SAFETY: both slices have the same length; a vector follows each multiple of it up to `whole`, less than one there.
+    unsafe {
+        for at in (0..whole).step_by(S::LANES) {
+            let to = y.as_mut_ptr().add(at);
+            let x = simd.load(to);
+            let x = more.map_or(
+                x,
+                #[inline(always)]
+                |more| simd.add(x, simd.load(more.add(at))),
+            );
+            simd.store(to, f(x));
+        }
+        let count = y.len() - whole;
+        if count > 0 {
+            let to = y.as_mut_ptr().add(whole);
+            let x = simd.load_partial(to, count);
+            let x = match more {
+                Some(more) => simd.add(x, simd.load_partial(more.add(whole), count)),
+                None => x,
+            };
+            simd.store_partial(to, f(x), count);
+        }
+    }
+}

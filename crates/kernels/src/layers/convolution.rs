@@ -1,0 +1,323 @@
+//! Convolutions as products of windows with weights.
+//!
+//! ```text
+//! y[pixel][output] = b[output] + sum over taps, channels of w[output][channel][tap] x[pixel * stride + tap][channel]
+//! ```
+//! (the ONNX operator Conv over one or two axes, on tensors whose channels come last.)
+//!
+//! **Order.** A sum takes the bias, then the taps row by row, the channels of each in ascending order: one fused multiply-add
+//! each. Neither the number of images nor an image's place among them changes a bit.
+//!
+//! **Windows.** Where a window lies in memory as it is (one tap, or one row of taps without padding), the product reads it
+//! there. Other windows are copied a block at a time, as many as stay in a second-level cache.
+
+use std::fmt;
+
+use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
+use crate::error::KernelError;
+use crate::layers::activation::{Activation, Finish};
+use crate::layers::depthwise::{Depthwise, DepthwiseRow};
+use crate::layers::window::Window;
+use crate::packing::checks::check_len;
+use crate::packing::precision::Packing;
+use crate::packing::target::Target;
+
+/// Elements of the windows that are copied at a time.
+const BLOCK_LEN: usize = 32 << 10;
+
+/// The fewest and the most windows of a block.
+const BLOCK_WINDOWS: [usize; 2] = [32, 256];
+
+/// The weights of a convolution.
+#[derive(Debug, Clone, Copy)]
+pub struct ConvolutionParameters<'a> {
+    /// Channels of x.
+    pub inputs: usize,
+    /// Channels of y.
+    pub outputs: usize,
+    /// Parts that the channels of x and y are divided into, each of y's computed from one of x's; at least 1.
+    pub groups: usize,
+    /// The windows along height and width.
+    pub windows: [Window; 2],
+    /// `[outputs, inputs / groups, kernel height, kernel width]`.
+    pub w: &'a [f32],
+    /// `[outputs]`; `None` is zero.
+    pub b: Option<&'a [f32]>,
+}
+
+/// Images to convolve.
+#[derive(Debug, Clone, Copy)]
+pub struct Images<'a> {
+    /// Their number.
+    pub count: usize,
+    /// Height and width.
+    pub size: [usize; 2],
+    /// `[count, height, width, inputs]`.
+    pub x: &'a [f32],
+}
+
+/// What follows the sums.
+#[derive(Debug, Clone, Copy)]
+pub struct After<'a> {
+    /// Numbers that are added to the sums, in the shape of y.
+    pub more: Option<&'a [f32]>,
+    /// Then, a function of each.
+    pub activation: Activation,
+}
+
+/// A convolution with its weights packed.
+pub struct PackedConvolution {
+    target: Target,
+    inputs: usize,
+    outputs: usize,
+    windows: [Window; 2],
+    weights: ConvolutionWeights,
+}
+
+enum ConvolutionWeights {
+    /// A matrix for each group.
+    Products(Vec<PackedLinear>),
+    /// Each channel by itself.
+    Depthwise(Depthwise),
+}
+
+impl PackedConvolution {
+    /// Packs a copy of the weights for a target.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions; an error that names the
+    /// argument where sizes and lengths do not agree.
+    pub fn new(
+        packing: impl Into<Packing>,
+        parameters: ConvolutionParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        Self::for_target(Target::new(packing.into())?, parameters)
+    }
+
+    pub(crate) fn for_target(
+        target: Target,
+        parameters: ConvolutionParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let ConvolutionParameters { inputs, outputs, groups, windows, w, b } = parameters;
+        let taps = windows[0].kernel * windows[1].kernel;
+        let (of_group, to_group) = (inputs / groups.max(1), outputs / groups.max(1));
+        if of_group * groups != inputs || to_group * groups != outputs || outputs == 0 {
+            return Err(KernelError::NoHiddenUnits);
+        }
+        check_len("w", w, outputs * of_group * taps)?;
+        if let Some(b) = b {
+            check_len("b", b, outputs)?;
+        }
+        let weights = if of_group == 1 && to_group == 1 && groups > 1 {
+            ConvolutionWeights::Depthwise(Depthwise::new(outputs, w, b))
+        } else {
+            let mut groups_packed = Vec::new();
+            for group in 0..groups {
+                let first = group * to_group;
+                let of = &w[first * of_group * taps..][..to_group * of_group * taps];
+                // From [output, channel, tap] to [output, tap, channel].
+                let mut turned = Vec::with_capacity(of.len());
+                for output in of.chunks_exact(of_group * taps) {
+                    for tap in 0..taps {
+                        turned.extend(output[tap..].iter().step_by(taps));
+                    }
+                }
+                let parameters = LinearParameters {
+                    input_size: of_group * taps,
+                    output_size: to_group,
+                    w: &turned,
+                    b: b.map(|b| &b[first..][..to_group]),
+                };
+                groups_packed.push(PackedLinear::for_target(target, parameters)?);
+            }
+            ConvolutionWeights::Products(groups_packed)
+        };
+        Ok(Self { target, inputs, outputs, windows, weights })
+    }
+
+    /// Channels of y.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// The height and width of y for images of this size; none if not even one window fits.
+    pub fn size(&self, [height, width]: [usize; 2]) -> Option<[usize; 2]> {
+        Some([self.windows[0].count(height)?, self.windows[1].count(width)?])
+    }
+
+    /// Bytes of packed weights.
+    pub fn bytes(&self) -> usize {
+        match &self.weights {
+            ConvolutionWeights::Products(groups) => groups.iter().map(PackedLinear::bytes).sum(),
+            ConvolutionWeights::Depthwise(depthwise) => depthwise.bytes(),
+        }
+    }
+
+    /// Bytes that a run needs beside its tensors.
+    pub fn scratch_bytes(&self) -> usize {
+        let longest = self.inputs * self.windows[0].kernel * self.windows[1].kernel;
+        size_of::<f32>() * BLOCK_LEN.max(BLOCK_WINDOWS[0] * longest)
+            + size_of::<LinearRow>() * BLOCK_WINDOWS[1]
+    }
+
+    /// Computes y, `[count, height, width, outputs]` of [`Self::size`].
+    ///
+    /// # Errors
+    /// [`KernelError::Length`] where a tensor has another length.
+    pub fn run(
+        &self,
+        images: Images<'_>,
+        after: After<'_>,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let Images { count, size: [height, width], x } = images;
+        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
+        check_len("x", x, count * height * width * self.inputs)?;
+        check_len("y", y, count * rows * columns * self.outputs)?;
+        if let Some(more) = after.more {
+            check_len("more", more, y.len())?;
+        }
+        match &self.weights {
+            ConvolutionWeights::Products(groups) => {
+                self.products(groups, images, [rows, columns], after, y);
+            }
+            ConvolutionWeights::Depthwise(layer) => {
+                let (image_len, row_len) = (height * width * self.inputs, columns * self.outputs);
+                for (at, y) in y.chunks_exact_mut(row_len.max(1)).enumerate() {
+                    let (image, row) = (at / rows, at % rows);
+                    let x = &x[image * image_len..][..image_len];
+                    self.target.unit.vectorize(DepthwiseRow {
+                        layer,
+                        windows: self.windows,
+                        x,
+                        size: images.size,
+                        row,
+                        y: &mut *y,
+                    });
+                    let more = after.more.map(|more| &more[at * row_len..][..row_len]);
+                    self.finish(y, more, after.activation);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, y: &mut [f32], more: Option<&[f32]>, activation: Activation) {
+        if more.is_some() || activation != Activation::Identity {
+            self.target.unit.vectorize(Finish { y, more, activation });
+        }
+    }
+
+    fn products(
+        &self,
+        groups: &[PackedLinear],
+        images: Images<'_>,
+        [rows, columns]: [usize; 2],
+        after: After<'_>,
+        y: &mut [f32],
+    ) {
+        let longest = groups[0].input_size();
+        let windows = (BLOCK_LEN / longest.max(1)).clamp(BLOCK_WINDOWS[0], BLOCK_WINDOWS[1]);
+        let (mut copies, mut places) = (Vec::new(), Vec::new());
+        for (block, y) in y.chunks_mut(windows * self.outputs).enumerate() {
+            let first = block * windows;
+            for (group, linear) in groups.iter().enumerate() {
+                let of_group = self.inputs / groups.len();
+                let windows =
+                    BlockWindows { first, count: y.len() / self.outputs, group, of_group };
+                places.clear();
+                self.places(images, [rows, columns], &windows, &mut copies, &mut places);
+                let to = y.as_mut_ptr().wrapping_add(group * linear.output_size());
+                let of_window = |(at, &x): (usize, &*const f32)| LinearRow {
+                    x,
+                    y: to.wrapping_add(at * self.outputs),
+                };
+                let products: Vec<LinearRow> = places.iter().enumerate().map(of_window).collect();
+                // SAFETY: a window's elements are readable, as `places` says; outputs of a window are those of
+                // the group in `y`, which nobody else has.
+                unsafe { linear.multiply(&products, 0..linear.panels()) }
+            }
+            let more = after.more.map(|more| &more[first * self.outputs..][..y.len()]);
+            self.finish(y, more, after.activation);
+        }
+    }
+
+    /// Where each window of a block lies: in x, or copied to `copies`.
+    fn places(
+        &self,
+        Images { size: [height, width], x, .. }: Images<'_>,
+        [rows, columns]: [usize; 2],
+        windows: &BlockWindows,
+        copies: &mut Vec<f32>,
+        places: &mut Vec<*const f32>,
+    ) {
+        let [down, along] = self.windows;
+        let of_group = windows.of_group;
+        let image_len = height * width * self.inputs;
+        let pixel = |image: usize, row: usize, column: usize| {
+            image * image_len + (row * width + column) * self.inputs + windows.group * of_group
+        };
+        let is_line = down.kernel == 1
+            && (along.kernel == 1 || (along.dilation == 1 && of_group == self.inputs));
+        let is_direct = is_line && down.is_inside() && along.is_inside();
+        let longest = of_group * down.kernel * along.kernel;
+        copies.clear();
+        copies.reserve(if is_direct { 0 } else { windows.count * longest });
+        for at in windows.first..windows.first + windows.count {
+            let (image, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
+            if is_direct {
+                let from = pixel(image, row * down.stride, column * along.stride);
+                places.push(x[from..][..longest].as_ptr());
+                continue;
+            }
+            let (taps_down, first_row) = down.inside(row, height);
+            let (taps_along, first_column) = along.inside(column, width);
+            let line = along.kernel * of_group;
+            if taps_down.is_empty() || taps_along.is_empty() {
+                copies.resize(copies.len() + longest, 0.0);
+                continue;
+            }
+            copies.resize(copies.len() + taps_down.start * line, 0.0);
+            for tap in 0..taps_down.len() {
+                let row = first_row + tap * down.dilation;
+                copies.resize(copies.len() + taps_along.start * of_group, 0.0);
+                let from = pixel(image, row, first_column);
+                if along.dilation == 1 && of_group == self.inputs {
+                    copies.extend_from_slice(&x[from..][..taps_along.len() * of_group]);
+                } else {
+                    for tap in 0..taps_along.len() {
+                        let from = from + tap * along.dilation * self.inputs;
+                        copies.extend_from_slice(&x[from..][..of_group]);
+                    }
+                }
+                copies.resize(copies.len() + (along.kernel - taps_along.end) * of_group, 0.0);
+            }
+            copies.resize(copies.len() + (down.kernel - taps_down.end) * line, 0.0);
+        }
+        if !is_direct {
+            places.extend(copies.chunks_exact(longest.max(1)).map(<[f32]>::as_ptr));
+        }
+    }
+}
+
+/// Windows that are computed together.
+struct BlockWindows {
+    /// The first of them, counted over all images.
+    first: usize,
+    count: usize,
+    group: usize,
+    /// Channels of x in the group.
+    of_group: usize,
+}
+
+impl fmt::Debug for PackedConvolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedConvolution")
+            .field("isa", &self.target.isa)
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .field("windows", &self.windows)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,268 @@
+//! Convolutions and pools of drawn sizes against their definition in f64; the bits of an image alone, and on every target.
+
+use super::random::{Random, bits};
+use crate::layers::activation::Activation;
+use crate::layers::convolution::{After, ConvolutionParameters, Images, PackedConvolution};
+use crate::layers::pool::{Pooling, pool};
+use crate::layers::window::Window;
+use crate::packing::target::Target;
+
+struct Case {
+    inputs: usize,
+    outputs: usize,
+    groups: usize,
+    windows: [Window; 2],
+    count: usize,
+    size: [usize; 2],
+    w: Vec<f32>,
+    b: Option<Vec<f32>>,
+    x: Vec<f32>,
+    more: Option<Vec<f32>>,
+    activation: Activation,
+}
+
+fn window(random: &mut Random, is_line: bool) -> Window {
+    if is_line {
+        return Window::POINT;
+    }
+    Window {
+        kernel: 1 + random.below(4),
+        stride: 1 + random.below(3),
+        dilation: 1 + random.below(2),
+        before: random.below(4),
+        after: random.below(4),
+    }
+}
+
+fn activation(random: &mut Random) -> Activation {
+    match random.below(6) {
+        0 | 1 => Activation::Identity,
+        2 => Activation::Clip { low: -0.1, high: 0.4 },
+        3 => Activation::Leaky { slope: 0.1 },
+        4 => Activation::HardSwish { slope: 1.0 / 6.0, shift: 0.5 },
+        _ => Activation::HardSigmoid { slope: 0.2, shift: 0.5 },
+    }
+}
+
+impl Case {
+    fn draw(random: &mut Random) -> Self {
+        let groups = [1, 1, 1, 2, 5, 19][random.below(6)];
+        let inputs = groups * [1, 1, 3, 8, 33][random.below(5)];
+        let outputs = groups * [1, 1, 4, 8, 40, 70][random.below(6)];
+        let is_line = random.coin();
+        let windows = [window(random, is_line), window(random, false)];
+        let count = 1 + random.below(3);
+        let mut size = || loop {
+            let size = [if is_line { 1 } else { 1 + random.below(9) }, 1 + random.below(40)];
+            if (0..2).all(|axis| windows[axis].count(size[axis]).is_some()) {
+                return size;
+            }
+        };
+        let size = size();
+        let taps = windows[0].kernel * windows[1].kernel;
+        let of_y =
+            count * windows.iter().zip(size).map(|(w, n)| w.count(n).unwrap()).product::<usize>();
+        Self {
+            inputs,
+            outputs,
+            groups,
+            windows,
+            count,
+            size,
+            w: random.vec(outputs * inputs / groups * taps, 0.5),
+            b: random.coin().then(|| random.vec(outputs, 0.5)),
+            x: random.vec(count * size[0] * size[1] * inputs, 1.0),
+            more: random.coin().then(|| random.vec(of_y * outputs, 1.0)),
+            activation: activation(random),
+        }
+    }
+
+    fn packed(&self, target: Target) -> PackedConvolution {
+        let &Self { inputs, outputs, groups, windows, .. } = self;
+        let (w, b) = (&self.w[..], self.b.as_deref());
+        let parameters = ConvolutionParameters { inputs, outputs, groups, windows, w, b };
+        PackedConvolution::for_target(target, parameters).unwrap()
+    }
+
+    /// y of the images in `images`.
+    fn run(&self, target: Target, images: std::ops::Range<usize>) -> Vec<f32> {
+        let packed = self.packed(target);
+        let x_len = self.x.len() / self.count;
+        let [height, width] = packed.size(self.size).unwrap();
+        let y_len = height * width * self.outputs;
+        let mut y = vec![f32::NAN; images.len() * y_len];
+        let more = self.more.as_ref().map(|more| &more[images.start * y_len..images.end * y_len]);
+        let x = &self.x[images.start * x_len..images.end * x_len];
+        let of = Images { count: images.len(), size: self.size, x };
+        packed.run(of, After { more, activation: self.activation }, &mut y).unwrap();
+        y
+    }
+
+    /// The definition.
+    fn reference(&self) -> Vec<f64> {
+        let [height, width] = self.size;
+        let [down, along] = self.windows;
+        let [rows, columns] = [down.count(height).unwrap(), along.count(width).unwrap()];
+        let (of_group, to_group) = (self.inputs / self.groups, self.outputs / self.groups);
+        let mut y = Vec::new();
+        for at in 0..self.count * rows * columns {
+            let (image, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
+            for output in 0..self.outputs {
+                let mut sum = self.b.as_ref().map_or(0.0, |b| f64::from(b[output]));
+                for tap in 0..down.kernel * along.kernel {
+                    let (tap_row, tap_column) = (tap / along.kernel, tap % along.kernel);
+                    let from = |window: Window, at: usize, tap: usize| {
+                        (at * window.stride + tap * window.dilation).checked_sub(window.before)
+                    };
+                    let (Some(i), Some(j)) =
+                        (from(down, row, tap_row), from(along, column, tap_column))
+                    else {
+                        continue;
+                    };
+                    if i >= height || j >= width {
+                        continue;
+                    }
+                    for channel in 0..of_group {
+                        let w = (output * of_group + channel) * down.kernel * along.kernel + tap;
+                        let x = ((image * height + i) * width + j) * self.inputs
+                            + output / to_group * of_group
+                            + channel;
+                        sum += f64::from(self.w[w]) * f64::from(self.x[x]);
+                    }
+                }
+                sum += self.more.as_ref().map_or(0.0, |more| f64::from(more[y.len()]));
+                let gate = |slope: f32, shift: f32| {
+                    (f64::from(slope) * sum + f64::from(shift)).clamp(0.0, 1.0)
+                };
+                y.push(match self.activation {
+                    Activation::Identity => sum,
+                    Activation::Clip { low, high } => sum.clamp(low.into(), high.into()),
+                    Activation::Leaky { slope } if sum < 0.0 => sum * f64::from(slope),
+                    Activation::Leaky { .. } => sum,
+                    Activation::HardSwish { slope, shift } => sum * gate(slope, shift),
+                    Activation::HardSigmoid { slope, shift } => gate(slope, shift),
+                });
+            }
+        }
+        y
+    }
+}
+
+#[test]
+fn convolutions_are_their_definition() {
+    let mut random = Random(0x00c0_ffee);
+    let draws = if cfg!(miri) { 6 } else { 300 };
+    for _ in 0..draws {
+        let case = Case::draw(&mut random);
+        let wanted = case.reference();
+        let mut first: Option<Vec<u32>> = None;
+        for target in Target::all_f32_for_tests() {
+            let y = case.run(target, 0..case.count);
+            assert_eq!(y.len(), wanted.len());
+            let largest = wanted.iter().fold(1.0_f64, |largest, y| largest.max(y.abs()));
+            for (at, (&y, &wanted)) in y.iter().zip(&wanted).enumerate() {
+                let error = (f64::from(y) - wanted).abs();
+                assert!(error <= 1e-5 * largest, "{at}: {y}, {wanted}; {:?}", case.windows);
+            }
+            let bits = bits(&y);
+            assert_eq!(first.get_or_insert(bits.clone()), &bits, "{:?}", target.isa);
+        }
+    }
+}
+
+#[test]
+fn an_image_has_the_same_bits_alone() {
+    let mut random = Random(77);
+    let target = *Target::all_f32_for_tests().last().unwrap();
+    for _ in 0..if cfg!(miri) { 3 } else { 100 } {
+        let case = Case::draw(&mut random);
+        let together = bits(&case.run(target, 0..case.count));
+        let alone: Vec<u32> =
+            (0..case.count).flat_map(|image| bits(&case.run(target, image..image + 1))).collect();
+        assert_eq!(alone, together, "{:?}", case.windows);
+    }
+}
+
+#[test]
+fn wrong_lengths_are_refused() {
+    let parameters = |w: &'static [f32], groups: usize| ConvolutionParameters {
+        inputs: 4,
+        outputs: 6,
+        groups,
+        windows: [Window::POINT; 2],
+        w,
+        b: None,
+    };
+    let target = Target::all_f32_for_tests()[0];
+    assert!(PackedConvolution::for_target(target, parameters(&[0.0; 24], 1)).is_ok());
+    assert!(PackedConvolution::for_target(target, parameters(&[0.0; 24], 3)).is_err());
+    assert!(PackedConvolution::for_target(target, parameters(&[0.0; 24], 0)).is_err());
+    let packed = PackedConvolution::for_target(target, parameters(&[0.0; 12], 2)).unwrap();
+    let after = After { more: None, activation: Activation::Identity };
+    let images = Images { count: 1, size: [2, 3], x: &[0.0; 24] };
+    assert!(packed.run(images, after, &mut [0.0; 36]).is_ok());
+    assert!(packed.run(images, after, &mut [0.0; 35]).is_err());
+    assert!(packed.run(Images { x: &[0.0; 23], ..images }, after, &mut [0.0; 36]).is_err());
+    assert!(packed.run(images, After { more: Some(&[0.0; 30]), ..after }, &mut [0.0; 36]).is_err());
+}
+
+#[test]
+fn pools_are_their_definition() {
+    let mut random = Random(5);
+    for _ in 0..if cfg!(miri) { 4 } else { 200 } {
+        let windows = [window(&mut random, false), window(&mut random, false)];
+        let (count, channels) = (1 + random.below(3), 1 + random.below(40));
+        let size = [1 + random.below(9), 1 + random.below(9)];
+        let [Some(rows), Some(columns)] = [0, 1].map(|axis| windows[axis].count(size[axis])) else {
+            continue;
+        };
+        // Of a window in the padding alone there is no greatest element.
+        let is_inside = |axis: usize, at: usize| !windows[axis].inside(at, size[axis]).0.is_empty();
+        if !(0..rows).all(|at| is_inside(0, at)) || !(0..columns).all(|at| is_inside(1, at)) {
+            continue;
+        }
+        let x = random.vec(count * size[0] * size[1] * channels, 1.0);
+        let images = Images { count, size, x: &x };
+        for pooling in [Pooling::Max, Pooling::Mean, Pooling::MeanOfPadded] {
+            let mut first: Option<Vec<u32>> = None;
+            for target in Target::all_f32_for_tests() {
+                let mut y = vec![f32::NAN; count * rows * columns * channels];
+                let of = (channels, [rows, columns]);
+                if pool(target.isa, pooling, windows, images, of, &mut y).is_err() {
+                    continue;
+                }
+                let bits = bits(&y);
+                assert_eq!(first.get_or_insert(bits.clone()), &bits, "{:?}", target.isa);
+                for (at, &y) in y.iter().enumerate() {
+                    let (pixel, channel) = (at / channels, at % channels);
+                    let (row, column) = (pixel / columns % rows, pixel % columns);
+                    let image = pixel / (rows * columns);
+                    let mut elements = Vec::new();
+                    for tap in 0..windows[0].kernel * windows[1].kernel {
+                        let taps = [tap / windows[1].kernel, tap % windows[1].kernel];
+                        let place = |axis: usize, at: usize| {
+                            let Window { stride, dilation, before, .. } = windows[axis];
+                            (at * stride + taps[axis] * dilation).checked_sub(before)
+                        };
+                        if let (Some(i), Some(j)) = (place(0, row), place(1, column))
+                            && i < size[0]
+                            && j < size[1]
+                        {
+                            let pixel = (image * size[0] + i) * size[1] + j;
+                            elements.push(f64::from(x[pixel * channels + channel]));
+                        }
+                    }
+                    let sum: f64 = elements.iter().sum();
+                    let wanted = match pooling {
+                        Pooling::Max => elements.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                        Pooling::Mean => sum / elements.len() as f64,
+                        Pooling::MeanOfPadded => {
+                            sum / (windows[0].kernel * windows[1].kernel) as f64
+                        }
+                    };
+                    assert!((f64::from(y) - wanted).abs() < 1e-6, "{pooling:?}: {y}, {wanted}");
+                }
+            }
+        }
+    }
+}
