@@ -13,6 +13,7 @@ use crate::probe::{Probe, dims, shape_of};
 use crate::row_count::may_be_sensitive;
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
+use crate::steps::{Cut, Stepped, cut};
 use crate::tensors::{from_value, to_value};
 use crate::thread::ExecutorThread;
 use crate::working_bytes::WorkingBytes;
@@ -25,16 +26,23 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// A program that rten has loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
-    model: Model,
+    engine: Engine,
     pub(crate) inputs: Vec<Port>,
     pub(crate) outputs: Vec<Port>,
-    input_ids: Vec<NodeId>,
     output_ids: Vec<NodeId>,
     single_row: LoadedSingleRow,
     /// For each list of spans that one sequence had, whether the branch for a single sequence cannot run it: so few
     /// steps make operators sensitive that the branch runs once.
     known_spans: Mutex<BTreeMap<Vec<u32>, bool>>,
     working_bytes: WorkingBytes,
+}
+
+/// What runs a program.
+enum Engine {
+    /// rten, with the ids of the inputs.
+    Whole(Box<Model>, Vec<NodeId>),
+    /// Steps of ours, with rten between them.
+    Stepped(Stepped),
 }
 
 /// See [`SingleRow`].
@@ -92,6 +100,9 @@ impl Loaded {
         }
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
         let probe = Probe::run(&mut file, &inputs, is_batched);
+        if let Some(cut) = probe.as_ref().and_then(|probe| cut(&file, probe)) {
+            return Ok(Self::stepped(cut, probe.as_ref(), inputs, outputs));
+        }
         let single_row = plan(&mut file, probe.as_ref(), is_batched, &inputs);
         let graph = file.graph.as_ref().ok_or_else(|| error("it has no graph".to_owned()))?;
         let working_bytes =
@@ -114,10 +125,9 @@ impl Loaded {
         let single_row = LoadedSingleRow::new(&single_row, id)?;
         let known_spans = Mutex::default();
         let mut loaded = Self {
-            model,
+            engine: Engine::Whole(Box::new(model), input_ids),
             inputs,
             outputs,
-            input_ids,
             output_ids,
             single_row,
             known_spans,
@@ -128,6 +138,16 @@ impl Loaded {
             loaded.working_bytes.run_twice();
         }
         Ok(loaded)
+    }
+
+    /// A program that was cut into steps.
+    fn stepped(cut: Cut, probe: Option<&Probe>, inputs: Vec<Port>, outputs: Vec<Port>) -> Self {
+        let Cut { stepped, graph, copies, scratch_bytes } = cut;
+        let working_bytes =
+            WorkingBytes::of_steps(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
+        let (output_ids, single_row) = (Vec::new(), LoadedSingleRow::Plain);
+        let (engine, known_spans) = (Engine::Stepped(stepped), Mutex::default());
+        Self { engine, inputs, outputs, output_ids, single_row, known_spans, working_bytes }
     }
 
     /// See [`WorkingBytes::bound_batches`].
@@ -233,14 +253,17 @@ impl Loaded {
         inputs: Vec<Shaped>,
         thread: &ExecutorThread,
     ) -> Result<Vec<Value>, ExecutorError> {
-        let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
-        let values = inputs
-            .into_iter()
-            .zip(&self.input_ids)
-            .map(|((shape, data), &id)| Ok((id, to_value(&shape, data)?)))
-            .collect::<Result<Vec<_>, ExecutorError>>()?;
-        let run = self.model.run(values, outputs, Some(options));
-        run.map_err(|error| ExecutorError::Run(error.to_string()))
+        let values = inputs.into_iter().map(|(shape, data)| to_value(&shape, data));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        match &self.engine {
+            Engine::Stepped(stepped) => stepped.run(values, thread),
+            Engine::Whole(model, input_ids) => {
+                let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
+                let values = input_ids.iter().zip(values).map(|(&id, value)| (id, value.into()));
+                let run = model.run(values.collect(), outputs, Some(options));
+                run.map_err(|error| ExecutorError::Run(error.to_string()))
+            }
+        }
     }
 
     /// The elements of output ports, which must be of the shapes in `expected`; of those that are double, the

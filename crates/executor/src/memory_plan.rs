@@ -22,6 +22,8 @@ pub(crate) struct MemoryPlan {
     pub(crate) inputs: Vec<Option<usize>>,
     /// The value of each output port that an operator computes.
     pub(crate) outputs: Vec<Option<usize>>,
+    /// Bytes that an operator needs beside its tensors.
+    pub(crate) scratch_bytes: u64,
 }
 
 pub(crate) struct PlannedValue {
@@ -111,7 +113,7 @@ impl MemoryPlan {
         let read = steps.iter().flat_map(|step| &step.reads).chain(outputs.iter().flatten());
         let read: Vec<usize> = read.copied().collect();
         read.into_iter().for_each(|value| values[value].readers += 1);
-        Self { values, steps, inputs, outputs }
+        Self { values, steps, inputs, outputs, scratch_bytes: 0 }
     }
 }
 

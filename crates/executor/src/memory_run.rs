@@ -70,7 +70,8 @@ impl MemoryPlan {
         let given = self.outputs.iter().zip(outputs).filter(|_| is_converted).map(given);
         let given = given.fold(0, u64::saturating_add);
         let peak = run.pool.peak().max(given);
-        let fixed = run.blocks + RUN_BYTES + STEP_BYTES * self.steps.len() as u64;
+        let fixed =
+            run.blocks + self.scratch_bytes + RUN_BYTES + STEP_BYTES * self.steps.len() as u64;
         peak.saturating_add((peak as f64 * MARGIN) as u64).saturating_add(fixed)
     }
 

@@ -195,7 +195,7 @@ impl<'a> Tracer<'a> {
                 true => TensorData::I64(vec![lengths[number] as i64; elements]),
                 false => TensorData::zeros(port.row.element, elements),
             };
-            Some((model.node_id(&format!("in{number}")).ok()?, to_value(&shape, data).ok()?))
+            Some((model.node_id(&format!("in{number}")).ok()?, to_value(&shape, data).ok()?.into()))
         };
         let values: Vec<(NodeId, ValueOrView<'_>)> =
             self.inputs.iter().enumerate().map(input).collect::<Option<_>>()?;

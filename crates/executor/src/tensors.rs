@@ -1,7 +1,7 @@
 //! Converts tensors of a batch to rten's and back. rten has f32 and i32: I64 and BOOL pass as i32.
 
 use batchmaker_graph::{ElementType, TensorData};
-use rten::{Value, ValueOrView};
+use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
@@ -10,23 +10,19 @@ use crate::error::ExecutorError;
 ///
 /// # Errors
 /// [`ExecutorError::Integer`]; [`ExecutorError::Run`] if there are other elements than `shape` has.
-pub(crate) fn to_value<'a>(
-    shape: &[usize],
-    data: TensorData,
-) -> Result<ValueOrView<'a>, ExecutorError> {
+pub(crate) fn to_value(shape: &[usize], data: TensorData) -> Result<Value, ExecutorError> {
     let run_error = |error: &dyn std::fmt::Display| ExecutorError::Run(error.to_string());
     let narrow = |n: i64| i32::try_from(n).map_err(|_| ExecutorError::Integer(n));
     let ints = match data {
         TensorData::F32(data) => {
-            let value = Value::from_shape(shape, data);
-            return value.map(ValueOrView::from).map_err(|error| run_error(&error));
+            return Value::from_shape(shape, data).map_err(|error| run_error(&error));
         }
         TensorData::I32(data) => data,
         TensorData::I64(data) => data.into_iter().map(narrow).collect::<Result<_, _>>()?,
         TensorData::Bool(data) => data.into_iter().map(i32::from).collect(),
         TensorData::Bytes(_) => return Err(ExecutorError::Run("text inside a cell".to_owned())),
     };
-    Value::from_shape(shape, ints).map(ValueOrView::from).map_err(|error| run_error(&error))
+    Value::from_shape(shape, ints).map_err(|error| run_error(&error))
 }
 
 /// The elements of `value`, the output of `port`, which must be an `element` tensor of shape `expected`.

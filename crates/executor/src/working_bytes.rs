@@ -11,6 +11,7 @@ use crate::port::Port;
 use crate::probe::{Probe, ShapeGrowth};
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{SingleRow, SingleRowBranch};
+use crate::single_row_branch::Copies;
 
 /// The most bytes that a batch of several rows or sequences takes, unless a program is given another bound: its inputs, and
 /// what its run allocates. A batch of one row or sequence may take more.
@@ -92,6 +93,26 @@ impl WorkingBytes {
         let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
         let (batch_bytes_max, known) = (BATCH_BYTES_MAX, Mutex::default());
         Self { rule, inputs, outputs, is_batched, batch_bytes_max, known }
+    }
+
+    /// The bytes of runs of a program that was cut into steps: `graph` has its operators, `copies` those of its tensors
+    /// that are others in another layout, with bytes that a step needs beside its tensors.
+    pub(crate) fn of_steps(
+        graph: &GraphProto,
+        probe: Option<&Probe>,
+        (copies, scratch_bytes): (&Copies, u64),
+        inputs: &[Port],
+        outputs: &[Port],
+    ) -> Self {
+        let mut bytes = Self::new(graph, None, &SingleRow::Plain, inputs, outputs);
+        if let Some(probe) = probe {
+            let own: Vec<String> = (0..outputs.len()).map(|port| format!("out{port}")).collect();
+            let mut batch = MemoryPlan::new(graph, probe, copies, inputs.len(), &own);
+            batch.scratch_bytes = scratch_bytes;
+            let lengths = probe.lengths().clone();
+            bytes.rule = Rule::Planned(Box::new(Plans { lengths, batch, single: Single::Plain }));
+        }
+        bytes
     }
 
     /// Bounds a batch of several rows or sequences by `bytes`.

@@ -1,0 +1,138 @@
+//! A tensor between steps.
+
+use rten::Value;
+use rten_tensor::prelude::*;
+
+use crate::error::ExecutorError;
+
+/// A tensor of rank 3 or 4 as `[images, pixels, channels]`.
+#[derive(Clone)]
+pub(super) struct Pixels {
+    /// As ONNX has it, channels second.
+    pub(super) shape: Vec<usize>,
+    pub(super) data: Vec<f32>,
+}
+
+/// A tensor between steps.
+pub(super) enum Held {
+    /// As ONNX has it.
+    Planes(Value),
+    /// With its channels last.
+    Pixels(Pixels),
+}
+
+impl Held {
+    pub(super) fn planes(&self) -> Result<&Value, ExecutorError> {
+        match self {
+            Self::Planes(value) => Ok(value),
+            Self::Pixels(_) => Err(missing()),
+        }
+    }
+
+    pub(super) fn pixels(&self) -> Result<&Pixels, ExecutorError> {
+        match self {
+            Self::Pixels(pixels) => Ok(pixels),
+            Self::Planes(_) => Err(missing()),
+        }
+    }
+
+    pub(super) fn into_planes(self) -> Result<Value, ExecutorError> {
+        match self {
+            Self::Planes(value) => Ok(value),
+            Self::Pixels(_) => Err(missing()),
+        }
+    }
+}
+
+impl Pixels {
+    pub(super) fn of(value: &Value) -> Result<Self, ExecutorError> {
+        let Value::FloatTensor(tensor) = value else {
+            return Err(ExecutorError::Run(format!("a convolution of {}", value.dtype())));
+        };
+        let shape = tensor.shape().to_vec();
+        let view = tensor.to_contiguous();
+        let data = view.data();
+        let [images, channels, pixels] = Self::sizes(&shape);
+        Ok(Self { data: swapped(data, images, [channels, pixels]), shape })
+    }
+
+    pub(super) fn to_planes(&self) -> Result<Value, ExecutorError> {
+        let [images, channels, pixels] = Self::sizes(&self.shape);
+        let data = swapped(&self.data, images, [pixels, channels]);
+        let value = Value::from_shape(&self.shape, data);
+        value.map_err(|error| ExecutorError::Run(error.to_string()))
+    }
+
+    /// All pixels, `[images * pixels, channels]`.
+    pub(super) fn into_rows(self) -> Result<Value, ExecutorError> {
+        let [images, channels, pixels] = Self::sizes(&self.shape);
+        let value = Value::from_shape(&[images * pixels, channels], self.data);
+        value.map_err(|error| ExecutorError::Run(error.to_string()))
+    }
+
+    /// Pixels that were computed from those of tensors of this shape.
+    pub(super) fn of_rows(value: Value, shape: Vec<usize>) -> Result<Self, ExecutorError> {
+        match value {
+            Value::FloatTensor(tensor) if tensor.len() == shape.iter().product::<usize>() => {
+                Ok(Self { shape, data: tensor.into_data() })
+            }
+            value => Err(ExecutorError::Run(format!("{} for {shape:?}", value.dtype()))),
+        }
+    }
+
+    /// Tensors one behind the other along their channels.
+    pub(super) fn concatenated(parts: &[&Self]) -> Result<Self, ExecutorError> {
+        let mut shape = parts.first().ok_or_else(missing)?.shape.clone();
+        let is_like = |part: &&Self| part.shape[0] == shape[0] && part.shape[2..] == shape[2..];
+        if !parts.iter().all(is_like) {
+            return Err(ExecutorError::Run(format!("{shape:?} beside other shapes")));
+        }
+        shape[1] = parts.iter().map(|part| part.shape[1]).sum();
+        let mut data = Vec::with_capacity(shape.iter().product());
+        let [images, _, pixels] = Self::sizes(&shape);
+        for pixel in 0..images * pixels {
+            for part in parts {
+                let channels = part.shape[1];
+                data.extend_from_slice(&part.data[pixel * channels..][..channels]);
+            }
+        }
+        Ok(Self { shape, data })
+    }
+
+    /// Images, channels and pixels of a shape.
+    pub(super) fn sizes(shape: &[usize]) -> [usize; 3] {
+        let of = |at: usize| shape.get(at).copied().unwrap_or(1);
+        [of(0), of(1), shape.iter().skip(2).product()]
+    }
+}
+
+pub(super) fn missing() -> ExecutorError {
+    ExecutorError::Run("a tensor of another layout".to_owned())
+}
+
+/// Matrices `[rows, columns]` with their axes swapped.
+fn swapped(data: &[f32], matrices: usize, [rows, columns]: [usize; 2]) -> Vec<f32> {
+    /// Rows and columns of a tile, whose lines stay in the first-level cache.
+    const TILE: usize = 16;
+    if rows <= 1 || columns <= 1 {
+        return data.to_vec();
+    }
+    let mut to = vec![0.0; data.len()];
+    for matrix in 0..matrices {
+        let from = &data[matrix * rows * columns..][..rows * columns];
+        let to = &mut to[matrix * rows * columns..][..rows * columns];
+        for first_row in (0..rows).step_by(TILE) {
+            let last_row = rows.min(first_row + TILE);
+            for first_column in (0..columns).step_by(TILE) {
+                let last_column = columns.min(first_column + TILE);
+                for column in first_column..last_column {
+                    let line = &mut to[column * rows..][first_row..last_row];
+                    for (row, to) in (first_row..last_row).zip(line) {
+                        *to = from[row * columns + column];
+                    }
+                }
+            }
+        }
+    }
+    to
+}

@@ -1,0 +1,60 @@
+//! Products with weights.
+
+use batchmaker_kernels::{
+    Activation, After, ConvolutionParameters, Images, Isa, PackedConvolution, Window,
+};
+use rten::Value;
+use rten_tensor::prelude::*;
+
+use crate::error::ExecutorError;
+
+/// A `MatMul` of rows with constant weights, with what follows it.
+pub(super) struct Product {
+    /// Rows are pixels.
+    packed: PackedConvolution,
+    inputs: usize,
+    activation: Activation,
+}
+
+impl Product {
+    /// The product with weights `[inputs, outputs]`, of which `b` is added to each row.
+    pub(super) fn new(
+        &[inputs, outputs]: &[usize; 2],
+        w: &[f32],
+        b: Option<&[f32]>,
+        activation: Activation,
+    ) -> Option<Self> {
+        let mut turned = Vec::with_capacity(w.len());
+        for output in 0..outputs {
+            turned.extend(w[output..].iter().step_by(outputs));
+        }
+        let windows = [Window::POINT; 2];
+        let parameters =
+            ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &turned, b };
+        let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
+        Some(Self { packed, inputs, activation })
+    }
+
+    /// Bytes that a run needs beside its tensors.
+    pub(super) fn scratch_bytes(&self) -> usize {
+        self.packed.scratch_bytes()
+    }
+
+    /// The product of the rows of `x`, `[..., inputs]`.
+    pub(super) fn run(&self, x: &Value) -> Result<Value, ExecutorError> {
+        let fails = |reason: String| ExecutorError::Run(format!("a product: {reason}"));
+        let Value::FloatTensor(tensor) = x else { return Err(fails(x.dtype().to_string())) };
+        let mut shape = tensor.shape().to_vec();
+        let Some(last) = shape.last_mut().filter(|last| **last == self.inputs) else {
+            return Err(fails(format!("of {:?} with {} rows", tensor.shape(), self.inputs)));
+        };
+        *last = self.packed.outputs();
+        let x = tensor.to_contiguous();
+        let x = x.data();
+        let mut data = vec![0.0; shape.iter().product()];
+        let images = Images { count: 1, size: [1, x.len() / self.inputs.max(1)], x };
+        let after = After { more: None, activation: self.activation };
+        self.packed.run(images, after, &mut data).map_err(|error| fails(error.to_string()))?;
+        Value::from_shape(&shape, data).map_err(|error| fails(error.to_string()))
+    }
+}

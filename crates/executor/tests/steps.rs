@@ -1,0 +1,216 @@
+//! Networks of drawn operators around convolutions: the numbers that rten gives for the whole program, and the bits of a row
+//! alone as in a batch.
+
+use std::sync::Arc;
+
+use batchmaker_executor::{ExecutorThread, RowProgram};
+use batchmaker_graph::TensorData;
+use rten::{ModelOptions, RunOptions, ThreadPool, Value};
+use support::{ROWS, Writer, bits, int, ints, part, values};
+
+mod support;
+
+/// splitmix64
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+/// An image inside a network, `[channels, height, width]`.
+#[derive(Clone)]
+struct Image {
+    name: String,
+    channels: usize,
+    size: [usize; 2],
+}
+
+struct Network {
+    writer: Writer,
+    draw: Draw,
+    all: Vec<Image>,
+}
+
+impl Network {
+    fn image(&mut self) -> Image {
+        // Mostly the last one.
+        let back = if self.draw.below(3) > 0 { 1 } else { 1 + self.draw.below(self.all.len()) };
+        self.all[self.all.len() - back].clone()
+    }
+
+    fn add(&mut self, name: String, channels: usize, size: [usize; 2]) {
+        self.all.push(Image { name, channels, size });
+    }
+
+    fn convolution(&mut self) {
+        let x = self.image();
+        let groups = [1, 1, 1, x.channels, 2][self.draw.below(5)];
+        let groups = if x.channels % groups == 0 { groups } else { 1 };
+        let outputs = groups * [1, 2, 5, 9][self.draw.below(4)];
+        let (k, stride) = (1 + self.draw.below(3), 1 + self.draw.below(2));
+        let pad = self.draw.below(k);
+        let w = self.writer.weights(&[outputs, x.channels / groups, k, k]);
+        let b = self.writer.weights(&[outputs]);
+        let attributes = vec![
+            ints("strides", &[stride as i64; 2]),
+            int("group", groups as i64),
+            ints("pads", &[pad as i64; 4]),
+            ints("dilations", &[1, 1]),
+            ints("kernel_shape", &[k as i64; 2]),
+        ];
+        let size = x.size.map(|n| (n + 2 * pad).checked_sub(k).map(|room| room / stride + 1));
+        let [Some(height), Some(width)] = size else { return };
+        let name = self.writer.op("Conv", &[&x.name, &w, &b], attributes);
+        self.add(name, outputs, [height, width]);
+    }
+
+    fn pool(&mut self) {
+        let x = self.image();
+        let (k, stride, ceil) =
+            (1 + self.draw.below(3), 1 + self.draw.below(2), self.draw.below(2));
+        let count = |n: usize| {
+            let room = n.checked_sub(k)?;
+            let count = if ceil == 1 { room.div_ceil(stride) } else { room / stride } + 1;
+            Some(if (count - 1) * stride >= n { count - 1 } else { count })
+        };
+        let [Some(height), Some(width)] = x.size.map(count) else { return };
+        let attributes = vec![
+            ints("kernel_shape", &[k as i64; 2]),
+            ints("strides", &[stride as i64; 2]),
+            int("ceil_mode", ceil as i64),
+        ];
+        let operator = ["MaxPool", "AveragePool"][self.draw.below(2)];
+        let name = self.writer.op(operator, &[&x.name], attributes);
+        self.add(name, x.channels, [height, width]);
+    }
+
+    fn elements(&mut self) {
+        let x = self.image();
+        let operators = ["Relu", "LeakyRelu", "HardSwish", "HardSigmoid", "Tanh", "Sigmoid", "Neg"];
+        let name = match self.draw.below(4) {
+            0 => {
+                let gate = self.writer.op("Sigmoid", &[&x.name], vec![]);
+                self.writer.op("Mul", &[&x.name, &gate], vec![])
+            }
+            1 => {
+                let scale = self.writer.weights(&[1, x.channels, 1, 1]);
+                self.writer.op("Mul", &[&x.name, &scale], vec![])
+            }
+            _ => {
+                let operator = operators[self.draw.below(operators.len())];
+                self.writer.op(operator, &[&x.name], vec![])
+            }
+        };
+        self.add(name, x.channels, x.size);
+    }
+
+    fn sum(&mut self) {
+        let x = self.image();
+        let like = |other: &&Image| (other.channels, other.size) == (x.channels, x.size);
+        let others: Vec<Image> = self.all.iter().filter(like).cloned().collect();
+        let other = &others[self.draw.below(others.len())];
+        let name = self.writer.op("Add", &[&x.name, &other.name], vec![]);
+        self.add(name, x.channels, x.size);
+    }
+
+    fn concat(&mut self) {
+        let x = self.image();
+        let others: Vec<Image> =
+            self.all.iter().filter(|other| other.size == x.size).cloned().collect();
+        let other = &others[self.draw.below(others.len())];
+        if x.channels + other.channels > 40 {
+            return;
+        }
+        let name = self.writer.op("Concat", &[&x.name, &other.name], vec![int("axis", 1)]);
+        self.add(name, x.channels + other.channels, x.size);
+    }
+
+    /// An operator that is rten's.
+    fn layout(&mut self) {
+        let x = self.image();
+        let name = self.writer.op("Transpose", &[&x.name], vec![ints("perm", &[0, 1, 3, 2])]);
+        self.add(name, x.channels, [x.size[1], x.size[0]]);
+    }
+
+    fn draw(seed: u64) -> Writer {
+        let (mut writer, mut draw) = (Writer::default(), Draw(seed));
+        let (channels, size) = (1 + draw.below(6), [6 + draw.below(8), 6 + draw.below(8)]);
+        let name = writer.floats(&[channels, size[0], size[1]]);
+        let mut network = Self { writer, draw, all: vec![Image { name, channels, size }] };
+        network.convolution();
+        for _ in 0..12 {
+            match network.draw.below(9) {
+                0..3 => network.convolution(),
+                3 => network.pool(),
+                4 | 5 => network.elements(),
+                6 => network.sum(),
+                7 => network.concat(),
+                _ => network.layout(),
+            }
+        }
+        let Self { mut writer, all, .. } = network;
+        let last = all.last().unwrap();
+        let elements = last.channels * last.size[0] * last.size[1];
+        let flat = writer.reshape(&last.name, &[-1, elements as i64]);
+        let y = writer.linear(&flat, elements, 7);
+        writer.output(&y, batchmaker_graph::ElementType::F32, ROWS, &[7]);
+        let middle = &all[all.len() / 2];
+        let row = [&[middle.channels][..], &middle.size].concat();
+        writer.output(&middle.name, batchmaker_graph::ElementType::F32, ROWS, &row);
+        writer
+    }
+}
+
+/// What rten gives for the whole program.
+fn reference(writer: &Writer, rows: usize, data: &[f32]) -> Vec<Vec<f32>> {
+    let model = ModelOptions::with_all_ops().load(writer.program().bytes.to_vec()).unwrap();
+    let shape = [&[rows], &writer.inputs[0].0.shape[..]].concat();
+    let value = Value::from_shape(&shape, data.to_vec()).unwrap();
+    let id = |name: &str| model.node_id(name).unwrap();
+    let pool = Arc::new(ThreadPool::with_num_threads(1));
+    let options = RunOptions::default().with_thread_pool(Some(pool));
+    let outputs = [id("out0"), id("out1")];
+    let run = model.run(vec![(id("in0"), value.into())], &outputs, Some(options)).unwrap();
+    let floats = run.into_iter().map(|value| match value {
+        Value::FloatTensor(tensor) => tensor.into_data(),
+        _ => panic!("floats"),
+    });
+    floats.collect()
+}
+
+#[test]
+fn networks_of_steps_are_those_of_rten() {
+    const ROWS_MAX: usize = 5;
+    let thread = ExecutorThread::new();
+    for seed in 0..60 {
+        let writer = Network::draw(seed);
+        let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
+        let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();
+        let data = values(&inputs[0], ROWS_MAX, seed as u32);
+        let n = inputs[0].elements();
+        let run = |first: usize, rows: usize| {
+            program.run(rows, vec![part(&data, first * n, rows * n)], &thread).unwrap()
+        };
+        let together = run(0, ROWS_MAX);
+        let TensorData::F32(x) = &data else { panic!("floats") };
+        for (port, wanted) in reference(&writer, ROWS_MAX, &x[..ROWS_MAX * n]).iter().enumerate() {
+            let TensorData::F32(found) = &together[port] else { panic!("floats") };
+            let largest = wanted.iter().fold(1.0_f32, |largest, y| largest.max(y.abs()));
+            let error = found.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(error <= 1e-5 * largest, "seed {seed}, port {port}: {error} of {largest}");
+        }
+        for row in 0..ROWS_MAX {
+            let alone = run(row, 1);
+            for (port, spec) in outputs.iter().enumerate() {
+                let n = spec.elements();
+                let of_row = bits(&together[port], row * n, n);
+                assert_eq!(bits(&alone[port], 0, n), of_row, "seed {seed}, port {port}, row {row}");
+            }
+        }
+    }
+}
