@@ -53,6 +53,8 @@ pub(crate) struct Operator<A: 'static> {
     pub(crate) takes_per_sequence: bool,
     /// Whether integers that index a table are the same ones after it.
     pub(crate) keeps_ids: bool,
+    /// Whether it costs little beside the operators on whole tensors that it follows, and is computed with them.
+    pub(crate) is_light: bool,
     pub(crate) executor: ExecutorForm,
 }
 
@@ -99,6 +101,7 @@ impl<A> Operator<A> {
             takes_lists: false,
             takes_per_sequence: false,
             keeps_ids: false,
+            is_light: false,
             executor: ExecutorForm::AsSpecified,
         }
     }

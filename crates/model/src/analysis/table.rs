@@ -35,6 +35,7 @@ const fn elementwise(
         on_rows: Some(elementwise::on_rows),
         on_sequences: Some(sequence_level::elements::elementwise),
         elementwise: Some(elementwise),
+        is_light: true,
         lengths_as_data: Some(lengths::as_data),
         on_repeated: OnRepeated::Broadcast,
         ..named(name)
@@ -98,6 +99,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
         on_rows: Some(contract::batch_normalization),
         on_sequences: Some(contract::batch_normalization),
         takes_weights: true,
+        is_light: true,
         ..named("BatchNormalization")
     },
     Operator {
@@ -143,6 +145,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator {
         on_rows: Some(select::concat),
         on_sequences: Some(sequence_level::layout::concat),
+        is_light: true,
         ..named("Concat")
     },
     Operator { on_any: Some(lists::concat_list), takes_lists: true, ..named("ConcatFromSequence") },
@@ -529,11 +532,13 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator {
         on_rows: Some(reduce::reduce),
         on_sequences: Some(sequence_level::along::reduce),
+        is_light: true,
         ..named("ReduceMax")
     },
     Operator {
         on_rows: Some(reduce::reduce),
         on_sequences: Some(sequence_level::along::reduce),
+        is_light: true,
         ..named("ReduceMean")
     },
     Operator {

@@ -9,7 +9,7 @@ use crate::analysis::operators::per_sequence::{is_per_sequence, place_of_batch, 
 use crate::analysis::operators::repeated;
 use crate::analysis::operators::sequence_op::{materialised, varies};
 use crate::analysis::state::Analysis;
-use crate::analysis::value::Val;
+use crate::analysis::value::{Scope, Source, Val, View};
 use crate::data::dim::{Dim, steps};
 use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
@@ -67,6 +67,14 @@ pub(crate) fn evaluate(
     let is_constant = views.peek().is_none();
     let has_one_axis = !analysis.has_roles() || views.all(|view| steps(&view.dims).len() <= 1);
     let on_rows = match has_one_axis {
+        true if !is_constant && stays_whole(analysis, operator, inputs) => {
+            let rule = operator.on_sequences.filter(|_| !varies(inputs));
+            let whole = rule.and_then(|rule| rule(analysis, node, inputs).ok());
+            match whole {
+                Some(vals) => return Ok(vals),
+                None => on_rows(analysis, node, inputs),
+            }
+        }
         true => on_rows(analysis, node, inputs),
         false => Err("its input varies along more than one axis".to_owned()),
     };
@@ -99,6 +107,22 @@ pub(crate) fn evaluate(
             }
         }),
     }
+}
+
+/// Whether an operator that is a function of rows is better applied to whole tensors: all that it reads are outputs of
+/// operators on whole tensors, which it can run with.
+fn stays_whole(analysis: &Analysis, operator: &Operator<Analysis>, inputs: &Inputs) -> bool {
+    let is_whole = |view: &View| match view.source {
+        Source::Op(op, _) => {
+            view.element.is_float() && view.at.is_none() && analysis.ops[op].scope != Scope::Row
+        }
+        _ => false,
+    };
+    let mut views = inputs.iter().flatten().filter_map(|val| match val {
+        Val::View(view) => Some(view),
+        _ => None,
+    });
+    operator.is_light && analysis.has_roles() && !analysis.is_cell() && views.all(is_whole)
 }
 
 /// The outputs of a node that reads tensors which each sequence has for itself. If that cannot be, the next pass takes
