@@ -50,7 +50,7 @@ impl Network {
     fn convolution(&mut self) {
         let x = self.image();
         let groups = [1, 1, 1, x.channels, 2][self.draw.below(5)];
-        let groups = if x.channels % groups == 0 { groups } else { 1 };
+        let groups = if x.channels.is_multiple_of(groups) { groups } else { 1 };
         let outputs = groups * [1, 2, 5, 9][self.draw.below(4)];
         let (k, stride) = (1 + self.draw.below(3), 1 + self.draw.below(2));
         let pad = self.draw.below(k);
