@@ -1,13 +1,14 @@
 //! Convolutions.
 
 use batchmaker_kernels::{
-    Activation, After, ConvolutionParameters, Images, Isa, PackedConvolution, Window,
+    Activation, After, ConvolutionParameters, Images, Isa, PackedConvolution,
 };
 use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
 use crate::steps::held::Pixels;
-use crate::steps::weights::{Constants, int, ints, is_padded_by_itself};
+use crate::steps::weights::{Constants, int};
+use crate::steps::windows::{resized, size, windows};
 
 /// A `Conv`, with what follows it.
 pub(super) struct Convolution {
@@ -24,38 +25,18 @@ impl Convolution {
             None => None,
         };
         let (&[outputs, of_group], kernel) = shape.split_first_chunk::<2>()?;
-        let axes = kernel.len();
-        if !(1..=2).contains(&axes) || is_padded_by_itself(node) {
-            return None;
-        }
-        let list = |name: &str| ints(node, name, 1, axes);
-        let (strides, dilations) = (list("strides")?, list("dilations")?);
-        let pads = ints(node, "pads", 0, 2 * axes)?;
-        let window = |axis: usize| Window {
-            kernel: kernel[axis],
-            stride: strides[axis],
-            dilation: dilations[axis],
-            before: pads[axis],
-            after: pads[axes + axis],
-        };
-        let windows = match axes {
-            1 => [Window::POINT, window(0)],
-            _ => [window(0), window(1)],
-        };
-        let is_sane =
-            |window: &Window| window.kernel > 0 && window.stride > 0 && window.dilation > 0;
+        let windows = windows(node, kernel)?;
         let groups = usize::try_from(int(node, "group", 1)).ok().filter(|&groups| groups > 0)?;
         let parameters = ConvolutionParameters {
-            inputs: of_group * groups,
+            inputs: of_group.checked_mul(groups)?,
             outputs,
             groups,
             windows,
             w: &w,
             b: b.as_deref(),
         };
-        let packed =
-            windows.iter().all(is_sane).then(|| PackedConvolution::new(Isa::best(), parameters));
-        Some(Self { packed: packed?.ok()?, activation: Activation::Identity })
+        let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
+        Some(Self { packed, activation: Activation::Identity })
     }
 
     /// The activation that follows.
@@ -71,24 +52,15 @@ impl Convolution {
     /// The convolution of `x`; `more` is added to it.
     pub(super) fn run(&self, x: &Pixels, more: Option<&Pixels>) -> Result<Pixels, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a convolution: {reason}"));
-        let size = match x.shape[2..] {
-            [width] => [1, width],
-            [height, width] => [height, width],
-            _ => return Err(fails(format!("of {:?}", x.shape))),
-        };
-        let count = x.shape[0];
+        let size = size(&x.shape).ok_or_else(|| fails(format!("of {:?}", x.shape)))?;
         let out = self.packed.size(size).ok_or_else(|| fails("windows wider than x".to_owned()))?;
-        let outputs = self.packed.outputs();
-        let shape = match x.shape.len() {
-            3 => vec![count, outputs, out[1]],
-            _ => vec![count, outputs, out[0], out[1]],
-        };
+        let shape = resized(&x.shape, self.packed.outputs(), out);
         if more.is_some_and(|more| more.shape != shape) {
             return Err(fails(format!("{shape:?} and another shape are added")));
         }
         let mut data = vec![0.0; shape.iter().product()];
         let after = After { more: more.map(|more| &more.data[..]), activation: self.activation };
-        let images = Images { count, size, x: &x.data };
+        let images = Images { count: x.shape[0], size, x: &x.data };
         self.packed.run(images, after, &mut data).map_err(|error| fails(error.to_string()))?;
         Ok(Pixels { shape, data })
     }

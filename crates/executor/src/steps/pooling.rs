@@ -6,7 +6,8 @@ use rten_onnx::onnx::NodeProto;
 use crate::error::ExecutorError;
 use crate::operator::operator;
 use crate::steps::held::Pixels;
-use crate::steps::weights::{int, ints, is_padded_by_itself};
+use crate::steps::weights::{int, ints};
+use crate::steps::windows::{resized, size, windows};
 
 /// How a number of windows is rounded.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,27 +38,12 @@ impl Pool {
         };
         let axes = (1..=2).find(|&axes| ints(node, "kernel_shape", 1, axes).is_some())?;
         let kernel = ints(node, "kernel_shape", 1, axes)?;
-        let (strides, pads) = (ints(node, "strides", 1, axes)?, ints(node, "pads", 0, 2 * axes)?);
-        let dilations = ints(node, "dilations", 1, axes)?;
         let rounding = match int(node, "ceil_mode", 0) {
             0 => Rounding::Down,
             _ => Rounding::Up,
         };
         let is_odd = is_padded && rounding == Rounding::Up;
-        if is_odd || is_padded_by_itself(node) || kernel.contains(&0) || strides.contains(&0) {
-            return None;
-        }
-        let window = |axis: usize| Window {
-            kernel: kernel[axis],
-            stride: strides[axis],
-            dilation: dilations[axis],
-            before: pads[axis],
-            after: pads[axes + axis],
-        };
-        let windows = match axes {
-            1 => [Window::POINT, window(0)],
-            _ => [window(0), window(1)],
-        };
+        let windows = windows(node, &kernel).filter(|_| !is_odd)?;
         let is_plain = windows.iter().all(|window| window.dilation == 1);
         is_plain.then_some(Self { pooling, windows, rounding })
     }
@@ -70,19 +56,12 @@ impl Pool {
     /// The pool of `x`.
     pub(super) fn run(&self, x: &Pixels) -> Result<Pixels, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a pool: {reason}"));
-        let size = match x.shape[2..] {
-            [width] => [1, width],
-            [height, width] => [height, width],
-            _ => return Err(fails(format!("of {:?}", x.shape))),
-        };
+        let size = size(&x.shape).ok_or_else(|| fails(format!("of {:?}", x.shape)))?;
         let count = |axis: usize| self.count(self.windows[axis], size[axis]);
         let out = count(0).zip(count(1)).map(|(height, width)| [height, width]);
         let out = out.ok_or_else(|| fails("windows wider than x".to_owned()))?;
         let (count, channels) = (x.shape[0], x.shape[1]);
-        let shape = match x.shape.len() {
-            3 => vec![count, channels, out[1]],
-            _ => vec![count, channels, out[0], out[1]],
-        };
+        let shape = resized(&x.shape, channels, out);
         let mut data = vec![0.0; shape.iter().product()];
         let images = Images { count, size, x: &x.data };
         pool(Isa::best(), self.pooling, self.windows, images, (channels, out), &mut data)

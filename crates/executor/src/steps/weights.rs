@@ -64,10 +64,3 @@ pub(super) fn float(node: &NodeProto, name: &str, default: f32) -> f32 {
     let attribute = node.attribute.iter().find(|a| a.name.as_deref() == Some(name));
     attribute.and_then(|attribute| attribute.f).unwrap_or(default)
 }
-
-/// Whether the operator computes its own padding.
-pub(super) fn is_padded_by_itself(node: &NodeProto) -> bool {
-    let attribute = node.attribute.iter().find(|a| a.name.as_deref() == Some("auto_pad"));
-    let auto_pad = attribute.and_then(|attribute| attribute.s.as_deref());
-    auto_pad.is_some_and(|auto_pad| auto_pad != "NOTSET" && auto_pad != "VALID")
-}
