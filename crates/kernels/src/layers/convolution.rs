@@ -5,8 +5,9 @@
 //! ```
 //! (the ONNX operator Conv over one or two axes, on tensors whose channels come last.)
 //!
-//! **Order.** A sum takes the bias, then the taps row by row, the channels of each in ascending order: one fused multiply-add
-//! each. Neither the number of images nor an image's place among them changes a bit.
+//! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of [`PART_LEN`]. The sum of
+//! the first part starts from the bias; each takes its elements in ascending order, one fused multiply-add each, and is then added
+//! to those before. So rounding errors grow with the number of parts, not with that of elements. Neither the number of images nor an image's place among them changes a bit.
 //!
 //! **Windows.** Where a window lies in memory as it is (one tap, or one row of taps without padding), the product reads it
 //! there. Other windows are copied a block at a time, as many as stay in a second-level cache.
@@ -24,6 +25,9 @@ use crate::packing::target::Target;
 
 /// Elements of the windows that are copied at a time.
 const BLOCK_LEN: usize = 32 << 10;
+
+/// Elements of a window that are summed up by themselves.
+const PART_LEN: usize = 256;
 
 /// The fewest and the most windows of a block.
 const BLOCK_WINDOWS: [usize; 2] = [32, 256];
@@ -75,8 +79,8 @@ pub struct PackedConvolution {
 }
 
 enum ConvolutionWeights {
-    /// A matrix for each group.
-    Products(Vec<PackedLinear>),
+    /// For each group, a matrix for each part of its windows.
+    Products(Vec<Vec<PackedLinear>>),
     /// Each channel by itself.
     Depthwise(Depthwise),
 }
@@ -122,13 +126,8 @@ impl PackedConvolution {
                         turned.extend(output[tap..].iter().step_by(taps));
                     }
                 }
-                let parameters = LinearParameters {
-                    input_size: of_group * taps,
-                    output_size: to_group,
-                    w: &turned,
-                    b: b.map(|b| &b[first..][..to_group]),
-                };
-                groups_packed.push(PackedLinear::for_target(target, parameters)?);
+                let b = b.map(|b| &b[first..][..to_group]);
+                groups_packed.push(parts(target, &turned, of_group * taps, b)?);
             }
             ConvolutionWeights::Products(groups_packed)
         };
@@ -148,7 +147,9 @@ impl PackedConvolution {
     /// Bytes of packed weights.
     pub fn bytes(&self) -> usize {
         match &self.weights {
-            ConvolutionWeights::Products(groups) => groups.iter().map(PackedLinear::bytes).sum(),
+            ConvolutionWeights::Products(groups) => {
+                groups.iter().flatten().map(PackedLinear::bytes).sum()
+            }
             ConvolutionWeights::Depthwise(depthwise) => depthwise.bytes(),
         }
     }
@@ -157,7 +158,7 @@ impl PackedConvolution {
     pub fn scratch_bytes(&self) -> usize {
         let longest = self.inputs * self.windows[0].kernel * self.windows[1].kernel;
         size_of::<f32>() * BLOCK_LEN.max(BLOCK_WINDOWS[0] * longest)
-            + size_of::<LinearRow>() * BLOCK_WINDOWS[1]
+            + (size_of::<LinearRow>() + size_of::<f32>() * self.outputs) * BLOCK_WINDOWS[1]
     }
 
     /// Computes y, `[count, height, width, outputs]` of [`Self::size`].
@@ -210,35 +211,68 @@ impl PackedConvolution {
 
     fn products(
         &self,
-        groups: &[PackedLinear],
+        groups: &[Vec<PackedLinear>],
         images: Images<'_>,
         [rows, columns]: [usize; 2],
         after: After<'_>,
         y: &mut [f32],
     ) {
-        let longest = groups[0].input_size();
+        let longest: usize = groups[0].iter().map(PackedLinear::input_size).sum();
         let windows = (BLOCK_LEN / longest.max(1)).clamp(BLOCK_WINDOWS[0], BLOCK_WINDOWS[1]);
-        let (mut copies, mut places) = (Vec::new(), Vec::new());
+        let (mut copies, mut places, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for (block, y) in y.chunks_mut(windows * self.outputs).enumerate() {
             let first = block * windows;
-            for (group, linear) in groups.iter().enumerate() {
+            for (group, parts) in groups.iter().enumerate() {
                 let of_group = self.inputs / groups.len();
                 let windows =
                     BlockWindows { first, count: y.len() / self.outputs, group, of_group };
                 places.clear();
                 self.places(images, [rows, columns], &windows, &mut copies, &mut places);
-                let to = y.as_mut_ptr().wrapping_add(group * linear.output_size());
-                let of_window = |(at, &x): (usize, &*const f32)| LinearRow {
-                    x,
-                    y: to.wrapping_add(at * self.outputs),
-                };
-                let products: Vec<LinearRow> = places.iter().enumerate().map(of_window).collect();
-                // SAFETY: a window's elements are readable, as `places` says; outputs of a window are those of
-                // the group in `y`, which nobody else has.
-                unsafe { linear.multiply(&products, 0..linear.panels()) }
+                self.multiply_parts(parts, group, &places, &mut sums, y);
             }
             let more = after.more.map(|more| &more[first * self.outputs..][..y.len()]);
             self.finish(y, more, after.activation);
+        }
+    }
+
+    /// The products of windows at `places` with a group's parts, in y: `[windows, outputs]`.
+    fn multiply_parts(
+        &self,
+        parts: &[PackedLinear],
+        group: usize,
+        places: &[*const f32],
+        sums: &mut Vec<f32>,
+        y: &mut [f32],
+    ) {
+        let to_group = self.outputs / self.groups();
+        let first = group * to_group;
+        let mut skip = 0;
+        for (part, linear) in parts.iter().enumerate() {
+            sums.resize(if part == 0 { 0 } else { places.len() * to_group }, 0.0);
+            let (to, step) = match part {
+                0 => (y.as_mut_ptr().wrapping_add(first), self.outputs),
+                _ => (sums.as_mut_ptr(), to_group),
+            };
+            let of_window = |(at, x): (usize, &*const f32)| LinearRow {
+                x: x.wrapping_add(skip),
+                y: to.wrapping_add(at * step),
+            };
+            let products: Vec<LinearRow> = places.iter().enumerate().map(of_window).collect();
+            // SAFETY: a window's elements are readable, as `places` says; its outputs are those of the group in `y`, or
+            // lie in `sums`, which nobody else has.
+            unsafe { linear.multiply(&products, 0..linear.panels()) }
+            skip += linear.input_size();
+            for (y, sums) in y.chunks_exact_mut(self.outputs).zip(sums.chunks_exact(to_group)) {
+                y[first..][..to_group].iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
+            }
+        }
+    }
+
+    /// The number of groups.
+    fn groups(&self) -> usize {
+        match &self.weights {
+            ConvolutionWeights::Products(groups) => groups.len(),
+            ConvolutionWeights::Depthwise(_) => self.outputs,
         }
     }
 
@@ -298,6 +332,26 @@ impl PackedConvolution {
             places.extend(copies.chunks_exact(longest.max(1)).map(<[f32]>::as_ptr));
         }
     }
+}
+
+/// The weights `[outputs, length]` of windows, packed for each part of them.
+fn parts(
+    target: Target,
+    w: &[f32],
+    length: usize,
+    b: Option<&[f32]>,
+) -> Result<Vec<PackedLinear>, KernelError> {
+    let outputs = w.len().checked_div(length).unwrap_or(b.map_or(0, <[f32]>::len));
+    let count = length.div_ceil(PART_LEN).max(1);
+    let part = |part: usize| {
+        let of = length * part / count..length * (part + 1) / count;
+        let rows = w.chunks_exact(length.max(1)).flat_map(|row| &row[of.clone()]);
+        let w: Vec<f32> = rows.copied().collect();
+        let b = b.filter(|_| part == 0);
+        let parameters = LinearParameters { input_size: of.len(), output_size: outputs, w: &w, b };
+        PackedLinear::for_target(target, parameters)
+    };
+    (0..count).map(part).collect()
 }
 
 /// Windows that are computed together.

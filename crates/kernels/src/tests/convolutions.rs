@@ -266,3 +266,24 @@ fn pools_are_their_definition() {
         }
     }
 }
+
+#[test]
+fn long_windows_are_summed_in_parts() {
+    let mut random = Random(11);
+    let (inputs, outputs) = (4000, 40);
+    let (w, x) = (random.vec(inputs * outputs, 1.0), vec![1.0; inputs]);
+    let windows = [Window::POINT; 2];
+    let parameters = ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &w, b: None };
+    let target = *Target::all_f32_for_tests().last().unwrap();
+    let packed = PackedConvolution::for_target(target, parameters).unwrap();
+    let mut y = [0.0; 40];
+    let after = After { more: None, activation: Activation::Identity };
+    packed.run(Images { count: 1, size: [1, 1], x: &x }, after, &mut y).unwrap();
+    let (mut error, mut of_one_chain) = (0.0, 0.0);
+    for (y, w) in y.iter().zip(w.chunks_exact(inputs)) {
+        let wanted: f64 = w.iter().map(|&w| f64::from(w)).sum();
+        error += (f64::from(*y) - wanted).abs();
+        of_one_chain += (f64::from(w.iter().sum::<f32>()) - wanted).abs();
+    }
+    assert!(2.0 * error < of_one_chain, "{error}, in one chain {of_one_chain}");
+}
