@@ -16,8 +16,12 @@ impl Analysis {
     pub(crate) fn range(&self, source: Source) -> IntRange {
         match source {
             Source::Op(op, _) => self.ops[op].range,
-            Source::Input(input) if self.inputs[input].element.stored() == ElementType::I64 => {
-                IntRange::OF_INPUT
+            // A cell's inputs and those of a loop's body may have been computed.
+            Source::Input(input) if !self.is_cell() && self.body.is_none() => {
+                match self.inputs[input].element.stored() {
+                    ElementType::I64 => IntRange::OF_INPUT,
+                    _ => IntRange::ALL,
+                }
             }
             _ => IntRange::ALL,
         }

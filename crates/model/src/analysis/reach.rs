@@ -200,16 +200,6 @@ fn of_tensors(
     }
 }
 
-fn ints<'a>(op: &'a RowOp, name: &str) -> Option<&'a [i64]> {
-    let named = |attribute: &&AttributeProto| attribute.name.as_deref() == Some(name);
-    op.attributes.iter().find(named).map(|attribute| &attribute.ints[..])
-}
-
-fn int(op: &RowOp, name: &str) -> Option<i64> {
-    let named = |attribute: &&AttributeProto| attribute.name.as_deref() == Some(name);
-    op.attributes.iter().find(named)?.i
-}
-
 fn numbers(operand: Option<&Operand>) -> Option<Vec<i64>> {
     match operand? {
         Operand::Constant(literal) => literal.as_numbers(),
@@ -238,11 +228,11 @@ fn windows_along(op: &RowOp, index: usize, dims: &[Dim], out: &[Dim]) -> Option<
         "Conv" | "MaxPool" | "AveragePool" => {
             let spatial = axis.checked_sub(2)?;
             let of = |name: &str, default: i64| {
-                ints(op, name).map_or(Some(default), |of| of.get(spatial).copied())
+                op.ints(name).map_or(Some(default), |of| of.get(spatial).copied())
             };
             let (by, dilation, before) = (of("strides", 1)?, of("dilations", 1)?, of("pads", 0)?);
             let last = dilation.checked_mul(of("kernel_shape", 1)? - 1)? - before;
-            (index == 0 && stays && int(op, "ceil_mode").unwrap_or(0) == 0)
+            (index == 0 && stays && op.int("ceil_mode").unwrap_or(0) == 0)
                 .then_some((by, -before, last))
         }
         "Pad" => {
@@ -270,7 +260,7 @@ fn windows_along(op: &RowOp, index: usize, dims: &[Dim], out: &[Dim]) -> Option<
             (start >= 0 && by >= 1).then_some((by, start, start))
         }
         "Concat" => {
-            let along = int(op, "axis")?;
+            let along = op.int("axis")?;
             if of_axes(&[along]) {
                 return Some(SAME);
             }
@@ -312,7 +302,7 @@ fn windows_along(op: &RowOp, index: usize, dims: &[Dim], out: &[Dim]) -> Option<
         // Division by one number is a multiplication.
         "Div" if index == 1 && dims.iter().all(|dim| dim.fixed_part() == 1) => None,
         "Softmax" | "LogSoftmax" | "LayerNormalization" => {
-            let along = int(op, "axis").unwrap_or(-1);
+            let along = op.int("axis").unwrap_or(-1);
             let first = if along < 0 { along + dims.len() as i64 } else { along };
             let alone = op.operator != "LayerNormalization" || first > axis as i64;
             (index == 0 && of_axes(&[along]) && alone).then_some(SAME)

@@ -90,8 +90,6 @@ pub(crate) struct Analysis {
     /// Checks of the last outputs, which no reply shows.
     pub(crate) checks: Vec<IndexCheck>,
     pub(super) unchecked: Vec<Unchecked>,
-    /// Whether integers of 64 bits are added or multiplied.
-    pub(crate) adds_integers: bool,
     pub(crate) diagnostics: Vec<Diagnostic>,
     pub(crate) opset: i64,
     pub(crate) bound: Bound,
@@ -156,7 +154,6 @@ impl Analysis {
             not_negative: Vec::new(),
             selects: 0,
             checks: Vec::new(),
-            adds_integers: false,
             unchecked: Vec::new(),
             diagnostics: Vec::new(),
             opset,

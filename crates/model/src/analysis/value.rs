@@ -203,6 +203,22 @@ pub(crate) struct RowOp {
     pub(crate) counts: Option<Symbol>,
 }
 
+impl RowOp {
+    /// The integers of an attribute.
+    pub(crate) fn ints(&self, name: &str) -> Option<&[i64]> {
+        self.attribute(name).map(|attribute| &attribute.ints[..])
+    }
+
+    /// The integer of an attribute.
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
+        self.attribute(name)?.i
+    }
+
+    fn attribute(&self, name: &str) -> Option<&AttributeProto> {
+        self.attributes.iter().find(|attribute| attribute.name.as_deref() == Some(name))
+    }
+}
+
 /// A graph input as the analysis sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct InputInfo {

@@ -14,7 +14,7 @@ impl IntRange {
     /// All integers of 32 bits.
     pub(crate) const ALL: Self = Self { low: i32::MIN as i64, high: i32::MAX as i64 };
 
-    /// The integers that a request may bring where they are added: all of 31 bits, so that one more or less has 32.
+    /// The INT64 that a request may bring to a program of a whole file: those of 31 bits, so that one more or less has 32.
     pub(crate) const OF_INPUT: Self = Self { low: -(1 << 30), high: (1 << 30) - 1 };
 
     /// The integers from 0 to `count` - 1.

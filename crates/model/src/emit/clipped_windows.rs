@@ -11,17 +11,11 @@ use crate::data::literal::Literal;
 use crate::emit::writer::Writer;
 use crate::file::attribute::int_attribute;
 
-fn ints<'a>(op: &'a RowOp, name: &str) -> &'a [i64] {
-    let attribute = op.attributes.iter().find(|a| a.name.as_deref() == Some(name));
-    attribute.map_or(&[], |attribute| &attribute.ints)
-}
-
 /// The axes of a pool's output along which the first window may reach over the end of an axis that lacks elements for it.
 fn axes_of_clipped_windows(op: &RowOp) -> Vec<usize> {
-    let is_set = |name: &str| {
-        op.attributes.iter().any(|a| a.name.as_deref() == Some(name) && a.i.unwrap_or(0) != 0)
-    };
-    let (kernel, strides, pads) = (ints(op, "kernel_shape"), ints(op, "strides"), ints(op, "pads"));
+    let ints = |name: &str| op.ints(name).unwrap_or_default();
+    let is_set = |name: &str| op.int(name).unwrap_or(0) != 0;
+    let (kernel, strides, pads) = (ints("kernel_shape"), ints("strides"), ints("pads"));
     let is_pool = ["AveragePool", "MaxPool"].contains(&op.operator.as_str());
     let counts_padding = is_set("count_include_pad") && pads.iter().any(|&pad| pad != 0);
     if !is_pool || is_set("ceil_mode") || counts_padding {
@@ -47,8 +41,8 @@ pub(super) fn write_pool(writer: &mut Writer, op: &RowOp, inputs: &[String], out
     attributes.push(int_attribute("ceil_mode", 1));
     let all = writer.fresh();
     writer.op(&op.operator, inputs.to_vec(), vec![all.clone()], attributes);
-    let spatial = ints(op, "kernel_shape").len();
-    let geometry = |name: &str, axis: usize| ints(op, name)[axis - 2];
+    let geometry = |name: &str, at: usize| op.ints(name).unwrap_or_default()[at - 2];
+    let spatial = op.ints("kernel_shape").map_or(0, <[i64]>::len);
     let room = |axis: usize| {
         geometry("pads", axis) + geometry("pads", axis + spatial) - geometry("kernel_shape", axis)
     };

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::file::onnx_file::OnnxFile;
 
-/// Operators on whole numbers of 8 bits that general cells compute.
-const OPERATORS: [&str; 4] = ["ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"];
+/// Operators that sum products of whole numbers of 8 bits in general cells.
+const OPERATORS: [&str; 2] = ["ConvInteger", "MatMulInteger"];
 
 /// The note that a file's products of bytes are computed in FLOAT; none for a file without such products.
 pub(super) fn products_in_float(file: &OnnxFile) -> Option<String> {

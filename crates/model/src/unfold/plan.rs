@@ -28,8 +28,8 @@ pub(crate) struct PlanInput {
     pub(crate) permutation: Option<Vec<usize>>,
     /// Elements must be in 0..ids.
     pub(crate) ids: Option<usize>,
-    /// The bits that 64-bit integers must fit: 32, all that cells compute with, or 31 where they are added.
-    pub(crate) bits: Option<u32>,
+    /// 64-bit integers must fit 31 bits: cells compute with 32, and one more or less must fit too.
+    pub(crate) narrow: bool,
     /// The value that it becomes; none: nothing reads it.
     pub(crate) value: Option<usize>,
 }

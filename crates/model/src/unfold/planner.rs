@@ -197,8 +197,7 @@ impl Planner<'_> {
             let stack = self.cut.stacks.inputs.get(&index).copied();
             let of_input = |reference: &&ValueRef| reference.source == source;
             let used = stack.is_some() || references.iter().any(|reference| of_input(&reference));
-            let is_computed = is_wide(input.element) && in_programs.iter().any(|r| of_input(&r));
-            let bits = is_computed.then_some(if self.analysis.adds_integers { 31 } else { 32 });
+            let narrow = is_wide(input.element) && in_programs.iter().any(|r| of_input(&r));
             let value = used.then(|| {
                 let mut row = row_of(self.analysis, source);
                 if let Some(layers) = stack {
@@ -222,7 +221,7 @@ impl Planner<'_> {
                 )
                 .filter(|_| stack.is_none()),
                 ids: input.ids,
-                bits,
+                narrow,
                 value,
             });
         }

@@ -92,7 +92,11 @@ impl Unfold for UnfoldPlan {
         let mut graph = CellGraphBuilder::for_request(parameters);
         let mut inputs = Vec::new();
         for (input, tensor) in self.inputs.iter().zip(tensors) {
-            check_integers(&input.name, (input.ids, input.bits), tensor.tensor.data())?;
+            check_integers(
+                &input.name,
+                (input.ids, input.narrow.then_some(31)),
+                tensor.tensor.data(),
+            )?;
             let Some(value) = input.value else { continue };
             let tensor = match &input.permutation {
                 Some(permutation) => tensor.tensor.permuted(permutation),

@@ -40,7 +40,6 @@ pub(in crate::analysis) fn check_overflow(
     if !is_wide(output) || !analysis.can_check() || !(is_of_pairs || is_reduction(operator)) {
         return Ok(());
     }
-    analysis.adds_integers = true;
     let ranges: Vec<IntRange> = inputs.iter().flatten().map(|val| range(analysis, val)).collect();
     let operands = if is_of_pairs { &ranges[..] } else { &ranges[..1] };
     if is_of_pairs && operands.iter().any(|range| !range.is_within(IntRange::ALL)) {
