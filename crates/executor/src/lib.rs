@@ -18,7 +18,7 @@
 //! | `row_program.rs` | programs over rows |
 //! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
 //! | `loaded.rs` | a program in rten, which runs both kinds |
-//! | `steps/` | programs whose convolutions and products with weights are ours |
+//! | `sections/` | programs that are cut into sections: native ones, in our kernels, and fallbacks, in rten |
 //! | `single_row.rs` | plans how a single row runs, so that it gives the bits that it has in a batch |
 //! | `single_row_branch.rs` | adds a branch for a single row to a program |
 //! | `shape_check.rs` | checks of operands' shapes during a run |
@@ -53,11 +53,11 @@ mod probe;
 mod row_count;
 mod row_program;
 mod run_order;
+mod sections;
 mod sequence_program;
 mod shape_check;
 mod single_row;
 mod single_row_branch;
-mod steps;
 mod tensors;
 mod thread;
 mod working_bytes;

@@ -11,9 +11,9 @@ use crate::error::ExecutorError;
 use crate::port::Port;
 use crate::probe::{Probe, dims, shape_of};
 use crate::row_count::may_be_sensitive;
+use crate::sections::{Cut, SectionedProgram, cut};
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
-use crate::steps::{Cut, Stepped, cut};
 use crate::tensors::{from_value, to_value};
 use crate::thread::ExecutorThread;
 use crate::working_bytes::WorkingBytes;
@@ -37,12 +37,12 @@ pub(crate) struct Loaded {
     working_bytes: WorkingBytes,
 }
 
-/// What runs a program.
+/// A program in the form in which it runs.
 enum Engine {
-    /// rten, with the ids of the inputs.
+    /// The whole program in rten, with the ids of its inputs.
     Whole(Box<Model>, Vec<NodeId>),
-    /// Steps of ours, with rten between them.
-    Stepped(Stepped),
+    /// A program that was cut into sections.
+    Sections(SectionedProgram),
 }
 
 /// See [`SingleRow`].
@@ -100,8 +100,10 @@ impl Loaded {
         }
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
         let probe = Probe::run(&mut file, &inputs, is_batched);
-        if let Some(cut) = probe.as_ref().and_then(|probe| cut(&file, probe)) {
-            return Ok(Self::stepped(cut, probe.as_ref(), inputs, outputs));
+        if let Some(probe) = &probe
+            && let Some(cut) = cut(&file, probe)
+        {
+            return Ok(Self::in_sections(cut, probe, inputs, outputs));
         }
         let single_row = plan(&mut file, probe.as_ref(), is_batched, &inputs);
         let graph = file.graph.as_ref().ok_or_else(|| error("it has no graph".to_owned()))?;
@@ -140,13 +142,12 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// A program that was cut into steps.
-    fn stepped(cut: Cut, probe: Option<&Probe>, inputs: Vec<Port>, outputs: Vec<Port>) -> Self {
-        let Cut { stepped, graph, copies, scratch_bytes } = cut;
+    fn in_sections(cut: Cut, probe: &Probe, inputs: Vec<Port>, outputs: Vec<Port>) -> Self {
+        let Cut { program, graph, copies, scratch_bytes } = cut;
         let working_bytes =
-            WorkingBytes::of_steps(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
+            WorkingBytes::of_sections(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
         let (output_ids, single_row) = (Vec::new(), LoadedSingleRow::Plain);
-        let (engine, known_spans) = (Engine::Stepped(stepped), Mutex::default());
+        let (engine, known_spans) = (Engine::Sections(program), Mutex::default());
         Self { engine, inputs, outputs, output_ids, single_row, known_spans, working_bytes }
     }
 
@@ -256,7 +257,7 @@ impl Loaded {
         let values = inputs.into_iter().map(|(shape, data)| to_value(&shape, data));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         match &self.engine {
-            Engine::Stepped(stepped) => stepped.run(values, thread),
+            Engine::Sections(program) => program.run(values, thread),
             Engine::Whole(model, input_ids) => {
                 let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
                 let values = input_ids.iter().zip(values).map(|(&id, value)| (id, value.into()));

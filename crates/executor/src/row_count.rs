@@ -58,12 +58,17 @@ pub(crate) fn has_unknown_products(node: &NodeProto) -> bool {
 
 /// Whether a program has operators that may be sensitive.
 pub(crate) fn may_be_sensitive(graph: &GraphProto) -> bool {
-    let is_suspect = |node: &NodeProto| match (operator(node), operands(node)) {
-        ("Div", Some([_, b])) => constant(graph, b).is_none(),
+    let is_constant = |name: &str| constant(graph, name).is_some();
+    graph.node.iter().any(|node| is_suspect(node, is_constant))
+}
+
+/// Whether an operator may be sensitive.
+pub(crate) fn is_suspect(node: &NodeProto, is_constant: impl Fn(&str) -> bool) -> bool {
+    match (operator(node), operands(node)) {
+        ("Div", Some([_, b])) => !is_constant(b),
         ("MatMul", _) => true,
         _ => has_unknown_products(node),
-    };
-    graph.node.iter().any(is_suspect)
+    }
 }
 
 /// Whether `node` is sensitive, by the shapes that were probed; none if the shape of an operand is unknown.

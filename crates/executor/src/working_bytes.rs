@@ -83,36 +83,36 @@ impl WorkingBytes {
         inputs: &[Port],
         outputs: &[Port],
     ) -> Self {
-        let is_batched = inputs.iter().chain(outputs).all(|port| port.axes.batch);
         let rule = match probe {
             Some(probe) => {
                 Rule::Planned(Box::new(Plans::new(graph, probe, single_row, inputs, outputs)))
             }
             None => Rule::Unknown { operators: graph.node.len() as u64 },
         };
-        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
-        let (batch_bytes_max, known) = (BATCH_BYTES_MAX, Mutex::default());
-        Self { rule, inputs, outputs, is_batched, batch_bytes_max, known }
+        Self::by_rule(rule, inputs, outputs)
     }
 
-    /// The bytes of runs of a program that was cut into steps: `graph` has its operators, `copies` those of its tensors
-    /// that are others in another layout, with bytes that a step needs beside its tensors.
-    pub(crate) fn of_steps(
+    /// The bytes of runs of a program that was cut into sections. `graph` has its operators in their order; `copies` maps
+    /// tensors in another layout to those of the file; a section needs up to `scratch_bytes` beside its tensors.
+    pub(crate) fn of_sections(
         graph: &GraphProto,
-        probe: Option<&Probe>,
+        probe: &Probe,
         (copies, scratch_bytes): (&Copies, u64),
         inputs: &[Port],
         outputs: &[Port],
     ) -> Self {
-        let mut bytes = Self::new(graph, None, &SingleRow::Plain, inputs, outputs);
-        if let Some(probe) = probe {
-            let own: Vec<String> = (0..outputs.len()).map(|port| format!("out{port}")).collect();
-            let mut batch = MemoryPlan::new(graph, probe, copies, inputs.len(), &own);
-            batch.scratch_bytes = scratch_bytes;
-            let lengths = probe.lengths().clone();
-            bytes.rule = Rule::Planned(Box::new(Plans { lengths, batch, single: Single::Plain }));
-        }
-        bytes
+        let names: Vec<String> = (0..outputs.len()).map(|port| format!("out{port}")).collect();
+        let mut batch = MemoryPlan::new(graph, probe, copies, inputs.len(), &names);
+        batch.scratch_bytes = scratch_bytes;
+        let plans = Plans { lengths: probe.lengths().clone(), batch, single: Single::Plain };
+        Self::by_rule(Rule::Planned(Box::new(plans)), inputs, outputs)
+    }
+
+    fn by_rule(rule: Rule, inputs: &[Port], outputs: &[Port]) -> Self {
+        let is_batched = inputs.iter().chain(outputs).all(|port| port.axes.batch);
+        let (inputs, outputs) = (inputs.to_vec(), outputs.to_vec());
+        let (batch_bytes_max, known) = (BATCH_BYTES_MAX, Mutex::default());
+        Self { rule, inputs, outputs, is_batched, batch_bytes_max, known }
     }
 
     /// Bounds a batch of several rows or sequences by `bytes`.

@@ -1,4 +1,4 @@
-//! What follows the sums of a layer: the sum with another layer's outputs, and an activation.
+//! Adds the residual to the sums of a layer, then applies an activation.
 
 use crate::simd::operations::{Simd, SimdOp};
 
@@ -23,34 +23,34 @@ pub enum Activation {
     HardSwish {
         /// The factor of the element.
         slope: f32,
-        /// What is added to that.
+        /// The number that is added to the product.
         shift: f32,
     },
     /// `slope * x + shift` between 0 and 1 (HardSigmoid).
     HardSigmoid {
         /// The factor of the element.
         slope: f32,
-        /// What is added to that.
+        /// The number that is added to the product.
         shift: f32,
     },
 }
 
-/// Adds `more` to each element of `y`, then applies the activation.
+/// Adds `residual` to each element of `y`, then applies the activation.
 pub(super) struct Finish<'a> {
     pub(super) y: &'a mut [f32],
-    pub(super) more: Option<&'a [f32]>,
+    pub(super) residual: Option<&'a [f32]>,
     pub(super) activation: Activation,
 }
 
 impl SimdOp for Finish<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { y, more, activation } = self;
+        let Self { y, residual, activation } = self;
         match activation {
             Activation::Identity => each(
                 simd,
                 y,
-                more,
+                residual,
                 #[inline(always)]
                 |x| x,
             ),
@@ -59,7 +59,7 @@ impl SimdOp for Finish<'_> {
                 each(
                     simd,
                     y,
-                    more,
+                    residual,
                     #[inline(always)]
                     |x| simd.min(high, simd.max(low, x)),
                 );
@@ -69,7 +69,7 @@ impl SimdOp for Finish<'_> {
                 each(
                     simd,
                     y,
-                    more,
+                    residual,
                     #[inline(always)]
                     |x| simd.select_greater(zero, x, simd.mul(x, slope), x),
                 );
@@ -79,13 +79,13 @@ impl SimdOp for Finish<'_> {
                 each(
                     simd,
                     y,
-                    more,
+                    residual,
                     #[inline(always)]
                     |x| simd.mul(x, gate(x)),
                 );
             }
             Activation::HardSigmoid { slope, shift } => {
-                each(simd, y, more, gate(simd, slope, shift))
+                each(simd, y, residual, gate(simd, slope, shift))
             }
         }
     }
@@ -101,21 +101,26 @@ fn gate<S: Simd>(simd: S, slope: f32, shift: f32) -> impl Fn(S::Vector) -> S::Ve
 }
 
 #[inline(always)]
-fn each<S: Simd>(simd: S, y: &mut [f32], more: Option<&[f32]>, f: impl Fn(S::Vector) -> S::Vector) {
-    if let Some(more) = more {
-        assert_eq!(more.len(), y.len(), "one element more for each");
+fn each<S: Simd>(
+    simd: S,
+    y: &mut [f32],
+    residual: Option<&[f32]>,
+    f: impl Fn(S::Vector) -> S::Vector,
+) {
+    if let Some(residual) = residual {
+        assert_eq!(residual.len(), y.len(), "one element residual for each");
     }
     let whole = y.len() / S::LANES * S::LANES;
-    let more = more.map(<[f32]>::as_ptr);
+    let residual = residual.map(<[f32]>::as_ptr);
     // SAFETY: both slices have the same length; a vector follows each multiple of it up to `whole`, less than one there.
     unsafe {
         for at in (0..whole).step_by(S::LANES) {
             let to = y.as_mut_ptr().add(at);
             let x = simd.load(to);
-            let x = more.map_or(
+            let x = residual.map_or(
                 x,
                 #[inline(always)]
-                |more| simd.add(x, simd.load(more.add(at))),
+                |residual| simd.add(x, simd.load(residual.add(at))),
             );
             simd.store(to, f(x));
         }
@@ -123,8 +128,8 @@ fn each<S: Simd>(simd: S, y: &mut [f32], more: Option<&[f32]>, f: impl Fn(S::Vec
         if count > 0 {
             let to = y.as_mut_ptr().add(whole);
             let x = simd.load_partial(to, count);
-            let x = match more {
-                Some(more) => simd.add(x, simd.load_partial(more.add(whole), count)),
+            let x = match residual {
+                Some(residual) => simd.add(x, simd.load_partial(residual.add(whole), count)),
                 None => x,
             };
             simd.store_partial(to, f(x), count);

@@ -60,12 +60,12 @@ pub struct Images<'a> {
     pub x: &'a [f32],
 }
 
-/// What follows the sums.
+/// The operations that are applied to the sums of a convolution.
 #[derive(Debug, Clone, Copy)]
-pub struct After<'a> {
-    /// Numbers that are added to the sums, in the shape of y.
-    pub more: Option<&'a [f32]>,
-    /// Then, a function of each.
+pub struct Epilogue<'a> {
+    /// The numbers that are added to the sums: a tensor of the shape of y.
+    pub residual: Option<&'a [f32]>,
+    /// The function that is applied to each result.
     pub activation: Activation,
 }
 
@@ -168,19 +168,19 @@ impl PackedConvolution {
     pub fn run(
         &self,
         images: Images<'_>,
-        after: After<'_>,
+        epilogue: Epilogue<'_>,
         y: &mut [f32],
     ) -> Result<(), KernelError> {
         let Images { count, size: [height, width], x } = images;
         let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
         check_len("x", x, count * height * width * self.inputs)?;
         check_len("y", y, count * rows * columns * self.outputs)?;
-        if let Some(more) = after.more {
-            check_len("more", more, y.len())?;
+        if let Some(residual) = epilogue.residual {
+            check_len("residual", residual, y.len())?;
         }
         match &self.weights {
             ConvolutionWeights::Products(groups) => {
-                self.products(groups, images, [rows, columns], after, y);
+                self.products(groups, images, [rows, columns], epilogue, y);
             }
             ConvolutionWeights::Depthwise(layer) => {
                 let (image_len, row_len) = (height * width * self.inputs, columns * self.outputs);
@@ -195,17 +195,18 @@ impl PackedConvolution {
                         row,
                         y: &mut *y,
                     });
-                    let more = after.more.map(|more| &more[at * row_len..][..row_len]);
-                    self.finish(y, more, after.activation);
+                    let residual =
+                        epilogue.residual.map(|residual| &residual[at * row_len..][..row_len]);
+                    self.finish(y, residual, epilogue.activation);
                 }
             }
         }
         Ok(())
     }
 
-    fn finish(&self, y: &mut [f32], more: Option<&[f32]>, activation: Activation) {
-        if more.is_some() || activation != Activation::Identity {
-            self.target.unit.vectorize(Finish { y, more, activation });
+    fn finish(&self, y: &mut [f32], residual: Option<&[f32]>, activation: Activation) {
+        if residual.is_some() || activation != Activation::Identity {
+            self.target.unit.vectorize(Finish { y, residual, activation });
         }
     }
 
@@ -214,7 +215,7 @@ impl PackedConvolution {
         groups: &[Vec<PackedLinear>],
         images: Images<'_>,
         [rows, columns]: [usize; 2],
-        after: After<'_>,
+        epilogue: Epilogue<'_>,
         y: &mut [f32],
     ) {
         let longest: usize = groups[0].iter().map(PackedLinear::input_size).sum();
@@ -230,8 +231,9 @@ impl PackedConvolution {
                 self.places(images, [rows, columns], &windows, &mut copies, &mut places);
                 self.multiply_parts(parts, group, &places, &mut sums, y);
             }
-            let more = after.more.map(|more| &more[first * self.outputs..][..y.len()]);
-            self.finish(y, more, after.activation);
+            let residual =
+                epilogue.residual.map(|residual| &residual[first * self.outputs..][..y.len()]);
+            self.finish(y, residual, epilogue.activation);
         }
     }
 

@@ -4,8 +4,8 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `window.rs` | where windows lie |
-//! | `activation.rs` | what follows a layer's sums |
+//! | `window.rs` | the positions of windows |
+//! | `activation.rs` | residuals and activations |
 //! | `convolution.rs` | convolutions as products of windows with weights |
 //! | `depthwise.rs` | convolutions of each channel by itself |
 //! | `pool.rs` | pools |

@@ -11,7 +11,7 @@ use crate::simd::isa::Isa;
 use crate::simd::operations::{Simd, SimdOp};
 use crate::simd::vector_unit::VectorUnit;
 
-/// What a window becomes.
+/// The function that makes one element of each window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
     /// Its greatest element.

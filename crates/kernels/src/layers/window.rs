@@ -1,4 +1,4 @@
-//! Where windows lie along an axis.
+//! The positions of windows along an axis.
 
 use std::ops::Range;
 

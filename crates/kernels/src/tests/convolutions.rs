@@ -2,7 +2,7 @@
 
 use super::random::{Random, bits};
 use crate::layers::activation::Activation;
-use crate::layers::convolution::{After, ConvolutionParameters, Images, PackedConvolution};
+use crate::layers::convolution::{ConvolutionParameters, Epilogue, Images, PackedConvolution};
 use crate::layers::pool::{Pooling, pool};
 use crate::layers::window::Window;
 use crate::packing::target::Target;
@@ -17,7 +17,7 @@ struct Case {
     w: Vec<f32>,
     b: Option<Vec<f32>>,
     x: Vec<f32>,
-    more: Option<Vec<f32>>,
+    residual: Option<Vec<f32>>,
     activation: Activation,
 }
 
@@ -72,7 +72,7 @@ impl Case {
             w: random.vec(outputs * inputs / groups * taps, 0.5),
             b: random.coin().then(|| random.vec(outputs, 0.5)),
             x: random.vec(count * size[0] * size[1] * inputs, 1.0),
-            more: random.coin().then(|| random.vec(of_y * outputs, 1.0)),
+            residual: random.coin().then(|| random.vec(of_y * outputs, 1.0)),
             activation: activation(random),
         }
     }
@@ -91,10 +91,13 @@ impl Case {
         let [height, width] = packed.size(self.size).unwrap();
         let y_len = height * width * self.outputs;
         let mut y = vec![f32::NAN; images.len() * y_len];
-        let more = self.more.as_ref().map(|more| &more[images.start * y_len..images.end * y_len]);
+        let residual = self
+            .residual
+            .as_ref()
+            .map(|residual| &residual[images.start * y_len..images.end * y_len]);
         let x = &self.x[images.start * x_len..images.end * x_len];
         let of = Images { count: images.len(), size: self.size, x };
-        packed.run(of, After { more, activation: self.activation }, &mut y).unwrap();
+        packed.run(of, Epilogue { residual, activation: self.activation }, &mut y).unwrap();
         y
     }
 
@@ -130,7 +133,7 @@ impl Case {
                         sum += f64::from(self.w[w]) * f64::from(self.x[x]);
                     }
                 }
-                sum += self.more.as_ref().map_or(0.0, |more| f64::from(more[y.len()]));
+                sum += self.residual.as_ref().map_or(0.0, |residual| f64::from(residual[y.len()]));
                 let gate = |slope: f32, shift: f32| {
                     (f64::from(slope) * sum + f64::from(shift)).clamp(0.0, 1.0)
                 };
@@ -198,12 +201,16 @@ fn wrong_lengths_are_refused() {
     assert!(PackedConvolution::for_target(target, parameters(&[0.0; 24], 3)).is_err());
     assert!(PackedConvolution::for_target(target, parameters(&[0.0; 24], 0)).is_err());
     let packed = PackedConvolution::for_target(target, parameters(&[0.0; 12], 2)).unwrap();
-    let after = After { more: None, activation: Activation::Identity };
+    let after = Epilogue { residual: None, activation: Activation::Identity };
     let images = Images { count: 1, size: [2, 3], x: &[0.0; 24] };
     assert!(packed.run(images, after, &mut [0.0; 36]).is_ok());
     assert!(packed.run(images, after, &mut [0.0; 35]).is_err());
     assert!(packed.run(Images { x: &[0.0; 23], ..images }, after, &mut [0.0; 36]).is_err());
-    assert!(packed.run(images, After { more: Some(&[0.0; 30]), ..after }, &mut [0.0; 36]).is_err());
+    assert!(
+        packed
+            .run(images, Epilogue { residual: Some(&[0.0; 30]), ..after }, &mut [0.0; 36])
+            .is_err()
+    );
 }
 
 #[test]
@@ -277,7 +284,7 @@ fn long_windows_are_summed_in_parts() {
     let target = *Target::all_f32_for_tests().last().unwrap();
     let packed = PackedConvolution::for_target(target, parameters).unwrap();
     let mut y = [0.0; 40];
-    let after = After { more: None, activation: Activation::Identity };
+    let after = Epilogue { residual: None, activation: Activation::Identity };
     packed.run(Images { count: 1, size: [1, 1], x: &x }, after, &mut y).unwrap();
     let (mut error, mut of_one_chain) = (0.0, 0.0);
     for (y, w) in y.iter().zip(w.chunks_exact(inputs)) {

@@ -66,15 +66,15 @@ pub(crate) fn evaluate(
     let mut views = views.peekable();
     let is_constant = views.peek().is_none();
     let has_one_axis = !analysis.has_roles() || views.all(|view| steps(&view.dims).len() <= 1);
+    if has_one_axis
+        && !is_constant
+        && stays_whole(analysis, operator, inputs)
+        && let Some(rule) = operator.on_sequences
+        && let Ok(vals) = rule(analysis, node, inputs)
+    {
+        return Ok(vals);
+    }
     let on_rows = match has_one_axis {
-        true if !is_constant && stays_whole(analysis, operator, inputs) => {
-            let rule = operator.on_sequences.filter(|_| !varies(inputs));
-            let whole = rule.and_then(|rule| rule(analysis, node, inputs).ok());
-            match whole {
-                Some(vals) => return Ok(vals),
-                None => on_rows(analysis, node, inputs),
-            }
-        }
         true => on_rows(analysis, node, inputs),
         false => Err("its input varies along more than one axis".to_owned()),
     };
@@ -122,7 +122,11 @@ fn stays_whole(analysis: &Analysis, operator: &Operator<Analysis>, inputs: &Inpu
         Val::View(view) => Some(view),
         _ => None,
     });
-    operator.is_light && analysis.has_roles() && !analysis.is_cell() && views.all(is_whole)
+    operator.is_light
+        && !varies(inputs)
+        && analysis.has_roles()
+        && !analysis.is_cell()
+        && views.all(is_whole)
 }
 
 /// The outputs of a node that reads tensors which each sequence has for itself. If that cannot be, the next pass takes

@@ -7,7 +7,7 @@ use batchmaker_graph::ElementType;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{input, int_list};
 use crate::analysis::operators::dispatch::apply;
-use crate::analysis::operators::sequence_level::windows::length_of;
+use crate::analysis::operators::sequence_level::spatial::length_of;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::Val;
 use crate::data::array::Array;

@@ -7,7 +7,7 @@ use crate::analysis::operators::arguments::{
 use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
 use crate::analysis::operators::layout::bind_squeezed;
 use crate::analysis::operators::sequence_level::along::reduced;
-use crate::analysis::operators::sequence_level::windows::{length_of, windows};
+use crate::analysis::operators::sequence_level::spatial::{length_of, windows};
 use crate::analysis::operators::sequence_op::{
     SequenceOp, has_batch, ints, materialised, operand, tensor,
 };

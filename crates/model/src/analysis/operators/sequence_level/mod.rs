@@ -6,4 +6,5 @@ pub(in crate::analysis) mod elements;
 pub(in crate::analysis) mod layout;
 pub(in crate::analysis) mod resize;
 pub(in crate::analysis) mod select;
+pub(super) mod spatial;
 pub(in crate::analysis) mod windows;

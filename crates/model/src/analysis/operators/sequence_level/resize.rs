@@ -5,7 +5,7 @@ use rten_onnx::onnx::AttributeProto;
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::{axis_of, int_list, view};
 use crate::analysis::operators::dispatch::apply;
-use crate::analysis::operators::sequence_level::windows::{length_of, windows};
+use crate::analysis::operators::sequence_level::spatial::{length_of, windows};
 use crate::analysis::operators::sequence_op::{SequenceOp, has_batch, lengths, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val, View};

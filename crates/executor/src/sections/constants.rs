@@ -1,8 +1,10 @@
-//! Constants and attributes of a program's file, as steps need them.
+//! Reads the constants of a program's file, and the attributes of its operators.
 
 use std::collections::BTreeMap;
 
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto, TensorProto};
+
+use crate::operator::operator;
 
 /// A program's constants by name.
 pub(super) struct Constants<'a>(BTreeMap<&'a str, &'a TensorProto>);
@@ -36,6 +38,28 @@ impl<'a> Constants<'a> {
         (data.len() == shape.iter().product::<usize>()).then_some((shape, data))
     }
 
+    /// The elements of an INT64 constant.
+    pub(super) fn ints(&self, name: &str) -> Option<Vec<i64>> {
+        let tensor = self.get(name).filter(|tensor| tensor.data_type == Some(DataType::INT64))?;
+        Some(match &tensor.raw_data {
+            Some(raw) => {
+                let bytes = raw.borrow();
+                let (ints, _) = bytes.as_chunks::<8>();
+                ints.iter().map(|&int| i64::from_le_bytes(int)).collect()
+            }
+            None => tensor.int64_data.clone(),
+        })
+    }
+
+    /// Whether an operator is a `MatMul` of a tensor with a constant FLOAT matrix.
+    pub(super) fn is_product_with_matrix(&self, node: &NodeProto) -> bool {
+        let is_matrix = |tensor: &TensorProto| {
+            tensor.data_type == Some(DataType::FLOAT) && tensor.dims.len() == 2
+        };
+        let weights = node.input.get(1).and_then(|name| self.get(name));
+        operator(node) == "MatMul" && weights.is_some_and(is_matrix)
+    }
+
     /// A FLOAT constant of one element.
     pub(super) fn number(&self, name: &str) -> Option<f32> {
         match self.floats(name)?.1[..] {
@@ -45,7 +69,7 @@ impl<'a> Constants<'a> {
     }
 }
 
-/// The integers of an attribute; `default` of them where it is missing.
+/// The integers of an attribute; `default` of them where it is wrong_layout.
 pub(super) fn ints(node: &NodeProto, name: &str, default: i64, count: usize) -> Option<Vec<usize>> {
     let attribute = node.attribute.iter().find(|a| a.name.as_deref() == Some(name));
     let ints = attribute.map_or_else(|| vec![default; count], |attribute| attribute.ints.clone());

@@ -1,4 +1,4 @@
-//! What lies between the steps that are ours, run by rten.
+//! Operators that run in rten, as a program of their own.
 
 use std::collections::BTreeSet;
 
@@ -6,27 +6,28 @@ use rten::{Model, ModelOptions, NodeId, RunOptions, Value, ValueOrView};
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto};
 
 use crate::error::ExecutorError;
-use crate::steps::weights::Constants;
+use crate::sections::constants::Constants;
 use crate::thread::ExecutorThread;
 
-/// How constants lie beside the tensors of an island.
+/// The shapes in which the constants of a fallback are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConstantLayout {
-    /// As ONNX has them.
-    Planes,
-    /// A number, or one for each channel, beside tensors whose channels come last.
-    Channels,
+    /// The shapes of the file.
+    ChannelsFirst,
+    /// `[]` or `[channels]`, to broadcast with tensors `[pixels, channels]`.
+    ChannelsLast,
 }
 
-/// Operators that rten runs together.
-pub(super) struct Island {
+/// A program for rten that holds some operators of another.
+pub(super) struct Fallback {
     model: Model,
     inputs: Vec<NodeId>,
     outputs: Vec<NodeId>,
 }
 
-impl Island {
-    /// Loads operators of the program in `file`, which read the tensors `inputs` and give `outputs`.
+impl Fallback {
+    /// Loads operators of the program in `file`. They read the tensors `inputs` and produce `outputs`. Returns none if rten does
+    /// not take them.
     pub(super) fn load(
         file: &ModelProto,
         nodes: &[NodeProto],
@@ -39,7 +40,7 @@ impl Island {
         let info = |name: &String| ValueInfoProto { name: Some(name.clone()), r#type: None };
         let constant = |tensor: &TensorProto| {
             let mut tensor = tensor.clone();
-            if layout == ConstantLayout::Channels {
+            if layout == ConstantLayout::ChannelsLast {
                 tensor.dims.retain(|&n| n != 1);
             }
             tensor
@@ -70,7 +71,7 @@ impl Island {
         Some(Self { model, inputs, outputs })
     }
 
-    /// The outputs for these inputs.
+    /// Computes the outputs from the inputs.
     pub(super) fn run(
         &self,
         inputs: Vec<ValueOrView<'_>>,

@@ -3,9 +3,9 @@
 use batchmaker_kernels::Window;
 use rten_onnx::onnx::NodeProto;
 
-use crate::steps::weights::ints;
+use crate::sections::constants::ints;
 
-/// The windows of `kernel` along height and width; none if they are over more axes than two, of no size, or padded by a rule.
+/// The windows of `kernel` along height and width; none if they are over more than two axes, of no size, or padded by a rule.
 pub(super) fn windows(node: &NodeProto, kernel: &[usize]) -> Option<[Window; 2]> {
     let axes = kernel.len();
     let list = |name: &str| ints(node, name, 1, axes);
@@ -33,7 +33,7 @@ fn is_padded_by_rule(node: &NodeProto) -> bool {
     auto_pad.is_some_and(|auto_pad| auto_pad != "NOTSET" && auto_pad != "VALID")
 }
 
-/// Height and width of a tensor of this shape; none if it has more axes, or fewer.
+/// Height and width of a tensor of this shape; none if it has not one or two such axes.
 pub(super) fn size(shape: &[usize]) -> Option<[usize; 2]> {
     match *shape.get(2..)? {
         [width] => Some([1, width]),

@@ -1,50 +1,49 @@
-//! A tensor between steps.
+//! A tensor between sections, in one of two layouts.
 
 use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 
-/// A tensor of rank 3 or 4 as `[images, pixels, channels]`.
+/// A tensor of floats of rank 3 or 4 whose channels, axis 1, come last in memory: `[images, ...pixels, channels]`.
 #[derive(Clone)]
-pub(super) struct Pixels {
-    /// As ONNX has it, channels second.
+pub(super) struct ChannelsLast {
+    /// The shape in the file: `[images, channels, ...pixels]`.
     pub(super) shape: Vec<usize>,
     pub(super) data: Vec<f32>,
 }
 
-/// A tensor between steps.
-pub(super) enum Held {
-    /// As ONNX has it.
-    Planes(Value),
-    /// With its channels last.
-    Pixels(Pixels),
+/// A tensor between sections.
+pub(super) enum SectionTensor {
+    /// A tensor in the layout of the file, of any type.
+    ChannelsFirst(Value),
+    ChannelsLast(ChannelsLast),
 }
 
-impl Held {
-    pub(super) fn planes(&self) -> Result<&Value, ExecutorError> {
+impl SectionTensor {
+    pub(super) fn channels_first(&self) -> Result<&Value, ExecutorError> {
         match self {
-            Self::Planes(value) => Ok(value),
-            Self::Pixels(_) => Err(missing()),
+            Self::ChannelsFirst(value) => Ok(value),
+            Self::ChannelsLast(_) => Err(wrong_layout()),
         }
     }
 
-    pub(super) fn pixels(&self) -> Result<&Pixels, ExecutorError> {
+    pub(super) fn channels_last(&self) -> Result<&ChannelsLast, ExecutorError> {
         match self {
-            Self::Pixels(pixels) => Ok(pixels),
-            Self::Planes(_) => Err(missing()),
+            Self::ChannelsLast(tensor) => Ok(tensor),
+            Self::ChannelsFirst(_) => Err(wrong_layout()),
         }
     }
 
-    pub(super) fn into_planes(self) -> Result<Value, ExecutorError> {
+    pub(super) fn into_channels_first(self) -> Result<Value, ExecutorError> {
         match self {
-            Self::Planes(value) => Ok(value),
-            Self::Pixels(_) => Err(missing()),
+            Self::ChannelsFirst(value) => Ok(value),
+            Self::ChannelsLast(_) => Err(wrong_layout()),
         }
     }
 }
 
-impl Pixels {
+impl ChannelsLast {
     pub(super) fn of(value: &Value) -> Result<Self, ExecutorError> {
         let Value::FloatTensor(tensor) = value else {
             return Err(ExecutorError::Run(format!("a convolution of {}", value.dtype())));
@@ -56,7 +55,7 @@ impl Pixels {
         Ok(Self { data: swapped(data, images, [channels, pixels]), shape })
     }
 
-    pub(super) fn to_planes(&self) -> Result<Value, ExecutorError> {
+    pub(super) fn to_channels_first(&self) -> Result<Value, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
         let data = swapped(&self.data, images, [pixels, channels]);
         let value = Value::from_shape(&self.shape, data);
@@ -70,7 +69,7 @@ impl Pixels {
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
 
-    /// Pixels that were computed from those of tensors of this shape.
+    /// ChannelsLast that were computed from those of tensors of this shape.
     pub(super) fn of_rows(value: Value, shape: Vec<usize>) -> Result<Self, ExecutorError> {
         match value {
             Value::FloatTensor(tensor) if tensor.len() == shape.iter().product::<usize>() => {
@@ -82,7 +81,7 @@ impl Pixels {
 
     /// Tensors one behind the other along their channels.
     pub(super) fn concatenated(parts: &[&Self]) -> Result<Self, ExecutorError> {
-        let mut shape = parts.first().ok_or_else(missing)?.shape.clone();
+        let mut shape = parts.first().ok_or_else(wrong_layout)?.shape.clone();
         let is_like = |part: &&Self| part.shape[0] == shape[0] && part.shape[2..] == shape[2..];
         if !parts.iter().all(is_like) {
             return Err(ExecutorError::Run(format!("{shape:?} beside other shapes")));
@@ -106,8 +105,8 @@ impl Pixels {
     }
 }
 
-pub(super) fn missing() -> ExecutorError {
-    ExecutorError::Run("a tensor of another layout".to_owned())
+pub(super) fn wrong_layout() -> ExecutorError {
+    ExecutorError::Run("a section reads a tensor that is not there in its layout".to_owned())
 }
 
 /// Matrices `[rows, columns]` with their axes swapped.

@@ -1,23 +1,23 @@
 //! Convolutions.
 
 use batchmaker_kernels::{
-    Activation, After, ConvolutionParameters, Images, Isa, PackedConvolution,
+    Activation, ConvolutionParameters, Epilogue, Images, Isa, PackedConvolution,
 };
 use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
-use crate::steps::held::Pixels;
-use crate::steps::weights::{Constants, int};
-use crate::steps::windows::{resized, size, windows};
+use crate::sections::constants::{Constants, int};
+use crate::sections::tensor::ChannelsLast;
+use crate::sections::windows::{resized, size, windows};
 
-/// A `Conv`, with what follows it.
+/// A `Conv` with the activation that follows it.
 pub(super) struct Convolution {
     packed: PackedConvolution,
     activation: Activation,
 }
 
 impl Convolution {
-    /// The convolution that a node is; none if its weights are computed, or it is over more axes than two.
+    /// The convolution that a node is; none if its weights are computed, or it is over more than two axes.
     pub(super) fn of(node: &NodeProto, constants: &Constants<'_>) -> Option<Self> {
         let (shape, w) = constants.floats(node.input.get(1)?)?;
         let b = match node.input.get(2).filter(|name| !name.is_empty()) {
@@ -49,19 +49,26 @@ impl Convolution {
         self.packed.scratch_bytes()
     }
 
-    /// The convolution of `x`; `more` is added to it.
-    pub(super) fn run(&self, x: &Pixels, more: Option<&Pixels>) -> Result<Pixels, ExecutorError> {
+    /// Convolves `x`, adds `residual` and applies the activation.
+    pub(super) fn run(
+        &self,
+        x: &ChannelsLast,
+        residual: Option<&ChannelsLast>,
+    ) -> Result<ChannelsLast, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a convolution: {reason}"));
         let size = size(&x.shape).ok_or_else(|| fails(format!("of {:?}", x.shape)))?;
         let out = self.packed.size(size).ok_or_else(|| fails("windows wider than x".to_owned()))?;
         let shape = resized(&x.shape, self.packed.outputs(), out);
-        if more.is_some_and(|more| more.shape != shape) {
+        if residual.is_some_and(|residual| residual.shape != shape) {
             return Err(fails(format!("{shape:?} and another shape are added")));
         }
         let mut data = vec![0.0; shape.iter().product()];
-        let after = After { more: more.map(|more| &more.data[..]), activation: self.activation };
+        let epilogue = Epilogue {
+            residual: residual.map(|residual| &residual.data[..]),
+            activation: self.activation,
+        };
         let images = Images { count: x.shape[0], size, x: &x.data };
-        self.packed.run(images, after, &mut data).map_err(|error| fails(error.to_string()))?;
-        Ok(Pixels { shape, data })
+        self.packed.run(images, epilogue, &mut data).map_err(|error| fails(error.to_string()))?;
+        Ok(ChannelsLast { shape, data })
     }
 }

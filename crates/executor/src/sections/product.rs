@@ -1,14 +1,14 @@
 //! Products with weights.
 
 use batchmaker_kernels::{
-    Activation, After, ConvolutionParameters, Images, Isa, PackedConvolution, Window,
+    Activation, ConvolutionParameters, Epilogue, Images, Isa, PackedConvolution, Window,
 };
 use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 
-/// A `MatMul` of rows with constant weights, with what follows it.
+/// A `MatMul` of rows with constant weights, with the bias and the activation that follow it.
 pub(super) struct Product {
     /// Rows are pixels.
     packed: PackedConvolution,
@@ -53,8 +53,8 @@ impl Product {
         let x = x.data();
         let mut data = vec![0.0; shape.iter().product()];
         let images = Images { count: 1, size: [1, x.len() / self.inputs.max(1)], x };
-        let after = After { more: None, activation: self.activation };
-        self.packed.run(images, after, &mut data).map_err(|error| fails(error.to_string()))?;
+        let epilogue = Epilogue { residual: None, activation: self.activation };
+        self.packed.run(images, epilogue, &mut data).map_err(|error| fails(error.to_string()))?;
         Value::from_shape(&shape, data).map_err(|error| fails(error.to_string()))
     }
 }

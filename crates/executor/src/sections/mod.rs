@@ -1,0 +1,29 @@
+//! Programs that are cut into native sections, which run in kernels of this project, and fallback sections, which run in rten:
+//! see [`SectionedProgram`].
+//!
+//! | file | idea |
+//! |---|---|
+//! | `tensor.rs` | a tensor between sections, in one of two layouts |
+//! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
+//! | `convolution.rs`, `product.rs`, `pooling.rs` | native sections |
+//! | `fallback.rs` | operators that run in rten |
+//! | `sectioned_program.rs` | runs the sections of a program |
+//! | `sorter.rs` | sorts operators into native sections and fallback operators |
+//! | `section_writer.rs` | writes the sections in the order in which they run |
+//! | `cut.rs` | cuts a program: sorts its operators, then writes the sections |
+
+mod constants;
+mod convolution;
+mod cut;
+mod fallback;
+mod pooling;
+mod product;
+mod section_writer;
+mod sectioned_program;
+mod sorter;
+mod tensor;
+mod windows;
+
+pub(crate) use cut::cut;
+pub(crate) use section_writer::Cut;
+pub(crate) use sectioned_program::SectionedProgram;

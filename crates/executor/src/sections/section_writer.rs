@@ -1,0 +1,208 @@
+//! Writes sections in the order in which they run, with the operators that a plan of memory is made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
+
+use crate::run_order::reads;
+use crate::sections::constants::Constants;
+use crate::sections::fallback::{ConstantLayout, Fallback};
+use crate::sections::product::Product;
+use crate::sections::sectioned_program::{Section, SectionKind, SectionedProgram};
+use crate::sections::sorter::{NativeKind, NativeSection};
+use crate::single_row_branch::Copies;
+
+/// A program that was cut into sections.
+pub(crate) struct Cut {
+    pub(crate) program: SectionedProgram,
+    /// The operators in the order in which they run, for the plan of memory. A native section is one operator `Native`.
+    pub(crate) graph: GraphProto,
+    /// Maps a tensor of `graph` whose channels come last to the tensor of the file that it holds.
+    pub(crate) copies: Copies,
+    /// The most bytes that one native section needs beside its tensors.
+    pub(crate) scratch_bytes: u64,
+}
+
+/// The order of the axes of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Layout {
+    ChannelsFirst,
+    ChannelsLast,
+}
+
+/// Writes the sections of one program.
+pub(super) struct SectionWriter<'a> {
+    file: &'a ModelProto,
+    constants: &'a Constants<'a>,
+    /// The number of each tensor by its name and layout.
+    names: BTreeMap<(String, Layout), usize>,
+    sections: Vec<Section>,
+    tensors: usize,
+    /// See [`Cut`].
+    graph: GraphProto,
+    copies: Copies,
+    scratch_bytes: u64,
+}
+
+impl<'a> SectionWriter<'a> {
+    /// A writer for the program in `file`.
+    pub(super) fn new(file: &'a ModelProto, constants: &'a Constants<'a>) -> Self {
+        Self {
+            file,
+            constants,
+            names: BTreeMap::new(),
+            sections: Vec::new(),
+            tensors: 0,
+            graph: GraphProto::default(),
+            copies: Copies::new(),
+            scratch_bytes: 0,
+        }
+    }
+
+    /// Writes all sections. Returns none if rten does not take the operators of one, or a tensor has no producer.
+    pub(super) fn write(
+        mut self,
+        graph: &GraphProto,
+        native: Vec<NativeSection>,
+        fallback: &BTreeMap<usize, Vec<&NodeProto>>,
+    ) -> Option<Cut> {
+        let names = |infos: &[ValueInfoProto]| -> Option<Vec<String>> {
+            infos.iter().map(|info| info.name.clone()).collect()
+        };
+        let (input_names, output_names) = (names(&graph.input)?, names(&graph.output)?);
+        let inputs = input_names.into_iter();
+        let inputs = inputs.map(|name| self.tensor(name, Layout::ChannelsFirst)).collect();
+        let depths = native.iter().map(|section| section.depth);
+        let deepest = depths.chain(fallback.keys().copied()).max()?;
+        let mut by_depth: BTreeMap<usize, Vec<NativeSection>> = BTreeMap::new();
+        for section in native {
+            by_depth.entry(section.depth).or_default().push(section);
+        }
+        for depth in 0..=deepest {
+            for section in by_depth.remove(&depth).unwrap_or_default() {
+                self.native(section)?;
+            }
+            let Some(nodes) = fallback.get(&depth) else { continue };
+            let later = fallback.range(depth + 1..).flat_map(|(_, nodes)| nodes);
+            let mut read: BTreeSet<&str> = later.flat_map(|node| reads(node)).collect();
+            let native = by_depth.values().flatten().flat_map(|section| &section.reads);
+            read.extend(native.chain(&output_names).map(String::as_str));
+            self.fallback(nodes, &read)?;
+        }
+        let outputs = output_names.iter().map(|name| self.read(name, Layout::ChannelsFirst));
+        let outputs: Vec<usize> = outputs.collect::<Option<_>>()?;
+        let Self { mut sections, tensors, graph: mut plan, copies, scratch_bytes, .. } = self;
+        let mut read: BTreeSet<usize> = outputs.iter().copied().collect();
+        for section in sections.iter_mut().rev() {
+            let last = section.reads.iter().copied().filter(|&tensor| read.insert(tensor));
+            section.last = last.collect();
+        }
+        plan.input.clone_from(&graph.input);
+        plan.output.clone_from(&graph.output);
+        let program = SectionedProgram { sections, tensors, inputs, outputs };
+        Some(Cut { program, graph: plan, copies, scratch_bytes })
+    }
+
+    /// Numbers a tensor.
+    fn tensor(&mut self, name: String, layout: Layout) -> usize {
+        self.names.insert((name, layout), self.tensors);
+        self.tensors += 1;
+        self.tensors - 1
+    }
+
+    /// The number of a tensor in a layout. The tensor is converted if it has only been produced in the other layout.
+    fn read(&mut self, name: &str, layout: Layout) -> Option<usize> {
+        if let Some(&tensor) = self.names.get(&(name.to_owned(), layout)) {
+            return Some(tensor);
+        }
+        let (other, kind) = match layout {
+            Layout::ChannelsFirst => (Layout::ChannelsLast, SectionKind::ToChannelsFirst),
+            Layout::ChannelsLast => (Layout::ChannelsFirst, SectionKind::ToChannelsLast),
+        };
+        let from = *self.names.get(&(name.to_owned(), other))?;
+        let to = self.tensor(name.to_owned(), layout);
+        self.plan("Layout", &[(name, other)], (name, layout));
+        self.add(kind, vec![from], vec![to]);
+        Some(to)
+    }
+
+    fn add(&mut self, kind: SectionKind, reads: Vec<usize>, writes: Vec<usize>) {
+        self.sections.push(Section { kind, reads, writes, last: Vec::new() });
+    }
+
+    /// Adds an operator to the plan of memory.
+    fn plan(&mut self, operator: &str, inputs: &[(&str, Layout)], output: (&str, Layout)) {
+        let mut name = |(name, layout): (&str, Layout)| match layout {
+            Layout::ChannelsFirst => name.to_owned(),
+            Layout::ChannelsLast => {
+                let converted = format!("{name}, channels last");
+                self.copies.insert(converted.clone(), (name.to_owned(), false));
+                converted
+            }
+        };
+        let input = inputs.iter().map(|&input| name(input)).collect();
+        let (op_type, output) = (Some(operator.to_owned()), vec![name(output)]);
+        self.graph.node.push(NodeProto { op_type, input, output, ..NodeProto::default() });
+    }
+
+    fn native(&mut self, section: NativeSection) -> Option<()> {
+        let NativeSection { kind, reads: inputs, activation, output, .. } = section;
+        let layout = match &kind {
+            NativeKind::Product { .. } => Layout::ChannelsFirst,
+            _ => Layout::ChannelsLast,
+        };
+        let reads = inputs.iter().map(|name| self.read(name, layout));
+        let reads: Vec<usize> = reads.collect::<Option<_>>()?;
+        let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), layout)).collect();
+        self.plan("Native", &named, (&output, layout));
+        let (kind, scratch_bytes) = match kind {
+            NativeKind::Convolution(mut convolution) => {
+                convolution.activate(activation);
+                let scratch_bytes = convolution.scratch_bytes();
+                (SectionKind::Convolution(*convolution), scratch_bytes)
+            }
+            NativeKind::Product { shape, weights, bias } => {
+                let product = Product::new(&shape, &weights, bias.as_deref(), activation)?;
+                let scratch_bytes = product.scratch_bytes();
+                (SectionKind::Product(product), scratch_bytes)
+            }
+            NativeKind::Pool(pool) => (SectionKind::Pool(pool), 0),
+            NativeKind::Concat => (SectionKind::Concat, 0),
+            NativeKind::Elementwise(nodes) => {
+                let ports = (&inputs[..], std::slice::from_ref(&output));
+                let layout = ConstantLayout::ChannelsLast;
+                let fallback = Fallback::load(self.file, &nodes, self.constants, ports, layout)?;
+                (SectionKind::Elementwise(Box::new(fallback)), 0)
+            }
+        };
+        self.scratch_bytes = self.scratch_bytes.max(scratch_bytes as u64);
+        let writes = vec![self.tensor(output, layout)];
+        self.add(kind, reads, writes);
+        Some(())
+    }
+
+    /// Writes operators of one depth as a fallback section. Its outputs are the tensors in `read`.
+    fn fallback(&mut self, nodes: &[&NodeProto], read: &BTreeSet<&str>) -> Option<()> {
+        let produced: BTreeSet<&str> =
+            nodes.iter().flat_map(|node| &node.output).map(String::as_str).collect();
+        let mut inputs = BTreeSet::new();
+        for name in nodes.iter().flat_map(|node| reads(node)) {
+            if !produced.contains(name) && !self.constants.has(name) {
+                inputs.insert(name.to_owned());
+            }
+        }
+        let inputs: Vec<String> = inputs.into_iter().collect();
+        let outputs: Vec<String> =
+            produced.intersection(read).map(|&name| name.to_owned()).collect();
+        let reads = inputs.iter().map(|name| self.read(name, Layout::ChannelsFirst));
+        let reads = reads.collect::<Option<_>>()?;
+        let nodes: Vec<NodeProto> = nodes.iter().map(|&node| node.clone()).collect();
+        let (ports, layout) = ((&inputs[..], &outputs[..]), ConstantLayout::ChannelsFirst);
+        let fallback = Fallback::load(self.file, &nodes, self.constants, ports, layout)?;
+        self.graph.node.extend(nodes);
+        let writes = outputs.into_iter();
+        let writes = writes.map(|name| self.tensor(name, Layout::ChannelsFirst)).collect();
+        self.add(SectionKind::Fallback(Box::new(fallback)), reads, writes);
+        Some(())
+    }
+}

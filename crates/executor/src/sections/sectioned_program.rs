@@ -1,0 +1,185 @@
+//! Runs the sections of a program.
+
+use rten::{Value, ValueOrView};
+
+use crate::error::ExecutorError;
+use crate::sections::convolution::Convolution;
+use crate::sections::fallback::Fallback;
+use crate::sections::pooling::Pool;
+use crate::sections::product::Product;
+use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
+use crate::thread::ExecutorThread;
+
+/// A program that was cut into sections. No section depends on the number of rows or sequences, so one of them has the same
+/// bits alone as in a batch.
+pub(crate) struct SectionedProgram {
+    /// The sections in the order in which they run.
+    pub(super) sections: Vec<Section>,
+    /// The number of tensors.
+    pub(super) tensors: usize,
+    /// The tensor of each input port.
+    pub(super) inputs: Vec<usize>,
+    /// The tensor of each output port.
+    pub(super) outputs: Vec<usize>,
+}
+
+/// One section, with the numbers of its tensors.
+pub(super) struct Section {
+    pub(super) kind: SectionKind,
+    pub(super) reads: Vec<usize>,
+    pub(super) writes: Vec<usize>,
+    /// The tensors that no later section reads.
+    pub(super) last: Vec<usize>,
+}
+
+/// The computation of a section.
+pub(super) enum SectionKind {
+    /// Convolves the first tensor and adds the second tensor, if there is one.
+    Convolution(Convolution),
+    /// Multiplies the first tensor with weights.
+    Product(Product),
+    /// Pools the first tensor.
+    Pool(Pool),
+    /// Concatenates all tensors along their channels.
+    Concat,
+    /// Runs elementwise operators on tensors of one shape whose channels come last.
+    Elementwise(Box<Fallback>),
+    /// Runs operators on tensors in the layout of the file.
+    Fallback(Box<Fallback>),
+    /// Moves the channels of a tensor behind its other axes.
+    ToChannelsLast,
+    /// Moves the channels of a tensor to their place in the file.
+    ToChannelsFirst,
+}
+
+/// The tensors that are alive, by their numbers.
+type Tensors = [Option<SectionTensor>];
+
+impl SectionedProgram {
+    /// Computes the tensors of the output ports from those of the input ports.
+    pub(crate) fn run(
+        &self,
+        inputs: Vec<Value>,
+        thread: &ExecutorThread,
+    ) -> Result<Vec<Value>, ExecutorError> {
+        // One hop to the thread and back, not one for each fallback section.
+        thread.pool().run(|| self.run_here(inputs, thread))
+    }
+
+    fn run_here(
+        &self,
+        inputs: Vec<Value>,
+        thread: &ExecutorThread,
+    ) -> Result<Vec<Value>, ExecutorError> {
+        let mut tensors: Vec<Option<SectionTensor>> = (0..self.tensors).map(|_| None).collect();
+        for (&tensor, value) in self.inputs.iter().zip(inputs) {
+            tensors[tensor] = Some(SectionTensor::ChannelsFirst(value));
+        }
+        for section in &self.sections {
+            let outputs = section.run(&mut tensors, thread)?;
+            section.last.iter().for_each(|&tensor| tensors[tensor] = None);
+            for (&tensor, output) in section.writes.iter().zip(outputs) {
+                tensors[tensor] = Some(output);
+            }
+        }
+        let mut output = |&tensor: &usize| tensors[tensor].take().ok_or_else(wrong_layout);
+        self.outputs.iter().map(|tensor| output(tensor)?.into_channels_first()).collect()
+    }
+}
+
+impl Section {
+    fn run(
+        &self,
+        tensors: &mut Tensors,
+        thread: &ExecutorThread,
+    ) -> Result<Vec<SectionTensor>, ExecutorError> {
+        let output = match &self.kind {
+            SectionKind::Fallback(fallback) => return self.run_fallback(fallback, tensors, thread),
+            SectionKind::Elementwise(fallback) => {
+                self.run_elementwise(fallback, tensors, thread)?
+            }
+            SectionKind::Convolution(convolution) => {
+                let residual = self.reads.get(1).map(|_| self.channels_last(tensors, 1));
+                convolution.run(self.channels_last(tensors, 0)?, residual.transpose()?)?
+            }
+            SectionKind::Pool(pool) => pool.run(self.channels_last(tensors, 0)?)?,
+            SectionKind::Concat => {
+                let parts = (0..self.reads.len()).map(|at| self.channels_last(tensors, at));
+                ChannelsLast::concatenated(&parts.collect::<Result<Vec<_>, _>>()?)?
+            }
+            SectionKind::ToChannelsLast => ChannelsLast::of(self.channels_first(tensors, 0)?)?,
+            SectionKind::Product(product) => {
+                let output = product.run(self.channels_first(tensors, 0)?)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::ToChannelsFirst => {
+                let output = self.channels_last(tensors, 0)?.to_channels_first()?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+        };
+        Ok(vec![SectionTensor::ChannelsLast(output)])
+    }
+
+    fn channels_first<'a>(
+        &self,
+        tensors: &'a Tensors,
+        at: usize,
+    ) -> Result<&'a Value, ExecutorError> {
+        tensors[self.reads[at]].as_ref().ok_or_else(wrong_layout)?.channels_first()
+    }
+
+    fn channels_last<'a>(
+        &self,
+        tensors: &'a Tensors,
+        at: usize,
+    ) -> Result<&'a ChannelsLast, ExecutorError> {
+        tensors[self.reads[at]].as_ref().ok_or_else(wrong_layout)?.channels_last()
+    }
+
+    /// Takes each tensor that no later section reads: its memory may be written over.
+    fn take_last(&self, tensors: &mut Tensors) -> Vec<Option<SectionTensor>> {
+        let take = |tensor: &usize| match self.last.contains(tensor) {
+            true => tensors[*tensor].take(),
+            false => None,
+        };
+        self.reads.iter().map(take).collect()
+    }
+
+    fn run_fallback(
+        &self,
+        fallback: &Fallback,
+        tensors: &mut Tensors,
+        thread: &ExecutorThread,
+    ) -> Result<Vec<SectionTensor>, ExecutorError> {
+        let taken = self.take_last(tensors).into_iter().enumerate();
+        let inputs = taken.map(|(at, taken)| match taken {
+            Some(tensor) => tensor.into_channels_first().map(ValueOrView::Value),
+            None => {
+                self.channels_first(tensors, at).map(|value| ValueOrView::View(value.as_view()))
+            }
+        });
+        let outputs = fallback.run(inputs.collect::<Result<_, _>>()?, thread)?;
+        Ok(outputs.into_iter().map(SectionTensor::ChannelsFirst).collect())
+    }
+
+    fn run_elementwise(
+        &self,
+        fallback: &Fallback,
+        tensors: &mut Tensors,
+        thread: &ExecutorThread,
+    ) -> Result<ChannelsLast, ExecutorError> {
+        let mut shape = Vec::new();
+        let taken = self.take_last(tensors).into_iter().enumerate();
+        let inputs = taken.map(|(at, taken)| {
+            let tensor = match taken {
+                Some(SectionTensor::ChannelsLast(tensor)) => tensor,
+                _ => self.channels_last(tensors, at)?.clone(),
+            };
+            shape.clone_from(&tensor.shape);
+            Ok(ValueOrView::Value(tensor.into_rows()?))
+        });
+        let inputs = inputs.collect::<Result<_, ExecutorError>>()?;
+        let output = fallback.run(inputs, thread)?.pop().ok_or_else(wrong_layout)?;
+        ChannelsLast::of_rows(output, shape)
+    }
+}

@@ -1,0 +1,384 @@
+//! Sorts the operators of a program into native sections and, by their depth, fallback operators.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use batchmaker_kernels::Activation;
+use rten_onnx::onnx::{GraphProto, NodeProto};
+
+use crate::operator::operator;
+use crate::probe::Probe;
+use crate::run_order::reads;
+use crate::sections::constants::{Constants, float, int};
+use crate::sections::convolution::Convolution;
+use crate::sections::pooling::Pool;
+
+/// Operators that make an element of one of each tensor.
+const ELEMENTWISE: [&str; 24] = [
+    "Abs",
+    "Add",
+    "Ceil",
+    "Clip",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "LeakyRelu",
+    "Max",
+    "Min",
+    "Mul",
+    "Neg",
+    "Relu",
+    "Sigmoid",
+    "Softplus",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tanh",
+];
+
+/// A native section of a program.
+pub(super) struct NativeSection {
+    pub(super) kind: NativeKind,
+    /// The names of the tensors that it reads. The second tensor of a convolution is its residual.
+    pub(super) reads: Vec<String>,
+    /// The activation that a convolution or a product ends with.
+    pub(super) activation: Activation,
+    /// The name of the tensor that it produces.
+    pub(super) output: String,
+    pub(super) depth: usize,
+}
+
+/// The computation of a native section.
+pub(super) enum NativeKind {
+    Convolution(Box<Convolution>),
+    /// A product with weights `[inputs, outputs]`.
+    Product {
+        shape: [usize; 2],
+        weights: Vec<f32>,
+        bias: Option<Vec<f32>>,
+    },
+    Pool(Pool),
+    /// The concatenation of all tensors along their channels.
+    Concat,
+    /// Elementwise operators, each of which reads the one before it.
+    Elementwise(Vec<NodeProto>),
+}
+
+/// The operators of a program, sorted.
+pub(super) struct Sorted<'a> {
+    pub(super) native: Vec<NativeSection>,
+    /// The fallback operators of each depth.
+    pub(super) fallback: BTreeMap<usize, Vec<&'a NodeProto>>,
+}
+
+/// Sorts operators, which it is given producers first.
+pub(super) struct Sorter<'a> {
+    constants: &'a Constants<'a>,
+    probe: &'a Probe,
+    /// The number of times that operators and outputs of the program read each tensor.
+    readers: BTreeMap<&'a str, usize>,
+    /// The operator that produces each tensor.
+    producers: BTreeMap<&'a str, &'a NodeProto>,
+    /// The depth of each tensor.
+    depths: BTreeMap<&'a str, usize>,
+    native: Vec<NativeSection>,
+    fallback: BTreeMap<usize, Vec<&'a NodeProto>>,
+}
+
+impl<'a> Sorter<'a> {
+    pub(super) fn new(
+        graph: &'a GraphProto,
+        constants: &'a Constants<'a>,
+        probe: &'a Probe,
+    ) -> Self {
+        let mut readers = BTreeMap::new();
+        let outputs = graph.output.iter().filter_map(|output| output.name.as_deref());
+        for name in graph.node.iter().flat_map(reads).chain(outputs) {
+            *readers.entry(name).or_insert(0) += 1;
+        }
+        let produced =
+            |node: &'a NodeProto| node.output.iter().map(move |name| (name.as_str(), node));
+        let producers = graph.node.iter().flat_map(produced).collect();
+        let (depths, native, fallback) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        Self { constants, probe, readers, producers, depths, native, fallback }
+    }
+
+    /// Sorts one operator. Returns none if it has no output.
+    pub(super) fn add(&mut self, node: &'a NodeProto) -> Option<()> {
+        let depth = reads(node).iter().map(|name| self.depth(name)).max().unwrap_or(0);
+        let output = node.output.first()?;
+        let depth = if let Some(kind) = self.native_kind(node) {
+            self.add_section(kind, node, output, depth + 1)
+        } else if let Some(at) = self.followed(node, output) {
+            output.clone_into(&mut self.native[at].output);
+            self.native[at].depth
+        } else if self.is_elementwise(node) {
+            let kind = NativeKind::Elementwise(vec![node.clone()]);
+            self.add_section(kind, node, output, depth + 1)
+        } else {
+            self.fallback.entry(depth).or_default().push(node);
+            depth
+        };
+        node.output.iter().for_each(|name| _ = self.depths.insert(name, depth));
+        Some(())
+    }
+
+    /// The operators, less those whose outputs nobody reads any longer.
+    pub(super) fn finish(mut self, graph: &GraphProto) -> Sorted<'a> {
+        self.prune(graph);
+        Sorted { native: self.native, fallback: self.fallback }
+    }
+
+    fn depth(&self, name: &str) -> usize {
+        self.depths.get(name).copied().unwrap_or(0)
+    }
+
+    fn add_section(
+        &mut self,
+        kind: NativeKind,
+        node: &NodeProto,
+        output: &str,
+        depth: usize,
+    ) -> usize {
+        let may_repeat = matches!(kind, NativeKind::Concat);
+        let mut reads: Vec<String> = Vec::new();
+        for name in self.tensors(node) {
+            if may_repeat || !reads.contains(name) {
+                reads.push(name.clone());
+            }
+        }
+        let (activation, output) = (Activation::Identity, output.to_owned());
+        self.native.push(NativeSection { kind, reads, activation, output, depth });
+        depth
+    }
+
+    /// The inputs of an operator that are no constants.
+    fn tensors<'b>(
+        &self,
+        node: &'b NodeProto,
+    ) -> impl Iterator<Item = &'b String> + use<'b, '_, 'a> {
+        node.input.iter().filter(|name| !name.is_empty() && !self.constants.has(name))
+    }
+
+    /// The native section that an operator begins.
+    fn native_kind(&self, node: &NodeProto) -> Option<NativeKind> {
+        let x = node.input.first().filter(|x| !self.constants.has(x))?;
+        match operator(node) {
+            "Conv" => {
+                Some(NativeKind::Convolution(Box::new(Convolution::of(node, self.constants)?)))
+            }
+            "MatMul" => {
+                let (shape, weights) = self.constants.floats(node.input.get(1)?)?;
+                let shape: [usize; 2] = shape.try_into().ok()?;
+                let rank = self.probe.shapes(x)?[0].len();
+                let is_matrix = rank >= 2 && shape[1] > 0;
+                is_matrix.then_some(NativeKind::Product { shape, weights, bias: None })
+            }
+            "MaxPool" | "AveragePool" => {
+                let is_plain = node.output.len() == 1 && self.has_channels(x);
+                Pool::of(node).filter(|_| is_plain).map(NativeKind::Pool)
+            }
+            "Concat" => {
+                let is_along_channels = int(node, "axis", 0) == 1
+                    && self.reads_channels_last(node)
+                    && node.input.iter().all(|name| self.has_channels(name))
+                    && self.tensors(node).count() == node.input.len();
+                is_along_channels.then_some(NativeKind::Concat)
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds an operator to the native section whose output it alone reads. Returns the position of that section; none if the
+    /// operator cannot be added to one.
+    fn followed(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
+        self.add_activation(node)
+            .or_else(|| self.add_count_of_windows(node))
+            .or_else(|| self.add_sum(node, output))
+            .or_else(|| self.add_elementwise(node))
+    }
+
+    /// The native section that produces `name`, if that is read once.
+    fn only_read(&self, name: &str) -> Option<usize> {
+        let at = self.native.iter().position(|section| section.output == name);
+        at.filter(|_| self.readers.get(name) == Some(&1))
+    }
+
+    fn add_activation(&mut self, node: &NodeProto) -> Option<usize> {
+        let activation = self.activation(node)?;
+        let at = self.only_read(node.input.first()?)?;
+        let section = &mut self.native[at];
+        let is_open = section.activation == Activation::Identity
+            && matches!(section.kind, NativeKind::Convolution(_) | NativeKind::Product { .. });
+        if is_open {
+            section.activation = activation;
+        }
+        is_open.then_some(at)
+    }
+
+    /// Adds the `Slice` by which the model crate has a pool's windows counted with a division that rounds to zero: its end is
+    /// `(length + padding - kernel) / stride + 1`.
+    fn add_count_of_windows(&mut self, node: &NodeProto) -> Option<usize> {
+        let [pooled, _, counts, axes] = &node.input[..] else { return None };
+        let at = self.only_read(pooled).filter(|_| operator(node) == "Slice")?;
+        let mut name = counts;
+        let mut constants = Vec::new();
+        for operator_before in ["Add", "Div", "Add", "Gather", "Shape"] {
+            let producer = self.producers.get(name.as_str())?;
+            name = producer.input.first().filter(|_| operator(producer) == operator_before)?;
+            constants.extend(producer.input.get(1).map(|other| self.constants.ints(other)));
+        }
+        let [Some(one), Some(strides), Some(extra), Some(places)] = &constants[..] else {
+            return None;
+        };
+        let places = (one[..] == [1] && Some(places) == self.constants.ints(axes).as_ref())
+            .then_some(&places[..])?;
+        let section = &mut self.native[at];
+        let NativeKind::Pool(pool) = &mut section.kind else { return None };
+        let is_counted = section.reads.first() == Some(name);
+        (is_counted && pool.round_to_zero(places, strides, extra)).then_some(at)
+    }
+
+    /// Adds a bias to a product, or a residual to a convolution.
+    fn add_sum(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
+        let [a, b] = &node.input[..] else { return None };
+        let places = [(self.only_read(a), b), (self.only_read(b), a)];
+        // Of two sections the later one: the other has run.
+        let (at, other) = places.into_iter().filter_map(|(at, other)| Some((at?, other))).max()?;
+        let section = &self.native[at];
+        let shapes = [&section.output[..], output].map(|name| self.probe.shapes(name));
+        if operator(node) != "Add"
+            || section.activation != Activation::Identity
+            || shapes[0].is_none()
+            || shapes[0] != shapes[1]
+        {
+            return None;
+        }
+        // A section of the same depth has run if it comes before.
+        let is_before = self.native[..at].iter().any(|section| &section.output == other);
+        let deepest = if is_before { section.depth } else { section.depth - 1 };
+        let is_residual = !self.constants.has(other)
+            && self.depth(other) <= deepest
+            && self.probe.shapes(other) == shapes[0];
+        let b = self.constants.floats(other).map(|(_, b)| b);
+        let section = &mut self.native[at];
+        match &mut section.kind {
+            NativeKind::Product { shape: [_, outputs], bias: bias @ None, .. } => {
+                *bias = Some(b.filter(|b| b.len() == *outputs)?);
+            }
+            NativeKind::Convolution(_) if section.reads.len() == 1 && is_residual => {
+                section.reads.push(other.clone());
+            }
+            _ => return None,
+        }
+        Some(at)
+    }
+
+    fn add_elementwise(&mut self, node: &NodeProto) -> Option<usize> {
+        if !self.is_elementwise(node) {
+            return None;
+        }
+        let tensors: Vec<&String> = self.tensors(node).collect();
+        let at = self.native.iter().position(|section| {
+            let reads = tensors.iter().filter(|&&name| *name == section.output).count();
+            let is_there =
+                |&&name: &&&String| *name == section.output || self.depth(name) < section.depth;
+            matches!(section.kind, NativeKind::Elementwise(_))
+                && reads > 0
+                && self.readers.get(section.output.as_str()) == Some(&reads)
+                && tensors.iter().all(|name| is_there(&name))
+        })?;
+        let section = &mut self.native[at];
+        for name in tensors {
+            if *name != section.output && !section.reads.contains(name) {
+                section.reads.push(name.clone());
+            }
+        }
+        if let NativeKind::Elementwise(nodes) = &mut section.kind {
+            nodes.push(node.clone());
+        }
+        Some(at)
+    }
+
+    /// Leaves out the operators whose outputs nobody reads any longer.
+    fn prune(&mut self, graph: &GraphProto) {
+        let outputs = graph.output.iter().filter_map(|output| output.name.as_deref());
+        let mut read: BTreeSet<&str> = outputs.collect();
+        read.extend(self.native.iter().flat_map(|section| &section.reads).map(String::as_str));
+        for nodes in self.fallback.values_mut().rev() {
+            let mut kept = Vec::new();
+            for &node in nodes.iter().rev() {
+                if node.output.iter().any(|name| read.contains(name.as_str())) {
+                    read.extend(reads(node));
+                    kept.push(node);
+                }
+            }
+            kept.reverse();
+            *nodes = kept;
+        }
+        self.fallback.retain(|_, nodes| !nodes.is_empty());
+    }
+
+    /// Whether a tensor has rank 3 or 4.
+    fn has_channels(&self, name: &str) -> bool {
+        self.probe.shapes(name).is_some_and(|shapes| [3, 4].contains(&shapes[0].len()))
+    }
+
+    /// Whether an operator reads a tensor that is produced with its channels last.
+    fn reads_channels_last(&self, node: &NodeProto) -> bool {
+        let is_produced = |name: &String| {
+            let section = self.native.iter().find(|section| &section.output == name);
+            section.is_some_and(|section| !matches!(section.kind, NativeKind::Product { .. }))
+        };
+        node.input.iter().any(is_produced)
+    }
+
+    /// Whether an operator computes each element from one element of each tensor, and constants that are the same for all pixels.
+    fn is_elementwise(&self, node: &NodeProto) -> bool {
+        let Some(shapes) = node.output.first().and_then(|name| self.probe.shapes(name)) else {
+            return false;
+        };
+        let fits = |name: &String| match self.constants.has(name) {
+            true => self.is_of_channels(name, &shapes[0]),
+            false => name.is_empty() || self.probe.shapes(name) == Some(shapes),
+        };
+        ELEMENTWISE.contains(&operator(node))
+            && [3, 4].contains(&shapes[0].len())
+            && node.input.iter().all(fits)
+            && self.reads_channels_last(node)
+    }
+
+    /// Whether a constant is one number, or one for each channel of a tensor of this shape.
+    fn is_of_channels(&self, name: &str, shape: &[usize]) -> bool {
+        let Some((dims, _)) = self.constants.floats(name) else { return false };
+        let before = shape.len().saturating_sub(dims.len());
+        let mut axes = dims.iter().enumerate().filter(|(_, n)| **n != 1);
+        let is_channels = |(at, &n): (usize, &usize)| before + at == 1 && n == shape[1];
+        dims.len() <= shape.len() && axes.next().is_none_or(is_channels) && axes.next().is_none()
+    }
+
+    fn activation(&self, node: &NodeProto) -> Option<Activation> {
+        let bound = |at: usize, default: f32| match node.input.get(at).filter(|n| !n.is_empty()) {
+            Some(name) => self.constants.number(name),
+            None => Some(default),
+        };
+        Some(match operator(node) {
+            "Relu" => Activation::Clip { low: 0.0, high: f32::INFINITY },
+            "Clip" => {
+                let (low, high) = (bound(1, f32::NEG_INFINITY)?, bound(2, f32::INFINITY)?);
+                Activation::Clip { low, high }
+            }
+            "LeakyRelu" => Activation::Leaky { slope: float(node, "alpha", 0.01) },
+            "HardSwish" => Activation::HardSwish { slope: 1.0 / 6.0, shift: 0.5 },
+            "HardSigmoid" => Activation::HardSigmoid {
+                slope: float(node, "alpha", 0.2),
+                shift: float(node, "beta", 0.5),
+            },
+            _ => return None,
+        })
+    }
+}
