@@ -167,6 +167,16 @@ impl Network {
                 let same = writer.op("Transpose", &[&sum], vec![ints("perm", &[0, 1, 2])]);
                 writer.reshape(&same, &[-1, 7])
             }
+            1 => {
+                // A number for each row of a matrix that is square.
+                let square = writer.linear(&flat, elements, 49);
+                let square = writer.reshape(&square, &[-1, 7, 7]);
+                let (w, b) = (writer.weights(&[7, 7]), writer.weights(&[7, 1]));
+                let product = writer.op("MatMul", &[&square, &w], vec![]);
+                let sum = writer.op("Add", &[&product, &b], vec![]);
+                let axes = writer.ints(&[2]);
+                writer.op("ReduceSum", &[&sum, &axes], vec![int("keepdims", 0)])
+            }
             _ => writer.linear(&flat, elements, 7),
         };
         writer.output(&y, batchmaker_graph::ElementType::F32, ROWS, &[7]);

@@ -264,7 +264,9 @@ impl<'a> Sorter<'a> {
         let is_residual = !self.constants.has(other)
             && self.depth(other) <= deepest
             && self.probe.shapes(other) == shapes[0];
-        let b = self.constants.floats(other).map(|(_, b)| b);
+        // One number for each output: the axes before the last have one element.
+        let is_bias = |(dims, b): &(Vec<usize>, Vec<f32>)| dims.last() == Some(&b.len());
+        let b = self.constants.floats(other).filter(is_bias).map(|(_, b)| b);
         let section = &mut self.native[at];
         match &mut section.kind {
             NativeKind::Product { shape: [_, outputs], bias: bias @ None, .. } => {
