@@ -1,6 +1,8 @@
 //! The formats of weights that are not f32, and the instructions that multiply them.
 
 #[cfg(target_arch = "x86_64")]
+use crate::simd::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::tokens::{Avx512Bf16, Avx512Vnni, Tiles};
 
 /// The longest input whose sums of bytes fit 32 bits: 65536 * 255 * 128 < 2^31.
@@ -33,6 +35,9 @@ impl Format {
 pub(crate) enum Instructions {
     /// Each number made an f32, on any vector unit.
     Widened,
+    /// `vpmaddwd`
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
     /// `vdpbf16ps`
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16(Avx512Bf16),
@@ -45,9 +50,15 @@ pub(crate) enum Instructions {
 }
 
 impl Instructions {
-    /// Whether inputs are widened to f32 when the operand is filled.
-    pub(crate) fn widens(self) -> bool {
-        matches!(self, Self::Widened)
+    /// The form in which inputs are multiplied.
+    pub(crate) fn input_form(self) -> InputForm {
+        match self {
+            Self::Widened => InputForm::Floats,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(_) => InputForm::Words,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Bf16(_) | Self::Avx512Vnni(_) | Self::Tiles(_) => InputForm::LaneGroups,
+        }
     }
 
     /// Whether lane groups lie in tiles.
@@ -56,6 +67,28 @@ impl Instructions {
             #[cfg(target_arch = "x86_64")]
             Self::Tiles(_) => true,
             _ => false,
+        }
+    }
+}
+
+/// The form of the inputs that instructions multiply lane groups of weights with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InputForm {
+    /// Numbers of the format of the weights, but unsigned bytes, in lane groups.
+    LaneGroups,
+    /// Signed numbers of 16 bits: of the four of a lane group the first and the third, then the second and the fourth.
+    Words,
+    /// An f32 for each number.
+    Floats,
+}
+
+impl InputForm {
+    /// Elements of 32 bits that go with a lane group of weights.
+    pub(crate) fn elements(self, format: Format) -> usize {
+        match self {
+            Self::LaneGroups => 1,
+            Self::Words => 2,
+            Self::Floats => format.group_len(),
         }
     }
 }

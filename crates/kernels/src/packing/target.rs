@@ -4,6 +4,8 @@
 use super::precision::{Packing, Precision};
 use super::reduced::{Format, INT8_INPUTS_MAX, Instructions, Reduced};
 use crate::error::KernelError;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::avx2::Avx2;
 use crate::simd::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::tokens::{Avx512Bf16, Avx512Vnni, Tiles};
@@ -82,6 +84,7 @@ fn instructions(isa: Isa, format: Format) -> Instructions {
         let found = match isa {
             Isa::Amx => tiles(),
             Isa::Avx512 => of_avx512(),
+            Isa::Avx2 if format == Format::Int8 => Avx2::new().map(Instructions::Avx2),
             Isa::Avx2 | Isa::Scalar => None,
         };
         if let Some(found) = found {
@@ -115,7 +118,7 @@ impl Target {
         let f32s = Self::all_f32_for_tests();
         let mut all: Vec<Self> =
             f32s.iter().map(|&target| on(target, Instructions::Widened)).collect();
-        for isa in [Isa::Avx512, Isa::Amx].into_iter().filter(|isa| isa.is_available()) {
+        for isa in [Isa::Avx2, Isa::Avx512, Isa::Amx].into_iter().filter(|isa| isa.is_available()) {
             let unit = VectorUnit::new(isa).expect("it is available");
             let instructions = instructions(isa, format);
             if !matches!(instructions, Instructions::Widened) {

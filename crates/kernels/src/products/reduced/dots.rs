@@ -1,7 +1,10 @@
-//! Sums by the instructions of AVX-512 that multiply a lane group at once, `vdpbf16ps` and `vpdpbusd`.
+//! Sums by the instructions that multiply a lane group at once, `vdpbf16ps` and `vpdpbusd` of AVX-512, or half a lane group,
+//! `vpmaddwd` of AVX2.
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512,
+    __m256i, __m512, __m512bh, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16,
+    _mm256_storeu_si256, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_loadu_si512,
     _mm512_set1_epi32, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
     _mm512_storeu_si512,
 };
@@ -10,16 +13,14 @@ use std::mem::transmute;
 
 use super::operand::Operand;
 use super::vectors::{Dot, sums};
+use crate::simd::avx2::Avx2;
 use crate::simd::tokens::{Avx512Bf16, Avx512Vnni};
 
-/// Defines the sums that an instruction makes, for its token.
-macro_rules! dot {
-    (
-        $name:ident, $features:literal, $sums:ty, $zero:expr, $dot:expr, $store:expr,
-        $group_len:literal
-    ) => {
+/// Defines the sums that an instruction makes, compiled with it, for its token.
+macro_rules! sums {
+    ($name:ident, $features:literal, $group_len:literal) => {
         impl $name {
-            /// Runs `turns` turns of twelve instructions that do not wait for each other, and returns how many
+            /// Runs `turns` turns of instructions on twelve vectors, which do not wait for each other, and returns how many
             /// multiplications and additions that was.
             pub(super) fn peak(self, turns: usize) -> u64 {
                 const CHAINS: usize = 12;
@@ -30,10 +31,10 @@ macro_rules! dot {
                 unsafe fn run(dot: $name, groups: &[u32; 16], turns: usize) {
                     let mut sums = [dot.zero(); CHAINS];
                     for _ in 0..turns {
-                        // SAFETY: 16 lane groups are readable.
+                        // SAFETY: a vector has at most 16 lane groups.
                         let weights = unsafe { dot.weights(black_box(groups.as_ptr())) };
                         for sums in &mut sums {
-                            // SAFETY: a lane group is readable.
+                            // SAFETY: one of the input is shorter than a vector.
                             *sums = unsafe { dot.dot(*sums, weights, groups.as_ptr()) };
                         }
                     }
@@ -41,15 +42,14 @@ macro_rules! dot {
                 }
                 // SAFETY: the token proves the features.
                 unsafe { run(self, &groups, turns) };
-                (turns * CHAINS * 16 * 2 * $group_len) as u64
+                (turns * CHAINS * <Self as Dot>::LANES * 2 * $group_len) as u64
             }
 
             /// [`sums`] compiled with the instruction.
             ///
             /// # Safety
-            /// `groups * VECTORS * 16` lane groups are readable at `panel`, in whole runs of `RUN`; `operand` has
-            /// `rows` rows of `groups` lane groups each in the format of the instruction. Nobody writes either
-            /// meanwhile.
+            /// `groups * VECTORS * LANES` lane groups are readable at `panel`, in whole runs of `RUN`; `operand` has
+            /// `rows` rows of `groups` lane groups each in the form of the instruction. Nobody writes either meanwhile.
             pub(super) unsafe fn sums<const VECTORS: usize, const RUN: usize>(
                 self,
                 panel: *const u32,
@@ -81,7 +81,16 @@ macro_rules! dot {
                 }
             }
         }
+    };
+}
 
+sums!(Avx2, "avx2", 4);
+sums!(Avx512Bf16, "avx512f,avx512bf16", 2);
+sums!(Avx512Vnni, "avx512f,avx512vnni", 4);
+
+/// Defines how an instruction of AVX-512 multiplies a lane group.
+macro_rules! dot {
+    ($name:ident, $sums:ty, $zero:expr, $dot:expr, $store:expr) => {
         impl Dot for $name {
             const LANES: usize = 16;
             const REGISTERS: usize = 32;
@@ -141,11 +150,49 @@ unsafe fn dot_bytes(sums: __m512i, weights: __m512i, input: __m512i) -> __m512i 
     _mm512_dpbusd_epi32(sums, input, weights)
 }
 
-dot! {
-    Avx512Bf16, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps, 2
-}
+dot!(Avx512Bf16, __m512, _mm512_setzero_ps(), dot_bf16, _mm512_storeu_ps);
+dot!(Avx512Vnni, __m512i, _mm512_setzero_si512(), dot_bytes, _mm512_storeu_si512);
 
-dot! {
-    Avx512Vnni, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(), dot_bytes,
-    _mm512_storeu_si512, 4
+/// Bytes as signed numbers of 16 bits, two of a lane group at once.
+impl Dot for Avx2 {
+    const LANES: usize = 8;
+    const REGISTERS: usize = 16;
+    const WEIGHT_REGISTERS: usize = 2;
+    const INPUT_ELEMENTS: usize = 2;
+    const GROUPS_MAX: usize = usize::MAX;
+
+    type Sums = __m256i;
+    /// The first and the third of each lane group; the second and the fourth.
+    type Weights = [__m256i; 2];
+
+    #[inline(always)]
+    fn zero(self) -> __m256i {
+        // SAFETY: the token proves AVX.
+        unsafe { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(self, from: *const u32) -> [__m256i; 2] {
+        // SAFETY: the token proves AVX2; 8 lane groups are readable.
+        unsafe {
+            let bytes = _mm256_loadu_si256(from.cast());
+            [_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)), _mm256_srai_epi16::<8>(bytes)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot(self, sums: __m256i, [even, odd]: [__m256i; 2], input: *const u32) -> __m256i {
+        // SAFETY: the token proves AVX2; two elements of the input are readable.
+        unsafe {
+            let of_even = _mm256_madd_epi16(even, _mm256_set1_epi32(*input as i32));
+            let of_odd = _mm256_madd_epi16(odd, _mm256_set1_epi32(*input.add(1) as i32));
+            _mm256_add_epi32(_mm256_add_epi32(sums, of_even), of_odd)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, sums: __m256i, to: *mut u32, _: bool) {
+        // SAFETY: the token proves AVX; 8 sums are writable.
+        unsafe { _mm256_storeu_si256(to.cast(), sums) }
+    }
 }

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use super::matrix::{InputBytes, ReducedMatrix};
 use super::round::{UnsignedScale, bf16, largest_magnitude, round_to_bf16, scale_of, to_byte};
 use crate::packing::lines::{LINE_LEN, Lines};
-use crate::packing::reduced::Format;
+use crate::packing::reduced::{Format, InputForm};
 use crate::products::panel_product::ProductRow;
 use crate::products::tiling::ROWS_MAX;
 use crate::simd::operations::{Simd, SimdOp};
@@ -54,8 +54,7 @@ impl Operand {
         self.is_empty
     }
 
-    /// The lane groups of a row: of bfloat16 or unsigned bytes as the weights have them, or, where those
-    /// are widened, an f32 for each number.
+    /// The numbers of a row, in the [`InputForm`] of the instructions.
     #[inline(always)]
     pub(super) fn row(&self, row: usize) -> *const u32 {
         let buffer = self.buffer.as_ref().expect("a filled operand");
@@ -73,7 +72,7 @@ impl Operand {
         self.buffer.as_ref().expect("a filled operand").scales[row]
     }
 
-    /// The byte that stands for 0 in a row; 0 where bytes are widened.
+    /// The byte that stands for 0 in a row; 0 where numbers are signed.
     #[inline(always)]
     pub(super) fn zero_point(&self, row: usize) -> i32 {
         self.buffer.as_ref().expect("a filled operand").zero_points[row]
@@ -102,10 +101,8 @@ impl SimdOp for Fill<'_> {
     fn run<S: Simd>(self, _: S) {
         let Self { matrix, rows, operand } = self;
         let (format, instructions) = (matrix.reduced.format, matrix.reduced.instructions);
-        let row_len = match instructions.widens() {
-            true => matrix.groups * format.group_len(),
-            false => matrix.groups,
-        };
+        let form = instructions.input_form();
+        let row_len = matrix.groups * form.elements(format);
         // A line more, so that rows of a power of two do not share the sets of a cache.
         operand.stride = Lines::row_stride(row_len) + LINE_LEN;
         operand.is_empty = false;
@@ -126,13 +123,12 @@ impl SimdOp for Fill<'_> {
             let from = unsafe { std::slice::from_raw_parts(row.input, matrix.inputs) };
             let to = &mut buffer.elements.as_mut_slice()[at * operand.stride..][..row_len];
             match format {
-                Format::Bf16 if instructions.widens() => widen_bf16(from, to),
+                Format::Bf16 if form == InputForm::Floats => widen_bf16(from, to),
                 Format::Bf16 => pack_bf16(from, to),
                 Format::Int8 => {
-                    let widens = instructions.widens();
                     (buffer.scales[at], buffer.zero_points[at]) = match matrix.input_bytes {
-                        InputBytes::Signed => fill_signed(from, to, widens),
-                        InputBytes::Unsigned => fill_unsigned(from, to, widens),
+                        InputBytes::Signed => fill_signed(from, to, form),
+                        InputBytes::Unsigned => fill_unsigned(from, to, form),
                     };
                 }
             }
@@ -164,37 +160,44 @@ fn pack_bf16(from: &[f32], to: &mut [f32]) {
 
 /// Fills a row with signed bytes. Returns the value that 1 stands for, and the byte of 0.
 #[inline(always)]
-fn fill_signed(from: &[f32], to: &mut [f32], widens: bool) -> (f32, i32) {
+fn fill_signed(from: &[f32], to: &mut [f32], form: InputForm) -> (f32, i32) {
     let (scale, factor) = scale_of(largest_magnitude(from));
-    (scale, fill_bytes(from, to, widens, SIGNED_ZERO_POINT, |value| to_byte(value, factor)))
+    (scale, fill_bytes(from, to, form, SIGNED_ZERO_POINT, |value| to_byte(value, factor)))
 }
 
 /// As [`fill_signed`], with unsigned bytes.
 #[inline(always)]
-fn fill_unsigned(from: &[f32], to: &mut [f32], widens: bool) -> (f32, i32) {
+fn fill_unsigned(from: &[f32], to: &mut [f32], form: InputForm) -> (f32, i32) {
     let scale = UnsignedScale::of(from);
     // SAFETY: a byte less a byte is a whole number within -255 and 255.
     let whole = |value: f32| unsafe { (scale.byte(value) - scale.zero_point).to_int_unchecked() };
-    (scale.scale, fill_bytes(from, to, widens, scale.zero_point as i32, whole))
+    (scale.scale, fill_bytes(from, to, form, scale.zero_point as i32, whole))
 }
 
 /// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. Returns the byte of 0, which is
-/// added to these numbers where they are not widened.
+/// added to these numbers where they become unsigned bytes.
 #[inline(always)]
 fn fill_bytes(
     from: &[f32],
     to: &mut [f32],
-    widens: bool,
+    form: InputForm,
     zero_point: i32,
     whole: impl Fn(f32) -> i32,
 ) -> i32 {
-    if widens {
-        let (of_values, rest) = to.split_at_mut(from.len());
-        for (to, &value) in of_values.iter_mut().zip(from) {
-            *to = whole(value) as f32;
+    match form {
+        InputForm::Floats => {
+            let (of_values, rest) = to.split_at_mut(from.len());
+            for (to, &value) in of_values.iter_mut().zip(from) {
+                *to = whole(value) as f32;
+            }
+            rest.fill(0.0);
+            return 0;
         }
-        rest.fill(0.0);
-        return 0;
+        InputForm::Words => {
+            fill_words(from, to, whole);
+            return 0;
+        }
+        InputForm::LaneGroups => {}
     }
     let byte = |value: f32| (whole(value) + zero_point) as u32;
     let group = |[a, b, c, d]: [u32; 4]| f32::from_bits(a | b << 8 | c << 16 | d << 24);
@@ -213,4 +216,24 @@ fn fill_bytes(
         *to = group(bytes);
     }
     zero_point
+}
+
+/// Fills a row with numbers of 16 bits ([`InputForm::Words`]).
+#[inline(always)]
+fn fill_words(from: &[f32], to: &mut [f32], whole: impl Fn(f32) -> i32) {
+    let pair = |low: f32, high: f32| {
+        f32::from_bits((whole(low) as u32 & 0xffff) | ((whole(high) as u32) << 16))
+    };
+    let (quads, last) = from.as_chunks::<4>();
+    let (of_quads, rest) = to.split_at_mut(2 * quads.len());
+    for (to, &[a, b, c, d]) in of_quads.as_chunks_mut::<2>().0.iter_mut().zip(quads) {
+        *to = [pair(a, c), pair(b, d)];
+    }
+    rest.fill(0.0);
+    if let ([even, odd, ..], false) = (rest, last.is_empty()) {
+        let mut quad = [0.0; 4];
+        quad[..last.len()].copy_from_slice(last);
+        let [a, b, c, d] = quad;
+        [*even, *odd] = [pair(a, c), pair(b, d)];
+    }
 }

@@ -10,6 +10,8 @@ impl Reduced {
         match self.instructions {
             Instructions::Widened => None,
             #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2(dot) => Some(dot.peak(turns)),
+            #[cfg(target_arch = "x86_64")]
             Instructions::Avx512Bf16(dot) => Some(dot.peak(turns)),
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512Vnni(dot) => Some(dot.peak(turns)),
