@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from conftest import BINARY, ROOT
 from onnx import TensorProto, helper, numpy_helper
@@ -27,7 +28,7 @@ KINDS = {
 }
 
 
-def write(path, kind, direction, has_states):
+def write(path, kind, direction, has_states, spread=40, **attributes):
     numbers, zero_point, by_row = KINDS[kind]
     rng = np.random.default_rng(SEED)
     directions = 2 if direction == "bidirectional" else 1
@@ -36,7 +37,7 @@ def write(path, kind, direction, has_states):
     for name, rows in (("W", FEATURES), ("R", HIDDEN)):
         # A wide range has a mean far from its zero point, at which sums would saturate.
         tensors[name] = np.clip(
-            np.rint(rng.normal(zero_point, 40, (directions, rows, gates))), info.min, info.max
+            np.rint(rng.normal(zero_point, spread, (directions, rows, gates))), info.min, info.max
         ).astype(numbers)
         shape = (directions, gates) if by_row else (directions,)
         tensors[f"{name}_scale"] = rng.uniform(0.004, 0.008, shape).astype(np.float32)
@@ -47,6 +48,7 @@ def write(path, kind, direction, has_states):
         "DynamicQuantizeLSTM",
         ["x", "W", "R", "B", "", *states, "", "W_scale", "W_zero", "R_scale", "R_zero"],
         ["y", "h", "c"], domain="com.microsoft", hidden_size=HIDDEN, direction=direction,
+        **attributes,
     )
     info = helper.make_tensor_value_info
     of_states = (directions, "batch", HIDDEN)
@@ -82,7 +84,8 @@ def test_replies_are_exact(serve, tmp_path, kind, direction, has_states):
     path = tmp_path / "quantised.onnx"
     write(path, kind, direction, has_states)
     told = subprocess.run([BINARY, "inspect", path], capture_output=True, text=True, check=True).stdout
-    assert "h is quantised" in told and ("kernel of bytes" in told) == (kind != "uint8 of all ranges")
+    has_kernel = "kernel of bytes; h is quantised, x is whole numbers and their scale" in told
+    assert "h is quantised" in told and has_kernel == (kind != "uint8 of all ranges")
     exact = Exact(onnx.load(path))
     directions = 2 if direction == "bidirectional" else 1
     requests = [request(SEED + n, has_states, directions, steps) for n, steps in enumerate((1, 2, 5, 9, 17))]
@@ -100,3 +103,18 @@ def test_replies_are_exact(serve, tmp_path, kind, direction, has_states):
             together = pool.map(lambda of: Client(server, "quantised").infer(of), requests)
             for found, arrays in zip(together, alone):
                 assert all(found[of].tobytes() == arrays[of].tobytes() for of in arrays)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"clip": 0.4}, {"activations": ["HardSigmoid", "Softsign", "Tanh"]}], ids=["clip", "activations"]
+)
+def test_steps_of_a_rule_quantise_h(serve, tmp_path, rule):
+    path = tmp_path / "quantised.onnx"
+    # So small that no sum of ONNX Runtime saturates.
+    write(path, "int8", "forward", True, spread=12, **rule)
+    session = onnxruntime.InferenceSession(path)
+    arrays = request(SEED, True, 1, 9)
+    wanted = dict(zip(("y", "h", "c"), session.run(None, arrays)))
+    found = Client(serve(path), "quantised").infer(arrays)
+    errors = [np.abs(found[of] - wanted[of]).max() for of in wanted]
+    assert max(errors) < 5e-3, errors

@@ -96,7 +96,7 @@ impl Loaded {
         threads: usize,
     ) -> anyhow::Result<Self> {
         let kind = match kind {
-            "lstm" => RecurrentKind::Lstm { p: None, r_scale: None },
+            "lstm" => RecurrentKind::Lstm { p: None, bytes: None },
             "gru" => RecurrentKind::Gru { linear_before_reset: true },
             "gru0" => RecurrentKind::Gru { linear_before_reset: false },
             "rnn" => RecurrentKind::Rnn { activation: RnnActivation::Tanh },

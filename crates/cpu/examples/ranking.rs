@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             0 => ("GRU", RecurrentKind::Gru { linear_before_reset: true }),
             1 => ("GRU before", RecurrentKind::Gru { linear_before_reset: false }),
             2 => ("RNN", RecurrentKind::Rnn { activation: RnnActivation::Tanh }),
-            _ => ("LSTM", RecurrentKind::Lstm { p: None, r_scale: None }),
+            _ => ("LSTM", RecurrentKind::Lstm { p: None, bytes: None }),
         };
         let (hidden, batch) = (HIDDEN[random.below(8)], BATCH[random.below(12)]);
         let cell = cell(kind, hidden);

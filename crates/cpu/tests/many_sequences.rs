@@ -20,7 +20,7 @@ const REQUEST: RequestId = RequestId { index: 0, generation: 0 };
 /// An LSTM over token ids.
 fn lstm() -> CellType {
     let cell = Cell::recurrent(RecurrentCell {
-        kind: RecurrentKind::Lstm { p: None, r_scale: None },
+        kind: RecurrentKind::Lstm { p: None, bytes: None },
         input_size: HIDDEN,
         hidden_size: HIDDEN,
         w: vec![0.1; 4 * HIDDEN * HIDDEN].into(),

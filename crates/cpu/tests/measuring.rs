@@ -23,7 +23,7 @@ fn numbers(len: usize, seed: usize) -> Vec<f32> {
 
 fn lstm() -> Cell {
     Cell::recurrent(RecurrentCell {
-        kind: RecurrentKind::Lstm { p: None, r_scale: None },
+        kind: RecurrentKind::Lstm { p: None, bytes: None },
         input_size: INPUT,
         hidden_size: HIDDEN,
         w: numbers(4 * HIDDEN * INPUT, 0).into(),

@@ -206,7 +206,7 @@ const CHAIN_WORDS: usize = 30_000;
 /// An LSTM over an embedding, or over its rows.
 fn lstm(random: &mut Random, lookup: Option<Lookup>) -> RecurrentCell {
     RecurrentCell {
-        kind: RecurrentKind::Lstm { p: None, r_scale: None },
+        kind: RecurrentKind::Lstm { p: None, bytes: None },
         input_size: INPUT,
         hidden_size: HIDDEN,
         w: random.floats(4 * HIDDEN * INPUT, 0.5),

@@ -202,10 +202,8 @@ pub enum RecurrentKind {
     Lstm {
         /// Peepholes of i, o, f, `[3 * hidden_size]`; none is zero.
         p: Option<Arc<[f32]>>,
-        /// If given, `[4 * hidden_size]`, the step is that of ONNX Runtime's `DynamicQuantizeLSTM`: row i of R is whole numbers
-        /// from -128 to 127 times element i, and h is rounded, row by row, as `DynamicQuantizeLinear` rounds a tensor, before
-        /// it is multiplied with R. This holds in every [precision](crate::Precision) of the cell.
-        r_scale: Option<Arc<[f32]>>,
+        /// Given if the weights are bytes; the step is that of ONNX Runtime's `DynamicQuantizeLSTM`.
+        bytes: Option<LstmBytes>,
     },
     /// Gates z, r, h.
     Gru {
@@ -217,6 +215,25 @@ pub enum RecurrentKind {
         /// The function that is applied to its sum.
         activation: RnnActivation,
     },
+}
+
+/// The scales of an LSTM whose weights are bytes: row i of a matrix is whole numbers from -128 to 127 times element i of its
+/// scales. Such matrices are not rounded, whichever [precision](crate::Precision) the cell has.
+#[derive(Clone, Debug)]
+pub struct LstmBytes {
+    /// Scales of R, `[4 * hidden_size]`. h is rounded, row by row, as `DynamicQuantizeLinear` rounds a tensor, before it is
+    /// multiplied with R.
+    pub r_scale: Arc<[f32]>,
+    /// Scales of W, `[4 * hidden_size]`, if W is bytes too, all but its last column, which counts as 0. The last element of x is
+    /// then what 1 stands for in the others; these are rounded to whole numbers from -255 to 255 that are at most 255 apart.
+    pub w_scale: Option<Arc<[f32]>>,
+}
+
+impl LstmBytes {
+    /// The scales of R, and those of W if it has them.
+    pub fn scales(&self) -> impl Iterator<Item = &[f32]> {
+        std::iter::once(&*self.r_scale).chain(self.w_scale.as_deref())
+    }
 }
 
 /// The activation of a simple recurrent cell.
@@ -233,8 +250,9 @@ impl RecurrentCell {
         let table = self.lookup.as_ref().map_or(0, |lookup| lookup.table.len());
         let bias = self.b.as_ref().map_or(0, |b| b.len());
         let peepholes = match &self.kind {
-            RecurrentKind::Lstm { p, r_scale } => {
-                [p, r_scale].into_iter().flatten().map(|values| values.len()).sum()
+            RecurrentKind::Lstm { p, bytes } => {
+                let scales = bytes.iter().flat_map(LstmBytes::scales);
+                p.as_deref().into_iter().chain(scales).map(<[f32]>::len).sum()
             }
             RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => 0,
         };
@@ -546,10 +564,12 @@ fn floats(part: &mut dyn FnMut(&[u8]), values: &[f32]) {
 
 fn hash_recurrent(cell: &RecurrentCell, part: &mut dyn FnMut(&[u8])) {
     match &cell.kind {
-        RecurrentKind::Lstm { p, r_scale } => {
+        RecurrentKind::Lstm { p, bytes } => {
             part(b"lstm");
             floats(part, p.as_deref().unwrap_or_default());
-            floats(part, r_scale.as_deref().unwrap_or_default());
+            for scales in bytes.iter().flat_map(LstmBytes::scales) {
+                floats(part, scales);
+            }
         }
         kind => part(format!("{kind:?}").as_bytes()),
     }

@@ -203,7 +203,7 @@ mod tests {
     fn lstm(is_lookup: bool) -> Cell {
         let table: Arc<[f32]> = vec![0.0; 4 * X].into();
         Cell::recurrent(RecurrentCell {
-            kind: RecurrentKind::Lstm { p: None, r_scale: None },
+            kind: RecurrentKind::Lstm { p: None, bytes: None },
             input_size: X,
             hidden_size: HIDDEN,
             w: vec![0.0; 4 * HIDDEN * X].into(),

@@ -86,7 +86,7 @@ mod tests {
 
     fn lstm(weight: f32) -> Cell {
         Cell::recurrent(RecurrentCell {
-            kind: RecurrentKind::Lstm { p: None, r_scale: None },
+            kind: RecurrentKind::Lstm { p: None, bytes: None },
             input_size: 1,
             hidden_size: 1,
             w: vec![weight; 4].into(),

@@ -154,7 +154,7 @@ fn lstm(hidden: usize) -> Box<dyn Recurrence> {
         r: &w,
         b: Some(&b),
         p: None,
-        r_scale: None,
+        bytes: None,
     };
     Box::new(PackedLstm::new(Isa::best(), parameters).expect("consistent sizes"))
 }

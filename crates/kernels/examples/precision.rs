@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             r: &w,
             b: None,
             p: None,
-            r_scale: None,
+            bytes: None,
         };
         let pack = |precision| PackedLstm::new(Packing { isa, precision }, parameters);
         let cells = Precision::ALL.into_iter().map(pack).collect::<Result<Vec<_>, _>>()?;

@@ -37,7 +37,7 @@
 //!         r: &[0.2; 4 * 5 * 5],
 //!         b: None,
 //!         p: None,
-//!         r_scale: None,
+//!         bytes: None,
 //!     },
 //! )?;
 //! let (x, h) = ([1.0; 2 * 3], [0.0; 2 * 5]);
@@ -61,7 +61,7 @@ pub use cells::gru::{GruParameters, PackedGru, Reset};
 pub use cells::linear::{
     ArgMax, ArgMaxRow, LinearParameters, LinearRow, PackedLinear, copy_embeddings,
 };
-pub use cells::lstm::{LstmParameters, PackedLstm};
+pub use cells::lstm::{LstmBytes, LstmParameters, PackedLstm};
 pub use cells::recurrence::{ProjectionRow, Recurrence, StepRow, XPart};
 pub use cells::rnn::{PackedRnn, RnnActivation, RnnParameters};
 pub use cells::step_dense::step_dense;

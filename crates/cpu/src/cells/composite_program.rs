@@ -324,7 +324,7 @@ mod tests {
             (0..count).map(|i| ((i * 7919 % 97) as f32 / 48.0 - 1.0) * scale).collect()
         };
         let lstm = RecurrentCell {
-            kind: RecurrentKind::Lstm { p: None, r_scale: None },
+            kind: RecurrentKind::Lstm { p: None, bytes: None },
             input_size: 5,
             hidden_size: 5,
             w: numbers(100, 0.4),

@@ -25,9 +25,13 @@ pub(crate) fn pack(
     let RecurrentCell { input_size, hidden_size, .. } = *cell;
     let (w, r, b) = (&*cell.w, &*cell.r, cell.b.as_deref());
     Ok(match &cell.kind {
-        RecurrentKind::Lstm { p, r_scale } => {
-            let (p, r_scale) = (p.as_deref(), r_scale.as_deref());
-            let parameters = LstmParameters { input_size, hidden_size, w, r, b, p, r_scale };
+        RecurrentKind::Lstm { p, bytes } => {
+            let bytes = bytes.as_ref().map(|bytes| kernels::LstmBytes {
+                r_scale: &bytes.r_scale,
+                w_scale: bytes.w_scale.as_deref(),
+            });
+            let p = p.as_deref();
+            let parameters = LstmParameters { input_size, hidden_size, w, r, b, p, bytes };
             Box::new(PackedLstm::new(packing, parameters)?)
         }
         RecurrentKind::Gru { linear_before_reset } => {

@@ -197,7 +197,7 @@ fn panels(cell: &RecurrentCell, input_size: usize, panels: usize) -> RecurrentCe
     let gates = cell.kind.gates();
     let numbers = |len: usize| (0..len).map(|at| (at * 7919 % 97) as f32 / 960.0).collect();
     let kind = match &cell.kind {
-        RecurrentKind::Lstm { .. } => RecurrentKind::Lstm { p: None, r_scale: None },
+        RecurrentKind::Lstm { .. } => RecurrentKind::Lstm { p: None, bytes: None },
         kind => kind.clone(),
     };
     RecurrentCell {

@@ -1,9 +1,11 @@
 //! The cells of the suite.
 
+use std::sync::Arc;
+
 use batchmaker_graph::{
-    Cell, CellBody, CompositeCell, ElementType, LinearArgMax, Lookup, Operation, OperationBody,
-    PortAxes, Precision, RecurrentCell, RecurrentKind, RnnActivation, RowSpec, SequenceCell,
-    TreeCell,
+    Cell, CellBody, CompositeCell, ElementType, LinearArgMax, Lookup, LstmBytes, Operation,
+    OperationBody, PortAxes, Precision, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
+    SequenceCell, TreeCell,
 };
 
 use crate::conformance::numbers::Numbers;
@@ -34,11 +36,11 @@ impl ChainCell {
     /// Each recurrent operator and form of it, alone in its cell.
     pub(super) fn recurrent() -> Vec<Self> {
         fn lstm() -> RecurrentKind {
-            RecurrentKind::Lstm { p: None, r_scale: None }
+            RecurrentKind::Lstm { p: None, bytes: None }
         }
         fn peephole_lstm() -> RecurrentKind {
             let (_, hidden) = SMALL;
-            RecurrentKind::Lstm { p: Some(Numbers::new(5).weights(3 * hidden, 0.5)), r_scale: None }
+            RecurrentKind::Lstm { p: Some(Numbers::new(5).weights(3 * hidden, 0.5)), bytes: None }
         }
         fn gru(linear_before_reset: bool) -> RecurrentKind {
             RecurrentKind::Gru { linear_before_reset }
@@ -65,21 +67,31 @@ impl ChainCell {
         ]
     }
 
-    /// An LSTM that quantises h.
-    pub(super) fn quantised() -> Vec<Self> {
-        fn of_bytes(sizes: (usize, usize)) -> Cell {
-            let plain = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, sizes);
-            let r_scale: Vec<f32> =
-                (0..4 * sizes.1).map(|row| 0.002 + 0.0001 * (row % 7) as f32).collect();
-            let r = plain.r.chunks(sizes.1).zip(&r_scale);
-            let r = r.flat_map(|(row, &scale)| {
-                row.iter().map(move |r| (r / scale).round().clamp(-128.0, 127.0) * scale)
-            });
-            let r = r.collect();
-            let kind = RecurrentKind::Lstm { p: None, r_scale: Some(r_scale.into()) };
-            Cell::recurrent(RecurrentCell { kind, r, ..plain })
+    /// LSTMs whose R, or R and W, are bytes.
+    pub(super) fn of_bytes() -> Vec<Self> {
+        /// A matrix with rows of this length that are bytes times the scales.
+        fn rounded(matrix: &[f32], len: usize, scales: &[f32]) -> Arc<[f32]> {
+            let byte = |value: f32, scale: f32| (value / scale).round().clamp(-128.0, 127.0);
+            let rows = matrix.chunks(len).zip(scales);
+            rows.flat_map(|(row, &scale)| row.iter().map(move |&w| byte(w, scale) * scale))
+                .collect()
         }
-        vec![of("lstm of bytes", || of_bytes(SMALL)), of("lstm of bytes, wide", || of_bytes(WIDE))]
+        fn lstm(sizes: (usize, usize), has_w: bool) -> Cell {
+            let plain = recurrent(RecurrentKind::Lstm { p: None, bytes: None }, sizes);
+            let scale = |row: usize| 0.002 + 0.0001 * (row % 7) as f32;
+            let scales: Arc<[f32]> = (0..4 * sizes.1).map(scale).collect();
+            let r = rounded(&plain.r, sizes.1, &scales);
+            let w = if has_w { rounded(&plain.w, sizes.0, &scales) } else { plain.w };
+            let bytes = LstmBytes { w_scale: has_w.then(|| scales.clone()), r_scale: scales };
+            let kind = RecurrentKind::Lstm { p: None, bytes: Some(bytes) };
+            Cell::recurrent(RecurrentCell { kind, w, r, ..plain })
+        }
+        vec![
+            of("lstm of bytes", || lstm(SMALL, false)),
+            of("lstm of bytes, wide", || lstm(WIDE, false)),
+            of("lstm of bytes, W too", || lstm(SMALL, true)),
+            of("lstm of bytes, W too, wide", || lstm(WIDE, true)),
+        ]
     }
 
     /// Cells of several operators.
@@ -166,7 +178,7 @@ fn operation(body: OperationBody, reads: &[Option<usize>], writes: &[usize]) -> 
 /// An LSTM with a GRU on top. Input: x. States: h and c of the LSTM, h of the GRU.
 fn two_operators() -> Cell {
     let (input, hidden) = SMALL;
-    let lstm = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, SMALL);
+    let lstm = recurrent(RecurrentKind::Lstm { p: None, bytes: None }, SMALL);
     let gru = recurrent(RecurrentKind::Gru { linear_before_reset: false }, (hidden, hidden));
     let operations = vec![
         operation(OperationBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[4, 5]),
@@ -180,7 +192,7 @@ fn two_operators() -> Cell {
 /// greatest. States, and outputs: token, h, c.
 pub(super) fn decoder() -> Cell {
     let (_, hidden) = SMALL;
-    let lstm = embedded(recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, SMALL));
+    let lstm = embedded(recurrent(RecurrentKind::Lstm { p: None, bytes: None }, SMALL));
     let operations = vec![
         operation(OperationBody::Step(lstm), &[Some(0), Some(1), Some(2)], &[3, 4]),
         operation(OperationBody::LinearArgMax(linear(hidden, IDS as usize)), &[Some(3)], &[5]),
@@ -226,7 +238,7 @@ fn linear(input_size: usize, output_size: usize) -> LinearArgMax {
 /// A row-wise composite cell: an LSTM step from states of zeros, twice its h and x by a program, and
 /// the arg-max of a linear layer over that. Outputs: the index, and c.
 pub(super) fn row_wise_composite() -> Cell {
-    let lstm = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, (WIDTH, WIDTH));
+    let lstm = recurrent(RecurrentKind::Lstm { p: None, bytes: None }, (WIDTH, WIDTH));
     let operations = vec![
         operation(OperationBody::Step(lstm), &[Some(0), None, None], &[1, 2]),
         operation(

@@ -43,6 +43,17 @@ impl<'a> Operand<'a> {
         Self { precision: Precision::F32, values: Cow::Owned(values.collect()) }
     }
 
+    /// The whole numbers that are the elements of `x` but the last, times the last element. They are from -255 to 255, and at most
+    /// 255 apart. Weights are not rounded.
+    pub(super) fn scaled(x: &[f64]) -> Self {
+        const SPAN: f64 = 255.0;
+        let (scale, x) = x.split_last().expect("x has a scale");
+        let least = x.iter().copied().fold(0.0, f64::min).max(-SPAN).round_ties_even();
+        let whole = x.iter().map(|x| x.round_ties_even().clamp(least, least + SPAN));
+        let values = whole.map(|whole| whole * scale).chain([0.0]);
+        Self { precision: Precision::F32, values: Cow::Owned(values.collect()) }
+    }
+
     /// The product with row `row` of `matrix`, whose rows are as long as the vector.
     pub(super) fn dot(&self, matrix: &[f32], row: usize) -> f64 {
         let inputs = self.values.len();

@@ -22,7 +22,7 @@ use crate::reference::products::{Operand, bias};
 /// ```
 ///
 /// Products of vectors without a matrix are element by element. Matrices are multiplied in
-/// `precision`, all else is f64. An LSTM with `r_scale` quantises h before it is multiplied with R, which is not rounded.
+/// `precision`, all else is f64. An LSTM of bytes quantises h before it is multiplied with R, which is not rounded.
 ///
 /// # Panics
 /// If lengths are not the cell's.
@@ -37,10 +37,17 @@ pub fn step(
     assert_eq!(states.len(), cell.kind.states(), "as many states as the cell has");
     assert!(states.iter().all(|state| state.len() == hidden), "a state is the cell's");
     let (h, b) = (&states[0], cell.b.as_deref());
-    let x_operand = Operand::new(precision, x);
-    let h_operand = match &cell.kind {
-        RecurrentKind::Lstm { r_scale: Some(_), .. } => Operand::quantised(h),
-        _ => Operand::new(precision, h),
+    let bytes = match &cell.kind {
+        RecurrentKind::Lstm { bytes, .. } => bytes.as_ref(),
+        RecurrentKind::Gru { .. } | RecurrentKind::Rnn { .. } => None,
+    };
+    let x_operand = match bytes.and_then(|bytes| bytes.w_scale.as_ref()) {
+        Some(_) => Operand::scaled(x),
+        None => Operand::new(precision, x),
+    };
+    let h_operand = match bytes {
+        Some(_) => Operand::quantised(h),
+        None => Operand::new(precision, h),
     };
     // W x + wb and R h + rb of a gate's unit.
     let of_x = |gate: usize, unit: usize| {

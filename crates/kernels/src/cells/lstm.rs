@@ -19,6 +19,7 @@ use crate::packing::checks::{check_len, check_panels, check_sizes};
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::precision::Packing;
 use crate::packing::target::Target;
+use crate::products::reduced::matrix::{GivenBytes, InputBytes};
 use crate::products::tiling::Tilings;
 use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::isa::Isa;
@@ -47,10 +48,20 @@ pub struct LstmParameters<'a> {
     pub b: Option<&'a [f32]>,
     /// Weights of the peepholes in gate order i, o, f, `[3 * hidden]`. `None` is zero.
     pub p: Option<&'a [f32]>,
-    /// Given if each row of `r` is whole numbers from -128 to 127 times one of these, `[4 * hidden]`. Then h is made whole
-    /// numbers at each step too, as the ONNX operator `DynamicQuantizeLinear` makes them of one row, and the sums of
-    /// their products are exact (`DynamicQuantizeLSTM` of ONNX Runtime).
-    pub r_scale: Option<&'a [f32]>,
+    /// Given if the weights are bytes (`DynamicQuantizeLSTM` of ONNX Runtime).
+    pub bytes: Option<LstmBytes<'a>>,
+}
+
+/// The scales of an LSTM whose weights are bytes: each row is whole numbers from -128 to 127 times the row's scale. The sums of
+/// their products are exact.
+#[derive(Debug, Clone, Copy)]
+pub struct LstmBytes<'a> {
+    /// Scales of `r`, `[4 * hidden]`. h is made whole numbers at each step too, as the ONNX operator `DynamicQuantizeLinear`
+    /// makes them of one row.
+    pub r_scale: &'a [f32],
+    /// Scales of `w`, `[4 * hidden]`, if its elements are bytes as well, but for the last of each row, which counts as 0. Then x is
+    /// whole numbers from -255 to 255, at most 255 apart, and last the value that 1 of them stands for.
+    pub w_scale: Option<&'a [f32]>,
 }
 
 /// An LSTM cell with its weights packed into panels of hidden units.
@@ -62,7 +73,7 @@ pub struct PackedLstm {
     projected_len: usize,
     x: InputPart,
     h: Weights,
-    quantises_h: bool,
+    has_bytes: bool,
     peepholes: Option<PanelRow>,
 }
 
@@ -83,7 +94,7 @@ impl PackedLstm {
         target: Target,
         parameters: LstmParameters<'_>,
     ) -> Result<Self, KernelError> {
-        let LstmParameters { input_size, hidden_size, w, r, b, p, r_scale } = parameters;
+        let LstmParameters { input_size, hidden_size, w, r, b, p, bytes } = parameters;
         check_sizes(target, GATES, hidden_size, &[input_size, hidden_size])?;
         check_len("w", w, GATES * hidden_size * input_size)?;
         check_len("r", r, GATES * hidden_size * hidden_size)?;
@@ -93,27 +104,44 @@ impl PackedLstm {
         if let Some(p) = p {
             check_len("p", p, PEEPHOLES * hidden_size)?;
         }
-        if let Some(r_scale) = r_scale {
-            check_sizes(target.of_bytes(), GATES, hidden_size, &[hidden_size])?;
+        if let Some(LstmBytes { r_scale, w_scale }) = bytes {
+            let inputs = w_scale.map_or(0, |_| input_size);
+            check_sizes(target.of_bytes(), GATES, hidden_size, &[inputs, hidden_size])?;
             check_len("r_scale", r_scale, GATES * hidden_size)?;
+            if let Some(w_scale) = w_scale {
+                check_len("w_scale", w_scale, GATES * hidden_size)?;
+                // The row's scale.
+                check_len("w", w, GATES * hidden_size * input_size.max(1))?;
+            }
         }
         let gates = Columns::new(target, hidden_size, 0..GATES, 1);
         let peepholes = Columns::new(target, hidden_size, 0..PEEPHOLES, 1);
         let bias = PanelRow::new(&gates, 0.0, bias_sum(b, GATES * hidden_size));
+        let of_x = match bytes.and_then(|bytes| bytes.w_scale) {
+            Some(scales) => {
+                let whole = input_size - 1;
+                let w: Vec<f32> =
+                    w.chunks_exact(input_size).flat_map(|row| &row[..whole]).copied().collect();
+                let given = GivenBytes { scales, inputs: InputBytes::Whole { is_scaled: true } };
+                Weights::of_bytes(target, &gates, &w, whole, given)
+            }
+            None => Weights::new(target, &gates, w, input_size),
+        };
         Ok(Self {
             target,
             input_size,
             hidden_size,
             panels: gates.panels(),
             projected_len: gates.row_len(),
-            x: InputPart { weights: Weights::new(target, &gates, w, input_size), bias },
-            h: match r_scale {
-                Some(scales) => {
-                    Weights::of_bytes(target.of_bytes(), &gates, r, hidden_size, scales)
+            x: InputPart { weights: of_x, bias },
+            h: match bytes {
+                Some(LstmBytes { r_scale: scales, .. }) => {
+                    let given = GivenBytes { scales, inputs: InputBytes::Unsigned };
+                    Weights::of_bytes(target, &gates, r, hidden_size, given)
                 }
                 None => Weights::new(target, &gates, r, hidden_size),
             },
-            quantises_h: r_scale.is_some(),
+            has_bytes: bytes.is_some(),
             peepholes: p.map(|p| PanelRow::new(&peepholes, 0.0, |column| p[column])),
         })
     }
@@ -152,7 +180,7 @@ impl Recurrence for PackedLstm {
 
     fn panels_a_call(&self) -> usize {
         let of_x = self.target.panels_a_call();
-        if self.quantises_h { of_x.max(self.target.of_bytes().panels_a_call()) } else { of_x }
+        if self.has_bytes { of_x.max(self.target.of_bytes().panels_a_call()) } else { of_x }
     }
 
     fn c_len(&self) -> usize {

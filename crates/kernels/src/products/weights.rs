@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::panel_product::{PanelProduct, ProductRow};
-use super::reduced::matrix::ReducedMatrix;
+use super::reduced::matrix::{GivenBytes, ReducedMatrix};
 use super::reduced::operand::Operand;
 use super::reduced::product::ReducedProduct;
 use super::tiling::{LiveTilings, ROWS_MAX, Tilings};
@@ -29,18 +29,16 @@ impl Weights {
         }
     }
 
-    /// Packs `source`, `[columns, inputs]`, each element of which is a byte times the scale of its column. Inputs are rounded to
-    /// unsigned bytes. `target` is one of bytes.
+    /// Packs `source`, `[columns, inputs]`, of elements that are bytes.
     pub(crate) fn of_bytes(
         target: Target,
         columns: &Columns,
         source: &[f32],
         inputs: usize,
-        scales: &[f32],
+        given: GivenBytes<'_>,
     ) -> Self {
-        let reduced = target.reduced.expect("a target of bytes");
-        let scales = Some(scales);
-        Self::Reduced(ReducedMatrix::with_scales(reduced, columns, source, inputs, scales))
+        let reduced = target.of_bytes().reduced.expect("a target of bytes");
+        Self::Reduced(ReducedMatrix::of_bytes(reduced, columns, source, inputs, Some(given)))
     }
 
     /// Runs products by `tilings` from now on, where there is a choice.
@@ -119,7 +117,8 @@ impl Product<'_> {
     /// # Safety
     /// - The weights were packed for `simd` with `VECTORS` vectors a panel, and have `panels`, at most
     ///   [`Weights::panels_at_once`] of them.
-    /// - For each row, as many elements of `input` are readable as the weights have inputs. For panel `i` of
+    /// - For each row, as many elements of `input` are readable as the weights have inputs, and one more where that is the row's
+    ///   scale. For panel `i` of
     ///   `panels`, `VECTORS * LANES` elements are readable at `start + i * start_stride` and writable at
     ///   `sums + i * sums_stride`.
     /// - Until this returns nobody else accesses the sums, nobody writes inputs or starts, and no sums

@@ -9,9 +9,9 @@ use super::kernels::{Kernel, Layer, Row};
 use super::random::Random;
 use crate::simd::vector_unit::VectorUnit;
 use crate::{
-    GruParameters, Isa, KernelError, LinearParameters, LstmParameters, PackedGru, PackedLinear,
-    PackedLstm, PackedRnn, PackedTreeInner, PackedTreeLeaf, Recurrence, RnnParameters,
-    TreeInnerParameters, TreeLeafParameters, step_dense,
+    GruParameters, Isa, KernelError, LinearParameters, LstmBytes, LstmParameters, PackedGru,
+    PackedLinear, PackedLstm, PackedRnn, PackedTreeInner, PackedTreeLeaf, Recurrence,
+    RnnParameters, TreeInnerParameters, TreeLeafParameters, step_dense,
 };
 
 type Refused = Result<(), KernelError>;
@@ -38,8 +38,16 @@ fn of_an_lstm() {
     assert_eq!(new(&|_| ()), Ok(()));
     assert_eq!(new(&|p| p.b = Some(&[0.0; 40])), Ok(()));
     assert_eq!(new(&|p| p.p = Some(&[0.0; 15])), Ok(()));
-    assert_eq!(new(&|p| p.r_scale = Some(&[0.1; 20])), Ok(()));
-    assert_eq!(new(&|p| p.r_scale = Some(&[0.1; 4])), length("r_scale", 20, 4));
+    let bytes = |r_scale, w_scale| Some(LstmBytes { r_scale, w_scale });
+    let scales = &[0.1; 20];
+    assert_eq!(new(&|p| p.bytes = bytes(scales, None)), Ok(()));
+    assert_eq!(new(&|p| p.bytes = bytes(scales, Some(scales))), Ok(()));
+    assert_eq!(new(&|p| p.bytes = bytes(&[0.1; 4], None)), length("r_scale", 20, 4));
+    assert_eq!(new(&|p| p.bytes = bytes(scales, Some(&[0.1; 4]))), length("w_scale", 20, 4));
+    let empty = |p: &mut LstmParameters<'_>| {
+        (p.input_size, p.w, p.bytes) = (0, &[], bytes(scales, Some(scales)));
+    };
+    assert_eq!(new(&empty), length("w", 20, 0), "there is no scale");
     assert_eq!(new(&|p| p.hidden_size = 0), Err(KernelError::NoHiddenUnits));
     assert_eq!(new(&|p| p.input_size = 4), length("w", 80, 60));
     assert_eq!(new(&|p| p.w = &p.w[1..]), length("w", 60, 59));

@@ -108,7 +108,7 @@ impl Cell {
     pub(super) fn lstm(&self) -> LstmParameters<'_> {
         let &Self { input_size, hidden_size, ref w, ref r, ref b, ref p, .. } = self;
         let (b, p) = (b.as_deref(), p.as_deref());
-        LstmParameters { input_size, hidden_size, w, r, b, p, r_scale: None }
+        LstmParameters { input_size, hidden_size, w, r, b, p, bytes: None }
     }
 
     pub(super) fn gru(&self) -> GruParameters<'_> {

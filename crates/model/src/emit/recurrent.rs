@@ -1,8 +1,8 @@
 //! The steps of recurrent operators and loops as cells.
 
 use batchmaker_graph::{
-    Cell, CellBody, CompositeCell, ElementType, Lookup, Operation, OperationBody, Precision,
-    RecurrentCell, RecurrentKind, RowSpec,
+    Cell, CellBody, CompositeCell, ElementType, Lookup, LstmBytes, Operation, OperationBody,
+    Precision, RecurrentCell, RecurrentKind, RowSpec,
 };
 
 use crate::analysis::recurrence::{OperatorStep, Recurrent, Step, operator_name};
@@ -52,8 +52,8 @@ fn operator_cell(
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
 }
 
-/// The cell of an LSTM that quantises h and whose R is no bytes, and a description of it: h is quantised by a program, and a
-/// fused kernel does the step.
+/// The cell of an LSTM that quantises h but has no kernel for bytes, and a description of it: h is quantised by a program, and a
+/// fused kernel or another program does the step.
 fn quantised_cell(
     step: &OperatorStep,
     direction: Direction,
@@ -67,11 +67,22 @@ fn quantised_cell(
         reads: vec![Some(1)],
         writes: vec![3],
     };
-    let step = fused_step(step, None);
-    let description = format!("{}; h is quantised", chain_summary(&step, direction));
+    let (body, description) = match step_program(step, &vec![true; states.len()]) {
+        Some(program) => {
+            let steps = describe(direction);
+            let description =
+                format!("{}, {steps} for each sequence, general executor", program.summary);
+            (OperationBody::Program(program), description)
+        }
+        None => {
+            let step = fused_step(step, None);
+            let description = chain_summary(&step, direction);
+            (OperationBody::Step(step), description)
+        }
+    };
+    let description = format!("{description}; h is quantised");
     let (reads, writes) = (vec![Some(0), Some(3), Some(2)], vec![4, 5]);
-    let step = Operation { body: OperationBody::Step(step), reads, writes: writes.clone() };
-    let operations = vec![quantise, step];
+    let operations = vec![quantise, Operation { body, reads, writes: writes.clone() }];
     let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
 }
@@ -100,8 +111,11 @@ fn describe(direction: Direction) -> &'static str {
 pub(crate) fn chain_summary(cell: &RecurrentCell, direction: Direction) -> String {
     let (operator, steps) = (operator_name(&cell.kind), describe(direction));
     let mut text = format!("{operator}, {steps} for each sequence, fused kernel");
-    if let RecurrentKind::Lstm { r_scale: Some(_), .. } = &cell.kind {
-        text.push_str(" of bytes; h is quantised");
+    if let RecurrentKind::Lstm { bytes: Some(LstmBytes { w_scale, .. }), .. } = &cell.kind {
+        text.push_str(match w_scale {
+            Some(_) => " of bytes; h is quantised, x is whole numbers and their scale",
+            None => " of bytes for h, which is quantised",
+        });
     }
     if let Some(lookup) = &cell.lookup {
         text.push_str(&format!("; x is looked up in a table of {} ids", lookup.rows()));

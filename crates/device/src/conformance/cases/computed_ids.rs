@@ -43,7 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn lstm() -> Cell {
     Cell::recurrent(embedded(recurrent(
-        RecurrentKind::Lstm { p: None, r_scale: None },
+        RecurrentKind::Lstm { p: None, bytes: None },
         TREE_SIZES[0],
     )))
 }

@@ -83,7 +83,7 @@ fn state() -> RowSpec {
 /// Two layers and their cells, the first over an embedding.
 fn layers(subject: &dyn Subject) -> Check<Harness> {
     let gru = recurrent(RecurrentKind::Gru { linear_before_reset: true }, (5, 19));
-    let lstm = recurrent(RecurrentKind::Lstm { p: None, r_scale: None }, (19, 19));
+    let lstm = recurrent(RecurrentKind::Lstm { p: None, bytes: None }, (19, 19));
     let cells = [embedded(gru), lstm].map(Cell::recurrent);
     Harness::new(subject, cells.into())
 }

@@ -24,7 +24,7 @@ type Body = Box<dyn Fn(&dyn Subject) -> Check + Send + Sync>;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for cell in ChainCell::quantised() {
+    for cell in ChainCell::of_bytes() {
         let name = format!("precisions/{}", cell.name);
         cases.push(Case::new(name, move |subject| chain(subject, &cell.cell())));
     }

@@ -9,12 +9,22 @@ use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
 pub(super) const TILE_GROUPS: usize = 16;
 
 /// The bytes that the elements of an input row are rounded to.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum InputBytes {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum InputBytes {
     /// -127 to 127; 127 stands for the largest magnitude in the row.
     Signed,
     /// 0 to 255, by an [`UnsignedScale`](super::round::UnsignedScale).
     Unsigned,
+    /// Elements are whole numbers from -255 to 255, at most 255 apart. 1 stands for 1, or for the element behind the row.
+    Whole { is_scaled: bool },
+}
+
+/// The scales of a matrix that is given as bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GivenBytes<'a> {
+    /// The value that a byte of 1 stands for in each column, `[columns]`. Each element of the matrix is a byte times that.
+    pub(crate) scales: &'a [f32],
+    pub(crate) inputs: InputBytes,
 }
 
 /// A matrix packed in lane groups.
@@ -38,17 +48,16 @@ pub(crate) struct ReducedMatrix {
 impl ReducedMatrix {
     /// Packs `source`, `[columns, inputs]`, whose length the caller has checked.
     pub(crate) fn new(reduced: Reduced, columns: &Columns, source: &[f32], inputs: usize) -> Self {
-        Self::with_scales(reduced, columns, source, inputs, None)
+        Self::of_bytes(reduced, columns, source, inputs, None)
     }
 
-    /// As [`Self::new`]. If `given_scales`, `[columns]`, are given, each element of `source` is a byte times the scale of its
-    /// column, and inputs are rounded to unsigned bytes.
-    pub(crate) fn with_scales(
+    /// As [`Self::new`], of elements that are bytes, if `given` is.
+    pub(crate) fn of_bytes(
         reduced: Reduced,
         columns: &Columns,
         source: &[f32],
         inputs: usize,
-        given_scales: Option<&[f32]>,
+        given: Option<GivenBytes<'_>>,
     ) -> Self {
         let Reduced { format, instructions } = reduced;
         assert!(format != Format::Int8 || inputs <= INT8_INPUTS_MAX, "sums of {inputs} bytes");
@@ -75,7 +84,7 @@ impl ReducedMatrix {
         for (at, column) in columns.sources().enumerate() {
             let panel = &mut packed[at / row_len * panel_len..][..panel_len];
             let weights = column.map_or(&[][..], |column| &source[column * inputs..][..inputs]);
-            let given_scale = given_scales.zip(column).map(|(scales, column)| scales[column]);
+            let given_scale = given.zip(column).map(|(given, column)| given.scales[column]);
             let (rounded_scale, factor) = scale_of(largest_magnitude(weights));
             let mut sum = 0_i32;
             bytes.clear();
@@ -104,10 +113,7 @@ impl ReducedMatrix {
             Format::Bf16 => (None, None),
             Format::Int8 => (Some(row(scales)), Some(row(column_sums))),
         };
-        let input_bytes = match given_scales {
-            Some(_) => InputBytes::Unsigned,
-            None => InputBytes::Signed,
-        };
+        let input_bytes = given.map_or(InputBytes::Signed, |given| given.inputs);
         Self { reduced, inputs, groups, panel_len, lines, input_bytes, scales, column_sums }
     }
 

@@ -89,7 +89,7 @@ impl Drop for Operand {
 }
 
 /// Fills an operand with rows. Whoever runs it vouches that `matrix.inputs` elements are readable at the input of
-/// each row.
+/// each row, and one more where that is the row's scale.
 pub(super) struct Fill<'a> {
     pub(super) matrix: &'a ReducedMatrix,
     pub(super) rows: &'a [ProductRow],
@@ -127,6 +127,12 @@ impl SimdOp for Fill<'_> {
                 Format::Bf16 => pack_bf16(from, to),
                 Format::Int8 => {
                     (buffer.scales[at], buffer.zero_points[at]) = match matrix.input_bytes {
+                        InputBytes::Whole { is_scaled } => {
+                            // SAFETY: the contract of `multiply`: a scale follows the row.
+                            let scale =
+                                if is_scaled { unsafe { *row.input.add(from.len()) } } else { 1.0 };
+                            (scale, fill_whole(from, to, form))
+                        }
                         InputBytes::Signed => fill_signed(from, to, form),
                         InputBytes::Unsigned => fill_unsigned(from, to, form),
                     };
@@ -172,6 +178,19 @@ fn fill_unsigned(from: &[f32], to: &mut [f32], form: InputForm) -> (f32, i32) {
     // SAFETY: a byte less a byte is a whole number within -255 and 255.
     let whole = |value: f32| unsafe { (scale.byte(value) - scale.zero_point).to_int_unchecked() };
     (scale.scale, fill_bytes(from, to, form, scale.zero_point as i32, whole))
+}
+
+/// As [`fill_signed`], with whole numbers, of which 1 stands for itself. Returns the byte of 0.
+#[inline(always)]
+fn fill_whole(from: &[f32], to: &mut [f32], form: InputForm) -> i32 {
+    const SPAN: f32 = 255.0;
+    let least = from.iter().fold(0.0_f32, |least, &value| least.min(value));
+    let least = least.max(-SPAN).round_ties_even();
+    // SAFETY: a whole number within -255 and 255; `least` where the value is no number.
+    let whole = |value: f32| unsafe {
+        value.round_ties_even().max(least).min(least + SPAN).to_int_unchecked()
+    };
+    fill_bytes(from, to, form, -least as i32, whole)
 }
 
 /// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. Returns the byte of 0, which is

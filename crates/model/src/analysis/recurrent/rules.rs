@@ -5,7 +5,7 @@ use std::sync::Arc;
 use batchmaker_graph::{ElementType, RecurrentKind, RnnActivation};
 
 use crate::analysis::operator::Inputs;
-use crate::analysis::operators::composed::quantised::widened_lstm;
+use crate::analysis::operators::composed::quantised_lstm::quantised_lstm;
 use crate::analysis::recurrence::{Initial, OperatorStep, Recurrent, SequenceLengths, Step};
 use crate::analysis::recurrent::arguments::{lengths, peepholes, weights};
 use crate::analysis::recurrent::first_states::{InitialEdge, first_states};
@@ -26,11 +26,10 @@ pub(crate) fn lstm(
     inputs: &Inputs,
     _: &OnnxFile,
 ) -> Result<Vec<Val>, String> {
-    Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None, r_scale: None }))
+    Ok(add(analysis, node, inputs, RecurrentKind::Lstm { p: None, bytes: None }))
 }
 
-/// `DynamicQuantizeLSTM` of the domain `com.microsoft`: an `LSTM` with weights of 8 bits, which are widened to FLOAT.
-/// X is quantised by a scale of all steps of its sequence, h at every step.
+/// `DynamicQuantizeLSTM` of the domain `com.microsoft`: an `LSTM` with weights of 8 bits. X is quantised by a scale of all steps of its sequence, h at every step.
 pub(crate) fn dynamic_quantize_lstm(
     analysis: &mut Analysis,
     node: &Node,
@@ -41,14 +40,19 @@ pub(crate) fn dynamic_quantize_lstm(
         analysis.misses_recurrence = true;
         return Ok(Vec::new());
     }
-    let (plain, scales) = widened_lstm(analysis, node, inputs)?;
+    // No kernel has a step of a rule; the operator itself refuses what is no rule.
+    let kind = RecurrentKind::Lstm { p: None, bytes: None };
+    let directions = if node.string("direction") == Some("bidirectional") { 2 } else { 1 };
+    let rules = StepRule::of(node, directions, &kind).unwrap_or_default();
+    let keeps_bytes = rules.iter().all(Option::is_none);
+    let quantised = quantised_lstm(analysis, node, inputs, keeps_bytes)?;
     let first = analysis.recurrents.len();
-    let outputs = lstm(analysis, node, &plain, file)?;
-    for (recurrent, of_direction) in analysis.recurrents[first..].iter_mut().zip(scales) {
+    let outputs = lstm(analysis, node, &quantised.inputs, file)?;
+    for (recurrent, of_direction) in analysis.recurrents[first..].iter_mut().zip(quantised.bytes) {
         let Step::Operator(step) = &mut recurrent.step else { continue };
         step.quantises_h = of_direction.is_none();
-        if let RecurrentKind::Lstm { r_scale, .. } = &mut step.kind {
-            *r_scale = of_direction;
+        if let RecurrentKind::Lstm { bytes, .. } = &mut step.kind {
+            *bytes = of_direction;
         }
     }
     Ok(outputs)

@@ -6,5 +6,6 @@ pub(in crate::analysis) mod einsum;
 pub(in crate::analysis) mod normalisations;
 pub(in crate::analysis) mod products;
 pub(in crate::analysis) mod quantised;
+pub(in crate::analysis) mod quantised_lstm;
 pub(in crate::analysis) mod repetition;
 pub(in crate::analysis) mod reversal;

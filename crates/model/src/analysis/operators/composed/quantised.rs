@@ -3,9 +3,6 @@
 //! Whole numbers of 8 and 16 bits are stored as FLOAT, which holds them and their products exactly, so the file's own
 //! arithmetic is one of floats. A scale that is computed from data is computed for each sequence by itself.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::{AttributeProto, DataType};
 
@@ -29,7 +26,7 @@ fn optional(inputs: &Inputs, index: usize) -> Option<&Val> {
 }
 
 impl Composer<'_> {
-    fn as_float(&mut self, val: &Val) -> Result<Val, String> {
+    pub(super) fn as_float(&mut self, val: &Val) -> Result<Val, String> {
         self.cast(val, DataType::FLOAT)
     }
 
@@ -197,7 +194,7 @@ pub(crate) fn dynamic_quantize_linear(
     dynamically_quantised(analysis, node, input(inputs, 0)?).map(Vec::from)
 }
 
-fn dynamically_quantised(
+pub(super) fn dynamically_quantised(
     analysis: &mut Analysis,
     node: &Node,
     x: &Val,
@@ -337,70 +334,4 @@ pub(crate) fn q_linear_conv(
     let zero_point = input(inputs, 7)?;
     let element = zero_point.element().ok_or("its zero point has no type")?;
     to.quantised(&sums, input(inputs, 6)?, Some(zero_point), (1, element)).map(|val| vec![val])
-}
-
-/// An `LSTM` that a `DynamicQuantizeLSTM` is: its inputs; and for each direction the scale of each row of R,
-/// `[4 * hidden_size]`, where R less its zero point is signed bytes.
-type WidenedLstm = (Vec<Option<Val>>, Vec<Option<Arc<[f32]>>>);
-
-/// The `LSTM` that a `DynamicQuantizeLSTM` (of `com.microsoft`) is, with X as its whole numbers stand for
-/// it, and weights widened to FLOAT: its W and R are `[directions, input_size or hidden_size, 4 * hidden_size]`.
-pub(crate) fn widened_lstm(
-    analysis: &mut Analysis,
-    node: &Node,
-    inputs: &Inputs,
-) -> Result<WidenedLstm, String> {
-    let [x, scale, zero_point] = dynamically_quantised(analysis, node, input(inputs, 0)?)?;
-    let mut to = Composer { analysis, node };
-    let (x, zero_point) = (to.as_float(&x)?, to.as_float(&zero_point)?);
-    let x = to.op("Sub", &[&x, &zero_point])?;
-    let x = to.op("Mul", &[&x, &scale])?;
-    let mut plain: Vec<Option<Val>> = (0..8).map(|at| optional(inputs, at).cloned()).collect();
-    plain[0] = Some(x);
-    let mut r_scales = Vec::new();
-    for (index, scale) in [(1, 8), (2, 10)] {
-        let weights = match input(inputs, index)? {
-            Val::Literal(weights) => weights,
-            _ => return Err("its weights are not constant".to_owned()),
-        };
-        analysis.afford(weights.shape())?;
-        let wide = |at: usize| match optional(inputs, at) {
-            Some(Val::Literal(literal)) => {
-                literal.as_whole().map(|array| array.data.clone()).ok_or("no scale")
-            }
-            None => Ok(vec![0.0]),
-            Some(_) => Err("its scales are not constant"),
-        };
-        let (scales, zero_points) = (wide(scale)?, wide(scale + 1)?);
-        let whole = weights.as_whole().ok_or("its weights are not INT8 or UINT8")?;
-        let &[directions, rows, columns] = &whole.shape[..] else {
-            return Err(format!("W of {:?}", whole.shape));
-        };
-        // One scale a direction, or one a column of each.
-        let of = |values: &[f32], direction: usize, column: usize| match values.len() {
-            1 => Some(values[0]),
-            n if n == directions => Some(values[direction]),
-            n if n == directions * columns => Some(values[direction * columns + column]),
-            _ => None,
-        };
-        let mut data = Vec::with_capacity(whole.data.len());
-        r_scales.clear();
-        for direction in 0..directions {
-            let (mut of_columns, mut are_bytes) = (Vec::with_capacity(columns), true);
-            for column in 0..columns {
-                let scale = of(&scales, direction, column).ok_or("its scales do not fit")?;
-                let zero = of(&zero_points, direction, column).ok_or("its zero points")?;
-                let first = direction * rows * columns + column;
-                let elements = whole.data[first..].iter().step_by(columns).take(rows);
-                data.extend(elements.clone().map(|&q| (q - zero) * scale));
-                are_bytes &= elements.into_iter().all(|&q| (-128.0..=127.0).contains(&(q - zero)));
-                of_columns.push(scale);
-            }
-            r_scales.push(are_bytes.then(|| of_columns.into()));
-        }
-        let shape = vec![directions, columns, rows];
-        let wide = Array::new(shape, data);
-        plain[index] = Some(Val::Literal(Rc::new(Literal::F32(wide))));
-    }
-    Ok((plain, r_scales))
 }
