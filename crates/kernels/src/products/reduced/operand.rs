@@ -128,9 +128,11 @@ impl SimdOp for Fill<'_> {
                 Format::Int8 => {
                     (buffer.scales[at], buffer.zero_points[at]) = match matrix.input_bytes {
                         InputBytes::Whole { is_scaled } => {
-                            // SAFETY: the contract of `multiply`: a scale follows the row.
-                            let scale =
-                                if is_scaled { unsafe { *row.input.add(from.len()) } } else { 1.0 };
+                            let scale = match is_scaled {
+                                // SAFETY: the contract of `multiply`: the scale follows the row.
+                                true => unsafe { *row.input.add(from.len()) },
+                                false => 1.0,
+                            };
                             (scale, fill_whole(from, to, form))
                         }
                         InputBytes::Signed => fill_signed(from, to, form),
