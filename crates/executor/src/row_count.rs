@@ -13,6 +13,7 @@
 
 use rten_onnx::onnx::{GraphProto, NodeProto, TensorProto};
 
+use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 
@@ -80,6 +81,29 @@ pub(crate) fn is_sensitive(node: &NodeProto, probe: &Probe) -> Option<bool> {
         _ => is_by_vectors([&a[count], &b[count]]),
     });
     Some(one != two)
+}
+
+/// Whether `node` is sensitive at no lengths, by the shapes that were probed.
+pub(crate) fn is_never_sensitive(node: &NodeProto, probe: &Probe) -> bool {
+    let Some([a, b]) = operands(node) else { return !has_unknown_products(node) };
+    let is_shared = |name| probe.shapes(name).is_some() && !probe.is_batched(name);
+    let has_many_elements = |dims: &[Growth]| dims.iter().any(|dim| dim.is_always_many());
+    match operator(node) {
+        "Div" => is_shared(b) || probe.growth(b).is_some_and(|b| has_many_elements(&b.dims)),
+        _ => (is_shared(a) && is_shared(b)) || have_a_matrix_each([a, b], probe),
+    }
+}
+
+/// Whether the operands of a product have as many matrices each, and the batch is an axis of these: then none are joined.
+fn have_a_matrix_each([a, b]: [&str; 2], probe: &Probe) -> bool {
+    let lead = |name| Some(probe.growth(name)?.dims.split_last_chunk::<2>()?.0);
+    let axes = [a, b].map(|name| probe.batch_axis(name));
+    match (lead(a), lead(b), axes) {
+        (Some(of_a), Some(of_b), [Some(axis), other]) => {
+            of_a == of_b && axis < of_a.len() && other == Some(axis)
+        }
+        _ => false,
+    }
 }
 
 /// Whether rten multiplies operands of these shapes as vectors by a matrix.

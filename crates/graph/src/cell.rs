@@ -217,8 +217,8 @@ pub enum RecurrentKind {
     },
 }
 
-/// The scales of an LSTM whose weights are bytes: row i of a matrix is whole numbers from -128 to 127 times element i of its
-/// scales. Such matrices are not rounded, whichever [precision](crate::Precision) the cell has.
+/// The scales of an LSTM whose weights are bytes: row i of a matrix is whole numbers from -255 to 255, at most 255 apart, times
+/// element i of its scales. Such matrices are not rounded, whichever [precision](crate::Precision) the cell has.
 #[derive(Clone, Debug)]
 pub struct LstmBytes {
     /// Scales of R, `[4 * hidden_size]`. h is rounded, row by row, as `DynamicQuantizeLinear` rounds a tensor, before it is
@@ -400,6 +400,11 @@ pub struct Program {
     /// A line for people: its operators.
     pub summary: String,
 }
+
+/// The key under which the metadata of a program's ONNX file names the outputs, with spaces between them, of products whose
+/// factors are bytes: `MatMul` and `Conv` of FLOAT that hold whole numbers from -255 to 255; those of each sum are at most 255
+/// apart, and from 0. The second factor is constant.
+pub const BYTE_PRODUCTS: &str = "byte_products";
 
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

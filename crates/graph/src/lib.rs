@@ -26,9 +26,9 @@ mod writers;
 
 pub use builder::CellGraphBuilder;
 pub use cell::{
-    Cell, CellBody, CellIdentity, CompositeCell, LinearArgMax, Lookup, LstmBytes, Operation,
-    OperationBody, PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation, RowSpec,
-    SequenceCell, TreeCell, UnknownId,
+    BYTE_PRODUCTS, Cell, CellBody, CellIdentity, CompositeCell, LinearArgMax, Lookup, LstmBytes,
+    Operation, OperationBody, PortAxes, Program, RecurrentCell, RecurrentKind, RnnActivation,
+    RowSpec, SequenceCell, TreeCell, UnknownId,
 };
 pub use cell_graph::{CellGraph, Chunk, Edge, Need, Run, RunKind, Sink, SinkTime, Stop, ValueSpec};
 pub use check::{CellPorts, check_request};

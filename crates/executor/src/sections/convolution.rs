@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use batchmaker_kernels::{
-    Activation, ConvolutionParameters, Epilogue, Images, Isa, PackedConvolution,
+    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution,
 };
 use rten_onnx::onnx::NodeProto;
 
@@ -17,8 +17,12 @@ pub(super) struct Convolution {
 }
 
 impl Convolution {
-    /// The convolution that a node is; none if its weights are computed, or it is over more than two axes.
-    pub(super) fn of(node: &NodeProto, constants: &Constants<'_>) -> Option<Self> {
+    /// The convolution of `factors` that a node is; none if its weights are computed, or it is over more than two axes.
+    pub(super) fn of(
+        node: &NodeProto,
+        constants: &Constants<'_>,
+        factors: Factors,
+    ) -> Option<Self> {
         let (shape, w) = constants.floats(node.input.get(1)?)?;
         let b = match node.input.get(2).filter(|name| !name.is_empty()) {
             Some(name) => Some(constants.floats(name)?.1),
@@ -34,6 +38,7 @@ impl Convolution {
             windows,
             w: &w,
             b: b.as_deref(),
+            factors,
         };
         let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
         Some(Self { packed, activation: Activation::Identity })

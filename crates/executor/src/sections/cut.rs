@@ -4,35 +4,52 @@
 //! its epilogue. A *fallback section* runs in rten: the operators between native sections. The *depth* of an operator is the
 //! greatest number of native sections on a path that leads to it. All fallback operators of one depth are one section.
 
+use std::collections::BTreeSet;
+
+use batchmaker_graph::BYTE_PRODUCTS;
+use batchmaker_kernels::Factors;
 use rten_onnx::onnx::ModelProto;
 
 use crate::operator::operator;
 use crate::probe::Probe;
-use crate::row_count::is_suspect;
+use crate::row_count::{is_never_sensitive, is_suspect};
 use crate::sections::constants::Constants;
 use crate::sections::section_writer::{Cut, SectionWriter};
 use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
-/// Cuts the program in `file`. Returns none if it has no convolution, or an operator of a fallback section that computes one
-/// row otherwise than several.
+/// Cuts the program in `file`. Returns none if it has no convolution and no product of bytes, or an operator of a fallback section
+/// that computes one row otherwise than several.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
     // Looked at first: sorting packs the weights of convolutions.
     let has_convolution = graph.node.iter().any(|node| operator(node) == "Conv");
-    let is_suspect = |node| is_suspect(node, |name| constants.has(name));
+    let is_suspect =
+        |node| is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(node, probe);
     let is_in_the_way = |node| is_suspect(node) && !constants.is_product_with_matrix(node);
-    if !has_convolution || graph.node.iter().any(is_in_the_way) {
+    let byte_products = byte_products(file);
+    if (!has_convolution && byte_products.is_empty()) || graph.node.iter().any(is_in_the_way) {
         return None;
     }
-    let mut sorter = Sorter::new(graph, &constants, probe);
+    let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
     graph.node.iter().try_for_each(|node| sorter.add(node))?;
     let Sorted { native, fallback } = sorter.finish(graph);
-    let is_convolution = |kind: &NativeKind| matches!(kind, NativeKind::Convolution(_));
-    if !native.iter().any(|section| is_convolution(&section.kind))
+    let is_worth_it = |kind: &NativeKind| match kind {
+        NativeKind::Convolution(_) => true,
+        NativeKind::Product { factors, .. } => *factors == Factors::Bytes,
+        _ => false,
+    };
+    if !native.iter().any(|section| is_worth_it(&section.kind))
         || fallback.values().flatten().any(|&node| is_suspect(node))
     {
         return None;
     }
     SectionWriter::new(file, &constants).write(graph, native, &fallback)
+}
+
+/// The outputs of the program's products whose factors are bytes.
+fn byte_products(file: &ModelProto) -> BTreeSet<&str> {
+    let is_list = |key: &Option<String>| key.as_deref() == Some(BYTE_PRODUCTS);
+    let lists = file.metadata_props.iter().filter(|entry| is_list(&entry.key));
+    lists.filter_map(|entry| entry.value.as_deref()).flat_map(|names| names.split(' ')).collect()
 }

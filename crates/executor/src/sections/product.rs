@@ -1,7 +1,7 @@
 //! Products with weights.
 
 use batchmaker_kernels::{
-    Activation, ConvolutionParameters, Epilogue, Images, Isa, PackedConvolution, Window,
+    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution, Window,
 };
 use rten::Value;
 use rten_tensor::prelude::*;
@@ -17,11 +17,12 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// The product with weights `[inputs, outputs]`, of which `b` is added to each row.
+    /// The product of `factors` with weights `[inputs, outputs]`; `b` is added to each row.
     pub(super) fn new(
         &[inputs, outputs]: &[usize; 2],
         w: &[f32],
         b: Option<&[f32]>,
+        factors: Factors,
         activation: Activation,
     ) -> Option<Self> {
         let mut turned = Vec::with_capacity(w.len());
@@ -30,7 +31,7 @@ impl Product {
         }
         let windows = [Window::POINT; 2];
         let parameters =
-            ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &turned, b };
+            ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &turned, b, factors };
         let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
         Some(Self { packed, inputs, activation })
     }

@@ -161,8 +161,9 @@ impl<'a> SectionWriter<'a> {
                 let scratch_bytes = convolution.scratch_bytes();
                 (SectionKind::Convolution(*convolution), scratch_bytes)
             }
-            NativeKind::Product { shape, weights, bias } => {
-                let product = Product::new(&shape, &weights, bias.as_deref(), activation)?;
+            NativeKind::Product { shape, weights, bias, factors } => {
+                let bias = bias.as_deref();
+                let product = Product::new(&shape, &weights, bias, factors, activation)?;
                 let scratch_bytes = product.scratch_bytes();
                 (SectionKind::Product(product), scratch_bytes)
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use batchmaker_kernels::Activation;
+use batchmaker_kernels::{Activation, Factors};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
 use crate::operator::operator;
@@ -60,6 +60,7 @@ pub(super) enum NativeKind {
         shape: [usize; 2],
         weights: Vec<f32>,
         bias: Option<Vec<f32>>,
+        factors: Factors,
     },
     Pool(Pool),
     /// The concatenation of all tensors along their channels.
@@ -79,6 +80,8 @@ pub(super) struct Sorted<'a> {
 pub(super) struct Sorter<'a> {
     constants: &'a Constants<'a>,
     probe: &'a Probe,
+    /// The outputs of products whose factors are bytes.
+    byte_products: &'a BTreeSet<&'a str>,
     /// The number of times that operators and outputs of the program read each tensor.
     readers: BTreeMap<&'a str, usize>,
     /// The operator that produces each tensor.
@@ -94,6 +97,7 @@ impl<'a> Sorter<'a> {
         graph: &'a GraphProto,
         constants: &'a Constants<'a>,
         probe: &'a Probe,
+        byte_products: &'a BTreeSet<&'a str>,
     ) -> Self {
         let mut readers = BTreeMap::new();
         let outputs = graph.output.iter().filter_map(|output| output.name.as_deref());
@@ -104,7 +108,7 @@ impl<'a> Sorter<'a> {
             |node: &'a NodeProto| node.output.iter().map(move |name| (name.as_str(), node));
         let producers = graph.node.iter().flat_map(produced).collect();
         let (depths, native, fallback) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        Self { constants, probe, readers, producers, depths, native, fallback }
+        Self { constants, probe, byte_products, readers, producers, depths, native, fallback }
     }
 
     /// Sorts one operator. Returns none if it has no output.
@@ -167,16 +171,22 @@ impl<'a> Sorter<'a> {
     /// The native section that an operator begins.
     fn native_kind(&self, node: &NodeProto) -> Option<NativeKind> {
         let x = node.input.first().filter(|x| !self.constants.has(x))?;
+        let is_of_bytes = |name: &String| self.byte_products.contains(name.as_str());
+        let factors = match node.output.first().is_some_and(is_of_bytes) {
+            true => Factors::Bytes,
+            false => Factors::Any,
+        };
         match operator(node) {
             "Conv" => {
-                Some(NativeKind::Convolution(Box::new(Convolution::of(node, self.constants)?)))
+                let convolution = Convolution::of(node, self.constants, factors)?;
+                Some(NativeKind::Convolution(Box::new(convolution)))
             }
             "MatMul" => {
                 let (shape, weights) = self.constants.floats(node.input.get(1)?)?;
                 let shape: [usize; 2] = shape.try_into().ok()?;
                 let rank = self.probe.shapes(x)?[0].len();
                 let is_matrix = rank >= 2 && shape[1] > 0;
-                is_matrix.then_some(NativeKind::Product { shape, weights, bias: None })
+                is_matrix.then_some(NativeKind::Product { shape, weights, bias: None, factors })
             }
             "MaxPool" | "AveragePool" => {
                 let is_plain = node.output.len() == 1 && self.has_channels(x);

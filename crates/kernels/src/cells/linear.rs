@@ -17,6 +17,7 @@ use crate::packing::checks::{check_len, check_panels, check_sizes};
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::precision::Packing;
 use crate::packing::target::Target;
+use crate::products::reduced::matrix::{GivenBytes, InputBytes};
 use crate::products::register_tile::load_vectors;
 use crate::products::weights::{Weights, for_each_piece};
 use crate::simd::isa::Isa;
@@ -120,6 +121,30 @@ impl PackedLinear {
         target: Target,
         parameters: LinearParameters<'_>,
     ) -> Result<Self, KernelError> {
+        let LinearParameters { input_size, w, .. } = parameters;
+        Self::with_weights(target, parameters, |columns| {
+            Weights::new(target, columns, w, input_size)
+        })
+    }
+
+    /// As [`Self::for_target`], where x and each row of `w` are whole numbers from -255 to 255 that are at most 255 apart. They are multiplied as bytes, whatever the precision of `target`; the sum of their products is exact.
+    pub(crate) fn of_bytes(
+        target: Target,
+        parameters: LinearParameters<'_>,
+    ) -> Result<Self, KernelError> {
+        let LinearParameters { input_size, output_size, w, .. } = parameters;
+        Self::with_weights(target.of_bytes(), parameters, |columns| {
+            let scales = &vec![1.0; output_size];
+            let given = GivenBytes { scales, inputs: InputBytes::Whole { is_scaled: false } };
+            Weights::of_bytes(target, columns, w, input_size, given)
+        })
+    }
+
+    fn with_weights(
+        target: Target,
+        parameters: LinearParameters<'_>,
+        weights: impl FnOnce(&Columns) -> Weights,
+    ) -> Result<Self, KernelError> {
         let LinearParameters { input_size, output_size, w, b } = parameters;
         check_sizes(target, 1, output_size, &[input_size])?;
         check_len("w", w, output_size * input_size)?;
@@ -130,7 +155,7 @@ impl PackedLinear {
         // Outputs past the last one must not be the greatest.
         let bias =
             PanelRow::new(&columns, f32::NEG_INFINITY, |column| b.map_or(0.0, |b| b[column]));
-        let weights = Weights::new(target, &columns, w, input_size);
+        let weights = weights(&columns);
         let panels = columns.panels();
         let part = InputPart { weights, bias };
         Ok(Self { target, input_size, output_size, panels, part })

@@ -52,8 +52,8 @@ pub struct LstmParameters<'a> {
     pub bytes: Option<LstmBytes<'a>>,
 }
 
-/// The scales of an LSTM whose weights are bytes: each row is whole numbers from -128 to 127 times the row's scale. The sums of
-/// their products are exact.
+/// The scales of an LSTM whose weights are bytes: each row is whole numbers from -255 to 255, at most 255 apart, times the row's
+/// scale. The sums of their products are exact.
 #[derive(Debug, Clone, Copy)]
 pub struct LstmBytes<'a> {
     /// Scales of `r`, `[4 * hidden]`. h is made whole numbers at each step too, as the ONNX operator `DynamicQuantizeLinear`

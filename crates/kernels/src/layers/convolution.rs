@@ -7,7 +7,8 @@
 //!
 //! **Order.** A window's elements, its taps row by row and the channels of each, are divided into parts of [`PART_LEN`]. The sum of
 //! the first part starts from the bias; each takes its elements in ascending order, one fused multiply-add each, and is then added
-//! to those before. So rounding errors grow with the number of parts, not with that of elements. Neither the number of images nor an image's place among them changes a bit.
+//! to those before. So rounding errors grow with the number of parts, not with that of elements. A sum of
+//! products of bytes is exact, and has one part. Neither the number of images nor an image's place among them changes a bit.
 //!
 //! **Windows.** Where a window lies in memory as it is (one tap, or one row of taps without padding), the product reads it
 //! there. Other windows are copied a block at a time, as many as stay in a second-level cache.
@@ -21,6 +22,7 @@ use crate::layers::depthwise::{Depthwise, DepthwiseRow};
 use crate::layers::window::Window;
 use crate::packing::checks::check_len;
 use crate::packing::precision::Packing;
+use crate::packing::reduced::INT8_INPUTS_MAX;
 use crate::packing::target::Target;
 
 /// Elements of the windows that are copied at a time.
@@ -47,6 +49,19 @@ pub struct ConvolutionParameters<'a> {
     pub w: &'a [f32],
     /// `[outputs]`; `None` is zero.
     pub b: Option<&'a [f32]>,
+    /// The numbers that `w` and x hold.
+    pub factors: Factors,
+}
+
+/// The numbers that a convolution multiplies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Factors {
+    /// Any.
+    #[default]
+    Any,
+    /// Whole numbers from -255 to 255, at most 255 apart: the weights of an output; x in a window, and 0. They are multiplied as
+    /// bytes, and the sum of their products is exact.
+    Bytes,
 }
 
 /// Images to convolve.
@@ -102,7 +117,7 @@ impl PackedConvolution {
         target: Target,
         parameters: ConvolutionParameters<'_>,
     ) -> Result<Self, KernelError> {
-        let ConvolutionParameters { inputs, outputs, groups, windows, w, b } = parameters;
+        let ConvolutionParameters { inputs, outputs, groups, windows, w, b, factors } = parameters;
         let taps = windows[0].kernel * windows[1].kernel;
         let (of_group, to_group) = (inputs / groups.max(1), outputs / groups.max(1));
         if of_group * groups != inputs || to_group * groups != outputs || outputs == 0 {
@@ -127,7 +142,7 @@ impl PackedConvolution {
                     }
                 }
                 let b = b.map(|b| &b[first..][..to_group]);
-                groups_packed.push(parts(target, &turned, of_group * taps, b)?);
+                groups_packed.push(parts(target, &turned, of_group * taps, b, factors)?);
             }
             ConvolutionWeights::Products(groups_packed)
         };
@@ -342,16 +357,21 @@ fn parts(
     w: &[f32],
     length: usize,
     b: Option<&[f32]>,
+    factors: Factors,
 ) -> Result<Vec<PackedLinear>, KernelError> {
     let outputs = w.len().checked_div(length).unwrap_or(b.map_or(0, <[f32]>::len));
-    let count = length.div_ceil(PART_LEN).max(1);
+    let part_len = if factors == Factors::Bytes { INT8_INPUTS_MAX } else { PART_LEN };
+    let count = length.div_ceil(part_len).max(1);
     let part = |part: usize| {
         let of = length * part / count..length * (part + 1) / count;
         let rows = w.chunks_exact(length.max(1)).flat_map(|row| &row[of.clone()]);
         let w: Vec<f32> = rows.copied().collect();
         let b = b.filter(|_| part == 0);
         let parameters = LinearParameters { input_size: of.len(), output_size: outputs, w: &w, b };
-        PackedLinear::for_target(target, parameters)
+        match factors {
+            Factors::Any => PackedLinear::for_target(target, parameters),
+            Factors::Bytes => PackedLinear::of_bytes(target, parameters),
+        }
     };
     (0..count).map(part).collect()
 }

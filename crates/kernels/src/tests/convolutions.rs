@@ -2,9 +2,12 @@
 
 use super::random::{Random, bits};
 use crate::layers::activation::Activation;
-use crate::layers::convolution::{ConvolutionParameters, Epilogue, Images, PackedConvolution};
+use crate::layers::convolution::{
+    ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution,
+};
 use crate::layers::pool::{Pooling, pool};
 use crate::layers::window::Window;
+use crate::packing::reduced::Format;
 use crate::packing::target::Target;
 
 struct Case {
@@ -19,6 +22,7 @@ struct Case {
     x: Vec<f32>,
     residual: Option<Vec<f32>>,
     activation: Activation,
+    factors: Factors,
 }
 
 fn window(random: &mut Random, is_line: bool) -> Window {
@@ -74,13 +78,25 @@ impl Case {
             x: random.vec(count * size[0] * size[1] * inputs, 1.0),
             residual: random.coin().then(|| random.vec(of_y * outputs, 1.0)),
             activation: activation(random),
+            factors: Factors::Any,
         }
+    }
+
+    /// The same with bytes.
+    fn of_bytes(random: &mut Random) -> Self {
+        let mut case = Self { factors: Factors::Bytes, ..Self::draw(random) };
+        let least = random.below(256) as f32;
+        let least_weight = if random.coin() { 128.0 } else { random.below(256) as f32 };
+        case.w.iter_mut().for_each(|w| *w = random.below(256) as f32 - least_weight);
+        case.x.iter_mut().for_each(|x| *x = random.below(256) as f32 - least);
+        case
     }
 
     fn packed(&self, target: Target) -> PackedConvolution {
         let &Self { inputs, outputs, groups, windows, .. } = self;
         let (w, b) = (&self.w[..], self.b.as_deref());
-        let parameters = ConvolutionParameters { inputs, outputs, groups, windows, w, b };
+        let factors = self.factors;
+        let parameters = ConvolutionParameters { inputs, outputs, groups, windows, w, b, factors };
         PackedConvolution::for_target(target, parameters).unwrap()
     }
 
@@ -155,11 +171,18 @@ impl Case {
 fn convolutions_are_their_definition() {
     let mut random = Random(0x00c0_ffee);
     let draws = if cfg!(miri) { 6 } else { 300 };
-    for _ in 0..draws {
-        let case = Case::draw(&mut random);
+    for draw in 0..draws {
+        let mut targets = Target::all_f32_for_tests();
+        let case = match draw % 3 {
+            0 => {
+                targets.extend(Target::all_reduced_for_tests(Format::Int8));
+                Case::of_bytes(&mut random)
+            }
+            _ => Case::draw(&mut random),
+        };
         let wanted = case.reference();
         let mut first: Option<Vec<u32>> = None;
-        for target in Target::all_f32_for_tests() {
+        for target in targets {
             let y = case.run(target, 0..case.count);
             assert_eq!(y.len(), wanted.len());
             let largest = wanted.iter().fold(1.0_f64, |largest, y| largest.max(y.abs()));
@@ -177,8 +200,8 @@ fn convolutions_are_their_definition() {
 fn an_image_has_the_same_bits_alone() {
     let mut random = Random(77);
     let target = *Target::all_f32_for_tests().last().unwrap();
-    for _ in 0..if cfg!(miri) { 3 } else { 100 } {
-        let case = Case::draw(&mut random);
+    for draw in 0..if cfg!(miri) { 3 } else { 100 } {
+        let case = if draw % 3 == 0 { Case::of_bytes } else { Case::draw }(&mut random);
         let together = bits(&case.run(target, 0..case.count));
         let alone: Vec<u32> =
             (0..case.count).flat_map(|image| bits(&case.run(target, image..image + 1))).collect();
@@ -195,6 +218,7 @@ fn wrong_lengths_are_refused() {
         windows: [Window::POINT; 2],
         w,
         b: None,
+        factors: Factors::Any,
     };
     let target = Target::all_f32_for_tests()[0];
     assert!(PackedConvolution::for_target(target, parameters(&[0.0; 24], 1)).is_ok());
@@ -280,7 +304,9 @@ fn long_windows_are_summed_in_parts() {
     let (inputs, outputs) = (4000, 40);
     let (w, x) = (random.vec(inputs * outputs, 1.0), vec![1.0; inputs]);
     let windows = [Window::POINT; 2];
-    let parameters = ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &w, b: None };
+    let factors = Factors::Any;
+    let parameters =
+        ConvolutionParameters { inputs, outputs, groups: 1, windows, w: &w, b: None, factors };
     let target = *Target::all_f32_for_tests().last().unwrap();
     let packed = PackedConvolution::for_target(target, parameters).unwrap();
     let mut y = [0.0; 40];

@@ -19,7 +19,9 @@ struct OfBytes {
 /// Rows of bytes, each times its scale, and the scales.
 fn rows_of_bytes(random: &mut Random, rows: usize, len: usize) -> (Vec<f32>, Vec<f32>) {
     let scales: Vec<f32> = (0..rows).map(|_| 0.01 + random.f32(0.005)).collect();
-    let bytes = (0..rows * len).map(|_| random.below(256) as f32 - 128.0);
+    // Of every third row they are no signed bytes.
+    let least = |at: usize| if at / len % 3 == 0 { 30.0 * (at / len % 9) as f32 } else { 128.0 };
+    let bytes = (0..rows * len).map(|at| random.below(256) as f32 - least(at));
     (bytes.enumerate().map(|(at, byte)| byte * scales[at / len]).collect(), scales)
 }
 

@@ -544,6 +544,7 @@ pub(crate) static OPERATORS: Operators<Analysis> = Operators(&[
     Operator {
         on_rows: Some(reduce::reduce),
         on_sequences: Some(sequence_level::along::reduce),
+        is_light: true,
         ..named("ReduceMin")
     },
     Operator {

@@ -203,6 +203,9 @@ pub(crate) struct RowOp {
     pub(crate) counts: Option<Symbol>,
 }
 
+/// The attribute, in the analysis alone, of a product whose factors are bytes ([`batchmaker_graph::BYTE_PRODUCTS`]).
+pub(crate) const OF_BYTES: &str = "of bytes";
+
 impl RowOp {
     /// The integers of an attribute.
     pub(crate) fn ints(&self, name: &str) -> Option<&[i64]> {

@@ -25,64 +25,46 @@ pub(crate) fn cell(recurrent: &Recurrent, lookup: Option<Lookup>) -> (Cell, Stri
     }
 }
 
-/// The cell of a recurrent operator's steps, and a description of it.
+/// The cell of a recurrent operator's steps, and a description of it: a fused kernel, or where the step has a rule, a program. If
+/// that does not quantise h, a program before it does.
 fn operator_cell(
     step: &OperatorStep,
     direction: Direction,
     lookup: Option<Lookup>,
 ) -> (Cell, String) {
     let states = vec![RowSpec::flat(ElementType::F32, step.hidden_size); step.kind.states()];
-    if step.quantises_h {
-        return quantised_cell(step, direction, states);
-    }
-    let Some(program) = step_program(step, &vec![true; states.len()]) else {
-        let step = fused_step(step, lookup);
-        let description = chain_summary(&step, direction);
-        return (Cell::recurrent(step), description);
-    };
-    let steps = describe(direction);
-    let description = format!("{}, {steps} for each sequence, general executor", program.summary);
-    let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
-    let registers = [&inputs[..], &states, &states].concat();
-    let writes: Vec<usize> = (registers.len() - states.len()..registers.len()).collect();
-    let reads = (0..=states.len()).map(Some).collect();
-    let body = OperationBody::Program(program);
-    let operations = vec![Operation { body, reads, writes: writes.clone() }];
-    let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
-    (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
-}
-
-/// The cell of an LSTM that quantises h but has no kernel for bytes, and a description of it: h is quantised by a program, and a
-/// fused kernel or another program does the step.
-fn quantised_cell(
-    step: &OperatorStep,
-    direction: Direction,
-    states: Vec<RowSpec>,
-) -> (Cell, String) {
-    let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
-    // x, h, c, h quantised, then the next h and c.
-    let registers = [&inputs[..], &states, &states[..1], &states].concat();
-    let quantise = Operation {
-        body: OperationBody::Program(quantising_program(step.hidden_size)),
-        reads: vec![Some(1)],
-        writes: vec![3],
-    };
-    let (body, description) = match step_program(step, &vec![true; states.len()]) {
+    let (body, mut description) = match step_program(step, &vec![true; states.len()]) {
         Some(program) => {
-            let steps = describe(direction);
-            let description =
-                format!("{}, {steps} for each sequence, general executor", program.summary);
-            (OperationBody::Program(program), description)
+            let (summary, steps) = (&program.summary, describe(direction));
+            let text = format!("{summary}, {steps} for each sequence, general executor");
+            (OperationBody::Program(program), text)
         }
         None => {
-            let step = fused_step(step, None);
-            let description = chain_summary(&step, direction);
-            (OperationBody::Step(step), description)
+            let step = fused_step(step, lookup);
+            let text = chain_summary(&step, direction);
+            (OperationBody::Step(step), text)
         }
     };
-    let description = format!("{description}; h is quantised");
-    let (reads, writes) = (vec![Some(0), Some(3), Some(2)], vec![4, 5]);
-    let operations = vec![quantise, Operation { body, reads, writes: writes.clone() }];
+    let quantises_h = step.quantises_h;
+    let body = match body {
+        OperationBody::Step(step) if !quantises_h => return (Cell::recurrent(step), description),
+        body => body,
+    };
+    let inputs = vec![RowSpec::flat(ElementType::F32, step.input_size)];
+    let mut registers = [&inputs[..], &states].concat();
+    let mut reads: Vec<Option<usize>> = (0..registers.len()).map(Some).collect();
+    let mut operations = Vec::new();
+    if step.quantises_h {
+        let quantised = registers.len();
+        registers.push(states[0].clone());
+        let body = OperationBody::Program(quantising_program(step.hidden_size));
+        operations.push(Operation { body, reads: vec![Some(1)], writes: vec![quantised] });
+        reads[1] = Some(quantised);
+        description.push_str("; h is quantised");
+    }
+    let writes: Vec<usize> = (registers.len()..registers.len() + states.len()).collect();
+    registers.extend_from_slice(&states);
+    operations.push(Operation { body, reads, writes: writes.clone() });
     let body = CellBody::Composite(CompositeCell { registers, operations, outputs: writes });
     (Cell { body, precision: Precision::F32, inputs, outputs: states.clone(), states }, description)
 }

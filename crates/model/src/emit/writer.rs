@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use batchmaker_graph::{ElementType, RowSpec};
+use batchmaker_graph::{BYTE_PRODUCTS, ElementType, RowSpec};
 use rten_onnx::onnx::{
     AttributeProto, DataType, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
-    TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+    StringStringEntryProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
 
 use crate::analysis::operator::ExecutorForm;
 use crate::analysis::table::OPERATORS;
-use crate::analysis::value::ValueRef;
+use crate::analysis::value::{OF_BYTES, ValueRef};
 use crate::data::array::Array;
 use crate::data::int::Int;
 use crate::data::literal::Literal;
@@ -34,6 +34,8 @@ pub(crate) struct Writer {
     pub(super) natural: BTreeMap<ValueRef, (String, Vec<usize>)>,
     constants: Vec<(Rc<Literal>, String)>,
     values: usize,
+    /// See [`BYTE_PRODUCTS`].
+    byte_products: Vec<String>,
 }
 
 impl Writer {
@@ -65,7 +67,12 @@ impl Writer {
 
     /// The program.
     pub(crate) fn finish(self) -> Arc<[u8]> {
+        let byte_products = (!self.byte_products.is_empty()).then(|| StringStringEntryProto {
+            key: Some(BYTE_PRODUCTS.to_owned()),
+            value: Some(self.byte_products.join(" ")),
+        });
         let model = ModelProto {
+            metadata_props: byte_products.into_iter().collect(),
             ir_version: Some(9),
             graph: Some(self.graph),
             opset_import: vec![OperatorSetIdProto { domain: None, version: Some(PROGRAM_OPSET) }],
@@ -90,7 +97,11 @@ impl Writer {
     ) {
         let operator = if operator == "If" { "Where" } else { operator };
         let wants_last = named_int(&attributes, "select_last_index").unwrap_or(0) != 0;
-        attributes.retain(|attribute| attribute.name.as_deref() != Some("select_last_index"));
+        if named_int(&attributes, OF_BYTES).is_some() {
+            self.byte_products.extend(outputs.first().cloned());
+        }
+        let is_ours = |name: &str| ["select_last_index", OF_BYTES].contains(&name);
+        attributes.retain(|attribute| !attribute.name.as_deref().is_some_and(is_ours));
         let form = OPERATORS.find(operator).map(|operator| operator.executor);
         if form != Some(ExecutorForm::LastOfEquals) || wants_last {
             return self.node(operator, inputs, outputs, attributes);
@@ -168,7 +179,8 @@ impl Writer {
             let names = node.input.iter_mut().chain(&mut node.output);
             names.filter(|name| *name == from).for_each(|name| to.clone_into(name));
         }
-        for name in self.names.values_mut().filter(|name| *name == from) {
+        let products = self.byte_products.iter_mut();
+        for name in self.names.values_mut().chain(products).filter(|name| *name == from) {
             to.clone_into(name);
         }
         for (name, _) in self.natural.values_mut().filter(|(name, _)| name == from) {

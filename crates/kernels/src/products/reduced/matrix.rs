@@ -1,6 +1,6 @@
 //! Weights packed in lane groups.
 
-use super::round::{bf16, largest_magnitude, scale_of, to_byte, whole_byte};
+use super::round::{bf16, largest_magnitude, offset_of, scale_of, to_byte, whole};
 use crate::packing::lines::Lines;
 use crate::packing::panel_matrix::{Columns, PanelRow};
 use crate::packing::reduced::{Format, INT8_INPUTS_MAX, Reduced};
@@ -22,7 +22,8 @@ pub(crate) enum InputBytes {
 /// The scales of a matrix that is given as bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GivenBytes<'a> {
-    /// The value that a byte of 1 stands for in each column, `[columns]`. Each element of the matrix is a byte times that.
+    /// The value that 1 stands for in each column, `[columns]`. Each element of the matrix is a whole number from -255 to 255 times
+    /// that; those of one column are at most 255 apart.
     pub(crate) scales: &'a [f32],
     pub(crate) inputs: InputBytes,
 }
@@ -43,6 +44,8 @@ pub(crate) struct ReducedMatrix {
     pub(super) scales: Option<PanelRow>,
     /// With weights of bytes, the sum of each column's, an i32: what an input's zero point is multiplied with.
     pub(super) column_sums: Option<PanelRow>,
+    /// The whole numbers, an i32 for each column, that given bytes are less than what they stand for, if not all are 0.
+    pub(super) offsets: Option<PanelRow>,
 }
 
 impl ReducedMatrix {
@@ -78,7 +81,7 @@ impl ReducedMatrix {
             }
         };
         let mut lines = Lines::zeros(columns.panels() * panel_len);
-        let (mut scales, mut column_sums) = (Vec::new(), Vec::new());
+        let (mut scales, mut column_sums, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
         let packed = lines.as_mut_slice();
         let mut bytes = Vec::new();
         for (at, column) in columns.sources().enumerate() {
@@ -86,14 +89,17 @@ impl ReducedMatrix {
             let weights = column.map_or(&[][..], |column| &source[column * inputs..][..inputs]);
             let given_scale = given.zip(column).map(|(given, column)| given.scales[column]);
             let (rounded_scale, factor) = scale_of(largest_magnitude(weights));
-            let mut sum = 0_i32;
+            let (mut sum, mut offset) = (0_i32, 0);
+            if let Some(scale) = given_scale {
+                offset = offset_of(weights, scale);
+            }
             bytes.clear();
             match format {
                 Format::Bf16 => bytes
                     .extend(weights.iter().flat_map(|&weight| (bf16(weight) as u16).to_le_bytes())),
                 Format::Int8 => bytes.extend(weights.iter().map(|&weight| {
                     let byte = match given_scale {
-                        Some(scale) => whole_byte(weight, scale),
+                        Some(scale) => whole(weight, scale).wrapping_sub(offset),
                         None => to_byte(weight, factor),
                     };
                     sum += byte;
@@ -107,14 +113,26 @@ impl ReducedMatrix {
             }
             scales.push(given_scale.unwrap_or(rounded_scale));
             column_sums.push(f32::from_bits(sum as u32));
+            offsets.push(f32::from_bits(offset as u32));
         }
         let row = |values: Vec<f32>| PanelRow::packed(columns, values);
         let (scales, column_sums) = match format {
             Format::Bf16 => (None, None),
             Format::Int8 => (Some(row(scales)), Some(row(column_sums))),
         };
+        let offsets = offsets.iter().any(|offset| offset.to_bits() != 0).then(|| row(offsets));
         let input_bytes = given.map_or(InputBytes::Signed, |given| given.inputs);
-        Self { reduced, inputs, groups, panel_len, lines, input_bytes, scales, column_sums }
+        Self {
+            reduced,
+            inputs,
+            groups,
+            panel_len,
+            lines,
+            input_bytes,
+            scales,
+            column_sums,
+            offsets,
+        }
     }
 
     /// The first lane group of a panel.
@@ -124,7 +142,7 @@ impl ReducedMatrix {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let rows = [&self.scales, &self.column_sums];
+        let rows = [&self.scales, &self.column_sums, &self.offsets];
         self.lines.bytes() + rows.into_iter().flatten().map(PanelRow::bytes).sum::<usize>()
     }
 }

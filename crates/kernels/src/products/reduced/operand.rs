@@ -26,6 +26,8 @@ struct Buffer {
     scales: [f32; ROWS_MAX],
     /// The byte that stands for 0.
     zero_points: [i32; ROWS_MAX],
+    /// The sum of the whole numbers that stand for the elements; where weights have offsets.
+    sums: [i32; ROWS_MAX],
 }
 
 /// The rows' inputs as a product reads them; empty where weights are f32, and inputs are read where they lie.
@@ -77,6 +79,12 @@ impl Operand {
     pub(super) fn zero_point(&self, row: usize) -> i32 {
         self.buffer.as_ref().expect("a filled operand").zero_points[row]
     }
+
+    /// The sum of a row's whole numbers, where weights have offsets.
+    #[inline(always)]
+    pub(super) fn sum(&self, row: usize) -> i32 {
+        self.buffer.as_ref().expect("a filled operand").sums[row]
+    }
 }
 
 impl Drop for Operand {
@@ -109,8 +117,8 @@ impl SimdOp for Fill<'_> {
         let buffer = operand.buffer.get_or_insert_with(|| {
             let free = FREE_BUFFERS.with_borrow_mut(Vec::pop);
             free.unwrap_or_else(|| {
-                let (scales, zero_points) = ([0.0; ROWS_MAX], [0; ROWS_MAX]);
-                Box::new(Buffer { elements: Lines::zeros(0), scales, zero_points })
+                let (scales, zero_points, sums) = ([0.0; ROWS_MAX], [0; ROWS_MAX], [0; ROWS_MAX]);
+                Box::new(Buffer { elements: Lines::zeros(0), scales, zero_points, sums })
             })
         });
         // Tiles read rows up to a multiple of their height, past the last one.
@@ -126,18 +134,22 @@ impl SimdOp for Fill<'_> {
                 Format::Bf16 if form == InputForm::Floats => widen_bf16(from, to),
                 Format::Bf16 => pack_bf16(from, to),
                 Format::Int8 => {
-                    (buffer.scales[at], buffer.zero_points[at]) = match matrix.input_bytes {
+                    let form = RowForm { form, has_offsets: matrix.offsets.is_some() };
+                    let filled = match matrix.input_bytes {
                         InputBytes::Whole { is_scaled } => {
                             let scale = match is_scaled {
                                 // SAFETY: the contract of `multiply`: the scale follows the row.
                                 true => unsafe { *row.input.add(from.len()) },
                                 false => 1.0,
                             };
-                            (scale, fill_whole(from, to, form))
+                            fill_whole(from, to, form, scale)
                         }
                         InputBytes::Signed => fill_signed(from, to, form),
                         InputBytes::Unsigned => fill_unsigned(from, to, form),
                     };
+                    buffer.scales[at] = filled.scale;
+                    buffer.zero_points[at] = filled.zero_point;
+                    buffer.sums[at] = filled.sum;
                 }
             }
         }
@@ -166,25 +178,43 @@ fn pack_bf16(from: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Fills a row with signed bytes. Returns the value that 1 stands for, and the byte of 0.
+/// What a row was filled with.
+struct Filled {
+    /// The value that 1 stands for.
+    scale: f32,
+    /// The byte of 0; 0 where numbers are signed.
+    zero_point: i32,
+    /// The sum of the whole numbers; 0 where nobody needs it.
+    sum: i32,
+}
+
+/// The form that a row is filled in.
+#[derive(Clone, Copy)]
+struct RowForm {
+    form: InputForm,
+    /// Whether weights have offsets, which are multiplied with the sum of the row.
+    has_offsets: bool,
+}
+
+/// Fills a row with signed bytes.
 #[inline(always)]
-fn fill_signed(from: &[f32], to: &mut [f32], form: InputForm) -> (f32, i32) {
+fn fill_signed(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
     let (scale, factor) = scale_of(largest_magnitude(from));
-    (scale, fill_bytes(from, to, form, SIGNED_ZERO_POINT, |value| to_byte(value, factor)))
+    fill_bytes(from, to, form, (scale, SIGNED_ZERO_POINT), |value| to_byte(value, factor))
 }
 
 /// As [`fill_signed`], with unsigned bytes.
 #[inline(always)]
-fn fill_unsigned(from: &[f32], to: &mut [f32], form: InputForm) -> (f32, i32) {
+fn fill_unsigned(from: &[f32], to: &mut [f32], form: RowForm) -> Filled {
     let scale = UnsignedScale::of(from);
     // SAFETY: a byte less a byte is a whole number within -255 and 255.
     let whole = |value: f32| unsafe { (scale.byte(value) - scale.zero_point).to_int_unchecked() };
-    (scale.scale, fill_bytes(from, to, form, scale.zero_point as i32, whole))
+    fill_bytes(from, to, form, (scale.scale, scale.zero_point as i32), whole)
 }
 
-/// As [`fill_signed`], with whole numbers, of which 1 stands for itself. Returns the byte of 0.
+/// As [`fill_signed`], with whole numbers, of which 1 stands for `scale`.
 #[inline(always)]
-fn fill_whole(from: &[f32], to: &mut [f32], form: InputForm) -> i32 {
+fn fill_whole(from: &[f32], to: &mut [f32], form: RowForm, scale: f32) -> Filled {
     const SPAN: f32 = 255.0;
     let least = from.iter().fold(0.0_f32, |least, &value| least.min(value));
     let least = least.max(-SPAN).round_ties_even();
@@ -192,19 +222,21 @@ fn fill_whole(from: &[f32], to: &mut [f32], form: InputForm) -> i32 {
     let whole = |value: f32| unsafe {
         value.round_ties_even().max(least).min(least + SPAN).to_int_unchecked()
     };
-    fill_bytes(from, to, form, -least as i32, whole)
+    fill_bytes(from, to, form, (scale, -least as i32), whole)
 }
 
-/// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. Returns the byte of 0, which is
-/// added to these numbers where they become unsigned bytes.
+/// Fills a row with bytes: `whole` gives the number that stands for a value, 0 for 0. The byte of 0 is added to these numbers
+/// where they become unsigned bytes.
 #[inline(always)]
 fn fill_bytes(
     from: &[f32],
     to: &mut [f32],
-    form: InputForm,
-    zero_point: i32,
+    form: RowForm,
+    (scale, zero_point): (f32, i32),
     whole: impl Fn(f32) -> i32,
-) -> i32 {
+) -> Filled {
+    let RowForm { form, has_offsets } = form;
+    let sum = if has_offsets { from.iter().map(|&value| whole(value)).sum() } else { 0 };
     match form {
         InputForm::Floats => {
             let (of_values, rest) = to.split_at_mut(from.len());
@@ -212,15 +244,18 @@ fn fill_bytes(
                 *to = whole(value) as f32;
             }
             rest.fill(0.0);
-            return 0;
         }
-        InputForm::Words => {
-            fill_words(from, to, whole);
-            return 0;
-        }
-        InputForm::LaneGroups => {}
+        InputForm::Words => fill_words(from, to, whole),
+        InputForm::LaneGroups => fill_lane_groups(from, to, |value| whole(value) + zero_point),
     }
-    let byte = |value: f32| (whole(value) + zero_point) as u32;
+    let is_signed = form != InputForm::LaneGroups;
+    Filled { scale, zero_point: if is_signed { 0 } else { zero_point }, sum }
+}
+
+/// Fills a row with unsigned bytes in lane groups.
+#[inline(always)]
+fn fill_lane_groups(from: &[f32], to: &mut [f32], byte: impl Fn(f32) -> i32) {
+    let byte = |value: f32| byte(value) as u32;
     let group = |[a, b, c, d]: [u32; 4]| f32::from_bits(a | b << 8 | c << 16 | d << 24);
     let (quads, last) = from.as_chunks::<4>();
     let (of_quads, rest) = to.split_at_mut(quads.len());
@@ -236,7 +271,6 @@ fn fill_bytes(
         }
         *to = group(bytes);
     }
-    zero_point
 }
 
 /// Fills a row with numbers of 16 bits ([`InputForm::Words`]).

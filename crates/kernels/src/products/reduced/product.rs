@@ -116,7 +116,8 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
         let of_panel =
             |row: &Option<PanelRow>| row.as_ref().map_or(std::ptr::null(), |row| row.panel(panel));
         let (scales, column_sums) = (of_panel(&matrix.scales), of_panel(&matrix.column_sums));
-        // SAFETY: the contract of `Product::multiply`; `sums` has these rows, `scales` and `column_sums`
+        let offsets = matrix.offsets.as_ref().map(|row| row.panel(panel));
+        // SAFETY: the contract of `Product::multiply`; `sums` has these rows, `scales`, `column_sums` and `offsets`
         // of bytes are rows of the panel.
         unsafe {
             for row in rows {
@@ -127,9 +128,9 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                     prefetch(start.wrapping_add(product.start_stride + line));
                     prefetch(to.wrapping_add(product.sums_stride + line));
                 }
-                let (scale, zero_point) = match matrix.reduced.format {
-                    Format::Bf16 => (0.0, 0),
-                    Format::Int8 => (operand.scale(row), operand.zero_point(row)),
+                let (scale, zero_point, row_sum) = match matrix.reduced.format {
+                    Format::Bf16 => (0.0, 0, 0),
+                    Format::Int8 => (operand.scale(row), operand.zero_point(row), operand.sum(row)),
                 };
                 for vector in 0..VECTORS {
                     let at = vector * S::LANES;
@@ -146,7 +147,12 @@ impl<const VECTORS: usize> SimdOp for Combine<'_, VECTORS> {
                                 let of_column = *column_sums.add(at + lane).cast::<i32>();
                                 let sum = *sums.add(at + lane).cast::<i32>();
                                 let of_zero = zero_point.wrapping_mul(of_column);
-                                floats[lane] = sum.wrapping_sub(of_zero) as f32;
+                                let mut sum = sum.wrapping_sub(of_zero);
+                                if let Some(offsets) = offsets {
+                                    let offset = *offsets.add(at + lane).cast::<i32>();
+                                    sum = sum.wrapping_add(offset.wrapping_mul(row_sum));
+                                }
+                                floats[lane] = sum as f32;
                             }
                             let scale = simd.mul(simd.splat(scale), simd.load(scales.add(at)));
                             simd.mul_add(simd.load(floats.as_ptr()), scale, start)

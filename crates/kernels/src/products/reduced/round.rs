@@ -92,11 +92,20 @@ fn in_byte(value: f32) -> f32 {
     value.max(0.0).min(UNSIGNED_MAX)
 }
 
-/// A weight as the byte that it is: `value` is a whole number from -128 to 127 times `scale`.
+/// A weight as the whole number that it is times `scale`.
 #[inline(always)]
-pub(crate) fn whole_byte(value: f32, scale: f32) -> i32 {
+pub(crate) fn whole(value: f32, scale: f32) -> i32 {
     // Of a scale of 0 all weights are 0.
-    i32::from((value / scale).round_ties_even() as i8)
+    (value / scale).round_ties_even() as i32
+}
+
+/// The whole number by which weights, which are whole numbers times `scale`, are more than signed bytes; they are at most 255
+/// apart.
+pub(crate) fn offset_of(weights: &[f32], scale: f32) -> i32 {
+    let wholes = || weights.iter().map(|&weight| whole(weight, scale));
+    let are_bytes = wholes().all(|whole| i8::try_from(whole).is_ok());
+    let least = wholes().min().filter(|_| !are_bytes);
+    least.map_or(0, |least| least - i32::from(i8::MIN))
 }
 
 #[cfg(test)]
@@ -149,7 +158,11 @@ mod tests {
         let bad = UnsignedScale::of(&[1.0, f32::NAN]);
         assert!(bad.scale.is_nan());
         assert_eq!((bad.zero_point, bad.byte(1.0)), (0.0, 0.0));
-        assert_eq!([-128, 0, 127].map(|byte| whole_byte(byte as f32 * 0.3, 0.3)), [-128, 0, 127]);
-        assert_eq!(whole_byte(0.0, 0.0), 0);
+        assert_eq!([-128, 0, 127].map(|byte| whole(byte as f32 * 0.3, 0.3)), [-128, 0, 127]);
+        assert_eq!(whole(0.0, 0.0), 0);
+        assert_eq!(offset_of(&[-128.0, 127.0], 1.0), 0);
+        assert_eq!(offset_of(&[-0.7, 24.8], 0.1), -7 + 128);
+        assert_eq!(offset_of(&[-20.0, 5.5], 0.1), -200 + 128);
+        assert_eq!(offset_of(&[], 0.1), 0);
     }
 }

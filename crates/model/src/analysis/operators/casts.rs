@@ -7,7 +7,7 @@ use rten_onnx::onnx::DataType;
 
 use crate::analysis::operator::Inputs;
 use crate::analysis::operators::arguments::input;
-use crate::analysis::operators::dispatch::apply;
+use crate::analysis::operators::dispatch::{apply, is_whole};
 use crate::analysis::operators::fold;
 use crate::analysis::operators::narrow::{data_type_of, range_of_type, wrapped};
 use crate::analysis::operators::sequence_op::{SequenceOp, tensor};
@@ -137,8 +137,9 @@ fn physical(
 ) -> Result<View, String> {
     let attributes = vec![int_attribute("to", data_type_of(to).0.into())];
     let outputs = vec![(to, view.dims.clone())];
+    let is_whole = to != ElementType::I64 && is_whole(analysis, view);
     let mut vals = match steps(&view.dims).len() {
-        0 | 1 => {
+        0 | 1 if !is_whole => {
             let operands = vec![analysis.operand(view)];
             analysis.emit(node, "Cast", attributes, operands, outputs)
         }

@@ -112,21 +112,21 @@ pub(crate) fn evaluate(
 /// Whether an operator that is a function of rows is better applied to whole tensors: all that it reads are outputs of
 /// operators on whole tensors, which it can run with.
 fn stays_whole(analysis: &Analysis, operator: &Operator<Analysis>, inputs: &Inputs) -> bool {
-    let is_whole = |view: &View| match view.source {
-        Source::Op(op, _) => {
-            view.element.is_float() && view.at.is_none() && analysis.ops[op].scope != Scope::Row
-        }
-        _ => false,
-    };
     let mut views = inputs.iter().flatten().filter_map(|val| match val {
         Val::View(view) => Some(view),
         _ => None,
     });
-    operator.is_light
-        && !varies(inputs)
-        && analysis.has_roles()
+    operator.is_light && !varies(inputs) && views.all(|view| is_whole(analysis, view))
+}
+
+/// Whether a value is the output of an operator on whole tensors, and what is computed from it may be one too. INT64 are lengths
+/// and indices.
+pub(super) fn is_whole(analysis: &Analysis, view: &View) -> bool {
+    let is_whole = |op: usize| view.at.is_none() && analysis.ops[op].scope != Scope::Row;
+    analysis.has_roles()
         && !analysis.is_cell()
-        && views.all(is_whole)
+        && view.element != ElementType::I64
+        && matches!(view.source, Source::Op(op, _) if is_whole(op))
 }
 
 /// The outputs of a node that reads tensors which each sequence has for itself. If that cannot be, the next pass takes

@@ -48,8 +48,10 @@ pub(crate) fn dynamic_quantize_lstm(
     let quantised = quantised_lstm(analysis, node, inputs, keeps_bytes)?;
     let first = analysis.recurrents.len();
     let outputs = lstm(analysis, node, &quantised.inputs, file)?;
-    for (recurrent, of_direction) in analysis.recurrents[first..].iter_mut().zip(quantised.bytes) {
+    let mut of_directions = quantised.bytes.into_iter().flatten();
+    for recurrent in &mut analysis.recurrents[first..] {
         let Step::Operator(step) = &mut recurrent.step else { continue };
+        let of_direction = of_directions.next();
         step.quantises_h = of_direction.is_none();
         if let RecurrentKind::Lstm { bytes, .. } = &mut step.kind {
             *bytes = of_direction;

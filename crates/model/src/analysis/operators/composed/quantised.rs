@@ -12,7 +12,7 @@ use crate::analysis::operators::composed::composer::{Composer, ints, number};
 use crate::analysis::operators::narrow::range_of_type;
 use crate::analysis::operators::sequence_op::has_batch;
 use crate::analysis::state::Analysis;
-use crate::analysis::value::{Val, View};
+use crate::analysis::value::{OF_BYTES, Val, View};
 use crate::data::array::Array;
 use crate::data::int::Int;
 use crate::data::literal::Literal;
@@ -72,9 +72,14 @@ impl Composer<'_> {
         axis: i64,
     ) -> Result<Val, String> {
         let x = self.less(x, zero_point, axis)?;
+        self.scaled(&x, scale, axis)
+    }
+
+    /// x * scale.
+    fn scaled(&mut self, x: &Val, scale: &Val, axis: i64) -> Result<Val, String> {
         let scale = self.as_float(scale)?;
-        let scale = self.along(&scale, &x, axis)?;
-        self.op("Mul", &[&x, &scale])
+        let scale = self.along(&scale, x, axis)?;
+        self.op("Mul", &[x, &scale])
     }
 
     /// A number for each of the elements along the last axis of `x`, where that has a fixed length: a division by one
@@ -136,12 +141,25 @@ impl Composer<'_> {
         }
     }
 
-    /// A sum of products of whole numbers, as INT32.
-    fn as_sum(&mut self, product: &Val) -> Result<Val, String> {
-        if let Val::View(view) = product {
+    /// The product of two tensors of bytes, less their zero points, by an operator: `MatMul`, or `Conv` with or without a bias.
+    fn whole_product(
+        &mut self,
+        operator: &str,
+        attributes: Vec<AttributeProto>,
+        factors: &[&Val],
+    ) -> Result<Val, String> {
+        let before = self.analysis.ops.len();
+        let product = self.op_with(operator, attributes, factors)?;
+        // They are bytes of one type less a zero point.
+        let are_bytes = matches!(factors[1], Val::Literal(_));
+        let added = self.analysis.ops[before..].iter_mut();
+        for op in added.filter(|op| op.operator == operator && are_bytes) {
+            op.attributes.push(int_attribute(OF_BYTES, 1));
+        }
+        if let Val::View(view) = &product {
             self.analysis.whole.insert(view.source);
         }
-        self.cast(product, DataType::INT32)
+        Ok(product)
     }
 }
 
@@ -264,8 +282,8 @@ pub(crate) fn matmul_integer(
     };
     let (zero_point, columns) = of_columns(b, optional(inputs, 3));
     let b = to.less(b, zero_point, columns)?;
-    let product = to.op("MatMul", &[&a, &b])?;
-    to.as_sum(&product).map(|val| vec![val])
+    let product = to.whole_product("MatMul", vec![], &[&a, &b])?;
+    to.cast(&product, DataType::INT32).map(|val| vec![val])
 }
 
 /// The attributes of a convolution.
@@ -290,8 +308,8 @@ pub(crate) fn conv_integer(
         zero_point => to.less(x, zero_point, 1)?,
     };
     let w = to.less(w, optional(inputs, 3), 0)?;
-    let sums = to.op_with("Conv", of_convolution(node), &[&x, &w])?;
-    to.as_sum(&sums).map(|val| vec![val])
+    let sums = to.whole_product("Conv", of_convolution(node), &[&x, &w])?;
+    to.cast(&sums, DataType::INT32).map(|val| vec![val])
 }
 
 /// `QLinearMatMul`.
@@ -303,10 +321,12 @@ pub(crate) fn q_linear_matmul(
     let (a, b) = (input(inputs, 0)?, input(inputs, 3)?);
     let mut to = Composer { analysis, node };
     let rows = a.dims().len() as i64 - 2;
-    let a = to.dequantised(a, input(inputs, 1)?, optional(inputs, 2), rows)?;
+    let a = to.less(a, optional(inputs, 2), rows)?;
     let (zero_point, columns) = of_columns(b, optional(inputs, 5));
-    let b = to.dequantised(b, input(inputs, 4)?, zero_point, columns)?;
-    let product = to.op("MatMul", &[&a, &b])?;
+    let b = to.less(b, zero_point, columns)?;
+    let sums = to.whole_product("MatMul", vec![], &[&a, &b])?;
+    let product = to.scaled(&sums, input(inputs, 1)?, sums.dims().len() as i64 - 2)?;
+    let product = to.scaled(&product, input(inputs, 4)?, sums.dims().len() as i64 - 1)?;
     let zero_point = input(inputs, 7)?;
     let element = zero_point.element().ok_or("its zero point has no type")?;
     let to_type = (-1, element);
@@ -320,17 +340,14 @@ pub(crate) fn q_linear_conv(
     inputs: &Inputs,
 ) -> Result<Vec<Val>, String> {
     let mut to = Composer { analysis, node };
-    let x = to.dequantised(input(inputs, 0)?, input(inputs, 1)?, optional(inputs, 2), 1)?;
-    let (w, scale) = (input(inputs, 3)?, input(inputs, 4)?);
-    let weights = to.dequantised(w, scale, optional(inputs, 5), 0)?;
-    let mut factors = vec![x, weights];
-    if let Some(bias) = optional(inputs, 8) {
-        let unit = to.op("Mul", &[input(inputs, 1)?, scale])?;
-        let bias = to.as_float(bias)?;
-        factors.push(to.op("Mul", &[&bias, &unit])?);
-    }
-    let factors: Vec<&Val> = factors.iter().collect();
-    let sums = to.op_with("Conv", of_convolution(node), &factors)?;
+    let x = to.less(input(inputs, 0)?, optional(inputs, 2), 1)?;
+    let w = to.less(input(inputs, 3)?, optional(inputs, 5), 0)?;
+    // The bias is in units of both scales, as the sums are.
+    let bias = optional(inputs, 8).map(|bias| to.as_float(bias)).transpose()?;
+    let factors: Vec<&Val> = [Some(&x), Some(&w), bias.as_ref()].into_iter().flatten().collect();
+    let sums = to.whole_product("Conv", of_convolution(node), &factors)?;
+    let unit = to.op("Mul", &[input(inputs, 1)?, input(inputs, 4)?])?;
+    let sums = to.scaled(&sums, &unit, 1)?;
     let zero_point = input(inputs, 7)?;
     let element = zero_point.element().ok_or("its zero point has no type")?;
     to.quantised(&sums, input(inputs, 6)?, Some(zero_point), (1, element)).map(|val| vec![val])

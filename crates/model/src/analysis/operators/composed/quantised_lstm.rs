@@ -1,4 +1,4 @@
-//! `DynamicQuantizeLSTM` as an `LSTM`: X as its whole numbers, and weights that stay bytes where they are.
+//! `DynamicQuantizeLSTM` as an `LSTM`: X as its whole numbers, and weights that stay bytes.
 
 use std::rc::Rc;
 
@@ -19,9 +19,9 @@ use crate::file::node::Node;
 pub(crate) struct QuantisedLstm {
     /// The inputs of the `LSTM`. Weights are FLOAT.
     pub(crate) inputs: Vec<Option<Val>>,
-    /// The scales of each direction; none where its R is no signed bytes. If all directions have scales of W, X and W are as
-    /// [`LstmBytes`] has them, with an element more than the file's.
-    pub(crate) bytes: Vec<Option<LstmBytes>>,
+    /// The scales of each direction, if weights stay bytes. X and W are as [`LstmBytes`] has them, with an element more than the
+    /// file's.
+    pub(crate) bytes: Option<Vec<LstmBytes>>,
 }
 
 /// The weights of all directions, as FLOAT.
@@ -31,8 +31,8 @@ struct Weights {
     inputs: usize,
     /// `[directions, 4 * hidden_size, inputs]`.
     data: Vec<f32>,
-    /// For each direction the scale of each row, `[4 * hidden_size]`, where weights less their zero points are signed bytes.
-    scales: Vec<Option<Vec<f32>>>,
+    /// The scales of rows, `[directions, 4 * hidden_size]`.
+    scales: Vec<Vec<f32>>,
 }
 
 /// The `LSTM` that a `DynamicQuantizeLSTM` (of `com.microsoft`) is. Its W and R are `[directions, input_size or hidden_size,
@@ -46,26 +46,22 @@ pub(crate) fn quantised_lstm(
     let [x, scale, zero_point] = dynamically_quantised(analysis, node, input(inputs, 0)?)?;
     let mut w = Weights::of(analysis, inputs, [1, 8, 9])?;
     let mut r = Weights::of(analysis, inputs, [2, 10, 11])?;
-    if !keeps_bytes {
-        r.scales.fill(None);
-    }
-    let are_bytes = [&w, &r].iter().all(|weights| weights.scales.iter().all(Option::is_some));
     let mut to = Composer { analysis, node };
     let (x, zero_point) = (to.as_float(&x)?, to.as_float(&zero_point)?);
     let whole = to.op("Sub", &[&x, &zero_point])?;
-    let x = match are_bytes {
+    let (x, bytes) = match keeps_bytes {
         true => {
             w.add_column();
-            to.with_scale(&whole, &scale)?
+            let scales =
+                std::mem::take(&mut r.scales).into_iter().zip(std::mem::take(&mut w.scales));
+            let bytes = scales.map(|(r_scale, w_scale)| LstmBytes {
+                r_scale: r_scale.into(),
+                w_scale: Some(w_scale.into()),
+            });
+            (to.with_scale(&whole, &scale)?, Some(bytes.collect()))
         }
-        false => to.op("Mul", &[&whole, &scale])?,
+        false => (to.op("Mul", &[&whole, &scale])?, None),
     };
-    let of_direction = |(r_scale, w_scale): (Option<Vec<f32>>, Option<Vec<f32>>)| {
-        let w_scale = w_scale.filter(|_| are_bytes).map(Into::into);
-        r_scale.map(|r_scale| LstmBytes { r_scale: r_scale.into(), w_scale })
-    };
-    let scales = std::mem::take(&mut r.scales).into_iter().zip(std::mem::take(&mut w.scales));
-    let bytes = scales.map(of_direction).collect();
     let given = |at: usize| inputs.get(at).cloned().flatten();
     let mut inputs: Vec<Option<Val>> = (0..8).map(given).collect();
     inputs[..3].clone_from_slice(&[Some(x), Some(w.into_val()), Some(r.into_val())]);
@@ -112,17 +108,16 @@ impl Weights {
         let mut data = Vec::with_capacity(whole.data.len());
         let mut scales_of_directions = Vec::new();
         for direction in 0..directions {
-            let (mut of_columns, mut are_bytes) = (Vec::with_capacity(columns), true);
+            let mut of_columns = Vec::with_capacity(columns);
             for column in 0..columns {
                 let scale = of(&scales, direction, column).ok_or("its scales do not fit")?;
                 let zero = of(&zero_points, direction, column).ok_or("its zero points")?;
                 let first = direction * rows * columns + column;
                 let elements = whole.data[first..].iter().step_by(columns).take(rows);
-                data.extend(elements.clone().map(|&q| (q - zero) * scale));
-                are_bytes &= elements.into_iter().all(|&q| (-128.0..=127.0).contains(&(q - zero)));
+                data.extend(elements.map(|&q| (q - zero) * scale));
                 of_columns.push(scale);
             }
-            scales_of_directions.push(are_bytes.then_some(of_columns));
+            scales_of_directions.push(of_columns);
         }
         Ok(Self { directions, inputs: rows, data, scales: scales_of_directions })
     }
