@@ -235,3 +235,54 @@ fn networks_in_sections_are_those_of_rten() {
         }
     }
 }
+
+/// Whole numbers from `least` on, below `least + 256`.
+fn bytes(count: usize, seed: usize, least: f32) -> Vec<f32> {
+    let byte = |at: usize| (at + seed) * 7919 % 65_537 % 256;
+    (0..count).map(|at| byte(at) as f32 + least).collect()
+}
+
+/// A product whose sums pass 2^24, where FLOAT would round each.
+#[test]
+fn marked_products_run_on_bytes() {
+    const K: usize = 4000;
+    const OUTPUTS: usize = 9;
+    let weights = bytes(K * OUTPUTS, 5, -3.0);
+    for operator in ["MatMul", "Conv"] {
+        let mut writer = Writer::default();
+        let product = match operator {
+            "MatMul" => {
+                let x = writer.floats(&[K]);
+                let w = writer.numbers(&[K, OUTPUTS], weights.clone());
+                writer.op("MatMul", &[&x, &w], vec![])
+            }
+            _ => {
+                // Channels first: a matrix of the columns.
+                let x = writer.floats(&[K, 1]);
+                let mut turned = Vec::new();
+                for output in 0..OUTPUTS {
+                    turned.extend(weights[output..].iter().step_by(OUTPUTS));
+                }
+                let w = writer.numbers(&[OUTPUTS, K, 1], turned);
+                let kernel = ints("kernel_shape", &[1]);
+                writer.op("Conv", &[&x, &w], vec![kernel, ints("pads", &[0, 0])])
+            }
+        };
+        writer.byte_products.push(product.clone());
+        let y = writer.reshape(&product, &[-1, OUTPUTS as i64]);
+        writer.output(&y, batchmaker_graph::ElementType::F32, ROWS, &[OUTPUTS]);
+        let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
+        let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();
+        let rows = [bytes(K, 1, -200.0), bytes(K, 77, 0.0), bytes(K, 9, -255.0)];
+        let thread = ExecutorThread::new();
+        let found = program.run(rows.len(), vec![TensorData::F32(rows.concat())], &thread).unwrap();
+        let TensorData::F32(found) = &found[0] else { panic!("floats") };
+        for (at, &found) in found.iter().enumerate() {
+            let column = weights[at % OUTPUTS..].iter().step_by(OUTPUTS);
+            let terms = rows[at / OUTPUTS].iter().zip(column);
+            let sum: i64 = terms.map(|(&x, &w)| x as i64 * w as i64).sum();
+            assert!(sum.abs() > 1 << 24, "{sum}");
+            assert_eq!(found, sum as f32, "{operator}: sum {at}");
+        }
+    }
+}

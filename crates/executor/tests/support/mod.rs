@@ -2,10 +2,13 @@
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
-use batchmaker_graph::{ElementType, PortAxes, Program, RowSpec, SequenceCell, TensorData};
+use batchmaker_graph::{
+    BYTE_PRODUCTS, ElementType, PortAxes, Program, RowSpec, SequenceCell, TensorData,
+};
 use rten_onnx::onnx::{
     AttributeProto, AttributeType, DataType, Dimension, GraphProto, ModelProto, NodeProto,
-    OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
+    OperatorSetIdProto, StringStringEntryProto, TensorProto, TensorShapeProto, TypeProto,
+    TypeProtoTensor, ValueInfoProto,
 };
 
 /// A program that is being written: inputs `in0`, `in1`, …, outputs `out0`, `out1`, ….
@@ -14,6 +17,8 @@ pub(crate) struct Writer {
     pub(crate) graph: GraphProto,
     pub(crate) inputs: Vec<(RowSpec, PortAxes)>,
     pub(crate) outputs: Vec<(RowSpec, PortAxes)>,
+    /// Outputs of products that are marked as ones of bytes.
+    pub(crate) byte_products: Vec<String>,
     values: usize,
 }
 
@@ -101,6 +106,13 @@ impl Writer {
         self.op("Reshape", &[x, &dims], vec![])
     }
 
+    /// A constant of these numbers.
+    pub(crate) fn numbers(&mut self, dims: &[usize], numbers: Vec<f32>) -> String {
+        let name = self.weights(dims);
+        self.graph.initializer.last_mut().unwrap().float_data = numbers;
+        name
+    }
+
     /// x W + b.
     pub(crate) fn linear(&mut self, x: &str, from: usize, to: usize) -> String {
         let (w, b) = (self.weights(&[from, to]), self.weights(&[to]));
@@ -122,7 +134,12 @@ impl Writer {
             output: output.clone(),
             ..GraphProto::default()
         };
+        let byte_products = StringStringEntryProto {
+            key: Some(BYTE_PRODUCTS.to_owned()),
+            value: Some(self.byte_products.join(" ")),
+        };
         let model = ModelProto {
+            metadata_props: vec![byte_products],
             ir_version: Some(9),
             graph: Some(graph),
             opset_import: vec![OperatorSetIdProto { domain: None, version: Some(20) }],

@@ -18,7 +18,7 @@ use crate::loading::directory::{self, Directory, MAX_LENGTH, UnfoldTable};
 use crate::loading::fixed_rows::advice;
 use crate::loading::model::{Model, Tables};
 use crate::loading::newcomer_notes::{fixed_lengths, missing_model_toml};
-use crate::loading::quantised_note::products_in_float;
+use crate::loading::quantised_note::products_of_bytes;
 use crate::loading::toml_tables::{
     CellTable, ChainTable, EncoderDecoderTable, TreeTable, step_outputs,
 };
@@ -282,7 +282,7 @@ fn load_graph(
     registry: &mut CellRegistry,
 ) -> Result<Model, LoadError> {
     tables.notes.extend(file.notes.iter().cloned());
-    tables.notes.extend(products_in_float(&file));
+    tables.notes.extend(products_of_bytes(&file));
     tables.passed.clone_from(&file.passed);
     let mut registered = registry.clone();
     let mut variants = Variants::default();

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::file::onnx_file::OnnxFile;
 
 /// Operators that sum products of whole numbers of 8 bits in general cells.
-const OPERATORS: [&str; 2] = ["ConvInteger", "MatMulInteger"];
+const OPERATORS: [&str; 4] = ["ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"];
 
-/// The note that a file's products of bytes are computed in FLOAT; none for a file without such products.
-pub(super) fn products_in_float(file: &OnnxFile) -> Option<String> {
+/// The note that a file's products of bytes have its own arithmetic; none for a file without such products.
+pub(super) fn products_of_bytes(file: &OnnxFile) -> Option<String> {
     let mut counts = BTreeMap::new();
     for node in file.nodes.iter().filter(|node| OPERATORS.contains(&&node.operator[..])) {
         *counts.entry(&node.operator[..]).or_insert(0) += 1;
@@ -17,7 +17,8 @@ pub(super) fn products_in_float(file: &OnnxFile) -> Option<String> {
         counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
     (!counts.is_empty()).then(|| {
         format!(
-            "{} with the file's own arithmetic: products of the bytes, held as FLOAT, which is exact for sums below 2^24",
+            "{} with the file's own arithmetic: sums of products of bytes, exact (in cells with loops, branches or products of \
+             computed tensors perhaps held as FLOAT, which is exact below 2^24)",
             counts.join(", ")
         )
     })
