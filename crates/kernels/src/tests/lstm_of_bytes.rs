@@ -20,7 +20,8 @@ struct OfBytes {
 fn rows_of_bytes(random: &mut Random, rows: usize, len: usize) -> (Vec<f32>, Vec<f32>) {
     let scales: Vec<f32> = (0..rows).map(|_| 0.01 + random.f32(0.005)).collect();
     // Of every third row they are no signed bytes.
-    let least = |at: usize| if at / len % 3 == 0 { 30.0 * (at / len % 9) as f32 } else { 128.0 };
+    let least =
+        |at: usize| if (at / len).is_multiple_of(3) { 30.0 * (at / len % 9) as f32 } else { 128.0 };
     let bytes = (0..rows * len).map(|at| random.below(256) as f32 - least(at));
     (bytes.enumerate().map(|(at, byte)| byte * scales[at / len]).collect(), scales)
 }
