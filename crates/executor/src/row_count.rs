@@ -8,6 +8,8 @@
 //!   right are joined into one of more rows first (`matmul_impl` in rten's `ops/matmul.rs`).
 //! - `Div` by a tensor of one element multiplies by its reciprocal (`div` in rten's `ops/binary_elementwise.rs`).
 //!
+//! Convolutions, transposed ones among them, are products of each image by itself.
+//!
 //! An operator is *sensitive* if its operands have such shapes for one row or sequence and not for two, or the other
 //! way round. The shapes that [`Probe`] found for one and for two show which operators are.
 
@@ -18,16 +20,8 @@ use crate::operator::operator;
 use crate::probe::Probe;
 
 /// Operators that compute products which this module does not know. The model crate writes none of them.
-const UNKNOWN_PRODUCTS: &[&str] = &[
-    "Attention",
-    "ConvTranspose",
-    "Einsum",
-    "GRU",
-    "Gemm",
-    "LSTM",
-    "MatMulInteger",
-    "MatMulNBits",
-];
+const UNKNOWN_PRODUCTS: &[&str] =
+    &["Attention", "Einsum", "GRU", "Gemm", "LSTM", "MatMulInteger", "MatMulNBits"];
 
 /// The operands of an operator that may be sensitive; none of any other.
 pub(crate) fn operands(node: &NodeProto) -> Option<[&str; 2]> {

@@ -92,7 +92,7 @@ impl Network {
     fn elements(&mut self) {
         let x = self.image();
         let operators = ["Relu", "LeakyRelu", "HardSwish", "HardSigmoid", "Tanh", "Sigmoid", "Neg"];
-        let name = match self.draw.below(4) {
+        let name = match self.draw.below(7) {
             0 => {
                 let gate = self.writer.op("Sigmoid", &[&x.name], vec![]);
                 self.writer.op("Mul", &[&x.name, &gate], vec![])
@@ -100,6 +100,14 @@ impl Network {
             1 => {
                 let scale = self.writer.weights(&[1, x.channels, 1, 1]);
                 self.writer.op("Mul", &[&x.name, &scale], vec![])
+            }
+            2 => {
+                let shift = self.writer.weights(&[x.channels, 1, 1]);
+                self.writer.op("Add", &[&shift, &x.name], vec![])
+            }
+            3 => {
+                let six = self.writer.float(6.0);
+                self.writer.op("Div", &[&x.name, &six], vec![])
             }
             _ => {
                 let operator = operators[self.draw.below(operators.len())];
@@ -130,6 +138,20 @@ impl Network {
         self.add(name, x.channels + other.channels, x.size);
     }
 
+    /// Adds a factor of each channel that is computed from the mean of its pixels.
+    fn gate(&mut self) {
+        let x = self.image();
+        let axes = self.writer.ints(&[2, -1]);
+        let mean = self.writer.op("ReduceMean", &[&x.name, &axes], vec![int("keepdims", 1)]);
+        let w = self.writer.weights(&[x.channels, x.channels, 1, 1]);
+        let kernel = ints("kernel_shape", &[1, 1]);
+        let gate = self.writer.op("Conv", &[&mean, &w], vec![kernel]);
+        let gate = self.writer.op("HardSigmoid", &[&gate], vec![]);
+        let factors = if self.draw.below(2) == 0 { [&x.name, &gate] } else { [&gate, &x.name] };
+        let name = self.writer.op("Mul", &factors.map(String::as_str), vec![]);
+        self.add(name, x.channels, x.size);
+    }
+
     /// Adds an operator that runs in rten.
     fn layout(&mut self) {
         let x = self.image();
@@ -144,12 +166,13 @@ impl Network {
         let mut network = Self { writer, draw, all: vec![Image { name, channels, size }] };
         network.convolution();
         for _ in 0..12 {
-            match network.draw.below(9) {
+            match network.draw.below(11) {
                 0..3 => network.convolution(),
                 3 => network.pool(),
                 4 | 5 => network.elements(),
                 6 => network.sum(),
                 7 => network.concat(),
+                8 | 9 => network.gate(),
                 _ => network.layout(),
             }
         }
@@ -208,7 +231,7 @@ fn reference(writer: &Writer, rows: usize, data: &[f32]) -> Vec<Vec<f32>> {
 fn networks_in_sections_are_those_of_rten() {
     const ROWS_MAX: usize = 5;
     let thread = ExecutorThread::new();
-    for seed in 0..60 {
+    for seed in 0..100 {
         let writer = Network::draw(seed);
         let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
         let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();

@@ -1,7 +1,7 @@
 //! Convolutions.
 
 use batchmaker_kernels::{
-    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution,
+    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution, Window,
 };
 use rten_onnx::onnx::NodeProto;
 
@@ -10,13 +10,20 @@ use crate::sections::constants::{Constants, int};
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
 
-/// A `Conv` with the activation that follows it.
-pub(super) struct Convolution {
-    packed: PackedConvolution,
-    activation: Activation,
+/// A `Conv` with the factors and shifts of its outputs that follow it (batch normalisation), before its weights are packed.
+pub(super) struct UnpackedConvolution {
+    /// Channels of x in a group.
+    of_group: usize,
+    groups: usize,
+    windows: [Window; 2],
+    factors: Factors,
+    /// `[outputs, of_group, ...kernel]`.
+    w: Vec<f32>,
+    /// `[outputs]`.
+    b: Vec<f32>,
 }
 
-impl Convolution {
+impl UnpackedConvolution {
     /// The convolution of `factors` that a node is; none if its weights are computed, or it is over more than two axes.
     pub(super) fn of(
         node: &NodeProto,
@@ -24,31 +31,57 @@ impl Convolution {
         factors: Factors,
     ) -> Option<Self> {
         let (shape, w) = constants.floats(node.input.get(1)?)?;
-        let b = match node.input.get(2).filter(|name| !name.is_empty()) {
-            Some(name) => Some(constants.floats(name)?.1),
-            None => None,
-        };
         let (&[outputs, of_group], kernel) = shape.split_first_chunk::<2>()?;
-        let windows = windows(node, kernel)?;
-        let groups = usize::try_from(int(node, "group", 1)).ok().filter(|&groups| groups > 0)?;
-        let parameters = ConvolutionParameters {
-            inputs: of_group.checked_mul(groups)?,
-            outputs,
-            groups,
-            windows,
-            w: &w,
-            b: b.as_deref(),
-            factors,
+        let b = match node.input.get(2).filter(|name| !name.is_empty()) {
+            Some(name) => constants.floats(name)?.1,
+            None => vec![0.0; outputs],
         };
+        let windows = windows(node, kernel)?;
+        let groups = usize::try_from(int(node, "group", 1)).ok()?;
+        let is_sane = groups > 0 && outputs > 0 && outputs.is_multiple_of(groups);
+        let is_sane = is_sane && b.len() == outputs && of_group.checked_mul(groups).is_some();
+        is_sane.then_some(Self { of_group, groups, windows, factors, w, b })
+    }
+
+    /// Multiplies the outputs by `by`, one number or one for each channel. Returns false if sums would no longer be those of bytes,
+    /// or numbers not finite.
+    pub(super) fn scale(&mut self, by: &[f32]) -> bool {
+        let is_possible = self.factors == Factors::Any && by.iter().all(|by| by.is_finite());
+        if is_possible {
+            let of_output = self.w.len() / self.b.len();
+            for (output, b) in self.b.iter_mut().enumerate() {
+                let by = by[output % by.len()];
+                *b *= by;
+                self.w[output * of_output..][..of_output].iter_mut().for_each(|w| *w *= by);
+            }
+        }
+        is_possible
+    }
+
+    /// Adds `shift`, one number or one for each channel, to the outputs.
+    pub(super) fn shift(&mut self, shift: &[f32]) {
+        let shifts = shift.iter().cycle();
+        self.b.iter_mut().zip(shifts).for_each(|(b, shift)| *b += shift);
+    }
+
+    /// Packs the weights of the convolution, which ends with an activation.
+    pub(super) fn pack(self, activation: Activation) -> Option<Convolution> {
+        let Self { of_group, groups, windows, factors, w, b } = self;
+        let (inputs, outputs) = (of_group * groups, b.len());
+        let parameters =
+            ConvolutionParameters { inputs, outputs, groups, windows, w: &w, b: Some(&b), factors };
         let packed = PackedConvolution::new(Isa::best(), parameters).ok()?;
-        Some(Self { packed, activation: Activation::Identity })
+        Some(Convolution { packed, activation })
     }
+}
 
-    /// The activation that follows.
-    pub(super) fn activate(&mut self, activation: Activation) {
-        self.activation = activation;
-    }
+/// A convolution with the activation that follows it.
+pub(super) struct Convolution {
+    packed: PackedConvolution,
+    activation: Activation,
+}
 
+impl Convolution {
     /// Bytes that a run needs beside its tensors.
     pub(super) fn scratch_bytes(&self) -> usize {
         self.packed.scratch_bytes()

@@ -156,10 +156,10 @@ impl<'a> SectionWriter<'a> {
         let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), layout)).collect();
         self.plan("Native", &named, (&output, layout));
         let (kind, scratch_bytes) = match kind {
-            NativeKind::Convolution(mut convolution) => {
-                convolution.activate(activation);
+            NativeKind::Convolution(convolution) => {
+                let convolution = convolution.pack(activation)?;
                 let scratch_bytes = convolution.scratch_bytes();
-                (SectionKind::Convolution(*convolution), scratch_bytes)
+                (SectionKind::Convolution(convolution), scratch_bytes)
             }
             NativeKind::Product { shape, weights, bias, factors } => {
                 let bias = bias.as_deref();
@@ -169,6 +169,8 @@ impl<'a> SectionWriter<'a> {
             }
             NativeKind::Pool(pool) => (SectionKind::Pool(pool), 0),
             NativeKind::Concat => (SectionKind::Concat, 0),
+            NativeKind::Mean => (SectionKind::Mean, 0),
+            NativeKind::Gate => (SectionKind::Gate, 0),
             NativeKind::Elementwise(nodes) => {
                 let ports = (&inputs[..], std::slice::from_ref(&output));
                 let layout = ConstantLayout::ChannelsLast;

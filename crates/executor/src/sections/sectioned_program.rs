@@ -42,6 +42,10 @@ pub(super) enum SectionKind {
     Pool(Pool),
     /// Concatenates all tensors along their channels.
     Concat,
+    /// Computes the mean of all pixels.
+    Mean,
+    /// Multiplies an image by a number for each of its channels, an image of one pixel.
+    Gate,
     /// Runs elementwise operators on tensors of one shape whose channels come last.
     Elementwise(Box<Fallback>),
     /// Runs operators on tensors in the layout of the file.
@@ -106,6 +110,11 @@ impl Section {
             SectionKind::Concat => {
                 let parts = (0..self.reads.len()).map(|at| self.channels_last(tensors, at));
                 ChannelsLast::concatenated(&parts.collect::<Result<Vec<_>, _>>()?)?
+            }
+            SectionKind::Mean => self.channels_last(tensors, 0)?.mean(),
+            SectionKind::Gate => {
+                let (a, b) = (self.channels_last(tensors, 0)?, self.channels_last(tensors, 1)?);
+                if a.data.len() >= b.data.len() { a.gated(b)? } else { b.gated(a)? }
             }
             SectionKind::ToChannelsLast => ChannelsLast::of(self.channels_first(tensors, 0)?)?,
             SectionKind::Product(product) => {

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use batchmaker_kernels::{Activation, Factors};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
+use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 use crate::run_order::reads;
 use crate::sections::constants::{Constants, float, int};
-use crate::sections::convolution::Convolution;
+use crate::sections::convolution::UnpackedConvolution;
 use crate::sections::pooling::Pool;
 
 /// Operators that make an element of one of each tensor.
@@ -54,7 +55,7 @@ pub(super) struct NativeSection {
 
 /// The computation of a native section.
 pub(super) enum NativeKind {
-    Convolution(Box<Convolution>),
+    Convolution(UnpackedConvolution),
     /// A product with weights `[inputs, outputs]`.
     Product {
         shape: [usize; 2],
@@ -65,6 +66,10 @@ pub(super) enum NativeKind {
     Pool(Pool),
     /// The concatenation of all tensors along their channels.
     Concat,
+    /// The means of all pixels.
+    Mean,
+    /// The product of an image with a number for each of its channels, which is an image of one pixel.
+    Gate,
     /// Elementwise operators, each of which reads the one before it.
     Elementwise(Vec<NodeProto>),
 }
@@ -178,8 +183,8 @@ impl<'a> Sorter<'a> {
         };
         match operator(node) {
             "Conv" => {
-                let convolution = Convolution::of(node, self.constants, factors)?;
-                Some(NativeKind::Convolution(Box::new(convolution)))
+                let convolution = UnpackedConvolution::of(node, self.constants, factors)?;
+                Some(NativeKind::Convolution(convolution))
             }
             "MatMul" => {
                 let (shape, weights) = self.constants.floats(node.input.get(1)?)?;
@@ -199,8 +204,40 @@ impl<'a> Sorter<'a> {
                     && self.tensors(node).count() == node.input.len();
                 is_along_channels.then_some(NativeKind::Concat)
             }
+            "ReduceMean" => self.is_mean_of_pixels(node, x).then_some(NativeKind::Mean),
+            "Mul" => self.is_gate(node).then_some(NativeKind::Gate),
             _ => None,
         }
+    }
+
+    /// Whether a mean is over all axes behind the channels, and keeps them.
+    fn is_mean_of_pixels(&self, node: &NodeProto, x: &str) -> bool {
+        let axes = node.input.get(1).and_then(|axes| self.constants.ints(axes));
+        let Some((mut axes, shapes)) = axes.zip(self.probe.shapes(x)) else { return false };
+        let rank = shapes[0].len() as i64;
+        axes.iter_mut().filter(|axis| **axis < 0).for_each(|axis| *axis += rank);
+        axes.sort_unstable();
+        int(node, "keepdims", 1) == 1
+            && self.has_channels(x)
+            && self.reads_channels_last(node)
+            && axes.into_iter().eq(2..rank)
+    }
+
+    /// Whether an operator multiplies a tensor by one that has a single element along the axes behind the channels.
+    fn is_gate(&self, node: &NodeProto) -> bool {
+        let (Some(output), [a, b]) = (node.output.first(), &node.input[..]) else { return false };
+        let is_computed = !self.constants.has(a) && !self.constants.has(b) && a != b;
+        let shapes = [a, b, output].map(|name| self.probe.growth(name).map(|of| &of.dims[..]));
+        let ([Some(a), Some(b), Some(y)], true) = (shapes, is_computed) else { return false };
+        let (x, gate) = if a == y { (a, b) } else { (b, a) };
+        let is_one = |dims: &[Growth]| dims.iter().all(Growth::is_always_one);
+        x == y
+            && x != gate
+            && [3, 4].contains(&y.len())
+            && gate.len() == y.len()
+            && gate[..2] == y[..2]
+            && is_one(&gate[2..])
+            && self.reads_channels_last(node)
     }
 
     /// Adds an operator to the native section whose output it alone reads. Returns the position of that section; none if the
@@ -208,6 +245,7 @@ impl<'a> Sorter<'a> {
     fn followed(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
         self.add_activation(node)
             .or_else(|| self.add_count_of_windows(node))
+            .or_else(|| self.add_factor_or_shift(node, output))
             .or_else(|| self.add_sum(node, output))
             .or_else(|| self.add_elementwise(node))
     }
@@ -251,6 +289,27 @@ impl<'a> Sorter<'a> {
         let NativeKind::Pool(pool) = &mut section.kind else { return None };
         let is_counted = section.reads.first() == Some(name);
         (is_counted && pool.round_to_zero(places, strides, extra)).then_some(at)
+    }
+
+    /// Adds a factor or a shift of each channel to the convolution before it.
+    fn add_factor_or_shift(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
+        let [a, b] = &node.input[..] else { return None };
+        let (x, other) = if self.constants.has(b) { (a, b) } else { (b, a) };
+        let at = self.only_read(x)?;
+        let shapes = [x, output].map(|name| self.probe.shapes(name));
+        let is_of_channels = shapes[0] == shapes[1] && self.is_of_channels(other, &shapes[0]?[0]);
+        let (_, numbers) = self.constants.floats(other).filter(|_| is_of_channels)?;
+        let section = &mut self.native[at];
+        let is_open = section.activation == Activation::Identity && section.reads.len() == 1;
+        let NativeKind::Convolution(convolution) = &mut section.kind else { return None };
+        match operator(node) {
+            "Mul" if is_open => convolution.scale(&numbers).then_some(at),
+            "Add" if is_open => {
+                convolution.shift(&numbers);
+                Some(at)
+            }
+            _ => None,
+        }
     }
 
     /// Adds a bias to a product, or a residual to a convolution.
@@ -358,7 +417,10 @@ impl<'a> Sorter<'a> {
             true => self.is_of_channels(name, &shapes[0]),
             false => name.is_empty() || self.probe.shapes(name) == Some(shapes),
         };
-        ELEMENTWISE.contains(&operator(node))
+        // A division by one computed number would depend on the number of rows.
+        let divides = operator(node) == "Div"
+            && node.input.get(1).is_some_and(|divisor| self.constants.has(divisor));
+        (divides || ELEMENTWISE.contains(&operator(node)))
             && [3, 4].contains(&shapes[0].len())
             && node.input.iter().all(fits)
             && self.reads_channels_last(node)

@@ -116,7 +116,10 @@ fn stays_whole(analysis: &Analysis, operator: &Operator<Analysis>, inputs: &Inpu
         Val::View(view) => Some(view),
         _ => None,
     });
-    operator.is_light && !varies(inputs) && views.all(|view| is_whole(analysis, view))
+    // Axes of steps are moved without a copy.
+    let copies = |view: &View| operator.name == "Transpose" && steps(&view.dims).is_empty();
+    let is_light = |view: &View| operator.is_light || copies(view);
+    !varies(inputs) && views.all(|view| is_light(view) && is_whole(analysis, view))
 }
 
 /// Whether a value is the output of an operator on whole tensors, and what is computed from it may be one too. INT64 are lengths

@@ -48,8 +48,10 @@ impl SequenceOp {
             |dims: &Vec<Dim>| dims.iter().flat_map(Dim::symbols).filter(|&a| a == BATCH).count();
         let has_batch_twice = outputs.iter().any(|(_, dims)| batches(dims) > 1);
         analysis.require(!has_batch_twice, || "the batch is two of its axes".to_owned())?;
-        let on_rows =
-            on_rows(&operands, &outputs).filter(|_| is_along_first && analysis.has_roles());
+        // What only reads whole tensors stays with the operators that make them.
+        let stays_whole = is_independent && are_whole(analysis, &operands);
+        let is_of_rows = is_along_first && analysis.has_roles() && !stays_whole;
+        let on_rows = on_rows(&operands, &outputs).filter(|_| is_of_rows);
         if let Some(operands) = on_rows {
             if let Some(of_rows) = of_rows
                 && let Some(val) = of_rows(analysis, node, &attributes, &operands, &outputs[0].1)
@@ -276,6 +278,21 @@ fn sources_of(operands: &[Operand]) -> impl Iterator<Item = Source> + '_ {
         Operand::Tensor { source, .. } => Some(*source),
         _ => None,
     })
+}
+
+/// Whether all operands that depend on the request are outputs of operators on whole tensors.
+fn are_whole(analysis: &Analysis, operands: &[Operand]) -> bool {
+    let is_whole = |operand: &Operand| match operand {
+        Operand::Tensor { source, at, .. } => {
+            at.is_none()
+                && matches!(*source, Source::Op(op, _) if analysis.ops[op].scope != Scope::Row)
+        }
+        Operand::Constant(_) | Operand::Absent => true,
+        _ => false,
+    };
+    operands.iter().any(|operand| matches!(operand, Operand::Tensor { .. }))
+        && !analysis.is_cell()
+        && operands.iter().all(is_whole)
 }
 
 /// The operands as those of a row's operator: all tensors are `[rows, ...]`, and the rest is fixed.
