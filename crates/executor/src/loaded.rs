@@ -99,7 +99,7 @@ impl Loaded {
             Port::read_factors(&mut outputs, &graph.output);
         }
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
-        let probe = Probe::run(&mut file, &inputs, is_batched);
+        let probe = Probe::run(&mut file, &inputs, &outputs, is_batched);
         if let Some(probe) = &probe
             && let Some(cut) = cut(&file, probe)
         {

@@ -19,7 +19,7 @@ use crate::thread::ExecutorThread;
 /// for most bounds, and then for long windows. A program that takes none of them is not probed.
 const SPANS: [usize; 4] = [64, 8, 1000, 16_000];
 
-/// The most elements of an input that a program is tried with.
+/// The most elements of an input or output that a program is tried with.
 const ELEMENTS_MAX: usize = 1 << 24;
 
 /// Other steps as parts of those of [`SPANS`], in eighths: those of a run that changes some lengths, and those of a run
@@ -61,7 +61,12 @@ type Shapes = Vec<Vec<usize>>;
 impl Probe {
     /// Probes the program in `model`, which comes back as it was. With `is_batched` it takes several rows or
     /// sequences.
-    pub(crate) fn run(model: &mut ModelProto, inputs: &[Port], is_batched: bool) -> Option<Self> {
+    pub(crate) fn run(
+        model: &mut ModelProto,
+        inputs: &[Port],
+        outputs: &[Port],
+        is_batched: bool,
+    ) -> Option<Self> {
         let tracer = Tracer::new(model, inputs)?;
         let ports = ports_of_lengths(inputs);
         let spans = if ports.is_empty() { &[1] } else { &SPANS[..] };
@@ -70,10 +75,13 @@ impl Probe {
             true => run(2, span),
             false => Some(one.clone()),
         };
-        let elements =
-            |port: &Port, span: usize| steps_of(port, span).saturating_mul(port.row.elements());
+        let elements = |port: &Port, span: usize| {
+            let steps = if port.axes.steps { steps_of(port, span) } else { 1 };
+            steps.saturating_mul(port.row.elements())
+        };
         let (span, one, two) = spans.iter().find_map(|&span| {
-            if inputs.iter().any(|port| elements(port, span) > ELEMENTS_MAX) {
+            let mut ports = inputs.iter().chain(outputs);
+            if ports.any(|port| elements(port, span) > ELEMENTS_MAX) {
                 return None;
             }
             let one = run(1, span)?;
