@@ -11,18 +11,27 @@ use rten_tensor::Layout;
 use crate::growth::{Growth, Samples};
 use crate::inner_shapes::{add_inner_shapes, has_branches, inner_shape_of, made};
 use crate::lengths::{Lengths, ports_of_lengths};
+use crate::operator::operator;
 use crate::port::{Factor, Port};
 use crate::tensors::to_value;
 use crate::thread::ExecutorThread;
 
 /// Steps of each sequence that a program is tried with: long enough for most windows, then short enough
-/// for most bounds, and then for long windows. A program that takes none of them is not probed.
-const SPANS: [usize; 4] = [64, 8, 1000, 16_000];
+/// for most bounds. A program that takes none of them is not probed.
+const SPANS: [usize; 2] = [64, 8];
+
+/// Steps that a program with one of [`WINDOWS`] is tried with after these. Any other fails for another reason, and what it
+/// allocates before might be large.
+const LONG_SPANS: [usize; 2] = [1000, 16_000];
+
+/// Operators that may want many steps.
+const WINDOWS: [&str; 7] =
+    ["AveragePool", "Conv", "ConvTranspose", "MaxPool", "Pad", "Slice", "Split"];
 
 /// The most elements of an input or output that a program is tried with.
 const ELEMENTS_MAX: usize = 1 << 24;
 
-/// Other steps as parts of those of [`SPANS`], in eighths: those of a run that changes some lengths, and those of a run
+/// Other steps as parts of those of the first run, in eighths: those of a run that changes some lengths, and those of a run
 /// that changes all. Multiples of 8 below 64 keep windows of most strides whole. The second pair is for programs that
 /// take no fewer steps.
 const OTHER_EIGHTHS: [[usize; 2]; 2] = [[5, 6], [12, 11]];
@@ -69,7 +78,13 @@ impl Probe {
     ) -> Option<Self> {
         let tracer = Tracer::new(model, inputs)?;
         let ports = ports_of_lengths(inputs);
-        let spans = if ports.is_empty() { &[1] } else { &SPANS[..] };
+        let has_windows = model.graph.iter().flat_map(|graph| &graph.node);
+        let has_windows = has_windows.map(operator).any(|name| WINDOWS.contains(&name));
+        let spans = match (ports.is_empty(), has_windows) {
+            (true, _) => vec![1],
+            (false, true) => [SPANS, LONG_SPANS].concat(),
+            (false, false) => SPANS.to_vec(),
+        };
         let run = |count: usize, span: usize| tracer.shapes(count, &vec![span; inputs.len()]);
         let two = |span: usize, one: &Shapes| match is_batched {
             true => run(2, span),
@@ -79,7 +94,7 @@ impl Probe {
             let steps = if port.axes.steps { steps_of(port, span) } else { 1 };
             steps.saturating_mul(port.row.elements())
         };
-        let (span, one, two) = spans.iter().find_map(|&span| {
+        let (span, one, two) = spans.into_iter().find_map(|span| {
             let mut ports = inputs.iter().chain(outputs);
             if ports.any(|port| elements(port, span) > ELEMENTS_MAX) {
                 return None;
