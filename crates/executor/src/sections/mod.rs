@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `tensor.rs` | a tensor between sections, in one of two layouts |
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
-//! | `convolution.rs`, `product.rs`, `pooling.rs` | native sections |
+//! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
 //! | `fallback.rs` | operators that run in rten |
 //! | `sectioned_program.rs` | runs the sections of a program |
 //! | `sorter.rs` | sorts operators into native sections and fallback operators |
@@ -16,6 +16,7 @@ mod constants;
 mod convolution;
 mod cut;
 mod fallback;
+mod gates;
 mod pooling;
 mod product;
 mod section_writer;

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use batchmaker_kernels::{Activation, Factors};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
-use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 use crate::run_order::reads;
@@ -83,8 +82,8 @@ pub(super) struct Sorted<'a> {
 
 /// Sorts operators, which it is given producers first.
 pub(super) struct Sorter<'a> {
-    constants: &'a Constants<'a>,
-    probe: &'a Probe,
+    pub(super) constants: &'a Constants<'a>,
+    pub(super) probe: &'a Probe,
     /// The outputs of products whose factors are bytes.
     byte_products: &'a BTreeSet<&'a str>,
     /// The number of times that operators and outputs of the program read each tensor.
@@ -208,36 +207,6 @@ impl<'a> Sorter<'a> {
             "Mul" => self.is_gate(node).then_some(NativeKind::Gate),
             _ => None,
         }
-    }
-
-    /// Whether a mean is over all axes behind the channels, and keeps them.
-    fn is_mean_of_pixels(&self, node: &NodeProto, x: &str) -> bool {
-        let axes = node.input.get(1).and_then(|axes| self.constants.ints(axes));
-        let Some((mut axes, shapes)) = axes.zip(self.probe.shapes(x)) else { return false };
-        let rank = shapes[0].len() as i64;
-        axes.iter_mut().filter(|axis| **axis < 0).for_each(|axis| *axis += rank);
-        axes.sort_unstable();
-        int(node, "keepdims", 1) == 1
-            && self.has_channels(x)
-            && self.reads_channels_last(node)
-            && axes.into_iter().eq(2..rank)
-    }
-
-    /// Whether an operator multiplies a tensor by one that has a single element along the axes behind the channels.
-    fn is_gate(&self, node: &NodeProto) -> bool {
-        let (Some(output), [a, b]) = (node.output.first(), &node.input[..]) else { return false };
-        let is_computed = !self.constants.has(a) && !self.constants.has(b) && a != b;
-        let shapes = [a, b, output].map(|name| self.probe.growth(name).map(|of| &of.dims[..]));
-        let ([Some(a), Some(b), Some(y)], true) = (shapes, is_computed) else { return false };
-        let (x, gate) = if a == y { (a, b) } else { (b, a) };
-        let is_one = |dims: &[Growth]| dims.iter().all(Growth::is_always_one);
-        x == y
-            && x != gate
-            && [3, 4].contains(&y.len())
-            && gate.len() == y.len()
-            && gate[..2] == y[..2]
-            && is_one(&gate[2..])
-            && self.reads_channels_last(node)
     }
 
     /// Adds an operator to the native section whose output it alone reads. Returns the position of that section; none if the
@@ -395,12 +364,12 @@ impl<'a> Sorter<'a> {
     }
 
     /// Whether a tensor has rank 3 or 4.
-    fn has_channels(&self, name: &str) -> bool {
+    pub(super) fn has_channels(&self, name: &str) -> bool {
         self.probe.shapes(name).is_some_and(|shapes| [3, 4].contains(&shapes[0].len()))
     }
 
     /// Whether an operator reads a tensor that is produced with its channels last.
-    fn reads_channels_last(&self, node: &NodeProto) -> bool {
+    pub(super) fn reads_channels_last(&self, node: &NodeProto) -> bool {
         let is_produced = |name: &String| {
             let section = self.native.iter().find(|section| &section.output == name);
             section.is_some_and(|section| !matches!(section.kind, NativeKind::Product { .. }))

@@ -98,46 +98,6 @@ impl ChannelsLast {
         Ok(Self { shape, data })
     }
 
-    /// The means of all pixels of each image.
-    pub(super) fn mean(&self) -> Self {
-        /// Pixels that are summed up by themselves, so that rounding errors stay small.
-        const PART_LEN: usize = 64;
-        let [images, channels, pixels] = Self::sizes(&self.shape);
-        let mut data = vec![0.0; images * channels];
-        let mut sums = vec![0.0; channels];
-        for (image, means) in data.chunks_exact_mut(channels.max(1)).enumerate() {
-            let image = &self.data[image * pixels * channels..][..pixels * channels];
-            for part in image.chunks(PART_LEN * channels.max(1)) {
-                sums.fill(0.0);
-                for pixel in part.chunks_exact(channels.max(1)) {
-                    sums.iter_mut().zip(pixel).for_each(|(sum, x)| *sum += x);
-                }
-                means.iter_mut().zip(&sums).for_each(|(mean, sum)| *mean += sum);
-            }
-            means.iter_mut().for_each(|mean| *mean /= pixels as f32);
-        }
-        let mut shape = self.shape.clone();
-        shape[2..].fill(1);
-        Self { shape, data }
-    }
-
-    /// All pixels times the only one of each image of `gate`.
-    pub(super) fn gated(&self, gate: &Self) -> Result<Self, ExecutorError> {
-        let [images, channels, pixels] = Self::sizes(&self.shape);
-        if gate.data.len() != images * channels || gate.shape[..2] != self.shape[..2] {
-            return Err(ExecutorError::Run(format!("{:?} times {:?}", self.shape, gate.shape)));
-        }
-        let mut data = Vec::with_capacity(self.data.len());
-        let channels = channels.max(1);
-        let of_images = self.data.chunks(pixels.max(1) * channels).zip(gate.data.chunks(channels));
-        for (image, gate) in of_images {
-            for pixel in image.chunks_exact(channels) {
-                data.extend(pixel.iter().zip(gate).map(|(x, gate)| x * gate));
-            }
-        }
-        Ok(Self { shape: self.shape.clone(), data })
-    }
-
     /// Images, channels and pixels of a shape.
     pub(super) fn sizes(shape: &[usize]) -> [usize; 3] {
         let of = |at: usize| shape.get(at).copied().unwrap_or(1);
