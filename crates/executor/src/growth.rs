@@ -24,18 +24,10 @@ pub(crate) enum Growth {
 const DEGREE_MAX: f64 = 4.0;
 
 impl Growth {
-    /// Whether the dimension is 1 at all lengths.
-    pub(crate) fn is_always_one(&self) -> bool {
+    /// Whether the dimension was 1 at all lengths.
+    pub(crate) fn is_one(&self) -> bool {
         match self {
             Self::Linear { constant, rates } => *constant == 1.0 && rates.iter().all(|&r| r == 0.0),
-            Self::Power { .. } => false,
-        }
-    }
-
-    /// Whether the dimension is more than 1 and depends on no length.
-    pub(crate) fn is_always_many(&self) -> bool {
-        match self {
-            Self::Linear { constant, rates } => *constant > 1.0 && rates.iter().all(|&r| r == 0.0),
             Self::Power { .. } => false,
         }
     }

@@ -15,7 +15,6 @@
 
 use rten_onnx::onnx::{GraphProto, NodeProto, TensorProto};
 
-use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 
@@ -77,15 +76,24 @@ pub(crate) fn is_sensitive(node: &NodeProto, probe: &Probe) -> Option<bool> {
     Some(one != two)
 }
 
-/// Whether `node` is sensitive at no lengths, by the shapes that were probed.
-pub(crate) fn is_never_sensitive(node: &NodeProto, probe: &Probe) -> bool {
+/// Whether an operator of `graph` is sensitive at no lengths, by the shapes that were probed.
+pub(crate) fn is_never_sensitive(graph: &GraphProto, node: &NodeProto, probe: &Probe) -> bool {
     let Some([a, b]) = operands(node) else { return !has_unknown_products(node) };
     let is_shared = |name| probe.shapes(name).is_some() && !probe.is_batched(name);
-    let has_many_elements = |dims: &[Growth]| dims.iter().any(|dim| dim.is_always_many());
     match operator(node) {
-        "Div" => is_shared(b) || probe.growth(b).is_some_and(|b| has_many_elements(&b.dims)),
+        "Div" => is_shared(b) || has_many_elements(graph, b),
         _ => (is_shared(a) && is_shared(b)) || have_a_matrix_each([a, b], probe),
     }
+}
+
+/// Whether a tensor is a product with a constant of several elements. Shapes of a few lengths do not tell: an axis of windows that
+/// is 2 in all of them may be 1.
+fn has_many_elements(graph: &GraphProto, name: &str) -> bool {
+    let is_produced = |node: &&NodeProto| node.output.iter().any(|output| output == name);
+    let is_many = |dims: &[i64]| dims.iter().product::<i64>() > 1;
+    let producer = graph.node.iter().find(is_produced).filter(|node| operator(node) == "Mul");
+    let mut inputs = producer.iter().flat_map(|node| &node.input);
+    inputs.any(|input| constant(graph, input).is_some_and(|constant| is_many(&constant.dims)))
 }
 
 /// Whether the operands of a product have as many matrices each, and the batch is an axis of these: then none are joined.

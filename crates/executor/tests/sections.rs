@@ -92,7 +92,7 @@ impl Network {
     fn elements(&mut self) {
         let x = self.image();
         let operators = ["Relu", "LeakyRelu", "HardSwish", "HardSigmoid", "Tanh", "Sigmoid", "Neg"];
-        let name = match self.draw.below(7) {
+        let name = match self.draw.below(9) {
             0 => {
                 let gate = self.writer.op("Sigmoid", &[&x.name], vec![]);
                 self.writer.op("Mul", &[&x.name, &gate], vec![])
@@ -104,6 +104,22 @@ impl Network {
             2 => {
                 let shift = self.writer.weights(&[x.channels, 1, 1]);
                 self.writer.op("Add", &[&shift, &x.name], vec![])
+            }
+            4 => {
+                // Hard swish as two exporters write it.
+                let [zero, three, six] = [0.0, 3.0, 6.0].map(|n| self.writer.float(n));
+                let sum = self.writer.op("Add", &[&x.name, &three], vec![]);
+                let gate = self.writer.op("Clip", &[&sum, &zero, &six], vec![]);
+                match self.draw.below(2) {
+                    0 => {
+                        let product = self.writer.op("Mul", &[&x.name, &gate], vec![]);
+                        self.writer.op("Div", &[&product, &six], vec![])
+                    }
+                    _ => {
+                        let gate = self.writer.op("Div", &[&gate, &six], vec![]);
+                        self.writer.op("Mul", &[&gate, &x.name], vec![])
+                    }
+                }
             }
             3 => {
                 let six = self.writer.float(6.0);

@@ -24,8 +24,9 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let constants = Constants::of(graph);
     // Looked at first: sorting packs the weights of convolutions.
     let has_convolution = graph.node.iter().any(|node| operator(node) == "Conv");
-    let is_suspect =
-        |node| is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(node, probe);
+    let is_suspect = |node| {
+        is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(graph, node, probe)
+    };
     let is_in_the_way = |node| is_suspect(node) && !constants.is_product_with_matrix(node);
     let byte_products = byte_products(file);
     if (!has_convolution && byte_products.is_empty()) || graph.node.iter().any(is_in_the_way) {

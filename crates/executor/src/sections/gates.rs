@@ -23,20 +23,24 @@ impl Sorter<'_> {
             && axes.into_iter().eq(2..rank)
     }
 
-    /// Whether an operator multiplies a tensor by one that has a single element along the axes behind the channels.
+    /// Whether an operator multiplies a tensor by one that had a single element along the axes behind the channels. If other lengths
+    /// give both such elements, it is a product of equal shapes.
     pub(super) fn is_gate(&self, node: &NodeProto) -> bool {
-        let (Some(output), [a, b]) = (node.output.first(), &node.input[..]) else { return false };
+        let (Some(y), [a, b]) = (node.output.first(), &node.input[..]) else { return false };
+        let dims = |name| self.probe.growth(name).map(|of| &of.dims[..]);
+        let (Some(of_a), Some(of_b), Some(of_y)) = (dims(a), dims(b), dims(y)) else {
+            return false;
+        };
+        let gate = if of_a == of_y { of_b } else { of_a };
+        let lead = |name| Some(self.probe.shapes(name)?.each_ref().map(|dims| dims.get(..2)));
         let is_computed = !self.constants.has(a) && !self.constants.has(b) && a != b;
-        let shapes = [a, b, output].map(|name| self.probe.growth(name).map(|of| &of.dims[..]));
-        let ([Some(a), Some(b), Some(y)], true) = (shapes, is_computed) else { return false };
-        let (x, gate) = if a == y { (a, b) } else { (b, a) };
-        let is_one = |dims: &[Growth]| dims.iter().all(Growth::is_always_one);
-        x == y
-            && x != gate
-            && [3, 4].contains(&y.len())
-            && gate.len() == y.len()
-            && gate[..2] == y[..2]
-            && is_one(&gate[2..])
+        is_computed
+            && (of_a == of_y || of_b == of_y)
+            && [3, 4].contains(&of_y.len())
+            && gate.len() == of_y.len()
+            && gate[2..].iter().all(Growth::is_one)
+            && lead(a) == lead(y)
+            && lead(b) == lead(y)
             && self.reads_channels_last(node)
     }
 }

@@ -8,6 +8,7 @@
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
 //! | `fallback.rs` | operators that run in rten |
 //! | `sectioned_program.rs` | runs the sections of a program |
+//! | `self_gates.rs` | activations that a file writes as products |
 //! | `sorter.rs` | sorts operators into native sections and fallback operators |
 //! | `section_writer.rs` | writes the sections in the order in which they run |
 //! | `cut.rs` | cuts a program: sorts its operators, then writes the sections |
@@ -21,6 +22,7 @@ mod pooling;
 mod product;
 mod section_writer;
 mod sectioned_program;
+mod self_gates;
 mod sorter;
 mod tensor;
 mod windows;

@@ -87,12 +87,12 @@ pub(super) struct Sorter<'a> {
     /// The outputs of products whose factors are bytes.
     byte_products: &'a BTreeSet<&'a str>,
     /// The number of times that operators and outputs of the program read each tensor.
-    readers: BTreeMap<&'a str, usize>,
+    pub(super) readers: BTreeMap<&'a str, usize>,
     /// The operator that produces each tensor.
     producers: BTreeMap<&'a str, &'a NodeProto>,
     /// The depth of each tensor.
     depths: BTreeMap<&'a str, usize>,
-    native: Vec<NativeSection>,
+    pub(super) native: Vec<NativeSection>,
     fallback: BTreeMap<usize, Vec<&'a NodeProto>>,
 }
 
@@ -213,6 +213,7 @@ impl<'a> Sorter<'a> {
     /// operator cannot be added to one.
     fn followed(&mut self, node: &NodeProto, output: &str) -> Option<usize> {
         self.add_activation(node)
+            .or_else(|| self.add_self_gate(node, output))
             .or_else(|| self.add_count_of_windows(node))
             .or_else(|| self.add_factor_or_shift(node, output))
             .or_else(|| self.add_sum(node, output))
@@ -421,6 +422,9 @@ impl<'a> Sorter<'a> {
                 slope: float(node, "alpha", 0.2),
                 shift: float(node, "beta", 0.5),
             },
+            "Sigmoid" => Activation::Sigmoid,
+            "Swish" if float(node, "alpha", 1.0) == 1.0 => Activation::Swish,
+            "Tanh" => Activation::Tanh,
             _ => return None,
         })
     }

@@ -1,5 +1,6 @@
 //! Adds the residual to the sums of a layer, then applies an activation.
 
+use crate::cells::activations::{Fraction, sigmoid, tanh, value};
 use crate::simd::operations::{Simd, SimdOp};
 
 /// A function of each element.
@@ -33,6 +34,12 @@ pub enum Activation {
         /// The number that is added to the product.
         shift: f32,
     },
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// The element times its [`Self::Sigmoid`] (Swish, SiLU).
+    Swish,
+    /// The hyperbolic tangent.
+    Tanh,
 }
 
 /// Adds `residual` to each element of `y`, then applies the activation.
@@ -87,6 +94,30 @@ impl SimdOp for Finish<'_> {
             Activation::HardSigmoid { slope, shift } => {
                 each(simd, y, residual, gate(simd, slope, shift))
             }
+            Activation::Sigmoid => each(
+                simd,
+                y,
+                residual,
+                #[inline(always)]
+                |x| value(simd, sigmoid(simd, x)),
+            ),
+            Activation::Swish => each(
+                simd,
+                y,
+                residual,
+                #[inline(always)]
+                |x| {
+                    let Fraction { numerator, denominator } = sigmoid(simd, x);
+                    simd.div(simd.mul(x, numerator), denominator)
+                },
+            ),
+            Activation::Tanh => each(
+                simd,
+                y,
+                residual,
+                #[inline(always)]
+                |x| value(simd, tanh(simd, x)),
+            ),
         }
     }
 }

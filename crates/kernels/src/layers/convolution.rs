@@ -360,7 +360,11 @@ fn parts(
     factors: Factors,
 ) -> Result<Vec<PackedLinear>, KernelError> {
     let outputs = w.len().checked_div(length).unwrap_or(b.map_or(0, <[f32]>::len));
-    let part_len = if factors == Factors::Bytes { INT8_INPUTS_MAX } else { PART_LEN };
+    let part_len = match factors {
+        Factors::Any => PART_LEN,
+        // Both factors may be 255.
+        Factors::Bytes => INT8_INPUTS_MAX / 2,
+    };
     let count = length.div_ceil(part_len).max(1);
     let part = |part: usize| {
         let of = length * part / count..length * (part + 1) / count;

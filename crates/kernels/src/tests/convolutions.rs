@@ -39,12 +39,15 @@ fn window(random: &mut Random, is_line: bool) -> Window {
 }
 
 fn activation(random: &mut Random) -> Activation {
-    match random.below(6) {
+    match random.below(9) {
         0 | 1 => Activation::Identity,
         2 => Activation::Clip { low: -0.1, high: 0.4 },
         3 => Activation::Leaky { slope: 0.1 },
         4 => Activation::HardSwish { slope: 1.0 / 6.0, shift: 0.5 },
-        _ => Activation::HardSigmoid { slope: 0.2, shift: 0.5 },
+        5 => Activation::HardSigmoid { slope: 0.2, shift: 0.5 },
+        6 => Activation::Sigmoid,
+        7 => Activation::Swish,
+        _ => Activation::Tanh,
     }
 }
 
@@ -160,6 +163,9 @@ impl Case {
                     Activation::Leaky { .. } => sum,
                     Activation::HardSwish { slope, shift } => sum * gate(slope, shift),
                     Activation::HardSigmoid { slope, shift } => gate(slope, shift),
+                    Activation::Sigmoid => 1.0 / (1.0 + (-sum).exp()),
+                    Activation::Swish => sum / (1.0 + (-sum).exp()),
+                    Activation::Tanh => sum.tanh(),
                 });
             }
         }

@@ -17,8 +17,8 @@ pub(super) fn products_of_bytes(file: &OnnxFile) -> Option<String> {
         counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
     (!counts.is_empty()).then(|| {
         format!(
-            "{} with the file's own arithmetic: sums of products of bytes, exact (in cells with loops, branches or products of \
-             computed tensors perhaps held as FLOAT, which is exact below 2^24)",
+            "{} with the file's own arithmetic: sums of products of bytes, which are exact, and held as FLOAT, exact below 2^24 (in \
+             cells with loops, branches or products of computed tensors, terms are FLOAT too)",
             counts.join(", ")
         )
     })

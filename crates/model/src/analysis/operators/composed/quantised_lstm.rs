@@ -43,9 +43,9 @@ pub(crate) fn quantised_lstm(
     inputs: &Inputs,
     keeps_bytes: bool,
 ) -> Result<QuantisedLstm, String> {
-    let [x, scale, zero_point] = dynamically_quantised(analysis, node, input(inputs, 0)?)?;
     let mut w = Weights::of(analysis, inputs, [1, 8, 9])?;
     let mut r = Weights::of(analysis, inputs, [2, 10, 11])?;
+    let [x, scale, zero_point] = dynamically_quantised(analysis, node, input(inputs, 0)?)?;
     let mut to = Composer { analysis, node };
     let (x, zero_point) = (to.as_float(&x)?, to.as_float(&zero_point)?);
     let whole = to.op("Sub", &[&x, &zero_point])?;
