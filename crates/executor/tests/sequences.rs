@@ -48,6 +48,24 @@ fn norm_in_parts(writer: &mut Writer, x: &str, width: usize) -> String {
     writer.op("Mul", &[&unit, &scale], vec![])
 }
 
+/// A convolution of every 32nd step, and its channels over the sum of their magnitudes: one number alone for up to 32 steps.
+fn strided_norm() -> Writer {
+    let (inputs, outputs) = (6, 5);
+    let mut writer = Writer::default();
+    let x = writer.input(F32, STEPS, &[inputs]);
+    let x = writer.op("Transpose", &[&x], vec![ints("perm", &[0, 2, 1])]);
+    let w = writer.weights(&[outputs, inputs, 1]);
+    let windows = vec![ints("kernel_shape", &[1]), ints("strides", &[32])];
+    let y = writer.op("Conv", &[&x, &w], windows);
+    let size = writer.op("Abs", &[&y], vec![]);
+    let axes = writer.ints(&[1]);
+    let size = writer.op("ReduceSum", &[&size, &axes], vec![int("keepdims", 1)]);
+    let y = writer.op("Div", &[&y, &size], vec![]);
+    let y = writer.op("Transpose", &[&y], vec![ints("perm", &[0, 2, 1])]);
+    writer.output(&y, F32, STEPS, &[outputs]);
+    writer
+}
+
 /// A layer of a transformer, and a classifier of the first step. Keys and values have `key_heads` heads.
 fn transformer(key_heads: usize, norm: fn(&mut Writer, &str, usize) -> String) -> Writer {
     let (width, heads) = (48, 3);
@@ -162,6 +180,7 @@ fn cases() -> Vec<Case> {
     let y = writer.op("Add", &[&x, &positions], vec![]);
     writer.output(&y, F32, STEPS, &[37]);
     case("positions", writer, same);
+    case("strided norm", strided_norm(), |steps| Some(steps.div_ceil(32)));
     cases
 }
 
