@@ -7,7 +7,7 @@ use support::{ROWS, STEPS, Writer, bits, int, ints, part, values};
 mod support;
 
 const BATCHES: [usize; 4] = [2, 3, 5, 16];
-const STEP_COUNTS: [u32; 6] = [1, 2, 3, 4, 9, 33];
+const STEP_COUNTS: [u32; 7] = [1, 2, 3, 4, 9, 33, 200];
 
 /// A program, and the steps of its outputs from those of its inputs; none where there are too few.
 struct Case {
@@ -63,6 +63,25 @@ fn strided_norm() -> Writer {
     let y = writer.op("Div", &[&y, &size], vec![]);
     let y = writer.op("Transpose", &[&y], vec![ints("perm", &[0, 2, 1])]);
     writer.output(&y, F32, STEPS, &[outputs]);
+    writer
+}
+
+/// A convolution of every 64th step, and its channels gated by a function of their means.
+fn strided_gate() -> Writer {
+    let mut writer = Writer::default();
+    let x = writer.input(F32, STEPS, &[6]);
+    let x = writer.op("Transpose", &[&x], vec![ints("perm", &[0, 2, 1])]);
+    let w = writer.weights(&[5, 6, 1]);
+    let windows = vec![ints("kernel_shape", &[1]), ints("strides", &[64])];
+    let y = writer.op("Conv", &[&x, &w], windows);
+    let axes = writer.ints(&[-1]);
+    let mean = writer.op("ReduceMean", &[&y, &axes], vec![int("keepdims", 1)]);
+    let w = writer.weights(&[5, 5, 1]);
+    let gate = writer.op("Conv", &[&mean, &w], vec![ints("kernel_shape", &[1])]);
+    let gate = writer.op("Sigmoid", &[&gate], vec![]);
+    let y = writer.op("Mul", &[&gate, &y], vec![]);
+    let y = writer.op("Transpose", &[&y], vec![ints("perm", &[0, 2, 1])]);
+    writer.output(&y, F32, STEPS, &[5]);
     writer
 }
 
@@ -179,8 +198,9 @@ fn cases() -> Vec<Case> {
     let positions = writer.linear(&positions, 37, 37);
     let y = writer.op("Add", &[&x, &positions], vec![]);
     writer.output(&y, F32, STEPS, &[37]);
-    case("positions", writer, same);
+    case("positions", writer, |steps| (steps <= 64).then_some(steps));
     case("strided norm", strided_norm(), |steps| Some(steps.div_ceil(32)));
+    case("strided gate", strided_gate(), |steps| Some(steps.div_ceil(64)));
     cases
 }
 
