@@ -79,7 +79,10 @@ fn strided_gate() -> Writer {
     let w = writer.weights(&[5, 5, 1]);
     let gate = writer.op("Conv", &[&mean, &w], vec![ints("kernel_shape", &[1])]);
     let gate = writer.op("Sigmoid", &[&gate], vec![]);
-    let y = writer.op("Mul", &[&gate, &y], vec![]);
+    let gated = writer.op("Mul", &[&gate, &y], vec![]);
+    // What has a single window at the lengths that are probed has more at others.
+    let centred = writer.op("Sub", &[&y, &mean], vec![]);
+    let y = writer.op("Add", &[&gated, &centred], vec![]);
     let y = writer.op("Transpose", &[&y], vec![ints("perm", &[0, 2, 1])]);
     writer.output(&y, F32, STEPS, &[5]);
     writer

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use batchmaker_kernels::{Activation, Factors};
 use rten_onnx::onnx::{GraphProto, NodeProto};
 
+use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 use crate::run_order::reads;
@@ -302,7 +303,7 @@ impl<'a> Sorter<'a> {
         let deepest = if is_before { section.depth } else { section.depth - 1 };
         let is_residual = !self.constants.has(other)
             && self.depth(other) <= deepest
-            && self.probe.shapes(other) == shapes[0];
+            && self.are_alike(other, output);
         // One number for each output: the axes before the last have one element.
         let is_bias = |(dims, b): &(Vec<usize>, Vec<f32>)| dims.last() == Some(&b.len());
         let b = self.constants.floats(other).filter(is_bias).map(|(_, b)| b);
@@ -383,9 +384,11 @@ impl<'a> Sorter<'a> {
         let Some(shapes) = node.output.first().and_then(|name| self.probe.shapes(name)) else {
             return false;
         };
+        let is_unary = self.tensors(node).collect::<BTreeSet<_>>().len() == 1;
         let fits = |name: &String| match self.constants.has(name) {
             true => self.is_of_channels(name, &shapes[0]),
-            false => name.is_empty() || self.probe.shapes(name) == Some(shapes),
+            false if is_unary => self.probe.shapes(name) == Some(shapes),
+            false => name.is_empty() || node.output.iter().all(|y| self.are_alike(name, y)),
         };
         // A division by one computed number would depend on the number of rows.
         let divides = operator(node) == "Div"
@@ -394,6 +397,17 @@ impl<'a> Sorter<'a> {
             && [3, 4].contains(&shapes[0].len())
             && node.input.iter().all(fits)
             && self.reads_channels_last(node)
+    }
+
+    /// Whether two tensors have the same shape at all lengths. Where those that were probed gave images of one pixel, others might
+    /// give one of them more.
+    fn are_alike(&self, a: &str, b: &str) -> bool {
+        let dims = |name| self.probe.growth(name).map(|growth| &growth.dims[..]);
+        let has_pixels = |dims: &[Growth]| !dims.iter().skip(2).all(Growth::is_one);
+        let is_fixed = self.probe.lengths().count() == 0;
+        self.probe.shapes(a) == self.probe.shapes(b)
+            && dims(a) == dims(b)
+            && dims(a).is_some_and(|dims| is_fixed || has_pixels(dims))
     }
 
     /// Whether a constant is one number, or one for each channel of a tensor of this shape.
