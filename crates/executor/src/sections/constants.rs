@@ -69,7 +69,7 @@ impl<'a> Constants<'a> {
     }
 }
 
-/// The integers of an attribute; `default` of them where it is wrong_layout.
+/// The integers of an attribute; `count` times `default` where the node has no such attribute.
 pub(super) fn ints(node: &NodeProto, name: &str, default: i64, count: usize) -> Option<Vec<usize>> {
     let attribute = node.attribute.iter().find(|a| a.name.as_deref() == Some(name));
     let ints = attribute.map_or_else(|| vec![default; count], |attribute| attribute.ints.clone());

@@ -69,7 +69,7 @@ impl ChannelsLast {
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
 
-    /// ChannelsLast that were computed from those of tensors of this shape.
+    /// A tensor of this shape, from its pixels as [`Self::into_rows`] gives them.
     pub(super) fn of_rows(value: Value, shape: Vec<usize>) -> Result<Self, ExecutorError> {
         match value {
             Value::FloatTensor(tensor) if tensor.len() == shape.iter().product::<usize>() => {

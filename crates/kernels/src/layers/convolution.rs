@@ -60,7 +60,7 @@ pub enum Factors {
     #[default]
     Any,
     /// Whole numbers from -255 to 255, at most 255 apart: the weights of an output; x in a window, and 0. They are multiplied as
-    /// bytes, and the sum of their products is exact.
+    /// bytes, and the sum of their products is exact; a convolution of each channel by itself multiplies them as f32.
     Bytes,
 }
 

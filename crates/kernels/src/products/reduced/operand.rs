@@ -178,7 +178,7 @@ fn pack_bf16(from: &[f32], to: &mut [f32]) {
     }
 }
 
-/// What a row was filled with.
+/// The scale, the zero point and the sum of a row that has been filled.
 struct Filled {
     /// The value that 1 stands for.
     scale: f32,
