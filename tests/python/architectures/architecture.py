@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path += [str(HERE.parent / "generated"), str(HERE.parent)]
+sys.path += [str(HERE.parent / folder) for folder in ("generated", "real_models", ".")]
 
 from request_arrays import draw_arrays, seed_of  # noqa: E402
 

@@ -12,15 +12,17 @@
 //! axes of a recurrent operator's X is time and batch. The final pass then knows. What varies beside the
 //! batch is *steps*: time is, and so is any other input dimension that a file leaves open.
 //!
-//! From below: facts about values (`value`, `recurrence`, `loop_body`, `index_check`), the form of the table of operators
+//! From below: facts about values (`derivation`, `value`, `recurrence`, `loop_body`, `index_check`), the form of the table of operators
 //! (`operator`), the state of an analysis (`state`) and what is asked of it (`facts`, `references`, `ids`,
-//! `rows`, `ranges`, `checks`, `limits`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
+//! `rows`, `ranges`, `checks`, `derivable`, `limits`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
 //! `recurrent`, `loops`, `branch`), the `table` of all of them, and the `driver` on top.
 
 mod branch;
 mod capture;
 mod checks;
 mod condition;
+mod derivable;
+pub(crate) mod derivation;
 pub(crate) mod driver;
 mod facts;
 pub(crate) mod ids;

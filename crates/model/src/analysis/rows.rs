@@ -6,6 +6,7 @@ use rten_onnx::onnx::AttributeProto;
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, Val, View};
 use crate::data::dim::{Dim, row_shape};
+use crate::data::int_range::IntRange;
 use crate::file::node::Node;
 
 impl Analysis {
@@ -19,7 +20,6 @@ impl Analysis {
         outputs: Vec<(ElementType, Vec<Dim>)>,
     ) -> Vec<Val> {
         let index = self.ops.len();
-        let range = self.range_of(operator, &attributes, &operands);
         let mut domain = Domain::default();
         for (_, dims) in &outputs {
             domain = domain.union(Domain::of(dims));
@@ -30,8 +30,11 @@ impl Analysis {
         });
         let recurrence_depth =
             sources.map(|source| self.recurrence_depth(source)).max().unwrap_or(0);
-        let specs =
+        let specs: Vec<RowSpec> =
             outputs.iter().map(|(element, dims)| RowSpec::new(*element, row_shape(dims))).collect();
+        let is_derivable = self.can_derive(operator, &attributes, &operands, &specs);
+        let all = if is_derivable { IntRange::ALL_64 } else { IntRange::ALL };
+        let range = self.range_of(operator, &attributes, &operands, all);
         self.ops.push(RowOp {
             label: node.label.clone(),
             operator: operator.to_owned(),
@@ -43,6 +46,7 @@ impl Analysis {
             tensor_dims: Vec::new(),
             recurrence_depth,
             range,
+            is_derivable,
             counts: None,
         });
         outputs

@@ -229,7 +229,13 @@ impl Analysis {
             self.symbols.push(Vec::new());
         }
         self.values.insert(name.to_owned(), val);
-        self.inputs.push(InputInfo { name: name.to_owned(), element, dims, ids: None });
+        self.inputs.push(InputInfo {
+            name: name.to_owned(),
+            element,
+            dims,
+            ids: None,
+            derived: None,
+        });
     }
 
     /// Adds a diagnostic: a reason that the file cannot be served.

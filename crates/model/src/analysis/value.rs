@@ -5,6 +5,7 @@ use std::rc::Rc;
 use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
+use crate::analysis::derivation::Derived;
 use crate::data::dim::{Dim, steps};
 use crate::data::int::Int;
 use crate::data::int_range::IntRange;
@@ -197,8 +198,11 @@ pub(crate) struct RowOp {
     pub(crate) tensor_dims: Vec<Vec<Dim>>,
     /// The number of recurrent operators upstream, along the longest path.
     pub(crate) recurrence_depth: usize,
-    /// The integers that its first output may hold.
+    /// The integers that its first output may hold: of 64 bits if it is derivable, else of 32.
     pub(crate) range: IntRange,
+    /// Whether its output can be derived of what the request brings: see
+    /// [`Derivation`](crate::analysis::derivation::Derivation).
+    pub(crate) is_derivable: bool,
     /// If given, its integers are at least 0 and less than the length of that axis.
     pub(crate) counts: Option<Symbol>,
 }
@@ -230,4 +234,6 @@ pub(crate) struct InputInfo {
     pub(crate) dims: Vec<Dim>,
     /// The number of rows of the table that its elements index, if they index one.
     pub(crate) ids: Option<usize>,
+    /// The derivation of its tensor, where no request brings it.
+    pub(crate) derived: Option<Derived>,
 }

@@ -81,8 +81,21 @@ impl<T: Clone> Array<T> {
         })
     }
 
+    /// `f` of each element.
+    pub(crate) fn mapped<U>(&self, f: impl Fn(&T) -> U) -> Array<U> {
+        Array { shape: self.shape.clone(), data: self.data.iter().map(f).collect() }
+    }
+
     /// `shape` must be one that the array broadcasts to.
     pub(crate) fn expanded(&self, shape: &[usize]) -> Self {
+        match &self.data[..] {
+            _ if self.shape == shape => return self.clone(),
+            [one] => {
+                let data = vec![one.clone(); shape.iter().product()];
+                return Self { shape: shape.to_vec(), data };
+            }
+            _ => {}
+        }
         let skip = shape.len() - self.shape.len();
         self.build(shape.to_vec(), |index| {
             let own = self.shape.iter().zip(&index[skip..]);

@@ -14,6 +14,9 @@ impl IntRange {
     /// All integers of 32 bits.
     pub(crate) const ALL: Self = Self { low: i32::MIN as i64, high: i32::MAX as i64 };
 
+    /// All integers of 64 bits.
+    pub(crate) const ALL_64: Self = Self { low: i64::MIN, high: i64::MAX };
+
     /// The INT64 that a request may bring to a program of a whole file: those of 31 bits, so that one more or less has 32.
     pub(crate) const OF_INPUT: Self = Self { low: -(1 << 30), high: (1 << 30) - 1 };
 
@@ -31,14 +34,22 @@ impl IntRange {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
-    /// The least range that holds `f` of each end of this one with each end of another.
-    pub(crate) fn combined(self, other: Self, f: fn(i64, i64) -> i64) -> Self {
-        let ends = [self.low, self.high].map(|a| [other.low, other.high].map(|b| f(a, b)));
-        let ends = ends.as_flattened();
-        let (low, high) = ends
-            .iter()
-            .fold((i64::MAX, i64::MIN), |(low, high), &end| (low.min(end), high.max(end)));
-        Self::from([low, high])
+    /// Its integers of 32 bits; all of these if it has none.
+    pub(crate) fn within_32_bits(self) -> Self {
+        let Self { low, high } = Self::ALL;
+        let range = Self { low: self.low.max(low), high: self.high.min(high) };
+        if range.low <= range.high { range } else { Self::ALL }
+    }
+
+    /// The least range that holds `f` of each end of this one with each end of another; `all` where it passes that, as integers
+    /// of so many bits then wrap.
+    pub(crate) fn combined(self, other: Self, all: Self, f: fn(i128, i128) -> i128) -> Self {
+        let of = |range: Self| [range.low, range.high].map(i128::from);
+        let ends = of(self).map(|a| of(other).map(|b| f(a, b)));
+        let ends = ends.as_flattened().iter().copied();
+        let fits = |end: i128| i64::try_from(end).ok().filter(|n| (all.low..=all.high).contains(n));
+        let range = ends.clone().min().and_then(fits).zip(ends.max().and_then(fits));
+        range.map_or(all, |(low, high)| Self { low, high })
     }
 
     /// Whether it says more than what every input may hold.
@@ -90,11 +101,15 @@ mod tests {
     #[test]
     fn ranges_follow_their_operators_and_wrap() {
         let range = |low, high| IntRange::from([low, high]);
-        assert_eq!(range(-3, 4).combined(range(2, 5), |a, b| a * b), range(-15, 20));
-        assert_eq!(
-            range(0, i64::from(i32::MAX)).combined(range(1, 1), |a, b| a + b),
-            IntRange::ALL
-        );
+        let all = IntRange::ALL;
+        assert_eq!(range(-3, 4).combined(range(2, 5), all, |a, b| a * b), range(-15, 20));
+        let large = range(0, i64::from(i32::MAX));
+        assert_eq!(large.combined(range(1, 1), all, |a, b| a + b), all);
+        let wide = large.combined(range(1, 1), IntRange::ALL_64, |a, b| a + b);
+        assert_eq!(wide, IntRange { low: 1, high: 1 << 31 });
+        assert_eq!(wide.within_32_bits(), range(1, i64::from(i32::MAX)));
+        let any = IntRange::ALL_64;
+        assert_eq!(any.combined(range(1, 1), any, |a, b| a + b), any);
         assert!(IntRange::below(4).is_within(range(-4, 3)));
         assert!(!IntRange::below(5).is_within(range(-4, 3)));
     }

@@ -5,6 +5,7 @@ pub(crate) mod array;
 pub(crate) mod axes;
 pub(crate) mod dim;
 pub(crate) mod direction;
+pub(crate) mod elements;
 pub(crate) mod int;
 pub(crate) mod int_range;
 pub(crate) mod layout;

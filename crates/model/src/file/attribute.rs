@@ -18,6 +18,12 @@ pub(crate) fn named_int(attributes: &[AttributeProto], name: &str) -> Option<i64
 }
 
 /// An attribute that is a list of integers.
+/// The integers of the attribute of this name, if there is one.
+pub(crate) fn named_ints<'a>(attributes: &'a [AttributeProto], name: &str) -> Option<&'a [i64]> {
+    let attribute = attributes.iter().find(|a| a.name.as_deref() == Some(name))?;
+    Some(&attribute.ints)
+}
+
 pub(crate) fn ints_attribute(name: &str, values: Vec<i64>) -> AttributeProto {
     AttributeProto {
         name: Some(name.to_owned()),

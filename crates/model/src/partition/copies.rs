@@ -21,7 +21,13 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
             view.dims.iter().any(is_time_first) && is_sequence_level(analysis, reference.source);
         let plain =
             analysis.domain(reference.source) == wanted && reference.at.is_none() && !is_reordered;
-        if plain && !matches!(reference.source, Source::Input(_)) {
+        // A derived input stands in the place of an op.
+        let is_joint = view.dims.iter().any(|dim| dim.symbols().count() > 1);
+        let is_written = match reference.source {
+            Source::Input(input) => analysis.inputs[input].derived.is_some() && !is_joint,
+            _ => true,
+        };
+        if plain && is_written {
             continue;
         }
         let shape = row_shape(&view.dims);
@@ -45,6 +51,7 @@ pub(crate) fn copy_plain_outputs(analysis: &mut Analysis) {
             tensor_dims: Vec::new(),
             recurrence_depth,
             range: analysis.range(view.source),
+            is_derivable: false,
             counts: None,
         };
         analysis.ops.push(op);

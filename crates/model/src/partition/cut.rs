@@ -11,6 +11,7 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Scope, Source, ValueRef};
 use crate::partition::arg_max::ArgMax;
 use crate::partition::copies::copy_plain_outputs;
+use crate::partition::derive::derive_inputs;
 use crate::partition::group::group;
 use crate::partition::lookups::find_lookups;
 use crate::partition::order::order;
@@ -19,6 +20,7 @@ use crate::partition::stacks;
 
 /// Cuts an analysed file that has no diagnostics; `arg_maxes` are to be segments of their own.
 pub(crate) fn cut(analysis: &mut Analysis, arg_maxes: Vec<ArgMax>) -> Cut {
+    derive_inputs(analysis);
     copy_plain_outputs(analysis);
     let mut cut = Cut {
         segments: Vec::new(),

@@ -3,6 +3,7 @@
 pub(crate) mod arg_max;
 pub(crate) mod copies;
 pub(crate) mod cut;
+mod derive;
 mod group;
 mod lookups;
 mod order;

@@ -1,5 +1,7 @@
 //! Checks of the integers of requests, of which cells take 32 bits.
 
+use std::ops::Range;
+
 use batchmaker_graph::{ElementType, InvalidRequest, TensorData};
 
 /// Checks that every integer is below `ids`, if given, or fits `bits`, if given. The error names the first that
@@ -14,19 +16,28 @@ pub(crate) fn check_integers(
         (None, Some(bits)) => (-(1 << (bits - 1)), 1 << (bits - 1), "integers in"),
         (None, None) => return Ok(()),
     };
-    let bad = match data {
-        TensorData::I64(data) => data.iter().copied().find(|n| !(low..high).contains(n)),
-        TensorData::I32(data) => {
-            data.iter().map(|&n| i64::from(n)).find(|n| !(low..high).contains(n))
-        }
+    first_outside(low..high, data).map_or(Ok(()), |bad| {
+        let text = format!("tensor `{name}`: expected {what} {low}..{high}, got {bad}");
+        Err(InvalidRequest(text))
+    })
+}
+
+/// Checks that every integer that a node computes fits 32 bits.
+pub(crate) fn check_computed(node: &str, data: &TensorData) -> Result<(), InvalidRequest> {
+    let range = i64::from(i32::MIN)..i64::from(i32::MAX) + 1;
+    first_outside(range, data).map_or(Ok(()), |bad| {
+        Err(InvalidRequest(format!(
+            "an integer that node `{node}` computes passes 32 bits, which integers have in programs: {bad}"
+        )))
+    })
+}
+
+/// The first integer that is not in `range`.
+fn first_outside(range: Range<i64>, data: &TensorData) -> Option<i64> {
+    match data {
+        TensorData::I64(data) => data.iter().copied().find(|n| !range.contains(n)),
+        TensorData::I32(data) => data.iter().map(|&n| n.into()).find(|n| !range.contains(n)),
         _ => None,
-    };
-    match bad {
-        None => Ok(()),
-        Some(bad) => {
-            let text = format!("tensor `{name}`: expected {what} {low}..{high}, got {bad}");
-            Err(InvalidRequest(text))
-        }
     }
 }
 

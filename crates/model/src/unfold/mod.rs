@@ -2,6 +2,7 @@
 //! a plan; the templates are for cells that files hold one by one.
 
 mod chunks;
+mod derived;
 pub(crate) mod integers;
 pub(crate) mod interface;
 mod lengths;

@@ -12,7 +12,9 @@ use batchmaker_graph::{KeptSteps, NamedTensor};
 use crate::analysis::reach::{Dependence, Reach, count, settled};
 use crate::data::axes::Axes;
 use crate::data::symbol::Symbol;
-use crate::unfold::plan::{Extent, Overlap, PlanCell, PlanOutput, PlanValue, UnfoldPlan};
+use crate::unfold::plan::{
+    Extent, Overlap, PlanCell, PlanInput, PlanOutput, PlanValue, UnfoldPlan,
+};
 
 /// The most steps of a request that one of its reply waits for.
 const STEPS_MAX: i64 = 1 << 14;
@@ -161,8 +163,10 @@ impl UnfoldPlan {
     /// The most bytes of steps that a session keeps.
     pub(super) fn kept_bytes(&self) -> usize {
         let Ok(Some(overlap)) = &self.overlap else { return 0 };
-        let bytes =
-            self.inputs.iter().filter(|input| input.axes.contains(&Extent::Steps(overlap.axis)));
+        let is_kept = |input: &&PlanInput| {
+            input.derived.is_none() && input.axes.contains(&Extent::Steps(overlap.axis))
+        };
+        let bytes = self.inputs.iter().filter(is_kept);
         let bytes = bytes.map(|input| {
             let fixed = input.axes.iter().map(|extent| match extent {
                 Extent::Fixed(n) => *n,

@@ -2,6 +2,7 @@
 
 use batchmaker_graph::{CellTypeId, RowSpec, SinkTime, TensorData};
 
+use crate::analysis::derivation::Derived;
 use crate::analysis::reach::Reach;
 use crate::analysis::recurrence::SequenceLengths;
 use crate::analysis::value::Domain;
@@ -19,16 +20,19 @@ pub(crate) enum Extent {
     Both(Symbol),
 }
 
-/// A request tensor.
+/// A request tensor, or one that is derived of such.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanInput {
+    /// The tensor's name; of one that is derived, the node's.
     pub(crate) name: String,
+    pub(crate) derived: Option<Derived>,
     pub(crate) axes: Vec<Extent>,
     /// The permutation that brings the axes of rows to the front; none: they are there already.
     pub(crate) permutation: Option<Vec<usize>>,
     /// Elements must be in 0..ids.
     pub(crate) ids: Option<usize>,
-    /// 64-bit integers must fit 31 bits: cells compute with 32, and one more or less must fit too.
+    /// Whether 64-bit integers must be narrow: cells compute with 32 bits, which those that are derived must fit; those that a request
+    /// brings must fit 31, as one more or less must fit too.
     pub(crate) narrow: bool,
     /// The value that it becomes; none: nothing reads it.
     pub(crate) value: Option<usize>,

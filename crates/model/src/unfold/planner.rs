@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
 
+use crate::analysis::derivation::DerivedOperand;
 use crate::analysis::reach::{Dependence, dependence, dependences};
 use crate::analysis::recurrence::{Initial, Step};
 use crate::analysis::references::row_of;
@@ -111,7 +112,9 @@ pub(crate) fn plan(
         element,
         shape: dims.iter().map(|dim| length(analysis, dim)).collect(),
     };
-    let inputs = analysis.inputs.iter().zip(&plan.inputs).map(|(input, planned)| RequestTensor {
+    let inputs = analysis.inputs.iter().zip(&plan.inputs);
+    let inputs = inputs.filter(|(input, _)| input.derived.is_none());
+    let inputs = inputs.map(|(input, planned)| RequestTensor {
         info: info(&input.name, input.element, &input.dims),
         layout: layout(planned, &plan),
         step_axis: step_axis(planned),
@@ -214,6 +217,7 @@ impl Planner<'_> {
             }
             inputs.push(PlanInput {
                 name: input.name.clone(),
+                derived: input.derived.clone(),
                 axes: input.dims.iter().map(extent).collect(),
                 permutation: rows_first(
                     &input.dims,
@@ -225,7 +229,28 @@ impl Planner<'_> {
                 value,
             });
         }
+        self.derived_steps();
         inputs
+    }
+
+    /// Notes the steps that derived inputs read by their numbers.
+    fn derived_steps(&mut self) {
+        let analysis = self.analysis;
+        let derived = analysis.inputs.iter().filter_map(|input| input.derived.as_ref());
+        for operand in derived.flat_map(|derived| &derived.operands) {
+            if let DerivedOperand::Rows { input, at: Some(at), .. } = operand
+                && let Some(axis) = analysis.domain(Source::Input(*input)).time
+            {
+                self.need_step(axis, *at);
+            }
+        }
+    }
+
+    /// Notes that requests need enough steps along an axis for step `at`; below 0: from the end.
+    fn need_step(&mut self, axis: Symbol, at: i64) {
+        let steps = if at < 0 { at.unsigned_abs() } else { at as u64 + 1 };
+        let min = self.steps_min.entry(axis).or_insert(1);
+        *min = (*min).max(steps as usize);
     }
 
     fn constants(&mut self) -> Vec<(usize, TensorData)> {
@@ -304,12 +329,10 @@ impl Planner<'_> {
     fn read(&mut self, reference: ValueRef) -> PlanRead {
         let key = self.cut.produced(reference);
         let at = reference.at.filter(|_| key.at.is_none());
-        if let Some(at) = at {
-            let steps = if at < 0 { at.unsigned_abs() } else { at as u64 + 1 };
-            if let Some(axis) = self.values[self.by_reference[&key]].domain.time {
-                let min = self.steps_min.entry(axis).or_insert(1);
-                *min = (*min).max(steps as usize);
-            }
+        if let Some(at) = at
+            && let Some(axis) = self.values[self.by_reference[&key]].domain.time
+        {
+            self.need_step(axis, at);
         }
         PlanRead { value: self.by_reference[&key], at, slot: 0 }
     }

@@ -13,7 +13,7 @@ use batchmaker_graph::{
 
 use crate::data::direction::Direction;
 use crate::data::symbol::{BATCH, Symbol};
-use crate::unfold::integers::check_integers;
+use crate::unfold::integers::{check_computed, check_integers};
 use crate::unfold::lengths::Lengths;
 use crate::unfold::plan::{Extent, PlanRead, UnfoldPlan};
 
@@ -91,16 +91,20 @@ impl Unfold for UnfoldPlan {
             .collect::<Result<_, _>>()?;
         let mut graph = CellGraphBuilder::for_request(parameters);
         let mut inputs = Vec::new();
+        let derived = self.derived(&tensors, &lengths)?;
+        let tensors = tensors.into_iter().map(|named| Some(named.tensor)).chain(derived);
         for (input, tensor) in self.inputs.iter().zip(tensors) {
-            check_integers(
-                &input.name,
-                (input.ids, input.narrow.then_some(31)),
-                tensor.tensor.data(),
-            )?;
+            let Some(tensor) = tensor else { continue };
+            if input.derived.is_none() {
+                let limits = (input.ids, input.narrow.then_some(31));
+                check_integers(&input.name, limits, tensor.data())?;
+            } else if input.narrow {
+                check_computed(&input.name, tensor.data())?;
+            }
             let Some(value) = input.value else { continue };
             let tensor = match &input.permutation {
-                Some(permutation) => tensor.tensor.permuted(permutation),
-                None => tensor.tensor,
+                Some(permutation) => tensor.permuted(permutation),
+                None => tensor,
             };
             let added = self.add_input(&mut graph, value, tensor, &lengths);
             inputs.push(added);

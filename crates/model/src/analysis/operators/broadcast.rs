@@ -44,8 +44,29 @@ pub(crate) fn broadcast_dims(
     Ok(out)
 }
 
-/// A value as an operand whose axes stand where those of `out`'s rows stand.
+/// A value as an operand whose axes stand where those of `out`'s rows stand; of constants, integers of 32 bits alone.
 pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Operand, String> {
+    let operand = align_any(analysis, val, out)?;
+    refuse_wide(analysis, &operand)?;
+    Ok(operand)
+}
+
+/// Fails for a constant that has integers of more than 32 bits.
+pub(crate) fn refuse_wide(analysis: &Analysis, operand: &Operand) -> Result<(), String> {
+    let is_wide = |n: &i64| i32::try_from(*n).is_err();
+    match operand {
+        Operand::Constant(literal)
+            if analysis.has_roles()
+                && literal.as_numbers().is_some_and(|numbers| numbers.iter().any(is_wide)) =>
+        {
+            Err("an integer that does not fit 32 bits".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As [`align`], of any constants.
+pub(crate) fn align_any(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Operand, String> {
     let dims = val.dims();
     let own = |axis: usize| (axis + dims.len()).checked_sub(out.len()).map(|axis| &dims[axis]);
     let shape: Vec<usize> = (0..out.len())
@@ -74,10 +95,6 @@ pub(crate) fn align(analysis: &Analysis, val: &Val, out: &[Dim]) -> Result<Opera
             let outside = (0..out.len()).filter(|&axis| !out[axis].in_row()).filter_map(own);
             if outside.clone().any(|dim| !dim.is_one()) {
                 return Err("a constant that varies along batch or time".to_owned());
-            }
-            let is_wide = |n: &i64| i32::try_from(*n).is_err();
-            if literal.as_numbers().is_some_and(|numbers| numbers.iter().any(is_wide)) {
-                return Err("an integer that does not fit 32 bits".to_owned());
             }
             let ones = shape.iter().take_while(|&&n| n == 1).count();
             let aligned = literal.reshaped(&shape[ones..]);
@@ -144,7 +161,13 @@ pub(crate) fn merge(
         return Ok(());
     }
     if let (Some(a), Some(b)) = (dim.as_symbol(), other.as_symbol()) {
-        return analysis.axes.unify(a, b);
+        // While roles are being found, axes of a fixed length are symbols, too.
+        match [a, b].map(|symbol| analysis.axes.length(symbol)) {
+            [Some(1), Some(2..)] if !analysis.has_roles() => *dim = other.clone(),
+            [Some(2..), Some(1)] if !analysis.has_roles() => {}
+            _ => return analysis.axes.unify(a, b),
+        }
+        return Ok(());
     }
     let (a, b) = (analysis.axes.int(dim), analysis.axes.int(other));
     if !analysis.has_roles() && (a == b || a.as_number().is_none() || b.as_number().is_none()) {

@@ -3,16 +3,16 @@
 
 use std::rc::Rc;
 
-use batchmaker_graph::ElementType;
+use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::AttributeProto;
 
 use crate::analysis::operator::{Elementwise, Inputs, Operands};
 use crate::analysis::operators::arguments::{input, uniform};
-use crate::analysis::operators::broadcast::{align, broadcast, repeat};
+use crate::analysis::operators::broadcast::{align_any, broadcast, refuse_wide, repeat};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Val};
 use crate::data::array::Array;
-use crate::data::dim::Dim;
+use crate::data::dim::{Dim, row_shape};
 use crate::data::literal::Literal;
 use crate::file::node::Node;
 
@@ -79,14 +79,16 @@ pub(crate) fn on_rows(
         return Ok(outputs);
     }
     let element = elementwise.gives.element(&operands)?;
-    let mut aligned = Vec::new();
-    for val in &operands {
-        aligned.push(align(analysis, val, &dims)?);
+    let aligned = operands.iter().map(|val| align_any(analysis, val, &dims));
+    let mut aligned: Vec<Operand> = aligned.collect::<Result<_, _>>()?;
+    let attributes = attributes(elementwise, node)?;
+    let row = [RowSpec::new(element, row_shape(&dims))];
+    if !analysis.can_derive(&node.operator, &attributes, &aligned, &row) {
+        aligned.iter().try_for_each(|operand| refuse_wide(analysis, operand))?;
     }
     if let Operands::First(others) = elementwise.operands {
         aligned.extend(others(node, inputs)?);
     }
-    let attributes = attributes(elementwise, node)?;
     Ok(analysis.emit(node, &node.operator, attributes, aligned, vec![(element, dims)]))
 }
 
@@ -167,9 +169,7 @@ pub(crate) fn check_division(operands: &[&Val]) -> Result<(), String> {
     let is_safe = match operands.get(1) {
         Some(Val::Literal(literal) | Val::Fill(literal, _)) => {
             // The least integer divided by -1 overflows, which ends the process.
-            let is_safe = |&number: &i64| {
-                i32::try_from(number).is_ok_and(|number| number != 0 && number != -1)
-            };
+            let is_safe = |&number: &i64| number != 0 && number != -1;
             literal.as_numbers().is_some_and(|numbers| numbers.iter().all(is_safe))
         }
         _ => false,

@@ -1,7 +1,8 @@
 //! Integers that pass 32 bits.
 //!
 //! Programs compute with integers of 32 bits, INT64 among them. Where the file does not prove that a sum or a product fits
-//! them, FLOAT computes it too, and a request for which that is too large is refused.
+//! them, and it is not derived of the request's own integers, FLOAT computes it too, and a request for which that is too large is
+//! refused.
 
 use batchmaker_graph::ElementType;
 use rten_onnx::onnx::DataType;
@@ -34,7 +35,10 @@ pub(in crate::analysis) fn check_overflow(
     outputs: &[Val],
 ) -> Result<(), String> {
     let is_wide = |val: &Val| val.element().is_some_and(|e| e.stored() == ElementType::I64);
-    let Some(output @ Val::View(_)) = outputs.first() else { return Ok(()) };
+    let Some(output @ Val::View(view)) = outputs.first() else { return Ok(()) };
+    if matches!(view.source, Source::Op(op, 0) if analysis.ops[op].is_derivable) {
+        return Ok(());
+    }
     let operator = &node.operator[..];
     let is_of_pairs = ["Add", "Sub", "Mul", "Sum"].contains(&operator);
     if !is_wide(output) || !analysis.can_check() || !(is_of_pairs || is_reduction(operator)) {

@@ -14,6 +14,7 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Domain, Operand, RowOp, Scope, Source, Val, View};
 use crate::data::dim::{Dim, row_shape, steps};
 use crate::data::int::Int;
+use crate::data::int_range::IntRange;
 use crate::data::literal::Literal;
 use crate::data::symbol::BATCH;
 use crate::file::node::Node;
@@ -91,7 +92,7 @@ impl SequenceOp {
         });
         let operands: Vec<Operand> = operands.collect();
         let index = analysis.ops.len();
-        let range = analysis.range_of(&operator, &attributes, &operands);
+        let range = analysis.range_of(&operator, &attributes, &operands, IntRange::ALL);
         analysis.ops.push(RowOp {
             label: node.label.clone(),
             operator,
@@ -103,6 +104,7 @@ impl SequenceOp {
             tensor_dims: outputs.iter().map(|(_, dims)| dims.clone()).collect(),
             recurrence_depth,
             range,
+            is_derivable: false,
             counts: None,
         });
         let views = outputs.into_iter().enumerate().map(|(port, (element, dims))| {

@@ -4,7 +4,7 @@ use batchmaker_graph::ElementType;
 
 use crate::analysis::operator::{Inputs, Operands};
 use crate::analysis::operators::arguments::input;
-use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge};
+use crate::analysis::operators::broadcast::{Over, broadcast_dims, merge, refuse_wide};
 use crate::analysis::operators::contract::check_floats;
 use crate::analysis::operators::dispatch::apply;
 use crate::analysis::operators::elementwise::{self, entry};
@@ -83,6 +83,7 @@ pub(crate) fn elementwise(
     if operands.iter().any(|operand| matches!(operand, Operand::Lengths(_))) {
         return Err("an operand depends on the request's lengths".to_owned());
     }
+    operands.iter().try_for_each(|operand| refuse_wide(analysis, operand))?;
     if let Operands::First(others) = elementwise.operands {
         operands.extend(others(node, inputs)?);
     }
