@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from conftest import BINARY
 from onnx import TensorProto, helper, numpy_helper
-from sessions import Client, cuts, in_threads, joined, play
+from sessions import Client, Refused, cuts, in_threads, joined, play
 
 SEED, FEATURES = 41, 3
 INT64, FLOAT, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.BOOL
@@ -85,6 +85,10 @@ DERIVED = {
     "bounded": ([node("Max", "x c", "a"), node("Min", "a m", "y")], number(-(1 << 39)) | MOST),
     "compared": ([node("Greater", "x c", "y")], number(1 << 40), BOOL),
     "chosen": ([node("Less", "x c", "l"), node("Not", "l", "n"), node("Where", "n x c", "y")], number(1 << 35)),
+    "of three": ([node("Max", "x c m", "g"), node("Min", "g x m", "y")], number(-(1 << 39)) | MOST),
+    "of one": ([node("Min", "x", "y")], {}),
+    "without sign": (
+        [node("Cast", "x", "u", to=TensorProto.UINT32), node("Cast", "u", "y", to=INT64)], {}),
     "sum of features": ([node("ReduceSum", "x last", "y")], LAST, INT64, ONE),
     "greatest feature": ([node("ReduceMax", "x", "y", axes=[2], keepdims=0)], {}, INT64, ("batch", "time")),
     "parts": (
@@ -141,6 +145,66 @@ def test_integers_of_64_bits(tmp_path, case):
         (wanted,) = session.run(None, {"x": array})
         assert not isinstance(reply, str), reply
         assert alike(reply, wanted), (array, reply, wanted)
+
+
+def branch(name, nodes):
+    return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, INT64, None)])
+
+
+def test_after_a_branch(tmp_path):
+    """What follows an `If` on the request's integers has their 64 bits."""
+    branches = {
+        "then_branch": branch("t", [node("Add", "x c", "t")]), "else_branch": branch("e", [node("Sub", "x c", "e")])}
+    nodes = [
+        node("ReduceMax", "x", "g", axes=[1]), node("Greater", "g c", "is"),
+        helper.make_node("If", ["is"], ["w"], **branches), node("Sub", "w c", "y")]
+    inputs = {"x": (INT64, ["batch", FEATURES])}
+    write(tmp_path / "model.onnx", nodes, number(1_440_253_742), INT64, ("batch", FEATURES), inputs)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    requests = [array[0, :1] for array in arrays((12, 29, 31, 40, 62))]
+    for array, reply in zip(requests, run(tmp_path / "model.onnx", requests), strict=True):
+        assert np.array_equal(reply, session.run(None, {"x": array})[0])
+
+
+def test_conditions_of_large_numbers(tmp_path):
+    """The branch of a request, by a number of it that FLOAT and DOUBLE do not hold."""
+    branches = {
+        "then_branch": branch("t", [node("Identity", "x", "t")]), "else_branch": branch("e", [node("Neg", "x", "e")])}
+    large = (1 << 53) + 1
+    nodes = [node("Equal", "s c", "is"), helper.make_node("If", ["is"], ["y"], **branches)]
+    inputs = {"x": (INT64, ["batch", FEATURES]), "s": (INT64, [])}
+    write(tmp_path / "model.onnx", nodes, number(large), INT64, ("batch", FEATURES), inputs)
+    x = np.array([[1, -2, 1 << 40]])
+    requests = [{"x": x, "s": np.array(s)} for s in (large - 1, large, large + 1)]
+    replies = list(run(tmp_path / "model.onnx", requests))
+    assert [np.array_equal(reply, x) for reply in replies] == [False, True, False]
+
+
+def test_numbers_that_a_program_cuts_off(tmp_path):
+    """A FLOAT or an INT32 cast to INT64, where a program has 32 bits."""
+    inputs = {"x": (FLOAT, ["batch", FEATURES])}
+    write(tmp_path / "float.onnx", [node("Cast", "x", "y", to=INT64)], {}, INT64, ("batch", FEATURES), inputs)
+    floats = [np.array([[1.5, -7e8, large]], np.float32) for large in (2e9, 1e10, -3e9)]
+    replies = list(run(tmp_path / "float.onnx", floats))
+    assert np.array_equal(replies[0], np.trunc(floats[0]))
+    assert PASSES in replies[1] and PASSES in replies[2]
+    nodes = [node("Cast", "x", "i", to=TensorProto.INT32), node("Cast", "i", "w", to=INT64), node("Abs", "w", "y")]
+    write(tmp_path / "abs.onnx", nodes, {}, INT64, ("batch", FEATURES), {"x": (INT64, ["batch", FEATURES])})
+    replies = list(run(tmp_path / "abs.onnx", [np.array([[5, -6, least]]) for least in (-7, -(1 << 31))]))
+    assert np.array_equal(replies[0], [[5, 6, 7]]) and PASSES in replies[1]
+
+
+def test_indices_of_a_sum_over_all(tmp_path):
+    """Rows, between two operators on the whole request."""
+    nodes = [
+        node("ReduceSum", "x axes", "s"), node("Mod", "s c", "m"), node("GatherElements", "s m", "y", axis=2)]
+    axes = {"axes": np.array([0, 1], np.int64)}
+    write(tmp_path / "model.onnx", nodes, number(FEATURES) | axes, INT64, (1, 1, FEATURES), {
+        "x": (INT64, [1, "time", FEATURES])})
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    requests = [array[:1] for array in arrays((4, 12, 20))]
+    for array, reply in zip(requests, run(tmp_path / "model.onnx", requests), strict=True):
+        assert np.array_equal(reply, session.run(None, {"x": array})[0])
 
 
 @pytest.mark.parametrize("case", READ)
@@ -243,6 +307,24 @@ def test_sessions(serve, tmp_path, before):
 
     in_threads(len(sequences), converse)
     server.wait_until_unused()
+
+
+@pytest.mark.parametrize("step", [0, -1])
+def test_a_step_of_a_session(serve, tmp_path, step):
+    """Differences from a step of the whole sequence: no chunk knows it."""
+    nodes = [
+        node("Gather", "x c", "one", axis=0), node("Unsqueeze", "one first", "base"), node("Sub", "x base", "d"),
+        node("Cast", "d", "f", to=FLOAT), node("LSTM", "f W R", "h y", hidden_size=4)]
+    random = np.random.default_rng(SEED)
+    weights = {"W": random.normal(size=(1, 16, FEATURES)), "R": random.normal(size=(1, 16, 4))}
+    weights = {name: array.astype(np.float32) for name, array in weights.items()}
+    constants = number(step) | {"first": np.array([0], np.int64)} | weights
+    inputs = {"x": (INT64, ["time", "batch", FEATURES])}
+    write(tmp_path / "model.onnx", nodes, constants, FLOAT, (1, "batch", 4), inputs)
+    client = Client(serve(tmp_path / "model.onnx"), "model")
+    with pytest.raises(Refused, match="the model takes no sessions"):
+        client.chunk(1, {"x": np.ones((2, 1, FEATURES), np.int64)}, True, False)
+    client.close()
 
 
 @pytest.mark.parametrize("operator", ["Add", "Sub", "Mul", "Div", "Mod", "Equal"])

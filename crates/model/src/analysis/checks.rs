@@ -59,6 +59,29 @@ impl Analysis {
         self.check(passes, Int::number(0), Int::number(0), reason);
     }
 
+    /// Has every request checked for integers of a view that a cast of FLOAT cut off at the ends of 32 bits.
+    pub(crate) fn check_cast(&mut self, node: &Node, cast: &View) {
+        if self.can_check() {
+            let reason = format!(
+                "a number that node `{}` casts passes 32 bits, which integers have in programs",
+                node.label
+            );
+            let IntRange { low, high } = IntRange::ALL;
+            self.check(cast, Int::number(low + 1), Int::number(high - 1), reason);
+        }
+    }
+
+    /// Has every request checked for integers of a view that are below 0, which a node casts to integers without sign.
+    pub(crate) fn check_not_negative(&mut self, node: &Node, view: &View) {
+        if self.can_check() {
+            let reason = format!(
+                "an integer that node `{}` casts to one without sign is below 0",
+                node.label
+            );
+            self.check(view, Int::number(0), Int::number(IntRange::ALL.high), reason);
+        }
+    }
+
     /// Whether requests can be checked for what is computed here.
     pub(crate) fn can_check(&self) -> bool {
         self.has_roles() && self.refuse_checks().is_ok()

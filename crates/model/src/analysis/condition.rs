@@ -7,7 +7,7 @@ use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, RowOp, Source, Val};
 use crate::data::int::Int;
 use crate::data::literal::Literal;
-use crate::data::scalar::{Function, Scalar};
+use crate::data::scalar::{Function, Number, Scalar};
 use crate::file::attribute::named_int;
 
 /// The functions that conditions are made of, by their operators' names.
@@ -42,10 +42,12 @@ fn of_literal(literal: &Literal) -> Option<Scalar> {
         return None;
     }
     Some(match literal {
-        Literal::F32(array) | Literal::Whole(array, _) => Scalar::Constant(array.data[0].into()),
-        Literal::Bool(array) => Scalar::Constant(f64::from(u8::from(array.data[0]))),
+        Literal::F32(array) | Literal::Whole(array, _) => {
+            Scalar::Constant(Number::Float(array.data[0]))
+        }
+        Literal::Bool(array) => Scalar::Constant(Number::Int(array.data[0].into())),
         Literal::Int(array, _) => match array.data[0].as_number() {
-            Some(number) => Scalar::Constant(number as f64),
+            Some(number) => Scalar::Constant(Number::Int(number)),
             None => Scalar::Length(array.data[0].clone()),
         },
     })
@@ -83,8 +85,13 @@ fn of_op(analysis: &Analysis, op: &RowOp, depth: usize) -> Option<Scalar> {
         "Cast" => {
             let whole = of(op.operands.first()?)?;
             let to = named_int(&op.attributes, "to").unwrap_or(0) as i32;
-            let is_cut_off = matches!(DataType(to), DataType::INT32 | DataType::INT64);
-            Some(if is_cut_off { Scalar::Of(Function::Whole, vec![whole]) } else { whole })
+            let function = match DataType(to) {
+                DataType::INT64 => Function::Int64,
+                DataType::INT32 => Function::Int32,
+                DataType::FLOAT => Function::Float,
+                _ => return None,
+            };
+            Some(Scalar::Of(function, vec![whole]))
         }
         operator => {
             let (_, function) = FUNCTIONS.iter().find(|(name, _)| *name == operator)?;

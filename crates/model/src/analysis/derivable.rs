@@ -33,7 +33,8 @@ impl Analysis {
             _ => false,
         };
         let sources = || operands.iter().filter_map(source_of);
-        let read: usize = sources().map(|source| row_of(self, source).elements()).sum();
+        let read = sources().map(|source| row_of(self, source).elements());
+        let read = read.fold(0, usize::saturating_add);
         let has_integers = sources().any(|source| {
             matches!(source, Source::Op(..)) || row_of(self, source).element == ElementType::I64
         });

@@ -16,6 +16,8 @@ use crate::file::attribute::{named_int, named_ints};
 pub(crate) enum Derivation {
     /// A function of two integers; none: a division by zero.
     Pair(fn(i64, i64) -> Option<i64>),
+    /// A function of any number of integers, two by two.
+    All(fn(i64, i64) -> i64),
     Comparison(fn(i64, i64) -> bool),
     Logic(fn(bool, bool) -> bool),
     One(fn(i64) -> i64),
@@ -64,8 +66,9 @@ impl Derivation {
                 let rest = (b != 0).then(|| a.wrapping_rem(b))?;
                 Some(if rest != 0 && (rest < 0) != (b < 0) { rest + b } else { rest })
             }),
-            "Max" => Self::Pair(|a, b| Some(a.max(b))),
-            "Min" => Self::Pair(|a, b| Some(a.min(b))),
+            "Max" => Self::All(i64::max),
+            "Min" => Self::All(i64::min),
+            "Sum" => Self::All(i64::wrapping_add),
             "Equal" => Self::Comparison(|a, b| a == b),
             "Less" => Self::Comparison(|a, b| a < b),
             "LessOrEqual" => Self::Comparison(|a, b| a <= b),
@@ -79,12 +82,14 @@ impl Derivation {
             "Neg" => Self::One(i64::wrapping_neg),
             "Sign" => Self::One(i64::signum),
             "Clip" => Self::Clip,
-            "Where" => Self::Where,
+            // An `If` on data is written so.
+            "Where" | "If" => Self::Where,
             "Identity" => Self::Identity,
             "Cast" => match DataType(named_int(attributes, "to")? as i32) {
                 DataType::FLOAT => Self::Cast(ElementType::F32),
                 DataType::INT64 => Self::Cast(ElementType::I64),
                 DataType::INT32 => Self::Cast(ElementType::I32),
+                DataType::UINT32 => Self::Cast(ElementType::U32),
                 _ => return None,
             },
             "ReduceSum" => Self::Reduce { f: i64::wrapping_add, keeps_axes },
@@ -109,8 +114,8 @@ impl Derivation {
     pub(crate) fn takes(&self, are_integers: &[Option<bool>]) -> bool {
         let all = |wanted: bool| are_integers.iter().flatten().all(|&of| of == wanted);
         match self {
-            Self::Pair(_) | Self::Comparison(_) | Self::One(_) | Self::Clip => all(true),
-            Self::Reduce { .. } => all(true),
+            Self::Pair(_) | Self::Comparison(_) => all(true) && are_integers.len() == 2,
+            Self::All(_) | Self::One(_) | Self::Clip | Self::Reduce { .. } => all(true),
             Self::Logic(_) | Self::Not => all(false),
             Self::Where => matches!(are_integers, [Some(false), a, b] if a == b),
             Self::Concat { .. } => all(true) || all(false),
@@ -134,6 +139,7 @@ impl Derivation {
         }
         let computed = match self {
             Self::Pair(_) => None,
+            Self::All(f) => all_of(operands, *f).map(Elements::Ints),
             Self::Comparison(f) => ints(operands, 0)
                 .zip(ints(operands, 1))
                 .and_then(|(a, b)| a.zipped(b, |&a, &b| Some(f(a, b))).map(Elements::Bools)),
@@ -188,6 +194,15 @@ impl Derivation {
     }
 }
 
+/// A function of the first two operands, then of what it gives and the next.
+fn all_of(operands: &[Option<Elements>], f: fn(i64, i64) -> i64) -> Option<Array<i64>> {
+    let mut all = ints(operands, 0)?.clone();
+    for at in 1..operands.len() {
+        all = all.zipped(ints(operands, at)?, |&a, &b| Some(f(a, b)))?;
+    }
+    Some(all)
+}
+
 fn ints(operands: &[Option<Elements>], at: usize) -> Option<&Array<i64>> {
     operands.get(at)?.as_ref()?.as_ints()
 }
@@ -206,6 +221,7 @@ fn cast(of: &Elements, to: ElementType) -> Option<Elements> {
     Some(match to {
         ElementType::F32 => Elements::Floats(of.mapped(|&n| n as f32)),
         ElementType::I32 => Elements::Ints(of.mapped(|&n| i64::from(n as i32))),
+        ElementType::U32 => Elements::Ints(of.mapped(|&n| i64::from(n as u32))),
         _ => Elements::Ints(of),
     })
 }

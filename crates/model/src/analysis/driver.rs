@@ -140,6 +140,7 @@ fn pass(
     analysis.rename_symbols();
     if pass == Pass::Values {
         analysis.check_rows();
+        analysis.check_constants();
     }
     analysis
 }

@@ -54,5 +54,5 @@ pub(crate) fn origin(analysis: &Analysis, source: Source) -> Source {
 pub(crate) fn id_bound(analysis: &Analysis, view: &View) -> Option<usize> {
     let range = analysis.range(view.source);
     let is_known = range.low >= 0 && range.high < IntRange::ALL.high;
-    is_known.then_some(range.high as usize + 1)
+    is_known.then(|| range.high as usize + 1)
 }

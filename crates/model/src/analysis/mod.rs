@@ -14,7 +14,7 @@
 //!
 //! From below: facts about values (`derivation`, `value`, `recurrence`, `loop_body`, `index_check`), the form of the table of operators
 //! (`operator`), the state of an analysis (`state`) and what is asked of it (`facts`, `references`, `ids`,
-//! `rows`, `ranges`, `checks`, `derivable`, `limits`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
+//! `rows`, `ranges`, `checks`, `derivable`, `limits`, `wide_constants`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
 //! `recurrent`, `loops`, `branch`), the `table` of all of them, and the `driver` on top.
 
 mod branch;
@@ -45,3 +45,4 @@ pub(crate) mod step_rule;
 pub(crate) mod table;
 pub(crate) mod value;
 mod walk;
+mod wide_constants;

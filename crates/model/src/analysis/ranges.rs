@@ -86,11 +86,13 @@ impl Analysis {
             "Cast" => match operands.first() {
                 Some(operand) if self.is_truth(operand) => IntRange::from([0, 1]),
                 Some(operand) if self.is_integer(operand) => {
-                    let is_cut_off = named_int(attributes, "to") == Some(DataType::INT32.0.into());
-                    match is_cut_off && !of(0).is_within(IntRange::ALL) {
-                        true => IntRange::ALL,
-                        false => of(0),
-                    }
+                    let to = named_int(attributes, "to").map(|to| DataType(to as i32));
+                    let possible = match to {
+                        Some(DataType::INT32) => IntRange::ALL,
+                        Some(DataType::UINT32) => IntRange { low: 0, high: u32::MAX.into() },
+                        _ => all,
+                    };
+                    if of(0).is_within(possible) { of(0) } else { possible }
                 }
                 _ => all,
             },

@@ -1,15 +1,24 @@
 //! Numbers that are known when a request comes: its lengths, single numbers that it brings, and what is computed of
 //! them.
 
+use std::cmp::Ordering;
+
 use batchmaker_graph::TensorData;
 
 use crate::data::int::Int;
 use crate::data::symbol::{BATCH, Symbol};
 
+/// A number as ONNX computes with it: FLOAT, or an integer, which truth values are too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
+    Int(i64),
+    Float(f32),
+}
+
 /// A number that a request has, or that is computed of such ones.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar {
-    Constant(f64),
+    Constant(Number),
     /// The only element of the input of this index.
     Input(usize),
     Length(Int),
@@ -29,8 +38,12 @@ pub(crate) enum Function {
     Not,
     And,
     Or,
-    /// Rounded to zero.
-    Whole,
+    /// A cast to INT64, which rounds to zero.
+    Int64,
+    /// A cast to INT32, which takes the last 32 bits of integers.
+    Int32,
+    /// A cast to FLOAT.
+    Float,
 }
 
 impl Scalar {
@@ -39,19 +52,19 @@ impl Scalar {
         &self,
         input: &impl Fn(usize) -> Option<&'a TensorData>,
         length: &impl Fn(&Int) -> i64,
-    ) -> Option<f64> {
+    ) -> Option<Number> {
         match self {
             Self::Constant(number) => Some(*number),
-            Self::Length(int) => Some(length(int) as f64),
+            Self::Length(int) => Some(Number::Int(length(int))),
             Self::Input(index) => match input(*index)? {
-                TensorData::F32(data) => data.first().map(|&x| f64::from(x)),
-                TensorData::I64(data) => data.first().map(|&n| n as f64),
-                TensorData::I32(data) => data.first().map(|&n| f64::from(n)),
-                TensorData::Bool(data) => data.first().map(|&bit| f64::from(u8::from(bit))),
+                TensorData::F32(data) => data.first().map(|&x| Number::Float(x)),
+                TensorData::I64(data) => data.first().map(|&n| Number::Int(n)),
+                TensorData::I32(data) => data.first().map(|&n| Number::Int(n.into())),
+                TensorData::Bool(data) => data.first().map(|&bit| Number::Int(bit.into())),
                 TensorData::Bytes(_) => None,
             },
             Self::Of(function, of) => {
-                let of: Vec<f64> =
+                let of: Vec<Number> =
                     of.iter().map(|scalar| scalar.value(input, length)).collect::<Option<_>>()?;
                 function.of(&of)
             }
@@ -63,7 +76,7 @@ impl Scalar {
         let Self::Of(Function::Equal, of) = self else { return None };
         match &of[..] {
             [Self::Length(int), Self::Constant(number)]
-            | [Self::Constant(number), Self::Length(int)] => Some((int, *number as i64)),
+            | [Self::Constant(number), Self::Length(int)] => Some((int, number.as_int())),
             _ => None,
         }
     }
@@ -89,22 +102,62 @@ impl Scalar {
     }
 }
 
+impl Number {
+    /// Whether it is true, as what an `If` takes.
+    pub(crate) fn is_true(self) -> bool {
+        match self {
+            Self::Int(n) => n != 0,
+            Self::Float(x) => x != 0.0,
+        }
+    }
+
+    fn as_int(self) -> i64 {
+        match self {
+            Self::Int(n) => n,
+            Self::Float(x) => x as i64,
+        }
+    }
+
+    fn as_float(self) -> f32 {
+        match self {
+            Self::Int(n) => n as f32,
+            Self::Float(x) => x,
+        }
+    }
+
+    fn compare(self, other: Self) -> Option<Ordering> {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => Some(a.cmp(&b)),
+            (a, b) => a.as_float().partial_cmp(&b.as_float()),
+        }
+    }
+
+    fn combine(self, other: Self, ints: fn(i64, i64) -> i64, floats: fn(f32, f32) -> f32) -> Self {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => Self::Int(ints(a, b)),
+            (a, b) => Self::Float(floats(a.as_float(), b.as_float())),
+        }
+    }
+}
+
 impl Function {
-    fn of(self, of: &[f64]) -> Option<f64> {
-        let truth = |is: bool| f64::from(u8::from(is));
+    fn of(self, of: &[Number]) -> Option<Number> {
+        let truth = |is: bool| Number::Int(is.into());
         Some(match (self, of) {
-            (Self::Add, &[a, b]) => a + b,
-            (Self::Sub, &[a, b]) => a - b,
-            (Self::Mul, &[a, b]) => a * b,
-            (Self::Equal, &[a, b]) => truth(a == b),
-            (Self::Less, &[a, b]) => truth(a < b),
-            (Self::LessOrEqual, &[a, b]) => truth(a <= b),
-            (Self::Greater, &[a, b]) => truth(a > b),
-            (Self::GreaterOrEqual, &[a, b]) => truth(a >= b),
-            (Self::And, &[a, b]) => truth(a != 0.0 && b != 0.0),
-            (Self::Or, &[a, b]) => truth(a != 0.0 || b != 0.0),
-            (Self::Not, &[a]) => truth(a == 0.0),
-            (Self::Whole, &[a]) => a.trunc(),
+            (Self::Add, &[a, b]) => a.combine(b, i64::wrapping_add, |a, b| a + b),
+            (Self::Sub, &[a, b]) => a.combine(b, i64::wrapping_sub, |a, b| a - b),
+            (Self::Mul, &[a, b]) => a.combine(b, i64::wrapping_mul, |a, b| a * b),
+            (Self::Equal, &[a, b]) => truth(a.compare(b) == Some(Ordering::Equal)),
+            (Self::Less, &[a, b]) => truth(a.compare(b).is_some_and(Ordering::is_lt)),
+            (Self::LessOrEqual, &[a, b]) => truth(a.compare(b).is_some_and(Ordering::is_le)),
+            (Self::Greater, &[a, b]) => truth(a.compare(b).is_some_and(Ordering::is_gt)),
+            (Self::GreaterOrEqual, &[a, b]) => truth(a.compare(b).is_some_and(Ordering::is_ge)),
+            (Self::And, &[a, b]) => truth(a.is_true() && b.is_true()),
+            (Self::Or, &[a, b]) => truth(a.is_true() || b.is_true()),
+            (Self::Not, &[a]) => truth(!a.is_true()),
+            (Self::Int64, &[a]) => Number::Int(a.as_int()),
+            (Self::Int32, &[a]) => Number::Int((a.as_int() as i32).into()),
+            (Self::Float, &[a]) => Number::Float(a.as_float()),
             _ => return None,
         })
     }

@@ -43,17 +43,17 @@ pub(super) fn derive_inputs(analysis: &mut Analysis) {
     copy_outputs(analysis);
 }
 
-/// Derives a copy for each output that is an INT64 tensor of the request: a program would copy 32 bits.
+/// Derives a copy for each output that is a tensor of the request of 64-bit integers: a program would copy 32 bits.
 fn copy_outputs(analysis: &mut Analysis) {
     for at in 0..analysis.outputs.len() {
         let view = analysis.outputs[at].1.clone();
         if let Source::Input(index) = view.source
             && let input = &analysis.inputs[index]
-            && input.element == ElementType::I64
+            && input.element.stored() == ElementType::I64
             && input.derived.is_none()
             && steps(&input.dims).len() <= 1
         {
-            let row = RowSpec::new(view.element, row_shape(&view.dims));
+            let row = RowSpec::new(ElementType::I64, row_shape(&view.dims));
             let operand = DerivedOperand::Rows {
                 input: index,
                 at: analysis.resolve(view.source, view.at).at,

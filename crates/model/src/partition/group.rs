@@ -141,14 +141,19 @@ fn phases(analysis: &Analysis, cut: &Cut, list: &[Instance]) -> Vec<usize> {
         if !reads_nothing && !op.tensor_dims.iter().any(|dims| steps(dims).len() > 1) {
             continue;
         }
-        let is_reader = |&at: &usize| {
-            let reader = &analysis.ops[list[at].op];
-            reader.recurrence_depth == op.recurrence_depth
-                && reader.scope == op.scope
-                && reads(at).any(|(read, _)| read == before)
+        let readers = (before + 1..list.len()).filter(|&at| reads(at).any(|(of, _)| of == before));
+        let is_alike = |at: &usize| {
+            let reader = &analysis.ops[list[*at].op];
+            reader.recurrence_depth == op.recurrence_depth && reader.scope == op.scope
         };
-        let first = (before + 1..list.len()).filter(is_reader).map(|at| phases[at]).min();
-        phases[before] = first.unwrap_or(0).max(phases[before]);
+        let (alike, others): (Vec<usize>, Vec<usize>) = readers.partition(is_alike);
+        let first = |of: Vec<usize>| of.into_iter().map(|at| phases[at]).min();
+        // Others do not wait for it longer than they did.
+        if let Some(phase) = first(alike)
+            && first(others).is_none_or(|other| phase <= other)
+        {
+            phases[before] = phase.max(phases[before]);
+        }
     }
     phases
 }

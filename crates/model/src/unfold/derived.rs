@@ -30,7 +30,7 @@ impl UnfoldPlan {
             }
             let operand = |operand: &DerivedOperand| match operand {
                 DerivedOperand::Rows { input, at, shape } => {
-                    known[*input].as_ref().map(|elements| under(elements, *at, shape))
+                    under(known[*input].as_ref()?, *at, shape)
                 }
                 DerivedOperand::Constant(elements) => Some(elements.clone()),
                 DerivedOperand::Absent => None,
@@ -62,18 +62,18 @@ fn rows(input: &PlanInput, tensor: &Tensor) -> Option<Elements> {
     Elements::of_tensor(shape, tensor.clone().permuted(&order).data())
 }
 
-/// Rows under a shape, or those of a step.
-fn under(elements: &Elements, at: Option<i64>, shape: &[usize]) -> Elements {
+/// Rows under a shape, or those of a step; none if there is no such step.
+fn under(elements: &Elements, at: Option<i64>, shape: &[usize]) -> Option<Elements> {
     let steps = elements.shape()[1];
     let chosen = match at {
         Some(at) => {
-            let step = if at < 0 { steps as i64 + at } else { at };
-            elements.gathered(1, &[step as usize], &[1])
+            let step = usize::try_from(if at < 0 { steps as i64 + at } else { at }).ok()?;
+            (step < steps).then(|| elements.gathered(1, &[step], &[1]))?
         }
         None => elements.clone(),
     };
     let shape = [&chosen.shape()[..2], shape].concat();
-    chosen.reshaped(shape)
+    Some(chosen.reshaped(shape))
 }
 
 /// The tensor of a derived input.

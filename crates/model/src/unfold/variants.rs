@@ -108,7 +108,7 @@ impl Unfold for Chooser {
                 |index: usize| -> Option<&TensorData> { Some(tensors.get(index)?.tensor.data()) };
             let holds = |(condition, is_true): &(Scalar, bool)| {
                 let value = condition.value(&input, &|int| lengths.int(int));
-                value.is_some_and(|value| (value != 0.0) == *is_true)
+                value.is_some_and(|value| value.is_true() == *is_true)
             };
             if conditions.iter().all(holds) {
                 return plan.unfold(tensors, parameters);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use batchmaker_graph::ElementType;
+use batchmaker_graph::{ElementType, RowSpec};
 use rten_onnx::onnx::DataType;
 
 use crate::analysis::operator::Inputs;
@@ -14,7 +14,7 @@ use crate::analysis::operators::sequence_op::{SequenceOp, tensor};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Operand, Source, Val, View};
 use crate::data::array::Array;
-use crate::data::dim::steps;
+use crate::data::dim::{row_shape, steps};
 use crate::data::literal::Literal;
 use crate::file::attribute::int_attribute;
 use crate::file::node::Node;
@@ -99,7 +99,15 @@ fn cast_to(
                 _ => Ok(Val::View(view)),
             }
         }
+        ElementType::U32 | ElementType::U64 if from == ElementType::I64 => {
+            unsigned(analysis, node, view, to)
+        }
         _ if to.stored() == from.stored() => Ok(Val::View(relabelled(view))),
+        ElementType::I64 if from.stored() == ElementType::F32 && !from.is_narrow() => {
+            let whole = physical(analysis, node, view, to)?;
+            analysis.check_cast(node, &whole);
+            Ok(Val::View(whole))
+        }
         _ => {
             let known = before_sum(analysis, view).filter(|_| to.is_float());
             let source = known.unwrap_or(view.source);
@@ -112,6 +120,33 @@ fn cast_to(
             }
         }
     }
+}
+
+/// A cast of INT64 to integers without sign.
+fn unsigned(
+    analysis: &mut Analysis,
+    node: &Node,
+    view: &View,
+    to: ElementType,
+) -> Result<Val, String> {
+    let relabelled = |view: &View| Val::View(View { element: to, ..view.clone() });
+    if to == ElementType::U32 {
+        let attributes = vec![int_attribute("to", data_type_of(to).0.into())];
+        let operands = vec![analysis.operand(view)];
+        let row = [RowSpec::new(ElementType::I64, row_shape(&view.dims))];
+        if analysis.can_derive("Cast", &attributes, &operands, &row) {
+            let outputs = vec![(ElementType::I64, view.dims.clone())];
+            let vals = analysis.emit(node, "Cast", attributes, operands, outputs);
+            return match vals.first() {
+                Some(Val::View(view)) => Ok(relabelled(view)),
+                _ => Err("it gives nothing".to_owned()),
+            };
+        }
+    }
+    if analysis.range(view.source).low < 0 {
+        analysis.check_not_negative(node, view);
+    }
+    Ok(relabelled(view))
 }
 
 /// The floats that hold the sums of whole numbers which a view is a cast of.

@@ -41,7 +41,8 @@ pub(in crate::analysis) fn check_overflow(
     }
     let operator = &node.operator[..];
     let is_of_pairs = ["Add", "Sub", "Mul", "Sum"].contains(&operator);
-    if !is_wide(output) || !analysis.can_check() || !(is_of_pairs || is_reduction(operator)) {
+    let is_of_one = is_reduction(operator) || ["Abs", "Neg"].contains(&operator);
+    if !is_wide(output) || !analysis.can_check() || !(is_of_pairs || is_of_one) {
         return Ok(());
     }
     let ranges: Vec<IntRange> = inputs.iter().flatten().map(|val| range(analysis, val)).collect();
@@ -51,6 +52,7 @@ pub(in crate::analysis) fn check_overflow(
     }
     let fits = match operator {
         "ReduceProd" | "ReduceSumSquare" => false,
+        "Abs" | "Neg" => operands[0].low > IntRange::ALL.low,
         "CumSum" | "ReduceSum" => {
             let elements = elements(analysis, &inputs[0]) as i64;
             operands[0].times(IntRange { low: 0, high: elements }).is_within(IntRange::ALL)

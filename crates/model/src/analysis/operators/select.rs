@@ -153,9 +153,9 @@ fn embed(
 fn clamped(analysis: &mut Analysis, node: &Node, ids: &View, rows: usize) -> Result<View, String> {
     let rows = i64::try_from(rows).map_err(|_| "an axis beyond all reason")?;
     analysis.check_index(node, ids, &Int::number(rows))?;
-    let bound = |n: i64| {
-        Operand::Constant(Rc::new(Literal::Int(Array::scalar(Int::number(n)), ElementType::I64)))
-    };
+    let element = ids.element;
+    let bound =
+        |n: i64| Operand::Constant(Rc::new(Literal::Int(Array::scalar(Int::number(n)), element)));
     let operands = vec![analysis.operand(ids), bound(-rows), bound(rows - 1)];
     let outputs = vec![(ids.element, ids.dims.clone())];
     match analysis.emit(node, "Clip", vec![], operands, outputs).pop() {
@@ -171,7 +171,7 @@ fn from_front(
     ids: &View,
     rows: usize,
 ) -> Result<View, String> {
-    let rows = Literal::Int(Array::scalar(Int::number(rows as i64)), ElementType::I64);
+    let rows = Literal::Int(Array::scalar(Int::number(rows as i64)), ids.element);
     let operands = vec![analysis.operand(ids), Operand::Constant(Rc::new(rows))];
     let outputs = vec![(ids.element, ids.dims.clone())];
     let fmod = vec![int_attribute("fmod", 0)];
