@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use batchmaker_cpu::Isa;
+use batchmaker_cpu::{Executor, Isa};
 use batchmaker_device::Device;
 use batchmaker_engine::EngineConfig;
 use batchmaker_graph::Precision;
@@ -45,6 +45,7 @@ pub struct EngineBuilder {
     workers: Option<u16>,
     threads_per_worker: Option<usize>,
     isa: Option<Isa>,
+    executor: Executor,
     max_memory_bytes: Option<usize>,
     fairness: Fairness,
     config: EngineConfig,
@@ -57,6 +58,7 @@ pub struct Prepared {
     pub loaded: Loaded,
     /// The workers and threads that the engine will have.
     pub machine: Machine,
+    executor: Executor,
     config: EngineConfig,
 }
 
@@ -71,6 +73,7 @@ impl Default for EngineBuilder {
             workers: None,
             threads_per_worker: None,
             isa: None,
+            executor: Executor::Own,
             max_memory_bytes: None,
             fairness: Fairness::default(),
             config: EngineConfig::default(),
@@ -124,6 +127,12 @@ impl EngineBuilder {
     /// Sets the instruction set of the kernels. Without it, the best one of the machine is taken.
     pub fn isa(mut self, isa: Isa) -> Self {
         self.isa = Some(isa);
+        self
+    }
+
+    /// Sets what runs the parts of models that have no fused kernel: this project's own executor, or ONNX Runtime where it takes them.
+    pub fn executor(mut self, executor: Executor) -> Self {
+        self.executor = executor;
         self
     }
 
@@ -246,6 +255,7 @@ impl EngineBuilder {
         Ok(Prepared {
             loaded,
             machine,
+            executor: self.executor,
             config: EngineConfig { max_memory_bytes, fairness, ..self.config },
         })
     }
@@ -272,7 +282,8 @@ impl Prepared {
     /// A model cannot be run, or the machine does not give what is wanted.
     pub fn start(self) -> Result<Engine, BuildError> {
         let Loaded { profiles, registry, .. } = &self.loaded;
-        let device = self.machine.device_within(self.config.max_memory_bytes)?;
+        let device =
+            self.machine.device_within(self.config.max_memory_bytes, self.executor.clone())?;
         profiles.plan(registry, &device)?;
         self.start_on(Arc::new(device))
     }
@@ -282,7 +293,7 @@ impl Prepared {
     /// # Errors
     /// A model cannot be run, or the device does not give what is wanted.
     pub fn start_on(self, device: Arc<dyn Device>) -> Result<Engine, BuildError> {
-        let Self { loaded, machine, mut config } = self;
+        let Self { loaded, machine, mut config, .. } = self;
         config.workers = machine.workers;
         config.submission_window = loaded.submission_window;
         let engine =

@@ -38,7 +38,9 @@ mod session;
 mod stream;
 mod trial;
 
-pub use batchmaker_cpu::Isa;
+pub use batchmaker_cpu::{
+    CellExecutor, Executor, ExecutorError, Isa, OnnxRuntime, OnnxRuntimeError,
+};
 /// The contract of devices, for a device of one's own ([`Prepared::start_on`]).
 pub use batchmaker_device as device;
 pub use batchmaker_device::{Device, DeviceError};

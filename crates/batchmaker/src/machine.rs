@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 
-use batchmaker_cpu::{CpuConfig, CpuDevice, InputProjection, Isa};
+use batchmaker_cpu::{CpuConfig, CpuDevice, Executor, InputProjection, Isa};
 use batchmaker_device::DeviceError;
 use batchmaker_graph::{CellRegistry, ModelId};
 
@@ -99,19 +99,26 @@ impl Machine {
     /// # Errors
     /// The system gives no threads.
     pub fn device(self) -> Result<CpuDevice, DeviceError> {
-        self.device_within(usize::MAX)
+        self.device_within(usize::MAX, Executor::Own)
     }
 
     /// The device that an engine with these workers and threads computes with: batches of all workers together take at
-    /// most half of `bytes`.
+    /// most half of `bytes`, and `executor` runs programs, on the threads of a worker.
     ///
     /// # Errors
     /// The system gives no threads.
-    pub fn device_within(self, bytes: usize) -> Result<CpuDevice, DeviceError> {
+    pub fn device_within(self, bytes: usize, executor: Executor) -> Result<CpuDevice, DeviceError> {
         let of_worker = (bytes / 2 / usize::from(self.workers)) as u64;
         let batch_bytes_max = of_worker.min(CpuConfig::default().batch_bytes_max);
+        let executor = match executor {
+            Executor::Own => Executor::Own,
+            Executor::OnnxRuntime(runtime) => {
+                Executor::OnnxRuntime(runtime.with_threads(self.threads_per_worker))
+            }
+        };
         CpuDevice::new(CpuConfig {
             batch_bytes_max,
+            executor,
             input_projection: InputProjection::Measured,
             threads_per_worker: self.threads_per_worker,
             isa: self.isa,

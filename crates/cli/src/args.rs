@@ -236,6 +236,9 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+
+    #[command(flatten)]
     pub(crate) cells: CellArgs,
 }
 
@@ -450,6 +453,9 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "N", default_value_t = EngineBuilder::MAX_TASKS_TO_SUBMIT, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_tasks_to_submit: u32,
 
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
@@ -465,6 +471,46 @@ impl Default for MachineArgs {
             goal: Goal::default(),
             max_tasks_to_submit: EngineBuilder::MAX_TASKS_TO_SUBMIT,
             isa: None,
+            executor: ExecutorArgs::default(),
+        }
+    }
+}
+
+/// What runs programs.
+#[derive(Debug, Default, Args)]
+pub(crate) struct ExecutorArgs {
+    /// What runs the parts of models that have no fused kernel: own; onnxruntime, the library of that name in the
+    /// Python environment; or onnxruntime=PATH, a library such as libonnxruntime.so.1.31.1. With ONNX Runtime the last
+    /// bits of a reply depend on what runs beside it
+    #[arg(long, value_name = "NAME[=PATH]", default_value = "own")]
+    pub(crate) executor: ExecutorName,
+
+    /// Let ONNX Runtime run each row and each sequence by itself, so that replies do not depend on what runs
+    /// beside them
+    #[arg(long)]
+    pub(crate) executor_alone: bool,
+}
+
+/// What runs programs, as it is named on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ExecutorName {
+    #[default]
+    Own,
+    /// ONNX Runtime, of a library if one is named.
+    OnnxRuntime(Option<PathBuf>),
+}
+
+impl FromStr for ExecutorName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            None if text == "own" => Ok(Self::Own),
+            None if text == "onnxruntime" => Ok(Self::OnnxRuntime(None)),
+            Some(("onnxruntime", path)) if !path.is_empty() => {
+                Ok(Self::OnnxRuntime(Some(path.into())))
+            }
+            _ => Err("expected own, onnxruntime or onnxruntime=PATH".to_owned()),
         }
     }
 }

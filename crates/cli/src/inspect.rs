@@ -2,21 +2,26 @@
 
 use std::fmt::Write as _;
 
-use batchmaker::{CellType, Loaded, Model, ModelCell, Precision, TensorInfo};
+use batchmaker::{
+    CellExecutor, CellType, Executor, Loaded, Model, ModelCell, Precision, TensorInfo,
+};
 use serde_json::{Value, json};
 
 use crate::args::{InspectArgs, MachineArgs};
+use crate::executor::executor;
 use crate::start::prepare_plainly;
 
 /// Prints what there is to know of the models.
 pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<()> {
     let paths = std::slice::from_ref(&args.model);
     let loaded = prepare_plainly(paths, &MachineArgs::default(), &args.cells)?.loaded;
+    let executor = executor(&args.executor)?;
     for model in &loaded.models {
+        let executors = executors(model, &loaded, &executor)?;
         if args.json {
-            println!("{}", as_json(model, &loaded));
+            println!("{}", as_json(model, &loaded, &executors));
         } else {
-            print!("{}", as_text(model, &loaded));
+            print!("{}", as_text(model, &loaded, &executors));
         }
     }
     Ok(())
@@ -30,6 +35,19 @@ fn cells<'a>(
     model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
 }
 
+/// What runs each cell of a model, where another executor than our own is wanted and the cell is a program.
+fn executors(
+    model: &Model,
+    loaded: &Loaded,
+    executor: &Executor,
+) -> anyhow::Result<Vec<Option<CellExecutor>>> {
+    let of_cell = |(_, cell_type): (&ModelCell, &CellType)| match executor {
+        Executor::Own => Ok(None),
+        Executor::OnnxRuntime(_) => executor.of_cell(&cell_type.cell),
+    };
+    Ok(cells(model, loaded).map(of_cell).collect::<Result<_, _>>()?)
+}
+
 /// A model's inputs, and whether a request may leave each out.
 fn inputs(model: &Model) -> impl Iterator<Item = (&TensorInfo, bool)> {
     model.inputs.iter().zip(model.layouts().into_iter().map(|layout| layout.optional))
@@ -39,7 +57,7 @@ fn how(cell: &ModelCell) -> &'static str {
     if cell.fused { "fused" } else { "general" }
 }
 
-fn as_text(model: &Model, loaded: &Loaded) -> String {
+fn as_text(model: &Model, loaded: &Loaded, executors: &[Option<CellExecutor>]) -> String {
     let mut text = format!("{}, version {}\n", model.name, model.version);
     for (TensorInfo { name, element, shape }, optional) in inputs(model) {
         let mark = if optional { ", optional" } else { "" };
@@ -55,10 +73,11 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
     for note in &model.notes {
         let _ = writeln!(text, "  note   {note}");
     }
-    for (cell, cell_type) in cells(model, loaded) {
+    for ((cell, cell_type), executor) in cells(model, loaded).zip(executors) {
+        let run_by = executor.as_ref().map_or_else(String::new, run_by);
         let _ = writeln!(
             text,
-            "  cell   {}: {}, {}batches up to {}, {} of weights, {} bytes of state a request, type {}\n         {}",
+            "  cell   {}: {}, {run_by}{}batches up to {}, {} of weights, {} bytes of state a request, type {}\n         {}",
             cell.name,
             how(cell),
             match cell_type.cell.precision {
@@ -75,6 +94,23 @@ fn as_text(model: &Model, loaded: &Loaded) -> String {
     text
 }
 
+/// How a cell is run that is a program.
+fn run_by(of_cell: &CellExecutor) -> String {
+    let how = match (&of_cell.executor, &of_cell.refusal) {
+        (Executor::OnnxRuntime(runtime), _) if runtime.is_alone() => {
+            format!("{runtime} row by row")
+        }
+        (Executor::OnnxRuntime(runtime), _) => {
+            format!("{runtime} (its last bits depend on the batch)")
+        }
+        (Executor::Own, None) => "the own executor".to_owned(),
+        (Executor::Own, Some(reason)) => {
+            format!("the own executor ({})", reason.lines().next().unwrap_or_default())
+        }
+    };
+    format!("run by {how}, ")
+}
+
 fn human_bytes(bytes: usize) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
@@ -83,18 +119,19 @@ fn human_bytes(bytes: usize) -> String {
     }
 }
 
-fn as_json(model: &Model, loaded: &Loaded) -> Value {
+fn as_json(model: &Model, loaded: &Loaded, executors: &[Option<CellExecutor>]) -> Value {
     let tensor = |TensorInfo { name, element, shape }: &TensorInfo| json!({ "name": name, "datatype": element.to_string(), "shape": shape });
     let input = |(info, optional): (&TensorInfo, bool)| {
         let mut described = tensor(info);
         described["optional"] = optional.into();
         described
     };
-    let cell = |(cell, cell_type): (&ModelCell, &CellType)| {
+    let cell = |((cell, cell_type), executor): ((&ModelCell, &CellType), &Option<CellExecutor>)| {
         json!({
             "name": cell.name,
             "type": cell_type.identity.to_string(),
             "how": how(cell),
+            "executor": executor.as_ref().map(|of| of.executor.to_string()),
             "why": cell.description,
             "priority": cell.priority,
             "precision": cell_type.cell.precision.to_string(),
@@ -111,6 +148,6 @@ fn as_json(model: &Model, loaded: &Loaded) -> Value {
         "sessions": model.why_no_sessions().is_none(),
         "why_no_sessions": model.why_no_sessions(),
         "notes": model.notes,
-        "cells": cells(model, loaded).map(cell).collect::<Vec<_>>(),
+        "cells": cells(model, loaded).zip(executors).map(cell).collect::<Vec<_>>(),
     })
 }

@@ -5,6 +5,7 @@
 mod args;
 mod bench;
 mod calibrate;
+mod executor;
 mod inspect;
 mod models;
 mod profile;

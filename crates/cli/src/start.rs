@@ -7,6 +7,7 @@ use batchmaker::{Engine, EngineBuilder, Fairness, Policy, Prepared};
 use batchmaker_server::log;
 
 use crate::args::{CellArgs, MachineArgs};
+use crate::executor::executor;
 use crate::models::{add, explain};
 
 /// The bounds of the work in flight.
@@ -47,7 +48,7 @@ pub(crate) fn prepare(
     limits: Limits,
 ) -> anyhow::Result<Prepared> {
     let mut builder = add(builder(args), paths, &args.cells).policy(policy).goal(args.goal);
-    builder = builder.fairness(fairness);
+    builder = builder.fairness(fairness).executor(executor(&args.executor)?);
     if let Some(profile) = &args.profile {
         builder = builder.profile(profile);
     }

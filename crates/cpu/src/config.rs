@@ -1,6 +1,6 @@
 //! The configuration of a CPU device.
 
-use batchmaker_executor::BATCH_BYTES_MAX;
+use batchmaker_executor::{BATCH_BYTES_MAX, Executor};
 use batchmaker_kernels::Isa;
 
 use crate::strategies::execution_strategy::InputProjection;
@@ -20,6 +20,8 @@ pub struct CpuConfig {
     /// The most bytes that a batch of several rows or sequences takes which the general executor runs: each worker may
     /// take as many at any time.
     pub batch_bytes_max: u64,
+    /// What runs programs.
+    pub executor: Executor,
 }
 
 impl Default for CpuConfig {
@@ -30,6 +32,7 @@ impl Default for CpuConfig {
             pin_threads: false,
             input_projection: InputProjection::default(),
             batch_bytes_max: BATCH_BYTES_MAX,
+            executor: Executor::Own,
         }
     }
 }

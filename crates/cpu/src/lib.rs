@@ -29,6 +29,9 @@ mod strategies;
 mod threads;
 pub mod tuning;
 
+pub use batchmaker_executor::{
+    CellExecutor, Executor, ExecutorError, OnnxRuntime, OnnxRuntimeError,
+};
 pub use batchmaker_kernels::Isa;
 pub use config::CpuConfig;
 pub use device::CpuDevice;

@@ -11,13 +11,15 @@
 //!
 //! Programs run on an [`ExecutorThread`], of which a device has one for each worker.
 //!
-//! A single row or sequence gives the same bits as in any batch.
+//! A single row or sequence gives the same bits as in any batch, unless ONNX Runtime runs it ([`Executor::OnnxRuntime`]).
 //!
 //! | file | idea |
 //! |---|---|
 //! | `row_program.rs` | programs over rows |
 //! | `sequence_program.rs` | programs over whole sequences, and which of them run together |
-//! | `loaded.rs` | a program in rten, which runs both kinds |
+//! | `loaded.rs` | a program in one of the executors, which runs both kinds |
+//! | `executor_choice.rs`, `onnx_runtime.rs` | the executors; ONNX Runtime as one of them, if asked for |
+//! | `executor_of_cell.rs` | which executor runs a cell |
 //! | `sections/` | programs that are cut into sections: native ones, in our kernels, and fallbacks, in rten |
 //! | `single_row.rs` | plans how a single row runs, so that it gives the bits that it has in a batch |
 //! | `single_row_branch.rs` | adds a branch for a single row to a program |
@@ -41,12 +43,15 @@
 
 mod buffer_pool;
 mod error;
+mod executor_choice;
+mod executor_of_cell;
 mod growth;
 mod inner_shapes;
 mod lengths;
 mod loaded;
 mod memory_plan;
 mod memory_run;
+mod onnx_runtime;
 mod operator;
 mod port;
 mod probe;
@@ -63,6 +68,9 @@ mod thread;
 mod working_bytes;
 
 pub use error::ExecutorError;
+pub use executor_choice::Executor;
+pub use executor_of_cell::CellExecutor;
+pub use onnx_runtime::{OnnxRuntime, OnnxRuntimeError};
 pub use row_program::RowProgram;
 pub use sequence_program::{SequenceBatch, SequenceProgram};
 pub use thread::ExecutorThread;

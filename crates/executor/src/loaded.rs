@@ -1,4 +1,4 @@
-//! A program in rten.
+//! A program in one of the executors.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,23 +8,28 @@ use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
 use rten_onnx::onnx::ModelProto;
 
 use crate::error::ExecutorError;
+use crate::executor_choice::Executor;
+use crate::onnx_runtime::{OnnxRuntime, OnnxRuntimeProgram};
 use crate::port::Port;
-use crate::probe::{Probe, dims, shape_of};
+use crate::probe::{Probe, dims, shape_of, steps_of, trial_input};
 use crate::row_count::may_be_sensitive;
-use crate::sections::{Cut, SectionedProgram, cut};
+use crate::sections::{Cut, SectionedProgram, cut, has_byte_products};
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
-use crate::tensors::{from_value, to_value};
+use crate::tensors::{Shaped, checked, from_value, to_value};
 use crate::thread::ExecutorThread;
 use crate::working_bytes::WorkingBytes;
 
 /// The most lists of spans that are remembered. The memory is cleared when it is full.
 const KNOWN_SPANS_MAX: usize = 4096;
 
+/// The factor by which a program that did not take the steps of the probe is tried with more.
+const MORE_STEPS: usize = 16;
+
 /// Bytes of the stack of the thread that loads a program: seven times what a chain of as many operators as a file may have takes.
 const STACK_BYTES: usize = 64 << 20;
 
-/// A program that rten has loaded: its graph optimised, the weights of its products packed.
+/// A program that is loaded: its graph optimised, the weights of its products packed.
 pub(crate) struct Loaded {
     engine: Engine,
     pub(crate) inputs: Vec<Port>,
@@ -35,6 +40,8 @@ pub(crate) struct Loaded {
     /// steps make operators sensitive that the branch runs once.
     known_spans: Mutex<BTreeMap<Vec<u32>, bool>>,
     working_bytes: WorkingBytes,
+    /// Why the executor that was wanted does not run it.
+    refusal: Option<String>,
 }
 
 /// A program in the form in which it runs.
@@ -43,6 +50,7 @@ enum Engine {
     Whole(Box<Model>, Vec<NodeId>),
     /// A program that was cut into sections.
     Sections(SectionedProgram),
+    OnnxRuntime(OnnxRuntimeProgram),
 }
 
 /// See [`SingleRow`].
@@ -60,9 +68,6 @@ enum LoadedSingleRow {
     },
 }
 
-/// A shape and its elements.
-type Shaped = (Vec<usize>, TensorData);
-
 impl Loaded {
     /// Loads `program`, whose inputs are `in0`, `in1`, … and whose outputs are `out0`, `out1`, ….
     ///
@@ -72,11 +77,13 @@ impl Loaded {
         program: &Program,
         inputs: Vec<Port>,
         outputs: Vec<Port>,
+        executor: &Executor,
     ) -> Result<Self, ExecutorError> {
         // rten calls itself for each of a chain's operators.
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
         std::thread::scope(|scope| {
-            let loaded = thread.spawn_scoped(scope, || Self::load(program, inputs, outputs));
+            let loaded =
+                thread.spawn_scoped(scope, || Self::load(program, inputs, outputs, executor));
             let loaded = loaded.map_err(|error| ExecutorError::Load {
                 summary: program.summary.clone(),
                 reason: format!("there is no thread to load it: {error}"),
@@ -89,6 +96,7 @@ impl Loaded {
         program: &Program,
         mut inputs: Vec<Port>,
         mut outputs: Vec<Port>,
+        executor: &Executor,
     ) -> Result<Self, ExecutorError> {
         let error =
             |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
@@ -100,10 +108,18 @@ impl Loaded {
         }
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
         let probe = Probe::run(&mut file, &inputs, &outputs, is_batched);
+        let mut refusal = None;
+        if let Executor::OnnxRuntime(runtime) = executor {
+            let ports = [&inputs, &outputs];
+            match Self::in_onnx_runtime(runtime, program, &file, probe.as_ref(), ports) {
+                Ok(loaded) => return Ok(loaded),
+                Err(reason) => refusal = Some(reason),
+            }
+        }
         if let Some(probe) = &probe
             && let Some(cut) = cut(&file, probe)
         {
-            return Ok(Self::in_sections(cut, probe, inputs, outputs));
+            return Ok(Self { refusal, ..Self::in_sections(cut, probe, inputs, outputs) });
         }
         let single_row = plan(&mut file, probe.as_ref(), is_batched, &inputs);
         let graph = file.graph.as_ref().ok_or_else(|| error("it has no graph".to_owned()))?;
@@ -134,6 +150,7 @@ impl Loaded {
             single_row,
             known_spans,
             working_bytes,
+            refusal,
         };
         if !loaded.has_same_bits_as_two(probe.map_or(1, |probe| probe.span)) {
             loaded.single_row = LoadedSingleRow::Twice;
@@ -148,7 +165,90 @@ impl Loaded {
             WorkingBytes::of_sections(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
         let (output_ids, single_row) = (Vec::new(), LoadedSingleRow::Plain);
         let (engine, known_spans) = (Engine::Sections(program), Mutex::default());
-        Self { engine, inputs, outputs, output_ids, single_row, known_spans, working_bytes }
+        let refusal = None;
+        Self {
+            engine,
+            inputs,
+            outputs,
+            output_ids,
+            single_row,
+            known_spans,
+            working_bytes,
+            refusal,
+        }
+    }
+
+    /// The program in ONNX Runtime.
+    ///
+    /// # Errors
+    /// Why another executor is to run it: that does not take it or gives something else than its ports, or it has products of bytes,
+    /// which that would compute as FLOAT.
+    fn in_onnx_runtime(
+        runtime: &OnnxRuntime,
+        program: &Program,
+        file: &ModelProto,
+        probe: Option<&Probe>,
+        [inputs, outputs]: [&Vec<Port>; 2],
+    ) -> Result<Self, String> {
+        if has_byte_products(file) {
+            return Err("it multiplies bytes".to_owned());
+        }
+        let graph = file.graph.as_ref().ok_or("it has no graph")?;
+        let loaded = OnnxRuntimeProgram::new(runtime, program.bytes.clone())?;
+        let mut working_bytes = WorkingBytes::new(graph, probe, &SingleRow::Plain, inputs, outputs);
+        if runtime.is_alone() {
+            working_bytes.run_alone();
+        }
+        let (engine, single_row) = (Engine::OnnxRuntime(loaded), LoadedSingleRow::Plain);
+        let loaded = Self {
+            engine,
+            inputs: inputs.clone(),
+            outputs: outputs.clone(),
+            output_ids: Vec::new(),
+            single_row,
+            known_spans: Mutex::default(),
+            working_bytes,
+            refusal: None,
+        };
+        if let Some(probe) = probe {
+            // Windows that rten takes may be too long for ONNX Runtime.
+            loaded
+                .try_one(probe.span)
+                .or_else(|reason| loaded.try_one(probe.span * MORE_STEPS).map_err(|_| reason))?;
+        }
+        Ok(loaded)
+    }
+
+    /// Runs one row or sequence of `span` steps.
+    ///
+    /// # Errors
+    /// It fails.
+    fn try_one(&self, span: usize) -> Result<(), String> {
+        let ports = self.inputs.iter().chain(&self.outputs);
+        let spans: Vec<u32> = ports.map(|port| steps_of(port, span) as u32).collect();
+        let input = |(port, &steps): (&Port, &u32)| {
+            trial_input(port, &port.shape(1, steps as usize), steps as usize)
+        };
+        let inputs = self.inputs.iter().zip(&spans).map(input).collect();
+        match self.run(1, &spans, inputs, &ExecutorThread::new()) {
+            // Outputs may have other steps.
+            Err(ExecutorError::Output { port, .. }) if self.outputs[port].axes.steps => Ok(()),
+            Err(error) => Err(error.to_string()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// The executor that runs the program.
+    pub(crate) fn executor(&self) -> Executor {
+        match &self.engine {
+            Engine::Whole(..) | Engine::Sections(_) => Executor::Own,
+            Engine::OnnxRuntime(program) => Executor::OnnxRuntime(program.runtime().clone()),
+        }
+    }
+
+    /// Why the executor that was wanted does not run the program.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 
     /// See [`WorkingBytes::bound_batches`].
@@ -204,6 +304,13 @@ impl Loaded {
         check(&inputs, &self.inputs, shapes.iter().cloned())?;
         let inputs: Vec<Shaped> = shapes.into_iter().zip(inputs).collect();
         let expected: Vec<_> = self.outputs.iter().zip(output_spans).map(shape).collect();
+        if let Engine::OnnxRuntime(program) = &self.engine {
+            let outputs = program.run(inputs)?.into_iter().zip(expected).enumerate();
+            let element = |port: usize| self.outputs[port].row.element;
+            let outputs = outputs
+                .map(|(port, (output, expected))| checked(port, output, element(port), &expected));
+            return outputs.collect();
+        }
         match &self.single_row {
             LoadedSingleRow::Branch { ids, checked_ids, checks, is_double } if count == 1 => {
                 let is_short = if checks.is_empty() { Some(false) } else { self.is_short(spans) };
@@ -258,6 +365,7 @@ impl Loaded {
         let values = values.collect::<Result<Vec<_>, _>>()?;
         match &self.engine {
             Engine::Sections(program) => program.run(values, thread),
+            Engine::OnnxRuntime(_) => unreachable!("it takes no tensors of rten"),
             Engine::Whole(model, input_ids) => {
                 let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
                 let values = input_ids.iter().zip(values).map(|(&id, value)| (id, value.into()));

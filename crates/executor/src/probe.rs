@@ -213,11 +213,7 @@ impl<'a> Tracer<'a> {
     ) -> Option<Shapes> {
         let input = |(number, port): (usize, &Port)| {
             let shape = port.shape(count, lengths[number]);
-            let elements = shape.iter().product();
-            let data = match port.is_count() {
-                true => TensorData::I64(vec![lengths[number] as i64; elements]),
-                false => TensorData::zeros(port.row.element, elements),
-            };
+            let data = trial_input(port, &shape, lengths[number]);
             Some((model.node_id(&format!("in{number}")).ok()?, to_value(&shape, data).ok()?.into()))
         };
         let values: Vec<(NodeId, ValueOrView<'_>)> =
@@ -294,8 +290,17 @@ fn grow(
     (lengths, growths)
 }
 
+/// Zeros of this shape, or the length that a port is to hold.
+pub(crate) fn trial_input(port: &Port, shape: &[usize], length: usize) -> TensorData {
+    let elements = shape.iter().product();
+    match port.is_count() {
+        true => TensorData::I64(vec![length as i64; elements]),
+        false => TensorData::zeros(port.row.element, elements),
+    }
+}
+
 /// The steps of an input port where every length is `span`.
-fn steps_of(port: &Port, span: usize) -> usize {
+pub(crate) fn steps_of(port: &Port, span: usize) -> usize {
     match &port.factors[..] {
         [] => span,
         factors => factors.iter().map(|factor| factor.length(span)).product(),

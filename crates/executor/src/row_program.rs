@@ -3,6 +3,7 @@
 use batchmaker_graph::{Program, RowSpec, TensorData};
 
 use crate::error::ExecutorError;
+use crate::executor_choice::Executor;
 use crate::loaded::Loaded;
 use crate::port::Port;
 use crate::tensors::append;
@@ -23,7 +24,30 @@ impl RowProgram {
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
-        Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs)).map(Self)
+        Self::with(program, inputs, outputs, &Executor::Own)
+    }
+
+    /// As [`Self::new`], run by `executor` if that takes it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with(
+        program: &Program,
+        inputs: &[RowSpec],
+        outputs: &[RowSpec],
+        executor: &Executor,
+    ) -> Result<Self, ExecutorError> {
+        Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs), executor).map(Self)
+    }
+
+    /// What runs it.
+    pub fn executor(&self) -> Executor {
+        self.0.executor()
+    }
+
+    /// Why the executor that was wanted does not run it, if that is so.
+    pub fn refusal(&self) -> Option<&str> {
+        self.0.refusal()
     }
 
     /// Bounds a batch of several rows by `bytes` instead of [`crate::BATCH_BYTES_MAX`].

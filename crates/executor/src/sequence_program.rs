@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use batchmaker_graph::{RowSpec, SequenceCell, TensorData};
 
 use crate::error::ExecutorError;
+use crate::executor_choice::Executor;
 use crate::loaded::Loaded;
 use crate::port::Port;
 use crate::thread::ExecutorThread;
@@ -37,9 +38,32 @@ impl SequenceProgram {
         inputs: &[RowSpec],
         outputs: &[RowSpec],
     ) -> Result<Self, ExecutorError> {
+        Self::with(cell, inputs, outputs, &Executor::Own)
+    }
+
+    /// As [`Self::new`], run by `executor` if that takes it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with(
+        cell: &SequenceCell,
+        inputs: &[RowSpec],
+        outputs: &[RowSpec],
+        executor: &Executor,
+    ) -> Result<Self, ExecutorError> {
         let inputs = Port::of_sequences(inputs, &cell.inputs);
         let outputs = Port::of_sequences(outputs, &cell.outputs);
-        Loaded::new(&cell.program, inputs, outputs).map(Self)
+        Loaded::new(&cell.program, inputs, outputs, executor).map(Self)
+    }
+
+    /// What runs it.
+    pub fn executor(&self) -> Executor {
+        self.0.executor()
+    }
+
+    /// Why the executor that was wanted does not run it, if that is so.
+    pub fn refusal(&self) -> Option<&str> {
+        self.0.refusal()
     }
 
     /// Bounds a batch of several sequences by `bytes` instead of [`crate::BATCH_BYTES_MAX`].

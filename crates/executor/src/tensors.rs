@@ -25,6 +25,29 @@ pub(crate) fn to_value(shape: &[usize], data: TensorData) -> Result<Value, Execu
     Value::from_shape(shape, ints).map_err(|error| run_error(&error))
 }
 
+/// A shape and its elements.
+pub(crate) type Shaped = (Vec<usize>, TensorData);
+
+/// The elements of a tensor, the output of `port`, which must be an `element` tensor of shape `expected`.
+///
+/// # Errors
+/// [`ExecutorError::Output`]
+pub(crate) fn checked(
+    port: usize,
+    (shape, data): Shaped,
+    element: ElementType,
+    expected: &[usize],
+) -> Result<TensorData, ExecutorError> {
+    match shape == expected && data.element() == element {
+        true => Ok(data),
+        false => Err(ExecutorError::Output {
+            port,
+            got: format!("{} {shape:?}", data.element()),
+            expected: format!("{element} {expected:?}"),
+        }),
+    }
+}
+
 /// The elements of `value`, the output of `port`, which must be an `element` tensor of shape `expected`.
 ///
 /// # Errors

@@ -128,6 +128,11 @@ impl WorkingBytes {
         }
     }
 
+    /// Has each row or sequence run by itself.
+    pub(crate) fn run_alone(&mut self) {
+        self.is_batched = false;
+    }
+
     /// Bytes that a run of one row or sequence allocates beside its inputs. `spans` has the rows of the input ports,
     /// then of the output ports.
     pub(crate) fn of_one(&self, spans: &[u32]) -> u64 {

@@ -86,13 +86,15 @@ impl MaterializedCell {
                 Self::Tree(Box::new(TreeNodes::new(packing, cell, first_token_id)?))
             }
             CellBody::Program(program) => {
-                let program = RowProgram::new(program, &cell.inputs, &cell.outputs)?
-                    .bound_batches(config.batch_bytes_max);
+                let program =
+                    RowProgram::with(program, &cell.inputs, &cell.outputs, &config.executor)?
+                        .bound_batches(config.batch_bytes_max);
                 Self::RowWise { program: Box::new(program), inputs }
             }
             CellBody::Sequence(sequence) => {
-                let program = SequenceProgram::new(sequence, &cell.inputs, &cell.outputs)?
-                    .bound_batches(config.batch_bytes_max);
+                let program =
+                    SequenceProgram::with(sequence, &cell.inputs, &cell.outputs, &config.executor)?
+                        .bound_batches(config.batch_bytes_max);
                 Self::SequenceLevel(Box::new(program))
             }
             CellBody::Composite(composite) if !cell.states.is_empty() => {

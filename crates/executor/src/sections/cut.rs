@@ -48,6 +48,11 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     SectionWriter::new(file, &constants).write(graph, native, &fallback)
 }
 
+/// Whether a program has products whose factors are bytes.
+pub(crate) fn has_byte_products(file: &ModelProto) -> bool {
+    !byte_products(file).is_empty()
+}
+
 /// The outputs of the program's products whose factors are bytes.
 fn byte_products(file: &ModelProto) -> BTreeSet<&str> {
     let is_list = |key: &Option<String>| key.as_deref() == Some(BYTE_PRODUCTS);

@@ -1,0 +1,207 @@
+//! ONNX Runtime as the executor of programs: a shared library that is loaded at run time, if asked for.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use batchmaker_graph::TensorData;
+use ort::environment::Environment;
+use ort::session::builder::{GraphOptimizationLevel, PrepackedWeights};
+use ort::session::{Session, SessionInputValue};
+use ort::value::{DynValue, PrimitiveTensorElementType, Tensor};
+
+use crate::error::ExecutorError;
+use crate::tensors::Shaped;
+
+/// ONNX Runtime, loaded from a library.
+///
+/// Its kernels compute a row or sequence in a batch otherwise than alone, so that the last bits of a reply depend on its company,
+/// unless each runs by itself.
+#[derive(Clone)]
+pub struct OnnxRuntime {
+    environment: Environment,
+    name: String,
+    threads: usize,
+    is_alone: bool,
+}
+
+/// The library of this process and its environment, of which there is one.
+static LOADED: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
+
+impl OnnxRuntime {
+    /// Loads the library at `path`: `libonnxruntime.so` of version 1.17 or later. Programs run on one thread, in batches.
+    ///
+    /// # Errors
+    /// The library cannot be loaded, is none of ONNX Runtime, or this process has loaded another one before.
+    pub fn load(path: &Path) -> Result<Self, OnnxRuntimeError> {
+        let error = |reason: &dyn fmt::Display| OnnxRuntimeError {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        };
+        let absolute = path.canonicalize().map_err(|of| error(&of))?;
+        let name = name_of(&absolute);
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        let environment = match &*loaded {
+            Some((known, environment)) if *known == absolute => environment.clone(),
+            Some((known, _)) => {
+                return Err(error(&format!("this process runs {} already", known.display())));
+            }
+            None => {
+                let builder = ort::init_from(&absolute).map_err(|of| error(&of))?;
+                // What goes wrong is told by errors.
+                let logger =
+                    Arc::new(|_: ort::logging::LogLevel, _: &str, _: &str, _: &str, _: &str| {});
+                let builder =
+                    builder.with_name("batchmaker").with_telemetry(false).with_logger(logger);
+                let environment = builder.build().map_err(|of| error(&of))?;
+                *loaded = Some((absolute, environment.clone()));
+                environment
+            }
+        };
+        Ok(Self { environment, name, threads: 1, is_alone: false })
+    }
+
+    /// Runs each program on `threads` threads.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Runs each row and each sequence by itself, so that no reply depends on its company.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { is_alone: true, ..self }
+    }
+
+    /// Whether each row and each sequence runs by itself.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+}
+
+/// The name with the version that the library's file tells: `libonnxruntime.so.1.31.1` is `ONNX Runtime 1.31.1`.
+fn name_of(library: &Path) -> String {
+    let file = library.file_name().unwrap_or_default().to_string_lossy();
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let version: Vec<&str> = file.split('.').filter(is_number).collect();
+    let name = format!("ONNX Runtime {}", version.join("."));
+    name.trim_end().to_owned()
+}
+
+impl fmt::Display for OnnxRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Debug for OnnxRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}, {} threads, alone: {}", self.threads, self.is_alone)
+    }
+}
+
+/// ONNX Runtime cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("ONNX Runtime cannot be loaded from {}: {reason}", path.display())]
+pub struct OnnxRuntimeError {
+    path: PathBuf,
+    reason: String,
+}
+
+/// A program that ONNX Runtime has loaded.
+pub(crate) struct OnnxRuntimeProgram {
+    runtime: OnnxRuntime,
+    file: Arc<[u8]>,
+    /// Weights in the layout of its kernels, which all sessions share.
+    weights: PrepackedWeights,
+    /// The sessions that nobody runs: one is made for each worker that runs the program at the same time as others.
+    idle: Mutex<Vec<Session>>,
+}
+
+impl OnnxRuntimeProgram {
+    /// Loads the program in `file`.
+    ///
+    /// # Errors
+    /// ONNX Runtime does not take it.
+    pub(crate) fn new(runtime: &OnnxRuntime, file: Arc<[u8]>) -> Result<Self, String> {
+        let (idle, weights) = (Mutex::default(), PrepackedWeights::new());
+        let program = Self { runtime: runtime.clone(), file, weights, idle };
+        let session = program.session()?;
+        program.give_back(session);
+        Ok(program)
+    }
+
+    /// The runtime that runs it.
+    pub(crate) fn runtime(&self) -> &OnnxRuntime {
+        &self.runtime
+    }
+
+    fn session(&self) -> Result<Session, String> {
+        let commit = || -> ort::Result<Session> {
+            Session::builder(&self.runtime.environment)?
+                .with_intra_threads(self.runtime.threads)?
+                .with_optimization_level(GraphOptimizationLevel::All)?
+                .with_prepacked_weights(&self.weights)?
+                // Lengths differ from run to run.
+                .with_memory_pattern(false)?
+                .commit_from_memory(&self.file)
+        };
+        commit().map_err(|error| error.to_string())
+    }
+
+    fn give_back(&self, session: Session) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+    }
+
+    /// Computes the outputs from the inputs, each with its shape.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Run`]
+    pub(crate) fn run(&self, inputs: Vec<Shaped>) -> Result<Vec<Shaped>, ExecutorError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut session = match idle {
+            Some(session) => session,
+            None => self.session().map_err(ExecutorError::Run)?,
+        };
+        let run = |session: &mut Session| -> ort::Result<Vec<Shaped>> {
+            let inputs = inputs.into_iter().map(|(shape, data)| value(shape, data));
+            let inputs: Vec<SessionInputValue<'_>> = inputs.collect::<Result<_, _>>()?;
+            let outputs = session.run(&inputs[..])?;
+            outputs.values().map(|output| elements(&output)).collect()
+        };
+        let outputs = run(&mut session).map_err(|error| ExecutorError::Run(error.to_string()));
+        self.give_back(session);
+        outputs
+    }
+}
+
+/// A tensor of ONNX Runtime's.
+fn value(shape: Vec<usize>, data: TensorData) -> ort::Result<SessionInputValue<'static>> {
+    Ok(match data {
+        TensorData::F32(data) => Tensor::from_array((shape, data))?.into(),
+        TensorData::I64(data) => Tensor::from_array((shape, data))?.into(),
+        TensorData::I32(data) => Tensor::from_array((shape, data))?.into(),
+        TensorData::Bool(data) => Tensor::from_array((shape, data))?.into(),
+        TensorData::Bytes(_) => return Err(ort::Error::new("text inside a cell")),
+    })
+}
+
+/// The shape and the elements of one of ONNX Runtime's tensors.
+fn elements(value: &DynValue) -> ort::Result<Shaped> {
+    use ort::value::TensorElementType as Type;
+    fn of<T: PrimitiveTensorElementType + Clone>(
+        value: &DynValue,
+        data: fn(Vec<T>) -> TensorData,
+    ) -> ort::Result<Shaped> {
+        let (shape, elements) = value.try_extract_tensor::<T>()?;
+        let shape = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect();
+        Ok((shape, data(elements.to_vec())))
+    }
+    match value.dtype().tensor_type() {
+        Some(Type::Float32) => of(value, TensorData::F32),
+        Some(Type::Int64) => of(value, TensorData::I64),
+        Some(Type::Int32) => of(value, TensorData::I32),
+        Some(Type::Bool) => of(value, TensorData::Bool),
+        other => Err(ort::Error::new(format!("an output of type {other:?}"))),
+    }
+}

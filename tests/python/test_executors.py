@@ -1,0 +1,147 @@
+"""ONNX Runtime as the executor of what has no fused kernel: the same replies, alone and under load, and clear refusals."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+from conftest import BINARY
+from sessions import Client, cuts, in_threads, joined, play
+from test_whole_files import FEATURES, HIDDEN, Graph
+
+SEED = 2207
+LIBRARY = next(pathlib.Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so*"))
+EXECUTOR = ["--executor", f"onnxruntime={LIBRARY}"]
+
+
+def speech(graph):
+    """A causal convolution before an LSTM, a head behind it."""
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.op("Conv", graph.weights(10, FEATURES, 3), graph.weights(10), pads=[2, 0])
+    graph.op("Relu")
+    graph.op("Transpose", perm=[0, 2, 1])
+    graph.lstm(10)
+    graph.op("MatMul", graph.weights(HIDDEN, 7))
+    return graph.op("Softmax", axis=-1)
+
+
+def head(graph):
+    graph.op("MatMul", graph.weights(FEATURES, 64))
+    graph.op("Erf")
+    graph.op("MatMul", graph.weights(64, 5))
+    return graph.op("LogSoftmax", axis=-1)
+
+
+def attention(graph):
+    """Over the steps of a sequence; an index that a program computes."""
+    graph.op("MatMul", graph.weights(FEATURES, 8))
+    values = graph.last
+    graph.op("Transpose", perm=[0, 2, 1])
+    keys, graph.last = graph.last, values
+    graph.op("MatMul", keys)
+    graph.op("Softmax", axis=-1)
+    graph.op("MatMul", values)
+    graph.op("ArgMax", axis=2, keepdims=0)
+    ids = graph.last
+    graph.last = graph.weights(8, 6)
+    return graph.op("Gather", ids)
+
+
+@pytest.fixture(params=[speech, head, attention], ids=lambda case: case.__name__)
+def model(tmp_path, request):
+    graph = Graph(SEED)
+    request.param(graph)
+    graph.save(tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def close(a, b):
+    return a.shape == b.shape and np.abs(a - b).max() <= 1e-5 * max(1.0, np.abs(b).max())
+
+
+def inspect(path, *options):
+    result = subprocess.run(
+        [BINARY, "inspect", "--json", path, *options], capture_output=True, text=True, timeout=60, check=True
+    )
+    return json.loads(result.stdout)["cells"]
+
+
+def test_programs_run_in_onnx_runtime(model):
+    general = [cell for cell in inspect(model, *EXECUTOR) if cell["how"] == "general"]
+    assert general
+    assert {cell["executor"] for cell in general} == {f"ONNX Runtime {onnxruntime.__version__}"}
+    assert all(cell["executor"] is None for cell in inspect(model))
+
+
+@pytest.mark.parametrize("workers, threads", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("alone", [False, True])
+def test_replies_under_load(serve, model, alone, workers, threads):
+    """As the executor's own, and with the same bits as alone where each sequence runs by itself."""
+    options = ["--executor-alone"] if alone else []
+    server = serve(model, *EXECUTOR, *options, "--workers", workers, "--threads-per-worker", threads)
+    session = onnxruntime.InferenceSession(model)
+    random = np.random.default_rng(SEED)
+    shapes = [(random.integers(1, 4), random.integers(3, 40), FEATURES) for _ in range(32)]
+    requests = [random.standard_normal(shape, np.float32) for shape in shapes]
+    found = [None] * len(requests)
+
+    def ask(index):
+        client = Client(server, "model")
+        (found[index],) = client.infer({"x": requests[index]}).values()
+        client.close()
+
+    in_threads(len(requests), ask)
+    client = Client(server, "model")
+    for x, reply in zip(requests, found):
+        (wanted,) = session.run(None, {"x": x})
+        assert close(reply, wanted)
+        if alone:
+            assert reply.tobytes() == client.infer({"x": x}).popitem()[1].tobytes()
+    client.close()
+    server.wait_until_unused()
+
+
+def test_sessions(serve, tmp_path):
+    graph = Graph(SEED)
+    speech(graph)
+    graph.save(tmp_path / "model.onnx")
+    server = serve(tmp_path / "model.onnx", *EXECUTOR)
+    client = Client(server, "model")
+    x = np.random.default_rng(SEED).standard_normal((1, 50, FEATURES), np.float32)
+    (wanted,) = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": x})
+    ends = cuts(np.random.default_rng(SEED), 50)
+    (name,) = client.infer({"x": x})
+    assert close(joined(play(client, 1, {"x": x}, {}, ends, 1), 1, [name])[name], wanted)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        (["--executor", "onnxruntime=/nowhere.so"], "cannot be loaded from /nowhere.so: No such file"),
+        (["--executor", f"onnxruntime={__file__}"], "ONNX Runtime cannot be loaded from"),
+        (["--executor", "tvm"], "expected own, onnxruntime or onnxruntime=PATH"),
+        (["--executor-alone"], "--executor-alone is for --executor onnxruntime"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, options, reason):
+    graph = Graph(SEED)
+    head(graph)
+    graph.save(tmp_path / "model.onnx")
+    result = subprocess.run(
+        [BINARY, "run", tmp_path / "model.onnx", *options], input="", capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode != 0 and reason in result.stderr, result.stderr
+
+
+def test_the_library_of_the_python_environment(tmp_path):
+    graph = Graph(SEED)
+    head(graph)
+    graph.save(tmp_path / "model.onnx")
+    environment = {"VIRTUAL_ENV": sys.prefix}
+    command = [BINARY, "inspect", "--executor", "onnxruntime", tmp_path / "model.onnx"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    assert f"run by ONNX Runtime {onnxruntime.__version__} (its last bits depend on the batch)" in result.stdout
