@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use batchmaker_device::{Completion, Read, StatePlace, TaskDone, TaskQueue};
-use batchmaker_executor::ExecutorThread;
+use batchmaker_executor::ExecutorThreads;
 use batchmaker_graph::{BatchedTask, CellTypeId, EndOfSequence, TaskId, TensorData, Work};
 
 use crate::cells::materialized::{CellError, MaterializedCell, Rosters, WorkerResources};
@@ -19,7 +19,7 @@ pub(crate) struct CpuQueue {
     group: ThreadGroup,
     /// Puts the polling thread on its core; called once, at the first task.
     pin: Option<Box<dyn FnOnce(usize) + Send>>,
-    program_thread: ExecutorThread,
+    program_threads: ExecutorThreads,
     tree_buffers: TreeBuffers,
     /// The cells that this queue has run batches of, by cell type.
     cells: Vec<Option<QueuedCell>>,
@@ -48,9 +48,9 @@ impl CpuQueue {
     ) -> Self {
         Self {
             state,
+            program_threads: ExecutorThreads::with_threads(group.threads()),
             group,
             pin: Some(pin),
-            program_thread: ExecutorThread::new(),
             tree_buffers: TreeBuffers::default(),
             cells: Vec::new(),
             tasks: VecDeque::new(),
@@ -96,14 +96,14 @@ impl CpuQueue {
         work: &Work,
     ) -> (Result<(), Arc<str>>, Vec<EndOfSequence>) {
         let cell = self.cell(cell_type);
-        let Self { state, group, program_thread, tree_buffers, cells, .. } = self;
+        let Self { state, group, program_threads, tree_buffers, cells, .. } = self;
         let queued = cells[cell_type.index()].as_mut();
         let rosters = queued.and_then(|queued| queued.rosters.as_mut());
         let mut ends = Vec::new();
         let memory_of = |request| state.memory(request);
         let token_ids = state.token_ids();
         let mut resources = WorkerResources {
-            thread: program_thread,
+            threads: program_threads,
             group,
             tree_buffers,
             token_ids,

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_executor::{ExecutorThread, RowProgram, SequenceBatch, SequenceProgram};
+use batchmaker_executor::{ExecutorThreads, RowProgram, SequenceBatch, SequenceProgram};
 use batchmaker_graph::{ElementType::F32, PortAxes, TensorData};
 use rten::{Model, ModelOptions, RunOptions, ThreadPool, Value, ValueOrView};
 use support::{ROWS, STEPS, Writer, int, ints, numbers};
@@ -100,7 +100,7 @@ fn rows(name: &str, writer: Writer, elements: usize) {
     let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
     let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();
     assert!(program.computes_single_row_once(), "{name}");
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     for count in [1, 8] {
         let data = numbers(count * elements, 1);
         let padded = if count == 1 { [&data[..], &data].concat() } else { data.clone() };
@@ -108,7 +108,7 @@ fn rows(name: &str, writer: Writer, elements: usize) {
         let least = in_turns(
             || plain.run(&shape, &padded, outputs.len()),
             || {
-                program.run(count, vec![TensorData::F32(data.clone())], &thread).unwrap();
+                program.run(count, vec![TensorData::F32(data.clone())], &threads).unwrap();
             },
         );
         show(name, count, least);
@@ -120,7 +120,7 @@ fn sequences(name: &str, writer: Writer, steps: usize) {
     let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
     let program = SequenceProgram::new(&writer.sequence_cell(), &inputs, &outputs).unwrap();
     assert!(program.computes_single_sequence_once(), "{name}");
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     let span = |(_, axes): &(_, PortAxes)| if axes.steps { steps as u32 } else { 1 };
     let spans: Vec<u32> = writer.inputs.iter().chain(&writer.outputs).map(span).collect();
     for count in [1, 4] {
@@ -129,7 +129,7 @@ fn sequences(name: &str, writer: Writer, steps: usize) {
         let least = in_turns(
             || plain.run(&[count, steps, 256], &data, outputs.len()),
             || {
-                program.run(&batch, vec![TensorData::F32(data.clone())], &thread).unwrap();
+                program.run(&batch, vec![TensorData::F32(data.clone())], &threads).unwrap();
             },
         );
         show(&format!("{name}, sequences of {steps}"), count, least);

@@ -9,7 +9,7 @@
 //! | [`RowProgram`] | `[rows, ...row]`: rows of any requests, each computed by itself |
 //! | [`SequenceProgram`] | `[sequences, steps, ...row]`: whole sequences, those of equal lengths together |
 //!
-//! Programs run on an [`ExecutorThread`], of which a device has one for each worker.
+//! Programs run on an [`ExecutorThreads`], of which a device has one for each worker.
 //!
 //! A single row or sequence gives the same bits as in any batch, unless ONNX Runtime runs it ([`Executor::OnnxRuntime`]).
 //!
@@ -37,7 +37,7 @@
 //! | `buffer_pool.rs` | simulates the buffers of a run |
 //! | `port.rs` | the shapes of inputs and outputs |
 //! | `tensors.rs` | converts tensors of a batch to rten's and back |
-//! | `thread.rs` | the thread that programs run on |
+//! | `threads.rs` | the threads that programs run on |
 //! | `error.rs` | errors of loading and running programs |
 #![forbid(unsafe_code)]
 
@@ -64,7 +64,7 @@ mod shape_check;
 mod single_row;
 mod single_row_branch;
 mod tensors;
-mod thread;
+mod threads;
 mod working_bytes;
 
 pub use error::ExecutorError;
@@ -73,5 +73,5 @@ pub use executor_of_cell::CellExecutor;
 pub use onnx_runtime::{OnnxRuntime, OnnxRuntimeError};
 pub use row_program::RowProgram;
 pub use sequence_program::{SequenceBatch, SequenceProgram};
-pub use thread::ExecutorThread;
+pub use threads::ExecutorThreads;
 pub use working_bytes::BATCH_BYTES_MAX;

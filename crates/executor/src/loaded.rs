@@ -17,7 +17,7 @@ use crate::sections::{Cut, SectionedProgram, cut, has_byte_products};
 use crate::shape_check::ShapeCheck;
 use crate::single_row::{self, SingleRow, SingleRowBranch};
 use crate::tensors::{Shaped, checked, from_value, to_value};
-use crate::thread::ExecutorThread;
+use crate::threads::ExecutorThreads;
 use crate::working_bytes::WorkingBytes;
 
 /// The most lists of spans that are remembered. The memory is cleared when it is full.
@@ -230,7 +230,7 @@ impl Loaded {
             trial_input(port, &port.shape(1, steps as usize), steps as usize)
         };
         let inputs = self.inputs.iter().zip(&spans).map(input).collect();
-        match self.run(1, &spans, inputs, &ExecutorThread::new()) {
+        match self.run(1, &spans, inputs, &ExecutorThreads::new()) {
             // Outputs may have other steps.
             Err(ExecutorError::Output { port, .. }) if self.outputs[port].axes.steps => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -296,7 +296,7 @@ impl Loaded {
         count: usize,
         spans: &[u32],
         inputs: Vec<TensorData>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<TensorData>, ExecutorError> {
         let (input_spans, output_spans) = spans.split_at(self.inputs.len());
         let shape = |(port, &span): (&Port, &u32)| port.shape(count, span as usize);
@@ -315,15 +315,15 @@ impl Loaded {
             LoadedSingleRow::Branch { ids, checked_ids, checks, is_double } if count == 1 => {
                 let is_short = if checks.is_empty() { Some(false) } else { self.is_short(spans) };
                 let outputs = match is_short {
-                    Some(true) => return self.run_twice(inputs, expected, thread),
-                    Some(false) => self.call(ids, inputs, thread)?,
+                    Some(true) => return self.run_twice(inputs, expected, threads),
+                    Some(false) => self.call(ids, inputs, threads)?,
                     None => {
-                        let mut values = self.call(checked_ids, inputs.clone(), thread)?;
+                        let mut values = self.call(checked_ids, inputs.clone(), threads)?;
                         let outputs = values.split_off(values.len() - self.outputs.len());
                         let is_short = is_sensitive(checks, values);
                         self.learn(spans, is_short);
                         if is_short {
-                            return self.run_twice(inputs, expected, thread);
+                            return self.run_twice(inputs, expected, threads);
                         }
                         outputs
                     }
@@ -331,10 +331,10 @@ impl Loaded {
                 self.data(outputs, expected, is_double)
             }
             LoadedSingleRow::Twice if count == 1 && self.is_batched() => {
-                self.run_twice(inputs, expected, thread)
+                self.run_twice(inputs, expected, threads)
             }
             _ => {
-                let values = self.call(&self.output_ids, inputs, thread)?;
+                let values = self.call(&self.output_ids, inputs, threads)?;
                 self.data(values, expected, &vec![false; self.outputs.len()])
             }
         }
@@ -345,13 +345,13 @@ impl Loaded {
         &self,
         mut inputs: Vec<Shaped>,
         expected: Vec<Vec<usize>>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<TensorData>, ExecutorError> {
         for (shape, data) in &mut inputs {
             shape[0] = 2;
             double(data);
         }
-        let values = self.call(&self.output_ids, inputs, thread)?;
+        let values = self.call(&self.output_ids, inputs, threads)?;
         self.data(values, expected, &vec![true; self.outputs.len()])
     }
 
@@ -359,15 +359,15 @@ impl Loaded {
         &self,
         outputs: &[NodeId],
         inputs: Vec<Shaped>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<Value>, ExecutorError> {
         let values = inputs.into_iter().map(|(shape, data)| to_value(&shape, data));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         match &self.engine {
-            Engine::Sections(program) => program.run(values, thread),
+            Engine::Sections(program) => program.run(values, threads),
             Engine::OnnxRuntime(_) => unreachable!("it takes no tensors of rten"),
             Engine::Whole(model, input_ids) => {
-                let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
+                let options = RunOptions::default().with_thread_pool(Some(threads.pool()));
                 let values = input_ids.iter().zip(values).map(|(&id, value)| (id, value.into()));
                 let run = model.run(values.collect(), outputs, Some(options));
                 run.map_err(|error| ExecutorError::Run(error.to_string()))
@@ -415,7 +415,7 @@ impl Loaded {
         let LoadedSingleRow::Branch { checked_ids, is_double, .. } = &self.single_row else {
             return true;
         };
-        let thread = ExecutorThread::new();
+        let threads = ExecutorThreads::new();
         let inputs = |count: usize| -> Vec<Shaped> {
             let input = |port: &Port| {
                 let (one, all) = (port.shape(1, span), port.shape(count, span));
@@ -425,11 +425,11 @@ impl Loaded {
             };
             self.inputs.iter().map(input).collect()
         };
-        let Ok(together) = self.call(&self.output_ids, inputs(2), &thread) else {
+        let Ok(together) = self.call(&self.output_ids, inputs(2), &threads) else {
             // Nothing is known of the lengths that it takes: they are checked as they come.
             return self.inputs.iter().any(|port| port.axes.steps);
         };
-        let Ok(mut single) = self.call(checked_ids, inputs(1), &thread) else { return false };
+        let Ok(mut single) = self.call(checked_ids, inputs(1), &threads) else { return false };
         let single = single.split_off(single.len() - self.outputs.len());
         let outputs = together.into_iter().zip(single).zip(is_double);
         let mut pairs = outputs.map(|((together, single), &is_double)| {

@@ -14,7 +14,7 @@ use crate::lengths::{Lengths, ports_of_lengths};
 use crate::operator::operator;
 use crate::port::{Factor, Port};
 use crate::tensors::to_value;
-use crate::thread::ExecutorThread;
+use crate::threads::ExecutorThreads;
 
 /// Steps of each sequence that a program is tried with: long enough for most windows, then short enough
 /// for most bounds. A program that takes none of them is not probed.
@@ -163,7 +163,7 @@ struct Tracer<'a> {
     names: Vec<String>,
     /// The program; where it has branches, with either branch taken.
     variants: Vec<(Model, Vec<NodeId>)>,
-    thread: ExecutorThread,
+    threads: ExecutorThreads,
 }
 
 impl<'a> Tracer<'a> {
@@ -182,7 +182,7 @@ impl<'a> Tracer<'a> {
             variants.push((model, ids));
             names = made;
         }
-        Some(Self { inputs, names, variants, thread: ExecutorThread::new() })
+        Some(Self { inputs, names, variants, threads: ExecutorThreads::new() })
     }
 
     /// The shapes for `count` rows or sequences, if any variant of the program takes them. `lengths` has the steps of
@@ -218,7 +218,7 @@ impl<'a> Tracer<'a> {
         };
         let values: Vec<(NodeId, ValueOrView<'_>)> =
             self.inputs.iter().enumerate().map(input).collect::<Option<_>>()?;
-        let options = RunOptions::default().with_thread_pool(Some(self.thread.pool()));
+        let options = RunOptions::default().with_thread_pool(Some(self.threads.pool()));
         let shapes = model.run(values, ids, Some(options)).ok()?;
         shapes.into_iter().map(largest).collect()
     }

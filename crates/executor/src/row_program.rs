@@ -7,7 +7,7 @@ use crate::executor_choice::Executor;
 use crate::loaded::Loaded;
 use crate::port::Port;
 use crate::tensors::append;
-use crate::thread::ExecutorThread;
+use crate::threads::ExecutorThreads;
 
 /// A program over rows, loaded. A single row gives the same bits as in any batch.
 pub struct RowProgram(Loaded);
@@ -82,7 +82,7 @@ impl RowProgram {
         vec![1; self.0.inputs.len() + self.0.outputs.len()]
     }
 
-    /// Runs `rows` rows, at least 1, on `thread`. An input holds the rows of its port one after the other,
+    /// Runs `rows` rows, at least 1, on `threads`. An input holds the rows of its port one after the other,
     /// `[rows, ...row]`; so does each tensor of the answer, one for each output port. More than [`Self::rows_max`] rows
     /// run in parts.
     ///
@@ -93,12 +93,12 @@ impl RowProgram {
         &self,
         rows: usize,
         inputs: Vec<TensorData>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<TensorData>, ExecutorError> {
         let spans = self.spans();
         let parts = rows.div_ceil(self.rows_max());
         if parts <= 1 {
-            return self.0.run(rows, &spans, inputs, thread);
+            return self.0.run(rows, &spans, inputs, threads);
         }
         self.0.check_inputs(rows, &spans, &inputs)?;
         let mut all: Vec<TensorData> = Vec::new();
@@ -110,7 +110,7 @@ impl RowProgram {
                 data.slice(range.start * elements..range.end * elements)
             };
             let inputs = inputs.iter().zip(&self.0.inputs).map(slice).collect();
-            let outputs = self.0.run(range.len(), &spans, inputs, thread)?;
+            let outputs = self.0.run(range.len(), &spans, inputs, threads)?;
             match all.is_empty() {
                 true => all = outputs,
                 false => all.iter_mut().zip(outputs).for_each(|(all, part)| append(all, part)),

@@ -8,7 +8,7 @@ use crate::error::ExecutorError;
 use crate::executor_choice::Executor;
 use crate::loaded::Loaded;
 use crate::port::Port;
-use crate::thread::ExecutorThread;
+use crate::threads::ExecutorThreads;
 
 /// A program over whole sequences, loaded: a convolution over time, an attention over steps.
 ///
@@ -122,7 +122,7 @@ impl SequenceProgram {
         batches
     }
 
-    /// Runs a batch that [`Self::batches`] made on `thread`. An input holds the rows of its port node by node,
+    /// Runs a batch that [`Self::batches`] made on `threads`. An input holds the rows of its port node by node,
     /// `[nodes, span, ...row]`; so does each tensor of the answer, one for each output port.
     ///
     /// # Errors
@@ -132,8 +132,8 @@ impl SequenceProgram {
         &self,
         batch: &SequenceBatch,
         inputs: Vec<TensorData>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<TensorData>, ExecutorError> {
-        self.0.run(batch.nodes.len(), &batch.spans, inputs, thread)
+        self.0.run(batch.nodes.len(), &batch.spans, inputs, threads)
     }
 }

@@ -1,6 +1,6 @@
 //! A single row gives the same bits as in a batch, for every operator of programs, and is computed once.
 
-use batchmaker_executor::{ExecutorThread, RowProgram};
+use batchmaker_executor::{ExecutorThreads, RowProgram};
 use batchmaker_graph::ElementType::{Bool, F32, I64};
 use rten::{ModelOptions, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_onnx::onnx::AttributeProto;
@@ -502,7 +502,7 @@ fn operators() -> Vec<Case> {
 
 #[test]
 fn a_single_row_gives_the_bits_that_it_has_in_a_batch() {
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     let (mut wrong, mut twice) = (Vec::new(), Vec::new());
     let mut cases = operators();
     networks(&mut cases);
@@ -519,7 +519,7 @@ fn a_single_row_gives_the_bits_that_it_has_in_a_batch() {
             let inputs = inputs.iter().zip(&all);
             let inputs =
                 inputs.map(|(row, data)| part(data, first * row.elements(), rows * row.elements()));
-            program.run(rows, inputs.collect(), &thread).unwrap_or_else(|e| panic!("{name}: {e}"))
+            program.run(rows, inputs.collect(), &threads).unwrap_or_else(|e| panic!("{name}: {e}"))
         };
         let single: Vec<_> = (0..most.min(7)).map(|row| run(row, 1)).collect();
         for rows in BATCHES {

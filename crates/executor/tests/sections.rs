@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_executor::{ExecutorThread, RowProgram};
+use batchmaker_executor::{ExecutorThreads, RowProgram};
 use batchmaker_graph::TensorData;
 use rten::{ModelOptions, RunOptions, ThreadPool, Value};
 use support::{ROWS, Writer, bits, int, ints, part, values};
@@ -246,7 +246,7 @@ fn reference(writer: &Writer, rows: usize, data: &[f32]) -> Vec<Vec<f32>> {
 #[test]
 fn networks_in_sections_are_those_of_rten() {
     const ROWS_MAX: usize = 5;
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     for seed in 0..100 {
         let writer = Network::draw(seed);
         let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
@@ -254,7 +254,7 @@ fn networks_in_sections_are_those_of_rten() {
         let data = values(&inputs[0], ROWS_MAX, seed as u32);
         let n = inputs[0].elements();
         let run = |first: usize, rows: usize| {
-            program.run(rows, vec![part(&data, first * n, rows * n)], &thread).unwrap()
+            program.run(rows, vec![part(&data, first * n, rows * n)], &threads).unwrap()
         };
         let together = run(0, ROWS_MAX);
         let TensorData::F32(x) = &data else { panic!("floats") };
@@ -313,8 +313,9 @@ fn marked_products_run_on_bytes() {
         let (inputs, outputs) = (Writer::rows(&writer.inputs), Writer::rows(&writer.outputs));
         let program = RowProgram::new(&writer.program(), &inputs, &outputs).unwrap();
         let rows = [bytes(K, 1, -200.0), bytes(K, 77, 0.0), bytes(K, 9, -255.0)];
-        let thread = ExecutorThread::new();
-        let found = program.run(rows.len(), vec![TensorData::F32(rows.concat())], &thread).unwrap();
+        let threads = ExecutorThreads::new();
+        let found =
+            program.run(rows.len(), vec![TensorData::F32(rows.concat())], &threads).unwrap();
         let TensorData::F32(found) = &found[0] else { panic!("floats") };
         for (at, &found) in found.iter().enumerate() {
             let column = weights[at % OUTPUTS..].iter().step_by(OUTPUTS);

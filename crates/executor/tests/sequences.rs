@@ -1,6 +1,6 @@
 //! A single sequence gives the same bits as stacked with others of its lengths, however few steps it has.
 
-use batchmaker_executor::{ExecutorThread, SequenceBatch, SequenceProgram};
+use batchmaker_executor::{ExecutorThreads, SequenceBatch, SequenceProgram};
 use batchmaker_graph::{ElementType::F32, PortAxes};
 use support::{ROWS, STEPS, Writer, bits, int, ints, part, values};
 
@@ -215,7 +215,7 @@ fn load(case: &Case) -> SequenceProgram {
 
 #[test]
 fn a_single_sequence_gives_the_bits_that_it_has_stacked() {
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     for (seed, case) in cases().iter().enumerate() {
         let program = load(case);
         assert!(program.computes_single_sequence_once(), "{}", case.name);
@@ -232,7 +232,7 @@ fn a_single_sequence_gives_the_bits_that_it_has_stacked() {
                 let size = span * row.elements();
                 let batch = SequenceBatch { spans: spans.clone(), nodes: (0..count).collect() };
                 let inputs = vec![part(&all, first * size, count * size)];
-                let ran = program.run(&batch, inputs, &thread);
+                let ran = program.run(&batch, inputs, &threads);
                 ran.unwrap_or_else(|error| panic!("{}, {steps} steps: {error}", case.name))
             };
             for count in BATCHES {

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use batchmaker_executor::{
-    BATCH_BYTES_MAX, ExecutorThread, RowProgram, SequenceBatch, SequenceProgram,
+    BATCH_BYTES_MAX, ExecutorThreads, RowProgram, SequenceBatch, SequenceProgram,
 };
 use batchmaker_graph::ElementType::{Bool, F32, I64};
 use batchmaker_graph::{PortAxes, RowSpec, TensorData};
@@ -97,9 +97,9 @@ impl Case {
             for _ in 0..2 {
                 let inputs = self.inputs(&spans, 1);
                 let batch = SequenceBatch { spans: spans.clone(), nodes: vec![0] };
-                let thread = ExecutorThread::new();
+                let threads = ExecutorThreads::new();
                 let measured = peak_of(|| {
-                    let ran = program.run(&batch, inputs, &thread);
+                    let ran = program.run(&batch, inputs, &threads);
                     ran.unwrap_or_else(|error| panic!("{}: {error}", self.name))
                 });
                 compare(&format!("{} {lengths:?}", self.name), bound, measured);
@@ -115,8 +115,8 @@ impl Case {
         let inputs = self.inputs(spans, batch.nodes.len());
         let size = |data: &TensorData| (data.len() * data.element().bytes()) as u64;
         let input_bytes: u64 = inputs.iter().map(size).sum();
-        let thread = ExecutorThread::new();
-        let measured = peak_of(|| program.run(batch, inputs, &thread).unwrap()) + input_bytes;
+        let threads = ExecutorThreads::new();
+        let measured = peak_of(|| program.run(batch, inputs, &threads).unwrap()) + input_bytes;
         let name = format!("{} {lengths:?}, {} together", self.name, batch.nodes.len());
         if batch.nodes.len() > 1 {
             assert!(measured <= BATCH_BYTES_MAX, "{name}: {measured}");
@@ -438,13 +438,13 @@ fn check_parts() {
     assert_eq!(nodes, (0..23).collect::<Vec<_>>());
     let batch = &batches[0];
     let all = case.inputs(&spans, batch.nodes.len());
-    let thread = ExecutorThread::new();
-    let together = program.run(batch, all.clone(), &thread).unwrap();
+    let threads = ExecutorThreads::new();
+    let together = program.run(batch, all.clone(), &threads).unwrap();
     let elements = 600 * 16;
     for node in [0, batch.nodes.len() - 1] {
         let alone = SequenceBatch { spans: spans.clone(), nodes: vec![node] };
         let input = part(&all[0], node * elements, elements);
-        let alone = program.run(&alone, vec![input], &thread).unwrap();
+        let alone = program.run(&alone, vec![input], &threads).unwrap();
         let together = bits(&together[0], node * elements, elements);
         assert!(bits(&alone[0], 0, elements) == together, "sequence {node}");
     }
@@ -482,10 +482,10 @@ fn check_rows(name: &str, writer: &Writer) {
     let of_rows = |rows: usize| -> Vec<TensorData> {
         inputs.iter().map(|row| values(row, rows, rows as u32)).collect()
     };
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     let run = |rows: usize| {
         let inputs = of_rows(rows);
-        peak_of(|| program.run(rows, inputs, &thread).unwrap())
+        peak_of(|| program.run(rows, inputs, &threads).unwrap())
     };
     compare(&format!("{name}, one row"), program.row_bytes(), run(1));
     let rows = program.rows_max();
@@ -508,7 +508,7 @@ fn check_rows(name: &str, writer: &Writer) {
             let input = |(data, row): (&TensorData, &RowSpec)| {
                 part(data, first * row.elements(), count * row.elements())
             };
-            program.run(count, all.iter().zip(&inputs).map(input).collect(), &thread).unwrap()
+            program.run(count, all.iter().zip(&inputs).map(input).collect(), &threads).unwrap()
         };
         let elements = writer.outputs[0].0.elements();
         let together = run(0, many);
@@ -531,8 +531,9 @@ fn bounds_are_at_least_what_is_measured() {
     let case = one_length();
     let spans = (case.spans)(&[777]);
     let batch = SequenceBatch { spans: spans.clone(), nodes: vec![0] };
-    let (program, inputs, thread) = (case.program(), case.inputs(&spans, 1), ExecutorThread::new());
-    let measured = peak_of(|| program.run(&batch, inputs, &thread).unwrap());
+    let (program, inputs, threads) =
+        (case.program(), case.inputs(&spans, 1), ExecutorThreads::new());
+    let measured = peak_of(|| program.run(&batch, inputs, &threads).unwrap());
     assert!(program.working_bytes(&spans) >= measured, "{measured}");
     check_parts();
     for size in [32, 128, 224, 512] {

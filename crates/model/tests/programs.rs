@@ -1,7 +1,7 @@
 //! Programs: a row's bits do not depend on the rows beside it, and names play no part in a
 //! program's identity.
 
-use batchmaker_executor::{ExecutorThread, RowProgram};
+use batchmaker_executor::{ExecutorThreads, RowProgram};
 use batchmaker_graph::{CellBody, CellRegistry, ElementType, TensorData};
 use onnx::{Graph, floats, int, node};
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ fn a_row_alone_equals_the_row_in_a_batch() {
     let cell = &registry.get(id).cell;
     assert_eq!(cell.inputs[0].element, ElementType::F32);
     let CellBody::Program(program) = &cell.body else { panic!("{cell:?}") };
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     let program = RowProgram::new(program, &cell.inputs, &cell.outputs).unwrap();
     let (inside, outside) = (cell.inputs[0].elements(), cell.outputs[0].elements());
     let rows = prop::collection::vec(prop::collection::vec(-4.0f32..4.0, inside), 1..70);
@@ -71,10 +71,10 @@ fn a_row_alone_equals_the_row_in_a_batch() {
     runner
         .run(&rows, |rows| {
             let batch =
-                program.run(rows.len(), vec![TensorData::F32(rows.concat())], &thread).unwrap();
+                program.run(rows.len(), vec![TensorData::F32(rows.concat())], &threads).unwrap();
             let batch = bits(&batch);
             for (row, together) in rows.iter().zip(batch.chunks(outside)) {
-                let alone = program.run(1, vec![TensorData::F32(row.clone())], &thread).unwrap();
+                let alone = program.run(1, vec![TensorData::F32(row.clone())], &threads).unwrap();
                 prop_assert_eq!(bits(&alone), together);
             }
             Ok(())

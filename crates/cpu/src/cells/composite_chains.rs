@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use batchmaker_device as device;
 use batchmaker_device::{Origin, Roster, StatePlace};
-use batchmaker_executor::ExecutorThread;
+use batchmaker_executor::ExecutorThreads;
 use batchmaker_graph::{
     Cell, CompositeCell, EndOfSequence, Item, Join, RequestId, RowSpec, SinkTime, SlotId, Stop,
     TensorData,
@@ -64,7 +64,7 @@ impl AsRef<device::Chain> for Chain {
 
 /// The threads that steps run on, and the list of the chains that end.
 pub(crate) struct CompositeResources<'a> {
-    pub(crate) thread: &'a ExecutorThread,
+    pub(crate) threads: &'a ExecutorThreads,
     pub(crate) group: &'a mut ThreadGroup,
     /// Receives the chains that reach their end of sequence.
     pub(crate) ends: &'a mut Vec<EndOfSequence>,
@@ -268,7 +268,7 @@ impl CompositeChains {
         });
         let states = self.states.iter().map(|state| gather(&state.row, &|c| (state.of(c), 0)));
         let inputs: Vec<TensorData> = inputs.chain(states).collect();
-        let mut outputs = self.program.run(rows, inputs, resources.thread, resources.group)?;
+        let mut outputs = self.program.run(rows, inputs, resources.threads, resources.group)?;
         let running = chains.iter_mut().filter(|chain| chain.course.is_running());
         for (row, chain) in running.enumerate() {
             // SAFETY: the caller vouches for inputs, slots and sinks.

@@ -1,6 +1,6 @@
 //! Composite cells: programs, and operations with fused kernels between them.
 
-use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram};
+use batchmaker_executor::{ExecutorError, ExecutorThreads, RowProgram};
 use batchmaker_graph::{
     CompositeCell, LinearArgMax, Operation, OperationBody, RowSpec, TensorData, UnknownId,
 };
@@ -134,7 +134,7 @@ impl CompositeProgram {
         &self,
         rows: usize,
         inputs: Vec<TensorData>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
         group: &mut ThreadGroup,
     ) -> Result<Vec<TensorData>, CompositeError> {
         let mut registers: Vec<Option<TensorData>> = inputs.into_iter().map(Some).collect();
@@ -143,7 +143,7 @@ impl CompositeProgram {
             let written = match body {
                 LoadedBody::Program(program) => {
                     let inputs = reads.iter().flatten().map(|read| read.take(&mut registers));
-                    program.run(rows, inputs.collect(), thread)?
+                    program.run(rows, inputs.collect(), threads)?
                 }
                 LoadedBody::Step { cell, embedding } => {
                     let read = |port: usize| reads.get(port).copied().flatten();
@@ -358,11 +358,11 @@ mod tests {
             )
             .unwrap()
         };
-        let (both, one, thread) = (load(&both), load(&one), ExecutorThread::new());
+        let (both, one, threads) = (load(&both), load(&one), ExecutorThreads::new());
         let mut group = ThreadGroup::new("test", 2, |_| {}).unwrap();
         let mut run = |cell: &CompositeProgram, rows: usize, inputs: &[&[f32]]| {
             let inputs = inputs.iter().map(|data| TensorData::F32(data.to_vec())).collect();
-            let outputs = cell.run(rows, inputs, &thread, &mut group).unwrap();
+            let outputs = cell.run(rows, inputs, &threads, &mut group).unwrap();
             outputs
                 .into_iter()
                 .map(|output| match output {

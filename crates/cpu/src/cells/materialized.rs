@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use batchmaker_device::{Runner, StatePlace};
-use batchmaker_executor::{ExecutorError, ExecutorThread, RowProgram, SequenceProgram};
+use batchmaker_executor::{ExecutorError, ExecutorThreads, RowProgram, SequenceProgram};
 use batchmaker_graph::{
     CellBody, CellType, EndOfSequence, Operation, OperationBody, RequestId, RowSpec, TensorData,
     UnknownId, Work,
@@ -57,7 +57,7 @@ pub(crate) enum CellError {
 /// The threads and buffers that a queue runs batches with.
 pub(crate) struct WorkerResources<'a> {
     /// Runs compiled programs.
-    pub(crate) thread: &'a ExecutorThread,
+    pub(crate) threads: &'a ExecutorThreads,
     pub(crate) group: &'a mut ThreadGroup,
     pub(crate) tree_buffers: &'a mut TreeBuffers,
     /// The number of token ids of all cells of the device whose output depends on one token id alone.
@@ -230,7 +230,7 @@ impl MaterializedCell {
         memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
         resources: &mut WorkerResources<'_>,
     ) -> Result<(), CellError> {
-        let WorkerResources { thread, group, tree_buffers, token_ids, ends } = resources;
+        let WorkerResources { threads, group, tree_buffers, token_ids, ends } = resources;
         match (self, rosters, work) {
             (Self::Recurrent(chains), Some(Rosters::Recurrent(rosters)), work) => {
                 let [roster, batch] = &mut **rosters;
@@ -246,7 +246,7 @@ impl MaterializedCell {
             }
             (Self::CompositeChains(chains), Some(Rosters::Composite(rosters)), work) => {
                 let [roster, batch] = rosters;
-                let mut steps = CompositeResources { thread, group, ends };
+                let mut steps = CompositeResources { threads, group, ends };
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
                 unsafe {
                     match work {
@@ -259,16 +259,16 @@ impl MaterializedCell {
                 }
             }
             (Self::RowWise { program, inputs }, _, Work::Rows(items)) => {
-                let run = |rows, inputs| program.run(rows, inputs, thread);
+                let run = |rows, inputs| program.run(rows, inputs, threads);
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
                 unsafe { run_rows(run, inputs, items, memory_of) }?;
             }
             (Self::SequenceLevel(program), _, Work::Rows(items)) => {
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
-                unsafe { run_sequences(program, items, memory_of, thread) }?;
+                unsafe { run_sequences(program, items, memory_of, threads) }?;
             }
             (Self::Composite { program, inputs }, _, Work::Rows(items)) => {
-                let run = |rows, inputs| program.run(rows, inputs, thread, group);
+                let run = |rows, inputs| program.run(rows, inputs, threads, group);
                 // SAFETY: the caller vouches for the rows and slots of the nodes.
                 unsafe { run_rows(run, inputs, items, memory_of) }?;
             }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use batchmaker_executor::{ExecutorError, ExecutorThread, SequenceBatch, SequenceProgram};
+use batchmaker_executor::{ExecutorError, ExecutorThreads, SequenceBatch, SequenceProgram};
 use batchmaker_graph::{Item, RequestId, RowSpec, Rows, TensorData, Work};
 
 use crate::memory::batch_tensor::{Gathered, scatter};
@@ -79,14 +79,14 @@ pub(crate) unsafe fn run_sequences(
     program: &SequenceProgram,
     items: &[Item],
     memory_of: impl Fn(RequestId) -> Arc<RequestMemory>,
-    thread: &ExecutorThread,
+    threads: &ExecutorThreads,
 ) -> Result<(), ExecutorError> {
     let memories: Vec<_> = items.iter().map(|item| memory_of(item.request)).collect();
     let nodes = nodes(program, items, &memories);
     let nodes: Vec<&Node<'_>> = nodes.iter().flatten().collect();
     for batch in batches(program, &nodes) {
         // SAFETY: the caller vouches for the rows of all nodes.
-        unsafe { run_batch(program, &batch, &nodes, thread)? };
+        unsafe { run_batch(program, &batch, &nodes, threads)? };
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ unsafe fn run_batch(
     program: &SequenceProgram,
     batch: &SequenceBatch,
     nodes: &[&Node<'_>],
-    thread: &ExecutorThread,
+    threads: &ExecutorThreads,
 ) -> Result<(), ExecutorError> {
     let nodes = || batch.nodes.iter().map(|&node| nodes[node]);
     let gather = |(port, row): (usize, &RowSpec)| -> TensorData {
@@ -114,7 +114,7 @@ unsafe fn run_batch(
         gathered.finish()
     };
     let inputs = program.inputs().enumerate().map(gather).collect();
-    let mut outputs = program.run(batch, inputs, thread)?;
+    let mut outputs = program.run(batch, inputs, threads)?;
     for (port, output) in outputs.iter_mut().enumerate() {
         for (at, node) in nodes().enumerate() {
             let rows = node.outputs[port];

@@ -1,8 +1,10 @@
 //! Convolutions.
 
 use batchmaker_kernels::{
-    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution, Window,
+    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, KernelError,
+    PackedConvolution, Window,
 };
+use rayon::prelude::*;
 use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
@@ -106,7 +108,37 @@ impl Convolution {
             activation: self.activation,
         };
         let images = Images { count: x.shape[0], size, x: &x.data };
-        self.packed.run(images, epilogue, &mut data).map_err(|error| fails(error.to_string()))?;
+        run_in_parts(&self.packed, images, epilogue, &mut data)
+            .map_err(|error| fails(error.to_string()))?;
         Ok(ChannelsLast { shape, data })
     }
+}
+
+/// Multiplications of a convolution, or of each part of it, that are worth another thread: some tens of microseconds.
+const PART_MULTIPLICATIONS: usize = 1 << 20;
+
+/// Runs a convolution on the threads of the pool that this is called in. Parts differ in no bit from the whole.
+pub(super) fn run_in_parts(
+    packed: &PackedConvolution,
+    images: Images<'_>,
+    epilogue: Epilogue<'_>,
+    y: &mut [f32],
+) -> Result<(), KernelError> {
+    let worth = y.len().saturating_mul(packed.multiplications()) / PART_MULTIPLICATIONS;
+    let threads = rayon::current_num_threads().min(worth);
+    if threads <= 1 {
+        return packed.run(images, epilogue, y);
+    }
+    let mut rest = y;
+    let mut tasks = Vec::new();
+    for part in packed.parts(images, threads) {
+        let (own, others) = rest.split_at_mut(part.len() * packed.outputs());
+        tasks.push((part, own));
+        rest = others;
+    }
+    tasks.into_par_iter().try_for_each(|(part, y)| {
+        let first = part.start * packed.outputs();
+        let residual = epilogue.residual.map(|residual| &residual[first..][..y.len()]);
+        packed.run_part(images, Epilogue { residual, ..epilogue }, part, y)
+    })
 }

@@ -7,7 +7,7 @@ use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoP
 
 use crate::error::ExecutorError;
 use crate::sections::constants::Constants;
-use crate::thread::ExecutorThread;
+use crate::threads::ExecutorThreads;
 
 /// The shapes in which the constants of a fallback are stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,9 +75,9 @@ impl Fallback {
     pub(super) fn run(
         &self,
         inputs: Vec<ValueOrView<'_>>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<Value>, ExecutorError> {
-        let options = RunOptions::default().with_thread_pool(Some(thread.pool()));
+        let options = RunOptions::default().with_thread_pool(Some(threads.pool()));
         let values = self.inputs.iter().copied().zip(inputs).collect();
         let run = self.model.run(values, &self.outputs, Some(options));
         run.map_err(|error| ExecutorError::Run(error.to_string()))

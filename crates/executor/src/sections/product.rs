@@ -7,6 +7,7 @@ use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::convolution::run_in_parts;
 
 /// A `MatMul` of rows with constant weights, with the bias and the activation that follow it.
 pub(super) struct Product {
@@ -55,7 +56,8 @@ impl Product {
         let mut data = vec![0.0; shape.iter().product()];
         let images = Images { count: 1, size: [1, x.len() / self.inputs.max(1)], x };
         let epilogue = Epilogue { residual: None, activation: self.activation };
-        self.packed.run(images, epilogue, &mut data).map_err(|error| fails(error.to_string()))?;
+        run_in_parts(&self.packed, images, epilogue, &mut data)
+            .map_err(|error| fails(error.to_string()))?;
         Value::from_shape(&shape, data).map_err(|error| fails(error.to_string()))
     }
 }

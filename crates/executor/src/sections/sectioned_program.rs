@@ -8,7 +8,7 @@ use crate::sections::fallback::Fallback;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
-use crate::thread::ExecutorThread;
+use crate::threads::ExecutorThreads;
 
 /// A program that was cut into sections. No section depends on the number of rows or sequences, so one of them has the same
 /// bits alone as in a batch.
@@ -64,23 +64,23 @@ impl SectionedProgram {
     pub(crate) fn run(
         &self,
         inputs: Vec<Value>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<Value>, ExecutorError> {
         // One hop to the thread and back, not one for each fallback section.
-        thread.pool().run(|| self.run_here(inputs, thread))
+        threads.pool().run(|| self.run_here(inputs, threads))
     }
 
     fn run_here(
         &self,
         inputs: Vec<Value>,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<Value>, ExecutorError> {
         let mut tensors: Vec<Option<SectionTensor>> = (0..self.tensors).map(|_| None).collect();
         for (&tensor, value) in self.inputs.iter().zip(inputs) {
             tensors[tensor] = Some(SectionTensor::ChannelsFirst(value));
         }
         for section in &self.sections {
-            let outputs = section.run(&mut tensors, thread)?;
+            let outputs = section.run(&mut tensors, threads)?;
             section.last.iter().for_each(|&tensor| tensors[tensor] = None);
             for (&tensor, output) in section.writes.iter().zip(outputs) {
                 tensors[tensor] = Some(output);
@@ -95,12 +95,14 @@ impl Section {
     fn run(
         &self,
         tensors: &mut Tensors,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<SectionTensor>, ExecutorError> {
         let output = match &self.kind {
-            SectionKind::Fallback(fallback) => return self.run_fallback(fallback, tensors, thread),
+            SectionKind::Fallback(fallback) => {
+                return self.run_fallback(fallback, tensors, threads);
+            }
             SectionKind::Elementwise(fallback) => {
-                self.run_elementwise(fallback, tensors, thread)?
+                self.run_elementwise(fallback, tensors, threads)?
             }
             SectionKind::Convolution(convolution) => {
                 let residual = self.reads.get(1).map(|_| self.channels_last(tensors, 1));
@@ -158,7 +160,7 @@ impl Section {
         &self,
         fallback: &Fallback,
         tensors: &mut Tensors,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<Vec<SectionTensor>, ExecutorError> {
         let taken = self.take_last(tensors).into_iter().enumerate();
         let inputs = taken.map(|(at, taken)| match taken {
@@ -167,7 +169,7 @@ impl Section {
                 self.channels_first(tensors, at).map(|value| ValueOrView::View(value.as_view()))
             }
         });
-        let outputs = fallback.run(inputs.collect::<Result<_, _>>()?, thread)?;
+        let outputs = fallback.run(inputs.collect::<Result<_, _>>()?, threads)?;
         Ok(outputs.into_iter().map(SectionTensor::ChannelsFirst).collect())
     }
 
@@ -175,7 +177,7 @@ impl Section {
         &self,
         fallback: &Fallback,
         tensors: &mut Tensors,
-        thread: &ExecutorThread,
+        threads: &ExecutorThreads,
     ) -> Result<ChannelsLast, ExecutorError> {
         let mut shape = Vec::new();
         let taken = self.take_last(tensors).into_iter().enumerate();
@@ -188,7 +190,7 @@ impl Section {
             Ok(ValueOrView::Value(tensor.into_rows()?))
         });
         let inputs = inputs.collect::<Result<_, ExecutorError>>()?;
-        let output = fallback.run(inputs, thread)?.pop().ok_or_else(wrong_layout)?;
+        let output = fallback.run(inputs, threads)?.pop().ok_or_else(wrong_layout)?;
         ChannelsLast::of_rows(output, shape)
     }
 }

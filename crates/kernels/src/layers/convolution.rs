@@ -14,6 +14,7 @@
 //! there. Other windows are copied a block at a time, as many as stay in a second-level cache.
 
 use std::fmt;
+use std::ops::Range;
 
 use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
 use crate::error::KernelError;
@@ -154,6 +155,11 @@ impl PackedConvolution {
         self.outputs
     }
 
+    /// Multiplications for an element of y.
+    pub fn multiplications(&self) -> usize {
+        self.inputs / self.groups() * self.windows[0].kernel * self.windows[1].kernel
+    }
+
     /// The height and width of y for images of this size; none if not even one window fits.
     pub fn size(&self, [height, width]: [usize; 2]) -> Option<[usize; 2]> {
         Some([self.windows[0].count(height)?, self.windows[1].count(width)?])
@@ -186,21 +192,53 @@ impl PackedConvolution {
         epilogue: Epilogue<'_>,
         y: &mut [f32],
     ) -> Result<(), KernelError> {
+        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
+        self.run_part(images, epilogue, 0..images.count * rows * columns, y)
+    }
+
+    /// Divides the pixels of y into at most `count` parts, about equal, each of which may run by itself: ranges of the windows of all
+    /// images, row by row.
+    pub fn parts(&self, images: Images<'_>, count: usize) -> Vec<Range<usize>> {
+        let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
+        // A channel by itself is convolved a row at a time.
+        let unit = match &self.weights {
+            ConvolutionWeights::Products(_) => 1,
+            ConvolutionWeights::Depthwise(_) => columns,
+        };
+        let units = (images.count * rows * columns).checked_div(unit).unwrap_or(0);
+        let count = count.clamp(1, units.max(1));
+        let end = |part: usize| units * part / count * unit;
+        (0..count).map(|part| end(part)..end(part + 1)).collect()
+    }
+
+    /// Computes the pixels of y that belong to a part, one of [`Self::parts`]; `epilogue` and `y` have these pixels alone.
+    ///
+    /// # Errors
+    /// [`KernelError::Length`] where a tensor has another length.
+    pub fn run_part(
+        &self,
+        images: Images<'_>,
+        epilogue: Epilogue<'_>,
+        part: Range<usize>,
+        y: &mut [f32],
+    ) -> Result<(), KernelError> {
         let Images { count, size: [height, width], x } = images;
         let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
         check_len("x", x, count * height * width * self.inputs)?;
-        check_len("y", y, count * rows * columns * self.outputs)?;
+        let pixels = part.len().min((count * rows * columns).saturating_sub(part.start));
+        check_len("y", y, pixels * self.outputs)?;
         if let Some(residual) = epilogue.residual {
             check_len("residual", residual, y.len())?;
         }
         match &self.weights {
             ConvolutionWeights::Products(groups) => {
-                self.products(groups, images, [rows, columns], epilogue, y);
+                self.products(groups, images, ([rows, columns], part.start), epilogue, y);
             }
             ConvolutionWeights::Depthwise(layer) => {
                 let (image_len, row_len) = (height * width * self.inputs, columns * self.outputs);
+                let first = part.start.checked_div(columns).unwrap_or(0);
                 for (at, y) in y.chunks_exact_mut(row_len.max(1)).enumerate() {
-                    let (image, row) = (at / rows, at % rows);
+                    let (image, row) = ((first + at) / rows, (first + at) % rows);
                     let x = &x[image * image_len..][..image_len];
                     self.target.unit.vectorize(DepthwiseRow {
                         layer,
@@ -229,7 +267,7 @@ impl PackedConvolution {
         &self,
         groups: &[Vec<PackedLinear>],
         images: Images<'_>,
-        [rows, columns]: [usize; 2],
+        ([rows, columns], from): ([usize; 2], usize),
         epilogue: Epilogue<'_>,
         y: &mut [f32],
     ) {
@@ -240,8 +278,8 @@ impl PackedConvolution {
             let first = block * windows;
             for (group, parts) in groups.iter().enumerate() {
                 let of_group = self.inputs / groups.len();
-                let windows =
-                    BlockWindows { first, count: y.len() / self.outputs, group, of_group };
+                let (first, count) = (from + first, y.len() / self.outputs);
+                let windows = BlockWindows { first, count, group, of_group };
                 places.clear();
                 self.places(images, [rows, columns], &windows, &mut copies, &mut places);
                 self.multiply_parts(parts, group, &places, &mut sums, y);

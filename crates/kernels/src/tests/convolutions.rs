@@ -203,6 +203,34 @@ fn convolutions_are_their_definition() {
 }
 
 #[test]
+fn parts_have_the_bits_of_the_whole() {
+    let mut random = Random(0x9a27);
+    let draws = if cfg!(miri) { 4 } else { 200 };
+    for draw in 0..draws {
+        let case =
+            if draw % 3 == 0 { Case::of_bytes(&mut random) } else { Case::draw(&mut random) };
+        for target in Target::all_f32_for_tests() {
+            let whole = case.run(target, 0..case.count);
+            let packed = case.packed(target);
+            let images = Images { count: case.count, size: case.size, x: &case.x };
+            let parts = packed.parts(images, 1 + random.below(5));
+            let mut y = vec![f32::NAN; whole.len()];
+            let mut rest = &mut y[..];
+            for part in parts {
+                let first = part.start * case.outputs;
+                let (own, others) = rest.split_at_mut(part.len() * case.outputs);
+                let residual = case.residual.as_ref().map(|of| &of[first..][..own.len()]);
+                let epilogue = Epilogue { residual, activation: case.activation };
+                packed.run_part(images, epilogue, part, own).unwrap();
+                rest = others;
+            }
+            assert!(rest.is_empty());
+            assert_eq!(bits(&y), bits(&whole), "{:?} {:?}", case.windows, target.isa);
+        }
+    }
+}
+
+#[test]
 fn an_image_has_the_same_bits_alone() {
     let mut random = Random(77);
     let target = *Target::all_f32_for_tests().last().unwrap();

@@ -4,7 +4,7 @@ use batchmaker_graph::{
     CellBody, CellRegistry, RecurrentCell, RunKind, SinkTime, TensorData, Unfolded,
 };
 
-use batchmaker_executor::{ExecutorThread, RowProgram};
+use batchmaker_executor::{ExecutorThreads, RowProgram};
 
 /// The elements of the graph's output values.
 pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<TensorData> {
@@ -22,7 +22,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<TensorDat
         assert_eq!(tensor.data().len(), spec.rows as usize * spec.row.elements());
         values[value.index()] = tensor.data().clone();
     }
-    let thread = ExecutorThread::new();
+    let threads = ExecutorThreads::new();
     for run in graph.runs() {
         let cell = &registry.get(run.cell_type).cell;
         let width = |value: usize| graph.values()[value].row.elements();
@@ -94,7 +94,7 @@ pub(crate) fn run(registry: &CellRegistry, unfolded: &Unfolded) -> Vec<TensorDat
                         gather(&values[value], width(value), &rows)
                     })
                     .collect();
-                let outputs = program.run(run.length as usize, inputs, &thread).unwrap();
+                let outputs = program.run(run.length as usize, inputs, &threads).unwrap();
                 for sink in &run.sinks {
                     let value = sink.rows.value.index();
                     let width = width(value);
