@@ -113,6 +113,7 @@ impl Machine {
         let executor = match executor {
             Executor::Own => Executor::Own,
             Executor::OnnxRuntime(runtime) => {
+                let runtime = runtime.with_sessions(self.workers.into());
                 Executor::OnnxRuntime(runtime.with_threads(self.threads_per_worker))
             }
         };

@@ -22,6 +22,7 @@ pub struct OnnxRuntime {
     environment: Environment,
     name: String,
     threads: usize,
+    sessions: usize,
     is_alone: bool,
 }
 
@@ -58,13 +59,19 @@ impl OnnxRuntime {
                 environment
             }
         };
-        Ok(Self { environment, name, threads: 1, is_alone: false })
+        Ok(Self { environment, name, threads: 1, sessions: 1, is_alone: false })
     }
 
     /// Runs each program on `threads` threads.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         Self { threads, ..self }
+    }
+
+    /// Prepares each program to be run by `count` workers at the same time. More would have to prepare it when they run it.
+    #[must_use]
+    pub fn with_sessions(self, count: usize) -> Self {
+        Self { sessions: count, ..self }
     }
 
     /// Runs each row and each sequence by itself, so that no reply depends on its company.
@@ -114,7 +121,7 @@ pub(crate) struct OnnxRuntimeProgram {
     file: Arc<[u8]>,
     /// Weights in the layout of its kernels, which all sessions share.
     weights: PrepackedWeights,
-    /// The sessions that nobody runs: one is made for each worker that runs the program at the same time as others.
+    /// The sessions that nobody runs, as many as there are workers.
     idle: Mutex<Vec<Session>>,
 }
 
@@ -126,8 +133,9 @@ impl OnnxRuntimeProgram {
     pub(crate) fn new(runtime: &OnnxRuntime, file: Arc<[u8]>) -> Result<Self, String> {
         let (idle, weights) = (Mutex::default(), PrepackedWeights::new());
         let program = Self { runtime: runtime.clone(), file, weights, idle };
-        let session = program.session()?;
-        program.give_back(session);
+        for _ in 0..runtime.sessions.max(1) {
+            program.give_back(program.session()?);
+        }
         Ok(program)
     }
 
@@ -140,6 +148,8 @@ impl OnnxRuntimeProgram {
         let commit = || -> ort::Result<Session> {
             Session::builder(&self.runtime.environment)?
                 .with_intra_threads(self.runtime.threads)?
+                // Each session has threads of its own: those of one would spin while another runs.
+                .with_intra_op_spinning(false)?
                 .with_optimization_level(GraphOptimizationLevel::All)?
                 .with_prepacked_weights(&self.weights)?
                 // Lengths differ from run to run.
