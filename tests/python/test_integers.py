@@ -194,6 +194,18 @@ def test_numbers_that_a_program_cuts_off(tmp_path):
     assert np.array_equal(replies[0], [[5, 6, 7]]) and PASSES in replies[1]
 
 
+def test_a_cast_that_is_bounded_by_order(tmp_path):
+    """Buckets of a logarithm: that of 0 is below all."""
+    nodes = [
+        node("Log", "x", "l"), node("Cast", "l", "i", to=INT64), node("Min", "i c", "m"), node("Greater", "x zero", "is"),
+        node("Where", "is m zeros", "w"), node("Max", "w zeros", "y")]
+    constants = number(15) | {"zero": np.array(0, np.float32), "zeros": np.array(0, np.int64)}
+    inputs = {"x": (FLOAT, ["batch", FEATURES])}
+    write(tmp_path / "model.onnx", nodes, constants, INT64, ("batch", FEATURES), inputs)
+    (reply,) = run(tmp_path / "model.onnx", [np.array([[0.0, 8.0, 1e30]], np.float32)])
+    assert np.array_equal(reply, [[0, 2, 15]])
+
+
 def test_indices_of_a_sum_over_all(tmp_path):
     """Rows, between two operators on the whole request."""
     nodes = [

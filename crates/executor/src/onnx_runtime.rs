@@ -119,7 +119,7 @@ pub struct OnnxRuntimeError {
 pub(crate) struct OnnxRuntimeProgram {
     runtime: OnnxRuntime,
     file: Arc<[u8]>,
-    /// Weights in the layout of its kernels, which all sessions share.
+    /// Weights in the layout of its kernels, as far as sessions share them.
     weights: PrepackedWeights,
     /// The sessions that nobody runs, as many as there are workers.
     idle: Mutex<Vec<Session>>,

@@ -1,7 +1,7 @@
 //! Checks of computed integers: a request for which one of them is out of range is refused when its values are there. Until
 //! then those that index a tensor are clamped, so that no other request of the batch is touched.
 
-use crate::analysis::index_check::{IndexCheck, Unchecked};
+use crate::analysis::index_check::{CheckKind, IndexCheck, Unchecked};
 use crate::analysis::state::Analysis;
 use crate::analysis::value::{Source, View};
 use crate::data::int::Int;
@@ -36,7 +36,7 @@ impl Analysis {
         let reason = out_of_range(node);
         let low = length.times(&Int::number(-1));
         let high = length.minus(&Int::number(1)).ok_or("an axis beyond all reason")?;
-        self.check(ids, low, high, reason);
+        self.check(ids, [low, high], reason, CheckKind::Index);
         Ok(())
     }
 
@@ -46,7 +46,8 @@ impl Analysis {
     /// As [`Self::check_index`].
     pub(crate) fn check_zero(&mut self, node: &Node, excess: &View) -> Result<(), String> {
         self.refuse_checks()?;
-        self.check(excess, Int::number(0), Int::number(0), out_of_range(node));
+        let zero = Int::number(0);
+        self.check(excess, [zero.clone(), zero], out_of_range(node), CheckKind::Index);
         Ok(())
     }
 
@@ -56,7 +57,8 @@ impl Analysis {
             "an integer that node `{}` computes passes 32 bits, which integers have in programs",
             node.label
         );
-        self.check(passes, Int::number(0), Int::number(0), reason);
+        let zero = Int::number(0);
+        self.check(passes, [zero.clone(), zero], reason, CheckKind::Number);
     }
 
     /// Has every request checked for integers of a view that a cast of FLOAT cut off at the ends of 32 bits.
@@ -67,7 +69,8 @@ impl Analysis {
                 node.label
             );
             let IntRange { low, high } = IntRange::ALL;
-            self.check(cast, Int::number(low + 1), Int::number(high - 1), reason);
+            let bounds = [low + 1, high - 1].map(Int::number);
+            self.check(cast, bounds, reason, CheckKind::Cast);
         }
     }
 
@@ -78,7 +81,8 @@ impl Analysis {
                 "an integer that node `{}` casts to one without sign is below 0",
                 node.label
             );
-            self.check(view, Int::number(0), Int::number(IntRange::ALL.high), reason);
+            let bounds = [0, IntRange::ALL.high].map(Int::number);
+            self.check(view, bounds, reason, CheckKind::Number);
         }
     }
 
@@ -98,23 +102,25 @@ impl Analysis {
         }
     }
 
-    fn check(&mut self, ids: &View, low: Int, high: Int, reason: String) {
+    fn check(&mut self, ids: &View, [low, high]: [Int; 2], reason: String, kind: CheckKind) {
         let is_same = |known: &&mut Unchecked| {
             (known.view.source, known.view.at) == (ids.source, ids.at)
                 && known.view.dims == ids.dims
                 && (&known.low, &known.high) == (&low, &high)
         };
         if self.unchecked.iter_mut().find(is_same).is_none() {
-            self.unchecked.push(Unchecked { view: ids.clone(), low, high, reason });
+            self.unchecked.push(Unchecked { view: ids.clone(), low, high, reason, kind });
         }
     }
 
     /// Adds an output for each check.
     pub(super) fn add_checks(&mut self) {
-        for (number, Unchecked { view, low, high, reason }) in
-            std::mem::take(&mut self.unchecked).into_iter().enumerate()
+        let unchecked = std::mem::take(&mut self.unchecked);
+        let needed: Vec<Unchecked> =
+            unchecked.into_iter().flat_map(|check| self.where_cuts_show(check)).collect();
+        for (number, Unchecked { view, low, high, reason, kind }) in needed.into_iter().enumerate()
         {
-            self.checks.push(IndexCheck { low, high, reason });
+            self.checks.push(IndexCheck { low, high, reason, kind });
             // No name that a file may have by chance.
             self.outputs.push((format!("\u{1}indices {number}"), view));
         }

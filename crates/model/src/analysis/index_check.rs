@@ -11,6 +11,18 @@ pub(crate) struct IndexCheck {
     pub(crate) high: Int,
     /// What it means if they are not.
     pub(crate) reason: String,
+    pub(crate) kind: CheckKind,
+}
+
+/// What integers are checked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckKind {
+    /// They index a tensor.
+    Index,
+    /// They tell whether others fit 32 bits, or are other numbers of a kind.
+    Number,
+    /// A cast of FLOAT may have cut them off at the ends of 32 bits.
+    Cast,
 }
 
 /// Integers that have still to be checked.
@@ -20,4 +32,5 @@ pub(crate) struct Unchecked {
     pub(super) low: Int,
     pub(super) high: Int,
     pub(super) reason: String,
+    pub(super) kind: CheckKind,
 }

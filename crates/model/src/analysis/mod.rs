@@ -14,13 +14,14 @@
 //!
 //! From below: facts about values (`derivation`, `value`, `recurrence`, `loop_body`, `index_check`), the form of the table of operators
 //! (`operator`), the state of an analysis (`state`) and what is asked of it (`facts`, `references`, `ids`,
-//! `rows`, `ranges`, `checks`, `derivable`, `limits`, `wide_constants`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
+//! `rows`, `ranges`, `checks`, `cut_casts`, `derivable`, `limits`, `wide_constants`, `capture`), how a node is treated (`walk`), the rules (`operators` with `dispatch`,
 //! `recurrent`, `loops`, `branch`), the `table` of all of them, and the `driver` on top.
 
 mod branch;
 mod capture;
 mod checks;
 mod condition;
+mod cut_casts;
 mod derivable;
 pub(crate) mod derivation;
 pub(crate) mod driver;

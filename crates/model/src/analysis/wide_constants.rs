@@ -27,6 +27,8 @@ fn has_wide_constant(op: &RowOp) -> bool {
     match &*op.operator {
         // A bound beyond all integers bounds nothing.
         "Clip" => wide(1).1 || wide(2).0,
+        "Max" => (0..op.operands.len()).any(|at| wide(at).1),
+        "Min" => (0..op.operands.len()).any(|at| wide(at).0),
         "Gather" | "GatherElements" | "GatherND" => is_wide(0),
         "ScatterElements" | "ScatterND" => is_wide(0) || is_wide(2),
         "Pad" | "OneHot" => is_wide(0) || is_wide(2),

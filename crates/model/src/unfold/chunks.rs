@@ -15,7 +15,7 @@ impl UnfoldPlan {
             Ok(overlap) => overlap.is_some(),
             Err(reason) => return Err(reason),
         };
-        if has_windows && !self.checks.is_empty() {
+        if has_windows && self.checks.iter().any(|check| check.is_of_indices) {
             return Err("its windows read places that it computes");
         }
         let mut time = None;

@@ -126,6 +126,7 @@ pub(crate) struct PlanCheck {
     pub(crate) high: Int,
     /// What it means if they are not.
     pub(crate) reason: String,
+    pub(crate) is_of_indices: bool,
 }
 
 /// All that is known of a file's unfolding before a request comes.

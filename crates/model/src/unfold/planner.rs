@@ -6,6 +6,7 @@ use std::sync::Arc;
 use batchmaker_graph::{CellRegistry, RowSpec, SinkTime, TensorData};
 
 use crate::analysis::derivation::DerivedOperand;
+use crate::analysis::index_check::CheckKind;
 use crate::analysis::reach::{Dependence, dependence, dependences};
 use crate::analysis::recurrence::{Initial, Step};
 use crate::analysis::references::row_of;
@@ -87,6 +88,7 @@ pub(crate) fn plan(
         low: check.low.clone(),
         high: check.high.clone(),
         reason: check.reason.clone(),
+        is_of_indices: check.kind == CheckKind::Index,
     });
     let checks = checks.collect();
     let overlap =

@@ -103,10 +103,12 @@ fn cast_to(
             unsigned(analysis, node, view, to)
         }
         _ if to.stored() == from.stored() => Ok(Val::View(relabelled(view))),
-        ElementType::I64 if from.stored() == ElementType::F32 && !from.is_narrow() => {
-            let whole = physical(analysis, node, view, to)?;
+        ElementType::I64 | ElementType::U32 | ElementType::U64
+            if from.stored() == ElementType::F32 && !from.is_narrow() =>
+        {
+            let whole = physical(analysis, node, view, ElementType::I64)?;
             analysis.check_cast(node, &whole);
-            Ok(Val::View(whole))
+            Ok(Val::View(relabelled(&whole)))
         }
         _ => {
             let known = before_sum(analysis, view).filter(|_| to.is_float());
