@@ -476,10 +476,10 @@ impl Default for MachineArgs {
     }
 }
 
-/// What runs programs.
+/// The executor of programs.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ExecutorArgs {
-    /// What runs the parts of models that have no fused kernel: own; onnxruntime, the library of that name in the
+    /// The executor of the parts of models that have no fused kernel: own; onnxruntime, the library of that name in the
     /// Python environment; or onnxruntime=PATH, a library such as libonnxruntime.so.1.31.1. With ONNX Runtime the last
     /// bits of a reply depend on what runs beside it
     #[arg(long, value_name = "NAME[=PATH]", default_value = "own")]
@@ -491,7 +491,7 @@ pub(crate) struct ExecutorArgs {
     pub(crate) executor_alone: bool,
 }
 
-/// What runs programs, as it is named on the command line.
+/// The executor of programs, as it is named on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ExecutorName {
     #[default]

@@ -1,4 +1,4 @@
-//! Finds and loads what runs programs.
+//! Finds and loads the executor of programs.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -35,7 +35,7 @@ fn cells<'a>(
     model.cells.iter().map(|cell| (cell, loaded.registry.get(cell.cell_type)))
 }
 
-/// What runs each cell of a model, where another executor than our own is wanted and the cell is a program.
+/// The executor of each cell of a model, where another executor than our own is wanted and the cell is a program.
 fn executors(
     model: &Model,
     loaded: &Loaded,
@@ -94,7 +94,7 @@ fn as_text(model: &Model, loaded: &Loaded, executors: &[Option<CellExecutor>]) -
     text
 }
 
-/// How a cell is run that is a program.
+/// Describes how a program is run.
 fn run_by(of_cell: &CellExecutor) -> String {
     let how = match (&of_cell.executor, &of_cell.refusal) {
         (Executor::OnnxRuntime(runtime), _) if runtime.is_alone() => {

@@ -20,7 +20,7 @@ pub struct CpuConfig {
     /// The most bytes that a batch of several rows or sequences takes which the general executor runs: each worker may
     /// take as many at any time.
     pub batch_bytes_max: u64,
-    /// What runs programs.
+    /// The executor of programs.
     pub executor: Executor,
 }
 

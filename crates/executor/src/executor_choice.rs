@@ -1,10 +1,10 @@
-//! The choice of what runs programs.
+//! The choice of the executor of programs.
 
 use std::fmt;
 
 use crate::onnx_runtime::OnnxRuntime;
 
-/// What runs programs.
+/// The executor of programs.
 #[derive(Clone, Debug, Default)]
 pub enum Executor {
     /// This crate: convolutions and what follows them in kernels of this project, all else in rten. A row or sequence has the same

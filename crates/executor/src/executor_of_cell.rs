@@ -7,7 +7,7 @@ use crate::executor_choice::Executor;
 use crate::row_program::RowProgram;
 use crate::sequence_program::SequenceProgram;
 
-/// What runs a cell that is a program.
+/// The executor of a cell that is a program.
 #[derive(Clone, Debug)]
 pub struct CellExecutor {
     /// The executor.
@@ -17,7 +17,7 @@ pub struct CellExecutor {
 }
 
 impl Executor {
-    /// What runs a cell where this executor is wanted: ONNX Runtime does not take all programs. None for a cell that is no program.
+    /// The executor of a cell where this one is wanted: ONNX Runtime does not take all programs. None for a cell that is no program.
     ///
     /// # Errors
     /// [`ExecutorError::Load`] if the program cannot be run at all.

@@ -49,7 +49,7 @@ impl OnnxRuntime {
             }
             None => {
                 let builder = ort::init_from(&absolute).map_err(|of| error(&of))?;
-                // What goes wrong is told by errors.
+                // Errors say what goes wrong.
                 let logger =
                     Arc::new(|_: ort::logging::LogLevel, _: &str, _: &str, _: &str, _: &str| {});
                 let builder =

@@ -40,7 +40,7 @@ impl RowProgram {
         Loaded::new(program, Port::of_rows(inputs), Port::of_rows(outputs), executor).map(Self)
     }
 
-    /// What runs it.
+    /// The executor that runs it.
     pub fn executor(&self) -> Executor {
         self.0.executor()
     }

@@ -56,7 +56,7 @@ impl SequenceProgram {
         Loaded::new(&cell.program, inputs, outputs, executor).map(Self)
     }
 
-    /// What runs it.
+    /// The executor that runs it.
     pub fn executor(&self) -> Executor {
         self.0.executor()
     }

@@ -10,7 +10,7 @@ use crate::analysis::value::{Operand, Source};
 use crate::data::dim::steps;
 use crate::data::elements::Elements;
 
-/// A derived row has at most so many elements, or as many as the rows that it is derived of.
+/// The most elements of a derived row that has more than the rows that it is derived of.
 const ELEMENTS_MAX: usize = 16;
 
 impl Analysis {

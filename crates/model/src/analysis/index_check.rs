@@ -14,7 +14,7 @@ pub(crate) struct IndexCheck {
     pub(crate) kind: CheckKind,
 }
 
-/// What integers are checked for.
+/// The purpose of a check of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckKind {
     /// They index a tensor.
