@@ -77,7 +77,8 @@ pub(crate) fn p_relu(
     operands: &[&Val],
     dims: &[Dim],
 ) -> Result<Option<Vec<Val>>, String> {
-    let (x, slope) = (align(analysis, operands[0], dims)?, align(analysis, operands[1], dims)?);
+    let &[x, slope] = operands else { return Err("it has no slope".to_owned()) };
+    let (x, slope) = (align(analysis, x, dims)?, align(analysis, slope, dims)?);
     let element = operands[0].element().unwrap_or(ElementType::F32);
     let zero = Operand::Constant(Rc::new(Literal::F32(Array::scalar(0.0))));
     let mut emit = |operator: &str, element, operands| {
