@@ -41,8 +41,8 @@ impl IntRange {
         if range.low <= range.high { range } else { Self::ALL }
     }
 
-    /// The least range that holds `f` of each end of this one with each end of another; `all` where it passes that, as integers
-    /// of so many bits then wrap.
+    /// The least range that holds `f` of each end of this one with each end of another; `all` where it passes that, as
+    /// integers wrap.
     pub(crate) fn combined(self, other: Self, all: Self, f: fn(i128, i128) -> i128) -> Self {
         let of = |range: Self| [range.low, range.high].map(i128::from);
         let ends = of(self).map(|a| of(other).map(|b| f(a, b)));
