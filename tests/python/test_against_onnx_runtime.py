@@ -4,7 +4,6 @@ A reply is within 1e-5 of ONNX Runtime's (|a - b| <= 1e-5 * max(1, max|b|)) and,
 same as the reply to the same request sent alone, with one worker and with two.
 """
 
-import concurrent.futures
 import http.client
 import threading
 
@@ -75,6 +74,10 @@ def body_of(name, arrays):
 
 def send(connection, path, body, headers):
     connection.request("POST", path, body, headers)
+    return read_reply(connection)
+
+
+def read_reply(connection):
     response = connection.getresponse()
     reply = response.read()
     assert response.status == 200, reply
@@ -87,30 +90,35 @@ def arrays_of(reply):
     return {name: result.as_numpy(name) for name in names}
 
 
+def send_all_but_one_byte(server, path, body, headers):
+    """A connection on which the server waits for the last byte of a request."""
+    connection = http.client.HTTPConnection(server.http, timeout=300)
+    connection.request("POST", path, body[:-1], {**headers, "Content-Length": str(len(body))})
+    return connection
+
+
 def send_together(server, bodies):
     """All requests at once, each on a connection of its own; the replies, and the most that
-    were in flight."""
+    were in flight.
+
+    The last bytes of all bodies are sent in one go, so that the requests arrive together however
+    slowly this process makes them."""
     most, is_over = [0], threading.Event()
-    start = threading.Barrier(len(bodies))
 
     def watch():
         while not is_over.wait(0.01):
             most[0] = max(most[0], server.in_use()["permits"])
 
-    def one(body):
-        connection = http.client.HTTPConnection(server.http, timeout=300)
-        connection.connect()
-        start.wait()
-        reply = send(connection, *body)
-        connection.close()
-        return reply
-
+    connections = [send_all_but_one_byte(server, *body) for body in bodies]
     watcher = threading.Thread(target=watch)
     watcher.start()
-    with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
-        replies = list(pool.map(one, bodies))
+    for connection, (_, body, _) in zip(connections, bodies):
+        connection.send(body[-1:])
+    replies = [read_reply(connection) for connection in connections]
     is_over.set()
     watcher.join()
+    for connection in connections:
+        connection.close()
     return replies, most[0]
 
 
