@@ -363,6 +363,7 @@ Examples:
   batchmaker profile lstm.onnx                          f32, bf16 and int8, times and errors
   batchmaker profile lstm.onnx --plot lstm.svg          the figure of time over throughput
   batchmaker profile lstm.onnx --max-error 0.01         serve it in the fastest precision within 1 %
+  batchmaker profile encoder.onnx --operators           each operator of its programs too
   batchmaker profile langid --requests text.txt         errors on these requests, a line each
   batchmaker serve lstm.onnx --goal p90:20              batches for 90 % of replies within 20 ms")]
 pub(crate) struct ProfileArgs {
@@ -388,6 +389,21 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "GOAL", default_value_t = Goal::Throughput)]
     pub(crate) goal: Goal,
 
+    /// Steps of each sequence that cells over whole sequences are measured with [default: 64, or as many as a cell takes]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) steps: Option<usize>,
+
+    /// Measure programs operator by operator too, in batches of N rows or sequences: the time of each operator, its
+    /// share of the cell's, and how much of that time the machine's arithmetic and memory take at least
+    #[arg(
+        long, value_name = "N", num_args = 0..=1, default_missing_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=4096),
+    )]
+    pub(crate) operators: Option<u32>,
+
+    #[command(flatten)]
+    pub(crate) executor: ExecutorArgs,
+
     /// Requests to measure errors on, a line each as for `run` [default: random ones]
     #[arg(long, value_name = "FILE")]
     pub(crate) requests: Option<PathBuf>,
@@ -412,6 +428,11 @@ pub(crate) struct ProfileArgs {
     /// Instruction set, for bug reports: amx, avx512, avx2 or scalar [default: the best there is]
     #[arg(long)]
     pub(crate) isa: Option<Isa>,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=1 << 24).contains(number));
+    number.ok_or_else(|| "expected a number from 1 to 16777216".to_owned())
 }
 
 fn max_error(text: &str) -> Result<f64, String> {

@@ -12,7 +12,7 @@ use batchmaker_device::{Device, DeviceError};
 use batchmaker_profile::{Goal, ModelProfile, Profile};
 use batchmaker_server::log;
 
-use crate::profile::measure_cells;
+use crate::profile::Measured;
 
 /// Nobody asks for anything if nothing came so often in a row, so far apart.
 const LOOKS: u32 = 10;
@@ -106,7 +106,8 @@ impl Calibration {
             precisions.dedup();
             precisions
         };
-        let found = measure_cells(&*self.device, self.threads, &cells, asked, |_| {}, &mut go_on)?;
+        let measured = Measured { device: &*self.device, threads: self.threads };
+        let found = measured.cells(&cells, None, asked, |_| {}, &mut go_on)?;
         known.cells.extend(found.cells);
         self.take(engine, &model, file.clone(), known.clone())?;
         let Some(file) = file else { return Ok(" until it stops: it has no place".to_owned()) };

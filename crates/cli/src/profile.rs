@@ -10,16 +10,17 @@ use batchmaker::{
     CellType, Engine, Pending, Precision, Prepared, Tensor, identity_in_f32, profile_beside,
 };
 use batchmaker_bench::{BatchCurve, InProcess, Service as _, time_against_throughput};
-use batchmaker_device::{Device, DeviceError};
+use batchmaker_device::{BatchSize, Device, DeviceError};
 
 use batchmaker_profile::{
     CellProfile, Difference, GoOn, MeasureError, ModelProfile, Profile, cell_curve, difference,
-    in_precision, is_stepped, precisions_of, profile_table,
+    in_precision, is_stepped, operator_table, precisions_of, profile_table, takes_sequences,
 };
 use batchmaker_server::offline;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{CellArgs, MachineArgs, OfCell, ProfileArgs};
+use crate::executor::executor;
 use crate::models::only_model;
 use crate::start::{prepare_plainly, print_notes, start};
 
@@ -70,8 +71,9 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
         bar.inc(1);
         bar.set_message(what);
     };
-    let (device, threads) = (machine.device()?, machine.threads_per_worker);
-    let mut of_model = measure_cells(&device, threads, &cells, asked, tell, &mut || true)?;
+    let device = machine.device_within(usize::MAX, executor(&args.executor)?)?;
+    let measured = Measured { device: &device, threads: machine.threads_per_worker };
+    let mut of_model = measured.cells(&cells, args.steps, asked, tell, &mut || true)?;
     let differs_by = |precisions: &BTreeMap<String, Precision>, expected: &[Vec<Tensor>]| {
         Ok::<_, anyhow::Error>(compare(expected, &subject.replies(precisions)?))
     };
@@ -96,6 +98,10 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     }
     bar.finish_and_clear();
     print!("{}", profile_table(&of_model, &device, args.goal));
+    if let Some(rows) = args.operators {
+        let batch = BatchSize { rows: rows as usize, steps: args.steps };
+        print_operators(&device, &cells, batch)?;
+    }
     if let Some(difference) = together {
         println!("in these precisions together: {difference}");
     }
@@ -112,42 +118,67 @@ pub(crate) fn profile(args: &ProfileArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures every cell in the precisions that are asked for, on a device whose workers have `threads`
-/// threads. `tell` is told what comes, and `go_on` asked before each size of batch.
-///
-/// # Errors
-/// If the device fails, but for precisions that it does not take.
-pub(crate) fn measure_cells(
+/// Prints the times of the operators of all cells that are programs.
+fn print_operators(
     device: &dyn Device,
-    threads: usize,
     cells: &BTreeMap<String, CellType>,
-    asked: impl Fn(&CellType) -> Vec<Precision>,
-    mut tell: impl FnMut(String),
-    go_on: &mut GoOn<'_>,
-) -> Result<ModelProfile, MeasureError> {
-    let mut profile = ModelProfile { threads, ..Default::default() };
+    batch: BatchSize,
+) -> anyhow::Result<()> {
     for (name, cell) in cells {
-        let mut curves = BTreeMap::new();
-        for precision in asked(cell) {
-            tell(format!("{name} in {precision}"));
-            match cell_curve(device, cell, precision, go_on) {
-                Ok(Some(curve)) => {
-                    curves.insert(precision.to_string(), curve);
-                }
-                Ok(None) => {}
-                Err(MeasureError::Device(DeviceError::Cell { reason, .. }))
-                    if precision != Precision::F32 =>
-                {
-                    eprintln!("note: {name} is not measured in {precision}: {reason}");
-                }
-                Err(error) => return Err(error),
+        match device.measure_operators(cell, batch) {
+            Ok(operators) if operators.is_empty() => {}
+            Ok(operators) => print!("{}", operator_table(name, batch, &operators)),
+            Err(DeviceError::Cell { reason, .. }) => {
+                eprintln!("note: the operators of {name} are not measured: {reason}");
             }
+            Err(error) => return Err(error.into()),
         }
-        let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
-        let cell = CellProfile { identity, is_stepped: is_stepped(cell), precision, curves };
-        profile.cells.insert(name.clone(), cell);
     }
-    Ok(profile)
+    Ok(())
+}
+
+/// A device to measure cells on.
+pub(crate) struct Measured<'a> {
+    pub(crate) device: &'a dyn Device,
+    /// Threads of a worker.
+    pub(crate) threads: usize,
+}
+
+impl Measured<'_> {
+    /// Measures every cell in the precisions that are asked for. Whole sequences have `steps` steps, or as many as the device knows a cell to
+    /// take. `tell` is told what comes, and `go_on` asked before each size of batch.
+    ///
+    /// # Errors
+    /// If the device fails, but for precisions that it does not take, and cells that do not take so many steps.
+    pub(crate) fn cells(
+        &self,
+        cells: &BTreeMap<String, CellType>,
+        steps: Option<usize>,
+        asked: impl Fn(&CellType) -> Vec<Precision>,
+        mut tell: impl FnMut(String),
+        go_on: &mut GoOn<'_>,
+    ) -> Result<ModelProfile, MeasureError> {
+        let mut profile = ModelProfile { threads: self.threads, ..Default::default() };
+        for (name, cell) in cells {
+            let mut curves = BTreeMap::new();
+            for precision in asked(cell) {
+                tell(format!("{name} in {precision}"));
+                match cell_curve(self.device, cell, precision, steps, go_on) {
+                    Ok(curve) => drop(curves.insert(precision.to_string(), curve)),
+                    Err(MeasureError::Device(DeviceError::Cell { reason, .. }))
+                        if precision != Precision::F32 || takes_sequences(cell) =>
+                    {
+                        eprintln!("note: {name} is not measured in {precision}: {reason}");
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let (identity, precision) = (identity_in_f32(cell), Precision::F32.to_string());
+            let cell = CellProfile { identity, is_stepped: is_stepped(cell), precision, curves };
+            profile.cells.insert(name.clone(), cell);
+        }
+        Ok(profile)
+    }
 }
 
 /// The fastest precisions that keep to the error, each alone and all together; how far replies are
@@ -366,6 +397,7 @@ mod tests {
     /// Faster the less precise, and apart from f32 by so much.
     fn cell(bf16: f64, int8: f64) -> CellProfile {
         let curve = |us: f64, largest: f64| Curve {
+            steps: None,
             difference: Some(Difference { largest, mean: largest / 2.0, alike: 1.0 }),
             points: vec![Point::measured(8, us, None)],
         };

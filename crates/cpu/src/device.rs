@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, ExecutionPlan, KeptStates, Materialized, Measurement,
-    Roofs, TaskQueue,
+    BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, KeptStates, Materialized,
+    Measurement, OperatorMeasurement, Roofs, TaskQueue,
 };
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, Chunk, RequestId, Tensor, WorkerId,
@@ -153,10 +153,18 @@ impl Device for CpuDevice {
         drop(unsafe { memory.take_outputs() });
     }
 
-    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
-        assert!(rows > 0, "a batch without rows");
+    fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {
+        assert!(batch.rows > 0, "a batch without rows");
         let new_device = || Self::new(self.config.clone()).map(|device| Arc::new(device) as _);
-        self.measuring().measure(&self.config, new_device, cell, rows)
+        self.measuring().measure(&self.config, new_device, cell, batch)
+    }
+
+    fn measure_operators(
+        &self,
+        cell: &CellType,
+        batch: BatchSize,
+    ) -> Result<Vec<OperatorMeasurement>, DeviceError> {
+        self.measuring().measure_operators(&self.config, cell, batch)
     }
 
     fn roofs(&self, cell: &CellType) -> Option<Roofs> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use batchmaker_cpu::{CpuConfig, CpuDevice};
-use batchmaker_device::{Device, DeviceError, ExecutionPlan, LoneWorker};
+use batchmaker_device::{BatchSize, Device, DeviceError, ExecutionPlan, LoneWorker};
 use batchmaker_graph::{
     Cell, CellBody, CellGraph, CellGraphBuilder, CellRegistry, CellType, CellTypeId, ElementType,
     Join, ModelId, ModelPriority, Precision, Program, RecurrentCell, RecurrentKind, RequestId,
@@ -84,7 +84,7 @@ fn what_is_measured_is_a_plan_of_the_device() {
     for precision in Precision::ALL {
         let cell = cell_type(lstm().in_precision(precision));
         for rows in [1, 4, 3] {
-            let measured = device.measure(&cell, rows).unwrap();
+            let measured = device.measure(&cell, BatchSize::rows(rows)).unwrap();
             assert!(measured.ns > 0.0 && measured.ns < 1e9, "{measured:?}");
             let plan = measured.plan.expect("there are several strategies");
             let how = device.describe(&plan).unwrap();
@@ -142,13 +142,13 @@ fn cells_without_a_choice_have_times_alone() {
     let (hidden_size, l, r) = (8, numbers(5 * 64, 0).into(), numbers(5 * 64, 1).into());
     let tree = cell_type(Cell::tree(TreeCell::Inner { hidden_size, l, r, b: None }));
     for rows in [1, 7] {
-        let measured = device.measure(&tree, rows).unwrap();
+        let measured = device.measure(&tree, BatchSize::rows(rows)).unwrap();
         assert!(measured.ns > 0.0 && measured.plan.is_none(), "{measured:?}");
     }
     assert_eq!(device.roofs(&tree), None);
     let program = Program { bytes: Vec::new().into(), summary: String::new() };
     let whole = SequenceCell { program, inputs: Vec::new(), outputs: Vec::new() };
     let sequences = cell_type(Cell { body: CellBody::Sequence(whole), ..lstm() });
-    let refused = device.measure(&sequences, 4);
+    let refused = device.measure(&sequences, BatchSize::rows(4));
     assert!(matches!(refused, Err(DeviceError::Cell { .. })), "{refused:?}");
 }

@@ -11,7 +11,7 @@ use batchmaker_graph::{
 };
 
 use crate::bell::Bell;
-use crate::plan::{ExecutionPlan, Measurement, Roofs};
+use crate::plan::{BatchSize, ExecutionPlan, Measurement, OperatorMeasurement, Roofs};
 
 /// Why a device cannot do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -205,7 +205,7 @@ pub trait Device: Send + Sync {
     /// the slots of its chains. Its id may be used again from then on.
     fn retire(&self, request: RequestId);
 
-    /// Measures a batch of `rows` rows of a cell, at least one: one step, of a chain. The device finds
+    /// Measures a batch of a cell: one step, of a chain. The device finds
     /// the fastest way that it has of running it. The cell need not be materialised. Times are those
     /// of a device that runs nothing else meanwhile.
     ///
@@ -213,10 +213,22 @@ pub trait Device: Send + Sync {
     /// sizes of one cell are best measured in turn.
     ///
     /// # Errors
-    /// [`DeviceError::Cell`] where the device cannot run the cell, or has no batches of it that a
-    /// number of rows describes (a cell over whole sequences), [`DeviceError::Resources`] where there
-    /// are no threads or units to measure with.
-    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError>;
+    /// [`DeviceError::Cell`] where the device cannot run the cell, or not with so many steps, [`DeviceError::Resources`] where
+    /// there are no threads or units to measure with.
+    fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError>;
+
+    /// Measures a batch of a cell that is a program operator by operator, in the order in which they run. Of any other cell, and
+    /// on a device that does not tell operators apart, there are none.
+    ///
+    /// # Errors
+    /// As for [`measure`](Device::measure).
+    fn measure_operators(
+        &self,
+        _cell: &CellType,
+        _batch: BatchSize,
+    ) -> Result<Vec<OperatorMeasurement>, DeviceError> {
+        Ok(Vec::new())
+    }
 
     /// Returns upper bounds of the speed of any batch of a cell, or `None` where the device knows none.
     /// Measures them if need be, as [`measure`](Device::measure) does.

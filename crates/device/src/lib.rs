@@ -36,5 +36,5 @@ pub use contract::{
     StatePlace, TaskDone, TaskQueue,
 };
 pub use lone_worker::LoneWorker;
-pub use plan::{ExecutionPlan, Measurement, Roofs};
+pub use plan::{BatchSize, ExecutionPlan, Measurement, OperatorMeasurement, Roofs};
 pub use working_bytes::working_bytes;

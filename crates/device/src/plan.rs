@@ -18,6 +18,22 @@ impl ExecutionPlan {
     }
 }
 
+/// The size of a batch to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSize {
+    /// Rows, at least 1; of a cell that takes whole sequences, sequences.
+    pub rows: usize,
+    /// The steps of each sequence of a cell that takes whole ones; as many as the device knows the cell to take, if none.
+    pub steps: Option<usize>,
+}
+
+impl BatchSize {
+    /// As many rows.
+    pub fn rows(rows: usize) -> Self {
+        Self { rows, steps: None }
+    }
+}
+
 /// The time of a batch of a cell on a device, and the plan behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
@@ -26,6 +42,21 @@ pub struct Measurement {
     /// The plan by which the batch ran; none where the device has only one execution strategy, or
     /// chooses one while it runs.
     pub plan: Option<ExecutionPlan>,
+    /// The steps that each sequence had, of a cell that takes whole ones.
+    pub steps: Option<usize>,
+}
+
+/// The time of an operator of a program, or of several that run as one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OperatorMeasurement {
+    /// The operators, by their names in ONNX.
+    pub operators: String,
+    /// The name of the last tensor that they produce.
+    pub output: String,
+    /// Nanoseconds of a run.
+    pub ns: f64,
+    /// The nanoseconds that the machine needs at least, by its arithmetic and its memory.
+    pub ns_min: f64,
 }
 
 /// Upper bounds of the speed of a cell on a device, for every batch size and every plan.

@@ -25,6 +25,7 @@
 //! | `single_row_branch.rs` | adds a branch for a single row to a program |
 //! | `shape_check.rs` | checks of operands' shapes during a run |
 //! | `row_count.rs` | operators that depend on the number of rows |
+//! | `operator_times.rs` | the times of a program's operators |
 //! | `operator.rs` | the operators of a program's file |
 //! | `probe.rs` | the shapes inside a program, found by running it a few times |
 //! | `inner_shapes.rs` | brings the shapes inside loops and branches out of them |
@@ -53,6 +54,7 @@ mod memory_plan;
 mod memory_run;
 mod onnx_runtime;
 mod operator;
+mod operator_times;
 mod port;
 mod probe;
 mod row_count;
@@ -71,6 +73,7 @@ pub use error::ExecutorError;
 pub use executor_choice::Executor;
 pub use executor_of_cell::CellExecutor;
 pub use onnx_runtime::{OnnxRuntime, OnnxRuntimeError};
+pub use operator_times::{OperatorTime, OperatorTimer};
 pub use row_program::RowProgram;
 pub use sequence_program::{SequenceBatch, SequenceProgram};
 pub use threads::ExecutorThreads;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use batchmaker_graph::{ElementType, Program, TensorData};
 use rten::{Model, ModelOptions, NodeId, RunOptions, Value};
@@ -40,6 +41,8 @@ pub(crate) struct Loaded {
     /// steps make operators sensitive that the branch runs once.
     known_spans: Mutex<BTreeMap<Vec<u32>, bool>>,
     working_bytes: WorkingBytes,
+    /// Steps of each sequence that the program is known to take; none if it could not be probed.
+    known_steps: Option<usize>,
     /// Why the executor that was wanted does not run it.
     refusal: Option<String>,
 }
@@ -79,17 +82,7 @@ impl Loaded {
         outputs: Vec<Port>,
         executor: &Executor,
     ) -> Result<Self, ExecutorError> {
-        // rten calls itself for each of a chain's operators.
-        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-        std::thread::scope(|scope| {
-            let loaded =
-                thread.spawn_scoped(scope, || Self::load(program, inputs, outputs, executor));
-            let loaded = loaded.map_err(|error| ExecutorError::Load {
-                summary: program.summary.clone(),
-                reason: format!("there is no thread to load it: {error}"),
-            })?;
-            loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        on_large_stack(program, || Self::load(program, inputs, outputs, executor))
     }
 
     fn load(
@@ -100,14 +93,9 @@ impl Loaded {
     ) -> Result<Self, ExecutorError> {
         let error =
             |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
-        let mut file =
-            ModelProto::parse_buf(&program.bytes[..]).map_err(|e| error(e.to_string()))?;
-        if let Some(graph) = &file.graph {
-            Port::read_factors(&mut inputs, &graph.input);
-            Port::read_factors(&mut outputs, &graph.output);
-        }
+        let (mut file, probe) = read(program, &mut inputs, &mut outputs)?;
         let is_batched = inputs.iter().chain(&outputs).all(|port| port.axes.batch);
-        let probe = Probe::run(&mut file, &inputs, &outputs, is_batched);
+        let known_steps = probe.as_ref().map(|probe| probe.span);
         let mut refusal = None;
         if let Executor::OnnxRuntime(runtime) = executor {
             let ports = [&inputs, &outputs];
@@ -150,6 +138,7 @@ impl Loaded {
             single_row,
             known_spans,
             working_bytes,
+            known_steps,
             refusal,
         };
         if !loaded.has_same_bits_as_two(probe.map_or(1, |probe| probe.span)) {
@@ -165,7 +154,7 @@ impl Loaded {
             WorkingBytes::of_sections(&graph, probe, (&copies, scratch_bytes), &inputs, &outputs);
         let (output_ids, single_row) = (Vec::new(), LoadedSingleRow::Plain);
         let (engine, known_spans) = (Engine::Sections(program), Mutex::default());
-        let refusal = None;
+        let (known_steps, refusal) = (Some(probe.span), None);
         Self {
             engine,
             inputs,
@@ -174,6 +163,7 @@ impl Loaded {
             single_row,
             known_spans,
             working_bytes,
+            known_steps,
             refusal,
         }
     }
@@ -208,6 +198,7 @@ impl Loaded {
             single_row,
             known_spans: Mutex::default(),
             working_bytes,
+            known_steps: probe.map(|probe| probe.span),
             refusal: None,
         };
         if let Some(probe) = probe {
@@ -224,8 +215,7 @@ impl Loaded {
     /// # Errors
     /// It fails.
     fn try_one(&self, span: usize) -> Result<(), String> {
-        let ports = self.inputs.iter().chain(&self.outputs);
-        let spans: Vec<u32> = ports.map(|port| steps_of(port, span) as u32).collect();
+        let spans = self.spans(Some(span));
         let input = |(port, &steps): (&Port, &u32)| {
             trial_input(port, &port.shape(1, steps as usize), steps as usize)
         };
@@ -316,11 +306,68 @@ impl Loaded {
                 .map(|(port, (output, expected))| checked(port, output, element(port), &expected));
             return outputs.collect();
         }
+        let (values, is_double) = self.compute(count, spans, inputs, threads)?;
+        self.data(values, expected, &is_double)
+    }
+
+    /// The number of sequences of `steps` steps that run together, at least 1. Without `steps`, they are those that the program is
+    /// known to take.
+    pub(crate) fn batch_max(&self, steps: Option<usize>) -> usize {
+        self.working_bytes.batch_max(&self.spans(steps)) as usize
+    }
+
+    /// The rows of all ports where sequences have `steps` steps, or those that the program is known to take.
+    fn spans(&self, steps: Option<usize>) -> Vec<u32> {
+        let steps = steps.or(self.known_steps).unwrap_or(1);
+        let ports = self.inputs.iter().chain(&self.outputs);
+        ports.map(|port| steps_of(port, steps) as u32).collect()
+    }
+
+    /// Takes the time of a run of `count` rows or sequences of `steps` steps that hold any numbers. Without `steps`, they are those
+    /// that the program is known to take. Returns the steps too.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Run`], [`ExecutorError::Integer`]
+    pub(crate) fn time(
+        &self,
+        count: usize,
+        steps: Option<usize>,
+        threads: &ExecutorThreads,
+    ) -> Result<(Duration, usize), ExecutorError> {
+        let spans = self.spans(steps);
+        let steps = steps.or(self.known_steps).unwrap_or(1);
+        let inputs = made_up(&self.inputs, count, steps);
+        let start = Instant::now();
+        match &self.engine {
+            Engine::OnnxRuntime(program) => drop(program.run(inputs)?),
+            Engine::Whole(..) | Engine::Sections(_) => {
+                drop(self.compute(count, &spans, inputs, threads)?);
+            }
+        }
+        Ok((start.elapsed(), steps))
+    }
+
+    /// The outputs of `count` rows or sequences, and for each whether it holds the only row or sequence twice.
+    fn compute(
+        &self,
+        count: usize,
+        spans: &[u32],
+        inputs: Vec<Shaped>,
+        threads: &ExecutorThreads,
+    ) -> Result<(Vec<Value>, Vec<bool>), ExecutorError> {
+        let all = |is_double| vec![is_double; self.outputs.len()];
+        let twice = |mut inputs: Vec<Shaped>| {
+            for (shape, data) in &mut inputs {
+                shape[0] = 2;
+                double(data);
+            }
+            Ok((self.call(&self.output_ids, inputs, threads)?, all(true)))
+        };
         match &self.single_row {
             LoadedSingleRow::Branch { ids, checked_ids, checks, is_double } if count == 1 => {
                 let is_short = if checks.is_empty() { Some(false) } else { self.is_short(spans) };
                 let outputs = match is_short {
-                    Some(true) => return self.run_twice(inputs, expected, threads),
+                    Some(true) => return twice(inputs),
                     Some(false) => self.call(ids, inputs, threads)?,
                     None => {
                         let mut values = self.call(checked_ids, inputs.clone(), threads)?;
@@ -328,36 +375,16 @@ impl Loaded {
                         let is_short = is_sensitive(checks, values);
                         self.learn(spans, is_short);
                         if is_short {
-                            return self.run_twice(inputs, expected, threads);
+                            return twice(inputs);
                         }
                         outputs
                     }
                 };
-                self.data(outputs, expected, is_double)
+                Ok((outputs, is_double.clone()))
             }
-            LoadedSingleRow::Twice if count == 1 && self.is_batched() => {
-                self.run_twice(inputs, expected, threads)
-            }
-            _ => {
-                let values = self.call(&self.output_ids, inputs, threads)?;
-                self.data(values, expected, &vec![false; self.outputs.len()])
-            }
+            LoadedSingleRow::Twice if count == 1 && self.is_batched() => twice(inputs),
+            _ => Ok((self.call(&self.output_ids, inputs, threads)?, all(false))),
         }
-    }
-
-    /// Runs one row or sequence as a batch of two, and gives the first of both results.
-    fn run_twice(
-        &self,
-        mut inputs: Vec<Shaped>,
-        expected: Vec<Vec<usize>>,
-        threads: &ExecutorThreads,
-    ) -> Result<Vec<TensorData>, ExecutorError> {
-        for (shape, data) in &mut inputs {
-            shape[0] = 2;
-            double(data);
-        }
-        let values = self.call(&self.output_ids, inputs, threads)?;
-        self.data(values, expected, &vec![true; self.outputs.len()])
     }
 
     fn call(
@@ -468,6 +495,58 @@ impl LoadedSingleRow {
             is_double: outputs.iter().map(|output| output.is_double).collect(),
         })
     }
+}
+
+/// Calls `load` on a thread with a large stack: rten calls itself for each of a chain's operators.
+///
+/// # Errors
+/// [`ExecutorError::Load`]
+pub(crate) fn on_large_stack<T: Send>(
+    program: &Program,
+    load: impl FnOnce() -> Result<T, ExecutorError> + Send,
+) -> Result<T, ExecutorError> {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+    std::thread::scope(|scope| {
+        let loaded = thread.spawn_scoped(scope, load).map_err(|error| ExecutorError::Load {
+            summary: program.summary.clone(),
+            reason: format!("there is no thread to load it: {error}"),
+        })?;
+        loaded.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Reads the file of a program, adds what it says of the ports to them, and probes it.
+///
+/// # Errors
+/// [`ExecutorError::Load`]
+pub(crate) fn read(
+    program: &Program,
+    inputs: &mut [Port],
+    outputs: &mut [Port],
+) -> Result<(ModelProto, Option<Probe>), ExecutorError> {
+    let error = |reason: String| ExecutorError::Load { summary: program.summary.clone(), reason };
+    let mut file = ModelProto::parse_buf(&program.bytes[..]).map_err(|e| error(e.to_string()))?;
+    if let Some(graph) = &file.graph {
+        Port::read_factors(inputs, &graph.input);
+        Port::read_factors(outputs, &graph.output);
+    }
+    let is_batched = inputs.iter().chain(&*outputs).all(|port| port.axes.batch);
+    let probe = Probe::run(&mut file, inputs, outputs, is_batched);
+    Ok((file, probe))
+}
+
+/// Inputs for `count` rows or sequences of `steps` steps: numbers from -1 to 1, ids of 0, lengths where a port holds one.
+pub(crate) fn made_up(ports: &[Port], count: usize, steps: usize) -> Vec<Shaped> {
+    let input = |port: &Port| {
+        let length = steps_of(port, steps);
+        let shape = port.shape(count, length);
+        let data = match port.is_count() {
+            true => trial_input(port, &shape, length),
+            false => numbers(port, shape.iter().product()),
+        };
+        (shape, data)
+    };
+    ports.iter().map(input).collect()
 }
 
 /// Plans how one row or sequence of the program in `file` runs.

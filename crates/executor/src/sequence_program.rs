@@ -1,6 +1,7 @@
 //! Programs over whole sequences: see [`SequenceProgram`].
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use batchmaker_graph::{RowSpec, SequenceCell, TensorData};
 
@@ -98,6 +99,28 @@ impl SequenceProgram {
     /// Bytes of the inputs of one sequence with these spans.
     pub fn input_bytes(&self, spans: &[u32]) -> u64 {
         self.0.working_bytes().of_inputs(1, spans)
+    }
+
+    /// Takes the time of a run of `sequences` sequences of `steps` steps that hold any numbers, in as many parts as [`Self::batches`]
+    /// would make of them. Without `steps`, they are those that the program is known to take. Returns the steps too.
+    ///
+    /// # Errors
+    /// [`ExecutorError::Run`] if a run fails, perhaps because the program does not take that many steps.
+    pub fn time(
+        &self,
+        sequences: usize,
+        steps: Option<usize>,
+        threads: &ExecutorThreads,
+    ) -> Result<(Duration, usize), ExecutorError> {
+        let size_max = self.0.batch_max(steps);
+        let parts = sequences.div_ceil(size_max).max(1);
+        let mut all = (Duration::ZERO, 0);
+        for part in 0..parts {
+            let count = (part + 1) * sequences / parts - part * sequences / parts;
+            let (time, steps) = self.0.time(count, steps, threads)?;
+            all = (all.0 + time, steps);
+        }
+        Ok(all)
     }
 
     /// Divides nodes into batches that [`Self::run`] takes: those of equal spans together, or, if the program

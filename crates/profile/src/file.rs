@@ -55,6 +55,9 @@ pub struct CellProfile {
 /// Time over size of batch, in one precision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
+    /// The steps of each sequence, of a cell that takes whole ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<usize>,
     /// The distance of the model's replies from those in f32 where this cell alone is in the precision;
     /// none where that was not measured.
     pub difference: Option<Difference>,

@@ -10,6 +10,7 @@
 //! | `error.rs` | how far replies in one precision are from those in another |
 //! | `goal.rs` | from curves to batch limits and the submission window |
 //! | `table.rs` | profiles for people |
+//! | `operators.rs` | the operators of a cell for people |
 
 #![forbid(unsafe_code)]
 
@@ -18,11 +19,15 @@ mod file;
 mod goal;
 mod machine;
 mod measure;
+mod operators;
 mod table;
 
 pub use error::{Difference, difference};
 pub use file::{CellProfile, Curve, FileError, ModelProfile, Point, Profile};
 pub use goal::{Choice, Goal};
 pub use machine::Machine;
-pub use measure::{GoOn, MeasureError, cell_curve, in_precision, is_stepped, precisions_of};
+pub use measure::{
+    GoOn, MeasureError, cell_curve, in_precision, is_stepped, precisions_of, takes_sequences,
+};
+pub use operators::operator_table;
 pub use table::profile_table;

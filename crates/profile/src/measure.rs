@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use batchmaker_device::{Device, DeviceError, Measurement};
+use batchmaker_device::{BatchSize, Device, DeviceError, Measurement};
 use batchmaker_graph::{CellBody, CellType, Precision};
 
 use crate::file::{Curve, Point};
@@ -45,8 +45,12 @@ pub fn in_precision(cell: &CellType, precision: Precision) -> CellType {
     CellType { identity: in_precision.identity(), cell: Arc::new(in_precision), ..cell.clone() }
 }
 
-/// Measures a cell in a precision; none of a cell that takes whole sequences, whose batches are as
-/// large as requests of one length make them.
+/// Whether a cell takes whole sequences.
+pub fn takes_sequences(cell: &CellType) -> bool {
+    matches!(cell.cell.body, CellBody::Sequence(_))
+}
+
+/// Measures a cell in a precision. Sequences have `steps` steps, or as many as the device knows the cell to take.
 ///
 /// # Errors
 /// See [`MeasureError`].
@@ -54,11 +58,10 @@ pub fn cell_curve(
     device: &dyn Device,
     cell: &CellType,
     precision: Precision,
+    steps: Option<usize>,
     go_on: &mut GoOn<'_>,
-) -> Result<Option<Curve>, MeasureError> {
-    if matches!(cell.cell.body, CellBody::Sequence(_)) {
-        return Ok(None);
-    }
+) -> Result<Curve, MeasureError> {
+    let mut had_steps = None;
     let cell = in_precision(cell, precision);
     let mut points = Vec::new();
     for rows in SIZES {
@@ -66,7 +69,8 @@ pub fn cell_curve(
             return Err(MeasureError::Stopped);
         }
         let start = Instant::now();
-        let Measurement { ns, plan } = device.measure(&cell, rows)?;
+        let Measurement { ns, plan, steps } = device.measure(&cell, BatchSize { rows, steps })?;
+        had_steps = steps;
         let is_long = match &plan {
             Some(_) => ns > LONGEST.as_nanos() as f64,
             // How long it takes to find a plan says nothing; without one, batches alone take time.
@@ -77,5 +81,5 @@ pub fn cell_curve(
             break;
         }
     }
-    Ok(Some(Curve { difference: None, points }))
+    Ok(Curve { steps: had_steps, difference: None, points })
 }

@@ -16,13 +16,18 @@ pub fn profile_table(profile: &ModelProfile, device: &dyn Device, goal: Goal) ->
         let threads = if profile.threads == 1 { "thread" } else { "threads" };
         let _ = writeln!(text, "{name}, a worker of {} {threads}", profile.threads);
         if curves_of(cell).next().is_none() {
-            text.push_str("  takes whole sequences: as many as come with one length\n");
+            text.push_str("  was not measured\n");
             continue;
         }
-        let _ = write!(text, "  {:>6}", "rows");
         let curves = || curves_of(cell);
+        let steps = curves().find_map(|(_, curve)| curve.steps);
+        let (one, many) = if steps.is_some() { ("seqs", "seqs/s") } else { ("rows", "rows/s") };
+        if let Some(steps) = steps {
+            let _ = writeln!(text, "  whole sequences, here of {steps} steps");
+        }
+        let _ = write!(text, "  {one:>6}");
         for (precision, _) in curves() {
-            let _ = write!(text, "  {:>12} {:>12}", format!("{precision} us"), "rows/s");
+            let _ = write!(text, "  {:>12} {many:>12}", format!("{precision} us"));
         }
         let is_planned =
             curves().any(|(_, curve)| curve.points.iter().any(|point| point.plan().is_some()));

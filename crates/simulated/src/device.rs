@@ -7,8 +7,7 @@
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
-use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
+use batchmaker_device::{BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
 };
 use batchmaker_executor::BATCH_BYTES_MAX;
 use batchmaker_graph::{
@@ -201,9 +200,10 @@ impl Device for SimulatedDevice {
     }
 
     /// The cost of a made-up machine: ten microseconds, and one for each row.
-    fn measure(&self, _: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
+    fn measure(&self, _: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {
         let CellCost { fixed_ns, row_ns } = CellCost { fixed_ns: 10_000, row_ns: 1_000 };
-        Ok(Measurement { ns: (fixed_ns + row_ns * rows as u64) as f64, plan: None })
+        let ns = (fixed_ns + row_ns * batch.rows as u64) as f64;
+        Ok(Measurement { ns, plan: None, steps: None })
     }
 
     fn plan(&self, _: CellIdentity, plans: &[(usize, ExecutionPlan)]) -> Result<(), DeviceError> {

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use batchmaker_device::{CellTimer, Device, DeviceError, Effort, Measurement, Roofs};
+use batchmaker_device::{
+    BatchSize, CellTimer, Device, DeviceError, Effort, Measurement, OperatorMeasurement, Roofs,
+};
 use batchmaker_graph::{CellBody, CellIdentity, CellType, CellTypeId, Precision, RecurrentCell};
 use batchmaker_kernels::KernelError;
 
@@ -15,6 +17,7 @@ use crate::threads::cores::pin;
 use crate::tuning::machine_model::MachineModel;
 use crate::tuning::performance_model::PerformanceModel;
 use crate::tuning::probe::Probe;
+use crate::tuning::programs::{SequenceTimer, measure_operators};
 use crate::tuning::search::search;
 use crate::tuning::trial::Trial;
 
@@ -35,6 +38,8 @@ enum Subject {
     Ranked(Box<(Trial, Probe)>),
     /// It runs on a device of its own, which tries out how.
     Alone(CellTimer),
+    /// It takes whole sequences.
+    Sequences(SequenceTimer),
 }
 
 impl Measuring {
@@ -44,7 +49,7 @@ impl Measuring {
         config: &CpuConfig,
         new_device: impl FnOnce() -> Result<Arc<dyn Device>, DeviceError>,
         cell: &CellType,
-        rows: usize,
+        batch: BatchSize,
     ) -> Result<Measurement, DeviceError> {
         if self.subject.as_ref().is_some_and(|(identity, _)| *identity != cell.identity) {
             self.subject = None;
@@ -61,19 +66,31 @@ impl Measuring {
                 let (trial, probe) = &mut **ranked;
                 let shape = trial.shape();
                 let model = PerformanceModel { machine, probe, shape: &shape };
-                let found = search(&model, trial, rows, config.threads_per_worker);
+                let found = search(&model, trial, batch.rows, config.threads_per_worker);
                 let (found, ns) = found.map_err(no_threads)?;
                 let plan = BatchPlan { strategy: found.strategy, tiling: found.tiling };
-                Ok(Measurement { ns, plan: Some(plan.write()) })
+                Ok(Measurement { ns, plan: Some(plan.write()), steps: None })
             }
             (Some((_, Subject::Alone(alone))), _) => {
-                let ns = 1e9 * batch_s(config, alone, cell, rows)?;
-                Ok(Measurement { ns, plan: None })
+                let ns = 1e9 * pinned(config, || batch_s(alone, cell, batch.rows))?;
+                Ok(Measurement { ns, plan: None, steps: None })
             }
+            (Some((_, Subject::Sequences(sequences))), _) => sequences.measure(cell, batch),
             _ => unreachable!(
                 "the machine is measured before a trial, and a cell at hand before its batches"
             ),
         }
+    }
+
+    /// See [`Device::measure_operators`].
+    pub(crate) fn measure_operators(
+        &mut self,
+        config: &CpuConfig,
+        cell: &CellType,
+        batch: BatchSize,
+    ) -> Result<Vec<OperatorMeasurement>, DeviceError> {
+        let machine = self.machine(config)?;
+        measure_operators(config, machine, cell, batch)
     }
 
     /// See [`Device::roofs`].
@@ -114,16 +131,15 @@ impl Subject {
     ) -> Result<Self, DeviceError> {
         let failed = |reason: String| DeviceError::Cell { cell: cell.name.clone(), reason };
         let kernel = |error: KernelError| failed(error.to_string());
+        if let Some(sequences) = SequenceTimer::new(config, cell) {
+            return Ok(Self::Sequences(sequences?));
+        }
         match &cell.cell.body {
             CellBody::Recurrent(recurrent) => {
                 let packing = packing(config.isa, cell.cell.precision);
                 let probe = Probe::measure(packing, recurrent).map_err(kernel)?;
                 let trial = Trial::new(packing, recurrent).map_err(kernel)?;
                 Ok(Self::Ranked(Box::new((trial, probe))))
-            }
-            CellBody::Sequence(_) => {
-                let reason = "it takes whole sequences, so rows do not say how large a batch is";
-                Err(failed(reason.to_owned()))
             }
             _ => {
                 let device = new_device()?;
@@ -134,18 +150,21 @@ impl Subject {
     }
 }
 
-/// Seconds of a batch, in a thread that is put on its core.
-fn batch_s(
+/// Seconds of a batch.
+fn batch_s(alone: &mut CellTimer, cell: &CellType, rows: usize) -> Result<f64, DeviceError> {
+    alone.batch_s(CellTypeId(0), cell, rows, EFFORT)
+}
+
+/// Calls `measure` in a thread that is put on its core.
+fn pinned(
     config: &CpuConfig,
-    alone: &mut CellTimer,
-    cell: &CellType,
-    rows: usize,
+    measure: impl FnOnce() -> Result<f64, DeviceError> + Send,
 ) -> Result<f64, DeviceError> {
     let run = || {
         if config.pin_threads {
             pin(0);
         }
-        alone.batch_s(CellTypeId(0), cell, rows, EFFORT)
+        measure()
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("measured".to_owned());

@@ -11,6 +11,7 @@
 //! | `trial.rs` | a cell alone, run in any configuration |
 //! | `performance_model.rs` | the predicted cost of a configuration |
 //! | `search.rs` | the best configuration: the model ranks all, the first few are run |
+//! | `programs.rs` | times of programs, of all of one or of each operator |
 //! | `measuring.rs` | batches of a cell measured, for [`Device::measure`] |
 //!
 //! [`Device::measure`]: batchmaker_device::Device::measure
@@ -20,6 +21,7 @@ mod machine_model;
 pub(crate) mod measuring;
 mod performance_model;
 mod probe;
+mod programs;
 mod search;
 pub(crate) mod trial;
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use batchmaker_device::{
-    Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
+use batchmaker_device::{BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, Materialized, Measurement, TaskQueue,
 };
 use batchmaker_engine::{Engine, EngineConfig, Policy, Tensor};
 use batchmaker_graph::{CellGraph, CellIdentity, CellType, CellTypeId, RequestId, WorkerId};
@@ -51,8 +50,8 @@ impl Device for OneQueueTooFew {
         self.0.retire(request);
     }
 
-    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
-        self.0.measure(cell, rows)
+    fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {
+        self.0.measure(cell, batch)
     }
 
     fn plan(

@@ -1,5 +1,7 @@
 //! Convolutions.
 
+use std::fmt;
+
 use batchmaker_kernels::{
     Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, KernelError,
     PackedConvolution, Window,
@@ -23,6 +25,17 @@ pub(super) struct UnpackedConvolution {
     w: Vec<f32>,
     /// `[outputs]`.
     b: Vec<f32>,
+}
+
+impl fmt::Display for UnpackedConvolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { of_group, groups, windows: [down, along], b, .. } = self;
+        write!(f, "Conv {}x{}, {} to {}", down.kernel, along.kernel, of_group * groups, b.len())?;
+        if *groups > 1 {
+            write!(f, " in {groups} groups")?;
+        }
+        Ok(())
+    }
 }
 
 impl UnpackedConvolution {
@@ -87,6 +100,11 @@ impl Convolution {
     /// Bytes that a run needs beside its tensors.
     pub(super) fn scratch_bytes(&self) -> usize {
         self.packed.scratch_bytes()
+    }
+
+    /// Multiplications for an element of the output, and bytes of weights.
+    pub(super) fn work(&self) -> (u64, u64) {
+        (self.packed.multiplications() as u64, self.packed.bytes() as u64)
     }
 
     /// Convolves `x`, adds `residual` and applies the activation.

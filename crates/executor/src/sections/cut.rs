@@ -14,7 +14,7 @@ use crate::operator::operator;
 use crate::probe::Probe;
 use crate::row_count::{is_never_sensitive, is_suspect};
 use crate::sections::constants::Constants;
-use crate::sections::section_writer::{Cut, SectionWriter};
+use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
 /// Cuts the program in `file`. Returns none if it has no convolution and no product of bytes, or an operator of a fallback section
@@ -45,7 +45,17 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     {
         return None;
     }
-    SectionWriter::new(file, &constants).write(graph, native, &fallback)
+    SectionWriter::new(file, &constants).write(graph, native, &fallback, Fallbacks::Whole)
+}
+
+/// Cuts the program in `file` so that each operator that rten runs is a section of its own, whatever the bits of a single row.
+pub(crate) fn cut_by_operators(file: &ModelProto, probe: &Probe) -> Option<Cut> {
+    let graph = file.graph.as_ref()?;
+    let (constants, byte_products) = (Constants::of(graph), byte_products(file));
+    let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
+    graph.node.iter().try_for_each(|node| sorter.add(node))?;
+    let Sorted { native, fallback } = sorter.finish(graph);
+    SectionWriter::new(file, &constants).write(graph, native, &fallback, Fallbacks::OneOperator)
 }
 
 /// Whether a program has products whose factors are bytes.

@@ -27,6 +27,6 @@ mod sorter;
 mod tensor;
 mod windows;
 
-pub(crate) use cut::{cut, has_byte_products};
+pub(crate) use cut::{cut, cut_by_operators, has_byte_products};
 pub(crate) use section_writer::Cut;
-pub(crate) use sectioned_program::SectionedProgram;
+pub(crate) use sectioned_program::{SectionTime, SectionedProgram};

@@ -42,6 +42,11 @@ impl Product {
         self.packed.scratch_bytes()
     }
 
+    /// Multiplications for an element of the output, and bytes of weights.
+    pub(super) fn work(&self) -> (u64, u64) {
+        (self.packed.multiplications() as u64, self.packed.bytes() as u64)
+    }
+
     /// The product of the rows of `x`, `[..., inputs]`.
     pub(super) fn run(&self, x: &Value) -> Result<Value, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a product: {reason}"));

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
+use crate::operator::operator;
 use crate::run_order::reads;
 use crate::sections::constants::Constants;
 use crate::sections::fallback::{ConstantLayout, Fallback};
 use crate::sections::product::Product;
-use crate::sections::sectioned_program::{Section, SectionKind, SectionedProgram};
+use crate::sections::sectioned_program::{Section, SectionKind, SectionName, SectionedProgram};
 use crate::sections::sorter::{NativeKind, NativeSection};
 use crate::single_row_branch::Copies;
 
@@ -21,6 +22,15 @@ pub(crate) struct Cut {
     pub(crate) copies: Copies,
     /// The most bytes that one native section needs beside its tensors.
     pub(crate) scratch_bytes: u64,
+}
+
+/// The operators that a fallback section holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fallbacks {
+    /// All of one depth.
+    Whole,
+    /// One, so that its time can be taken.
+    OneOperator,
 }
 
 /// The order of the axes of a tensor.
@@ -65,6 +75,7 @@ impl<'a> SectionWriter<'a> {
         graph: &GraphProto,
         native: Vec<NativeSection>,
         fallback: &BTreeMap<usize, Vec<&NodeProto>>,
+        fallbacks: Fallbacks,
     ) -> Option<Cut> {
         let names = |infos: &[ValueInfoProto]| -> Option<Vec<String>> {
             infos.iter().map(|info| info.name.clone()).collect()
@@ -87,7 +98,13 @@ impl<'a> SectionWriter<'a> {
             let mut read: BTreeSet<&str> = later.flat_map(|node| reads(node)).collect();
             let native = by_depth.values().flatten().flat_map(|section| &section.reads);
             read.extend(native.chain(&output_names).map(String::as_str));
-            self.fallback(nodes, &read)?;
+            match fallbacks {
+                Fallbacks::Whole => self.fallback(nodes, &read)?,
+                Fallbacks::OneOperator => {
+                    read.extend(nodes.iter().flat_map(|node| reads(node)));
+                    nodes.iter().try_for_each(|&node| self.fallback(&[node], &read))?;
+                }
+            }
         }
         let outputs = output_names.iter().map(|name| self.read(name, Layout::ChannelsFirst));
         let outputs: Vec<usize> = outputs.collect::<Option<_>>()?;
@@ -122,12 +139,27 @@ impl<'a> SectionWriter<'a> {
         let from = *self.names.get(&(name.to_owned(), other))?;
         let to = self.tensor(name.to_owned(), layout);
         self.plan("Layout", &[(name, other)], (name, layout));
-        self.add(kind, vec![from], vec![to]);
+        let operators = match layout {
+            Layout::ChannelsFirst => "to channels first",
+            Layout::ChannelsLast => "to channels last",
+        };
+        self.add(kind, operators.to_owned(), (vec![from], vec![to]));
         Some(to)
     }
 
-    fn add(&mut self, kind: SectionKind, reads: Vec<usize>, writes: Vec<usize>) {
-        self.sections.push(Section { kind, reads, writes, last: Vec::new() });
+    fn add(
+        &mut self,
+        kind: SectionKind,
+        operators: String,
+        (reads, writes): (Vec<usize>, Vec<usize>),
+    ) {
+        let number_of = |&tensor: &usize| {
+            let mut names = self.names.iter();
+            names.find(|(_, number)| **number == tensor).map(|((name, _), _)| name.clone())
+        };
+        let output = writes.last().and_then(number_of).unwrap_or_default();
+        let name = SectionName { operators, output };
+        self.sections.push(Section { kind, name, reads, writes, last: Vec::new() });
     }
 
     /// Adds an operator to the plan of memory.
@@ -155,6 +187,7 @@ impl<'a> SectionWriter<'a> {
         let reads: Vec<usize> = reads.collect::<Option<_>>()?;
         let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), layout)).collect();
         self.plan("Native", &named, (&output, layout));
+        let operators = kind.describe(&activation, inputs.len());
         let (kind, scratch_bytes) = match kind {
             NativeKind::Convolution(convolution) => {
                 let convolution = convolution.pack(activation)?;
@@ -180,7 +213,7 @@ impl<'a> SectionWriter<'a> {
         };
         self.scratch_bytes = self.scratch_bytes.max(scratch_bytes as u64);
         let writes = vec![self.tensor(output, layout)];
-        self.add(kind, reads, writes);
+        self.add(kind, operators, (reads, writes));
         Some(())
     }
 
@@ -202,10 +235,12 @@ impl<'a> SectionWriter<'a> {
         let nodes: Vec<NodeProto> = nodes.iter().map(|&node| node.clone()).collect();
         let (ports, layout) = ((&inputs[..], &outputs[..]), ConstantLayout::ChannelsFirst);
         let fallback = Fallback::load(self.file, &nodes, self.constants, ports, layout)?;
+        let operators: Vec<&str> = nodes.iter().map(operator).collect();
+        let operators = operators.join(", ");
         self.graph.node.extend(nodes);
         let writes = outputs.into_iter();
         let writes = writes.map(|name| self.tensor(name, Layout::ChannelsFirst)).collect();
-        self.add(SectionKind::Fallback(Box::new(fallback)), reads, writes);
+        self.add(SectionKind::Fallback(Box::new(fallback)), operators, (reads, writes));
         Some(())
     }
 }

@@ -1,6 +1,9 @@
 //! Runs the sections of a program.
 
+use std::time::{Duration, Instant};
+
 use rten::{Value, ValueOrView};
+use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 use crate::sections::convolution::Convolution;
@@ -26,10 +29,32 @@ pub(crate) struct SectionedProgram {
 /// One section, with the numbers of its tensors.
 pub(super) struct Section {
     pub(super) kind: SectionKind,
+    /// Its operators, and the last tensor that it writes, for people.
+    pub(super) name: SectionName,
     pub(super) reads: Vec<usize>,
     pub(super) writes: Vec<usize>,
     /// The tensors that no later section reads.
     pub(super) last: Vec<usize>,
+}
+
+/// The name of a section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SectionName {
+    /// Its operators, in the order in which they run.
+    pub(crate) operators: String,
+    /// The last tensor that it writes, by the name that it has in the file.
+    pub(crate) output: String,
+}
+
+/// A run of one section.
+#[derive(Clone, Debug)]
+pub(crate) struct SectionTime<'a> {
+    pub(crate) name: &'a SectionName,
+    pub(crate) time: Duration,
+    /// Its multiplications and additions; none of operators that rten runs.
+    pub(crate) operations: u64,
+    /// Bytes of its weights and of the tensors that it reads and writes.
+    pub(crate) bytes: u64,
 }
 
 /// The computation of a section.
@@ -67,20 +92,40 @@ impl SectionedProgram {
         threads: &ExecutorThreads,
     ) -> Result<Vec<Value>, ExecutorError> {
         // One hop to the thread and back, not one for each fallback section.
-        threads.pool().run(|| self.run_here(inputs, threads))
+        threads.pool().run(|| self.run_here(inputs, threads, None))
     }
 
-    fn run_here(
+    /// As [`Self::run`], and takes the time of each section.
+    pub(crate) fn run_timed(
         &self,
         inputs: Vec<Value>,
         threads: &ExecutorThreads,
+    ) -> Result<Vec<SectionTime<'_>>, ExecutorError> {
+        let mut times = Vec::with_capacity(self.sections.len());
+        threads.pool().run(|| self.run_here(inputs, threads, Some(&mut times)))?;
+        Ok(times)
+    }
+
+    fn run_here<'a>(
+        &'a self,
+        inputs: Vec<Value>,
+        threads: &ExecutorThreads,
+        mut times: Option<&mut Vec<SectionTime<'a>>>,
     ) -> Result<Vec<Value>, ExecutorError> {
         let mut tensors: Vec<Option<SectionTensor>> = (0..self.tensors).map(|_| None).collect();
         for (&tensor, value) in self.inputs.iter().zip(inputs) {
             tensors[tensor] = Some(SectionTensor::ChannelsFirst(value));
         }
         for section in &self.sections {
-            let outputs = section.run(&mut tensors, threads)?;
+            let outputs = match &mut times {
+                None => section.run(&mut tensors, threads)?,
+                Some(times) => {
+                    let reads = section.reads.iter().map(|&at| bytes(tensors[at].as_ref())).sum();
+                    let (outputs, time) = section.run_timed(&mut tensors, threads, reads)?;
+                    times.push(time);
+                    outputs
+                }
+            };
             section.last.iter().for_each(|&tensor| tensors[tensor] = None);
             for (&tensor, output) in section.writes.iter().zip(outputs) {
                 tensors[tensor] = Some(output);
@@ -91,7 +136,38 @@ impl SectionedProgram {
     }
 }
 
+/// Bytes of the elements of a tensor.
+fn bytes(tensor: Option<&SectionTensor>) -> u64 {
+    let elements = match tensor {
+        None => 0,
+        Some(SectionTensor::ChannelsFirst(value)) => value.shape().iter().product(),
+        Some(SectionTensor::ChannelsLast(tensor)) => tensor.data.len(),
+    };
+    (elements * size_of::<f32>()) as u64
+}
+
 impl Section {
+    /// Runs the section, which reads `read` bytes of tensors, and takes its time.
+    fn run_timed(
+        &self,
+        tensors: &mut Tensors,
+        threads: &ExecutorThreads,
+        read: u64,
+    ) -> Result<(Vec<SectionTensor>, SectionTime<'_>), ExecutorError> {
+        let start = Instant::now();
+        let outputs = self.run(tensors, threads)?;
+        let time = start.elapsed();
+        let written: u64 = outputs.iter().map(|output| bytes(Some(output))).sum();
+        let (for_element, weights) = match &self.kind {
+            SectionKind::Convolution(convolution) => convolution.work(),
+            SectionKind::Product(product) => product.work(),
+            _ => (0, 0),
+        };
+        let operations = written / size_of::<f32>() as u64 * 2 * for_element;
+        let bytes = read + written + weights;
+        Ok((outputs, SectionTime { name: &self.name, time, operations, bytes }))
+    }
+
     fn run(
         &self,
         tensors: &mut Tensors,

@@ -74,6 +74,42 @@ pub(super) enum NativeKind {
     Elementwise(Vec<NodeProto>),
 }
 
+impl NativeKind {
+    /// Its operators, for people. `reads` is the number of tensors that it reads.
+    pub(super) fn describe(&self, activation: &Activation, reads: usize) -> String {
+        let mut text = match self {
+            Self::Convolution(convolution) => {
+                let residual = if reads > 1 { ", Add" } else { "" };
+                format!("{convolution}{residual}")
+            }
+            Self::Product { shape: [inputs, outputs], bias, .. } => {
+                let bias = if bias.is_some() { ", Add" } else { "" };
+                format!("MatMul {inputs} to {outputs}{bias}")
+            }
+            Self::Pool(_) => "Pool".to_owned(),
+            Self::Concat => "Concat".to_owned(),
+            Self::Mean => "ReduceMean".to_owned(),
+            Self::Gate => "Mul".to_owned(),
+            Self::Elementwise(nodes) => {
+                nodes.iter().map(operator).collect::<Vec<&str>>().join(", ")
+            }
+        };
+        let activation = match activation {
+            Activation::Identity => "",
+            Activation::Clip { high: f32::INFINITY, .. } => ", Relu",
+            Activation::Clip { .. } => ", Clip",
+            Activation::Leaky { .. } => ", LeakyRelu",
+            Activation::HardSwish { .. } => ", HardSwish",
+            Activation::HardSigmoid { .. } => ", HardSigmoid",
+            Activation::Sigmoid => ", Sigmoid",
+            Activation::Swish => ", Swish",
+            Activation::Tanh => ", Tanh",
+        };
+        text.push_str(activation);
+        text
+    }
+}
+
 /// The operators of a program, sorted.
 pub(super) struct Sorted<'a> {
     pub(super) native: Vec<NativeSection>,

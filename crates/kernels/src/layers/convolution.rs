@@ -10,8 +10,10 @@
 //! to those before. So rounding errors grow with the number of parts, not with that of elements. A sum of
 //! products of bytes is exact, and has one part. Neither the number of images nor an image's place among them changes a bit.
 //!
-//! **Windows.** Where a window lies in memory as it is (one tap, or one row of taps without padding), the product reads it
-//! there. Other windows are copied a block at a time, as many as stay in a second-level cache.
+//! **Windows.** Weights that stay in a second-level cache are multiplied with windows where these lie (`window_product.rs`). Else,
+//! and where bytes are multiplied, windows are copied a block at a time, as many as stay in such a cache; a window that lies in
+//! memory as it is (one tap, or one row of taps without padding) is not. Bits are the same either way. Convolutions to a few
+//! outputs have an order of their own (`window_dots.rs`).
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +22,10 @@ use crate::cells::linear::{LinearParameters, LinearRow, PackedLinear};
 use crate::error::KernelError;
 use crate::layers::activation::{Activation, Finish};
 use crate::layers::depthwise::{Depthwise, DepthwiseRow};
+use crate::layers::taps::{BLOCK_PIXELS, Block, RowOfTaps, Strip, Taps};
 use crate::layers::window::Window;
+use crate::layers::window_dots::{PixelDots, WindowDots};
+use crate::layers::window_product::{PixelProducts, WindowProduct};
 use crate::packing::checks::check_len;
 use crate::packing::precision::Packing;
 use crate::packing::reduced::INT8_INPUTS_MAX;
@@ -31,6 +36,9 @@ const BLOCK_LEN: usize = 32 << 10;
 
 /// Elements of a window that are summed up by themselves.
 const PART_LEN: usize = 256;
+
+/// Weights of a group that are multiplied with windows where these lie: they stay in a second-level cache.
+const WEIGHT_BYTES_MAX: usize = 512 << 10;
 
 /// The fewest and the most windows of a block.
 const BLOCK_WINDOWS: [usize; 2] = [32, 256];
@@ -97,6 +105,10 @@ pub struct PackedConvolution {
 enum ConvolutionWeights {
     /// For each group, a matrix for each part of its windows.
     Products(Vec<Vec<PackedLinear>>),
+    /// For each group, weights for windows that are read where they lie.
+    Windows(Vec<WindowProduct>),
+    /// For each group, weights for a few outputs.
+    Dots(Vec<WindowDots>),
     /// Each channel by itself.
     Depthwise(Depthwise),
 }
@@ -128,24 +140,36 @@ impl PackedConvolution {
         if let Some(b) = b {
             check_len("b", b, outputs)?;
         }
+        let len = of_group * taps;
+        // From [output, channel, tap] to [output, tap, channel].
+        let turned = |group: usize| {
+            let of = &w[group * to_group * len..][..to_group * len];
+            let mut turned = Vec::with_capacity(of.len());
+            for output in of.chunks_exact(len) {
+                for tap in 0..taps {
+                    turned.extend(output[tap..].iter().step_by(taps));
+                }
+            }
+            turned
+        };
+        let bias = |group: usize| b.map(|b| &b[group * to_group..][..to_group]);
+        let of_groups = Taps { inputs, of_group, windows };
+        let is_f32 = factors == Factors::Any && target.reduced.is_none() && len > 0;
         let weights = if of_group == 1 && to_group == 1 && groups > 1 {
             ConvolutionWeights::Depthwise(Depthwise::new(outputs, w, b))
+        } else if is_f32 && WindowDots::is_faster(&of_groups, to_group) {
+            let of = |group| WindowDots::new(&of_groups, &turned(group), bias(group), to_group);
+            ConvolutionWeights::Dots((0..groups).map(of).collect())
+        } else if is_f32 && size_of::<f32>() * len * to_group <= WEIGHT_BYTES_MAX {
+            let (lanes, parts) = (target.lanes(), parts(len, factors));
+            let of = |group| {
+                let (w, b) = (turned(group), bias(group));
+                WindowProduct::new(lanes, &of_groups, &parts, &w, b, to_group)
+            };
+            ConvolutionWeights::Windows((0..groups).map(of).collect())
         } else {
-            let mut groups_packed = Vec::new();
-            for group in 0..groups {
-                let first = group * to_group;
-                let of = &w[first * of_group * taps..][..to_group * of_group * taps];
-                // From [output, channel, tap] to [output, tap, channel].
-                let mut turned = Vec::with_capacity(of.len());
-                for output in of.chunks_exact(of_group * taps) {
-                    for tap in 0..taps {
-                        turned.extend(output[tap..].iter().step_by(taps));
-                    }
-                }
-                let b = b.map(|b| &b[first..][..to_group]);
-                groups_packed.push(parts(target, &turned, of_group * taps, b, factors)?);
-            }
-            ConvolutionWeights::Products(groups_packed)
+            let of = |group| products(target, &turned(group), len, bias(group), factors);
+            ConvolutionWeights::Products((0..groups).map(of).collect::<Result<_, _>>()?)
         };
         Ok(Self { target, inputs, outputs, windows, weights })
     }
@@ -171,12 +195,23 @@ impl PackedConvolution {
             ConvolutionWeights::Products(groups) => {
                 groups.iter().flatten().map(PackedLinear::bytes).sum()
             }
+            ConvolutionWeights::Windows(groups) => groups.iter().map(WindowProduct::bytes).sum(),
+            ConvolutionWeights::Dots(groups) => groups.iter().map(WindowDots::bytes).sum(),
             ConvolutionWeights::Depthwise(depthwise) => depthwise.bytes(),
         }
     }
 
+    /// The windows of a group.
+    fn taps(&self) -> Taps {
+        let of_group = self.inputs / self.groups();
+        Taps { inputs: self.inputs, of_group, windows: self.windows }
+    }
+
     /// Bytes that a run needs beside its tensors.
     pub fn scratch_bytes(&self) -> usize {
+        if matches!(self.weights, ConvolutionWeights::Windows(_) | ConvolutionWeights::Dots(_)) {
+            return size_of::<f32>() * self.taps().strip_len();
+        }
         let longest = self.inputs * self.windows[0].kernel * self.windows[1].kernel;
         size_of::<f32>() * BLOCK_LEN.max(BLOCK_WINDOWS[0] * longest)
             + (size_of::<LinearRow>() + size_of::<f32>() * self.outputs) * BLOCK_WINDOWS[1]
@@ -202,8 +237,8 @@ impl PackedConvolution {
         let [rows, columns] = self.size(images.size).unwrap_or([0, 0]);
         // A channel by itself is convolved a row at a time.
         let unit = match &self.weights {
-            ConvolutionWeights::Products(_) => 1,
             ConvolutionWeights::Depthwise(_) => columns,
+            _ => 1,
         };
         let units = (images.count * rows * columns).checked_div(unit).unwrap_or(0);
         let count = count.clamp(1, units.max(1));
@@ -234,6 +269,24 @@ impl PackedConvolution {
             ConvolutionWeights::Products(groups) => {
                 self.products(groups, images, ([rows, columns], part.start), epilogue, y);
             }
+            ConvolutionWeights::Windows(groups) => {
+                let run = |group: usize, at: Pixels<'_>| {
+                    let Pixels { rows, skip, pixels, y, y_step } = at;
+                    let weights = &groups[group];
+                    let op = PixelProducts { weights, rows, skip, pixels, y, y_step };
+                    self.target.unit.vectorize(op);
+                };
+                self.by_blocks(images, ([rows, columns], part.start), epilogue, run, y);
+            }
+            ConvolutionWeights::Dots(groups) => {
+                let run = |group: usize, at: Pixels<'_>| {
+                    let Pixels { rows, skip, pixels, y, y_step } = at;
+                    let weights = &groups[group];
+                    let op = PixelDots { weights, rows, skip, pixels, y, y_step };
+                    self.target.unit.vectorize(op);
+                };
+                self.by_blocks(images, ([rows, columns], part.start), epilogue, run, y);
+            }
             ConvolutionWeights::Depthwise(layer) => {
                 let (image_len, row_len) = (height * width * self.inputs, columns * self.outputs);
                 let first = part.start.checked_div(columns).unwrap_or(0);
@@ -260,6 +313,53 @@ impl PackedConvolution {
     fn finish(&self, y: &mut [f32], residual: Option<&[f32]>, activation: Activation) {
         if residual.is_some() || activation != Activation::Identity {
             self.target.unit.vectorize(Finish { y, residual, activation });
+        }
+    }
+
+    /// Computes y, pixels from `from` on of output rows of `columns` pixels, a block at a time: calls `run` for each group.
+    fn by_blocks(
+        &self,
+        Images { count, size: [height, width], x }: Images<'_>,
+        ([mut rows, mut columns], from): ([usize; 2], usize),
+        epilogue: Epilogue<'_>,
+        run: impl Fn(usize, Pixels<'_>),
+        y: &mut [f32],
+    ) {
+        let (taps, mut size) = (self.taps(), [height, width]);
+        let mut image_len = height * width * self.inputs;
+        if self.windows == [Window::POINT; 2] {
+            // All pixels of all images are one row.
+            size = [1, count * height * width];
+            (rows, columns, image_len) = (1, size[1], image_len * count);
+        }
+        let to_group = self.outputs / self.groups();
+        let (mut strip, mut done) = (Strip::default(), 0);
+        let pixels = y.len() / self.outputs;
+        while done < pixels {
+            let at = from + done;
+            let (image, row, column) = (at / (rows * columns), at / columns % rows, at % columns);
+            let count = (pixels - done).min(columns - column).min(BLOCK_PIXELS);
+            let x = &x[image * image_len..][..image_len];
+            let block = Block { x, size, row, columns: column..column + count };
+            let of_taps = strip.rows(&taps, &block);
+            let own = done * self.outputs..(done + count) * self.outputs;
+            let y = &mut y[own.clone()];
+            for group in 0..self.groups() {
+                // The windows of `count` pixels lie at `of_taps`, and `y` has as many pixels: the contract of what runs.
+                run(
+                    group,
+                    Pixels {
+                        rows: of_taps,
+                        skip: group * taps.of_group,
+                        pixels: count,
+                        y: y[group * to_group..].as_mut_ptr(),
+                        y_step: self.outputs,
+                    },
+                );
+            }
+            let residual = epilogue.residual.map(|residual| &residual[own]);
+            self.finish(y, residual, epilogue.activation);
+            done += count;
         }
     }
 
@@ -327,6 +427,8 @@ impl PackedConvolution {
     fn groups(&self) -> usize {
         match &self.weights {
             ConvolutionWeights::Products(groups) => groups.len(),
+            ConvolutionWeights::Windows(groups) => groups.len(),
+            ConvolutionWeights::Dots(groups) => groups.len(),
             ConvolutionWeights::Depthwise(_) => self.outputs,
         }
     }
@@ -389,8 +491,28 @@ impl PackedConvolution {
     }
 }
 
+/// Some pixels of y, and where the windows of these lie: the arguments of [`PixelProducts`] and [`PixelDots`].
+struct Pixels<'a> {
+    rows: &'a [RowOfTaps],
+    skip: usize,
+    pixels: usize,
+    y: *mut f32,
+    y_step: usize,
+}
+
+/// The parts of windows of `length` elements that are summed up by themselves.
+fn parts(length: usize, factors: Factors) -> Vec<Range<usize>> {
+    let part_len = match factors {
+        Factors::Any => PART_LEN,
+        // Both factors may be 255.
+        Factors::Bytes => INT8_INPUTS_MAX / 2,
+    };
+    let count = length.div_ceil(part_len).max(1);
+    (0..count).map(|part| length * part / count..length * (part + 1) / count).collect()
+}
+
 /// The weights `[outputs, length]` of windows, packed for each part of them.
-fn parts(
+fn products(
     target: Target,
     w: &[f32],
     length: usize,
@@ -398,24 +520,17 @@ fn parts(
     factors: Factors,
 ) -> Result<Vec<PackedLinear>, KernelError> {
     let outputs = w.len().checked_div(length).unwrap_or(b.map_or(0, <[f32]>::len));
-    let part_len = match factors {
-        Factors::Any => PART_LEN,
-        // Both factors may be 255.
-        Factors::Bytes => INT8_INPUTS_MAX / 2,
-    };
-    let count = length.div_ceil(part_len).max(1);
-    let part = |part: usize| {
-        let of = length * part / count..length * (part + 1) / count;
+    let part = |(number, of): (usize, Range<usize>)| {
         let rows = w.chunks_exact(length.max(1)).flat_map(|row| &row[of.clone()]);
         let w: Vec<f32> = rows.copied().collect();
-        let b = b.filter(|_| part == 0);
+        let b = b.filter(|_| number == 0);
         let parameters = LinearParameters { input_size: of.len(), output_size: outputs, w: &w, b };
         match factors {
             Factors::Any => PackedLinear::for_target(target, parameters),
             Factors::Bytes => PackedLinear::of_bytes(target, parameters),
         }
     };
-    (0..count).map(part).collect()
+    parts(length, factors).into_iter().enumerate().map(part).collect()
 }
 
 /// Windows that are computed together.

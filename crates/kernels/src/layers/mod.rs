@@ -7,6 +7,9 @@
 //! | `window.rs` | the positions of windows |
 //! | `activation.rs` | residuals and activations |
 //! | `convolution.rs` | convolutions as products of windows with weights |
+//! | `taps.rs` | the elements of windows, as they lie in memory |
+//! | `window_product.rs` | the same, of windows that are read where they lie |
+//! | `window_dots.rs` | the same, of few outputs |
 //! | `depthwise.rs` | convolutions of each channel by itself |
 //! | `pool.rs` | pools |
 
@@ -14,4 +17,7 @@ pub(crate) mod activation;
 pub(crate) mod convolution;
 mod depthwise;
 pub(crate) mod pool;
+mod taps;
 pub(crate) mod window;
+mod window_dots;
+mod window_product;

@@ -12,7 +12,7 @@ pub(super) const UNROLL: usize = 4;
 const DISTANCE: usize = 32;
 
 /// Rows of a tile: as many as leave registers for the operands.
-pub(super) const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
+pub(crate) const fn tile_rows_max<S: Simd, const VECTORS: usize>() -> usize {
     tile_rows(S::REGISTERS, VECTORS)
 }
 
@@ -51,22 +51,22 @@ pub(super) unsafe fn store_vectors<S: Simd, const VECTORS: usize>(
 
 /// Vectors of weights, those of the next k `stride` elements further.
 #[derive(Clone, Copy)]
-pub(super) struct Weights {
-    pub(super) first: *const f32,
-    pub(super) stride: usize,
+pub(crate) struct Weights {
+    pub(crate) first: *const f32,
+    pub(crate) stride: usize,
 }
 
 /// Weights to fetch while tiles run, a line every `stride` elements.
 #[derive(Clone, Copy)]
-pub(super) struct PrefetchStream {
+pub(crate) struct PrefetchStream {
     pub(super) from: *const f32,
-    pub(super) stride: usize,
+    pub(crate) stride: usize,
 }
 
 impl PrefetchStream {
     /// The weights that are read [`DISTANCE`] values of k later, where they are read once.
     #[inline(always)]
-    pub(super) fn of_weights(weights: Weights) -> Self {
+    pub(crate) fn of_weights(weights: Weights) -> Self {
         let from = weights.first.wrapping_add(DISTANCE * weights.stride);
         Self { from, stride: weights.stride }
     }
@@ -79,7 +79,7 @@ impl PrefetchStream {
 /// For each k below `count`, `VECTORS * LANES` elements at `weights.first + k * weights.stride` are readable,
 /// and so is element k of each of `inputs`. Nobody writes any of them meanwhile.
 #[inline(always)]
-pub(super) unsafe fn accumulate<
+pub(crate) unsafe fn accumulate<
     S: Simd,
     const ROWS: usize,
     const VECTORS: usize,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use batchmaker_cpu::CpuDevice;
-use batchmaker_device::{
-    Bell, Capabilities, Completion, Device, DeviceError, ExecutionPlan, Materialized, Measurement,
+use batchmaker_device::{BatchSize, Bell, Capabilities, Completion, Device, DeviceError, ExecutionPlan, Materialized, Measurement,
     Read, StatePlace, TaskQueue,
 };
 use batchmaker_graph::{
@@ -60,8 +59,8 @@ impl Device for SlowDevice {
         self.inner.retire(request);
     }
 
-    fn measure(&self, cell: &CellType, rows: usize) -> Result<Measurement, DeviceError> {
-        self.inner.measure(cell, rows)
+    fn measure(&self, cell: &CellType, batch: BatchSize) -> Result<Measurement, DeviceError> {
+        self.inner.measure(cell, batch)
     }
 
     fn plan(

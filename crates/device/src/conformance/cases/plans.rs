@@ -9,7 +9,7 @@ use crate::conformance::harness::{Harness, cell_type};
 use crate::conformance::schedule::{Form, Schedule};
 use crate::conformance::subject::Subject;
 use crate::contract::DeviceError;
-use crate::plan::ExecutionPlan;
+use crate::plan::{BatchSize, ExecutionPlan};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -24,7 +24,7 @@ fn planned(subject: &dyn Subject) -> Check<Outcome> {
     let measured = cell_type("measured", &cell);
     let mut plans = Vec::new();
     for rows in [1, 4] {
-        match harness.device.measure(&measured, rows) {
+        match harness.device.measure(&measured, BatchSize::rows(rows)) {
             Ok(measurement) => {
                 let ns = measurement.ns;
                 ensure!(ns.is_finite() && ns > 0.0, "a batch of {rows} rows takes {ns} ns");

@@ -1,0 +1,189 @@
+//! Convolutions of few outputs: the elements of a window lie in the lanes of vectors, not the outputs.
+//!
+//! ```text
+//! y[pixel][output] = b[output] + sum over k of window(pixel)[k] * w[output][k]
+//! ```
+//! **Order.** A sum has 16 parts on every instruction set, however long its vectors are: each piece of a window that lies side by
+//! side in memory is dealt out to them element by element, and each takes one fused multiply-add an element. At the end the
+//! parts are added in pairs, 8 apart, then 4, 2 and 1; then comes the bias.
+
+#![expect(clippy::needless_range_loop, reason = "one index into several arrays of registers")]
+
+use crate::layers::taps::{Piece, RowOfTaps, Taps};
+use crate::packing::lines::{LINE_LEN, Lines};
+use crate::simd::operations::{Simd, SimdOp};
+
+/// Parts of a sum.
+const PARTS: usize = LINE_LEN;
+
+/// The weights of one group of a convolution.
+pub(super) struct WindowDots {
+    pieces: Vec<Piece>,
+    /// `[output][piece][element]`, each piece filled up with zeros to whole [`PARTS`].
+    weights: Lines,
+    /// Elements of the weights of an output.
+    step: usize,
+    /// `[output]`.
+    bias: Vec<f32>,
+}
+
+impl WindowDots {
+    /// Packs the weights `[outputs, window element]` and the bias.
+    pub(super) fn new(taps: &Taps, w: &[f32], b: Option<&[f32]>, outputs: usize) -> Self {
+        let pieces = taps.pieces(0..taps.len());
+        let step: usize = pieces.iter().map(|piece| piece.len.next_multiple_of(PARTS)).sum();
+        let mut weights = Lines::zeros(step * outputs);
+        for (output, w) in w.chunks_exact(taps.len().max(1)).enumerate() {
+            let (mut from, mut to) = (0, output * step);
+            for piece in &pieces {
+                let of_piece = &w[from..][..piece.len];
+                weights.as_mut_slice()[to..][..piece.len].copy_from_slice(of_piece);
+                from += piece.len;
+                to += piece.len.next_multiple_of(PARTS);
+            }
+        }
+        let bias = b.map_or_else(|| vec![0.0; outputs], <[f32]>::to_vec);
+        Self { pieces, weights, step, bias }
+    }
+
+    /// Whether a convolution to so few outputs is faster with the elements of windows in vectors, by the number of vectors that
+    /// both ways take. It is no matter of the instruction set: bits depend on it.
+    pub(super) fn is_faster(taps: &Taps, outputs: usize) -> bool {
+        /// Vectors' worth of adding the parts of a sum.
+        const ADDING: usize = 8;
+        let pieces = taps.pieces(0..taps.len());
+        let vectors: usize = pieces.iter().map(|piece| piece.len.div_ceil(PARTS)).sum();
+        (vectors + ADDING) * outputs < taps.len() * outputs.div_ceil(PARTS)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.weights.bytes() + size_of_val(&self.bias[..])
+    }
+}
+
+/// The dot products of some pixels' windows, with the contract of [`super::window_product::PixelProducts`].
+pub(super) struct PixelDots<'a> {
+    pub(super) weights: &'a WindowDots,
+    pub(super) rows: &'a [RowOfTaps],
+    pub(super) skip: usize,
+    pub(super) pixels: usize,
+    pub(super) y: *mut f32,
+    pub(super) y_step: usize,
+}
+
+impl SimdOp for PixelDots<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        // The vectors that hold the parts of a sum.
+        match PARTS / S::LANES {
+            0 | 1 => self.outputs::<S, 1>(simd),
+            2 => self.outputs::<S, 2>(simd),
+            _ => self.outputs::<S, PARTS>(simd),
+        }
+    }
+}
+
+impl PixelDots<'_> {
+    #[inline(always)]
+    fn outputs<S: Simd, const VECTORS: usize>(&self, simd: S) {
+        let outputs = self.weights.bias.len();
+        let mut output = 0;
+        while output < outputs {
+            // SAFETY: the contract of `PixelDots`; there are as many outputs from `output` on.
+            unsafe {
+                match outputs - output {
+                    1 => self.pixels::<S, VECTORS, 1, 4>(simd, output),
+                    2 => self.pixels::<S, VECTORS, 2, 3>(simd, output),
+                    3 => self.pixels::<S, VECTORS, 3, 2>(simd, output),
+                    _ => self.pixels::<S, VECTORS, 4, 2>(simd, output),
+                }
+            }
+            output += 4;
+        }
+    }
+
+    /// `OUTPUTS` outputs from `output` on of all pixels, `PIXELS` at a time.
+    ///
+    /// # Safety
+    /// The contract of [`PixelDots`] holds, and there are these outputs.
+    #[inline(always)]
+    unsafe fn pixels<S: Simd, const VECTORS: usize, const OUTPUTS: usize, const PIXELS: usize>(
+        &self,
+        simd: S,
+        output: usize,
+    ) {
+        let mut pixel = 0;
+        // SAFETY: the pixels are some of those of the contract.
+        unsafe {
+            while pixel + PIXELS <= self.pixels {
+                self.dots::<S, VECTORS, OUTPUTS, PIXELS>(simd, output, pixel);
+                pixel += PIXELS;
+            }
+            while pixel < self.pixels {
+                self.dots::<S, VECTORS, OUTPUTS, 1>(simd, output, pixel);
+                pixel += 1;
+            }
+        }
+    }
+
+    /// `OUTPUTS` outputs from `output` on of `PIXELS` pixels from `pixel` on.
+    ///
+    /// # Safety
+    /// The contract of [`PixelDots`] holds, and there are these outputs and pixels.
+    #[inline(always)]
+    unsafe fn dots<S: Simd, const VECTORS: usize, const OUTPUTS: usize, const PIXELS: usize>(
+        &self,
+        simd: S,
+        output: usize,
+        pixel: usize,
+    ) {
+        let mut sums = [[[simd.splat(0.0); VECTORS]; OUTPUTS]; PIXELS];
+        let WindowDots { pieces, weights, step, bias } = self.weights;
+        // SAFETY: pieces lie within the windows of these pixels, and each output has weights for them, filled up.
+        unsafe {
+            let mut w = weights.as_slice().as_ptr().add(output * step);
+            for piece in pieces {
+                let row = self.rows.get_unchecked(piece.row);
+                let x = row.first.add(self.skip + piece.skip + pixel * row.step);
+                for at in (0..piece.len).step_by(PARTS) {
+                    let left = piece.len - at;
+                    for vector in 0..VECTORS {
+                        let skip = vector * S::LANES;
+                        let mut elements = [simd.splat(0.0); PIXELS];
+                        for pixel in 0..PIXELS {
+                            let x = x.add(pixel * row.step + at).wrapping_add(skip);
+                            elements[pixel] = match left >= PARTS {
+                                true => simd.load(x),
+                                false => simd
+                                    .load_partial(x, left.saturating_sub(skip).min(S::LANES)),
+                            };
+                        }
+                        for output in 0..OUTPUTS {
+                            let w = simd.load(w.add(output * step + at + skip));
+                            for pixel in 0..PIXELS {
+                                let sum = &mut sums[pixel][output][vector];
+                                *sum = simd.mul_add(w, elements[pixel], *sum);
+                            }
+                        }
+                    }
+                }
+                w = w.add(piece.len.next_multiple_of(PARTS));
+            }
+            for (number, sums) in sums.iter().enumerate() {
+                let y = self.y.add((pixel + number) * self.y_step + output);
+                for (at, sums) in sums.iter().enumerate() {
+                    let mut parts = [0.0; PARTS];
+                    for (vector, sum) in sums.iter().enumerate() {
+                        simd.store(parts.as_mut_ptr().add(vector * S::LANES), *sum);
+                    }
+                    for apart in [8, 4, 2, 1] {
+                        for part in 0..apart {
+                            parts[part] += parts[part + apart];
+                        }
+                    }
+                    *y.add(at) = parts[0] + bias[output + at];
+                }
+            }
+        }
+    }
+}

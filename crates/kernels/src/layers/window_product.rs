@@ -1,0 +1,195 @@
+//! Convolutions whose windows are read where they lie: a register tile of pixels and outputs.
+//!
+//! ```text
+//! y[pixel][output] = b[output] + sum over k of window(pixel)[k] * w[k][output]
+//! ```
+//! **Order.** That of `convolution.rs`: the elements of a window in parts, of which the first starts from the bias; each part's sum
+//! takes its elements in ascending order, one fused multiply-add each, and is added to those before. So the bits are those of
+//! products of copied windows.
+//!
+//! **Panels.** Outputs are divided into panels of one to four vectors, about equal, so that few lanes are idle.
+
+use std::ops::Range;
+
+use crate::layers::taps::{Piece, RowOfTaps, Taps};
+use crate::packing::lines::Lines;
+use crate::products::register_tile::{PrefetchStream, Weights, accumulate, tile_rows_max};
+use crate::simd::operations::{Simd, SimdOp};
+
+/// The most vectors of a panel.
+const VECTORS_MAX: usize = 4;
+
+/// The weights of one group of a convolution.
+pub(super) struct WindowProduct {
+    /// The elements of a window, part by part.
+    parts: Vec<Vec<Piece>>,
+    panels: Vec<Panel>,
+    outputs: usize,
+}
+
+/// Some outputs.
+struct Panel {
+    /// The first of them.
+    first: usize,
+    vectors: usize,
+    /// `[window element][vector][lane]`.
+    weights: Lines,
+    /// `[vector][lane]`.
+    bias: Lines,
+}
+
+impl WindowProduct {
+    /// Packs the weights `[outputs, window element]` and the bias for vectors of `lanes` elements. `parts` divide a window.
+    pub(super) fn new(
+        lanes: usize,
+        taps: &Taps,
+        parts: &[Range<usize>],
+        w: &[f32],
+        b: Option<&[f32]>,
+        outputs: usize,
+    ) -> Self {
+        let len = taps.len();
+        let vectors = outputs.div_ceil(lanes);
+        let count = vectors.div_ceil(VECTORS_MAX);
+        let panel = |panel: usize| {
+            let of = vectors * panel / count..vectors * (panel + 1) / count;
+            let (first, width) = (of.start * lanes, of.len() * lanes);
+            let mut weights = Lines::zeros(len * width);
+            let mut bias = Lines::zeros(width);
+            for (lane, output) in (first..outputs.min(first + width)).enumerate() {
+                for (k, w) in w[output * len..][..len].iter().enumerate() {
+                    weights.as_mut_slice()[k * width + lane] = *w;
+                }
+                bias.as_mut_slice()[lane] = b.map_or(0.0, |b| b[output]);
+            }
+            Panel { first, vectors: of.len(), weights, bias }
+        };
+        let parts = parts.iter().map(|part| taps.pieces(part.clone())).collect();
+        Self { parts, panels: (0..count).map(panel).collect(), outputs }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.panels.iter().map(|panel| panel.weights.bytes() + panel.bias.bytes()).sum()
+    }
+}
+
+/// The product of some pixels' windows.
+///
+/// **Contract**, which whoever runs it holds: all elements of the windows of `pixels` pixels are readable at `rows`, from which the
+/// group's channels are `skip` elements further; as many pixels of the group's outputs are writable at `y`, `y_step` elements
+/// apart. Nobody else accesses the latter meanwhile, and nobody writes the former. The weights were packed for the vectors of the
+/// unit.
+pub(super) struct PixelProducts<'a> {
+    pub(super) weights: &'a WindowProduct,
+    pub(super) rows: &'a [RowOfTaps],
+    pub(super) skip: usize,
+    pub(super) pixels: usize,
+    pub(super) y: *mut f32,
+    pub(super) y_step: usize,
+}
+
+impl SimdOp for PixelProducts<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for panel in &self.weights.panels {
+            match panel.vectors {
+                1 => self.panel::<S, 1>(simd, panel),
+                2 => self.panel::<S, 2>(simd, panel),
+                3 => self.panel::<S, 3>(simd, panel),
+                _ => self.panel::<S, 4>(simd, panel),
+            }
+        }
+    }
+}
+
+impl PixelProducts<'_> {
+    #[inline(always)]
+    fn panel<S: Simd, const VECTORS: usize>(&self, simd: S, panel: &Panel) {
+        let rows_max = const { tile_rows_max::<S, VECTORS>() };
+        let tiles = self.pixels.div_ceil(rows_max).max(1);
+        for tile in 0..tiles {
+            let first = self.pixels * tile / tiles;
+            let height = self.pixels * (tile + 1) / tiles - first;
+            // SAFETY: the pixels are some of those that the contract is about, `height` of them.
+            unsafe {
+                match height {
+                    0 => {}
+                    1 => self.tile::<S, 1, VECTORS>(simd, panel, first),
+                    2 => self.tile::<S, 2, VECTORS>(simd, panel, first),
+                    3 if rows_max >= 3 => self.tile::<S, 3, VECTORS>(simd, panel, first),
+                    4 if rows_max >= 4 => self.tile::<S, 4, VECTORS>(simd, panel, first),
+                    5 if rows_max >= 5 => self.tile::<S, 5, VECTORS>(simd, panel, first),
+                    6 if rows_max >= 6 => self.tile::<S, 6, VECTORS>(simd, panel, first),
+                    7 if rows_max >= 7 => self.tile::<S, 7, VECTORS>(simd, panel, first),
+                    8 if rows_max >= 8 => self.tile::<S, 8, VECTORS>(simd, panel, first),
+                    _ => unreachable!("no tile of {height} rows"),
+                }
+            }
+        }
+    }
+
+    /// `ROWS` pixels from `first` on, over the outputs of a panel.
+    ///
+    /// # Safety
+    /// The contract of [`PixelProducts`] holds, these are some of its pixels, and the panel has `VECTORS` vectors.
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &self,
+        simd: S,
+        panel: &Panel,
+        first: usize,
+    ) {
+        let width = VECTORS * S::LANES;
+        let mut totals = [[simd.splat(0.0); VECTORS]; ROWS];
+        let mut weights = panel.weights.as_slice().as_ptr();
+        // SAFETY: pieces lie within the windows of these pixels; the panel has a row of weights for each element of a window, and
+        // outputs up to `self.weights.outputs`.
+        unsafe {
+            for (number, part) in self.weights.parts.iter().enumerate() {
+                let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
+                if number == 0 {
+                    for vector in 0..VECTORS {
+                        let bias = panel.bias.as_slice().as_ptr().add(vector * S::LANES);
+                        let bias = simd.load(bias);
+                        for row in &mut sums {
+                            row[vector] = bias;
+                        }
+                    }
+                }
+                for piece in part {
+                    let RowOfTaps { first: from, step } = *self.rows.get_unchecked(piece.row);
+                    let from = from.add(self.skip + piece.skip);
+                    let inputs = std::array::from_fn(
+                        #[inline(always)]
+                        |row| from.add((first + row) * step),
+                    );
+                    let of_piece = Weights { first: weights, stride: width };
+                    let mut none = PrefetchStream::of_weights(of_piece);
+                    sums = accumulate::<S, ROWS, VECTORS, 0>(
+                        simd, sums, of_piece, inputs, piece.len, &mut none,
+                    );
+                    weights = weights.add(piece.len * width);
+                }
+                for row in 0..ROWS {
+                    for vector in 0..VECTORS {
+                        totals[row][vector] = match number {
+                            0 => sums[row][vector],
+                            _ => simd.add(totals[row][vector], sums[row][vector]),
+                        };
+                    }
+                }
+            }
+            let count = (self.weights.outputs - panel.first).min(width);
+            for (row, totals) in totals.iter().enumerate() {
+                let y = self.y.add((first + row) * self.y_step + panel.first);
+                for (vector, total) in totals.iter().enumerate() {
+                    let (to, left) = (y.add(vector * S::LANES), count - vector * S::LANES);
+                    match left >= S::LANES {
+                        true => simd.store(to, *total),
+                        false => simd.store_partial(to, *total, left),
+                    }
+                }
+            }
+        }
+    }
+}
