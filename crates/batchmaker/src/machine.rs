@@ -118,6 +118,7 @@ impl Machine {
             }
         };
         CpuDevice::new(CpuConfig {
+            workers: self.workers.into(),
             batch_bytes_max,
             executor,
             input_projection: InputProjection::Measured,

@@ -8,6 +8,8 @@ use crate::strategies::execution_strategy::InputProjection;
 /// The configuration of a CPU device.
 #[derive(Clone, Debug)]
 pub struct CpuConfig {
+    /// Workers, which lend each other their cores while they are idle; at least 1. A device may have others, which borrow none.
+    pub workers: usize,
     /// Threads of each worker, the worker's own included; at least 1.
     pub threads_per_worker: usize,
     /// The instruction set of the fused kernels.
@@ -27,6 +29,7 @@ pub struct CpuConfig {
 impl Default for CpuConfig {
     fn default() -> Self {
         Self {
+            workers: 1,
             threads_per_worker: 1,
             isa: Isa::best(),
             pin_threads: false,

@@ -6,6 +6,7 @@ use batchmaker_device::{
     BatchSize, Bell, Capabilities, Device, DeviceError, ExecutionPlan, KeptStates, Materialized,
     Measurement, OperatorMeasurement, Roofs, TaskQueue,
 };
+use batchmaker_executor::{ExecutorThreads, SharedCores};
 use batchmaker_graph::{
     CellGraph, CellIdentity, CellType, CellTypeId, Chunk, RequestId, Tensor, WorkerId,
 };
@@ -40,6 +41,7 @@ pub struct CpuDevice {
     measuring: Mutex<Measuring>,
     /// Held while a cell type is materialised: one at a time, so that each has token ids of its own.
     materializing: Mutex<()>,
+    cores: Arc<SharedCores>,
     state: Arc<DeviceState>,
 }
 
@@ -56,6 +58,7 @@ impl CpuDevice {
         assert!(config.threads_per_worker > 0, "a worker without threads");
         Ok(Self {
             processor: processor::describe(config.isa),
+            cores: Arc::new(SharedCores::new(config.workers, config.threads_per_worker)),
             config,
             plans: Plans::default(),
             measuring: Mutex::default(),
@@ -120,7 +123,8 @@ impl Device for CpuDevice {
         let name = format!("worker-{}", worker.0);
         let group = ThreadGroup::new(&name, threads, pin)
             .map_err(|error| DeviceError::Resources(format!("no thread: {error}")))?;
-        Ok(Box::new(CpuQueue::new(self.state.clone(), group, Box::new(pin))))
+        let program_threads = ExecutorThreads::of_worker(threads, self.cores.clone());
+        Ok(Box::new(CpuQueue::new(self.state.clone(), group, program_threads, Box::new(pin))))
     }
 
     fn admit(

@@ -44,12 +44,13 @@ impl CpuQueue {
     pub(crate) fn new(
         state: Arc<DeviceState>,
         group: ThreadGroup,
+        program_threads: ExecutorThreads,
         pin: Box<dyn FnOnce(usize) + Send>,
     ) -> Self {
         Self {
             state,
-            program_threads: ExecutorThreads::with_threads(group.threads()),
             group,
+            program_threads,
             pin: Some(pin),
             tree_buffers: TreeBuffers::default(),
             cells: Vec::new(),
@@ -102,6 +103,7 @@ impl CpuQueue {
         let mut ends = Vec::new();
         let memory_of = |request| state.memory(request);
         let token_ids = state.token_ids();
+        let _in_use = program_threads.in_use();
         let mut resources = WorkerResources {
             threads: program_threads,
             group,

@@ -38,7 +38,7 @@
 //! | `buffer_pool.rs` | simulates the buffers of a run |
 //! | `port.rs` | the shapes of inputs and outputs |
 //! | `tensors.rs` | converts tensors of a batch to rten's and back |
-//! | `threads.rs` | the threads that programs run on |
+//! | `threads.rs` | the threads that programs run on, and the cores that workers lend each other |
 //! | `error.rs` | errors of loading and running programs |
 #![forbid(unsafe_code)]
 
@@ -76,5 +76,5 @@ pub use onnx_runtime::{OnnxRuntime, OnnxRuntimeError};
 pub use operator_times::{OperatorTime, OperatorTimer};
 pub use row_program::RowProgram;
 pub use sequence_program::{SequenceBatch, SequenceProgram};
-pub use threads::ExecutorThreads;
+pub use threads::{Borrowed, ExecutorThreads, SharedCores};
 pub use working_bytes::BATCH_BYTES_MAX;

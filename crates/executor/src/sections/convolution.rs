@@ -1,18 +1,19 @@
 //! Convolutions.
 
 use std::fmt;
+use std::ops::Range;
 
 use batchmaker_kernels::{
-    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, KernelError,
-    PackedConvolution, Window,
+    Activation, ConvolutionParameters, Epilogue, Factors, Images, Isa, PackedConvolution, Window,
 };
-use rayon::prelude::*;
 use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::{Constants, int};
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
+use crate::threads::ExecutorThreads;
 
 /// A `Conv` with the factors and shifts of its outputs that follow it (batch normalisation), before its weights are packed.
 pub(super) struct UnpackedConvolution {
@@ -112,6 +113,8 @@ impl Convolution {
         &self,
         x: &ChannelsLast,
         residual: Option<&ChannelsLast>,
+        buffers: &mut Buffers,
+        threads: &ExecutorThreads,
     ) -> Result<ChannelsLast, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a convolution: {reason}"));
         let size = size(&x.shape).ok_or_else(|| fails(format!("of {:?}", x.shape)))?;
@@ -120,14 +123,13 @@ impl Convolution {
         if residual.is_some_and(|residual| residual.shape != shape) {
             return Err(fails(format!("{shape:?} and another shape are added")));
         }
-        let mut data = vec![0.0; shape.iter().product()];
+        let mut data = buffers.take(shape.iter().product());
         let epilogue = Epilogue {
             residual: residual.map(|residual| &residual.data[..]),
             activation: self.activation,
         };
         let images = Images { count: x.shape[0], size, x: &x.data };
-        run_in_parts(&self.packed, images, epilogue, &mut data)
-            .map_err(|error| fails(error.to_string()))?;
+        run_in_parts(&self.packed, images, epilogue, &mut data, threads)?;
         Ok(ChannelsLast { shape, data })
     }
 }
@@ -135,28 +137,35 @@ impl Convolution {
 /// Multiplications of a convolution, or of each part of it, that are worth another thread: some tens of microseconds.
 const PART_MULTIPLICATIONS: usize = 1 << 20;
 
-/// Runs a convolution on the threads of the pool that this is called in. Parts differ in no bit from the whole.
+/// Runs a convolution on several threads, if it is worth that. Parts differ in no bit from the whole.
 pub(super) fn run_in_parts(
     packed: &PackedConvolution,
     images: Images<'_>,
     epilogue: Epilogue<'_>,
     y: &mut [f32],
-) -> Result<(), KernelError> {
+    threads: &ExecutorThreads,
+) -> Result<(), ExecutorError> {
     let worth = y.len().saturating_mul(packed.multiplications()) / PART_MULTIPLICATIONS;
-    let threads = rayon::current_num_threads().min(worth);
-    if threads <= 1 {
-        return packed.run(images, epilogue, y);
-    }
-    let mut rest = y;
-    let mut tasks = Vec::new();
-    for part in packed.parts(images, threads) {
-        let (own, others) = rest.split_at_mut(part.len() * packed.outputs());
-        tasks.push((part, own));
-        rest = others;
-    }
-    tasks.into_par_iter().try_for_each(|(part, y)| {
+    let run = |(part, y): (Range<usize>, &mut [f32])| {
         let first = part.start * packed.outputs();
         let residual = epilogue.residual.map(|residual| &residual[first..][..y.len()]);
-        packed.run_part(images, Epilogue { residual, ..epilogue }, part, y)
-    })
+        let ran = packed.run_part(images, Epilogue { residual, ..epilogue }, part, y);
+        ran.map_err(|error| ExecutorError::Run(format!("a convolution: {error}")))
+    };
+    let divide = |count: usize| packed.parts(images, count);
+    threads.share(worth.max(1), |count| split(y, divide(count), packed.outputs()), run)
+}
+
+/// The elements of each part, `of_one` for each number in it.
+pub(super) fn split(
+    mut rest: &mut [f32],
+    parts: Vec<Range<usize>>,
+    of_one: usize,
+) -> Vec<(Range<usize>, &mut [f32])> {
+    let own = |part: Range<usize>| {
+        let (own, others) = std::mem::take(&mut rest).split_at_mut(part.len() * of_one);
+        rest = others;
+        (part, own)
+    };
+    parts.into_iter().map(own).collect()
 }

@@ -5,6 +5,7 @@ use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
 use crate::growth::Growth;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::int;
 use crate::sections::sorter::Sorter;
 use crate::sections::tensor::ChannelsLast;
@@ -70,17 +71,23 @@ impl ChannelsLast {
     }
 
     /// All pixels times the only one of each image of `gate`.
-    pub(super) fn gated(&self, gate: &Self) -> Result<Self, ExecutorError> {
+    pub(super) fn gated(
+        &self,
+        gate: &Self,
+        buffers: &mut Buffers,
+    ) -> Result<Self, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
         if gate.data.len() != images * channels || gate.shape[..2] != self.shape[..2] {
             return Err(ExecutorError::Run(format!("{:?} times {:?}", self.shape, gate.shape)));
         }
-        let mut data = Vec::with_capacity(self.data.len());
-        let channels = channels.max(1);
-        let of_images = self.data.chunks(pixels.max(1) * channels).zip(gate.data.chunks(channels));
-        for (image, gate) in of_images {
-            for pixel in image.chunks_exact(channels) {
-                data.extend(pixel.iter().zip(gate).map(|(x, gate)| x * gate));
+        let mut data = buffers.take(self.data.len());
+        let (channels, image_len) = (channels.max(1), (pixels * channels).max(1));
+        let images = data.chunks_mut(image_len).zip(self.data.chunks(image_len));
+        for ((to, image), gate) in images.zip(gate.data.chunks(channels)) {
+            let pixels = to.chunks_exact_mut(channels).zip(image.chunks_exact(channels));
+            for (to, pixel) in pixels {
+                let products = pixel.iter().zip(gate).map(|(x, gate)| x * gate);
+                to.iter_mut().zip(products).for_each(|(to, product)| *to = product);
             }
         }
         Ok(Self { shape: self.shape.clone(), data })

@@ -4,6 +4,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `tensor.rs` | a tensor between sections, in one of two layouts |
+//! | `buffers.rs` | the memory of tensors that nobody reads any more |
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
 //! | `fallback.rs` | operators that run in rten |
@@ -13,6 +14,7 @@
 //! | `section_writer.rs` | writes the sections in the order in which they run |
 //! | `cut.rs` | cuts a program: sorts its operators, then writes the sections |
 
+mod buffers;
 mod constants;
 mod convolution;
 mod cut;

@@ -1,13 +1,21 @@
 //! Pools.
 
+use std::ops::Range;
+
 use batchmaker_kernels::{Images, Isa, Pooling, Window, pool};
 use rten_onnx::onnx::NodeProto;
 
 use crate::error::ExecutorError;
 use crate::operator::operator;
+use crate::sections::buffers::Buffers;
 use crate::sections::constants::{int, ints};
+use crate::sections::convolution::split;
 use crate::sections::tensor::ChannelsLast;
 use crate::sections::windows::{resized, size, windows};
+use crate::threads::ExecutorThreads;
+
+/// Elements of x for each part of a pool that is worth another thread: some tens of microseconds.
+const PART_ELEMENTS: usize = 1 << 17;
 
 /// The rounding of the division that counts windows.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +79,12 @@ impl Pool {
     }
 
     /// Pools `x`.
-    pub(super) fn run(&self, x: &ChannelsLast) -> Result<ChannelsLast, ExecutorError> {
+    pub(super) fn run(
+        &self,
+        x: &ChannelsLast,
+        buffers: &mut Buffers,
+        threads: &ExecutorThreads,
+    ) -> Result<ChannelsLast, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a pool: {reason}"));
         let size = size(&x.shape).ok_or_else(|| fails(format!("of {:?}", x.shape)))?;
         let count = |axis: usize| self.count(self.windows[axis], size[axis]);
@@ -79,10 +92,19 @@ impl Pool {
         let out = out.ok_or_else(|| fails("windows wider than x".to_owned()))?;
         let (count, channels) = (x.shape[0], x.shape[1]);
         let shape = resized(&x.shape, channels, out);
-        let mut data = vec![0.0; shape.iter().product()];
+        let mut data = buffers.take(shape.iter().product());
         let images = Images { count, size, x: &x.data };
-        pool(Isa::best(), self.pooling, self.windows, images, (channels, out), &mut data)
-            .map_err(|error| fails(error.to_string()))?;
+        let (rows, row_len) = (count * out[0], out[1] * channels);
+        let parts = |count: usize| -> Vec<Range<usize>> {
+            (0..count).map(|part| rows * part / count..rows * (part + 1) / count).collect()
+        };
+        let run = |(rows, y): (Range<usize>, &mut [f32])| {
+            let out = (channels, out);
+            pool(Isa::best(), self.pooling, self.windows, images, out, rows, y)
+                .map_err(|error| fails(error.to_string()))
+        };
+        let worth = (x.data.len() / PART_ELEMENTS).clamp(1, rows.max(1));
+        threads.share(worth, |count| split(&mut data, parts(count), row_len), run)?;
         Ok(ChannelsLast { shape, data })
     }
 

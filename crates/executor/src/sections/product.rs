@@ -8,6 +8,7 @@ use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
 use crate::sections::convolution::run_in_parts;
+use crate::threads::ExecutorThreads;
 
 /// A `MatMul` of rows with constant weights, with the bias and the activation that follow it.
 pub(super) struct Product {
@@ -48,7 +49,11 @@ impl Product {
     }
 
     /// The product of the rows of `x`, `[..., inputs]`.
-    pub(super) fn run(&self, x: &Value) -> Result<Value, ExecutorError> {
+    pub(super) fn run(
+        &self,
+        x: &Value,
+        threads: &ExecutorThreads,
+    ) -> Result<Value, ExecutorError> {
         let fails = |reason: String| ExecutorError::Run(format!("a product: {reason}"));
         let Value::FloatTensor(tensor) = x else { return Err(fails(x.dtype().to_string())) };
         let mut shape = tensor.shape().to_vec();
@@ -61,8 +66,7 @@ impl Product {
         let mut data = vec![0.0; shape.iter().product()];
         let images = Images { count: 1, size: [1, x.len() / self.inputs.max(1)], x };
         let epilogue = Epilogue { residual: None, activation: self.activation };
-        run_in_parts(&self.packed, images, epilogue, &mut data)
-            .map_err(|error| fails(error.to_string()))?;
+        run_in_parts(&self.packed, images, epilogue, &mut data, threads)?;
         Value::from_shape(&shape, data).map_err(|error| fails(error.to_string()))
     }
 }

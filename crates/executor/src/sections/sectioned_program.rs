@@ -6,6 +6,7 @@ use rten::{Value, ValueOrView};
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
 use crate::sections::fallback::Fallback;
 use crate::sections::pooling::Pool;
@@ -116,17 +117,23 @@ impl SectionedProgram {
         for (&tensor, value) in self.inputs.iter().zip(inputs) {
             tensors[tensor] = Some(SectionTensor::ChannelsFirst(value));
         }
+        let mut buffers = Buffers::default();
         for section in &self.sections {
             let outputs = match &mut times {
-                None => section.run(&mut tensors, threads)?,
+                None => section.run(&mut tensors, &mut buffers, threads)?,
                 Some(times) => {
                     let reads = section.reads.iter().map(|&at| bytes(tensors[at].as_ref())).sum();
-                    let (outputs, time) = section.run_timed(&mut tensors, threads, reads)?;
+                    let (outputs, time) =
+                        section.run_timed(&mut tensors, &mut buffers, threads, reads)?;
                     times.push(time);
                     outputs
                 }
             };
-            section.last.iter().for_each(|&tensor| tensors[tensor] = None);
+            for &tensor in &section.last {
+                if let Some(SectionTensor::ChannelsLast(tensor)) = tensors[tensor].take() {
+                    buffers.give(tensor.data);
+                }
+            }
             for (&tensor, output) in section.writes.iter().zip(outputs) {
                 tensors[tensor] = Some(output);
             }
@@ -151,11 +158,12 @@ impl Section {
     fn run_timed(
         &self,
         tensors: &mut Tensors,
+        buffers: &mut Buffers,
         threads: &ExecutorThreads,
         read: u64,
     ) -> Result<(Vec<SectionTensor>, SectionTime<'_>), ExecutorError> {
         let start = Instant::now();
-        let outputs = self.run(tensors, threads)?;
+        let outputs = self.run(tensors, buffers, threads)?;
         let time = start.elapsed();
         let written: u64 = outputs.iter().map(|output| bytes(Some(output))).sum();
         let (for_element, weights) = match &self.kind {
@@ -171,6 +179,7 @@ impl Section {
     fn run(
         &self,
         tensors: &mut Tensors,
+        buffers: &mut Buffers,
         threads: &ExecutorThreads,
     ) -> Result<Vec<SectionTensor>, ExecutorError> {
         let output = match &self.kind {
@@ -182,21 +191,24 @@ impl Section {
             }
             SectionKind::Convolution(convolution) => {
                 let residual = self.reads.get(1).map(|_| self.channels_last(tensors, 1));
-                convolution.run(self.channels_last(tensors, 0)?, residual.transpose()?)?
+                let x = self.channels_last(tensors, 0)?;
+                convolution.run(x, residual.transpose()?, buffers, threads)?
             }
-            SectionKind::Pool(pool) => pool.run(self.channels_last(tensors, 0)?)?,
+            SectionKind::Pool(pool) => pool.run(self.channels_last(tensors, 0)?, buffers, threads)?,
             SectionKind::Concat => {
                 let parts = (0..self.reads.len()).map(|at| self.channels_last(tensors, at));
-                ChannelsLast::concatenated(&parts.collect::<Result<Vec<_>, _>>()?)?
+                ChannelsLast::concatenated(&parts.collect::<Result<Vec<_>, _>>()?, buffers)?
             }
             SectionKind::Mean => self.channels_last(tensors, 0)?.mean(),
             SectionKind::Gate => {
                 let (a, b) = (self.channels_last(tensors, 0)?, self.channels_last(tensors, 1)?);
-                if a.data.len() >= b.data.len() { a.gated(b)? } else { b.gated(a)? }
+                if a.data.len() >= b.data.len() { a.gated(b, buffers)? } else { b.gated(a, buffers)? }
             }
-            SectionKind::ToChannelsLast => ChannelsLast::of(self.channels_first(tensors, 0)?)?,
+            SectionKind::ToChannelsLast => {
+                ChannelsLast::of(self.channels_first(tensors, 0)?, buffers)?
+            }
             SectionKind::Product(product) => {
-                let output = product.run(self.channels_first(tensors, 0)?)?;
+                let output = product.run(self.channels_first(tensors, 0)?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::ToChannelsFirst => {

@@ -4,6 +4,7 @@ use rten::Value;
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::buffers::Buffers;
 
 /// A tensor of floats of rank 3 or 4 whose channels, axis 1, come last in memory: `[images, ...pixels, channels]`.
 #[derive(Clone)]
@@ -44,7 +45,7 @@ impl SectionTensor {
 }
 
 impl ChannelsLast {
-    pub(super) fn of(value: &Value) -> Result<Self, ExecutorError> {
+    pub(super) fn of(value: &Value, buffers: &mut Buffers) -> Result<Self, ExecutorError> {
         let Value::FloatTensor(tensor) = value else {
             return Err(ExecutorError::Run(format!("a convolution of {}", value.dtype())));
         };
@@ -52,12 +53,15 @@ impl ChannelsLast {
         let view = tensor.to_contiguous();
         let data = view.data();
         let [images, channels, pixels] = Self::sizes(&shape);
-        Ok(Self { data: swapped(data, images, [channels, pixels]), shape })
+        let mut to = buffers.take(data.len());
+        swap(data, images, [channels, pixels], &mut to);
+        Ok(Self { data: to, shape })
     }
 
     pub(super) fn to_channels_first(&self) -> Result<Value, ExecutorError> {
         let [images, channels, pixels] = Self::sizes(&self.shape);
-        let data = swapped(&self.data, images, [pixels, channels]);
+        let mut data = vec![0.0; self.data.len()];
+        swap(&self.data, images, [pixels, channels], &mut data);
         let value = Value::from_shape(&self.shape, data);
         value.map_err(|error| ExecutorError::Run(error.to_string()))
     }
@@ -80,20 +84,25 @@ impl ChannelsLast {
     }
 
     /// Tensors one behind the other along their channels.
-    pub(super) fn concatenated(parts: &[&Self]) -> Result<Self, ExecutorError> {
+    pub(super) fn concatenated(
+        parts: &[&Self],
+        buffers: &mut Buffers,
+    ) -> Result<Self, ExecutorError> {
         let mut shape = parts.first().ok_or_else(wrong_layout)?.shape.clone();
         let is_like = |part: &&Self| part.shape[0] == shape[0] && part.shape[2..] == shape[2..];
         if !parts.iter().all(is_like) {
             return Err(ExecutorError::Run(format!("{shape:?} beside other shapes")));
         }
         shape[1] = parts.iter().map(|part| part.shape[1]).sum();
-        let mut data = Vec::with_capacity(shape.iter().product());
-        let [images, _, pixels] = Self::sizes(&shape);
-        for pixel in 0..images * pixels {
-            for part in parts {
-                let channels = part.shape[1];
-                data.extend_from_slice(&part.data[pixel * channels..][..channels]);
+        let mut data = buffers.take(shape.iter().product());
+        let mut skip = 0;
+        for part in parts {
+            let channels = part.shape[1];
+            let pixels = data.chunks_exact_mut(shape[1].max(1));
+            for (to, from) in pixels.zip(part.data.chunks_exact(channels.max(1))) {
+                to[skip..][..channels].copy_from_slice(from);
             }
+            skip += channels;
         }
         Ok(Self { shape, data })
     }
@@ -109,14 +118,13 @@ pub(super) fn wrong_layout() -> ExecutorError {
     ExecutorError::Run("a section reads a tensor that is not there in its layout".to_owned())
 }
 
-/// Matrices `[rows, columns]` with their axes swapped.
-fn swapped(data: &[f32], matrices: usize, [rows, columns]: [usize; 2]) -> Vec<f32> {
+/// Writes matrices `[rows, columns]` with their axes swapped.
+fn swap(data: &[f32], matrices: usize, [rows, columns]: [usize; 2], to: &mut [f32]) {
     /// Rows and columns of a tile, whose lines stay in the first-level cache.
     const TILE: usize = 16;
     if rows <= 1 || columns <= 1 {
-        return data.to_vec();
+        return to.copy_from_slice(data);
     }
-    let mut to = vec![0.0; data.len()];
     for matrix in 0..matrices {
         let from = &data[matrix * rows * columns..][..rows * columns];
         let to = &mut to[matrix * rows * columns..][..rows * columns];
@@ -133,5 +141,4 @@ fn swapped(data: &[f32], matrices: usize, [rows, columns]: [usize; 2]) -> Vec<f3
             }
         }
     }
-    to
 }

@@ -25,7 +25,8 @@ pub enum Pooling {
 /// Pools images, each channel by itself.
 ///
 /// `y` is `[count, height, width, channels]`, where `out` are its height and width: as many windows along each axis as
-/// [`Window::count`] says, or fewer, or more that begin inside of the axis.
+/// [`Window::count`] says, or fewer, or more that begin inside of the axis. `y` has those of its rows, counted over all images,
+/// that are in `rows`.
 ///
 /// # Errors
 /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions, [`KernelError::Length`] where a tensor has
@@ -36,14 +37,17 @@ pub fn pool(
     windows: [Window; 2],
     images: Images<'_>,
     (channels, out): (usize, [usize; 2]),
+    rows: Range<usize>,
     y: &mut [f32],
 ) -> Result<(), KernelError> {
     let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
     let Images { count, size: [height, width], x } = images;
     check_len("x", x, count * height * width * channels)?;
-    check_len("y", y, count * out[0] * out[1] * channels)?;
+    let rows_max = count * out[0];
+    let rows = rows.start.min(rows_max)..rows.end.min(rows_max);
+    check_len("y", y, rows.len() * out[1] * channels)?;
     let (image_len, row_len) = (height * width * channels, out[1] * channels);
-    for (at, y) in y.chunks_exact_mut(row_len.max(1)).enumerate() {
+    for (at, y) in rows.zip(y.chunks_exact_mut(row_len.max(1))) {
         let x = &x[at / out[0] * image_len..][..image_len];
         let row = at % out[0];
         unit.vectorize(PoolRow { pooling, windows, x, size: images.size, row, channels, y });

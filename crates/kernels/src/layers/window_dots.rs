@@ -91,11 +91,15 @@ impl PixelDots<'_> {
         while output < outputs {
             // SAFETY: the contract of `PixelDots`; there are as many outputs from `output` on.
             unsafe {
-                match outputs - output {
-                    1 => self.pixels::<S, VECTORS, 1, 4>(simd, output),
-                    2 => self.pixels::<S, VECTORS, 2, 3>(simd, output),
-                    3 => self.pixels::<S, VECTORS, 3, 2>(simd, output),
-                    _ => self.pixels::<S, VECTORS, 4, 2>(simd, output),
+                match (outputs - output, VECTORS) {
+                    (1, 1) => self.pixels::<S, VECTORS, 1, 8>(simd, output),
+                    (2, 1) => self.pixels::<S, VECTORS, 2, 6>(simd, output),
+                    (3, 1) => self.pixels::<S, VECTORS, 3, 4>(simd, output),
+                    (_, 1) => self.pixels::<S, VECTORS, 4, 4>(simd, output),
+                    (1, _) => self.pixels::<S, VECTORS, 1, 4>(simd, output),
+                    (2, _) => self.pixels::<S, VECTORS, 2, 2>(simd, output),
+                    (3, _) => self.pixels::<S, VECTORS, 3, 1>(simd, output),
+                    _ => self.pixels::<S, VECTORS, 4, 1>(simd, output),
                 }
             }
             output += 4;
@@ -145,26 +149,27 @@ impl PixelDots<'_> {
             for piece in pieces {
                 let row = self.rows.get_unchecked(piece.row);
                 let x = row.first.add(self.skip + piece.skip + pixel * row.step);
-                for at in (0..piece.len).step_by(PARTS) {
-                    let left = piece.len - at;
+                let whole = piece.len / PARTS * PARTS;
+                for at in (0..whole).step_by(PARTS) {
                     for vector in 0..VECTORS {
-                        let skip = vector * S::LANES;
+                        let at = at + vector * S::LANES;
                         let mut elements = [simd.splat(0.0); PIXELS];
                         for pixel in 0..PIXELS {
-                            let x = x.add(pixel * row.step + at).wrapping_add(skip);
-                            elements[pixel] = match left >= PARTS {
-                                true => simd.load(x),
-                                false => simd
-                                    .load_partial(x, left.saturating_sub(skip).min(S::LANES)),
-                            };
+                            elements[pixel] = simd.load(x.add(pixel * row.step + at));
                         }
-                        for output in 0..OUTPUTS {
-                            let w = simd.load(w.add(output * step + at + skip));
-                            for pixel in 0..PIXELS {
-                                let sum = &mut sums[pixel][output][vector];
-                                *sum = simd.mul_add(w, elements[pixel], *sum);
-                            }
+                        sums = multiply(simd, sums, w.add(at), *step, elements, vector);
+                    }
+                }
+                for vector in 0..VECTORS {
+                    let at = whole + vector * S::LANES;
+                    if at < piece.len {
+                        let count = (piece.len - at).min(S::LANES);
+                        let mut elements = [simd.splat(0.0); PIXELS];
+                        for pixel in 0..PIXELS {
+                            elements[pixel] =
+                                simd.load_partial(x.add(pixel * row.step + at), count);
                         }
+                        sums = multiply(simd, sums, w.add(at), *step, elements, vector);
                     }
                 }
                 w = w.add(piece.len.next_multiple_of(PARTS));
@@ -186,4 +191,28 @@ impl PixelDots<'_> {
             }
         }
     }
+}
+
+/// Adds the products of a vector of elements of each pixel with the weights of each output, `step` elements apart, to the sums.
+///
+/// # Safety
+/// A vector of weights is readable at `w` for each output.
+#[inline(always)]
+unsafe fn multiply<S: Simd, const VECTORS: usize, const OUTPUTS: usize, const PIXELS: usize>(
+    simd: S,
+    mut sums: [[[S::Vector; VECTORS]; OUTPUTS]; PIXELS],
+    w: *const f32,
+    step: usize,
+    elements: [S::Vector; PIXELS],
+    vector: usize,
+) -> [[[S::Vector; VECTORS]; OUTPUTS]; PIXELS] {
+    for output in 0..OUTPUTS {
+        // SAFETY: what this function's caller promises.
+        let w = unsafe { simd.load(w.add(output * step)) };
+        for pixel in 0..PIXELS {
+            let sum = sums[pixel][output][vector];
+            sums[pixel][output][vector] = simd.mul_add(w, elements[pixel], sum);
+        }
+    }
+    sums
 }
