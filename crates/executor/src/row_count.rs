@@ -109,7 +109,7 @@ fn have_a_matrix_each([a, b]: [&str; 2], probe: &Probe) -> bool {
 }
 
 /// Whether rten multiplies operands of these shapes as vectors by a matrix.
-fn is_by_vectors([a, b]: [&[usize]; 2]) -> bool {
+pub(crate) fn is_by_vectors([a, b]: [&[usize]; 2]) -> bool {
     let ((a_matrices, rows), (b_matrices, _)) = (matrices(a), matrices(b));
     let is_joined = a_matrices > 1 && b_matrices == 1;
     if is_joined { a_matrices * rows == 1 } else { rows == 1 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rten_onnx::onnx::{DataType, GraphProto, NodeProto, TensorProto};
 
-use crate::operator::operator;
 
 /// A program's constants by name.
 pub(super) struct Constants<'a>(BTreeMap<&'a str, &'a TensorProto>);
@@ -49,15 +48,6 @@ impl<'a> Constants<'a> {
             }
             None => tensor.int64_data.clone(),
         })
-    }
-
-    /// Whether an operator is a `MatMul` of a tensor with a constant FLOAT matrix.
-    pub(super) fn is_product_with_matrix(&self, node: &NodeProto) -> bool {
-        let is_matrix = |tensor: &TensorProto| {
-            tensor.data_type == Some(DataType::FLOAT) && tensor.dims.len() == 2
-        };
-        let weights = node.input.get(1).and_then(|name| self.get(name));
-        operator(node) == "MatMul" && weights.is_some_and(is_matrix)
     }
 
     /// A FLOAT constant of one element.

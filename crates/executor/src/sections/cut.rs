@@ -12,13 +12,13 @@ use rten_onnx::onnx::ModelProto;
 
 use crate::operator::operator;
 use crate::probe::Probe;
-use crate::row_count::{is_never_sensitive, is_suspect};
+use crate::row_count::{has_unknown_products, is_never_sensitive, is_suspect};
 use crate::sections::constants::Constants;
 use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
 /// Cuts the program in `file`. Returns none if it has no convolution and no product of bytes, or an operator of a fallback section
-/// that computes one row otherwise than several.
+/// that may compute one row otherwise than several.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
@@ -27,13 +27,13 @@ pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let is_suspect = |node| {
         is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(graph, node, probe)
     };
-    let is_in_the_way = |node| is_suspect(node) && !constants.is_product_with_matrix(node);
+    let is_in_the_way = |node| is_suspect(node) && has_unknown_products(node);
     let byte_products = byte_products(file);
     if (!has_convolution && byte_products.is_empty()) || graph.node.iter().any(is_in_the_way) {
         return None;
     }
     let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
-    graph.node.iter().try_for_each(|node| sorter.add(node))?;
+    graph.node.iter().try_for_each(|node| sorter.add(node, is_suspect(node)))?;
     let Sorted { native, fallback } = sorter.finish(graph);
     let is_worth_it = |kind: &NativeKind| match kind {
         NativeKind::Convolution(_) => true,
@@ -53,7 +53,7 @@ pub(crate) fn cut_by_operators(file: &ModelProto, probe: &Probe) -> Option<Cut> 
     let graph = file.graph.as_ref()?;
     let (constants, byte_products) = (Constants::of(graph), byte_products(file));
     let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
-    graph.node.iter().try_for_each(|node| sorter.add(node))?;
+    graph.node.iter().try_for_each(|node| sorter.add(node, false))?;
     let Sorted { native, fallback } = sorter.finish(graph);
     SectionWriter::new(file, &constants).write(graph, native, &fallback, Fallbacks::OneOperator)
 }

@@ -7,6 +7,7 @@
 //! | `buffers.rs` | the memory of tensors that nobody reads any more |
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
+//! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `fallback.rs` | operators that run in rten |
 //! | `sectioned_program.rs` | runs the sections of a program |
 //! | `self_gates.rs` | activations that a file writes as products |
@@ -20,6 +21,7 @@ mod convolution;
 mod cut;
 mod fallback;
 mod gates;
+mod guards;
 mod pooling;
 mod product;
 mod section_writer;

@@ -8,6 +8,7 @@ use crate::operator::operator;
 use crate::run_order::reads;
 use crate::sections::constants::Constants;
 use crate::sections::fallback::{ConstantLayout, Fallback};
+use crate::sections::guards::Guard;
 use crate::sections::product::Product;
 use crate::sections::sectioned_program::{Section, SectionKind, SectionName, SectionedProgram};
 use crate::sections::sorter::{NativeKind, NativeSection};
@@ -179,14 +180,17 @@ impl<'a> SectionWriter<'a> {
 
     fn native(&mut self, section: NativeSection) -> Option<()> {
         let NativeSection { kind, reads: inputs, activation, output, .. } = section;
-        let layout = match &kind {
-            NativeKind::Product { .. } => Layout::ChannelsFirst,
-            _ => Layout::ChannelsLast,
+        let layout = match kind.has_channels_last() {
+            true => Layout::ChannelsLast,
+            false => Layout::ChannelsFirst,
         };
         let reads = inputs.iter().map(|name| self.read(name, layout));
         let reads: Vec<usize> = reads.collect::<Option<_>>()?;
         let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), layout)).collect();
-        self.plan("Native", &named, (&output, layout));
+        match &kind {
+            NativeKind::Guard(_, node) => self.graph.node.push(node.clone()),
+            _ => self.plan("Native", &named, (&output, layout)),
+        }
         let operators = kind.describe(&activation, inputs.len());
         let (kind, scratch_bytes) = match kind {
             NativeKind::Convolution(convolution) => {
@@ -204,6 +208,17 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Concat => (SectionKind::Concat, 0),
             NativeKind::Mean => (SectionKind::Mean, 0),
             NativeKind::Gate => (SectionKind::Gate, 0),
+            NativeKind::Guard(operator, node) => {
+                let (outputs, layout) = ([output.clone()], ConstantLayout::ChannelsFirst);
+                let mut ports = inputs.clone();
+                ports.dedup();
+                if ports.len() < inputs.len() {
+                    return None;
+                }
+                let ports = (&ports[..], &outputs[..]);
+                let fallback = Fallback::load(self.file, &[node], self.constants, ports, layout)?;
+                (SectionKind::Guard(Guard { operator, fallback: Box::new(fallback) }), 0)
+            }
             NativeKind::Elementwise(nodes) => {
                 let ports = (&inputs[..], std::slice::from_ref(&output));
                 let layout = ConstantLayout::ChannelsLast;

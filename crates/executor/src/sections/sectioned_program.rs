@@ -9,6 +9,7 @@ use crate::error::ExecutorError;
 use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
 use crate::sections::fallback::Fallback;
+use crate::sections::guards::Guard;
 use crate::sections::pooling::Pool;
 use crate::sections::product::Product;
 use crate::sections::tensor::{ChannelsLast, SectionTensor, wrong_layout};
@@ -72,6 +73,8 @@ pub(super) enum SectionKind {
     Mean,
     /// Multiplies an image by a number for each of its channels, an image of one pixel.
     Gate,
+    /// Runs an operator that rten would compute for one row otherwise than for several.
+    Guard(Guard),
     /// Runs elementwise operators on tensors of one shape whose channels come last.
     Elementwise(Box<Fallback>),
     /// Runs operators on tensors in the layout of the file.
@@ -209,6 +212,11 @@ impl Section {
             }
             SectionKind::Product(product) => {
                 let output = product.run(self.channels_first(tensors, 0)?, threads)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Guard(guard) => {
+                let operands = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
+                let output = guard.run(&operands.collect::<Result<Vec<_>, _>>()?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::ToChannelsFirst => {

@@ -11,6 +11,7 @@ use crate::probe::Probe;
 use crate::run_order::reads;
 use crate::sections::constants::{Constants, float, int};
 use crate::sections::convolution::UnpackedConvolution;
+use crate::sections::guards::Guarded;
 use crate::sections::pooling::Pool;
 
 /// Operators that make an element of one of each tensor.
@@ -72,9 +73,16 @@ pub(super) enum NativeKind {
     Gate,
     /// Elementwise operators, each of which reads the one before it.
     Elementwise(Vec<NodeProto>),
+    /// An operator that rten may compute for one row otherwise than for several.
+    Guard(Guarded, NodeProto),
 }
 
 impl NativeKind {
+    /// Whether its tensors have their channels last.
+    pub(super) fn has_channels_last(&self) -> bool {
+        !matches!(self, Self::Product { .. } | Self::Guard(..))
+    }
+
     /// Its operators, for people. `reads` is the number of tensors that it reads.
     pub(super) fn describe(&self, activation: &Activation, reads: usize) -> String {
         let mut text = match self {
@@ -90,6 +98,7 @@ impl NativeKind {
             Self::Concat => "Concat".to_owned(),
             Self::Mean => "ReduceMean".to_owned(),
             Self::Gate => "Mul".to_owned(),
+            Self::Guard(_, node) => operator(node).to_owned(),
             Self::Elementwise(nodes) => {
                 nodes.iter().map(operator).collect::<Vec<&str>>().join(", ")
             }
@@ -152,8 +161,9 @@ impl<'a> Sorter<'a> {
         Self { constants, probe, byte_products, readers, producers, depths, native, fallback }
     }
 
-    /// Sorts one operator. Returns none if it has no output.
-    pub(super) fn add(&mut self, node: &'a NodeProto) -> Option<()> {
+    /// Sorts one operator, which rten may compute for one row otherwise than for several if `is_sensitive`. Returns none if it has
+    /// no output.
+    pub(super) fn add(&mut self, node: &'a NodeProto, is_sensitive: bool) -> Option<()> {
         let depth = reads(node).iter().map(|name| self.depth(name)).max().unwrap_or(0);
         let output = node.output.first()?;
         let depth = if let Some(kind) = self.native_kind(node) {
@@ -161,6 +171,9 @@ impl<'a> Sorter<'a> {
         } else if let Some(at) = self.followed(node, output) {
             output.clone_into(&mut self.native[at].output);
             self.native[at].depth
+        } else if let Some(guarded) = self.guarded(node).filter(|_| is_sensitive) {
+            let kind = NativeKind::Guard(guarded, node.clone());
+            self.add_section(kind, node, output, depth + 1)
         } else if self.is_elementwise(node) {
             let kind = NativeKind::Elementwise(vec![node.clone()]);
             self.add_section(kind, node, output, depth + 1)
@@ -189,7 +202,7 @@ impl<'a> Sorter<'a> {
         output: &str,
         depth: usize,
     ) -> usize {
-        let may_repeat = matches!(kind, NativeKind::Concat);
+        let may_repeat = matches!(kind, NativeKind::Concat | NativeKind::Guard(..));
         let mut reads: Vec<String> = Vec::new();
         for name in self.tensors(node) {
             if may_repeat || !reads.contains(name) {
@@ -242,6 +255,20 @@ impl<'a> Sorter<'a> {
             }
             "ReduceMean" => self.is_mean_of_pixels(node, x).then_some(NativeKind::Mean),
             "Mul" => self.is_gate(node).then_some(NativeKind::Gate),
+            _ => None,
+        }
+    }
+
+    /// The guard of an operator with a computed operand.
+    fn guarded(&self, node: &NodeProto) -> Option<Guarded> {
+        let [a, b] = &node.input[..] else { return None };
+        let dims = |name: &String| self.probe.shapes(name).map(|shapes| shapes[0].clone());
+        match operator(node) {
+            "MatMul" if !self.constants.has(a) => {
+                let b = if self.constants.has(b) { Some(dims(b)?) } else { None };
+                Some(Guarded::Product { b })
+            }
+            "Div" if !self.constants.has(a) && !self.constants.has(b) => Some(Guarded::Quotient),
             _ => None,
         }
     }
@@ -410,7 +437,7 @@ impl<'a> Sorter<'a> {
     pub(super) fn reads_channels_last(&self, node: &NodeProto) -> bool {
         let is_produced = |name: &String| {
             let section = self.native.iter().find(|section| &section.output == name);
-            section.is_some_and(|section| !matches!(section.kind, NativeKind::Product { .. }))
+            section.is_some_and(|section| section.kind.has_channels_last())
         };
         node.input.iter().any(is_produced)
     }
