@@ -57,6 +57,9 @@ pub(crate) enum Loops {
     End(Option<[usize; 2]>),
 }
 
+/// The name of attention in our kernels.
+pub(crate) const NATIVE_ATTENTION: &str = "NativeAttention";
+
 /// The iterations of a loop that are listed: from the second on, each takes as many new buffers as the one before.
 pub(crate) const ITERATIONS: usize = 3;
 
@@ -79,6 +82,8 @@ pub(crate) enum Scratch {
     Lane,
     /// Blocks of the factors `[..., m, k]` and `[..., k, n]`.
     Product(Option<ShapeGrowth>, Option<ShapeGrowth>),
+    /// The keys `[..., k, n]` and the values `[..., n, m]` of a head, packed, and the scores of a block of queries.
+    Attention(Option<ShapeGrowth>, Option<ShapeGrowth>),
     /// A copy of the weights, a table of positions, and blocks of the factors.
     Convolution {
         /// Elements of the weights.
@@ -242,6 +247,7 @@ impl Planner<'_> {
                 }
             }
             "MatMul" | "Gemm" => Scratch::Product(shape(0), shape(1)),
+            NATIVE_ATTENTION => Scratch::Attention(shape(1), shape(2)),
             "Conv" | "ConvTranspose" => {
                 let weights = node.input.get(1).and_then(|name| constant(self.graph, name));
                 let dims = weights.map(constant_dims).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! How many bytes a run needs: simulates rten's buffers, operator by operator.
 
 use batchmaker_graph::ElementType;
+use batchmaker_kernels::{Attention, AttentionSizes};
 
 use crate::buffer_pool::BufferPool;
 use crate::memory_plan::{ITERATIONS, InPlace, Loops, MemoryPlan, PlannedValue, Scratch, Step};
@@ -89,6 +90,11 @@ impl MemoryPlan {
             }
         }
         let taken = self.taken(step, run);
+        let dim = |shape: &Option<ShapeGrowth>, back: usize| {
+            let dims = shape.as_ref().map_or(&[][..], |shape| &shape.dims);
+            let at = dims.len().checked_sub(back);
+            at.map_or(f64::INFINITY, |at| dims[at].at(lengths))
+        };
         match &step.scratch {
             Scratch::None => {}
             Scratch::Copy => run.scratch(step.first.map_or(0, |read| run.bytes[read])),
@@ -97,12 +103,14 @@ impl MemoryPlan {
                 let to = step.writes.first().map_or(1.0, |&write| elements[write]);
                 run.scratch((ELEMENT * from / to.max(1.0)) as u64);
             }
+            Scratch::Attention(k, v) => {
+                let [of_key, keys, of_value] = [dim(k, 2), dim(k, 1), dim(v, 1)];
+                let sizes = [usize::MAX as f64, keys, of_key, of_value].map(|n| n as usize);
+                let [queries, keys, of_key, of_value] = sizes;
+                let sizes = AttentionSizes { queries, keys, of_key, of_value };
+                run.pool.pass(Attention::bytes(sizes) as u64);
+            }
             Scratch::Product(a, b) => {
-                let dim = |shape: &Option<ShapeGrowth>, back: usize| {
-                    let dims = shape.as_ref().map_or(&[][..], |shape| &shape.dims);
-                    let at = dims.len().checked_sub(back);
-                    at.map_or(f64::INFINITY, |at| dims[at].at(lengths))
-                };
                 run.blocks = run.blocks.max(blocks([dim(a, 2), dim(a, 1), dim(b, 1)]));
             }
             Scratch::Convolution { weights, channels } => {

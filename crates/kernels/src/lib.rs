@@ -69,10 +69,12 @@ pub use cells::tree_inner::{PackedTreeInner, Side, TreeChild, TreeInnerParameter
 pub use cells::tree_leaf::{PackedTreeLeaf, TreeLeafParameters, TreeLeafRow};
 pub use error::KernelError;
 pub use layers::activation::Activation;
+pub use layers::attention::{Attention, AttentionSizes, Head};
 pub use layers::convolution::{
     ConvolutionParameters, Epilogue, Factors, Images, PackedConvolution,
 };
 pub use layers::pool::{Pooling, pool};
+pub use layers::softmax::softmax;
 pub use layers::window::Window;
 pub use packing::lines::Lines;
 pub use packing::precision::{Packing, Precision};

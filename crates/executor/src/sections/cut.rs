@@ -17,26 +17,27 @@ use crate::sections::constants::Constants;
 use crate::sections::section_writer::{Cut, Fallbacks, SectionWriter};
 use crate::sections::sorter::{NativeKind, Sorted, Sorter};
 
-/// Cuts the program in `file`. Returns none if it has no convolution and no product of bytes, or an operator of a fallback section
+/// Cuts the program in `file`. Returns none if it has no convolution, no attention and no product of bytes, or an operator of a fallback section
 /// that may compute one row otherwise than several.
 pub(crate) fn cut(file: &ModelProto, probe: &Probe) -> Option<Cut> {
     let graph = file.graph.as_ref()?;
     let constants = Constants::of(graph);
     // Looked at first: sorting packs the weights of convolutions.
-    let has_convolution = graph.node.iter().any(|node| operator(node) == "Conv");
+    let is_worth_sorting = |node| ["Conv", "Softmax"].contains(&operator(node));
+    let is_worth_sorting = graph.node.iter().any(is_worth_sorting);
     let is_suspect = |node| {
         is_suspect(node, |name| constants.has(name)) && !is_never_sensitive(graph, node, probe)
     };
     let is_in_the_way = |node| is_suspect(node) && has_unknown_products(node);
     let byte_products = byte_products(file);
-    if (!has_convolution && byte_products.is_empty()) || graph.node.iter().any(is_in_the_way) {
+    if (!is_worth_sorting && byte_products.is_empty()) || graph.node.iter().any(is_in_the_way) {
         return None;
     }
     let mut sorter = Sorter::new(graph, &constants, probe, &byte_products);
     graph.node.iter().try_for_each(|node| sorter.add(node, is_suspect(node)))?;
     let Sorted { native, fallback } = sorter.finish(graph);
     let is_worth_it = |kind: &NativeKind| match kind {
-        NativeKind::Convolution(_) => true,
+        NativeKind::Convolution(_) | NativeKind::Attention(_) => true,
         NativeKind::Product { factors, .. } => *factors == Factors::Bytes,
         _ => false,
     };

@@ -7,6 +7,7 @@
 //! | `buffers.rs` | the memory of tensors that nobody reads any more |
 //! | `constants.rs`, `windows.rs` | reads constants, attributes and windows of a program's file |
 //! | `convolution.rs`, `product.rs`, `pooling.rs`, `gates.rs` | native sections |
+//! | `attention.rs` | attention, recognised and run; softmax |
 //! | `guards.rs` | operators that rten computes for one row otherwise than for several |
 //! | `fallback.rs` | operators that run in rten |
 //! | `sectioned_program.rs` | runs the sections of a program |
@@ -15,6 +16,7 @@
 //! | `section_writer.rs` | writes the sections in the order in which they run |
 //! | `cut.rs` | cuts a program: sorts its operators, then writes the sections |
 
+mod attention;
 mod buffers;
 mod constants;
 mod convolution;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
+use crate::memory_plan::NATIVE_ATTENTION;
 use crate::operator::operator;
 use crate::run_order::reads;
 use crate::sections::constants::Constants;
@@ -189,6 +190,9 @@ impl<'a> SectionWriter<'a> {
         let named: Vec<_> = inputs.iter().map(|name| (name.as_str(), layout)).collect();
         match &kind {
             NativeKind::Guard(_, node) => self.graph.node.push(node.clone()),
+            NativeKind::Attention(_) => {
+                self.plan(NATIVE_ATTENTION, &named, (&output, layout));
+            }
             _ => self.plan("Native", &named, (&output, layout)),
         }
         let operators = kind.describe(&activation, inputs.len());
@@ -208,6 +212,8 @@ impl<'a> SectionWriter<'a> {
             NativeKind::Concat => (SectionKind::Concat, 0),
             NativeKind::Mean => (SectionKind::Mean, 0),
             NativeKind::Gate => (SectionKind::Gate, 0),
+            NativeKind::Softmax => (SectionKind::Softmax, 0),
+            NativeKind::Attention(attention) => (SectionKind::Attention(attention), 0),
             NativeKind::Guard(operator, node) => {
                 let (outputs, layout) = ([output.clone()], ConstantLayout::ChannelsFirst);
                 let mut ports = inputs.clone();

@@ -6,6 +6,7 @@ use rten::{Value, ValueOrView};
 use rten_tensor::prelude::*;
 
 use crate::error::ExecutorError;
+use crate::sections::attention::{AttentionOf, softmax_of_rows};
 use crate::sections::buffers::Buffers;
 use crate::sections::convolution::Convolution;
 use crate::sections::fallback::Fallback;
@@ -73,6 +74,10 @@ pub(super) enum SectionKind {
     Mean,
     /// Multiplies an image by a number for each of its channels, an image of one pixel.
     Gate,
+    /// The softmax of each row of the last axis.
+    Softmax,
+    /// The attention of queries, keys, values and perhaps a mask.
+    Attention(AttentionOf),
     /// Runs an operator that rten would compute for one row otherwise than for several.
     Guard(Guard),
     /// Runs elementwise operators on tensors of one shape whose channels come last.
@@ -212,6 +217,15 @@ impl Section {
             }
             SectionKind::Product(product) => {
                 let output = product.run(self.channels_first(tensors, 0)?, threads)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Softmax => {
+                let output = softmax_of_rows(self.channels_first(tensors, 0)?, threads)?;
+                return Ok(vec![SectionTensor::ChannelsFirst(output)]);
+            }
+            SectionKind::Attention(attention) => {
+                let reads = (0..self.reads.len()).map(|at| self.channels_first(tensors, at));
+                let output = attention.run(&reads.collect::<Result<Vec<_>, _>>()?, threads)?;
                 return Ok(vec![SectionTensor::ChannelsFirst(output)]);
             }
             SectionKind::Guard(guard) => {

@@ -9,6 +9,7 @@ use crate::growth::Growth;
 use crate::operator::operator;
 use crate::probe::Probe;
 use crate::run_order::reads;
+use crate::sections::attention::AttentionOf;
 use crate::sections::constants::{Constants, float, int};
 use crate::sections::convolution::UnpackedConvolution;
 use crate::sections::guards::Guarded;
@@ -73,6 +74,9 @@ pub(super) enum NativeKind {
     Gate,
     /// Elementwise operators, each of which reads the one before it.
     Elementwise(Vec<NodeProto>),
+    /// The softmax of each row of the last axis.
+    Softmax,
+    Attention(AttentionOf),
     /// An operator that rten may compute for one row otherwise than for several.
     Guard(Guarded, NodeProto),
 }
@@ -80,7 +84,10 @@ pub(super) enum NativeKind {
 impl NativeKind {
     /// Whether its tensors have their channels last.
     pub(super) fn has_channels_last(&self) -> bool {
-        !matches!(self, Self::Product { .. } | Self::Guard(..))
+        !matches!(
+            self,
+            Self::Product { .. } | Self::Softmax | Self::Attention(_) | Self::Guard(..)
+        )
     }
 
     /// Its operators, for people. `reads` is the number of tensors that it reads.
@@ -98,6 +105,8 @@ impl NativeKind {
             Self::Concat => "Concat".to_owned(),
             Self::Mean => "ReduceMean".to_owned(),
             Self::Gate => "Mul".to_owned(),
+            Self::Softmax => "Softmax".to_owned(),
+            Self::Attention(_) => "MatMul, Softmax, MatMul".to_owned(),
             Self::Guard(_, node) => operator(node).to_owned(),
             Self::Elementwise(nodes) => {
                 nodes.iter().map(operator).collect::<Vec<&str>>().join(", ")
@@ -135,7 +144,7 @@ pub(super) struct Sorter<'a> {
     /// The number of times that operators and outputs of the program read each tensor.
     pub(super) readers: BTreeMap<&'a str, usize>,
     /// The operator that produces each tensor.
-    producers: BTreeMap<&'a str, &'a NodeProto>,
+    pub(super) producers: BTreeMap<&'a str, &'a NodeProto>,
     /// The depth of each tensor.
     depths: BTreeMap<&'a str, usize>,
     pub(super) native: Vec<NativeSection>,
@@ -166,7 +175,13 @@ impl<'a> Sorter<'a> {
     pub(super) fn add(&mut self, node: &'a NodeProto, is_sensitive: bool) -> Option<()> {
         let depth = reads(node).iter().map(|name| self.depth(name)).max().unwrap_or(0);
         let output = node.output.first()?;
-        let depth = if let Some(kind) = self.native_kind(node) {
+        let depth = if let Some(attention) = self.attention(node) {
+            let depth = attention.reads.iter().map(|name| self.depth(name)).max().unwrap_or(0) + 1;
+            let (activation, output) = (Activation::Identity, output.clone());
+            let (reads, kind) = (attention.reads.clone(), NativeKind::Attention(attention));
+            self.native.push(NativeSection { kind, reads, activation, output, depth });
+            depth
+        } else if let Some(kind) = self.native_kind(node) {
             self.add_section(kind, node, output, depth + 1)
         } else if let Some(at) = self.followed(node, output) {
             output.clone_into(&mut self.native[at].output);
@@ -255,6 +270,7 @@ impl<'a> Sorter<'a> {
             }
             "ReduceMean" => self.is_mean_of_pixels(node, x).then_some(NativeKind::Mean),
             "Mul" => self.is_gate(node).then_some(NativeKind::Gate),
+            "Softmax" => self.is_softmax_of_rows(node).then_some(NativeKind::Softmax),
             _ => None,
         }
     }
@@ -411,19 +427,23 @@ impl<'a> Sorter<'a> {
 
     /// Leaves out the operators whose outputs nobody reads any longer.
     fn prune(&mut self, graph: &GraphProto) {
-        let outputs = graph.output.iter().filter_map(|output| output.name.as_deref());
-        let mut read: BTreeSet<&str> = outputs.collect();
-        read.extend(self.native.iter().flat_map(|section| &section.reads).map(String::as_str));
-        for nodes in self.fallback.values_mut().rev() {
-            let mut kept = Vec::new();
-            for &node in nodes.iter().rev() {
-                if node.output.iter().any(|name| read.contains(name.as_str())) {
-                    read.extend(reads(node));
-                    kept.push(node);
-                }
+        let count = |sorter: &Self| {
+            sorter.native.len() + sorter.fallback.values().map(Vec::len).sum::<usize>()
+        };
+        loop {
+            let before = count(self);
+            let outputs = graph.output.iter().filter_map(|output| output.name.clone());
+            let mut read: BTreeSet<String> = outputs.collect();
+            read.extend(self.native.iter().flat_map(|section| &section.reads).cloned());
+            let nodes = self.fallback.values().flatten();
+            read.extend(nodes.flat_map(|node| reads(node)).map(str::to_owned));
+            self.native.retain(|section| read.contains(&section.output));
+            for nodes in self.fallback.values_mut() {
+                nodes.retain(|node| node.output.iter().any(|name| read.contains(name)));
             }
-            kept.reverse();
-            *nodes = kept;
+            if count(self) == before {
+                break;
+            }
         }
         self.fallback.retain(|_, nodes| !nodes.is_empty());
     }

@@ -64,6 +64,13 @@ fn exp_parts<S: Arithmetic>(simd: S, y: S::Vector) -> ExpParts<S::Vector> {
     ExpParts { s: simd.low_bits_to_exponent(biased), m: simd.mul_add(simd.mul(r, r), q, r) }
 }
 
+/// `exp(x)` of x up to 0, at most 2 units in the last place off; 0 below -88.
+#[inline(always)]
+pub(crate) fn exp_of_negative<S: Arithmetic>(simd: S, x: S::Vector) -> S::Vector {
+    let ExpParts { s, m } = exp_parts(simd, simd.sub(simd.splat(0.0), x));
+    simd.negative_mul_add(s, m, s)
+}
+
 /// The logistic function, `1 / (1 + exp(-x))`.
 #[inline(always)]
 pub(crate) fn sigmoid<S: Arithmetic>(simd: S, x: S::Vector) -> Fraction<S::Vector> {

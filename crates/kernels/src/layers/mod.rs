@@ -7,16 +7,22 @@
 //! | `window.rs` | the positions of windows |
 //! | `activation.rs` | residuals and activations |
 //! | `convolution.rs` | convolutions as products of windows with weights |
+//! | `panels.rs` | matrices in panels of a few vectors |
 //! | `taps.rs` | the elements of windows, as they lie in memory |
 //! | `window_product.rs` | the same, of windows that are read where they lie |
 //! | `window_dots.rs` | the same, of few outputs |
 //! | `depthwise.rs` | convolutions of each channel by itself |
 //! | `pool.rs` | pools |
+//! | `softmax.rs` | softmax over rows |
+//! | `attention.rs` | attention, a block of queries at a time |
 
 pub(crate) mod activation;
+pub(crate) mod attention;
 pub(crate) mod convolution;
 mod depthwise;
+mod panels;
 pub(crate) mod pool;
+pub(crate) mod softmax;
 mod taps;
 pub(crate) mod window;
 mod window_dots;

@@ -6,36 +6,19 @@
 //! **Order.** That of `convolution.rs`: the elements of a window in parts, of which the first starts from the bias; each part's sum
 //! takes its elements in ascending order, one fused multiply-add each, and is added to those before. So the bits are those of
 //! products of copied windows.
-//!
-//! **Panels.** Outputs are divided into panels of one to four vectors, about equal, so that few lanes are idle.
 
 use std::ops::Range;
 
+use crate::layers::panels::{Panel, Panels};
 use crate::layers::taps::{Piece, RowOfTaps, Taps};
-use crate::packing::lines::Lines;
 use crate::products::register_tile::{PrefetchStream, Weights, accumulate, tile_rows_max};
 use crate::simd::operations::{Simd, SimdOp};
-
-/// The most vectors of a panel.
-const VECTORS_MAX: usize = 4;
 
 /// The weights of one group of a convolution.
 pub(super) struct WindowProduct {
     /// The elements of a window, part by part.
     parts: Vec<Vec<Piece>>,
-    panels: Vec<Panel>,
-    outputs: usize,
-}
-
-/// Some outputs.
-struct Panel {
-    /// The first of them.
-    first: usize,
-    vectors: usize,
-    /// `[window element][vector][lane]`.
-    weights: Lines,
-    /// `[vector][lane]`.
-    bias: Lines,
+    panels: Panels,
 }
 
 impl WindowProduct {
@@ -49,27 +32,26 @@ impl WindowProduct {
         outputs: usize,
     ) -> Self {
         let len = taps.len();
-        let vectors = outputs.div_ceil(lanes);
-        let count = vectors.div_ceil(VECTORS_MAX);
-        let panel = |panel: usize| {
-            let of = vectors * panel / count..vectors * (panel + 1) / count;
-            let (first, width) = (of.start * lanes, of.len() * lanes);
-            let mut weights = Lines::zeros(len * width);
-            let mut bias = Lines::zeros(width);
-            for (lane, output) in (first..outputs.min(first + width)).enumerate() {
-                for (k, w) in w[output * len..][..len].iter().enumerate() {
-                    weights.as_mut_slice()[k * width + lane] = *w;
-                }
-                bias.as_mut_slice()[lane] = b.map_or(0.0, |b| b[output]);
-            }
-            Panel { first, vectors: of.len(), weights, bias }
-        };
+        let mut panels = Panels::new(lanes, [len, outputs], b);
+        for (output, w) in w.chunks_exact(len.max(1)).enumerate() {
+            panels.set_column(output, w);
+        }
+        Self::with_panels(taps, parts, panels)
+    }
+
+    /// The product of windows with a matrix `[window element, outputs]`.
+    pub(super) fn with_panels(taps: &Taps, parts: &[Range<usize>], panels: Panels) -> Self {
         let parts = parts.iter().map(|part| taps.pieces(part.clone())).collect();
-        Self { parts, panels: (0..count).map(panel).collect(), outputs }
+        Self { parts, panels }
+    }
+
+    /// The matrix.
+    pub(super) fn panels_mut(&mut self) -> &mut Panels {
+        &mut self.panels
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.panels.iter().map(|panel| panel.weights.bytes() + panel.bias.bytes()).sum()
+        self.panels.bytes()
     }
 }
 
@@ -91,7 +73,7 @@ pub(super) struct PixelProducts<'a> {
 impl SimdOp for PixelProducts<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for panel in &self.weights.panels {
+        for &panel in self.weights.panels.panels() {
             match panel.vectors {
                 1 => self.panel::<S, 1>(simd, panel),
                 2 => self.panel::<S, 2>(simd, panel),
@@ -104,7 +86,7 @@ impl SimdOp for PixelProducts<'_> {
 
 impl PixelProducts<'_> {
     #[inline(always)]
-    fn panel<S: Simd, const VECTORS: usize>(&self, simd: S, panel: &Panel) {
+    fn panel<S: Simd, const VECTORS: usize>(&self, simd: S, panel: Panel) {
         let rows_max = const { tile_rows_max::<S, VECTORS>() };
         let tiles = self.pixels.div_ceil(rows_max).max(1);
         for tile in 0..tiles {
@@ -136,21 +118,21 @@ impl PixelProducts<'_> {
     unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &self,
         simd: S,
-        panel: &Panel,
+        panel: Panel,
         first: usize,
     ) {
         let width = VECTORS * S::LANES;
         let mut totals = [[simd.splat(0.0); VECTORS]; ROWS];
-        let mut weights = panel.weights.as_slice().as_ptr();
+        let (weights, bias) = self.weights.panels.of(panel);
+        let mut weights = weights.as_ptr();
         // SAFETY: pieces lie within the windows of these pixels; the panel has a row of weights for each element of a window, and
-        // outputs up to `self.weights.outputs`.
+        // as many outputs as the matrix has.
         unsafe {
             for (number, part) in self.weights.parts.iter().enumerate() {
                 let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
                 if number == 0 {
                     for vector in 0..VECTORS {
-                        let bias = panel.bias.as_slice().as_ptr().add(vector * S::LANES);
-                        let bias = simd.load(bias);
+                        let bias = simd.load(bias.as_ptr().add(vector * S::LANES));
                         for row in &mut sums {
                             row[vector] = bias;
                         }
@@ -179,7 +161,7 @@ impl PixelProducts<'_> {
                     }
                 }
             }
-            let count = (self.weights.outputs - panel.first).min(width);
+            let count = (self.weights.panels.outputs() - panel.first).min(width);
             for (row, totals) in totals.iter().enumerate() {
                 let y = self.y.add((first + row) * self.y_step + panel.first);
                 for (vector, total) in totals.iter().enumerate() {

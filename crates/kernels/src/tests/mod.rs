@@ -10,6 +10,7 @@
 //! | the rest | one property each |
 
 mod agreement;
+mod attention;
 mod argmax;
 mod arguments;
 mod batches;

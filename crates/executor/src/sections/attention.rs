@@ -1,0 +1,275 @@
+//! Attention: recognised among the operators of a program, and run without all of its scores at once.
+
+use std::ops::Range;
+
+use batchmaker_kernels::{Attention, AttentionSizes, Head, Isa, softmax};
+use rten::Value;
+use rten_onnx::onnx::NodeProto;
+use rten_tensor::prelude::*;
+
+use crate::error::ExecutorError;
+use crate::growth::Growth;
+use crate::operator::operator;
+use crate::sections::constants::int;
+use crate::sections::convolution::split;
+use crate::sections::sorter::Sorter;
+use crate::threads::ExecutorThreads;
+
+/// Multiplications of attention, and elements of a softmax, that are worth another thread: some tens of microseconds.
+const PART_MULTIPLICATIONS: usize = 1 << 20;
+const PART_ELEMENTS: usize = 1 << 15;
+
+/// The softmax of scaled and masked scores, times values.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AttentionOf {
+    pub(super) scale: f32,
+    /// The names of the queries, the keys, the values and, if there is one, the mask.
+    pub(super) reads: Vec<String>,
+}
+
+impl Sorter<'_> {
+    /// Whether an operator is a softmax over the last axis.
+    pub(super) fn is_softmax_of_rows(&self, node: &NodeProto) -> bool {
+        let rank = node.input.first().and_then(|x| self.probe.shapes(x)).map(|s| s[0].len() as i64);
+        let axis = int(node, "axis", -1);
+        operator(node) == "Softmax"
+            && rank.is_some_and(|rank| rank > 0 && (axis == -1 || axis == rank - 1))
+    }
+
+    /// The attention whose last operator is `node`, the product with the values.
+    pub(super) fn attention(&self, node: &NodeProto) -> Option<AttentionOf> {
+        let [weights, v] = &node.input[..] else { return None };
+        let is_product = operator(node) == "MatMul";
+        let softmax = self.read_once(weights).filter(|of| self.is_softmax_of_rows(of))?;
+        let mut of = self.read_once(softmax.input.first()?).filter(|_| is_product)?;
+        let mut mask = None;
+        if operator(of) == "Add" {
+            let [a, b] = &of.input[..] else { return None };
+            let is_score = |name: &String| {
+                let producer = self.read_once(name);
+                producer.is_some_and(|of| ["MatMul", "Mul", "Div"].contains(&operator(of)))
+            };
+            let (score, other) = if is_score(a) { (a, b) } else { (b, a) };
+            mask = Some(other.clone());
+            of = self.read_once(score)?;
+        }
+        let mut scale = 1.0;
+        if let ("Mul" | "Div", [a, b]) = (operator(of), &of.input[..]) {
+            let number = |name: &String| self.constants.number(name);
+            let (score, number) = match (operator(of), number(a), number(b)) {
+                ("Mul", Some(number), None) => (b, number),
+                ("Mul", None, Some(number)) => (a, number),
+                ("Div", None, Some(number)) => (a, 1.0 / number),
+                _ => return None,
+            };
+            scale = number;
+            of = self.read_once(score)?;
+        }
+        let [q, k] = &of.input[..] else { return None };
+        let reads: Vec<String> = [q, k, v].into_iter().cloned().chain(mask).collect();
+        let is_attention = operator(of) == "MatMul"
+            && reads.iter().all(|name| !self.constants.has(name))
+            && self.fit(&reads);
+        is_attention.then(|| AttentionOf { scale, reads })
+    }
+
+    /// The operator that produces a tensor that is read once.
+    fn read_once(&self, name: &str) -> Option<&NodeProto> {
+        let is_read_once = self.readers.get(name) == Some(&1);
+        self.producers.get(name).copied().filter(|_| is_read_once)
+    }
+
+    /// Whether queries, keys, values and perhaps a mask have shapes that fit at all lengths, with a head for each.
+    fn fit(&self, reads: &[String]) -> bool {
+        let dims = |name: &String| Some(&self.probe.growth(name)?.dims[..]);
+        let all: Option<Vec<&[Growth]>> = reads.iter().map(dims).collect();
+        let Some(all) = all else { return false };
+        let [q, k, v, ..] = all[..] else { return false };
+        let Some((heads, [queries, of_key])) = q.split_last_chunk::<2>() else { return false };
+        let Some((of_k, [depth, keys])) = k.split_last_chunk::<2>() else { return false };
+        let Some((of_v, [rows, _])) = v.split_last_chunk::<2>() else { return false };
+        let axes: Vec<_> = reads.iter().map(|name| self.probe.batch_axis(name)).collect();
+        let is_batched = |at: usize| self.probe.is_batched(&reads[at]);
+        let is_known = |at: usize| is_batched(at) == axes[at].is_some();
+        let has_heads = of_k == heads && of_v == heads && of_key == depth && keys == rows;
+        let is_by_head = axes[0].is_none_or(|axis| axis < heads.len())
+            && axes[1] == axes[0]
+            && axes[2] == axes[0]
+            && (0..reads.len()).all(is_known);
+        let fits = all.get(3).is_none_or(|mask| {
+            let missing = q.len().checked_sub(mask.len());
+            let Some((lead, [row, column])) = mask.split_last_chunk::<2>() else { return false };
+            let Some(missing) = missing else { return false };
+            let mut pairs = lead.iter().zip(&heads[missing..]);
+            column == keys
+                && (row == queries || row.is_one())
+                && pairs.all(|(of_mask, of_heads)| of_mask.is_one() || of_mask == of_heads)
+                && (axes[3].is_none() || axes[3].map(|axis| axis + missing) == axes[0])
+        });
+        has_heads && is_by_head && fits
+    }
+}
+
+/// A tensor of floats.
+fn floats(value: &Value) -> Result<&rten_tensor::Tensor<f32>, ExecutorError> {
+    match value {
+        Value::FloatTensor(tensor) => Ok(tensor),
+        value => Err(ExecutorError::Run(format!("attention of {}", value.dtype()))),
+    }
+}
+
+impl AttentionOf {
+    /// Computes attention of queries, keys, values and perhaps a mask.
+    pub(super) fn run(
+        &self,
+        reads: &[&Value],
+        threads: &ExecutorThreads,
+    ) -> Result<Value, ExecutorError> {
+        let misfit = || ExecutorError::Run("attention of shapes that do not fit".to_owned());
+        let tensors = reads.iter().map(|value| floats(value)).collect::<Result<Vec<_>, _>>()?;
+        let [q, k, v, ..] = tensors[..] else { return Err(misfit()) };
+        let (heads, &[queries, of_key]) = q.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
+        let (of_k, &[depth, keys]) = k.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
+        let (of_v, &[rows, of_value]) = v.shape().split_last_chunk::<2>().ok_or_else(misfit)?;
+        let sizes = AttentionSizes { queries, keys, of_key, of_value };
+        let mask = tensors.get(3).map(|mask| Mask::of(mask, heads, [queries, keys]));
+        let mask = mask.map(|mask| mask.ok_or_else(misfit)).transpose()?;
+        if of_k != heads || of_v != heads || depth != of_key || rows != keys {
+            return Err(misfit());
+        }
+        let count: usize = heads.iter().product();
+        let shape = [heads, &[queries, of_value]].concat();
+        let mut y = vec![0.0; shape.iter().product()];
+        let [q, k, v] = [q, k, v].map(|tensor| tensor.to_contiguous());
+        let [q, k, v] = [q.data(), k.data(), v.data()];
+        let of_head = |data, at: usize, len: usize| -> &[f32] { slice(data, at, len) };
+        let run = |(of, y): (Range<usize>, &mut [f32])| {
+            let fails = |error: &dyn std::fmt::Display| {
+                ExecutorError::Run(format!("attention: {error}"))
+            };
+            let attention = Attention::new(Isa::best(), sizes, self.scale);
+            let mut attention = attention.map_err(|error| fails(&error))?;
+            for (at, y) in of.zip(y.chunks_exact_mut((queries * of_value).max(1))) {
+                let head = Head {
+                    q: of_head(q, at, queries * of_key),
+                    k: of_head(k, at, of_key * keys),
+                    v: of_head(v, at, keys * of_value),
+                    mask: mask.as_ref().map(|mask| mask.of_head(at)),
+                };
+                attention.run(head, y).map_err(|error| fails(&error))?;
+            }
+            Ok(())
+        };
+        let multiplications = count * queries * keys * (of_key + of_value);
+        let worth = (multiplications / PART_MULTIPLICATIONS).clamp(1, count.max(1));
+        let parts = |parts: usize| -> Vec<Range<usize>> {
+            (0..parts).map(|part| count * part / parts..count * (part + 1) / parts).collect()
+        };
+        threads.share(worth, |count| split(&mut y, parts(count), queries * of_value), run)?;
+        Value::from_shape(&shape, y).map_err(|error| ExecutorError::Run(error.to_string()))
+    }
+}
+
+/// Matrix number `at`, of `len` elements.
+fn slice(data: &[f32], at: usize, len: usize) -> &[f32] {
+    &data[at * len..][..len]
+}
+
+/// The numbers that are added to scores.
+struct Mask<'a> {
+    data: std::borrow::Cow<'a, [f32]>,
+    /// Where each head's begin.
+    firsts: Vec<usize>,
+    /// Elements of a head's.
+    len: usize,
+    /// Elements from a query's to the next one's.
+    step: usize,
+}
+
+impl<'a> Mask<'a> {
+    /// The mask of heads with this number of queries and keys; none if its shape is another.
+    fn of(
+        mask: &'a rten_tensor::Tensor<f32>,
+        heads: &[usize],
+        [queries, keys]: [usize; 2],
+    ) -> Option<Self> {
+        let (lead, &[rows, columns]) = mask.shape().split_last_chunk::<2>()?;
+        let missing = heads.len().checked_sub(lead.len())?;
+        let mut pairs = lead.iter().zip(&heads[missing..]);
+        let fits = columns == keys
+            && (rows == queries || rows == 1)
+            && pairs.all(|(of_mask, of_heads)| *of_mask == 1 || of_mask == of_heads);
+        if !fits {
+            return None;
+        }
+        let len = rows * columns;
+        let first = |head: usize| {
+            let (mut rest, mut first, mut step) = (head, 0, len);
+            for axis in (0..heads.len()).rev() {
+                let place = rest % heads[axis].max(1);
+                rest /= heads[axis].max(1);
+                if let Some(&n) = axis.checked_sub(missing).and_then(|axis| lead.get(axis)) {
+                    first += if n == 1 { 0 } else { place * step };
+                    step *= n;
+                }
+            }
+            first
+        };
+        let firsts = (0..heads.iter().product()).map(first).collect();
+        let step = if rows == 1 { 0 } else { columns };
+        let data = match mask.data() {
+            Some(data) => data.into(),
+            None => mask.iter().copied().collect::<Vec<f32>>().into(),
+        };
+        Some(Self { data, firsts, len, step })
+    }
+
+    fn of_head(&self, head: usize) -> (&[f32], usize) {
+        (&self.data[self.firsts[head]..][..self.len], self.step)
+    }
+}
+
+/// The softmax of each row of the last axis.
+pub(super) fn softmax_of_rows(
+    x: &Value,
+    threads: &ExecutorThreads,
+) -> Result<Value, ExecutorError> {
+    let tensor = floats(x)?;
+    let shape = tensor.shape().to_vec();
+    let length = shape.last().copied().unwrap_or(1);
+    let mut y = tensor.to_contiguous().data().to_vec();
+    let rows = y.len().checked_div(length).unwrap_or(0);
+    let parts = |parts: usize| -> Vec<Range<usize>> {
+        (0..parts).map(|part| rows * part / parts..rows * (part + 1) / parts).collect()
+    };
+    let worth = (y.len() / PART_ELEMENTS).clamp(1, rows.max(1));
+    let run = |(_, y): (Range<usize>, &mut [f32])| {
+        let ran = softmax(Isa::best(), length, y);
+        ran.map_err(|error| ExecutorError::Run(format!("a softmax: {error}")))
+    };
+    threads.share(worth, |count| split(&mut y, parts(count), length), run)?;
+    Value::from_shape(&shape, y).map_err(|error| ExecutorError::Run(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_found_for_each_head() {
+        let mask = |shape: &[usize]| {
+            let count = shape.iter().product::<usize>();
+            rten_tensor::Tensor::from_data(shape, (0..count).map(|n| n as f32).collect::<Vec<_>>())
+        };
+        let of_requests = mask(&[2, 1, 1, 3]);
+        let found = Mask::of(&of_requests, &[2, 4], [5, 3]).unwrap();
+        assert_eq!(found.of_head(3), (&[0.0, 1.0, 2.0][..], 0));
+        assert_eq!(found.of_head(4), (&[3.0, 4.0, 5.0][..], 0));
+        let shared = mask(&[5, 3]);
+        let found = Mask::of(&shared, &[2, 4], [5, 3]).unwrap();
+        assert_eq!((found.of_head(7).0.len(), found.of_head(7).1), (15, 3));
+        assert_eq!(found.of_head(7).0[..2], [0.0, 1.0]);
+        assert!(Mask::of(&shared, &[2, 4], [6, 3]).is_none());
+        assert!(Mask::of(&of_requests, &[3, 4], [5, 3]).is_none());
+    }
+}

@@ -1,0 +1,187 @@
+//! Attention, a block of queries at a time: the scores of a block are all that there is of them.
+//!
+//! ```text
+//! y[query] = softmax over keys of (scale * q[query] . k[key] + mask[query][key]) * v
+//! ```
+//! (the ONNX operators MatMul, Mul or Div, Add, Softmax, MatMul; or Attention.)
+//!
+//! A query's result depends on the keys and the values alone: the order of sums is that of `window_product.rs` and `softmax.rs`.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::error::KernelError;
+use crate::layers::panels::Panels;
+use crate::layers::softmax::Softmax;
+use crate::layers::taps::{RowOfTaps, Taps};
+use crate::layers::window::Window;
+use crate::layers::window_product::{PixelProducts, WindowProduct};
+use crate::packing::checks::check_len;
+use crate::simd::isa::Isa;
+use crate::simd::operations::{Simd, SimdOp};
+use crate::simd::vector_unit::VectorUnit;
+
+/// Queries of a block.
+const BLOCK: usize = 32;
+
+/// Elements of a key, and keys, that are summed up by themselves.
+const PART_LEN: usize = 256;
+
+/// The sizes of an attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionSizes {
+    /// Queries of a head.
+    pub queries: usize,
+    /// Keys, and values.
+    pub keys: usize,
+    /// Elements of a query and of a key.
+    pub of_key: usize,
+    /// Elements of a value.
+    pub of_value: usize,
+}
+
+/// The tensors of one head.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// `[queries, of_key]`.
+    pub q: &'a [f32],
+    /// The keys, turned: `[of_key, keys]`.
+    pub k: &'a [f32],
+    /// `[keys, of_value]`.
+    pub v: &'a [f32],
+    /// The numbers that are added to the scores of each query, `keys` for each, and the elements from one query's to the next one's:
+    /// `keys`, or 0 if all have the same.
+    pub mask: Option<(&'a [f32], usize)>,
+}
+
+/// The memory that attention of some sizes needs, for one head after the other.
+pub struct Attention {
+    unit: VectorUnit,
+    sizes: AttentionSizes,
+    scale: f32,
+    k: WindowProduct,
+    v: WindowProduct,
+    scores: Vec<f32>,
+}
+
+impl Attention {
+    /// Memory for heads of these sizes, whose scores are multiplied by `scale`.
+    ///
+    /// # Errors
+    /// [`KernelError::IsaUnavailable`] where this machine lacks the instructions.
+    pub fn new(isa: Isa, sizes: AttentionSizes, scale: f32) -> Result<Self, KernelError> {
+        let unit = VectorUnit::new(isa).ok_or(KernelError::IsaUnavailable(isa))?;
+        let AttentionSizes { keys, of_key, of_value, .. } = sizes;
+        let product = |inputs: usize, outputs: usize| {
+            let windows = [Window::POINT; 2];
+            let taps = Taps { inputs, of_group: inputs, windows };
+            let panels = Panels::new(unit.lanes(), [inputs, outputs], None);
+            WindowProduct::with_panels(&taps, &parts(inputs), panels)
+        };
+        let (k, v) = (product(of_key, keys), product(keys, of_value));
+        let scores = vec![0.0; BLOCK.min(sizes.queries) * keys];
+        Ok(Self { unit, sizes, scale, k, v, scores })
+    }
+
+    /// Bytes of the memory of such sizes.
+    pub fn bytes(sizes: AttentionSizes) -> usize {
+        let AttentionSizes { queries, keys, of_key, of_value } = sizes;
+        // The lanes of vectors fill up to 16.
+        let wide = |n: usize| n.saturating_add(15);
+        let of_keys = of_key.saturating_add(BLOCK.min(queries)).saturating_mul(wide(keys));
+        let packed = of_keys.saturating_add(keys.saturating_mul(wide(of_value)));
+        packed.saturating_mul(size_of::<f32>())
+    }
+
+    /// Computes y, `[queries, of_value]`, of one head.
+    ///
+    /// # Errors
+    /// [`KernelError::Length`] where a tensor has another length.
+    pub fn run(&mut self, head: Head<'_>, y: &mut [f32]) -> Result<(), KernelError> {
+        let AttentionSizes { queries, keys, of_key, of_value } = self.sizes;
+        let Head { q, k, v, mask } = head;
+        check_len("q", q, queries * of_key)?;
+        check_len("k", k, of_key * keys)?;
+        check_len("v", v, keys * of_value)?;
+        check_len("y", y, queries * of_value)?;
+        if let Some((mask, step)) = mask {
+            check_len("mask", mask, if step == 0 { keys } else { queries * keys })?;
+        }
+        if y.is_empty() {
+            return Ok(());
+        }
+        self.k.panels_mut().set(k.chunks_exact(keys.max(1)));
+        self.v.panels_mut().set(v.chunks_exact(of_value));
+        for first in (0..queries).step_by(BLOCK) {
+            let count = BLOCK.min(queries - first);
+            let scores = &mut self.scores[..count * keys];
+            let of_block = &q[first * of_key..][..count * of_key];
+            product(self.unit, &self.k, of_block, [count, of_key, keys], scores);
+            let mask = mask.map(|(mask, step)| (&mask[first * step..], step));
+            self.unit.vectorize(ScaleAndMask { scores, keys, scale: self.scale, mask });
+            self.unit.vectorize(Softmax { length: keys, step: keys, rows: scores });
+            let y = &mut y[first * of_value..][..count * of_value];
+            product(self.unit, &self.v, scores, [count, keys, of_value], y);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attention").field("sizes", &self.sizes).finish_non_exhaustive()
+    }
+}
+
+/// The parts of a sum of `length` elements.
+fn parts(length: usize) -> Vec<Range<usize>> {
+    let count = length.div_ceil(PART_LEN).max(1);
+    (0..count).map(|part| length * part / count..length * (part + 1) / count).collect()
+}
+
+/// The product of `rows` rows, `[rows, inputs]`, with a matrix, in y: `[rows, outputs]`.
+fn product(
+    unit: VectorUnit,
+    weights: &WindowProduct,
+    x: &[f32],
+    [rows, inputs, outputs]: [usize; 3],
+    y: &mut [f32],
+) {
+    assert!(x.len() == rows * inputs && y.len() == rows * outputs, "rows of these lengths");
+    let of_rows = [RowOfTaps { first: x.as_ptr(), step: inputs }];
+    // The rows lie in `x`, and `y` has as many: the contract.
+    unit.vectorize(PixelProducts {
+        weights,
+        rows: &of_rows,
+        skip: 0,
+        pixels: rows,
+        y: y.as_mut_ptr(),
+        y_step: outputs,
+    });
+}
+
+/// `score * scale + mask`, rounded twice.
+struct ScaleAndMask<'a> {
+    scores: &'a mut [f32],
+    keys: usize,
+    scale: f32,
+    mask: Option<(&'a [f32], usize)>,
+}
+
+impl SimdOp for ScaleAndMask<'_> {
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { scores, keys, scale, mask } = self;
+        for (query, row) in scores.chunks_exact_mut(keys.max(1)).enumerate() {
+            match mask {
+                None => row.iter_mut().for_each(|score| *score *= scale),
+                Some((mask, step)) => {
+                    let mask = &mask[query * step..][..keys];
+                    for (score, mask) in row.iter_mut().zip(mask) {
+                        *score = *score * scale + mask;
+                    }
+                }
+            }
+        }
+    }
+}
